@@ -133,7 +133,7 @@ def ledger_ratio() -> None:
 
     A cell holds many steps: the ledger opens and closes around ten of them.
     """
-    from hpu_magic.runtime.measure.ledger import ledger
+    from hpu_magic.runtime.measure.ledger import Ledger
 
     step = _training_step("MLP")
 
@@ -142,7 +142,7 @@ def ledger_ratio() -> None:
             step()
 
     def kept() -> None:
-        with ledger():
+        with Ledger():
             steps()
 
     steps()

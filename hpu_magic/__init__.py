@@ -8,8 +8,8 @@ In a notebook, ``%load_ext hpu_magic``. In a script the same commands are functi
     with hpu_magic.autocast():
         ...
 
-Importing this package imports neither torch nor anything that draws. Where Python starts with the
-simulator it is there before pytest is, which shall not warn of that: PYTEST_DONT_REWRITE.
+Importing this package imports neither torch nor a drawing library. If Python starts with the
+simulator, this package is imported before pytest, which must not warn: PYTEST_DONT_REWRITE.
 """
 
 from __future__ import annotations
@@ -22,33 +22,35 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-# Public name -> the module that defines it; loaded on first use.
+# Public name: the module that defines it, loaded at the first use.
 _FUNCTIONS = {
+    "HPUError": "hpu_magic.errors",
+    "status": "hpu_magic.commands.device",
     "to": "hpu_magic.commands.device",
     "mode": "hpu_magic.commands.device",
-    "autocast": "hpu_magic.runtime.precision.autocast",
-    "explain_autocast": "hpu_magic.runtime.precision.explain",
-    "fp8_measure": "hpu_magic.runtime.precision.fp8.measure",
-    "fp8_quantize": "hpu_magic.runtime.precision.fp8.quantize",
-    "memory": "hpu_magic.commands.measuring",
-    "time": "hpu_magic.commands.measuring",
-    "status": "hpu_magic.commands.device",
-    "fit": "hpu_magic.fits.fit",
-    "watch": "hpu_magic.fits.watch",
-    "panel": "hpu_magic.commands.measuring",
     "flags": "hpu_magic.commands.device",
-    "release": "hpu_magic.commands.device",
-    "ledger": "hpu_magic.runtime.measure.ledger",
+    "restart": "hpu_magic.commands.device",
+    "doctor": "hpu_magic.commands.device",
+    "autocast": "hpu_magic.commands.precision",
+    "explain_autocast": "hpu_magic.commands.precision",
+    "fp8_measure": "hpu_magic.commands.precision",
+    "fp8_quantize": "hpu_magic.commands.precision",
+    "fit": "hpu_magic.commands.training",
+    "watch": "hpu_magic.fits.watch",
+    "memory": "hpu_magic.commands.measuring",
+    "memory_live": "hpu_magic.commands.measuring",
+    "time": "hpu_magic.commands.measuring",
     "profile": "hpu_magic.commands.measuring",
-    "graph": "hpu_magic.commands.graphs",
+    "ledger": "hpu_magic.commands.measuring",
+    "capture": "hpu_magic.commands.graphs",
     "replay": "hpu_magic.commands.graphs",
     "graphs": "hpu_magic.commands.graphs",
     "wrap": "hpu_magic.commands.graphs",
-    "estimate": "hpu_magic.estimates.estimate",
-    "estimate_generation": "hpu_magic.estimates.generation.estimate",
-    "advise": "hpu_magic.advice.advise",
-    "port": "hpu_magic.runtime.porting.port",
-    "doctor": "hpu_magic.commands.device",
+    "workers": "hpu_magic.commands.cards",
+    "estimate": "hpu_magic.commands.planning",
+    "estimate_generation": "hpu_magic.commands.planning",
+    "advise": "hpu_magic.commands.planning",
+    "from_cuda": "hpu_magic.commands.porting",
 }
 
 __all__ = ["__version__", *_FUNCTIONS]

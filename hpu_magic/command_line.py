@@ -103,7 +103,7 @@ def _add_build(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "Example, as root: hpu-magic build --dir /opt/hpu_magic/engine",
     )
     build.add_argument(
-        "--into",
+        "--dir",
         type=Path,
         metavar="DIR",
         help="store it in this system cache; what root stores there, all users load",
@@ -116,10 +116,10 @@ def _build(options: argparse.Namespace) -> int:
     from hpu_magic.simulator import engine
 
     try:
-        if options.into is None:
+        if options.dir is None:
             print(engine.compiled())
         else:
-            stored = engine.install(options.into)
+            stored = engine.install(options.dir)
             print(stored)
             if why := engine.distrust(stored):
                 print(f"hpu-magic: it will not be loaded, since {why}.", file=sys.stderr)

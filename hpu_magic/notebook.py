@@ -6,6 +6,8 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from hpu_magic.errors import HPUError
+
 
 class Variables(NamedTuple):
     """The user's variables.
@@ -15,7 +17,7 @@ class Variables(NamedTuple):
     namespace
         The values by name, and IPython's ``Out``.
     hidden
-        Names in it that are not the user's.
+        Names of IPython's own variables.
     """
 
     namespace: Mapping[str, Any]
@@ -30,10 +32,38 @@ def variables() -> Variables:
     return Variables(vars(sys.modules["__main__"]), {})
 
 
+def name_of(value: Any) -> str | None:
+    """Return the name of a variable that holds this object; None if there is none."""
+    namespace, hidden = variables()
+    names = (
+        name
+        for name, held in list(namespace.items())
+        if held is value and name not in hidden and not name.startswith("_")
+    )
+    return next(names, None)
+
+
 def cells() -> list[str]:
-    """Return the source of the cells run so far; the index is the number of the cell."""
+    """Return the source of the cells that have run; the index is the number of the cell."""
     shell = _shell()
     return [] if shell is None else list(shell.user_ns.get("In", ()))
+
+
+def run(line: str) -> Any:
+    """Run a magic or a line of Python in the notebook; return the result of the magic.
+
+    Raises
+    ------
+    HPUError
+        This process is not a notebook.
+    """
+    shell = _shell()
+    if shell is None:
+        raise HPUError(f"Only a notebook can run {line!r}: write it into the script.")
+    if line.startswith("%"):
+        magic, _, rest = line[1:].partition(" ")
+        return shell.run_line_magic(magic, rest)
+    return shell.ex(line)
 
 
 def _shell() -> Any:

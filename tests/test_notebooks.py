@@ -107,7 +107,7 @@ def test_source_carries_no_outputs(name: str) -> None:
 # What brings more than its import says.
 ALSO = {
     "%%hpu_workers": "ipyparallel",
-    "%hpu_fp8": "neural-compressor-pt",
+    "%hpu_fp8_measure": "neural-compressor-pt",
     "TrainingArguments": "accelerate",
 }
 
@@ -293,7 +293,7 @@ def test_what_has_no_counterpart_is_shown_with_its_line(porting: Executed) -> No
         "inactive"
     )
     assert "Warning: Line 2: triton needs a GPU" in porting.text("missing")
-    assert "The cell was not run" in porting.text("missing")
+    assert "The cell did not run" in porting.text("missing")
 
 
 def test_a_script_for_cuda_runs_as_it_is(porting: Executed) -> None:

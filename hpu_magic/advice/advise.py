@@ -28,37 +28,9 @@ _OPTIMIZERS = ("adamw", "adam", "sgd", "adagrad", "fusedadamw", "fusedsgd", "fus
 def advise(
     model: nn.Module, *inputs: Any, observed: Any = None, name: str = "model", **arguments: Any
 ) -> Advice:
-    """List what would make a model's step faster, or fit a card, what gains most first.
+    """Return the advice on a step; see `hpu_magic.advise`.
 
-    Each change is estimated: batch, precision, mode, optimizer, recomputation, how cards share the
-    work, and the vendor's fused operators. With them stands what a fit or a ledger measured:
-    waiting for batches, changing shapes, reads on the host, operators that ran on the CPU. No gain
-    is told that was neither estimated nor measured.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        On any device. It is left as it was, and nothing is computed.
-    *inputs : tensor or dict
-        What the model is called with, as `hpu_magic.estimate` takes it.
-    observed : FitResult, LedgerReport or None
-        What was measured. Arguments that are left out are those that the fit had.
-    name : str
-        What the model is called in the code that is shown.
-    **arguments
-        Those of `hpu_magic.estimate`, inputs by name among them: the step as it is now. ``mode``
-        and ``precision`` are those of this process if left out: a model may be compiled, and
-        autocast on.
-
-    Returns
-    -------
-    Advice
-        A list of `Suggestion` with ``title``, ``why``, ``change`` and ``gain``.
-
-    Raises
-    ------
-    HPUError
-        An argument is none that there is, or the step as it is cannot be estimated.
+    ``name`` is the name of the model in the code that is shown.
     """
     device.torch_with_hpu()
     from hpu_magic.advice.weighing import Scale
@@ -100,9 +72,7 @@ def advise_on_fit(
     if model is not None:
         return advise(model, *inputs, observed=seen, **arguments)
     if inputs or arguments:
-        raise HPUError(
-            "advice estimates a model's step: give the model first, result.advice(model, batch)."
-        )
+        raise HPUError("advice estimates a model's step: write result.advice(model, inputs).")
     remarks = [_MEASURED]
     if seen is not None and seen.peak_memory is not None and seen.memory_limit:
         used = units.usage(seen.peak_memory, seen.memory_limit)
@@ -111,7 +81,7 @@ def advise_on_fit(
 
 
 _MEASURED = (
-    "These were measured. result.advice(model, batch) estimates as well what precision, batch, "
+    "These were measured. result.advice(model, inputs) estimates as well what dtype, batch, "
     "mode and fused operators would gain."
 )
 
@@ -139,7 +109,7 @@ def _cast_here(model: Any) -> dict[str, Any]:
 
     casts = isinstance(model, nn.Module) and torch.is_autocast_enabled("hpu")
     if casts and any(one.dtype is torch.float32 for one in model.parameters()):
-        return {"precision": "bf16-mixed"}
+        return {"dtype": "bf16-mixed"}
     return {}
 
 
@@ -150,7 +120,7 @@ def _as_seen(seen: Observation) -> dict[str, Any]:
     if seen.mode is not None:
         given["mode"] = seen.mode
     if settings.precision in _PRECISIONS:
-        given["precision"] = _PRECISIONS[settings.precision]
+        given["dtype"] = _PRECISIONS[settings.precision]
     if settings.optimizer is not None and settings.optimizer.lower() in _OPTIMIZERS:
         given["optimizer"] = settings.optimizer.lower()
     if settings.accumulate is not None:

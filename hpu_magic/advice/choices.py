@@ -97,7 +97,7 @@ def _precisions(base: Estimate, name: str, framework: str | None) -> Iterator[Ch
             "precision",
             "Compute in bfloat16 where that is safe",
             change,
-            {"precision": "bf16-mixed"},
+            {"dtype": "bf16-mixed"},
             command,
             by_hand,
         )
@@ -108,7 +108,7 @@ def _precisions(base: Estimate, name: str, framework: str | None) -> Iterator[Ch
             _FP8_TRAINING.format(name=as_code(name))
             if base.options.train
             else _FP8_INFERENCE.format(name=name),
-            {"precision": "fp8"},
+            {"dtype": "fp8"},
             by_hand="scales of 8 bits are measured on your data first",
             remark="Check the model's quality.",
         )

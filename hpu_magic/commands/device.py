@@ -11,21 +11,33 @@ if TYPE_CHECKING:
     from hpu_magic.health import Diagnosis
     from hpu_magic.health.diagnosis import Record
     from hpu_magic.runtime.execution.flags import FlagsReport
+    from hpu_magic.runtime.execution.kernel_restart import RestartReport
     from hpu_magic.runtime.execution.mode import ModeReport
-    from hpu_magic.runtime.execution.release import ReleaseReport
-    from hpu_magic.runtime.execution.status import StatusReport
+    from hpu_magic.runtime.execution.status import CardReport, StatusReport
 
 Dtype = Literal["bf16", "fp16", "fp32"]
 
 
-def status() -> StatusReport:
-    """Return the state of the device: card, mode, memory, versions, and who holds which card.
+def status(number: int | None = None) -> StatusReport | CardReport:
+    """Show the device: card, mode, memory, versions, and the holders of all cards.
 
     Takes no card and does not import torch.
-    """
-    from hpu_magic.runtime.execution.status import current_status
 
-    return current_status(notebook.cells())
+    Parameters
+    ----------
+    number : int, optional
+        Show only this card; 3 is HPU 3.
+
+    Raises
+    ------
+    HPUError
+        The machine has no card with this number.
+    """
+    from hpu_magic.runtime.execution import status
+
+    if number is not None:
+        return status.card_status(number)
+    return status.current_status(notebook.cells())
 
 
 def to(*objects: Movable, device: str = "hpu", dtype: Dtype | None = None) -> Any:
@@ -105,24 +117,24 @@ def flags(
     return show_or_set(name, value, restart=restart)
 
 
-def release(*, restart: bool = False) -> ReleaseReport:
-    """Return this process's card to the machine, so that another process can use it.
+def restart(*, mode: Literal["eager", "lazy"] | None = None) -> RestartReport:
+    """Restart the kernel now, which releases its card. Variables are lost.
 
-    A card belongs to its process until that ends, so this means a restart of the kernel.
+    A card belongs to its process until the process ends.
 
     Parameters
     ----------
-    restart : bool
-        Restart the kernel now; without it, the report explains how. Variables are lost.
+    mode : {"eager", "lazy"}, optional
+        The execution mode after the restart; without it, the mode does not change.
 
     Raises
     ------
     HPUError
         No Jupyter server can restart this process.
     """
-    from hpu_magic.runtime.execution.release import release_card
+    from hpu_magic.runtime.execution.kernel_restart import restart_now
 
-    return release_card(restart=restart)
+    return restart_now(mode)
 
 
 def doctor(*, all: bool = False, json: bool = False) -> Diagnosis | Record:
@@ -141,4 +153,4 @@ def doctor(*, all: bool = False, json: bool = False) -> Diagnosis | Record:
     from hpu_magic.health import Machine, examine
 
     diagnosis = examine(Machine.here(), everything=all)
-    return diagnosis.as_record() if json else diagnosis
+    return diagnosis.to_dict() if json else diagnosis

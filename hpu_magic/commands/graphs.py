@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from hpu_magic.runtime.graphs.wrapping import WrapReport
 
 
-def graph(
+def capture(
     function: Callable[..., Any],
     name: str | None = None,
     *,
@@ -30,9 +30,9 @@ def graph(
         The code to capture.
     name : str, optional
         The name of the graph; without it, the function's name.
-    inputs : sequence of torch.Tensor
+    inputs : torch.Tensor, sequence or dict of torch.Tensor
         Tensors on the device that the code reads; a replay copies new values into them. In Python
-        they are the graph's inputs ``input0``, ``input1`` and so on.
+        they are the graph's inputs ``input0``, ``input1`` and so on, or the keys of the dict.
     warmup : int
         Runs before the capture; they create what only a first run creates, such as an optimizer's
         state.
@@ -53,18 +53,18 @@ def graph(
     from hpu_magic.runtime.execution.mode import in_lazy_mode
     from hpu_magic.runtime.graphs.capture import captured
 
-    return in_lazy_mode(lambda: captured(function, name, tuple(inputs), warmup), restart=restart)
+    return in_lazy_mode(lambda: captured(function, name, inputs, warmup), restart=restart)
 
 
-def replay(name: str, *, number: int = 1, **inputs: Any) -> ReplayReport:
+def replay(name: str, *, runs: int = 1, **inputs: Any) -> ReplayReport:
     """Replay a captured graph with the current values of its inputs.
 
     Parameters
     ----------
     name : str
         The graph.
-    number : int
-        How many times to replay it.
+    runs : int
+        Number of replays.
     **inputs : torch.Tensor
         New values by the name of the input, with the captured shape, dtype and device.
 
@@ -75,15 +75,15 @@ def replay(name: str, *, number: int = 1, **inputs: Any) -> ReplayReport:
     """
     from hpu_magic.runtime.graphs.graphs import find
 
-    return find(name).replay(number, inputs)
+    return find(name).replay(runs, inputs)
 
 
-def graphs(*, drop: str | None = None) -> GraphList:
+def graphs(*, delete: str | None = None) -> GraphList:
     """Return the captured graphs, and the wrapped models with the shapes of their calls.
 
     Parameters
     ----------
-    drop : str, optional
+    delete : str, optional
         Delete this graph first, which frees its memory.
 
     Raises
@@ -93,17 +93,16 @@ def graphs(*, drop: str | None = None) -> GraphList:
     """
     from hpu_magic.runtime.graphs import graphs
 
-    if drop is not None:
-        graphs.drop(drop)
+    if delete is not None:
+        graphs.drop(delete)
     return graphs.listed()
 
 
 def wrap(
     model: Model,
     *,
-    train: bool = False,
-    infer: bool = False,
-    inputs: Inputs | None = None,
+    train: bool | None = None,
+    inputs: Inputs = None,
     max_graphs: int | None = None,
     restart: bool = False,
 ) -> WrapReport:
@@ -115,16 +114,13 @@ def wrap(
     ----------
     model : torch.nn.Module
         A module on the device; it is changed in place.
-    train : bool
-        Wrap for training: forward and backward pass.
-    infer : bool
-        Wrap for inference: forward pass without gradients. Without ``train`` and ``infer``,
-        ``model.training`` decides.
-    inputs : torch.Tensor or sequence of torch.Tensor
+    train : bool, optional
+        Wrap for training, or with ``train=False`` for inference; without it, ``model.training``
+        decides.
+    inputs : torch.Tensor or sequence of torch.Tensor, optional
         Inputs to capture a graph with now. For training, other shapes are then refused.
     max_graphs : int, optional
-        The largest number of graphs to keep; without it, 10 for training and no limit for
-        inference.
+        Largest number of graphs to keep; without it, 10 for training and no limit for inference.
     restart : bool
         Restart the kernel in lazy mode if another mode is loaded. Variables are lost.
 
@@ -134,14 +130,10 @@ def wrap(
         The process is not in lazy mode; ``model`` is not a module, is not on the device or is
         wrapped already; or an option does not fit.
     """
-    from hpu_magic.errors import HPUError
     from hpu_magic.runtime.execution.mode import in_lazy_mode
     from hpu_magic.runtime.graphs.wrapping import wrapped
 
-    if train and infer:
-        raise HPUError("A model is wrapped for training or for inference, not both: use one.")
-    for_training = train or (False if infer else None)
     return in_lazy_mode(
-        lambda: wrapped(model, train=for_training, sample=inputs, max_graphs=max_graphs),
+        lambda: wrapped(model, train=train, sample=inputs, max_graphs=max_graphs),
         restart=restart,
     )

@@ -6,9 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpu_magic import notebook
+from hpu_magic.commands.parameters import Names
 
 if TYPE_CHECKING:
     from hpu_magic.panels.panel import MemoryPanel
+    from hpu_magic.runtime.measure.ledger import Ledger
+    from hpu_magic.runtime.measure.ledger_report import LedgerReport
     from hpu_magic.runtime.measure.memory import MemoryReport
     from hpu_magic.runtime.measure.profiling import profile as Profiling
     from hpu_magic.runtime.measure.timing import TimeReport
@@ -24,43 +27,43 @@ def memory() -> MemoryReport:
     return memory_of(*notebook.variables())
 
 
-def panel(
+def memory_live(
+    switch: Literal["on", "off"] | None = None,
     *,
     interval: float = 0.5,
     history: float = 120.0,
     panel: Literal["auto", "widget", "picture"] = "auto",
-    stop: bool = False,
 ) -> MemoryPanel | MemoryReport | None:
     """Show the memory of this process's card, live: in use, peak and limit.
 
-    The panel goes on while later cells run, until its button, ``stop`` or the next panel stops it,
-    and leaves a picture. It takes no card: before the first ``hpu`` tensor it waits.
+    The panel continues while later cells run, until its button, ``off`` or the next panel stops
+    it. It leaves a picture. It takes no card: it waits for the first ``hpu`` tensor.
 
     Parameters
     ----------
+    switch : {"on", "off"}, optional
+        ``off`` stops the live panel, which leaves its last state as a picture.
     interval : float
         Seconds between two samples, 0.02 to 60.
     history : float
         Seconds that the chart shows, 1 to 86,400.
     panel : {"auto", "widget", "picture"}
         The live widget, a picture for front ends without widgets, or what the page can show.
-    stop : bool
-        Stop the live panel, which keeps its last state as a picture.
 
     Returns
     -------
     MemoryPanel or MemoryReport or None
-        The panel in a notebook, elsewhere the statistics of this moment; None with ``stop``.
+        The panel in a notebook, elsewhere the current statistics; None with ``off``.
 
     Raises
     ------
     HPUError
-        A number is out of its range, or there is no live panel to stop.
+        A number is out of range, or there is no live panel to stop.
     """
     from hpu_magic.errors import HPUError
     from hpu_magic.panels import panel as panels
 
-    if not stop:
+    if switch != "off":
         return panels.open_panel(interval, history, panel)
     if not panels.stop_panel():
         raise HPUError("No panel is live: %hpu_memory_live starts one.")
@@ -96,7 +99,7 @@ def time(
     return timed(function, arguments, keywords, runs, repeats)
 
 
-def profile(*, folder: str = "hpu_profile", trace: bool = True) -> Profiling:
+def profile(*, dir: str = "hpu_profile", trace: bool = True) -> Profiling:
     """Profile a ``with`` block: the most expensive operators, and a trace file.
 
     The trace opens in TensorBoard and at ui.perfetto.dev. ``report`` of the result has the table
@@ -104,16 +107,54 @@ def profile(*, folder: str = "hpu_profile", trace: bool = True) -> Profiling:
 
     Parameters
     ----------
-    folder : str
-        The folder for the trace; it is created if it does not exist.
+    dir : str
+        The directory for the trace; it is created if it does not exist.
     trace : bool
         Write the trace file.
 
     Raises
     ------
     HPUError
-        The folder cannot be created, or there is no device.
+        The directory cannot be created, or there is no device.
     """
     from hpu_magic.runtime.measure import profiling
 
-    return profiling.profile(folder if trace else None)
+    return profiling.profile(dir if trace else None)
+
+
+def ledger(
+    switch: Literal["on", "off", "last"] | None = None, *, show: Names = None
+) -> Ledger | LedgerReport | None:
+    """Report what a ``with`` block, or each later cell, costs on the device besides its work.
+
+    It counts compiled graphs, graph breaks, CPU fallbacks, host reads and graph replays, and
+    measures the peak memory. ``with hpu_magic.ledger() as costs`` fills ``costs`` at the end of
+    the block.
+
+    Parameters
+    ----------
+    switch : {"on", "off", "last"}, optional
+        In a notebook, ``on`` prints a line below each later cell until ``off``, and ``last``
+        returns the table of the last cell with a line.
+    show : sequence of str, optional
+        Parts of the line: graphs, breaks, fallbacks, reads, replays, peak; without it, all.
+
+    Returns
+    -------
+    Ledger, LedgerReport or None
+        The context manager, or with ``last`` the report.
+
+    Raises
+    ------
+    HPUError
+        A part is unknown, or a script uses a switch.
+    """
+    from hpu_magic.runtime.measure.ledger import Ledger
+    from hpu_magic.runtime.measure.ledger_report import checked_parts
+
+    parts = checked_parts(show)
+    if switch is not None:
+        shown = f" --show {','.join(parts)}" if parts else ""
+        report: LedgerReport | None = notebook.run(f"%hpu_ledger {switch}{shown}")
+        return report
+    return Ledger(namespace=notebook.variables().namespace, show=parts)

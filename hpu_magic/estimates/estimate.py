@@ -21,11 +21,11 @@ def estimate(
     model: nn.Module,
     *inputs: Any,
     train: bool = True,
-    generation: str = "gaudi2",
+    card: str = "gaudi2",
     cards: int = 1,
     parallel: str | None = None,
     mode: str | None = None,
-    precision: str | None = None,
+    dtype: str | None = None,
     optimizer: torch.optim.Optimizer | str | None = "adamw",
     checkpointing: str = "none",
     accumulate: int = 1,
@@ -33,60 +33,16 @@ def estimate(
     loss: Callable[[Any], torch.Tensor] | None = None,
     **named_inputs: Any,
 ) -> Estimate:
-    """Estimate a step's time and memory on a Gaudi card, without one and without computing.
+    """Return the estimate of a step; see `hpu_magic.estimate`.
 
-    The operations of the step are traced with tensors that have no memory, each is priced by a
-    table of constants, and their lifetimes give the memory. The model is left as it was.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        On ``meta``, ``cpu`` or ``hpu``. What requires gradients is trained.
-    *inputs : tensor or dict
-        What the model is called with, of which shapes and types count: the batch of one card. One
-        dict whose keys are the model's arguments gives these.
-    train : bool
-        Forward, backward and the optimizer's step; else forward alone.
-    generation : {"gaudi", "gaudi2", "gaudi3"}
-        The card.
-    cards : int
-        How many work together.
-    parallel : str, optional
-        How they share the work: ``"ddp"`` (if several and nothing is said), ``"zero1"``,
-        ``"zero2"``, ``"zero3"``, ``"fsdp"``, ``"tp=N"``, ``"pp=N"``, and products such as
-        ``"tp=2,pp=2,zero1"``. ZeRO is DeepSpeed's, whose optimizer steps weights of its own in
-        float32; that of FSDP steps the model's in their type.
-    mode : {"lazy", "eager", "graphs", "compile"}, optional
-        How operations reach the card; as in this process if left out, or as the model is compiled.
-    precision : {"fp32", "bf16", "bf16-mixed", "fp8"}, optional
-        What it computes in; the type of the model's parameters if left out.
-    optimizer : torch.optim.Optimizer, str or None
-        An instance, a name such as ``"adamw"`` or ``"fusedadamw"``, or None.
-    checkpointing : {"none", "full", "selective"}
-        What of the layers is computed again in the backward pass: nothing; all; all but matrix
-        products with weights.
-    accumulate : int
-        Batches in a step of the optimizer.
-    batch : int or "largest", optional
-        Size of the inputs' first dimension; as given if left out; the largest that fits.
-    loss : callable, optional
-        What of the output is minimized; the output's ``loss``, or else its sum, if left out.
-    **named_inputs
-        What the model is called with by name, such as ``input_ids=ids``; those that are named as an
-        argument above go into a dict.
-
-    Returns
-    -------
-    Estimate
-        ``seconds`` of a step, ``samples_per_second`` and ``tokens_per_second`` over all cards,
-        ``peak_memory`` in bytes of one card, ``largest_batch``, ``band`` (the low and the high
-        factor between which a measurement is expected), and what they are made of.
+    ``inputs`` and ``named_inputs`` are the arguments of the model. One dict whose keys are names of
+    its arguments holds these.
 
     Raises
     ------
     EstimateError
-        An argument is none that there is, the model cannot take its inputs, or what runs depends
-        on numbers.
+        An argument is wrong, the model does not accept its inputs, or the operations depend on
+        values.
     """
     with suppress(HPUError):  # PyTorch may have settled without a card; it is traced all the same
         device.torch_with_hpu()
@@ -98,12 +54,12 @@ def estimate(
 
     mode = mode or mode_here(model)
     model = uncompiled(model)
-    card, layout = generation_named(generation), parse(cards, parallel)
+    hardware, layout = generation_named(card), parse(cards, parallel)
     options = checked(
         model,
         train=train,
         mode=mode,
-        precision=precision,
+        dtype=dtype,
         optimizer=optimizer,
         checkpointing=checkpointing,
         accumulate=accumulate,
@@ -113,5 +69,5 @@ def estimate(
     arguments = [name for name in inspect.signature(estimate).parameters if name != "inputs"]
     refuse_unknown(model, named_inputs, arguments[:-1])
     call = call_of(model, inputs, named_inputs, train=train)
-    estimator = StepEstimator(model, call, options, card, layout)
+    estimator = StepEstimator(model, call, options, hardware, layout)
     return estimator.largest() if batch == "largest" else estimator.as_given()

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from hpu_magic.errors import suggestion
+from hpu_magic.errors import choice, suggestion
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.step_arguments import MODES, PRECISIONS
 from hpu_magic.estimates.tracing import optimizers, recomputation
@@ -62,7 +62,7 @@ def checked(
     *,
     train: bool,
     mode: str,
-    precision: str | None,
+    dtype: str | None,
     optimizer: torch.optim.Optimizer | str | None,
     checkpointing: str,
     accumulate: int,
@@ -93,18 +93,17 @@ def checked(
         raise EstimateError(
             f"loss is a {type(loss).__name__}: give a function of the model's output."
         )
-    chosen = _precision_of(model) if precision is None else precision
-    one_of("mode", mode, MODES)
-    one_of("precision", chosen, PRECISIONS)
-    one_of("checkpointing", checkpointing, recomputation.KINDS)
+    chosen = _precision_of(model) if dtype is None else one_of("dtype", dtype, PRECISIONS)
+    mode = one_of("mode", mode, MODES)
+    checkpointing = one_of("checkpointing", checkpointing, recomputation.KINDS)
     positive("accumulate", accumulate)
     if batch is not None and batch != "largest":
         positive("batch", batch)
-    dtype, autocast = _TYPES[chosen]
+    weights, autocast = _TYPES[chosen]
     make = optimizers.maker(optimizer) if train else None
     step = StepOptions(
         train=train,
-        dtype=dtype,
+        dtype=weights,
         autocast=autocast,
         optimizer=make,
         loss=loss,
@@ -116,11 +115,19 @@ def checked(
     return Options(train, mode, chosen, step, accumulate, name or "no optimizer")
 
 
-def one_of(argument: str, value: object, known: tuple[str, ...]) -> None:
-    """Refuse a value that is not among those there are."""
-    if value not in known:
-        mend = suggestion(str(value), known) or f"give one of {', '.join(map(repr, known))}."
-        raise EstimateError(f"{argument}={value!r} is none that there is: {mend}")
+def one_of(argument: str, value: object, known: tuple[str, ...]) -> str:
+    """Return the choice that an argument names.
+
+    Raises
+    ------
+    EstimateError
+        It names none of them.
+    """
+    chosen = choice(value, known)
+    if chosen is None:
+        fix = suggestion(str(value), known) or f"write {', '.join(map(repr, known))}."
+        raise EstimateError(f"{argument}={value!r} is not a choice: {fix}")
+    return chosen
 
 
 def positive(argument: str, value: object) -> None:

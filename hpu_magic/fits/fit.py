@@ -7,8 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from hpu_magic.errors import HPUError
-from hpu_magic.fits import INTERVAL
-from hpu_magic.fits.folded_frames import FoldedFrames
 from hpu_magic.fits.result import FitResult
 from hpu_magic.fits.session import observed_fit
 from hpu_magic.huggingface.names import is_trainer as is_transformers_trainer
@@ -18,62 +16,6 @@ from hpu_magic.panels.panel import checked_interval
 from hpu_magic.runtime.measure.source import FitSource
 
 _listeners: list[Callable[[FitResult], None]] = []
-
-
-def fit(
-    trainer: Any,
-    model: Any = None,
-    data: Any = None,
-    *,
-    interval: float = INTERVAL,
-    panel: str = "auto",
-    **arguments: Any,
-) -> FitResult:
-    """Run ``trainer.fit(model, data)`` or ``trainer.train()`` with the live panel.
-
-    Parameters
-    ----------
-    trainer : lightning.pytorch.Trainer or transformers.Trainer
-        The Trainer, with any accelerator. It may be an instance of a subclass, such as
-        ``GaudiTrainer`` or a trainer of trl.
-    model : lightning.pytorch.LightningModule, optional
-        The model; a transformers ``Trainer`` already has one.
-    data : DataLoader, LightningDataModule or pair of DataLoaders, optional
-        Training data, or a pair of training and validation data. Omit it if the model or the
-        Trainer provides its own.
-    interval : float
-        Seconds between two samples, 0.02 to 60; the panel is drawn at most twice per second.
-    panel : str
-        In a notebook: ``widget``, ``picture`` for front ends without widgets, or ``auto``: the
-        widget if the page shows it, else the picture.
-    **arguments
-        Further arguments of ``trainer.fit`` or ``trainer.train``, such as ``ckpt_path`` or
-        ``resume_from_checkpoint``.
-
-    Returns
-    -------
-    FitResult
-        The result of the fit.
-
-    Raises
-    ------
-    HPUError
-        An argument is invalid; nothing has run.
-    KeyboardInterrupt
-        The fit was interrupted.
-    """
-    results: list[FitResult] = []
-    with FoldedFrames():
-        fit_with_callback(
-            trainer,
-            model,
-            data,
-            interval=interval,
-            panel=panel,
-            ended=results.append,
-            **arguments,
-        )
-    return results[0]
 
 
 def fit_with_callback(
@@ -86,7 +28,10 @@ def fit_with_callback(
     ended: Callable[[FitResult], None],
     **arguments: Any,
 ) -> None:
-    """Run a fit like `fit`, but pass the result to ``ended``, also that of a failed fit."""
+    """Run a fit with the live panel; see `hpu_magic.fit`.
+
+    ``ended`` gets the result, also of a fit that fails.
+    """
     source, run = _prepared(trainer, model, data, arguments)
     checked_interval(interval)
     check_panel(panel)

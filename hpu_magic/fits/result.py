@@ -88,7 +88,7 @@ class FitResult(Report):
         """Whether Stop ended the fit."""
         return self.outcome == "stopped"
 
-    def advice(self, model: Any = None, *inputs: Any, **arguments: Any) -> Advice:
+    def advice(self, model: Any = None, inputs: Any = (), **arguments: Any) -> Advice:
         """List the causes of lost time in this fit, the most expensive first.
 
         Parameters
@@ -96,7 +96,7 @@ class FitResult(Report):
         model : torch.nn.Module, optional
             With a model and its inputs, estimates also show the gain of another precision, batch
             size or mode and of fused operators; see `hpu_magic.advise`.
-        *inputs, **arguments
+        inputs, **arguments
             Arguments of `hpu_magic.advise`.
 
         Raises
@@ -106,7 +106,8 @@ class FitResult(Report):
         """
         from hpu_magic.advice.advise import advise_on_fit
 
-        return advise_on_fit(self.observed, self._subject, model, *inputs, **arguments)
+        positional = inputs if isinstance(inputs, list | tuple) else (inputs,)
+        return advise_on_fit(self.observed, self._subject, model, *positional, **arguments)
 
     @property
     def _subject(self) -> str:

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         diagnosis = examine(Machine.here(), everything=options.all)
         if options.json:
-            output = repr(diagnosis.as_record())
+            output = repr(diagnosis.to_dict())
         else:
             output = diagnosis.text(colours=colours)
     except KeyboardInterrupt:

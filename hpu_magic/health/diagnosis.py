@@ -15,7 +15,7 @@ from hpu_magic.health.finding import STATES, Finding, State
 from hpu_magic.health.machine import Machine
 
 SCHEMA = 1
-"""Increases if a key of `Diagnosis.as_record` changes its meaning or is removed."""
+"""Increases if a key of `Diagnosis.to_dict` changes its meaning or is removed."""
 
 LEFT_OUT = (
     "Left out: names of users, hosts, folders, files and notebooks, holders of cards, addresses, "
@@ -86,7 +86,7 @@ class Diagnosis:
         counts = [f"{len(self.of(state))} {state}" for state in STATES if self.of(state)]
         return f"Doctor, {kind}: {', '.join(counts)}"
 
-    def as_record(self) -> Record:
+    def to_dict(self) -> Record:
         """Return all findings as plain data that can be shared.
 
         Keys: ``schema`` (`SCHEMA`), ``hpu_magic`` (its version), ``time`` (seconds since the

@@ -12,13 +12,14 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+from hpu_magic.errors import HPUError
 from hpu_magic.lightning.choices import WRAPPED, Choices, Flags
 
 SUPPORTED_LIGHTNING = ("2.5", "2.6")
 _PATCHED = "_hpu_magic_patched"
 
 
-class UnsupportedLightningError(ImportError):
+class UnsupportedLightningError(HPUError, ImportError):
     """Refusal of a Lightning whose accelerator connector hpu_magic does not know."""
 
 

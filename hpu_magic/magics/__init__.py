@@ -26,17 +26,13 @@ _FAMILIES = (
     ("memory", "MemoryMagics"),
     ("timing", "TimingMagics"),
     ("fit", "FitMagics"),
-    ("panel", "PanelMagics"),
     ("flags", "FlagsMagics"),
-    ("release", "ReleaseMagics"),
     ("ledger", "LedgerMagics"),
     ("profiling", "ProfileMagics"),
     ("graphs", "GraphMagics"),
-    ("porting", "PortMagics"),
-    ("parallel", "ParallelMagics"),
-    ("doctor", "DoctorMagics"),
-    ("estimate", "EstimateMagics"),
-    ("advise", "AdviseMagics"),
+    ("from_cuda", "FromCudaMagics"),
+    ("workers", "WorkersMagics"),
+    ("planning", "PlanningMagics"),
 )
 _NEEDED = ("ipykernel", "ipywidgets", "anywidget", "bokeh")
 _loaded: list[CommandMagics] = []

@@ -1,8 +1,7 @@
-"""What every command shares: parsing its line, finding the user's objects, saying no."""
+"""Base class of the magics: parse a line, find variables, call the function, assign the result."""
 
 from __future__ import annotations
 
-import argparse
 import keyword
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -12,7 +11,9 @@ from IPython.core.magic import Magics, magics_class
 from IPython.utils.process import arg_split
 
 from hpu_magic.errors import HPUError, suggestion
+from hpu_magic.magics.declared import split_list
 from hpu_magic.magics.settings import Configured, HPUMagics
+from hpu_magic.magics.wrong_lines import explained
 
 Result = TypeVar("Result")
 
@@ -22,88 +23,99 @@ class CommandMagics(Magics):
     """Base of the magics classes; `settings` holds the defaults of the options."""
 
     shell: Any
-    comma_separated: frozenset[str] = frozenset()
-    """Arguments that take several values with commas between."""
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell)
         self.settings = settings
 
     def parse(self, magic: Callable[..., Any], line: str, *, cell: bool = False) -> Any:
-        """Parse `line` by the options declared on `magic`.
+        """Return the options of a line, as `magic` declares them.
 
         Raises
         ------
         UsageError
-            Whatever is wrong with the line, in one sentence that says what to type instead.
+            The line is wrong; the text shows the line to type.
         """
         parser = magic.parser  # type: ignore[attr-defined]
-        shown = ("%%" if cell else "%") + parser.prog
+        mark = "%%" if cell else "%"
         try:
             words = arg_split(line, posix=True)
         except ValueError:
-            raise UsageError(f"{shown}: a quotation mark in {line!r} is not closed.") from None
+            raise UsageError(
+                f"{mark}{parser.prog}: a quotation mark in {line!r} is not closed."
+            ) from None
         try:
             options = parser.parse_args(words)
         except UsageError as error:
-            raise UsageError(_explained(shown, parser, str(error))) from None
+            text = explained(parser, mark, words, str(error), self.namespace)
+            raise UsageError(text) from None
         for name, value in vars(options).items():
             if isinstance(value, Configured):
                 setattr(options, name, value.value(self.settings))
+        for name in self._assigned(parser, options):
+            self.check_name(name)
         return options
+
+    @staticmethod
+    def _assigned(parser: Any, options: Any) -> list[str]:
+        """Return the names of the variables that ``--output`` assigns."""
+        output = getattr(options, "output", None)
+        action = next((one for one in parser._actions if one.dest == "output"), None)
+        if output is None:
+            return []
+        return split_list(output) if hasattr(action, "reading") else [output]
 
     def run(self, magic: Callable[..., Any], line: str) -> Any:
         """Call the function of a command with the options of its line; return the result."""
         options = self.parse(magic, line)
-        self.check_name(getattr(options, "output", None))
+        result = self.call_declared(magic, options)
+        return self.keep(options.output, result)
+
+    def call_declared(self, magic: Callable[..., Any], options: Any, **others: Any) -> Any:
+        """Call the function of a command with parsed options and other keywords."""
         declaration = magic.declaration  # type: ignore[attr-defined]
-        arguments, named = declaration.arguments(options, self.find)
-        result = self.call(declaration.function, *arguments, **named)
-        return self.keep(getattr(options, "output", None), result)
+        arguments, named = self.call(declaration.arguments, options, self.find)
+        return self.call(declaration.function, *arguments, **named, **others)
 
     @property
     def namespace(self) -> dict[str, Any]:
         """The user's variables."""
         return self.shell.user_ns
 
-    def cells(self) -> list[str]:
-        """Return the source of the cells run so far; the list's index is their number."""
-        return list(self.namespace.get("In", ()))
-
     def find(self, name: str) -> Any:
-        """Return what `name` (dots allowed) means in the user's namespace.
+        """Return the value of a variable; the name may have dots.
 
         Raises
         ------
         UsageError
-            There is no such name; close ones are suggested.
+            There is no such variable; the text suggests similar names.
         """
         first, *attributes = name.split(".")
         namespace = self.namespace
         if first not in namespace:
             visible = [known for known in namespace if not known.startswith("_")]
-            mend = suggestion(first, visible) or "define it first, or give another name."
-            raise UsageError(f"There is no variable {first!r}: {mend}")
-        found = namespace[first]
+            fix = suggestion(first, visible) or "define it first, or use another name."
+            raise UsageError(f"There is no variable {first!r}: {fix}")
+        value = namespace[first]
         path = first
         for attribute in attributes:
             try:
-                found = getattr(found, attribute)
+                value = getattr(value, attribute)
             except AttributeError:
-                mend = suggestion(attribute, dir(found)) or f"type {path}.<Tab> to see what it has."
-                raise UsageError(f"{path!r} has no attribute {attribute!r}: {mend}") from None
+                fix = suggestion(attribute, dir(value)) or f"press Tab after {path}. for a list."
+                raise UsageError(f"{path!r} has no attribute {attribute!r}: {fix}") from None
             path = f"{path}.{attribute}"
-        return found
+        return value
 
     def bind(self, name: str, value: Any) -> None:
-        """Make `name` (dots allowed) mean `value` in the user's namespace."""
+        """Assign a value to a variable or, if the name has dots, to an attribute."""
         *owner, last = name.split(".")
         if owner:
             setattr(self.find(".".join(owner)), last, value)
         else:
             self.namespace[last] = value
 
-    def check_name(self, name: str | None) -> None:
+    def check_name(self, name: str) -> None:
         """Refuse a name that cannot be a variable.
 
         Raises
@@ -111,44 +123,29 @@ class CommandMagics(Magics):
         UsageError
             `name` is not an identifier.
         """
-        if name is not None and (not name.isidentifier() or keyword.iskeyword(name)):
-            raise UsageError(f"{name!r} cannot be a variable: give a name such as report.")
+        if not name.isidentifier() or keyword.iskeyword(name):
+            raise UsageError(f"{name!r} cannot be a variable: use a name such as report.")
 
     def keep(self, name: str | None, report: Result) -> Result:
-        """Return `report`, bound to `name` as well if there is one."""
+        """Return a report, after assigning it to a variable if a name is set."""
         if name is not None:
-            self.check_name(name)
             self.namespace[name] = report
         return report
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return what Tab offers for an argument that is neither a variable nor a fixed choice.
+        """Return values that Tab offers for an argument without variables or fixed choices.
 
         Parameters
         ----------
         argument : str
             Its name, as the parser stores it.
         word : str
-            What is typed of it already.
+            The part that is typed already.
         """
         return []
 
-    def fits(self, argument: str, position: int, value: Any) -> bool:
-        """Tell whether a variable is of the kind that an argument names.
-
-        Parameters
-        ----------
-        argument : str
-            Its name, as the parser stores it.
-        position : int
-            How many were named for it before.
-        value : object
-            The variable's value.
-        """
-        return False
-
     def follows(self, argument: str, words: Sequence[str]) -> bool:
-        """Tell whether an argument without an option's name may come after these words.
+        """Return whether a positional argument may come after these words.
 
         Parameters
         ----------
@@ -160,28 +157,12 @@ class CommandMagics(Magics):
         return True
 
     def close(self) -> None:
-        """Undo what outlives a command, when the extension is unloaded."""
+        """Undo lasting changes of the session when the extension is unloaded."""
 
     @staticmethod
     def call(function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
-        """Call `function`; a refusal of the runtime becomes a sentence without a traceback."""
+        """Call `function`; an `HPUError` becomes an error that is shown without a traceback."""
         try:
             return function(*arguments, **options)
         except HPUError as refused:
             raise UsageError(str(refused)) from None
-
-
-def _explained(shown: str, parser: argparse.ArgumentParser, message: str) -> str:
-    """Turn argparse's message into one sentence with the mend."""
-    prefix = "unrecognized arguments: "
-    if message.startswith(prefix):
-        word = message[len(prefix) :].split()[0] if message[len(prefix) :].split() else "''"
-        if word.startswith("-"):
-            options = [name for name in parser._option_string_actions if name.startswith("--")]
-            if not options:
-                return f"{shown} takes no options: leave {word!r} out."
-            listed = ", ".join(sorted(options))
-            mend = suggestion(word.split("=")[0], options) or f"its options are {listed}."
-            return f"{shown} has no option {word!r}: {mend}"
-        return f"{shown} does not take {word!r}: type {shown}? for what it takes."
-    return f"{shown}: {message}; type {shown}? for help."

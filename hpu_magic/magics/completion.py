@@ -1,15 +1,16 @@
-"""Tab completes options, the values that an option may take, and names of fitting variables.
+"""Tab completion of options, their values, and names of variables of the right kind.
 
-Within a command only these appear: the other matchers of IPython, which would add every name of
-Python and every file, are suppressed, also where nothing fits.
+The other matchers of IPython, which would add all Python names and all files, are suppressed within
+a command, even if nothing matches.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
+from types import ModuleType
 from typing import Any
 
 from IPython.core.completer import CompletionContext, SimpleCompletion, context_matcher
@@ -70,8 +71,8 @@ def _complete(shell: Any, context: CompletionContext) -> tuple[str, list[str]] |
         return None
     words, word = split(text)
     call = understood(parser, words)
-    if cell and shell.find_line_magic(parser.prog) is not None:
-        call.positional = None  # what the line form takes, the cell form has in the cell
+    if cell and shell.find_line_magic(parser.prog) is not None and not _is_switch(call.positional):
+        call.positional = None  # only the line form has positional arguments
     if call.positional is not None and not owner.follows(call.positional.dest, words):
         call.positional = None
     if call.verbatim or _begins_code(call, word):
@@ -80,6 +81,10 @@ def _complete(shell: Any, context: CompletionContext) -> tuple[str, list[str]] |
     word, fitting = _fitting(shell, owner, parser, call, later, word)
     # A word with quotation marks within it is left alone.
     return (word, fitting) if text.endswith(word) else ("", [])
+
+
+def _is_switch(action: argparse.Action | None) -> bool:
+    return action is not None and action.dest == "switch"
 
 
 def _begins_code(call: Call, word: str) -> bool:
@@ -123,20 +128,21 @@ def _fitting(
 def _values(
     shell: Any, owner: CommandMagics, action: argparse.Action, before: list[str], word: str
 ) -> tuple[str, list[str]]:
-    """Return what is completed of an argument's value, and the values that fit."""
+    """Return the part of an argument's value that is completed, and the values that match."""
     reading = getattr(action, "reading", None)
     several = isinstance(reading, Words) or getattr(reading, "several", False)
-    if several or action.dest in owner.comma_separated:
-        *before, word = word.split(",")
+    if several or action.nargs == "+":
+        *earlier, word = word.split(",")
+        before = [*before, *earlier]
     if action.choices:
         known = [str(choice) for choice in action.choices]
     else:
         known = owner.known_values(action.dest, word)
+    names: Iterable[str] = ()
     if isinstance(reading, Variable):
-        fits = getattr(kinds, reading.kind)
-        names = _variables(shell, fits, word)
-    else:
-        names = _variables(shell, lambda value: owner.fits(action.dest, len(before), value), word)
+        names = _variables(shell, getattr(kinds, reading.kind), word)
+    elif isinstance(reading, Words) and action.dest == "push":
+        names = _variables(shell, lambda value: not isinstance(value, ModuleType), word)
     found = sorted({one for one in [*known, *names] if one.startswith(word)} - {*before})
     return word, found
 

@@ -1,4 +1,4 @@
-"""A plain sentence below the traceback of a cell, where it is known what was wrong."""
+"""A sentence below the error of a cell whose cause is known, with the fix."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
+from hpu_magic.magics.wrong_lines import missing_command
 from hpu_magic.plain_text import printable
 
 
@@ -25,9 +26,17 @@ class ExplainedErrors:
         error = result.error_in_exec
         if error is None:
             return
-        said = self._full_card(error) or _cause(error)
-        if said is not None:
-            print(printable(said, keep="\n\t"), file=sys.stderr)
+        text = self._unknown(error) or self._full_card(error) or _cause(error)
+        if text is not None:
+            print(printable(text, keep="\n\t"), file=sys.stderr)
+
+    def _unknown(self, error: BaseException) -> str | None:
+        if not isinstance(error, UsageError):
+            return None
+        magics = self._shell.magics_manager.magics
+        names = {kind: {n for n in found if n.startswith("hpu")} for kind, found in magics.items()}
+        known = names["line"] | names["cell"]
+        return missing_command(str(error), known, names["cell"] - names["line"])
 
     def _full_card(self, error: BaseException) -> str | None:
         if "torch" not in sys.modules:
@@ -38,7 +47,7 @@ class ExplainedErrors:
 
 
 def _cause(error: BaseException) -> str | None:
-    # A refusal says itself what to do, and an interrupt was wanted.
+    # Usage errors contain the fix, and interrupts are intended.
     if isinstance(error, UsageError) or not isinstance(error, Exception):
         return None
     from hpu_magic.huggingface.causes import explain

@@ -22,12 +22,12 @@ class FlagsMagics(CommandMagics):
     @line_magic
     @options_of(commands.flags)
     def hpu_flags(self, line: str) -> FlagsReport:
-        """Show the documented runtime flags, those first that are changed, or set one.
+        """Show the documented flags of the runtime, changed ones first, or set one.
 
-        Flags are environment variables, and most are read once, when torch is imported. Set
-        later, a flag is remembered for this notebook and takes effect at the next start,
-        whatever the kernel inherits. In a terminal it is remembered for the folder, and the
-        environment wins. Examples::
+        Flags are environment variables, and most are read once, when torch is imported. A flag
+        that you set later is remembered for this notebook, takes effect at the next start of the
+        kernel and overrides the environment. In a terminal it is remembered for the directory, and
+        the environment overrides it. Examples::
 
             %hpu_flags
             %hpu_flags PT_HPU_LAZY_MODE
@@ -40,10 +40,10 @@ class FlagsMagics(CommandMagics):
         options = self.parse(self.hpu_flags, line)
         name, given, value = (options.name or "").partition("=")
         if given and not name:
-            raise UsageError(f"{options.name!r} names no flag: write %hpu_flags NAME=VALUE.")
+            raise UsageError(f"{options.name!r} has no flag name: type %hpu_flags NAME=VALUE.")
         if given:
             options.name, options.value = name, value
-        return self.call(commands.flags, options.name, options.value, restart=options.restart)
+        return self.keep(options.output, self.call_declared(self.hpu_flags, options))
 
     def known_values(self, argument: str, word: str) -> list[str]:
         """Return the names of the flags, or the values of the one that is named."""

@@ -10,7 +10,7 @@ from IPython.core.magic import cell_magic, line_magic, magics_class
 from hpu_magic.commands import graphs as commands
 from hpu_magic.magics import cell as cells
 from hpu_magic.magics.command import CommandMagics
-from hpu_magic.magics.declared import options_of
+from hpu_magic.magics.declared import options_of, split_list
 from hpu_magic.magics.settings import HPUMagics
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ class GraphMagics(CommandMagics):
         cells.offer("hpu_capture", self._capture, repeats=True)
 
     @cell_magic
-    @options_of(commands.graph, leave_out=("function",))
+    @options_of(commands.capture, leave_out=("function",))
     def hpu_capture(self, line: str, cell: str) -> None:
         """Capture a cell into an HPU Graph, to replay it without Python.
 
-        The variables that the cell assigns are the graph's own tensors: each replay overwrites
-        them. Reading values (print, .item(), .cpu()) and shapes that depend on values are
-        refused. Needs lazy mode. Examples::
+        The variables that the cell assigns are tensors of the graph, which each replay overwrites.
+        The cell cannot read values (print, .item(), .cpu()), and its shapes cannot depend on
+        values. Needs lazy mode. Examples::
 
             %%hpu_capture step --inputs x,y
             loss = loss_function(model(x), y)
@@ -46,12 +46,12 @@ class GraphMagics(CommandMagics):
         cells.run(self.shell, "hpu_capture", line, cell)
 
     @line_magic
-    @options_of(commands.replay, short={"number": "n"})
+    @options_of(commands.replay)
     def hpu_replay(self, line: str) -> ReplayReport:
-        """Replay a captured cell on what its inputs are now.
+        """Replay a captured cell with the current values of its inputs.
 
-        Inputs that were assigned anew are copied into the graph's own tensors first; they must
-        have the captured shape, dtype and device. Examples::
+        Inputs that you assigned again are copied into the graph's tensors first; they must have
+        the captured shape, dtype and device. Examples::
 
             %hpu_replay step
             %hpu_replay step -n 100
@@ -61,29 +61,29 @@ class GraphMagics(CommandMagics):
         options = self.parse(self.hpu_replay, line)
         graph = self.call(graphs.find, options.name)
         inputs = {name: self.namespace[name] for name in graph.inputs if name in self.namespace}
-        report = self.call(graph.replay, options.number, inputs)
+        report = self.call(graph.replay, options.runs, inputs)
         self.namespace.update(graph.outputs)
-        return report
+        return self.keep(options.output, report)
 
     @line_magic
     @options_of(commands.graphs)
     def hpu_graphs(self, line: str) -> GraphList:
-        """List the captured cells, and wrapped modules by the shapes that they were called with.
+        """List the captured cells, and the wrapped models with the shapes of their calls.
 
         Examples::
 
-        %hpu_graphs
-        %hpu_graphs --delete step
+            %hpu_graphs
+            %hpu_graphs --delete step
         """
         return self.run(self.hpu_graphs, line)
 
     @line_magic
     @options_of(commands.wrap)
     def hpu_wrap(self, line: str) -> WrapReport:
-        """Let a module replay HPU Graphs, by the vendor's own wrappers.
+        """Let a model replay HPU Graphs, one for each shape, by the vendor's wrapper.
 
-        Without --train or --no-train the module's own mode decides. A model of transformers keeps
-        its generate, which then takes a static cache. Needs lazy mode. Examples::
+        Without --train or --no-train, the mode of the module decides. A model of transformers
+        keeps its generate, which then uses a static cache. Needs lazy mode. Examples::
 
             %hpu_wrap model --no-train
             %hpu_wrap model --train --max-graphs 4
@@ -95,7 +95,9 @@ class GraphMagics(CommandMagics):
         """Return the names of the captured graphs."""
         from hpu_magic.runtime.graphs import graphs
 
-        return [one.name for one in graphs.listed().graphs] if argument in ("name", "drop") else []
+        return (
+            [one.name for one in graphs.listed().graphs] if argument in ("name", "delete") else []
+        )
 
     def _capture(self, line: str) -> Capture:
         from hpu_magic.runtime.execution.mode import in_lazy_mode
@@ -105,9 +107,15 @@ class GraphMagics(CommandMagics):
         if options.name is None:
             raise UsageError("A graph needs a name: type %%hpu_capture step, for example.")
         self.check_name(options.name)
-        inputs = [name.strip() for name in (options.inputs or "").split(",") if name.strip()]
+        inputs = split_list(options.inputs or "")
         return self.call(
             in_lazy_mode,
-            lambda: Capture(options.name, inputs, self.namespace, options.warmup),
+            lambda: Capture(
+                options.name,
+                inputs,
+                self.namespace,
+                options.warmup,
+                keep=lambda graph: self.keep(options.output, graph),
+            ),
             restart=options.restart,
         )

@@ -1,4 +1,4 @@
-"""Of which kind a variable is, as far as that can be told without importing anything."""
+"""Predicates for the kind of a variable, which import nothing."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ _LOOKED_AT = 100  # elements of a container
 
 
 def module(value: Any) -> bool:
-    """Tell whether `value` is a ``torch.nn.Module``."""
+    """Return whether `value` is a ``torch.nn.Module``."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.nn.Module)
 
 
 def tensor(value: Any) -> bool:
-    """Tell whether `value` is a ``torch.Tensor``."""
+    """Return whether `value` is a ``torch.Tensor``."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.Tensor)
 
 
 def optimizer(value: Any) -> bool:
-    """Tell whether `value` is a ``torch.optim.Optimizer``."""
+    """Return whether `value` is a ``torch.optim.Optimizer``."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(value, torch.optim.Optimizer)
 
 
 def movable(value: Any, depth: int = 0) -> bool:
-    """Tell whether `value` is a module, tensor, optimizer, pipeline, or a container of them."""
+    """Return whether `value` is a module, tensor, optimizer, pipeline, or a container of them."""
     from hpu_magic.runtime.device import pipelines
 
     torch = sys.modules.get("torch")
@@ -46,28 +46,44 @@ def movable(value: Any, depth: int = 0) -> bool:
     )
 
 
-def of_tensors(value: Any) -> bool:
-    """Tell whether `value` is a tensor or a tuple of tensors."""
-    return tensor(value) or (isinstance(value, tuple) and any(map(tensor, value[:_LOOKED_AT])))
+def inputs(value: Any) -> bool:
+    """Return whether `value` can be the inputs of a model: tensors, alone or in a container."""
+    held = list(value.values()) if isinstance(value, Mapping) else value
+    return tensor(value) or (isinstance(held, list | tuple) and any(map(tensor, held[:_LOOKED_AT])))
+
+
+def function(value: Any) -> bool:
+    """Return whether `value` is callable."""
+    return callable(value)
+
+
+def measurement(value: Any) -> bool:
+    """Return whether `value` is a result that `hpu_magic.advise` can use."""
+    return type(value).__name__ in ("FitResult", "LedgerReport")
 
 
 def lightning(value: Any, name: str) -> bool:
-    """Tell whether `value` is an instance of a class of Lightning, such as ``Trainer``."""
+    """Return whether `value` is an instance of a class of Lightning, such as ``Trainer``."""
     from hpu_magic.lightning.names import loaded_namespaces
 
     classes = (getattr(sys.modules[one], name, None) for one in loaded_namespaces())
     return any(isinstance(value, one) for one in classes if one is not None)
 
 
+def lightning_model(value: Any) -> bool:
+    """Return whether `value` is a ``LightningModule``."""
+    return lightning(value, "LightningModule")
+
+
 def trainer(value: Any) -> bool:
-    """Tell whether `value` is a Trainer, of Lightning or of transformers."""
+    """Return whether `value` is a Trainer, of Lightning or of transformers."""
     from hpu_magic.huggingface.names import is_trainer
 
     return lightning(value, "Trainer") or is_trainer(value)
 
 
 def data(value: Any) -> bool:
-    """Tell whether `value` can be a fit's data: a loader, a data module, or a pair of loaders."""
+    """Return whether `value` can be a fit's data: a loader, a data module, or a pair of loaders."""
     if lightning(value, "LightningDataModule"):
         return True
     loaders = value if isinstance(value, tuple) and len(value) == 2 else (value,)

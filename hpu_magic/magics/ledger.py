@@ -8,82 +8,83 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments
 
+from hpu_magic.commands import measuring as commands
 from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.declared import options_of, split_list
 from hpu_magic.magics.place import place
 from hpu_magic.magics.settings import HPUMagics
 
 if TYPE_CHECKING:
-    from hpu_magic.runtime.measure.ledger import ledger
+    from hpu_magic.runtime.measure.ledger import Ledger
     from hpu_magic.runtime.measure.ledger_report import LedgerReport, LedgerState
 
 
 _SWITCHED = {
-    True: "The ledger is on: under each cell that uses the device, a line says what it cost.",
+    True: "The ledger is on: below each cell that uses the device, a line shows its cost.",
     False: "The ledger is off.",
 }
 
 
 class _Kept(NamedTuple):
     thread: int
-    context: ledger
+    context: Ledger
     report: LedgerReport
 
 
 @magics_class
 class LedgerMagics(CommandMagics):
-    """Says under each cell what it cost on the device."""
+    """A line below each cell with its cost on the device."""
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
         self._on = False
+        self._show: tuple[str, ...] = ()
         self._last: LedgerReport | None = None
-        # Of all cells that run, the innermost last; a kernel's subshells run cells in threads of
-        # their own.
+        # One per running cell, the innermost last; a kernel's subshells run cells in other threads.
         self._kept: list[_Kept] = []
-        # Also held while a ledger opens, so that none opens after the switch is off.
+        # Also locked while a ledger opens, so that none opens after the switch is off.
         self._lock = threading.Lock()
 
     @line_magic
-    @magic_arguments()
-    @argument(
-        "switch",
-        nargs="?",
-        choices=["on", "off", "last"],
-        help="on and off: for all later cells; last: the table of the last cell with a line; "
-        "without it, the state is told",
-    )
+    @options_of(commands.ledger)
     def hpu_ledger(self, line: str) -> LedgerReport | LedgerState | None:
-        """Say in one line under each cell what it cost on the device.
+        """Report below each cell what it costs on the device besides its work.
 
-        The line names the graphs that were compiled, with the time and the shapes that caused
-        them, the graph breaks of torch.compile, the operators that fell back to the CPU, the
-        lines that made the host wait for a value, the number of graph replays, and the peak of
-        the memory, whose statistic starts anew with each cell. Cells that do not use the device
-        get no line. Examples::
+        The line lists compiled graphs with their time and shapes, graph breaks of torch.compile,
+        CPU fallbacks, lines in which the host waits for a value, graph replays, and the peak of the
+        memory during the cell. Cells that do not use the device have no line. Examples::
 
-            %hpu_ledger
             %hpu_ledger on
+            %hpu_ledger on --show graphs,peak
+            %hpu_ledger
             %hpu_ledger last
             costs = %hpu_ledger last
             %hpu_ledger off
         """
         options = self.parse(self.hpu_ledger, line)
-        if options.switch is None:
-            from hpu_magic.runtime.measure.ledger_report import LedgerState
+        from hpu_magic.runtime.measure.ledger_report import LedgerState, checked_parts
 
-            return LedgerState(self._on, self._last)
+        parts = self.call(checked_parts, split_list(options.show or ""))
+        if options.switch is None and not parts:
+            return self.keep(options.output, LedgerState(self._on, self._last))
         if options.switch == "last":
             if self._last is None:
                 raise UsageError(
-                    "No cell has used the device with the ledger on: type %hpu_ledger on, then "
-                    "run one."
+                    "No cell has used the device with the ledger on: type %hpu_ledger on, then run "
+                    "a cell."
                 )
-            return self._last
-        self._switch(options.switch == "on")
+            return self.keep(options.output, self._last)
+        self._show = parts
+        self._switch(options.switch != "off")
         print(_SWITCHED[self._on])
         return None
+
+    def known_values(self, argument: str, word: str) -> list[str]:
+        """Return the parts of the line."""
+        from hpu_magic.runtime.measure.ledger_report import PARTS
+
+        return list(PARTS) if argument == "show" else []
 
     def close(self) -> None:
         """Switch the ledger off when the extension is unloaded."""
@@ -102,9 +103,9 @@ class LedgerMagics(CommandMagics):
             ended.pop().context.__exit__(None, None, None)
 
     def _before(self, info: object) -> None:
-        from hpu_magic.runtime.measure.ledger import ledger
+        from hpu_magic.runtime.measure.ledger import Ledger
 
-        one = ledger(namespace=self.shell.user_ns)
+        one = Ledger(namespace=self.shell.user_ns, show=self._show)
         with self._lock:
             if self._on:
                 self._kept.append(_Kept(threading.get_ident(), one, one.__enter__()))
@@ -112,7 +113,7 @@ class LedgerMagics(CommandMagics):
     def _after(self, result: Any) -> None:
         with self._lock:
             own = [kept for kept in self._kept if kept.thread == threading.get_ident()]
-            # The cell that said "on" was not entered.
+            # The cell that switched the ledger on was not entered.
             if not own:
                 return
             self._kept.remove(own[-1])

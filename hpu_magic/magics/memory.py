@@ -1,10 +1,10 @@
-"""``%hpu_memory`` and ``%%hpu_memory``."""
+"""``%hpu_memory``, ``%%hpu_memory`` and ``%hpu_memory_live``."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.magic import line_cell_magic, magics_class
+from IPython.core.magic import line_cell_magic, line_magic, magics_class
 
 from hpu_magic.commands import measuring as commands
 from hpu_magic.magics import cell as cells
@@ -18,21 +18,19 @@ if TYPE_CHECKING:
 
 @magics_class
 class MemoryMagics(CommandMagics):
-    """What the device's memory is used for."""
+    """The memory of the device."""
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
         cells.offer("hpu_memory", self._watch)
 
     @line_cell_magic
-    @options_of(commands.memory, output=True)
+    @options_of(commands.memory)
     def hpu_memory(self, line: str, cell: str | None = None) -> MemoryReport | None:
-        """Show the memory statistics and who holds it; for a cell, what it used and left behind.
+        """Show the memory in use and the variables that hold it; for a cell, also the peak.
 
-        Below the statistics stand the variables that hold memory; of models the largest modules,
-        where layers that are alike are told as one. As a cell magic it shows the memory in use
-        before and after the cell, the peak in between, and the variables that hold new tensors.
-        Examples::
+        For a model, the report lists the largest modules; equal layers share a line. As a cell
+        magic it also lists the variables that hold new tensors. Examples::
 
             %hpu_memory
             stats = %hpu_memory
@@ -45,11 +43,27 @@ class MemoryMagics(CommandMagics):
             return None
         return self.run(self.hpu_memory, line)
 
+    @line_magic
+    @options_of(commands.memory_live)
+    def hpu_memory_live(self, line: str) -> MemoryReport | None:
+        """Show the memory of the device live, while other cells run.
+
+        The panel continues until its button, off, or the next %hpu_memory_live stops it, and leaves
+        a picture. Outside a notebook the statistics are shown once. Examples::
+
+            %hpu_memory_live
+            %hpu_memory_live --interval 0.1 --history 600
+            %hpu_memory_live off
+        """
+        from hpu_magic.runtime.measure.memory import MemoryReport
+
+        shown = self.run(self.hpu_memory_live, line)
+        return shown if isinstance(shown, MemoryReport) else None
+
     def _watch(self, line: str) -> MemoryWatch:
         from hpu_magic.runtime.measure.memory import MemoryWatch
 
         options = self.parse(self.hpu_memory, line, cell=True)
-        self.check_name(options.output)
         return MemoryWatch(
             self.namespace,
             self.shell.user_ns_hidden,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from IPython.core.error import UsageError
 from IPython.core.magic import line_magic, magics_class
 
 from hpu_magic.commands import device as commands
+from hpu_magic.errors import choice
 from hpu_magic.magics.command import CommandMagics
-from hpu_magic.magics.declared import options_of
+from hpu_magic.magics.declared import options_of, split_list
 
 if TYPE_CHECKING:
     from hpu_magic.runtime.device.move import MoveReport
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class MoveMagics(CommandMagics):
-    """Moves what the user has."""
+    """Moves objects between host and device."""
 
     def known_values(self, argument: str, word: str) -> list[str]:
         """Return the devices."""
@@ -25,20 +27,21 @@ class MoveMagics(CommandMagics):
     @line_magic
     @options_of(commands.to)
     def hpu_to(self, line: str) -> MoveReport:
-        """Move models, tensors, containers of tensors and optimizers' state to the hpu.
+        """Move models, tensors, containers of tensors and optimizers to the device.
 
-        Parameters stay the same objects and tied weights stay tied. Nothing is moved if one of
-        the names cannot be. Examples::
+        Parameters stay the same objects and tied weights stay tied. If one object cannot move,
+        nothing moves. Examples::
 
             %hpu_to model
-            %hpu_to model optimizer batch
+            %hpu_to model,optimizer,batch
             %hpu_to trainer.model --dtype bf16
             %hpu_to model --device cpu
         """
         from hpu_magic.runtime.device import move
 
         options = self.parse(self.hpu_to, line)
-        objects = {name: self.find(name) for name in options.objects}
+        self._refuse_values(options)
+        objects = {name: self.find(name) for name in split_list(options.objects)}
         report = self.call(
             move.move,
             objects,
@@ -49,4 +52,17 @@ class MoveMagics(CommandMagics):
         for name, value in report.moved.items():
             if value is not objects[name]:
                 self.bind(name, value)
-        return report
+        return self.keep(options.output, report)
+
+    def _refuse_values(self, options: Any) -> None:
+        """Refuse values of options that are typed like names of variables."""
+        for name in split_list(options.objects):
+            if name in self.namespace:
+                continue
+            option = "dtype" if choice(name, ("bf16", "fp16", "fp32")) else "device"
+            if option == "dtype" or name.partition(":")[0] in ("cpu", "hpu"):
+                others = [one for one in split_list(options.objects) if one != name] or ["model"]
+                raise UsageError(
+                    f"%hpu_to has no variable {name!r} to move: type %hpu_to {','.join(others)} "
+                    f"--{option} {name}"
+                )

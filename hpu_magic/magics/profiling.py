@@ -27,8 +27,8 @@ class ProfileMagics(CommandMagics):
         cells.offer("hpu_profile", self._profile)
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return the folders that begin as `word` does."""
-        if argument != "folder":
+        """Return the directories that begin with `word`."""
+        if argument != "dir":
             return []
         place, slash, _ = word.rpartition("/")
         try:
@@ -39,9 +39,9 @@ class ProfileMagics(CommandMagics):
         return [f"{place}{slash}{name}/" for name in names if not re.search(r"[\s\'\"]", name)]
 
     @cell_magic
-    @options_of(commands.profile, output=True)
+    @options_of(commands.profile)
     def hpu_profile(self, line: str, cell: str) -> None:
-        """Profile a cell: the costliest operators as a table, and a trace file.
+        """Profile a cell: a table of the most expensive operators, and a trace file.
 
         The trace opens in TensorBoard and at ui.perfetto.dev. Examples::
 
@@ -57,8 +57,7 @@ class ProfileMagics(CommandMagics):
         from hpu_magic.runtime.measure.profiling import profile
 
         options = self.parse(self.hpu_profile, line, cell=True)
-        self.check_name(options.output)
         return profile(
-            options.folder if options.trace else None,
+            options.dir if options.trace else None,
             keep=lambda report: self.keep(options.output, report),
         )

@@ -1,4 +1,4 @@
-"""``%hpu`` and ``%hpu_mode``."""
+"""``%hpu``, ``%hpu_mode``, ``%hpu_restart`` and ``%hpu_doctor``."""
 
 from __future__ import annotations
 
@@ -7,40 +7,50 @@ from typing import TYPE_CHECKING
 from IPython.core.magic import line_magic, magics_class
 
 from hpu_magic.commands import device as commands
+from hpu_magic.magics import overview
 from hpu_magic.magics.command import CommandMagics
 from hpu_magic.magics.declared import options_of
 
 if TYPE_CHECKING:
+    from hpu_magic.health import Diagnosis
+    from hpu_magic.health.diagnosis import Record
+    from hpu_magic.runtime.execution.kernel_restart import RestartReport
     from hpu_magic.runtime.execution.mode import ModeReport
-    from hpu_magic.runtime.execution.status import StatusReport
+    from hpu_magic.runtime.execution.status import CardReport, StatusReport
 
 
 @magics_class
 class StatusMagics(CommandMagics):
-    """What there is, and in which mode."""
+    """The state of the device and its machine."""
 
     @line_magic
-    @options_of(commands.status)
-    def hpu(self, line: str) -> StatusReport:
-        """Show the device: card, mode, memory, versions, and who holds which card.
+    @options_of(commands.status, epilog=overview.text())
+    def hpu(self, line: str) -> StatusReport | CardReport:
+        """Show the device, the holders of all cards, and the list of commands.
 
         Takes no card. Examples::
 
             %hpu
+            %hpu 3
             state = %hpu
             state.mode.loaded
         """
-        return self.run(self.hpu, line)
+        from hpu_magic.runtime.execution.status import StatusReport
+
+        report = self.run(self.hpu, line)
+        if isinstance(report, StatusReport):
+            report.commands = overview.COMMANDS
+        return report
 
     @line_magic
     @options_of(commands.mode)
     def hpu_mode(self, line: str) -> ModeReport:
-        """Show the execution mode of this process, or ask for another.
+        """Show the execution mode of this process, or choose another.
 
-        The mode is read once, when torch is imported. Asked for later, it is remembered for
-        this notebook and takes effect at the next start, whatever PT_HPU_LAZY_MODE the kernel
-        inherits. In a terminal it is remembered for the folder, and PT_HPU_LAZY_MODE wins.
-        Examples::
+        The mode is read once, when torch is imported. A mode that you choose later is remembered
+        for this notebook and takes effect at the next start of the kernel, and overrides
+        PT_HPU_LAZY_MODE. In a terminal it is remembered for the directory, and PT_HPU_LAZY_MODE
+        overrides it. Examples::
 
             %hpu_mode
             %hpu_mode lazy
@@ -48,3 +58,30 @@ class StatusMagics(CommandMagics):
             %hpu_mode --restart
         """
         return self.run(self.hpu_mode, line)
+
+    @line_magic
+    @options_of(commands.restart)
+    def hpu_restart(self, line: str) -> RestartReport:
+        """Restart the kernel now, which releases its card; variables are lost.
+
+        A card belongs to its process until the process ends. Examples::
+
+            %hpu_restart
+            %hpu_restart --mode lazy
+        """
+        return self.run(self.hpu_restart, line)
+
+    @line_magic
+    @options_of(commands.doctor)
+    def hpu_doctor(self, line: str) -> Diagnosis | Record:
+        """Check installation, versions, driver, cards, flags, folders and Jupyter; show the fixes.
+
+        Red is broken, amber is slow or may break, green is fine. Takes no card and loads no torch.
+        Examples::
+
+            %hpu_doctor
+            %hpu_doctor --all
+            %hpu_doctor --json
+            findings = %hpu_doctor --json
+        """
+        return self.run(self.hpu_doctor, line)

@@ -32,16 +32,14 @@ class TimingMagics(CommandMagics):
     @line_cell_magic
     @options_of(
         commands.time,
-        short={"runs": "n", "repeats": "r"},
         leave_out=("function", "arguments"),
-        output=True,
         statement="the statement to time, without a cell",
     )
     def hpu_time(self, line: str, cell: str | None = None) -> TimeReport | None:
         """Time a statement or a cell on the device.
 
-        The device is synchronised around what is timed, and the first runs, which compile,
-        are reported apart from the steady state. The code runs several times. Examples::
+        The code runs several times, and the device is synchronized before and after. The first
+        runs, which compile, are reported separately from the steady state. Examples::
 
             %hpu_time model(batch)
             report = %hpu_time -n 100 -r 3 model(batch)
@@ -58,8 +56,10 @@ class TimingMagics(CommandMagics):
         arguments, statement = _split(line)
         options = self.parse(self.hpu_time, arguments)
         if not statement.strip():
-            raise UsageError("%hpu_time times nothing: give a statement, or use %%hpu_time.")
-        self.check_name(options.output)
+            raise UsageError(
+                "%hpu_time needs a statement: type %hpu_time model(batch), or %%hpu_time as the "
+                "first line of a cell."
+            )
         watch = self.call(Stopwatch, options.runs, options.repeats)
         code = self._compiled(statement)
         while watch.again():
@@ -86,10 +86,9 @@ class TimingMagics(CommandMagics):
         options = self.parse(self.hpu_time, arguments, cell=True)
         if statement.strip():
             raise UsageError(
-                f"%%hpu_time times the cell and does not take {statement.strip()!r}: put it into "
-                f"the cell."
+                f"%%hpu_time times the cell and does not take {statement.strip()!r}: move it into "
+                f"the cell, or type %hpu_time {statement.strip()}"
             )
-        self.check_name(options.output)
         return Stopwatch(
             options.runs,
             options.repeats,

@@ -154,7 +154,7 @@ class MemoryPanel:
 def open_panel(interval: float, history: float, view: str) -> MemoryPanel | MemoryReport:
     """Return a live panel, or the current statistics if there is no notebook.
 
-    Stop a panel that is already live; see `hpu_magic.panel`.
+    Stop a panel that is already live; see `hpu_magic.memory_live`.
     """
     global _running
     checked_interval(interval)

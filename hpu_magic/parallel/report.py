@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from hpu_magic import units
+from hpu_magic.errors import HPUError
 from hpu_magic.parallel.workers import RESTART, Workers
 from hpu_magic.runtime.present.table import Table
 
@@ -19,6 +20,8 @@ class WorkersReport(Table):
         Number of workers.
     profile : str or None
         The IPython profile that launched them.
+    outputs : dict of str to list
+        Variables that were copied back, as lists by rank.
     """
 
     def __init__(
@@ -27,12 +30,28 @@ class WorkersReport(Table):
         profile: str | None = None,
         lost: int = 0,
         stopped: int | None = None,
+        run: Callable[..., WorkersReport] | None = None,
+        outputs: Mapping[str, list[Any]] | None = None,
     ) -> None:
         self.count = len(lines)
+        self.outputs = dict(outputs or {})
+        self._run = run
         self.profile = profile
         self._lines = lines
         self._lost = lost
         self._stopped = stopped
+
+    def run(self, code: str, **options: Any) -> WorkersReport:
+        """Run code on the workers; `options` are those of `hpu_magic.workers`.
+
+        Raises
+        ------
+        HPUError
+            The workers were stopped.
+        """
+        if self._run is None:
+            raise HPUError("There are no workers: call hpu_magic.workers('on') first.")
+        return self._run(code, **options)
 
     def title(self) -> str:
         """Return the headline."""
@@ -59,7 +78,9 @@ class WorkersReport(Table):
         return (RESTART,) if self._lost else ()
 
 
-def workers_report(workers: Workers | None, stopped: int | None = None) -> WorkersReport:
+def workers_report(
+    workers: Workers | None, stopped: int | None = None, **others: Any
+) -> WorkersReport:
     """Request the states of the workers, and wait at most two seconds for each.
 
     Parameters
@@ -68,9 +89,11 @@ def workers_report(workers: Workers | None, stopped: int | None = None) -> Worke
         The workers; None if there are none.
     stopped
         Number of workers that were just stopped; None if stopping was not requested.
+    **others
+        ``run`` and ``outputs`` of the report.
     """
     if workers is None:
-        return WorkersReport((), stopped=stopped)
+        return WorkersReport((), stopped=stopped, **others)
     states, busy = workers.states(), workers.busy()
     lines = []
     for rank, introduction in enumerate(workers.introductions):
@@ -85,4 +108,4 @@ def workers_report(workers: Workers | None, stopped: int | None = None) -> Worke
         elif rank in busy or state is None:
             activity = "busy with the previous cell"
         lines.append((str(rank), card, memory, introduction.host, str(introduction.pid), activity))
-    return WorkersReport(lines, workers.profile, len(workers.lost))
+    return WorkersReport(lines, workers.profile, len(workers.lost), **others)

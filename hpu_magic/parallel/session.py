@@ -90,7 +90,7 @@ def ready(count: int | None, ranks: Sequence[int] | None) -> tuple[Workers, list
     existing = _workers
     if existing is not None and count not in (None, len(existing)):
         raise HPUError(
-            f"There are {len(existing)} workers, not {count}: omit -n, or end them first with "
+            f"There are {len(existing)} workers, not {count}: omit --cards, or end them first with "
             "%hpu_workers off (their variables are lost)."
         )
     if existing is None:

@@ -270,10 +270,11 @@ def _modules(count: int | None, machine: Snapshot) -> list[int]:
         )
     free = [card.module_id for card in cards if not card.holders and not card.error]
     if not cards and count is None:
-        raise HPUError(f"The number of cards is unknown: pass -n N. {machine.reason}")
+        raise HPUError(f"The number of cards is unknown: pass --cards N. {machine.reason}")
     if count is not None and cards and count > len(cards):
         raise HPUError(
-            f"{count} workers need {count} cards, but there are {len(cards)}: pass -n {len(cards)}."
+            f"{count} workers need {count} cards, but there are {len(cards)}: "
+            f"pass --cards {len(cards)}."
         )
     if cards and len(free) < (count or 1):
         wanted = f"{count} workers need {count} cards" if count else "A worker needs a card"
@@ -292,6 +293,6 @@ def _busy(cards: Sequence[CardReading], free: int) -> str:
     busy = [card for card in cards if card.holders or card.error]
     who = "; ".join(f"{card.label} is held by {card.held_by()}" for card in busy)
     own = device.own_card() is not None
-    fewer = f", or pass -n {free}" if free else ""
+    fewer = f", or pass --cards {free}" if free else ""
     fix = "release the card of this notebook with %hpu_restart" if own else "wait for one"
     return f"{free} of {len(cards)} are free: {who}. You can {fix}{fewer}."

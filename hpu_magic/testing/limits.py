@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from hpu_magic.runtime.device import device
-from hpu_magic.runtime.measure.ledger import ledger
+from hpu_magic.runtime.measure.ledger import Ledger
 from hpu_magic.runtime.measure.ledger_report import COMPILATION, FALLBACK, LedgerReport
 
 _MOST_NAMED = 4
@@ -101,7 +101,7 @@ class Limits:
             return (yield)
         device.torch_with_hpu()  # events are told once the device is there
         item.stash[_costs] = Cost()
-        with ledger() as report:
+        with Ledger() as report:
             result = yield
         cost = item.stash[_costs]
         cost.add(Cost.of(report))

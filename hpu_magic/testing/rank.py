@@ -15,7 +15,7 @@ from typing import Any
 from hpu_magic import sessions
 from hpu_magic.errors import HPUError
 from hpu_magic.parallel import transfer
-from hpu_magic.runtime.measure.ledger import ledger
+from hpu_magic.runtime.measure.ledger import Ledger
 from hpu_magic.testing.limits import Allowed, Cost
 
 
@@ -48,7 +48,7 @@ def _call(payload: bytes) -> Any:
 
 def _answer(function: Any, allowed: Allowed) -> tuple[str, Any, Cost | None]:
     """Return what a function returned or raised, and what it cost where that is asked for."""
-    costs: AbstractContextManager[Any] = nullcontext() if allowed.everything else ledger()
+    costs: AbstractContextManager[Any] = nullcontext() if allowed.everything else Ledger()
     kind: str = "returned"
     content: Any = b""
     try:

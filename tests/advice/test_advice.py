@@ -104,7 +104,7 @@ cell 3, line 7.
      change  losses.append(loss.detach())  # in the loop
              values = torch.stack(losses).tolist()  # one wait, behind it
   The fit used 12.0 / 96 GiB of the card's memory at most.
-  These were measured. result.advice(model, batch) estimates as well what precision, batch, mode \
+  These were measured. result.advice(model, inputs) estimates as well what dtype, batch, mode \
 and fused operators would gain."""
     )
 
@@ -187,12 +187,12 @@ def test_an_optimizer_that_runs_on_the_cpu_is_asked_for_otherwise(
 
 def test_estimated_gains_are_those_of_two_estimates() -> None:
     model = layers()
-    advice = advise(model, X, mode="eager", precision="fp32")
+    advice = advise(model, X, mode="eager", dtype="fp32")
     before = estimate(model, X, mode="eager").samples_per_second
     arguments = {
         "Compile the model": {"mode": "compile"},
         "Step all weights at once, with FusedAdamW": {"optimizer": "FusedAdamW"},
-        "Compute in bfloat16 where that is safe": {"precision": "bf16-mixed"},
+        "Compute in bfloat16 where that is safe": {"dtype": "bf16-mixed"},
     }
     seen = set()
     for one in advice:
@@ -251,8 +251,8 @@ def test_what_makes_a_model_fit_comes_first() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"mode": "eager", "precision": "fp32"},
-        {"mode": "lazy", "precision": "bf16", "cards": 8, "checkpointing": "full"},
+        {"mode": "eager", "dtype": "fp32"},
+        {"mode": "lazy", "dtype": "bf16", "cards": 8, "checkpointing": "full"},
     ],
 )
 def test_every_change_is_code(arguments: dict[str, Any], framework: str | None) -> None:
@@ -279,7 +279,7 @@ def test_every_change_is_code(arguments: dict[str, Any], framework: str | None) 
 
 
 def test_cards_that_average_gradients_are_told_what_that_takes() -> None:
-    advice = advise(layers(), X, mode="lazy", precision="bf16", cards=8)
+    advice = advise(layers(), X, mode="lazy", dtype="bf16", cards=8)
     [one] = [each for each in advice if each.gain is None]
     assert one.title == "Exchange gradients in larger buckets, in place"
     assert "gradient_as_bucket_view=True" in one.change
@@ -301,7 +301,7 @@ class Normed(nn.Module):
 def test_plain_norms_are_found_and_put_back() -> None:
     model = Normed()
     attributes = [dict(vars(one)) for one in model.modules()]
-    advice = advise(model, X, mode="eager", precision="fp32")
+    advice = advise(model, X, mode="eager", dtype="fp32")
     assert [dict(vars(one)) for one in model.modules()] == attributes
     [one] = [each for each in advice if "FusedRMSNorm" in each.title]
     assert one.title == "Run the 2 RMSNorm as FusedRMSNorm"
@@ -372,7 +372,7 @@ def test_the_first_generation_is_not_told_to_attend_with_what_it_lacks() -> None
 
     def groups(generation: str) -> set[str]:
         model = Attentive()
-        base = estimate(model, X, generation=generation, train=False)
+        base = estimate(model, X, card=generation, train=False)
         return {one.group for one in choices(model, base, "model", None)}
 
     assert "attention" in groups("gaudi2")
@@ -457,9 +457,9 @@ def test_shared_weights_of_fully_shard_keep_their_type_and_zeros_memory_is_deeps
     ("arguments", "sentence"),
     [
         (
-            {"precison": "bf16"},
-            "'precison' is neither an argument of an estimate nor of Sequential: did you mean "
-            "'precision'?",
+            {"dtpye": "bf16"},
+            "'dtpye' is neither an argument of an estimate nor of Sequential: did you mean "
+            "'dtype'?",
         ),
         (
             {"observed": 3},
@@ -475,7 +475,7 @@ def test_wrong_arguments_get_one_sentence(arguments: dict[str, Any], sentence: s
 
 
 def test_advice_on_inputs_without_a_model_is_refused() -> None:
-    with pytest.raises(HPUError, match=r"give the model first, result.advice\(model, batch\)"):
+    with pytest.raises(HPUError, match=r"write result.advice\(model, inputs\)"):
         result_of(FIT).advice(None, X)
 
 
@@ -519,10 +519,13 @@ def test_a_safe_change_is_made(models: Callable[[str], Any]) -> None:
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("model", "%hpu_advise needs what the model is called with: --inputs x."),
+        ("model", "%hpu_advise needs --inputs x,y: type %hpu_advise model --inputs x,y"),
         ("model --inputs x --apply 99", "There is no advice number 99: give one from 1 to "),
         ("model --inputs y", "There is no variable 'y'"),
-        ("model --inputs x --mode lasy", "invalid choice: 'lasy'"),
+        (
+            "model --inputs x --mode lasy",
+            "or compile after --mode, not 'lasy'",
+        ),
         ("x --inputs x", "Tensor is no torch.nn.Module"),
     ],
 )
@@ -542,7 +545,10 @@ def test_a_change_that_only_the_user_can_make_is_shown_instead(
     titles = [one.title.partition(" of ")[0] for one in models("advice").result]
     number = titles.index("Train with batches") + 1
     cell = models(f"%hpu_advise model --inputs small --mode lazy --apply {number}")
-    assert "cannot be applied for you, as it is your data's loader that makes batches" in cell.err
+    assert (
+        "cannot be applied automatically, because it is your data's loader that makes batches"
+        in cell.err
+    )
     assert "loader = DataLoader(..., batch_size=" in cell.err
 
 

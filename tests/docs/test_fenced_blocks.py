@@ -69,7 +69,7 @@ def test_blocks_have_their_language_line_and_comment(
         ('pip install "hpu_magic[gaudi,sidebar]"', "there is no extra sidebar"),
         ("pip install hpu_magics", "hpu_magics is required nowhere"),
         ("cd folder && hpu-magic top 3", ""),
-        ("hpu-magic top --cards three", "unrecognized arguments: --cards"),
+        ("hpu-magic top --cards", "unrecognized arguments: --cards"),
         ("sudo hpu_magic doctor", "there is no program hpu_magic"),
     ],
 )

@@ -118,7 +118,7 @@ def test_largest_batch_fits_and_the_next_does_not():
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(65536, 65536, bias=False), nn.ReLU())
         x = torch.empty(1, 65536)
-    options = {"optimizer": "sgd", "generation": "gaudi3"}
+    options = {"optimizer": "sgd", "card": "gaudi3"}
     found = estimate(model, x, batch="largest", **options)
     assert found.fits
     assert found.batch == found.largest_batch > 1000
@@ -166,8 +166,8 @@ def test_text_says_estimate_and_band_wherever_a_time_stands():
 
 
 def test_generation_is_refused_by_name():
-    with pytest.raises(EstimateError, match="generation='gaudi9' is unknown: give one of gaudi, "):
-        estimate(layers(), X, generation="gaudi9")
+    with pytest.raises(EstimateError, match="card='gaudi9' is unknown: write gaudi, "):
+        estimate(layers(), X, card="gaudi9")
 
 
 SURROUNDINGS = {
@@ -215,8 +215,11 @@ def test_magic_takes_an_optimizer_and_a_loss_by_name(run, shell):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("model", "%hpu_estimate needs what the model is called with: --inputs x."),
-        ("model --inputs x --batch many", "--batch 'many' is no size: give a number, or largest."),
+        ("model", "type %hpu_estimate model --inputs x,y"),
+        (
+            "model --inputs x --batch many",
+            "needs a whole number or largest after --batch, not 'many'",
+        ),
         ("model --inputs x --optimizer adamq", "optimizer='adamq' is none that torch.optim or"),
         (
             "model --inputs x --cards 8 --parallel tp=3",

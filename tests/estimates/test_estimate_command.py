@@ -68,7 +68,7 @@ def test_a_function_of_the_working_directory_names_the_model(folder, capsys):
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     expected = hpu_magic.estimate(
         model, torch.ones(8, 8), loss=lambda output: output.square().mean(),
-        cards=2, parallel="zero1", mode="eager", generation="gaudi3",
+        cards=2, parallel="zero1", mode="eager", card="gaudi3",
     )  # fmt: skip
     assert (status, out) == (0, f"{expected}\n")
 
@@ -117,7 +117,9 @@ def test_a_configuration_names_the_model_of_a_step_and_of_generation(folder, cap
         *("llama/config.json", "--prompt", "16", "--new-tokens", "4", "--batch", "2"),
         *("--cache-dtype", "fp8", "--cache", "dynamic", "--json"),
     )
-    expected = hpu_magic.estimate_generation(model, 2, 16, 4, kv_dtype="fp8", cache="dynamic")
+    expected = hpu_magic.estimate_generation(
+        model, batch=2, prompt=16, new_tokens=4, cache_dtype="fp8", cache="dynamic"
+    )
     found = json.loads(out)
     assert found["estimate"] == expected.title().removeprefix("Estimate: ")
     assert found["token_seconds"] == expected.token_seconds
@@ -134,13 +136,19 @@ def test_a_configuration_names_the_model_of_a_step_and_of_generation(folder, cap
         ("something --inputs 8", "'something' names nothing: give module:callable, as in models:"),
         ("missing.json --inputs 8", "There is no file missing.json"),
         ("other.json --inputs 8", "other.json is no configuration that transformers knows: "),
-        ("models_of_a_user:make", "Give what the model is called with, as --inputs 8x512:int64"),
+        (
+            "models_of_a_user:make",
+            "An estimate needs the arguments of the model, such as",
+        ),
         ("models_of_a_user:make --inputs 8y", "--inputs '8y' is no shape: write sizes and a type"),
         ("models_of_a_user:make --inputs 8:it64", "no type 'it64': did you mean 'int64'"),
         ("models_of_a_user:make --inputs a=8,8", "give all inputs a name, or none."),
-        ("models_of_a_user:make --inputs 8x8 --batch few", "--batch 'few' is no size: give a num"),
+        (
+            "models_of_a_user:make --inputs 8x8 --batch few",
+            "--batch is 'few': write a number",
+        ),
         ("models_of_a_user:make --inputs 8x8 --cache static", "--cache belongs to --prompt N"),
-        ("llama --prompt 3", "--prompt and --new-tokens are given together."),
+        ("llama --prompt 3", "Text generation needs both --prompt N and --new-tokens N."),
         (
             "llama --prompt 3 --new-tokens 2 --no-train",
             "--no-train belongs to a step, and --prompt",

@@ -102,7 +102,7 @@ def test_inputs_are_given_by_name_as_in_a_dict():
 
 @pytest.mark.parametrize(
     ("named", "meant"),
-    [("generatoin", "'generation'"), ("input3", "'input2' or 'input1'")],
+    [("dytpe", "'dtype'"), ("input3", "'input2' or 'input1'")],
 )
 def test_unknown_name_is_refused_with_what_may_be_meant(named, meant):
     with pytest.raises(EstimateError) as refused:

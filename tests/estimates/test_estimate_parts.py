@@ -120,7 +120,7 @@ def options(model=None, **changed):
     given = {
         "train": True,
         "mode": "lazy",
-        "precision": None,
+        "dtype": None,
         "optimizer": "adamw",
         "checkpointing": "none",
         "accumulate": 1,
@@ -133,9 +133,9 @@ def options(model=None, **changed):
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"mode": "lzay"}, "mode='lzay' is none that there is: did you mean 'lazy'?"),
-        ({"precision": "int4"}, "precision='int4' is none that there is: give one of 'fp32', "),
-        ({"checkpointing": True}, "checkpointing=True is none that there is: give one of 'none', "),
+        ({"mode": "lzay"}, "mode='lzay' is not a choice: did you mean 'lazy'?"),
+        ({"dtype": "int4"}, "dtype='int4' is not a choice: write 'fp32', "),
+        ({"checkpointing": True}, "checkpointing=True is not a choice: write 'none', "),
         ({"accumulate": 0}, "accumulate=0 must be a whole number from 1 to 1000000000."),
         ({"batch": "all"}, "batch='all' must be a whole number from 1 to 1000000000."),
         ({"model": "model"}, "str is no torch.nn.Module, and only of those is there an estimate."),
@@ -150,7 +150,7 @@ def test_wrong_argument_is_refused_with_what_there_is(changed, sentence):
 def test_precision_is_the_models_own_unless_given():
     assert options().precision == "fp32"
     assert options(nn.Linear(2, 2, dtype=torch.bfloat16)).precision == "bf16"
-    assert options(precision="bf16-mixed").step.autocast is torch.bfloat16
+    assert options(dtype="bf16-mixed").step.autocast is torch.bfloat16
 
 
 def test_layers_are_the_longest_list_of_one_class():

@@ -66,7 +66,7 @@ def weights_of_others():
 
 
 def test_memory_is_made_up_of_weights_cache_and_the_prompts_pass(model):
-    found = hpu_magic.estimate_generation(model, 3, 10, 6)
+    found = hpu_magic.estimate_generation(model, batch=3, prompt=10, new_tokens=6)
     weights = 2 * (weights_of_products() + weights_of_others()) + ANGLES
     assert (found.memory.weights, found.memory.cache) == (weights, 3 * 16 * TOKEN)
     assert found.peak_memory == sum(found.memory.parts().values())
@@ -75,23 +75,27 @@ def test_memory_is_made_up_of_weights_cache_and_the_prompts_pass(model):
 
 @pytest.mark.parametrize("mode", ["eager", "graphs"])
 def test_cache_that_grows_stays_behind_the_pass_that_makes_it(model, mode):
-    found = hpu_magic.estimate_generation(model, 3, 20, 2, cache="dynamic", mode=mode)
+    found = hpu_magic.estimate_generation(
+        model, batch=3, prompt=20, new_tokens=2, cache="dynamic", mode=mode
+    )
     assert 3 * 20 * TOKEN <= found.memory.cache <= 3 * 21 * TOKEN
 
 
 def test_eight_bits_halve_the_weights_of_products_and_the_cache(model):
-    wide = hpu_magic.estimate_generation(model, 3, 10, 6)
-    narrow = hpu_magic.estimate_generation(model, 3, 10, 6, precision="fp8")
+    wide = hpu_magic.estimate_generation(model, batch=3, prompt=10, new_tokens=6)
+    narrow = hpu_magic.estimate_generation(model, batch=3, prompt=10, new_tokens=6, dtype="fp8")
     assert wide.memory.weights - narrow.memory.weights == weights_of_products()
     assert wide.memory.cache == 2 * narrow.memory.cache
-    kept = hpu_magic.estimate_generation(model, 3, 10, 6, precision="fp8", kv_dtype="bf16")
+    kept = hpu_magic.estimate_generation(
+        model, batch=3, prompt=10, new_tokens=6, dtype="fp8", cache_dtype="bf16"
+    )
     assert kept.memory.cache == wide.memory.cache
 
 
 def test_cards_share_weights_and_heads(model):
-    one = hpu_magic.estimate_generation(model, 2, 10, 6)
-    two = hpu_magic.estimate_generation(model, 2, 10, 6, cards=2)
-    four = hpu_magic.estimate_generation(model, 2, 10, 6, cards=4)
+    one = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6)
+    two = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6, cards=2)
+    four = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6, cards=4)
     assert two.memory.weights - ANGLES == (one.memory.weights - ANGLES) / 2
     assert two.memory.cache == one.memory.cache / 2
     # There are two heads of keys: four cards keep a whole one each.
@@ -101,7 +105,7 @@ def test_cards_share_weights_and_heads(model):
 
 
 def test_times_add_up(model):
-    found = hpu_magic.estimate_generation(model, 2, 10, 6)
+    found = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6)
     assert found.seconds == pytest.approx(found.first_token_seconds + 5 * found.token_seconds)
     assert found.tokens_per_second == pytest.approx(2 * 6 / found.seconds)
     assert sum(found.by_kind.values()) == pytest.approx(found.seconds)
@@ -111,7 +115,7 @@ def test_times_add_up(model):
 
 def test_cache_that_is_copied_at_each_token_costs_more(model):
     static, dynamic = (
-        hpu_magic.estimate_generation(model, 2048, 60, 2, cache=kind)
+        hpu_magic.estimate_generation(model, batch=2048, prompt=60, new_tokens=2, cache=kind)
         for kind in ("static", "dynamic")
     )
     assert dynamic.token_seconds > static.token_seconds
@@ -119,7 +123,8 @@ def test_cache_that_is_copied_at_each_token_costs_more(model):
 
 def test_buckets_spare_reading_what_is_not_made_yet(model):
     whole, bucketed, fine = (
-        hpu_magic.estimate_generation(model, 4096, 4, 56, bucket=bucket) for bucket in (None, 16, 4)
+        hpu_magic.estimate_generation(model, batch=4096, prompt=4, new_tokens=56, bucket=bucket)
+        for bucket in (None, 16, 4)
     )
     assert whole.token_seconds > bucketed.token_seconds > fine.token_seconds
     assert whole.memory == bucketed.memory == fine.memory
@@ -127,27 +132,29 @@ def test_buckets_spare_reading_what_is_not_made_yet(model):
 
 def test_largest_batch_is_the_largest_that_fits(model, small_card):
     small_card(4 << 20)
-    most = hpu_magic.estimate_generation(model, "largest", 10, 6)
-    asked = hpu_magic.estimate_generation(model, 2, 10, 6)
+    most = hpu_magic.estimate_generation(model, batch="largest", prompt=10, new_tokens=6)
+    asked = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6)
     assert most.batch == most.largest_batch == asked.largest_batch > 100
     assert most.fits
-    assert not hpu_magic.estimate_generation(model, most.batch + 1, 10, 6).fits
+    assert not hpu_magic.estimate_generation(
+        model, batch=most.batch + 1, prompt=10, new_tokens=6
+    ).fits
 
 
 def test_model_that_does_not_fit_says_by_how_much_and_what_would(model, small_card):
     small_card(20_000)
     with pytest.raises(EstimateError) as refusal:
-        hpu_magic.estimate_generation(model, "largest", 10, 6)
+        hpu_magic.estimate_generation(model, batch="largest", prompt=10, new_tokens=6)
     assert "KiB are needed on a card" in str(refusal.value)
-    assert 'precision="fp8" or parallel="tp=4" with 4 cards would make it fit' in str(refusal.value)
-    warned = hpu_magic.estimate_generation(model, 8, 10, 6)
+    assert 'dtype="fp8" or parallel="tp=4" with 4 cards would make it fit' in str(refusal.value)
+    warned = hpu_magic.estimate_generation(model, batch=8, prompt=10, new_tokens=6)
     assert not warned.fits
     assert "a smaller batch or" in repr(warned)
     assert warned.largest_batch == 0
 
 
 def test_table_says_estimate_and_its_band_at_each_figure(model):
-    text = repr(hpu_magic.estimate_generation(model, 2, 10, 6))
+    text = repr(hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6))
     lines = text.splitlines()
     assert lines[0] == (
         "Estimate: LlamaForCausalLM makes 6 tokens behind 10 on gaudi2 "
@@ -156,24 +163,31 @@ def test_table_says_estimate_and_its_band_at_each_figure(model):
     figures = [line for line in lines if "token" in line.partition("(")[0] and "(est" in line]
     assert len(figures) == 3
     assert all("(estimate; " in line and " to " in line for line in figures)
-    html = hpu_magic.estimate_generation(model, 2, 10, 6)._repr_html_()
+    html = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6)._repr_html_()
     assert "<b>Estimate: LlamaForCausalLM makes 6 tokens" in html
 
 
 def test_pickled_estimate_reads_the_same_without_its_model(model, small_card):
     small_card(2**26)  # few traces find the largest batch
-    report = hpu_magic.estimate_generation(model, 1, 4, 4)
+    report = hpu_magic.estimate_generation(model, batch=1, prompt=4, new_tokens=4)
     found = pickle.loads(pickle.dumps(report))
     assert (repr(found), found._repr_html_()) == (repr(report), report._repr_html_())
-    compiled = hpu_magic.estimate_generation(torch.compile(model), 1, 4, 4)
+    compiled = hpu_magic.estimate_generation(torch.compile(model), batch=1, prompt=4, new_tokens=4)
     assert compiled.title() == report.title()
 
 
 def test_captured_prompt_keeps_memory(model):
-    plain = hpu_magic.estimate_generation(model, 2, 10, 6)
-    captured = hpu_magic.estimate_generation(model, 2, 10, 6, capture_prompt=True)
+    plain = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6)
+    captured = hpu_magic.estimate_generation(
+        model, batch=2, prompt=10, new_tokens=6, capture_prompt=True
+    )
     assert captured.memory.graphs > 5 * plain.memory.graphs > 0
-    assert hpu_magic.estimate_generation(model, 2, 10, 6, mode="lazy").memory.graphs == 0
+    assert (
+        hpu_magic.estimate_generation(
+            model, batch=2, prompt=10, new_tokens=6, mode="lazy"
+        ).memory.graphs
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -184,16 +198,16 @@ def test_captured_prompt_keeps_memory(model):
         ({"batch": 0}, r"batch=0 must be a whole number"),
         ({"batch": "large"}, r"batch='large' must be a whole number"),
         ({"prompt": 60}, r"prompt=60 and new_tokens=6 are 66 tokens, and the model has 64 pos"),
-        ({"kv_dtype": "int4"}, r"kv_dtype='int4' is none that there is"),
-        ({"precision": "fp8", "generation": "gaudi"}, r"precision='fp8': gaudi has no 8-bit"),
-        ({"kv_dtype": "fp8", "generation": "gaudi"}, r"kv_dtype='fp8': gaudi has no 8-bit"),
+        ({"cache_dtype": "int4"}, r"cache_dtype='int4' is not a choice"),
+        ({"dtype": "fp8", "card": "gaudi"}, r"dtype='fp8': gaudi has no 8-bit"),
+        ({"cache_dtype": "fp8", "card": "gaudi"}, r"cache_dtype='fp8': gaudi has no 8-bit"),
         ({"cards": 3}, r"4 attention heads cannot be divided among tp=3 cards"),
         ({"cards": 2, "parallel": "zero3"}, r"zero3 divides what only training has"),
         ({"cards": 64, "parallel": "pp=64"}, r"pp=64 gives each card .* has \d layers in sequence"),
         ({"cards": 2, "parallel": "ddp", "batch": 3}, r"batch=3 cannot be divided among 2 groups"),
-        ({"generation": "gaudi9"}, r"generation='gaudi9' is unknown"),
-        ({"mode": "graph"}, r"mode='graph' is none that there is"),
-        ({"cache": "paged"}, r"cache='paged' is none that there is"),
+        ({"card": "gaudi9"}, r"card='gaudi9' is unknown"),
+        ({"mode": "graph"}, r"mode='graph' is not a choice"),
+        ({"cache": "paged"}, r"cache='paged' is not a choice"),
     ],
 )
 def test_bad_argument_is_refused_in_a_sentence(model, arguments, message):

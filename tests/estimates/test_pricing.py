@@ -312,9 +312,9 @@ def test_few_tokens_read_the_experts_that_they_reach():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"generation": "gaudi4"}, r"generation='gaudi4' is unknown: give one of gaudi, gaudi2"),
+        ({"generation": "gaudi4"}, r"card='gaudi4' is unknown: write gaudi, gaudi2"),
         ({"generation": "gaudi", "precision": "fp8"}, r"gaudi multiplies no 8-bit numbers"),
-        ({"generation": "gaudi2", "precision": "int4"}, r"precision='int4' is unknown"),
+        ({"generation": "gaudi2", "precision": "int4"}, r"dtype='int4' is unknown"),
         ({"generation": "gaudi2", "mode": "fast"}, r"mode='fast' is unknown: give one of eager"),
     ],
 )

@@ -105,7 +105,7 @@ def test_html_folds_green_findings_and_escapes(faulty):
 
 
 def test_json_has_all_keys_and_findings(faulty):
-    record = json.loads(json.dumps(examine(faulty.machine).as_record()))
+    record = json.loads(json.dumps(examine(faulty.machine).to_dict()))
     findings = record.pop("findings")
     assert {key: type(value) for key, value in record.items()} == {
         "schema": int,
@@ -159,7 +159,7 @@ def test_json_has_no_names_folders_and_secrets(made, tmp_path):
     made.environment["PT_HPU_METRICS_FILE"] = "ada"
     made.environment["https_proxy"] = "http://ada:s3cr3t@proxy.ada:3128"
     diagnosis = examine(made.machine)
-    text, record = repr(diagnosis), json.dumps(diagnosis.as_record(), indent=1)
+    text, record = repr(diagnosis), json.dumps(diagnosis.to_dict(), indent=1)
     for private in ("/home/ada", "ada.host", "salary-forecast", str(tmp_path)):
         assert private in text or private in repr(examine(made.machine, everything=True))
     names = "ada", "s3cr3t", "salary", str(tmp_path)
@@ -294,13 +294,13 @@ def test_the_magic(run, monkeypatch):
     findings = [each for each in cell.result["findings"] if each["about"] == "LOG_LEVEL_ALL"]
     assert [finding["values"] for finding in findings] == [{"value": "0"}]
     assert (
-        "%hpu_doctor has no option '--jsn': did you mean '--json'?" in run("%hpu_doctor --jsn").err
+        "%hpu_doctor has no option '--jsn': type %hpu_doctor --json" in run("%hpu_doctor --jsn").err
     )
 
 
 def test_documentation_lists_all_groups_and_keys(made):
     page = (PROJECT / "docs" / "doctor.md").read_text()
-    record = examine(made.machine).as_record()
+    record = examine(made.machine).to_dict()
     named = set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?) \|", page, re.M))))
     assert named == set(record) | set(record["findings"][0])
     groups = page.partition("| group | checks |")[2].partition("\n\n")[0]

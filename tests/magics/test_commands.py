@@ -8,13 +8,15 @@ from __future__ import annotations
 import inspect
 import os
 import random
+import re
 import traceback
 
 import pytest
 from IPython.core.error import UsageError
 
 import hpu_magic
-from hpu_magic.errors import RefusedError
+from hpu_magic.errors import HPUError
+from hpu_magic.magics import overview
 from hpu_magic.magics.settings import Configured, HPUMagics
 
 LINES = int(os.environ.get("HPU_MAGIC_TEST_LINES", "1000"))
@@ -41,18 +43,16 @@ def options(shell, name):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        *("hpu", "hpu_to", "hpu_mode", "hpu_autocast", "hpu_memory", "hpu_time", "hpu_fit"),
-        *("hpu_panel", "hpu_graph", "hpu_replay", "hpu_graphs", "hpu_wrap", "hpu_profile"),
-        *("hpu_flags", "hpu_release", "hpu_ledger", "hpu_fp8", "hpu_port", "hpu_doctor"),
-    ],
+    "name", ["hpu", "hpu_capture", "hpu_fit", "hpu_fp8_measure", "hpu_workers"]
 )
 def test_help_has_usage_options_and_examples(run, shell, name):
-    mark = "%" if shell.find_line_magic(name) else "%%"
-    text = run(f"{mark}{name}?").out
+    line = shell.find_line_magic(name)
+    text = run(f"{'%' if line else '%%'}{name}?").out
     assert "Examples" in text
-    assert f"%{name}" in text
+    usage = [one for one in text.splitlines() if one.strip().startswith("%")]
+    assert any(re.match(rf"\s*%{name}\b", one) for one in usage) == (line is not None)
+    cell = shell.find_cell_magic(name) is not None
+    assert any(re.match(rf"\s*%%{name}\b", one) for one in usage) == cell
 
 
 def test_every_command_is_documented(shell):
@@ -62,39 +62,60 @@ def test_every_command_is_documented(shell):
         assert "Examples" in magic.__doc__
 
 
-DECLARED = (
-    *("hpu", "hpu_to", "hpu_mode", "hpu_flags", "hpu_release", "hpu_memory", "hpu_time"),
-    *(
-        "hpu_panel",
-        "hpu_profile",
-        "hpu_doctor",
-        "hpu_graph",
-        "hpu_replay",
-        "hpu_graphs",
-        "hpu_wrap",
-    ),
-)
+ONLY_IN_A_CELL = {"hpu_from_cuda": {"show"}}
+"""Options for what happens to a cell, which the function has no parameter for."""
 
 
-@pytest.mark.parametrize("name", DECLARED)
-def test_options_are_the_parameters_of_the_commands_function(shell, name):
-    magic = shell.find_line_magic(name) or shell.find_cell_magic(name)
-    function = getattr(hpu_magic, {"hpu": "status"}.get(name, name.removeprefix("hpu_")))
-    parameters = inspect.signature(function).parameters.values()
-    named = {one.name: one.default for one in parameters if one.kind is one.KEYWORD_ONLY}
-    actions = {one.dest: one for one in magic.parser._actions if one.option_strings}
-    assert set(actions) - {"output"} == set(named)
+def test_options_are_the_parameters_of_the_commands_function(shell):
     settings = HPUMagics()
-    for parameter, default in named.items():
-        declared = actions[parameter].default
-        if isinstance(declared, Configured):
-            declared = declared.value(settings)
-        assert declared == default, parameter
+    for name in commands(shell):
+        magic = shell.find_line_magic(name) or shell.find_cell_magic(name)
+        function = getattr(hpu_magic, {"hpu": "status"}.get(name, name.removeprefix("hpu_")))
+        parameters = inspect.signature(function).parameters
+        for action in magic.parser._actions:
+            if action.dest in ONLY_IN_A_CELL.get(name, ()) or action.dest == "statement":
+                continue
+            if action.dest == "output" and "output" not in parameters:
+                continue
+            default = action.default
+            if isinstance(default, Configured):
+                default = default.value(settings)
+            expected = parameters[action.dest].default
+            assert default == (None if expected is inspect.Parameter.empty else expected), name
+            spelled = f"--{action.dest.replace('_', '-')}"
+            assert not action.option_strings or spelled in action.option_strings
+        named = {one.name for one in parameters.values() if one.kind is one.KEYWORD_ONLY}
+        assert named <= {action.dest for action in magic.parser._actions}, name
+
+
+def test_every_public_function_is_a_command(shell):
+    known = {"status", *(name.removeprefix("hpu_") for name in commands(shell) if name != "hpu")}
+    assert set(hpu_magic.__all__) - known == {"__version__", "HPUError", "watch"}
+
+
+def test_the_overview_has_every_command(run, shell):
+    listed = {line.lstrip("%").split()[0] for line, _ in overview.COMMANDS}
+    assert listed == set(commands(shell))
+    shown = run("%hpu").out
+    for line, purpose in overview.COMMANDS:
+        assert line in shown
+        assert purpose in shown
+        assert line in run("%hpu?").out
+
+
+def test_every_trait_is_the_default_of_an_option(shell):
+    used = {
+        action.default.name
+        for name in commands(shell)
+        for action in (shell.find_line_magic(name) or shell.find_cell_magic(name)).parser._actions
+        if isinstance(action.default, Configured)
+    }
+    assert used == set(HPUMagics.class_own_traits(config=True))
 
 
 def test_config_lists_the_defaults_and_refuses_wrong_ones(run):
     text = run("%config HPUMagics").out
-    for name in ("device", "autocast_dtype", "time_repeats", "panel_interval"):
+    for name in ("autocast_dtype", "time_repeats", "memory_live_interval"):
         assert f"HPUMagics.{name}" in text
     run("%config HPUMagics.time_repeats = 0")
     assert run("%config HPUMagics.time_repeats").result == 5
@@ -106,55 +127,71 @@ def test_config_lists_the_defaults_and_refuses_wrong_ones(run):
     assert run("%config HPUMagics.time_repeats").result == 5
 
 
-# What an option of these kinds says is about one call.
-NAMES_OF_ONE_CALL = {
-    *("--help", "-h", "--off", "--stop", "--output", "--drop", "--inputs"),
-    *("--train", "--infer", "--data", "--allow", "--block"),
-    *("--ranks", "--push", "--pull", "--profile", "--json"),
-    *(
-        "--cards",
-        "--parallel",
-        "--optimizer",
-        "--checkpointing",
-        "--accumulate",
-        "--batch",
-        "--loss",
-        "--observed",
-        "--apply",
-    ),
-}
-
-
-def test_every_other_option_has_a_default_that_config_sets(shell):
-    for name in commands(shell):
-        magic = shell.find_line_magic(name) or shell.find_cell_magic(name)
-        for action in magic.parser._actions:
-            if action.option_strings and NAMES_OF_ONE_CALL.isdisjoint(action.option_strings):
-                assert isinstance(action.default, Configured), (name, action.option_strings)
-                assert action.default.name in HPUMagics.class_trait_names(config=True)
-
-
 def test_a_configured_default_holds_until_the_option_is_given(run, torch, forgetful, tmp_path):
     run("%config HPUMagics.profile_trace = False")
     try:
         run("%%hpu_profile -o quiet\nx = torch.ones(2, device='hpu') + 1")
-        run(f"%%hpu_profile --trace --folder {tmp_path} -o loud\ntorch.ones(2, device='hpu') + 1")
+        run(f"%%hpu_profile --trace --dir {tmp_path} -o loud\ntorch.ones(2, device='hpu') + 1")
         assert run("quiet.trace").result is None
         assert run("loud.trace").result is not None
     finally:
         run("%config HPUMagics.profile_trace = True")
-    with_lists = run("%config HPUMagics.autocast_lower = 'no_such_operator'")
-    try:
-        assert with_lists.error is None
-        assert "no_such_operator" in run("%%hpu_autocast\nx = 1").err
-    finally:
-        run("%config HPUMagics.autocast_lower = ''")
 
 
-def test_misspelt_option_is_named_with_the_right_one(run):
-    cell = run("%hpu_to x --dtpye bf16")
-    assert isinstance(cell.error, UsageError)
-    assert "did you mean '--dtype'?" in cell.err
+LINES_TO_TYPE = {
+    "%hpu_to x --dtpye bf16": "%hpu_to x --dtype bf16",
+    "%hpu_to x bf16": "%hpu_to x --dtype bf16",
+    "%hpu_to cpu": "%hpu_to model --device cpu",
+    "%hpu --json": "%hpu_doctor --json",
+    "%hpu_graph --list": "%hpu_graphs to list the graphs",
+    "%hpu_capture --list": "%hpu_graphs to list the graphs",
+    "%%hpu_capture step --list\n1": "%hpu_graphs",
+    "%hpu_graphs --drop step": "%hpu_graphs --delete step",
+    "%hpu_replay step 100": "%hpu_replay step --runs 100",
+    "%hpu_workers stop": "%hpu_workers off",
+    "%hpu_workers start": "%hpu_workers on",
+    "%hpu_parallel off": "%hpu_workers off",
+    "%%hpu_workers -n 4\n1": "%%hpu_workers --cards 4",
+    "%%hpu_workers off\n1": "%hpu_workers off",
+    "%hpu_quantize": "%hpu_fp8_quantize model --inputs x",
+    "%%hpu_profile --trace traces\n1": "%%hpu_profile --dir traces",
+    "%hpu_port": "%%hpu_from_cuda",
+    "%hpu_panel": "%hpu_memory_live",
+    "%hpu_memory_live --stop": "%hpu_memory_live off",
+    "%hpu_release": "%hpu_restart",
+    "%hpu_autocast explain model x": "%hpu_explain_autocast model --inputs x",
+    "%%hpu_autocast --off\n1": "%%hpu_autocast off",
+    "%hpu_autocast bf16": "%hpu_autocast --dtype bf16",
+    "%hpu_estimate model": "%hpu_estimate model --inputs x,y",
+    "%hpu_estimate model x": "%hpu_estimate model --inputs x",
+    "%hpu_estimate model inputs=x": "%hpu_estimate model --inputs x",
+    "%hpu_estimate model --inputs x, y": "%hpu_estimate model --inputs x,y",
+    "%hpu_estimate model --inputs x --infer": "%hpu_estimate model --inputs x --no-train",
+    "%hpu_estimate model --inputs x --generation gaudi3": (
+        "%hpu_estimate model --inputs x --card gaudi3"
+    ),
+    "%hpu_estimate_generation model": (
+        "%hpu_estimate_generation model --prompt 512 --new-tokens 128"
+    ),
+    "%hpu_restart lazy": "%hpu_restart --mode lazy",
+    "%hpu_doctor --verbose": "%hpu_doctor --all",
+}
+
+
+@pytest.mark.parametrize("cell", LINES_TO_TYPE)
+def test_an_error_shows_the_line_to_type(run, shell, cell):
+    shell.user_ns.update(model=1, x=2, y=3)
+    text = run(cell).err
+    line = LINES_TO_TYPE[cell]
+    assert re.search(rf"(^|\W){re.escape(line)}(\.|\n| \(|$)", text), text
+
+
+def test_an_error_lists_all_options_with_their_short_forms(run):
+    assert run("%hpu_time --ops x").err == (
+        "UsageError: %hpu_time has no option '--ops': type %hpu_time model(batch)\n"
+        "Options: -n/--runs N, -r/--repeats N, -o/--output NAME\n"
+    )
+    assert "off" not in run("%%hpu_autocast --ops linear\n1").err.partition("Options")[0]
 
 
 def raised_by_the_statement(error):
@@ -190,7 +227,7 @@ def is_run_as_cell(shell, chosen, name):
 
 def no_workers(count, profile=None):
     """Take the place of starting processes, which says nothing of the line."""
-    raise RefusedError(f"No {count} workers by {profile}.")
+    raise HPUError(f"No {count} workers by {profile}.")
 
 
 @pytest.mark.filterwarnings("ignore")  # of what %hpu_time takes for a statement
@@ -237,14 +274,3 @@ def test_what_fails_or_is_refused_draws_no_random_numbers(run, shell, torch, for
     for command in ("hpu_autocast", "hpu_memory", "hpu_time -n 2", "hpu_profile --no-trace"):
         assert (run(f"%%{command}\n{body}").error is None) is (body == "pass")
         assert state() == before, command
-
-
-def test_an_option_of_a_command_without_any_is_told_so(run, shell):
-    cell = run("%hpu --foo")
-    assert cell.err.strip() == "UsageError: %hpu takes no options: leave '--foo' out."
-    without = [name for name in commands(shell) if not options(shell, name)]
-    assert "hpu" in without
-    for name in without:
-        mark = "%" if shell.find_line_magic(name) else "%%"
-        said = run(f"{mark}{name} --foo=1" + ("" if mark == "%" else "\n1")).err
-        assert "takes no options: leave '--foo=1' out" in said

@@ -16,14 +16,9 @@ from hpu_magic.errors import HPUError
 HEAVY = ["torch", "bokeh", "ipywidgets", "lightning", "pytorch_lightning", "numpy", "psutil"]
 # What of this package may come in before any command has run, besides the commands.
 AT_LOAD = {
-    *("estimates", "estimates.step_arguments"),
-    *(
-        "commands",
-        "commands.device",
-        "commands.graphs",
-        "commands.measuring",
-        "commands.parameters",
-    ),
+    *("commands", "commands.cards", "commands.device", "commands.graphs", "commands.measuring"),
+    *("commands.parameters", "commands.planning", "commands.porting", "commands.precision"),
+    *("commands.training", "fits"),
     *(
         "backend",
         "errors",
@@ -38,7 +33,7 @@ AT_LOAD = {
     *("sessions", "sessions.files", "sessions.fit", "sessions.reading", "sessions.publishing"),
     *("lightning", "lightning.habana", "lightning.hook", "lightning.names"),
     *("monitor", "monitor.reading"),
-    *("runtime", "runtime.device", "runtime.measure", "runtime.present", "runtime.start"),
+    *("runtime", "runtime.device", "runtime.start"),
     *("simulator", "simulator.activation", "simulator.cards", "simulator.finder"),
 }
 
@@ -82,7 +77,7 @@ def test_load_ext_brings_in_nothing_heavy_and_says_once_what_there_is(notebook):
 
 
 def test_plain_functions_are_found_and_listed():
-    for name in ("to", "mode", "autocast", "memory", "time", "status", "fit", "panel"):
+    for name in ("to", "mode", "autocast", "memory", "time", "status", "fit", "memory_live"):
         assert callable(getattr(hpu_magic, name))
         assert name in dir(hpu_magic)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):

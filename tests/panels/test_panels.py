@@ -410,10 +410,10 @@ def test_panel_outside_a_notebook_is_a_table(run: Callable[[str], Any], torch: A
     ("line", "sentence"),
     [
         ("%hpu_memory_live --interval 0", "must be 0.02 to 60 seconds, got 0"),
-        ("%hpu_memory_live --interval often", "invalid float value"),
+        ("%hpu_memory_live --interval often", "needs a number after --interval"),
         ("%hpu_memory_live --history 0.5", "must be 1 to 86400 seconds, got 0.5"),
         ("%hpu_memory_live off", "No panel is live"),
-        ("%hpu_memory_live now", "does not take 'now'"),
+        ("%hpu_memory_live now", "needs on or off, not 'now'"),
         ("%hpu_memory_live --colour", "no option '--colour'"),
     ],
 )

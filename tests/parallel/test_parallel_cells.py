@@ -251,13 +251,15 @@ def test_what_the_notebook_can_import_its_workers_can(notebook, tmp_path):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("-n 3", "There are 2 workers, not 3: omit -n, or end them first with %hpu_workers off"),
-        ("-n 0", "-n 0: there must be at least 1 worker."),
+        ("--cards 3", "There are 2 workers, not 3: omit --cards, or end them first with"),
+        ("--cards 0", "%%hpu_workers --cards is 0: write 1 or more."),
+        ("-n 3", "%%hpu_workers has no option '-n': type %%hpu_workers --cards 3"),
+        ("off", "type %hpu_workers off (one %)."),
         ("--ranks 0,2", "Rank 2 does not exist: choose ranks from 0 to 1."),
-        ("--ranks a", "--ranks 'a': write numbers with commas between, as 0,2."),
+        ("--ranks a", "'a' is not a list of numbers: write 0,2, for example."),
         ("--push nothing", "There is no variable 'nothing'"),
-        ("--grace -1", "--grace -1: a time is 0 seconds or more."),
-        ("--rank 1 --foo", "%%hpu_workers has no option '--foo'"),
+        ("--grace -1", "--grace is -1: write 0 or more seconds."),
+        ("--ranks 1 --foo", "%%hpu_workers has no option '--foo'"),
     ],
 )
 def test_what_is_wrong_with_the_line(notebook, line, sentence):
@@ -464,19 +466,20 @@ def test_too_many_workers_are_refused_by_the_cards_there_are(notebook):
     )
     notebook.run("del os.environ['HABANA_VISIBLE_MODULES']")
     assert notebook.run("%hpu_workers on --cards 9").texts == [
-        "UsageError: 9 workers need 9 cards, but there are 8: pass -n 8.\n"
+        "UsageError: 9 workers need 9 cards, but there are 8: pass --cards 8.\n"
     ]
     notebook.run("import torch\ntorch.ones(1, device='hpu')")
     below = notebook.run("%hpu_workers on --cards 8").texts[-1]
     assert "8 workers need 8 cards, but 7 of 8 are free" in below
     assert below.endswith(
-        "You can release the card of this notebook with %hpu_restart, or pass -n 7.\n"
+        "You can release the card of this notebook with %hpu_restart, or pass --cards 7.\n"
     )
     assert notebook.run("%hpu_workers restart").texts == [
         "UsageError: There are no workers to restart: start some with %hpu_workers on --cards N.\n"
     ]
-    assert notebook.run("%hpu_workers --cards 2").texts == [
-        "UsageError: -n and --profile belong to %hpu_workers on.\n"
+    assert notebook.run("%hpu_workers --ranks 1").texts == [
+        "UsageError: --ranks, --push and --output NAMES belong to code: write %%hpu_workers as the "
+        "first line of a cell.\n"
     ]
 
 

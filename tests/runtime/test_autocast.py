@@ -98,19 +98,6 @@ def test_default_dtype_is_configurable_and_an_option_wins(run, model, torch):
         run("%config HPUMagics.autocast_dtype = 'bf16'")
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "default"),
-    [("autocast_lower", "linear,matmul", ""), ("autocast_level", "O2", None)],
-)
-def test_off_needs_no_configured_lists(run, model, torch, forgetful, name, value, default):
-    run(f"%config HPUMagics.{name} = {value!r}")
-    try:
-        assert "restart the kernel" in run("%%hpu_autocast\nmodel(x).dtype").err
-        assert run("%%hpu_autocast off\nmodel(x).dtype").result == torch.float32
-    finally:
-        run(f"%config HPUMagics.{name} = {default!r}")
-
-
 def test_verbose_tells_what_ran_in_which_type(run, model):
     cell = run("%%hpu_autocast --all\nloss = torch.nn.functional.mse_loss(model(x), x)")
     assert "in bfloat16" in cell.out
@@ -159,12 +146,11 @@ def test_list_may_be_a_file_with_one_name_a_line(run, model, tmp_path):
     ("line", "sentence"),
     [
         ("--level O2 --lower linear", "Level O2 has its own lists"),
-        ("--level O3", "invalid choice: 'O3'"),
-        ("--dtype fp8", "invalid choice: 'fp8'"),
+        ("--level O3", "needs O1 or O2 after --level, not 'O3'"),
+        ("--dtype fp8", "needs bf16 or fp16 after --dtype, not 'fp8'"),
         ("--lower linear --fp32 linear", "linear cannot be in both lists"),
         ("--lower ,", "The operator list is empty"),
-        ("on", "type %hpu_autocast on"),
-        ("--verbos1", "did you mean '--verbose'"),
+        ("--verbose", "type %%hpu_autocast --all"),
         ("--dtype 'bf16", "quotation mark"),
     ],
 )
@@ -172,7 +158,6 @@ def test_wrong_options_are_refused_in_a_sentence(run, model, shell, line, senten
     cell = run(f"%%hpu_autocast {line}\nran = True")
     assert isinstance(cell.error, UsageError)
     assert sentence in cell.err
-    assert cell.err.count("\n") == 1
     assert "ran" not in shell.user_ns
 
 
@@ -185,9 +170,9 @@ def test_level_o2_keeps_only_matrix_work_in_lower_precision():
 
 def test_plain_context_manager(model, torch, shell):
     x = shell.user_ns["x"]
-    with hpu_magic.autocast("fp16"):
+    with hpu_magic.autocast(dtype="fp16"):
         assert model(x).dtype == torch.float16
-        with hpu_magic.autocast(enabled=False):
+        with hpu_magic.autocast("off"):
             assert model(x).dtype == torch.float32
     assert model(x).dtype == torch.float32
 
@@ -195,7 +180,7 @@ def test_plain_context_manager(model, torch, shell):
 @pytest.mark.parametrize("dtype", ["fp32", "int8", "nonsense"])
 def test_plain_context_manager_refuses_other_types(shell, dtype):
     with pytest.raises(ValueError, match="bf16"):
-        hpu_magic.autocast(dtype)
+        hpu_magic.autocast(dtype=dtype)
 
 
 def test_lists_given_before_torch_is_imported_are_in_force_at_once(script, tmp_path):

@@ -83,7 +83,7 @@ def calibrate(model):
         model(x.to("hpu", torch.bfloat16) * size, mask.to("hpu", torch.bfloat16))
 
 
-answers = {"wrong step": attempt(hpu_magic.fp8_quantize, model(), x, mask)}
+answers = {"wrong step": attempt(hpu_magic.fp8_quantize, model(), (x, mask))}
 report = hpu_magic.fp8_measure(model(), calibrate)
 answers["file"] = report.file
 answers["inputs"] = report.ranges["keys"].inputs
@@ -93,25 +93,27 @@ answers["notes"] = report.notes()
 loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(x, mask, x), batch_size=1)
 other = hpu_magic.fp8_measure(model(), data=loader, dump_stats_path="loader/net")
 answers["batches"] = [other.runs, other.ranges["keys"].inputs]
-named = hpu_magic.fp8_measure(model(), x, {"mask": mask, "scale": 2.0}, dump_stats_path="named/n")
+named = hpu_magic.fp8_measure(model(), (x, {"mask": mask, "scale": 2.0}), dump_stats_path="named/n")
 answers["named"] = named.ranges["keys"].inputs
 layers = nn.Sequential(nn.Linear(8, 8), nn.Softmax(-1)).eval().to("hpu", torch.bfloat16)
 answers["softmax"] = attempt(hpu_magic.fp8_measure, layers, x)
 blocked = {"types": ["Softmax"], "names": []}
 report = hpu_magic.fp8_measure(layers, x, blocklist=blocked, dump_stats_path="softmax/net")
 answers["blocked"] = list(report.ranges)
-answers["dynamic"] = attempt(hpu_magic.fp8_measure, model(), x, mask, dynamic_quantization=True)
+answers["dynamic"] = attempt(hpu_magic.fp8_measure, model(), (x, mask), dynamic_quantization=True)
 twice = nn.Linear(8, 8)
 shared = nn.Sequential(twice, nn.Sequential(nn.ReLU(), twice)).eval().to("hpu", torch.bfloat16)
 answers["shared"] = attempt(hpu_magic.fp8_measure, shared, x)
 open("a file", "w").close()
-answers["no folder"] = attempt(hpu_magic.fp8_measure, model(), x, mask, dump_stats_path="a file/n")
-answers["compiled"] = attempt(hpu_magic.fp8_measure, Compiled(model()), x, mask)
+answers["no folder"] = attempt(
+    hpu_magic.fp8_measure, model(), (x, mask), dump_stats_path="a file/n"
+)
+answers["compiled"] = attempt(hpu_magic.fp8_measure, Compiled(model()), (x, mask))
 pair = Pair().eval().to("hpu", torch.bfloat16)
 report = hpu_magic.fp8_measure(pair, [Two(x, -2 * x)], dump_stats_path="pair/net")
 answers["pair"] = report.ranges["layer"].inputs
-answers["float32"] = attempt(hpu_magic.fp8_measure, model(), x, mask, hp_dtype="FP32")
-report = hpu_magic.fp8_measure(model(), x * torch.inf, mask, dump_stats_path="infinite/net")
+answers["float32"] = attempt(hpu_magic.fp8_measure, model(), (x, mask), hp_dtype="FP32")
+report = hpu_magic.fp8_measure(model(), (x * torch.inf, mask), dump_stats_path="infinite/net")
 answers["infinite"] = report.warnings()
 print(json.dumps(answers))
 """
@@ -128,7 +130,7 @@ for name, options in json.loads(os.environ["WAYS"]).items():
     torch.manual_seed(0)
     quantized = model()
     try:
-        report = hpu_magic.fp8_quantize(quantized, x, {"mask": mask}, **options)
+        report = hpu_magic.fp8_quantize(quantized, (x, {"mask": mask}), **options)
     except hpu_magic.errors.HPUError as refused:
         answers[name] = str(refused)
         continue
@@ -263,7 +265,7 @@ def test_what_is_not_finite_has_no_scale(measured):
 
 def test_a_script_is_told_the_next_step(measured):
     assert measured["notes"][-1] == (
-        "The second step needs another process: call hpu_magic.fp8_quantize(model, sample) there."
+        "The second step needs another process: call hpu_magic.fp8_quantize(model, inputs) there."
     )
     assert measured["dynamic"] == (
         "Dynamic quantization needs no measurements: quantize the model."

@@ -36,7 +36,6 @@ def test_restart_option_remembers_lazy_mode(run, torch, forgetful):
         ("%hpu_graphs --delete missing", "There is no graph 'missing'"),
         ("%hpu_wrap number", "A int cannot be wrapped"),
         ("%hpu_wrap model", "move it with %hpu_to first"),
-        ("%hpu_wrap model --train --no-train", "not both: use one"),
         ("%hpu_wrap model --max-graphs 0", "--max-graphs is 0"),
     ],
 )
@@ -247,7 +246,7 @@ def test_plain_functions(lazy):
     lazy(
         "import hpu_magic\nx = torch.ones(3, device='hpu')\n"
         "graph = hpu_magic.capture(lambda value: value * 3, 'tripled', inputs=[x])\n"
-        "hpu_magic.replay('tripled', number=2, input0=x + 1)"
+        "hpu_magic.replay('tripled', runs=2, input0=x + 1)"
     )
     assert lazy.value("graph.outputs['result'].cpu().tolist()") == [6, 6, 6]
     assert lazy.value("graph.replays") == 2

@@ -11,6 +11,7 @@ from IPython.core.error import UsageError
 
 import hpu_magic
 from hpu_magic import units
+from hpu_magic.runtime.measure.ledger import Ledger
 
 
 @pytest.fixture
@@ -24,7 +25,7 @@ def on(run, shell, torch):
 def test_cell_that_does_not_use_the_device_gets_no_line(on):
     assert on("number = 3").out == ""
     assert on("%hpu_ledger on").out == (
-        "The ledger is on: under each cell that uses the device, a line says what it cost.\n"
+        "The ledger is on: below each cell that uses the device, a line shows its cost.\n"
     )
 
 
@@ -104,7 +105,7 @@ def test_last_without_any_is_refused(script):
 def test_wrong_word_is_refused(run):
     cell = run("%hpu_ledger maybe")
     assert isinstance(cell.error, UsageError)
-    assert "invalid choice: 'maybe'" in cell.err
+    assert "needs on, off or last, not 'maybe'" in cell.err
 
 
 def test_cpu_fallback_is_named_with_operator_and_line(on, torch):
@@ -211,10 +212,10 @@ def test_tensors_written_in_place_are_found_in_what_holds_them(torch, holder):
     x = module.weight
     optimizer = torch.optim.SGD([x], lr=0.1)
     held = eval(holder, {"x": x, "module": module, "optimizer": optimizer})
-    with hpu_magic.ledger(namespace={"held": held}) as costs, torch.no_grad():
+    with Ledger(namespace={"held": held}) as costs, torch.no_grad():
         x.add_(1)
     assert costs.touched
-    with hpu_magic.ledger(namespace={"held": held}) as idle:
+    with Ledger(namespace={"held": held}) as idle:
         pass
     assert not idle.touched
 
@@ -251,7 +252,7 @@ def test_odd_values_do_not_disturb_the_ledger(torch):
     x = torch.ones(3, device="hpu")
     values = [_Hostile(), Broken(), Unhashable(), made_for_inference, shrunk, x]
     namespace = {**{str(number): one for number, one in enumerate(values)}, "all": values}
-    with hpu_magic.ledger(namespace=namespace) as costs:
+    with Ledger(namespace=namespace) as costs:
         x.add_(1)
     assert costs.touched
 
@@ -259,7 +260,7 @@ def test_odd_values_do_not_disturb_the_ledger(torch):
 def test_ledger_keeps_no_tensor_alive(torch):
     namespace = {"x": torch.ones(1000, device="hpu")}
     before = torch.hpu.memory_allocated()
-    with hpu_magic.ledger(namespace=namespace):
+    with Ledger(namespace=namespace):
         del namespace["x"]
         assert torch.hpu.memory_allocated() <= before - 4000
 
@@ -455,7 +456,7 @@ def test_replays_of_wrapped_models_are_counted(lazy, call, replays):
 def test_lazy_ledger_runs_nothing_by_looking_at_tensors(lazy):
     lazy("%hpu_ledger off\nimport hpu_magic\na = torch.ones(44, device='hpu')\nhtcore.mark_step()")
     lazy("b = a * 3")
-    lazy("with hpu_magic.ledger(namespace=globals()) as costs:\n    pass")
+    lazy("with hpu_magic.ledger() as costs:\n    pass")
     assert lazy.value("[costs.touched, costs.compilations]") == [False, 0]
 
 

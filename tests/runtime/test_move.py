@@ -250,7 +250,7 @@ def test_optimizer_whose_state_stays_behind_is_named(run, ns, torch):
         ("batch = {'x': torch.ones(1), 'f': open}", "batch", "batch['f'] is a function"),
         ("x = torch.ones(1)", "x --device cuda", "There is no device 'cuda'"),
         ("x = torch.ones(1)", "x --device hpu:99", "habana active device: 0 != 99. This process"),
-        ("x = torch.ones(1)", "x --dtype int7", "invalid choice: 'int7'"),
+        ("x = torch.ones(1)", "x --dtype int7", "bf16, fp16 or fp32 after --dtype, not 'int7'"),
         ("x = torch.ones(1)", "x.shap", "has no attribute 'shap': did you mean 'shape'"),
         ("x = torch.ones(1, device='meta')", "x", "x is on the meta device"),
         ("m = torch.nn.LazyLinear(3)", "m", "m.weight has no shape yet"),

@@ -10,6 +10,7 @@ import pytest
 import hpu_magic
 from hpu_magic.errors import HPUError
 from hpu_magic.runtime.porting import tables
+from hpu_magic.runtime.porting.port import port
 
 TRAINING = '''\
 """Trains on a GPU."""
@@ -182,7 +183,7 @@ def test_every_statement_is_executed_in_its_line():
 def test_a_line_is_ported(cuda, hpu):
     # The import behind it binds torch, and is told to be there already.
     known = {"htcore": None, "torch": __import__("torch")}
-    report = hpu_magic.from_cuda(cuda, mark_steps=False, variables=known)
+    report = port(cuda, mark_steps=False, variables=known)
     assert report.ported == f"{hpu}\n"
     ast.parse(report.executed)
     assert report.executed.count("\n") == report.original.count("\n")
@@ -205,7 +206,7 @@ def test_a_line_is_ported(cuda, hpu):
     ],
 )  # fmt: skip
 def test_imports_follow(cuda, hpu):
-    report = hpu_magic.from_cuda(cuda, mark_steps=False, variables={"htcore": None})
+    report = port(cuda, mark_steps=False, variables={"htcore": None})
     assert report.ported == f"{hpu}\n"
     ast.parse(report.executed)
     assert report.executed.count("\n") == report.original.count("\n")
@@ -221,7 +222,7 @@ def test_names_of_earlier_cells_are_known(torch):
         "trainer": torch.optim.SGD([torch.ones(1, requires_grad=True)], 0.1),
         "schedule": object(),
     }
-    report = hpu_magic.from_cuda(
+    report = port(
         "with autocast():\n    x.to(device)\ncuda.synchronize()\nt.cuda.Event()\n"
         "loss.backward()\ntrainer.step()\nschedule.step()\n",
         mark_steps=True,

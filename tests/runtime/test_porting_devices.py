@@ -6,7 +6,7 @@ import ast
 
 import pytest
 
-import hpu_magic
+from hpu_magic.runtime.porting.port import port
 
 NOWHERE = "is not used as a device and was not changed"
 MORE = "contains more than a device and was not changed"
@@ -19,7 +19,7 @@ SEVERAL = (
 
 def ported(code, **variables):
     known = {"htcore": None, "torch": __import__("torch"), **variables}
-    report = hpu_magic.from_cuda(code, mark_steps=False, variables=known)
+    report = port(code, mark_steps=False, variables=known)
     assert ast.unparse(ast.parse(report.executed)) == ast.unparse(ast.parse(report.ported))
     return report
 

@@ -7,6 +7,7 @@ import ast
 import pytest
 
 import hpu_magic
+from hpu_magic.runtime.porting.port import port
 
 
 @pytest.mark.parametrize(
@@ -66,7 +67,7 @@ import hpu_magic
 )  # fmt: skip
 def test_every_form_is_ported(torch, cuda, hpu):
     known = {"htcore": None, "torch": torch, "model": torch.nn.Linear(1, 1)}
-    report = hpu_magic.from_cuda(cuda, mark_steps=False, variables=known)
+    report = port(cuda, mark_steps=False, variables=known)
     assert report.ported == f"{hpu}\n"
     executed = ast.unparse(ast.parse(report.executed)).replace("None", "pass")
     assert executed == ast.unparse(ast.parse(report.ported))

@@ -39,11 +39,11 @@ def _training(row: dict[str, str]) -> float:
     found = estimate(
         model,
         models.inputs(row["model"], int(row["batch"]), int(row["tokens"])),
-        generation=row["generation"],
+        card=row["generation"],
         cards=int(row["cards"]),
         parallel=None if row["parallel"] == "-" else row["parallel"],
         mode=row["mode"],
-        precision=row["precision"],
+        dtype=row["precision"],
         checkpointing=row["recomputed"],
         accumulate=int(row["accumulate"]),
     )
@@ -56,10 +56,10 @@ def _generation(row: dict[str, str]) -> float:
         int(row["batch"]),
         int(row["prompt"]),
         int(row["new"]),
-        generation=row["generation"],
+        card=row["generation"],
         mode=row["mode"],
-        precision=row["precision"],
-        kv_dtype=row["kv"],
+        dtype=row["precision"],
+        cache_dtype=row["kv"],
     )
     if row["unit"] == LARGEST:
         return float(found.largest_batch)

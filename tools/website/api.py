@@ -11,15 +11,21 @@ from typing import Any
 # Group -> public name -> what it gives back, and is documented on the same page.
 FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "Device and execution": {
-        "status": ("runtime.execution.status.StatusReport",),
+        "status": (
+            "runtime.execution.status.StatusReport",
+            "runtime.execution.status.CardReport",
+        ),
         "to": (),
         "mode": ("runtime.execution.mode.ModeReport",),
         "flags": ("runtime.execution.flags.FlagsReport",),
-        "release": ("runtime.execution.release.ReleaseReport",),
+        "restart": ("runtime.execution.kernel_restart.RestartReport",),
         "doctor": ("health.Diagnosis", "health.Finding"),
     },
     "Precision": {
-        "autocast": ("runtime.precision.autocast.AutocastReport",),
+        "autocast": (
+            "runtime.precision.autocast.Autocast",
+            "runtime.precision.autocast.AutocastReport",
+        ),
         "explain_autocast": ("runtime.precision.explain.AutocastExplanation",),
         "fp8_measure": ("runtime.precision.fp8.measure.MeasureReport",),
         "fp8_quantize": ("runtime.precision.fp8.quantize.QuantizeReport",),
@@ -27,16 +33,20 @@ FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "Train, and watch": {
         "fit": ("fits.result.FitResult",),
         "watch": ("fits.watch.Watch",),
-        "panel": ("panels.panel.MemoryPanel",),
+        "memory_live": ("panels.panel.MemoryPanel",),
+        "workers": ("parallel.report.WorkersReport",),
     },
     "Measure": {
         "memory": ("runtime.measure.memory.MemoryReport",),
         "time": ("runtime.measure.timing.TimeReport",),
-        "ledger": ("runtime.measure.ledger_report.LedgerReport",),
+        "ledger": (
+            "runtime.measure.ledger.Ledger",
+            "runtime.measure.ledger_report.LedgerReport",
+        ),
         "profile": ("runtime.measure.profiling.ProfileReport",),
     },
     "HPU Graphs": {
-        "graph": ("runtime.graphs.graphs.CapturedGraph",),
+        "capture": ("runtime.graphs.graphs.CapturedGraph",),
         "replay": ("runtime.graphs.graphs.ReplayReport",),
         "graphs": ("runtime.graphs.graphs.GraphList",),
         "wrap": ("runtime.graphs.wrapping.WrapReport",),
@@ -45,7 +55,7 @@ FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "estimate": ("estimates.result.Estimate",),
         "estimate_generation": ("estimates.generation.result.GenerationEstimate",),
         "advise": ("advice.report.Advice", "advice.suggestion.Suggestion"),
-        "port": ("runtime.porting.report.PortReport", "runtime.porting.findings.Finding"),
+        "from_cuda": ("runtime.porting.report.PortReport", "runtime.porting.findings.Finding"),
     },
 }
 ERRORS = ("errors.HPUError", "estimates.errors.EstimateError")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hpu_magic.errors import choice
 from hpu_magic.estimates.errors import EstimateError
 
 GIB = 2**30
@@ -104,11 +105,7 @@ def generation_named(name: str) -> Generation:
     EstimateError
         There is none of this name.
     """
-    plain = str(name).lower().replace(" ", "").replace("-", "")
-    plain = {"g1": "gaudi", "gaudi1": "gaudi", "g2": "gaudi2", "g3": "gaudi3"}.get(plain, plain)
-    try:
-        return GENERATIONS[plain]
-    except KeyError:
-        raise EstimateError(
-            f"generation={name!r} is unknown: give one of {', '.join(GENERATIONS)}."
-        ) from None
+    chosen = choice(name, GENERATIONS)
+    if chosen is None:
+        raise EstimateError(f"card={name!r} is unknown: write {', '.join(GENERATIONS)}.")
+    return GENERATIONS[chosen]

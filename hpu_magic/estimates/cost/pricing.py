@@ -162,13 +162,10 @@ def step_of(
     if mode not in MODES:
         raise EstimateError(f"mode={mode!r} is unknown: give one of {', '.join(MODES)}.")
     if precision not in PRECISIONS:
-        raise EstimateError(
-            f"precision={precision!r} is unknown: give one of {', '.join(PRECISIONS)}."
-        )
+        raise EstimateError(f"dtype={precision!r} is unknown: give one of {', '.join(PRECISIONS)}.")
     if precision == "fp8" and not card.has_fp8:
         raise EstimateError(
-            f"precision='fp8': {card.name} multiplies no 8-bit numbers; give bf16, or gaudi2 or "
-            "gaudi3."
+            f"dtype='fp8': {card.name} multiplies no 8-bit numbers; give bf16, or gaudi2 or gaudi3."
         )
     asked, products = quantities(
         program, card, fused=mode != "eager", fp8=precision == "fp8", layout=layout

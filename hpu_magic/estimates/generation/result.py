@@ -147,9 +147,9 @@ def over_memory(memory: Memory, settings: Settings) -> str:
     mends = ["a smaller batch"] if settings.batch not in (1, "largest") else []
     if memory.weights > memory.cache:
         if settings.precision != "fp8" and settings.card.has_fp8:
-            mends.append('precision="fp8"')
+            mends.append('dtype="fp8"')
     elif settings.kv_dtype != "fp8" and settings.card.has_fp8:
-        mends.append('kv_dtype="fp8"')
+        mends.append('cache_dtype="fp8"')
     needed = settings.layout.tensor
     while needed * settings.card.memory < settings.layout.tensor * memory.total:
         needed *= 2

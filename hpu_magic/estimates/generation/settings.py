@@ -84,19 +84,18 @@ def checked(protocol: Protocol, given: dict[str, Any]) -> Settings:
             f"prompt={given['prompt']} and new_tokens={given['new_tokens']} are {length} tokens, "
             f"and the model has {protocol.positions} positions: ask for fewer."
         )
-    one_of("mode", given["mode"], MODES)
-    one_of("precision", given["precision"], tuple(PRECISIONS))
-    one_of("cache", given["cache"], CACHES)
+    mode = one_of("mode", given["mode"], MODES)
+    precision = one_of("dtype", given["dtype"], tuple(PRECISIONS))
+    cache = one_of("cache", given["cache"], CACHES)
     if given["bucket"] is not None:
         positive("bucket", given["bucket"])
-    kv_dtype = given["kv_dtype"] or given["precision"]
-    one_of("kv_dtype", kv_dtype, tuple(CACHE_TYPES))
-    card = generation_named(given["generation"])
-    for name, value in (("precision", given["precision"]), ("kv_dtype", kv_dtype)):
+    kv_dtype = one_of("cache_dtype", given["cache_dtype"] or precision, tuple(CACHE_TYPES))
+    card = generation_named(given["card"])
+    for name, value in (("dtype", precision), ("cache_dtype", kv_dtype)):
         if value == "fp8" and not card.has_fp8:
             raise EstimateError(
                 f"{name}='fp8': {card.name} has no 8-bit floating point numbers; give 'bf16', or "
-                "generation='gaudi2' or 'gaudi3'."
+                "card='gaudi2' or 'gaudi3'."
             )
     return Settings(
         given["batch"],
@@ -105,9 +104,9 @@ def checked(protocol: Protocol, given: dict[str, Any]) -> Settings:
         kv_dtype,
         card,
         _layout(given["cards"], given["parallel"], given["batch"]),
-        given["mode"],
-        given["precision"],
-        given["cache"],
+        mode,
+        precision,
+        cache,
         given["bucket"],
         given["capture_prompt"],
     )

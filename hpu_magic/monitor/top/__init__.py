@@ -10,6 +10,7 @@ import threading
 import time
 
 from hpu_magic import monitor
+from hpu_magic.errors import HPUError
 from hpu_magic.monitor.processes import with_arguments
 from hpu_magic.monitor.reading import Snapshot
 from hpu_magic.monitor.top.card import MemoryHistory, page
@@ -24,7 +25,7 @@ def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     try:
         if options.json:
-            print(json.dumps(_only(_sample(), options.card).as_record(), indent=2))
+            print(json.dumps(_only(_sample(), options.number).as_record(), indent=2))
         elif sys.stdout.isatty() and not options.once:
             _live(options)
         else:
@@ -35,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
     except BrokenPipeError:
         # The reader of the output has ended. Python's flush at exit must not print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    except _NoSuchCard as missing:
+    except _NoSuchCardError as missing:
         print(f"hpu-magic: {missing}", file=sys.stderr)
         return 1
     return 0
@@ -55,7 +56,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     )
     top.add_argument("--json", action="store_true", help="print one snapshot as JSON and exit")
     top.add_argument("--once", action="store_true", help="print one table and exit")
-    top.add_argument("--card", type=int, metavar="N", help="show only the card HPU N")
+    top.add_argument("number", nargs="?", type=int, metavar="N", help="show only the card HPU N")
     top.add_argument(
         "--sort", choices=ORDERS, default="card", help="column to sort by (default: %(default)s)"
     )
@@ -69,7 +70,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     top.set_defaults(run=run)
 
 
-class _NoSuchCard(Exception):
+class _NoSuchCardError(HPUError):
     """The machine has no card with this number."""
 
 
@@ -97,14 +98,14 @@ def _only(snapshot: Snapshot, number: int | None) -> Snapshot:
     cards = tuple(card for card in snapshot.cards if card.module_id == number)
     if not cards:
         known = ", ".join(card.label for card in snapshot.cards) or "no cards"
-        raise _NoSuchCard(f"this machine has no HPU {number}; it has {known}.")
+        raise _NoSuchCardError(f"this machine has no HPU {number}; it has {known}.")
     return Snapshot(cards, snapshot.source, snapshot.reason)
 
 
 def _once(snapshot: Snapshot, options: argparse.Namespace) -> list[str]:
     room = os.get_terminal_size().columns if sys.stdout.isatty() else None
-    if options.card is not None:
-        [card] = _only(snapshot, options.card).cards
+    if options.number is not None:
+        [card] = _only(snapshot, options.number).cards
         return [line for line in page(card, MemoryHistory(), room or 80) if line]
     lines = [line.text for line in table(snapshot, room, Order(options.sort))]
     return [headline(snapshot), *lines] if snapshot.cards else lines
@@ -145,9 +146,9 @@ class _Samples:
 
 
 def _live(options: argparse.Namespace) -> None:
-    if options.card is not None:
-        _only(_sample(), options.card)
-    view = View(Order(options.sort), options.card)
+    if options.number is not None:
+        _only(_sample(), options.number)
+    view = View(Order(options.sort), options.number)
     with Screen() as screen:
         samples = _Samples(options.interval, screen)
         while True:

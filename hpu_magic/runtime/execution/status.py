@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from hpu_magic import backend, monitor, units
+from hpu_magic.errors import HPUError
 from hpu_magic.monitor import CardReading, Snapshot
 from hpu_magic.requirements import Conflict, conflicts
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.execution import mode
-from hpu_magic.runtime.present.report import Report, Row
+from hpu_magic.runtime.present.report import Report, Row, plain
+
+_HELP = "%hpu_to? shows the help of one"
 
 
 @dataclass(repr=False)
@@ -34,6 +37,8 @@ class StatusReport(Report):
         Device memory of this process in bytes; None without a card.
     conflicts : list of Conflict
         Installed packages whose requirements contradict each other.
+    commands : sequence of (str, str)
+        In a notebook, the commands and what they do.
     """
 
     simulated: bool
@@ -44,6 +49,7 @@ class StatusReport(Report):
     memory_in_use: int | None
     memory_limit: int | None
     conflicts: Sequence[Conflict] = ()
+    commands: Sequence[tuple[str, str]] = field(default=(), repr=False)
 
     def title(self) -> str:
         """Return the headline."""
@@ -70,6 +76,23 @@ class StatusReport(Report):
         """Return a sentence per conflict."""
         return [str(conflict) for conflict in self.conflicts]
 
+    def __repr__(self) -> str:
+        lines = [super().__repr__()]
+        if self.commands:
+            width = max(len(name) for name, _ in self.commands)
+            lines.append(f"  Commands ({_HELP}):")
+            lines += [f"    {name:<{width}}  {text}" for name, text in self.commands]
+        return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><td style='text-align:left'><code>{plain(name)}</code></td>"
+            f"<td style='text-align:left'>{plain(text)}</td></tr>"
+            for name, text in self.commands
+        )
+        listed = f"<div>Commands ({_HELP}):</div><table>{rows}</table>" if rows else ""
+        return super()._repr_html_() + listed
+
     def _card(self) -> str:
         if self.card is not None:
             return f"{self.card.label}, owned by this process, which calls it hpu:0"
@@ -90,6 +113,55 @@ class StatusReport(Report):
             for card in self.machine.cards
             if card.holders or card.error
         ]
+
+
+@dataclass(repr=False)
+class CardReport(Report):
+    """One card of the machine.
+
+    Attributes
+    ----------
+    card : CardReading
+        Its values and holders.
+    """
+
+    card: CardReading
+
+    def title(self) -> str:
+        """Return the headline."""
+        return f"{self.card.label}: {self.card.name}{', simulated' * self.card.simulated}"
+
+    def rows(self) -> Sequence[Row]:
+        """Return the known values, and the holders."""
+        card = self.card
+        rows = []
+        if card.memory_used is not None and card.memory_total:
+            rows.append(("memory", units.usage(card.memory_used, card.memory_total)))
+        for label, value, unit in (
+            ("busy", card.utilization, "%"),
+            ("temperature", card.temperature, " °C"),
+            ("power", card.power, " W"),
+            ("clock", card.clock, " MHz"),
+        ):
+            if value is not None:
+                rows.append((label, f"{value:.0f}{unit}"))
+        return [*rows, ("held by", card.held_by() or "no process")]
+
+
+def card_status(number: int) -> CardReport:
+    """Return the state of one card.
+
+    Raises
+    ------
+    HPUError
+        The machine has no card with this number.
+    """
+    machine = monitor.snapshot()
+    for card in machine.cards:
+        if card.module_id == number:
+            return CardReport(card)
+    known = ", ".join(card.label for card in machine.cards) or "no cards"
+    raise HPUError(f"This machine has no HPU {number}; it has {known}.")
 
 
 def current_status(cells: Sequence[str] = ()) -> StatusReport:

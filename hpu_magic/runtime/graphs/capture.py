@@ -8,6 +8,7 @@ from typing import Any
 
 from hpu_magic.errors import HPUError, suggestion
 from hpu_magic.runtime.device import device
+from hpu_magic.runtime.device.inputs import call_arguments
 from hpu_magic.runtime.device.tensors import tensors_in
 from hpu_magic.runtime.execution.mode import require_lazy
 from hpu_magic.runtime.graphs.capture_errors import CaptureRefusal
@@ -29,6 +30,9 @@ class Capture:
         Runs before the capture. They create objects that code creates on its first run, such as
         the state of an optimizer, which each replay would otherwise create again.
 
+    keep : callable
+        Called with the captured graph.
+
     Raises
     ------
     HPUError
@@ -42,6 +46,7 @@ class Capture:
         inputs: Sequence[str],
         namespace: MutableMapping[str, Any],
         warmup: int = 1,
+        keep: Callable[[CapturedGraph], object] = lambda graph: None,
     ) -> None:
         require_lazy("HPU Graphs")
         if warmup < 0:
@@ -51,6 +56,7 @@ class Capture:
             raise HPUError("A capture is in progress: end it before the next one starts.")
         self._namespace = namespace
         self._warmup = warmup
+        self._keep = keep
         self._captured = CapturedGraph(
             name, None, {variable: _device_tensor(variable, namespace) for variable in inputs}
         )
@@ -113,6 +119,7 @@ class Capture:
             and any(tensor.device.type == "hpu" for tensor in tensors_in(value))
         }
         register(captured)
+        self._keep(captured)
         self._done = True
 
     def _start_recording(self) -> None:
@@ -131,15 +138,16 @@ class Capture:
 
 
 def captured(
-    function: Callable[..., Any], name: str | None, inputs: Sequence[Any], warmup: int
+    function: Callable[..., Any], name: str | None, inputs: Any, warmup: int
 ) -> CapturedGraph:
-    """Capture ``function(*inputs)``; see `hpu_magic.graph`."""
-    namespace = {f"input{number}": value for number, value in enumerate(inputs)}
+    """Capture a call of a function; see `hpu_magic.capture`."""
+    arguments, named = call_arguments(inputs)
+    namespace = {f"input{number}": value for number, value in enumerate(arguments)} | named
     chosen = str(name or getattr(function, "__name__", "graph"))
     capture = Capture(chosen, list(namespace), namespace, warmup)
     with capture:
         while capture.again():
-            namespace["result"] = function(*inputs)
+            namespace["result"] = function(*arguments, **named)
     return find(chosen)
 
 

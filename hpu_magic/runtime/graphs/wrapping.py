@@ -72,7 +72,7 @@ class WrapReport(Report):
         if self.first_seconds is None:
             rows.append(("captures", "at the first call with inputs of each new shape"))
         else:
-            rows.append(("captured", f"for the sample, in {units.duration(self.first_seconds)}"))
+            rows.append(("captured", f"for the inputs, in {units.duration(self.first_seconds)}"))
         if self.wrapper != "make_graphed_callables":
             limit = "no limit" if self.max_graphs is None else str(self.max_graphs)
             rows.append(("most graphs", limit))
@@ -226,8 +226,8 @@ def _samples(torch: Any, sample: Any) -> tuple[Any, ...] | None:
     for value in samples:
         if not isinstance(value, torch.Tensor):
             raise HPUError(
-                f"A {type(value).__name__} is not a sample: pass a tensor or a tuple of tensors."
+                f"A {type(value).__name__} cannot be an input: pass a tensor or several tensors."
             )
         if value.device.type != "hpu":
-            raise HPUError(f"The sample is on {value.device}: move it with %hpu_to first.")
+            raise HPUError(f"The inputs are on {value.device}: move them with %hpu_to first.")
     return samples

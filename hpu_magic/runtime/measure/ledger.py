@@ -8,7 +8,7 @@ counted by `hpu_magic.runtime.graphs.replays`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from hpu_magic.runtime.device import device
@@ -39,7 +39,7 @@ _RUN_AGAIN = "CACHE_HIT"
 
 
 # Ledgers whose blocks are running, the innermost last.
-_open: list[ledger] = []
+_open: list[Ledger] = []
 
 
 def innermost() -> LedgerReport | None:
@@ -51,8 +51,8 @@ def _file_and_line(file: str, line: int) -> str:
     return f"{os.path.basename(file)}, line {line}"
 
 
-class ledger:
-    """Keep the ledger of a ``with`` block: ``with ledger() as costs: ...``, then read `costs`.
+class Ledger:
+    """The ledger of a ``with`` block: ``with Ledger() as costs: ...``, then read `costs`.
 
     The block resets the statistic of the device's peak memory. Blocks can be nested; each has its
     own ledger and peak. The same object can be used for several blocks in sequence.
@@ -65,20 +65,26 @@ class ledger:
         Variables, such as ``globals()``. The versions of their tensors show whether they were
         written in place (see `hpu_magic.runtime.measure.versions.versions`), which in eager mode
         is the only sign of in-place operations.
+    show : sequence of str
+        Parts of the report's line; empty for all.
     """
 
     # Set by the first event: a device that reports no waits looks like one without waits.
     _waits_are_reported = False
 
     def __init__(
-        self, place: Place = _file_and_line, namespace: Mapping[str, Any] | None = None
+        self,
+        place: Place = _file_and_line,
+        namespace: Mapping[str, Any] | None = None,
+        show: Sequence[str] = (),
     ) -> None:
         self.place = place
         self.namespace = {} if namespace is None else namespace
+        self.show = tuple(show)
         self._reset()
 
     def _reset(self) -> None:
-        self._report = LedgerReport()
+        self._report = LedgerReport(show=self.show)
         self._entries: dict[tuple[str, str, str, int, str], Entry] = {}
         self._before = DeviceCounts()
         self._versions: dict[int, int] = {}
@@ -126,7 +132,7 @@ class ledger:
         counted = after.since(before)
         report.compilations, report.compile_seconds = counted.compilations, counted.compile_seconds
         report.fallbacks = counted.fallbacks
-        reported = bool(self._subscriptions) and ledger._waits_are_reported
+        reported = bool(self._subscriptions) and Ledger._waits_are_reported
         waits = sum(entry.count for entry in report.causes(WAIT))
         report.synchronizations = waits if reported else None
         report.peak = self._peak.close()
@@ -165,7 +171,7 @@ class ledger:
             if kind == WAIT and facts.get("event") != "host_synchronization":
                 return  # an event of another program
             if kind == WAIT:
-                ledger._waits_are_reported = True
+                Ledger._waits_are_reported = True
             file, line = facts.get("file", ""), int(facts.get("line", 0))
             entry = self._enter(kind, facts.get("name", ""), file, line, facts.get("shapes", ""))
             entry.seconds += float(facts.get("duration", 0.0)) / 1e6

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 
 from hpu_magic import units
+from hpu_magic.errors import HPUError, suggestion
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.present.report import Report, Row
 from hpu_magic.runtime.present.table import Table
@@ -19,6 +20,27 @@ WAIT = "host synchronization"
 # In the order of the table.
 _KINDS = (COMPILATION, GRAPH_BREAK, FALLBACK, WAIT)
 _LONGEST_SHAPES = 48
+PARTS = ("graphs", "breaks", "fallbacks", "reads", "replays", "peak")
+"""Parts of the line of a report."""
+
+
+def checked_parts(names: Sequence[str] | None) -> tuple[str, ...]:
+    """Return parts of the line; empty for all.
+
+    Raises
+    ------
+    HPUError
+        A part is unknown.
+    """
+    parts = tuple(names.split(",") if isinstance(names, str) else names or ())
+    for name in parts:
+        if name not in PARTS:
+            fix = suggestion(name, PARTS) or f"its parts are {', '.join(PARTS)}."
+            raise HPUError(
+                f"The ledger has no part {name!r}: {fix} Type %hpu_ledger on --show graphs,peak, "
+                "for example."
+            )
+    return parts
 
 
 @dataclass
@@ -82,6 +104,8 @@ class LedgerReport(Table):
         Peak memory in bytes.
     entries : list of Entry
         The causes, in the order of their first events.
+    show : tuple of str
+        Parts of the line, of `PARTS`; empty for all.
     """
 
     touched: bool = False
@@ -93,20 +117,26 @@ class LedgerReport(Table):
     replays: int = 0
     peak: int = 0
     entries: list[Entry] = field(default_factory=list)
+    show: tuple[str, ...] = ()
 
     def title(self) -> str:
         """Return the line below a cell."""
         if not self.touched:
             return f"{device.label()} was not used."
-        parts = (
-            self._compiled(),
-            self._broken(),
-            self._fallen_back(),
-            self._read(),
-            self._replayed(),
-        )
-        overhead = "; ".join(part for part in parts if part) or "nothing compiled"
-        return f"{device.label()}: {overhead}; peak {units.size(self.peak)}"
+        texts = {
+            "graphs": self._compiled(),
+            "breaks": self._broken(),
+            "fallbacks": self._fallen_back(),
+            "reads": self._read(),
+            "replays": self._replayed(),
+        }
+        wanted = self.show or PARTS
+        parts = [texts[name] for name in texts if name in wanted and texts[name]]
+        if not parts and "graphs" in wanted:
+            parts = ["nothing compiled"]
+        if "peak" in wanted:
+            parts.append(f"peak {units.size(self.peak)}")
+        return f"{device.label()}: {'; '.join(parts) or 'none of these costs'}"
 
     def columns(self) -> Sequence[str]:
         """Return the columns of the table."""

@@ -51,7 +51,7 @@ class AutocastReport(Report):
         return [*rows, ("conversions", str(self.casts)), ("lists", self.lists.describe())]
 
 
-class autocast:
+class Autocast:
     """Run a ``with`` block under ``torch.autocast("hpu")``.
 
     Parameters
@@ -93,7 +93,7 @@ class autocast:
         self._entered: list[ExitStack] = []
         self._report: AutocastReport | None = None
 
-    def __enter__(self) -> autocast:
+    def __enter__(self) -> Autocast:
         with ExitStack() as stack:
             stack.enter_context(self._torch.autocast("hpu", dtype=self.dtype, enabled=self.enabled))
             if self._verbose:

@@ -15,7 +15,7 @@ from typing import Any
 from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.precision import operators
-from hpu_magic.runtime.precision.autocast import autocast, flat
+from hpu_magic.runtime.precision.autocast import Autocast, flat
 from hpu_magic.runtime.present.table import Table
 
 # According to PyTorch's documentation, CUDA's autocast computes these in float32.
@@ -122,37 +122,11 @@ class AutocastExplanation(Table):
         return notes
 
 
-def explain_autocast(
-    model: Any,
-    /,
-    *sample: Any,
-    dtype: Any = "bf16",
-    sample_keywords: Mapping[str, Any] | None = None,
-    **keywords: Any,
+def explained(
+    model: Any, arguments: Sequence[Any], named: Mapping[str, Any], dtype: Any
 ) -> AutocastExplanation:
-    """Show the type of the operations of each module under autocast, and its reason.
-
-    The model runs once under autocast, without gradients. Its buffers and the states of the random
-    number generators are restored afterwards.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        On the device.
-    *sample, **keywords
-        Arguments of the model.
-    dtype : str or torch.dtype
-        "bf16" or "fp16".
-    sample_keywords : mapping, optional
-        Keyword arguments of the model whose names this function uses: `dtype`.
-
-    Raises
-    ------
-    HPUError
-        `model` is not a module or not on the device, autocast does not support the type, a profile
-        is being recorded, or no operation ran on the device.
-    """
-    context = autocast(dtype)
+    """Return the number type of each operation of a model; see `hpu_magic.explain_autocast`."""
+    context = Autocast(dtype)
     torch = device.torch_with_hpu()
     if not isinstance(model, torch.nn.Module):
         raise HPUError(f"A {type(model).__name__} cannot be explained: pass a torch.nn.Module.")
@@ -171,13 +145,13 @@ def explain_autocast(
     lower = str(context.dtype).removeprefix("torch.")
     explanation = AutocastExplanation(type(model).__name__, lower, operators.in_force())
     labels = _labels(model)
-    tree, unseen = _profiled(torch, model, context, sample, {**keywords, **(sample_keywords or {})})
+    tree, unseen = _profiled(torch, model, context, arguments, dict(named))
     explanation.unseen.update(labels[place] for place in unseen)
     _Reader(torch, explanation, labels).read(tree, "")
     if not explanation.operations and not explanation.unseen:
         raise HPUError(
             "No operation of the model ran on floating-point tensors of the device: move the "
-            "sample there too, with %hpu_to or hpu_magic.to."
+            "inputs to the device too, with %hpu_to or hpu_magic.to."
         )
     return explanation
 
@@ -193,7 +167,7 @@ def _labels(model: Any) -> list[str]:
 
 
 def _profiled(
-    torch: Any, model: Any, context: autocast, sample: Any, keywords: dict[str, Any]
+    torch: Any, model: Any, context: Autocast, sample: Any, keywords: dict[str, Any]
 ) -> tuple[Any, set[int]]:
     """Run the model; return the tree of its calls, and the modules that ran in other threads.
 

@@ -65,9 +65,10 @@ class MeasureReport(Table):
     def notes(self) -> Sequence[str]:
         """Return the place of the measurements, and the next step."""
         how = (
-            "restart the kernel, create the model again and type %hpu_fp8_quantize MODEL --inputs SAMPLE."
+            "restart the kernel, create the model again and type "
+            "%hpu_fp8_quantize MODEL --inputs x."
             if restart.interactive()
-            else "call hpu_magic.fp8_quantize(model, sample) there."
+            else "call hpu_magic.fp8_quantize(model, inputs) there."
         )
         return [
             f"The measurements are in {self.file} and in files next to it.",
@@ -138,48 +139,27 @@ class Measurement:
         return MeasureReport(kind, self.layers, measurements.read(), str(measurements.file), number)
 
 
-def fp8_measure(
+def measure(
     model: Any,
-    *sample: Any,
-    data: Iterable[Any] | None = None,
-    batches: int | None = None,
-    config: str | None = None,
+    inputs: Any,
+    *,
+    data: Iterable[Any] | None,
+    batches: int | None,
+    config: str | None,
     **overrides: Any,
 ) -> MeasureReport:
-    """Measure the values in the layers of a model, for their scales in 8-bit floating point.
+    """Measure the values in each layer of a model; see `hpu_magic.fp8_measure`.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-        On the device, in bf16 and in evaluation mode. Its layers measure in all later calls, too.
-    *sample
-        Inputs of the model, a dictionary of them by name, or one function that is called with
-        the model.
-    data : iterable, optional
-        A loader of batches, instead of a sample. A batch is a tensor, a dictionary of inputs by
-        name, or a tuple that begins with the required inputs of the model.
-    batches : int, optional
-        Largest number of batches.
-    config : str, optional
-        A JSON file of settings; by default that of ``QUANT_CONFIG``.
-    **overrides
-        Settings by their JSON names, such as ``observer`` or ``dump_stats_path``; they override the
-        file.
-
-    Returns
-    -------
-    MeasureReport
-
-    Raises
-    ------
-    HPUError
-        The process, model, data or settings are unsuitable; nothing has changed.
+    ``overrides`` has settings by their names in the JSON file.
     """
-    if bool(sample) == (data is not None):
-        raise HPUError("Pass either a sample of the model's inputs, or data, a loader.")
+    if (inputs is None) == (data is None):
+        raise HPUError(
+            "Measuring needs either inputs or data: type %hpu_fp8_measure MODEL --inputs x, or "
+            "%hpu_fp8_measure MODEL --data loader."
+        )
     measurement = Measurement(model, settings(_STEP, config, **overrides))
     if data is None:
-        pending = iter([runs.of_sample(model, sample)])
+        pending = iter([runs.of_inputs(model, inputs)])
     else:
         pending = runs.of_batches(model, data, batches)
     first = next(pending, None)
@@ -188,7 +168,7 @@ def fp8_measure(
     import torch
 
     with torch.no_grad():
-        if not runs.is_function(sample):
+        if not runs.is_function(inputs):
             first(model)  # wrong arguments raise an error before anything is changed
         measurement.begin()
         first(model)

@@ -170,37 +170,15 @@ class Quantization:
         return QuantizeReport(self.model, self.settings, changed)
 
 
-def fp8_quantize(
-    model: Any, *sample: Any, config: str | None = None, **overrides: Any
-) -> QuantizeReport:
-    """Quantize a measured model to 8-bit floating point, in place.
+def quantize(model: Any, inputs: Any, *, config: str | None, **overrides: Any) -> QuantizeReport:
+    """Quantize a measured model to 8-bit floating point, in place; see `hpu_magic.fp8_quantize`.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-        The measured model, on the device, in bf16 and in evaluation mode.
-    *sample
-        Inputs of the model, a dictionary of them by name, or one function that is called with
-        the model, to compare each layer with the layer before quantization.
-    config : str, optional
-        A JSON file of settings; by default that of ``QUANT_CONFIG``.
-    **overrides
-        Settings by their JSON names, such as ``scale_method`` or ``blocklist``; they override the
-        file.
-
-    Returns
-    -------
-    QuantizeReport
-
-    Raises
-    ------
-    HPUError
-        The process, model, settings or measurements are unsuitable; nothing has changed.
+    ``overrides`` has settings by their names in the JSON file.
     """
     quantization = Quantization(model, settings(_STEP, config, **overrides))
-    if not sample:
+    if inputs is None:
         return quantization.run()
-    reference = Reference(model, quantization.layers, runs.of_sample(model, sample))
+    reference = Reference(model, quantization.layers, runs.of_inputs(model, inputs))
     report = quantization.run()
     changed = {name for name, _ in report.layers}
     errors, output = reference.compare(model)

@@ -3,58 +3,52 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
 from hpu_magic.errors import HPUError
+from hpu_magic.runtime.device.inputs import call_arguments
 
 Run = Callable[[Any], Any]
 """Calls the model and returns its output."""
 
 
-def of_sample(model: Any, sample: Sequence[Any]) -> Run:
-    """Return a run on a sample.
+def of_inputs(model: Any, inputs: Any) -> Run:
+    """Return a run of a model on its inputs.
 
     Parameters
     ----------
     model : torch.nn.Module
         Floating-point tensors are converted to the type of its parameters.
-    sample : sequence
-        The model's arguments in order, and dictionaries of arguments by name; or one function that
-        calls the model.
+    inputs : torch.Tensor, sequence, dict or callable
+        Arguments of the model, or a function that calls it.
 
     Raises
     ------
     HPUError
-        The sample consists of neither tensors nor a function.
+        The inputs are neither tensors nor a function.
     """
     import torch
 
-    if is_function(sample):
-        function: Run = sample[0]
+    if is_function(inputs):
+        function: Run = inputs
         return function
-    positional: list[Any] = []
-    named: dict[str, Any] = {}
-    for value in sample:
-        if isinstance(value, Mapping):
-            named.update(value)
-        else:
-            positional.extend(value if isinstance(value, tuple | list) else [value])
+    positional, named = call_arguments(inputs)
     for value in (*positional, *named.values()):
         if isinstance(value, str | torch.nn.Module):
             raise HPUError(
-                f"A {type(value).__name__} is not a sample: pass tensors, or a function that calls "
-                "the model."
+                f"A {type(value).__name__} cannot be an input: pass tensors, or a function that "
+                "calls the model."
             )
     return _call(_moved(model, positional), _moved(model, named))
 
 
-def is_function(sample: Sequence[Any]) -> bool:
-    """Return whether a sample is a function that calls the model."""
+def is_function(inputs: Any) -> bool:
+    """Return whether inputs are a function that calls the model."""
     import torch
 
-    return len(sample) == 1 and callable(sample[0]) and not isinstance(sample[0], torch.nn.Module)
+    return callable(inputs) and not isinstance(inputs, torch.nn.Module | torch.Tensor)
 
 
 def of_batches(model: Any, data: Any, batches: int | None) -> Iterator[Run]:

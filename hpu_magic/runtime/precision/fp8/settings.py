@@ -329,3 +329,30 @@ def _some(words: str, names: Iterable[str]) -> str:
     shown = [name for name in names if name]
     more = f" and {len(shown) - 8} more" if len(shown) > 8 else ""
     return f"{words} {', '.join(sorted(shown)[:8])}{more}." if shown else "there are none."
+
+
+def layer_lists(model: Any, names: str | Sequence[str]) -> dict[str, list[str]]:
+    """Return a list of layers, parts of names and classes in its JSON form.
+
+    The complete name of a layer matches that layer only.
+
+    Raises
+    ------
+    HPUError
+        The list is empty.
+    """
+    entries = names.split(",") if isinstance(names, str) else names
+    words = [word.strip() for word in entries if word.strip()]
+    if not words:
+        raise HPUError("The list is empty: write names of layers, or of classes such as Linear.")
+    named: Any = getattr(model, "named_modules", None)
+    modules = {name: type(module).__name__ for name, module in named()} if callable(named) else {}
+    classes = set(modules.values())
+    return {
+        "types": [word for word in words if word in classes],
+        "names": [
+            rf"^{re.escape(word)}(\.|$)" if word in modules else word
+            for word in words
+            if word not in classes
+        ],
+    }

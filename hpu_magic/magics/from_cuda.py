@@ -2,60 +2,51 @@
 
 from __future__ import annotations
 
-import argparse
 import ast
 import re
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.magic import cell_magic, magics_class
-from IPython.core.magic_arguments import argument, magic_arguments
 
+from hpu_magic.commands import porting as commands
 from hpu_magic.errors import HPUError
 from hpu_magic.magics import cell as cells
 from hpu_magic.magics.command import CommandMagics
-from hpu_magic.magics.settings import Configured, HPUMagics
+from hpu_magic.magics.declared import options_of
+from hpu_magic.magics.settings import HPUMagics
 
 if TYPE_CHECKING:
     from hpu_magic.runtime.porting.report import PortReport
 
-_BODY = 2  # the number of the first line below the magic's own
-# Cell magics of IPython whose cell is Python.
+_BODY = 2  # number of the first line below the magic
+# Cell magics of IPython with Python code.
 _OF_PYTHON = (["time"], ["timeit"], ["capture"], ["prun"])
-# The same magics in a line, whose rest is Python, with options before it.
+# The same magics in a line: options, then Python code.
 _LINE = re.compile(
     r"^([ \t]*)(%(?:time|timeit|prun)[ \t]+(?:-\w[ \t]*\d*[ \t]+)*)(\S.*)$", re.MULTILINE
 )
 
 
 @magics_class
-class PortMagics(CommandMagics):
-    """CUDA code as code for the card."""
+class FromCudaMagics(CommandMagics):
+    """Conversion of CUDA code."""
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
         cells.offer("hpu_from_cuda", self._ported, rewrite=self._rewritten)
 
     @cell_magic
-    @magic_arguments()
-    @argument(
-        "--show",
-        action=argparse.BooleanOptionalAction,
-        default=Configured("port_show"),
-        help="show what becomes of the cell without running it",
+    @options_of(
+        commands.from_cuda,
+        leave_out=("code",),
+        flags={"show": "show the converted cell without running it"},
     )
-    @argument(
-        "--mark-steps",
-        action=argparse.BooleanOptionalAction,
-        default=Configured("port_mark_steps"),
-        help="mark a step behind each backward pass and optimizer's step; by default in lazy mode",
-    )
-    @argument("-o", "--output", metavar="NAME", help="keep the report under this name")
     def hpu_from_cuda(self, line: str, cell: str) -> None:
-        """Show a cell of CUDA code as code for the card, and run that.
+        """Convert a cell of CUDA code, show the changes, and run it.
 
-        What has no counterpart is named with its line; where the cell cannot run without it, it
-        is not run. The report's ``ported`` is the new code. Examples::
+        Code without a counterpart is listed with its line; if the cell needs it, it does not run.
+        The report's ``ported`` is the converted code. Examples::
 
             %%hpu_from_cuda
             model = model.cuda()
@@ -69,11 +60,10 @@ class PortMagics(CommandMagics):
 
     def _rewritten(self, line: str, code: str) -> tuple[str, str]:
         options = self.parse(self.hpu_from_cuda, line, cell=True)
-        self.check_name(options.output)
         try:
             report = self._report(options, code)
         except HPUError:
-            return "", code  # no Python: IPython says so, with the line
+            return "", code  # not Python: IPython reports it, with the line
         if options.show or report.missing:
             return "", ""
         return report.first, report.executed
@@ -84,7 +74,7 @@ class PortMagics(CommandMagics):
         self.keep(options.output, report)
         return _Shown(report, refuse=bool(report.missing) and not options.show)
 
-    def _report(self, options: argparse.Namespace, code: str) -> PortReport:
+    def _report(self, options: Any, code: str) -> PortReport:
         from hpu_magic.runtime.porting.port import port
 
         return port(
@@ -96,10 +86,10 @@ class PortMagics(CommandMagics):
         )
 
     def _python(self, code: str) -> str:
-        """Return the cell without IPython's syntax, which may have taken several lines together."""
+        """Return the cell without IPython's syntax, with the same lines."""
         body = code.lstrip("\n")
         if body[:1].isspace():
-            return code  # IPython would indent it otherwise than it is run
+            return code  # IPython would change its indentation
         if body.startswith("%%"):
             first, _, rest = body.partition("\n")
             known = cells.is_offered(first) or first[2:].split(maxsplit=1)[:1] in _OF_PYTHON
@@ -108,13 +98,13 @@ class PortMagics(CommandMagics):
         transformed: str = self.shell.input_transformer_manager.transform_cell(plain)
         if transformed.rstrip("\n").count("\n") != body.rstrip("\n").count("\n"):
             raise HPUError(
-                "A magic or a shell command of this cell goes over several lines: write it in one."
+                "A magic or shell command of this cell spans several lines: write it in one line."
             )
         return "\n" * (len(code) - len(body)) + transformed
 
 
 def _as_block(found: re.Match[str]) -> str:
-    """Write Python of the same width before the statements that a magic runs."""
+    """Replace a magic by Python of the same width, before the statement that it runs."""
     try:
         ast.parse(f"if 1: {found[3]}")
     except (SyntaxError, ValueError):
@@ -123,7 +113,7 @@ def _as_block(found: re.Match[str]) -> str:
 
 
 class _Shown:
-    """Shows a report above what the ported cell shows."""
+    """Shows a report above the output of the converted cell."""
 
     def __init__(self, report: PortReport, *, refuse: bool) -> None:
         self._report = report
@@ -136,8 +126,8 @@ class _Shown:
         if self._refuse:
             lines = ", ".join(str(each.line) for each in self._report.missing)
             raise HPUError(
-                f"The cell was not run: what it does in line {lines} has no counterpart. Leave "
-                "that out, or look at the rest with --show."
+                f"The cell did not run: the code in line {lines} has no counterpart. Remove it, or "
+                "type %%hpu_from_cuda --show to convert the rest."
             )
 
     def __exit__(

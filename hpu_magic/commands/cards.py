@@ -1,0 +1,160 @@
+"""Several cards: workers, and code that runs on them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from hpu_magic import extras, notebook
+from hpu_magic.commands.parameters import Names, Numbers
+from hpu_magic.errors import HPUError, suggestion
+
+if TYPE_CHECKING:
+    from hpu_magic.parallel.report import WorkersReport
+
+GRACE = 5.0
+
+
+def workers(
+    switch: Literal["on", "off", "restart"] | None = None,
+    code: str | None = None,
+    *,
+    cards: int | None = None,
+    profile: str | None = None,
+    ranks: Numbers = None,
+    push: Names = None,
+    output: Names = None,
+    grace: float = GRACE,
+) -> WorkersReport:
+    """List, start, restart or stop workers, one per card, or run code on them.
+
+    Workers keep their variables for the next code. They have the environment variables of
+    torchrun, so that ``init_process_group("hccl")`` and ``Trainer(devices=N)`` work as in a
+    script.
+
+    Parameters
+    ----------
+    switch : {"on", "off", "restart"}, optional
+        Start, stop or restart the workers; without it, list them.
+    code : str, optional
+        Python code to run on the workers, which are started if there are none.
+    cards : int, optional
+        Number of workers to start, one per card; without it, one per free card.
+    profile : str, optional
+        An IPython profile that launches the workers, for example with SLURM, MPI or SSH.
+    ranks : sequence of int, optional
+        Run the code on these ranks only.
+    push : sequence of str, or dict, optional
+        Variables to copy to the workers before the code runs.
+    output : sequence of str, optional
+        Variables to copy back after it, as lists by rank.
+    grace : float
+        Seconds that other ranks may continue after a rank has failed.
+
+    Returns
+    -------
+    WorkersReport
+        ``outputs`` has the variables of `output`; ``run(code)`` runs more code.
+
+    Raises
+    ------
+    HPUError
+        There are too few free cards, or an argument is wrong.
+    RanksFailedError
+        The code failed on a rank.
+    """
+    check_installed()
+    from hpu_magic.parallel import session
+    from hpu_magic.parallel.report import workers_report
+
+    if cards is not None and cards < 1:
+        raise HPUError(f"The number of cards is {cards}: write --cards 1 or more.")
+    if code is not None:
+        if switch is not None:
+            raise HPUError(f"The code of workers needs no {switch!r}: leave it out.")
+        outputs = run_on_workers(
+            code, cards=cards, profile=profile, ranks=ranks, push=push, output=output, grace=grace
+        )
+        return workers_report(session.workers(), run=_run, outputs=outputs)
+    if ranks is not None or push is not None or (output is not None):
+        raise HPUError(
+            "--ranks, --push and --output NAMES belong to code: write %%hpu_workers as the first "
+            "line of a cell."
+        )
+    if switch is None and (cards is not None or profile is not None):
+        switch = "on"
+    if switch == "on":
+        session.start(cards, profile)
+    elif switch == "restart":
+        session.restart()
+    elif switch == "off":
+        # A variable here would keep the workers alive in the traceback of an interrupt.
+        return workers_report(None, session.stop())
+    return workers_report(session.workers(), run=_run)
+
+
+def run_on_workers(
+    code: str,
+    number: int | None = None,
+    *,
+    cards: int | None = None,
+    profile: str | None = None,
+    ranks: Sequence[int] | None = None,
+    push: Sequence[str] | Mapping[str, Any] | None = None,
+    output: Sequence[str] | None = None,
+    grace: float = GRACE,
+) -> dict[str, list[Any]]:
+    """Run code on the workers and return the variables of `output`, as lists by rank.
+
+    `number` is the cell that tracebacks name.
+    """
+    from IPython.display import display
+
+    from hpu_magic.panels.front_end import in_notebook
+    from hpu_magic.panels.ranks import RanksView
+    from hpu_magic.parallel import session
+    from hpu_magic.parallel.output import NotebookOutput, TerminalOutput
+    from hpu_magic.parallel.run import CellRun
+
+    if grace < 0:
+        raise HPUError(f"--grace is {grace:g}: write 0 or more seconds.")
+    values = _values(push)
+    if profile is not None and session.workers() is None:
+        session.start(cards, profile)
+    group, chosen = session.ready(cards, ranks)
+    if values:
+        group.push(values, chosen)
+    rewritable = in_notebook()
+    shown = (NotebookOutput if rewritable else TerminalOutput)(chosen)
+    view = RanksView([group.last_state(rank) for rank in chosen], live=rewritable)
+    run = CellRun(group, chosen, shown, view.update, grace)
+    try:
+        run.run(code, number)
+    finally:
+        group.remember(run.states)
+        view.finish(run.states)
+        if not rewritable and view.table is not None:
+            display(view.table)
+    return group.pull(list(output), chosen) if output else {}
+
+
+def check_installed() -> None:
+    """Refuse to continue without the packages that workers need."""
+    if why := extras.absence("%%hpu_workers", "notebook", ("ipyparallel", "cloudpickle")):
+        raise HPUError(why)
+
+
+def _run(code: str, **options: Any) -> WorkersReport:
+    return workers(code=code, **options)
+
+
+def _values(push: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Any]:
+    if push is None or isinstance(push, Mapping):
+        return dict(push or {})
+    namespace = notebook.variables().namespace
+    for name in push:
+        if name not in namespace:
+            visible = [known for known in namespace if not known.startswith("_")]
+            fix = suggestion(name, visible) or "define it first, or use another name."
+            raise HPUError(f"There is no variable {name!r}: {fix}")
+    return {name: namespace[name] for name in push}

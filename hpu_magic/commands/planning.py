@@ -1,0 +1,315 @@
+"""Before you use a card: estimates of time and memory, and advice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from hpu_magic import notebook
+from hpu_magic.commands.parameters import Card, Inputs, Model, Variable
+
+if TYPE_CHECKING:
+    from hpu_magic.advice.report import Advice
+    from hpu_magic.advice.suggestion import Suggestion
+    from hpu_magic.estimates.generation.result import GenerationEstimate
+    from hpu_magic.estimates.result import Estimate
+
+Mode = Literal["eager", "lazy", "graphs", "compile"]
+StepDtype = Literal["fp32", "bf16", "bf16-mixed", "fp8"]
+Dtype = Literal["fp32", "bf16", "fp8"]
+Checkpointing = Literal["none", "full", "selective"]
+Optimizer = Annotated[Any, Variable("optimizer", or_text=True)]
+Loss = Annotated[Callable[..., Any] | None, Variable("function")]
+Observed = Annotated[Any, Variable("measurement")]
+Batch = int | Literal["largest"]
+
+
+def estimate(
+    model: Model,
+    inputs: Inputs,
+    *,
+    train: bool = True,
+    card: Card = "gaudi2",
+    cards: int = 1,
+    parallel: str | None = None,
+    mode: Mode | None = None,
+    dtype: StepDtype | None = None,
+    optimizer: Optimizer = "adamw",
+    checkpointing: Checkpointing = "none",
+    accumulate: int = 1,
+    batch: Batch | None = None,
+    loss: Loss = None,
+) -> Estimate:
+    """Estimate time and memory of a step on Gaudi cards, without a card and without computing.
+
+    The operations of the step are traced with tensors that use no memory. Constants that are
+    fitted to published measurements give their time, and their lifetimes give the memory. The
+    model does not change.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A module on ``meta``, ``cpu`` or ``hpu``.
+    inputs : torch.Tensor, sequence of torch.Tensor, or dict
+        Arguments of the model, on any device, with the batch of one card. Only shapes and types
+        matter. A dict holds arguments by name.
+    train : bool
+        Estimate a training step; ``train=False`` estimates a forward pass.
+    card : {"gaudi", "gaudi2", "gaudi3"}
+        The card.
+    cards : int
+        Number of cards that work together.
+    parallel : str, optional
+        How they share the work: ddp, zero1, zero2, zero3, fsdp, tp=N, pp=N, or a product such as
+        tp=2,pp=2,zero1. Without it, ddp. With ZeRO, the optimizer updates float32 copies of the
+        weights, like DeepSpeed; with FSDP, it updates the weights of the model.
+    mode : {"eager", "lazy", "graphs", "compile"}, optional
+        The execution mode; without it, the mode of this process, or ``compile`` for a compiled
+        model.
+    dtype : {"fp32", "bf16", "bf16-mixed", "fp8"}, optional
+        The number type; without it, the type of the parameters.
+    optimizer : torch.optim.Optimizer, str or None
+        An optimizer, a name such as adamw or fusedadamw, or none.
+    checkpointing : {"none", "full", "selective"}
+        Layers that the backward pass computes again: none, all, or all but matrix products with
+        weights.
+    accumulate : int
+        Batches in a step of the optimizer.
+    batch : int or "largest", optional
+        Batch size on one card; without it, that of the inputs; ``largest`` finds the largest that
+        fits.
+    loss : callable, optional
+        Computes the loss from the output; without it, the output's ``loss``, else its sum.
+
+    Returns
+    -------
+    Estimate
+        ``seconds`` of a step, ``samples_per_second`` and ``tokens_per_second`` over all cards,
+        ``peak_memory`` in bytes of one card, ``largest_batch``, and ``band``, the factors between
+        which a measurement is expected.
+
+    Raises
+    ------
+    EstimateError
+        An argument is wrong, the model does not accept its inputs, or the operations depend on
+        values.
+    """
+    from hpu_magic.estimates.estimate import estimate as estimate_step
+
+    return estimate_step(
+        model,
+        *_positional(inputs),
+        train=train,
+        card=card,
+        cards=cards,
+        parallel=parallel,
+        mode=mode,
+        dtype=dtype,
+        optimizer=_optimizer(optimizer),
+        checkpointing=checkpointing,
+        accumulate=accumulate,
+        batch=batch,
+        loss=loss,
+    )
+
+
+def estimate_generation(
+    model: Model,
+    *,
+    prompt: int,
+    new_tokens: int,
+    batch: Batch = 1,
+    card: Card = "gaudi2",
+    cards: int = 1,
+    parallel: str | None = None,
+    mode: Mode = "graphs",
+    dtype: Dtype = "bf16",
+    cache: Literal["static", "dynamic"] = "static",
+    cache_dtype: Dtype | None = None,
+    bucket: int | None = 128,
+    capture_prompt: bool = False,
+) -> GenerationEstimate:
+    """Estimate time and memory of text generation on Gaudi cards, without a card.
+
+    A pass over the prompts and passes over one more token are traced with tensors that use no
+    memory. The model does not change.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A causal language model of transformers, on ``meta``, ``cpu`` or ``hpu``.
+    prompt : int
+        Tokens of each prompt.
+    new_tokens : int
+        Tokens to generate after each prompt.
+    batch : int or "largest"
+        Sequences that are generated at once, over all cards; ``largest`` finds the largest number
+        that fits.
+    card : {"gaudi", "gaudi2", "gaudi3"}
+        The card.
+    cards : int
+        Number of cards that work together.
+    parallel : str, optional
+        How they share the work: tp=N, pp=N, ddp, or a product such as tp=4,pp=2. Without it,
+        tensor parallelism over all cards.
+    mode : {"graphs", "lazy", "eager", "compile"}
+        The execution mode.
+    dtype : {"bf16", "fp32", "fp8"}
+        The number type; with fp8, linear layers and their weights have 8 bits.
+    cache : {"static", "dynamic"}
+        A static cache has memory for all tokens from the start; a dynamic one grows at each step.
+    cache_dtype : {"fp32", "bf16", "fp8"}, optional
+        The number type of keys and values in the cache; without it, that of the model.
+    bucket : int, optional
+        Of a static cache, a step reads the present tokens, rounded up to a multiple of this
+        number, like optimum-habana's ``bucket_internal``. None reads the complete cache.
+    capture_prompt : bool
+        Capture the pass over the prompt in an HPU Graph too, which uses more memory.
+
+    Returns
+    -------
+    GenerationEstimate
+        ``first_token_seconds``, ``token_seconds``, ``tokens_per_second`` (new tokens over all
+        cards, with the time of the prompt), ``peak_memory`` in bytes of one card,
+        ``largest_batch``, and ``band``, the factors between which a measurement is expected.
+
+    Raises
+    ------
+    EstimateError
+        The model does not generate with a cache, an argument is wrong, one sequence does not fit
+        with ``batch="largest"``, or the operations depend on values.
+    """
+    from hpu_magic.estimates.generation.estimate import estimate_generation as estimated
+
+    return estimated(
+        model,
+        batch,
+        prompt,
+        new_tokens,
+        card=card,
+        cards=cards,
+        parallel=parallel,
+        mode=mode,
+        dtype=dtype,
+        cache=cache,
+        cache_dtype=cache_dtype,
+        bucket=bucket,
+        capture_prompt=capture_prompt,
+    )
+
+
+def advise(
+    model: Model,
+    inputs: Inputs,
+    *,
+    observed: Observed = None,
+    apply: int | None = None,
+    train: bool = True,
+    card: Card = "gaudi2",
+    cards: int | None = None,
+    parallel: str | None = None,
+    mode: Mode | None = None,
+    dtype: StepDtype | None = None,
+    optimizer: Optimizer = None,
+    checkpointing: Checkpointing | None = None,
+    accumulate: int | None = None,
+    batch: Batch | None = None,
+    loss: Loss = None,
+) -> Advice:
+    """List changes that make a step faster or let it fit, the largest gain first.
+
+    Gains are estimated, with a band, or measured by a fit or the ledger. The arguments describe
+    the step as it is now.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A module on any device; it does not change.
+    inputs : torch.Tensor, sequence of torch.Tensor, or dict
+        Arguments of the model, on any device, with the batch of one card. A dict holds arguments
+        by name.
+    observed : FitResult or LedgerReport, optional
+        The result of a fit or of %hpu_ledger last. Its measurements are added, and its settings
+        replace the arguments that you leave out.
+    apply : int, optional
+        Make the change with this number, if a command can.
+    train : bool
+        The step trains; ``train=False`` means a forward pass.
+    card : {"gaudi", "gaudi2", "gaudi3"}
+        The card.
+    cards : int, optional
+        Number of cards that work together; without it, that of the fit, or 1.
+    parallel : str, optional
+        How they share the work, as in estimate.
+    mode : {"eager", "lazy", "graphs", "compile"}, optional
+        The execution mode; without it, that of the fit or of this process.
+    dtype : {"fp32", "bf16", "bf16-mixed", "fp8"}, optional
+        The number type; without it, that of the fit, of autocast or of the parameters.
+    optimizer : torch.optim.Optimizer or str, optional
+        An optimizer, a name such as adamw, or none; without it, that of the fit, or adamw.
+    checkpointing : {"none", "full", "selective"}, optional
+        Layers that the backward pass computes again; without it, none.
+    accumulate : int, optional
+        Batches in a step of the optimizer; without it, that of the fit, or 1.
+    batch : int or "largest", optional
+        Batch size on one card; without it, that of the inputs.
+    loss : callable, optional
+        Computes the loss from the output; without it, the output's ``loss``, else its sum.
+
+    Returns
+    -------
+    Advice
+        A list of `Suggestion` with ``title``, ``why``, ``change`` and ``gain``.
+
+    Raises
+    ------
+    HPUError
+        An argument is wrong, the step cannot be estimated, or the change cannot be applied.
+    """
+    from hpu_magic.advice.advise import advise as advised
+
+    arguments = {
+        "cards": cards,
+        "parallel": parallel,
+        "mode": mode,
+        "dtype": dtype,
+        "checkpointing": checkpointing,
+        "accumulate": accumulate,
+        "batch": batch,
+        "loss": loss,
+    }
+    chosen = {name: value for name, value in arguments.items() if value is not None}
+    if optimizer is not None:
+        chosen["optimizer"] = _optimizer(optimizer)
+    advice = advised(
+        model,
+        *_positional(inputs),
+        observed=observed,
+        name=notebook.name_of(model) or "model",
+        train=train,
+        card=card,
+        **chosen,
+    )
+    if apply is not None:
+        _apply(advice.numbered(apply))
+    return advice
+
+
+def _positional(inputs: Any) -> tuple[Any, ...]:
+    return tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
+
+
+def _optimizer(optimizer: Any) -> Any:
+    return None if isinstance(optimizer, str) and optimizer.lower() == "none" else optimizer
+
+
+def _apply(suggestion: Suggestion) -> None:
+    from hpu_magic.errors import HPUError
+
+    if not suggestion.command:
+        raise HPUError(
+            f"{suggestion.title!r} cannot be applied automatically, because "
+            f"{suggestion.by_hand}: write\n{suggestion.change}"
+        )
+    notebook.run(suggestion.command)
+    print(f"Applied: {suggestion.title}, by {suggestion.command}")

@@ -1,0 +1,34 @@
+"""CUDA code for the card."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpu_magic.runtime.porting.report import PortReport
+
+
+def from_cuda(code: str, *, mark_steps: bool | None = None) -> PortReport:
+    """Convert CUDA code to code for the card; comments and layout do not change.
+
+    Parameters
+    ----------
+    code : str
+        Python code that was written for CUDA.
+    mark_steps : bool, optional
+        Mark a step after each backward pass and each optimizer step; without it, only in lazy
+        mode.
+
+    Returns
+    -------
+    PortReport
+        ``ported`` is the converted code, ``findings`` lists code without a counterpart.
+
+    Raises
+    ------
+    HPUError
+        The code is not Python.
+    """
+    from hpu_magic.runtime.porting.port import port
+
+    return port(code, mark_steps=mark_steps)

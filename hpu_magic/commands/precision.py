@@ -1,0 +1,339 @@
+"""Mixed precision and 8-bit inference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+from hpu_magic.commands.parameters import Inputs, Loader, Model, Names
+from hpu_magic.errors import HPUError
+
+if TYPE_CHECKING:
+    from hpu_magic.runtime.precision.autocast import Autocast
+    from hpu_magic.runtime.precision.explain import AutocastExplanation
+    from hpu_magic.runtime.precision.fp8.measure import MeasureReport
+    from hpu_magic.runtime.precision.fp8.quantize import QuantizeReport
+
+_Result = TypeVar("_Result")
+
+
+def autocast(
+    switch: Literal["on", "off"] | None = None,
+    *,
+    dtype: Literal["bf16", "fp16"] = "bf16",
+    lower: Names = None,
+    fp32: Names = None,
+    level: Literal["O1", "O2"] | None = None,
+    all: bool = False,
+    restart: bool = False,
+) -> Autocast:
+    """Run a ``with`` block, a cell or all later cells in mixed precision.
+
+    Operator lists are read once, when torch is imported. Other lists are remembered for this
+    notebook and take effect at the next start of the kernel.
+
+    Parameters
+    ----------
+    switch : {"on", "off"}, optional
+        ``off`` disables autocast in the block or cell; in the line form of the magic, ``on`` and
+        ``off`` apply to all later cells.
+    dtype : {"bf16", "fp16"}
+        The lower precision.
+    lower : sequence of str, optional
+        Operators in lower precision: names, a file with one name per line, or default.
+    fp32 : sequence of str, optional
+        Operators in float32, in the same form.
+    level : {"O1", "O2"}, optional
+        O1 uses the lists; O2 runs only matrix products and convolutions in lower precision.
+    all : bool
+        Report the type of each operator, the conversions and the lists.
+    restart : bool
+        Restart the kernel if other lists need it. Variables are lost.
+
+    Raises
+    ------
+    HPUError
+        An operator or a dtype is unknown, first-generation Gaudi is used with fp16, or other
+        lists are loaded.
+    """
+    from hpu_magic.runtime.precision.autocast import Autocast
+    from hpu_magic.runtime.precision.operators import RestartNeededError
+
+    def entered() -> Autocast:
+        return Autocast(
+            dtype,
+            enabled=switch != "off",
+            lower=_list(lower),
+            fp32=_list(fp32),
+            level=level,
+            verbose=all,
+        )
+
+    if switch not in (None, "on", "off"):
+        raise HPUError(
+            f"There is no switch {switch!r}: write hpu_magic.autocast(dtype='bf16') or "
+            "hpu_magic.autocast('off')."
+        )
+    return _restarting(
+        entered,
+        RestartNeededError,
+        "The kernel restarts now with these lists: run the cell again after it.",
+        restart=restart,
+    )
+
+
+def explain_autocast(
+    model: Model, inputs: Inputs, *, dtype: Literal["bf16", "fp16"] = "bf16"
+) -> AutocastExplanation:
+    """Show the number type of each operation of a model under autocast, and the reason.
+
+    The model runs once without gradients. Its buffers and the random state do not change.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A module on the device.
+    inputs : torch.Tensor, sequence of torch.Tensor, or dict
+        Arguments of the model, on the device. A dict holds arguments by name.
+    dtype : {"bf16", "fp16"}
+        The lower precision.
+
+    Raises
+    ------
+    HPUError
+        `model` is not a module or not on the device, the dtype is unknown, a profile is being
+        recorded, or no operation ran on the device.
+    """
+    from hpu_magic.runtime.device.inputs import call_arguments
+    from hpu_magic.runtime.precision.explain import explained
+
+    arguments, named = call_arguments(inputs)
+    return explained(model, arguments, named, dtype)
+
+
+def fp8_measure(
+    model: Model,
+    inputs: Inputs = None,
+    *,
+    data: Loader = None,
+    batches: int | None = None,
+    config: str | None = None,
+    stats: str | None = None,
+    observer: str | None = None,
+    scale_method: str | None = None,
+    scale_format: str | None = None,
+    card: Literal["gaudi2", "gaudi3"] | None = None,
+    dtype: Literal["E4M3", "E5M2"] | None = None,
+    dynamic: bool | None = None,
+    allow: Names = None,
+    block: Names = None,
+    restart: bool = False,
+    **settings: Any,
+) -> MeasureReport:
+    """Measure the values in each layer of a model, as the first step to 8-bit inference.
+
+    The second step is fp8_quantize, in another process. Needs neural-compressor-pt and one card.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A module on the device, in bf16 and in evaluation mode; its layers observe from now on.
+    inputs : torch.Tensor, sequence, dict or callable, optional
+        Arguments of the model, or a function that calls it. A dict holds arguments by name.
+    data : iterable, optional
+        A loader of batches, instead of inputs. A batch is a tensor, a dict of arguments by name,
+        or a tuple that begins with the required arguments.
+    batches : int, optional
+        Largest number of batches to measure.
+    config : str, optional
+        A JSON file of settings; without it, the file of ``QUANT_CONFIG``. Options override it.
+    stats : str, optional
+        Folder and beginning of the names of the measurement files.
+    observer : str, optional
+        The kind of measurement, such as maxabs.
+    scale_method : str, optional
+        How scales are computed, such as maxabs_hw.
+    scale_format : str, optional
+        The kind of scales: scalar or const.
+    card : {"gaudi2", "gaudi3"}, optional
+        The card whose hardware scales are used; without it, the card of this process.
+    dtype : {"E4M3", "E5M2"}, optional
+        The 8-bit number type.
+    dynamic : bool, optional
+        Compute scales while the model runs, without measurements.
+    allow : sequence of str, optional
+        Layers, parts of their names, or classes to quantize.
+    block : sequence of str, optional
+        Layers, parts of their names, or classes to leave in bf16.
+    restart : bool
+        Restart the kernel if this process has quantized a model. Variables are lost.
+    **settings
+        Further settings by their names in the JSON file.
+
+    Raises
+    ------
+    HPUError
+        The process, the model, its inputs or a setting does not fit; nothing has changed.
+    """
+    from hpu_magic.runtime.precision.fp8.measure import measure
+
+    return _in_own_process(
+        lambda: measure(
+            model,
+            inputs,
+            data=data,
+            batches=batches,
+            config=config or None,
+            **_settings(
+                model,
+                settings,
+                stats=stats,
+                observer=observer,
+                scale_method=scale_method,
+                scale_format=scale_format,
+                card=card,
+                dtype=dtype,
+                dynamic=dynamic,
+                allow=allow,
+                block=block,
+            ),
+        ),
+        restart=restart,
+    )
+
+
+def fp8_quantize(
+    model: Model,
+    inputs: Inputs = None,
+    *,
+    config: str | None = None,
+    stats: str | None = None,
+    observer: str | None = None,
+    scale_method: str | None = None,
+    scale_format: str | None = None,
+    card: Literal["gaudi2", "gaudi3"] | None = None,
+    dtype: Literal["E4M3", "E5M2"] | None = None,
+    dynamic: bool | None = None,
+    allow: Names = None,
+    block: Names = None,
+    restart: bool = False,
+    **settings: Any,
+) -> QuantizeReport:
+    """Let a measured model compute in 8-bit floating point; with inputs, show the error per layer.
+
+    The first step is fp8_measure, in another process. Needs neural-compressor-pt and one card.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The measured module: on the device, in bf16 and in evaluation mode. It is changed in place.
+    inputs : torch.Tensor, sequence, dict or callable, optional
+        Arguments of the model, or a function that calls it, to show the error of each layer. A
+        dict holds arguments by name.
+    config : str, optional
+        A JSON file of settings; without it, the file of ``QUANT_CONFIG``. Options override it.
+    stats : str, optional
+        Folder and beginning of the names of the measurement files.
+    observer : str, optional
+        The kind of measurement, such as maxabs.
+    scale_method : str, optional
+        How scales are computed, such as maxabs_hw.
+    scale_format : str, optional
+        The kind of scales: scalar or const.
+    card : {"gaudi2", "gaudi3"}, optional
+        The card whose hardware scales are used; without it, the card of this process.
+    dtype : {"E4M3", "E5M2"}, optional
+        The 8-bit number type.
+    dynamic : bool, optional
+        Compute scales while the model runs, without measurements.
+    allow : sequence of str, optional
+        Layers, parts of their names, or classes to quantize.
+    block : sequence of str, optional
+        Layers, parts of their names, or classes to leave in bf16.
+    restart : bool
+        Restart the kernel if this process has measured a model. Variables are lost.
+    **settings
+        Further settings by their names in the JSON file.
+
+    Raises
+    ------
+    HPUError
+        The process, the model, a setting or the measurements do not fit; nothing has changed.
+    """
+    from hpu_magic.runtime.precision.fp8.quantize import quantize
+
+    return _in_own_process(
+        lambda: quantize(
+            model,
+            inputs,
+            config=config or None,
+            **_settings(
+                model,
+                settings,
+                stats=stats,
+                observer=observer,
+                scale_method=scale_method,
+                scale_format=scale_format,
+                card=card,
+                dtype=dtype,
+                dynamic=dynamic,
+                allow=allow,
+                block=block,
+            ),
+        ),
+        restart=restart,
+    )
+
+
+def _list(names: Any) -> Any:
+    """Return names in one text, which `operators.requested` accepts; an empty list is refused."""
+    return names if names is None or isinstance(names, str) else ",".join(names) or ","
+
+
+_JSON_NAMES = {
+    "stats": "dump_stats_path",
+    "card": "device_for_scales",
+    "dtype": "fp8_config",
+    "dynamic": "dynamic_quantization",
+    "allow": "allowlist",
+    "block": "blocklist",
+}
+
+
+def _settings(model: Any, settings: Mapping[str, Any], **options: Any) -> dict[str, Any]:
+    """Return settings by their names in the JSON file; options override others."""
+    from hpu_magic.runtime.precision.fp8.settings import layer_lists
+
+    chosen = {name: value for name, value in options.items() if value is not None}
+    if "card" in chosen:
+        chosen["card"] = str(chosen["card"]).upper()
+    for name in ("allow", "block"):
+        if name in chosen:
+            chosen[name] = layer_lists(model, chosen[name])
+    return {**settings, **{_JSON_NAMES.get(name, name): value for name, value in chosen.items()}}
+
+
+def _in_own_process(call: Callable[[], _Result], *, restart: bool) -> _Result:
+    from hpu_magic.runtime.precision.fp8.step import OtherStepError
+
+    return _restarting(
+        call,
+        OtherStepError,
+        "The kernel restarts now: build the model again and repeat the command after it.",
+        restart=restart,
+    )
+
+
+def _restarting(
+    call: Callable[[], _Result], needed: type[HPUError], text: str, *, restart: bool
+) -> _Result:
+    """Return the result of a call; if it raises `needed`, restart the kernel if that is wanted."""
+    from hpu_magic.runtime.start.restart import restart_kernel
+
+    try:
+        return call()
+    except needed:
+        if not restart:
+            raise
+    restart_kernel()
+    raise HPUError(text)

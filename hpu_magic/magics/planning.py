@@ -1,0 +1,73 @@
+"""``%hpu_estimate``, ``%hpu_estimate_generation`` and ``%hpu_advise``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from IPython.core.magic import line_magic, magics_class
+
+from hpu_magic.commands import planning as commands
+from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.declared import options_of
+
+if TYPE_CHECKING:
+    from hpu_magic.advice.report import Advice
+    from hpu_magic.estimates.generation.result import GenerationEstimate
+    from hpu_magic.estimates.result import Estimate
+
+
+@magics_class
+class PlanningMagics(CommandMagics):
+    """Estimates and advice."""
+
+    @line_magic
+    @options_of(commands.estimate)
+    def hpu_estimate(self, line: str) -> Estimate:
+        """Estimate time and memory of a step on Gaudi cards that you do not have.
+
+        Nothing is computed: only shapes and types of the inputs matter, on any device. Examples::
+
+            %hpu_estimate model --inputs tokens
+            %hpu_estimate model --inputs x,y --loss loss_of --card gaudi3
+            %hpu_estimate model --inputs batch --cards 8 --parallel zero3 --batch largest
+            %hpu_estimate model --inputs x --no-train --mode graphs --dtype bf16
+        """
+        return self.run(self.hpu_estimate, line)
+
+    @line_magic
+    @options_of(commands.estimate_generation)
+    def hpu_estimate_generation(self, line: str) -> GenerationEstimate:
+        """Estimate time and memory of text generation on Gaudi cards that you do not have.
+
+        The model is a causal language model of transformers, also without weights, on meta.
+        Examples::
+
+            %hpu_estimate_generation model --prompt 512 --new-tokens 128
+            %hpu_estimate_generation model --prompt 512 --new-tokens 128 --batch largest
+            %hpu_estimate_generation model --prompt 1024 --new-tokens 64 --card gaudi3 --cards 2
+        """
+        return self.run(self.hpu_estimate_generation, line)
+
+    @line_magic
+    @options_of(commands.advise)
+    def hpu_advise(self, line: str) -> Advice:
+        """List changes that make a step faster or smaller, the largest gain first.
+
+        Gains are estimates with their band, or measured by a fit. Each change is shown as code;
+        --apply N makes it, if a command can. Examples::
+
+            %hpu_advise model --inputs tokens
+            %hpu_advise model --inputs x,y --loss loss_of --card gaudi3
+            %hpu_advise model --inputs batch --cards 8 --observed result -o advice
+            %hpu_advise model --inputs x --apply 1
+        """
+        return self.run(self.hpu_advise, line)
+
+    def known_values(self, argument: str, word: str) -> list[str]:
+        """Return values of options that accept other values too."""
+        known = {
+            "optimizer": ["adamw", "adam", "fusedadamw", "sgd", "none"],
+            "parallel": ["ddp", "fsdp", "zero1", "zero2", "zero3", "tp=2", "pp=2"],
+            "batch": ["largest"],
+        }
+        return known.get(argument, [])

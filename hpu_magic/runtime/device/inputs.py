@@ -1,0 +1,24 @@
+"""Sample inputs of a model: one tensor, a sequence of arguments, or a dict of them by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the positional and the named arguments of a model's call.
+
+    Parameters
+    ----------
+    inputs : object
+        One argument, a list or tuple of arguments, or a dict of arguments by name. A dict at the
+        end of a sequence of several holds named arguments, as in `torch.onnx.export`.
+    """
+    if isinstance(inputs, Mapping):
+        return (), dict(inputs)
+    if not isinstance(inputs, list | tuple):
+        return (inputs,), {}
+    if len(inputs) > 1 and isinstance(inputs[-1], Mapping):
+        return tuple(inputs[:-1]), dict(inputs[-1])
+    return tuple(inputs), {}

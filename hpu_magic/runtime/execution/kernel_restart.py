@@ -1,0 +1,54 @@
+"""Restart the kernel, the only way to release its card."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpu_magic import units
+from hpu_magic.runtime.device import device
+from hpu_magic.runtime.execution import mode as modes
+from hpu_magic.runtime.present.report import Report, Row
+from hpu_magic.runtime.start import restart as kernel
+
+
+@dataclass(repr=False)
+class RestartReport(Report):
+    """A restart that has begun.
+
+    Attributes
+    ----------
+    held : bool
+        Whether this process holds a card.
+    in_use : int
+        Bytes in use on the card.
+    mode : str or None
+        The mode that was requested; None if the mode does not change.
+    """
+
+    held: bool
+    in_use: int = 0
+    mode: str | None = None
+
+    def title(self) -> str:
+        """Return the headline."""
+        mode = f" in {self.mode} mode" if self.mode else ""
+        releases = f" and releases {device.label()}" if self.held else ""
+        return f"The kernel restarts now{mode}{releases}; variables are lost."
+
+    def rows(self) -> Sequence[Row]:
+        """Return the memory in use."""
+        return [("in use", units.size(self.in_use))] if self.held else ()
+
+
+def restart_now(mode: str | None = None) -> RestartReport:
+    """Restart the kernel; see `hpu_magic.restart`."""
+    report = RestartReport(device.taken(), mode=mode)
+    if report.held:
+        import torch
+
+        report.in_use = torch.hpu.memory_stats()["InUse"]
+    if mode is not None and kernel.available():
+        modes.request(mode)
+    kernel.restart_kernel(remembered=mode is not None)
+    return report
