@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from habana_frameworks.torch import hpu
-from habana_frameworks.torch._stand_ins import named
+from habana_frameworks.torch._replacements import named
 from habana_frameworks.torch.gpu_migration import _log, emulated
 from habana_frameworks.torch.gpu_migration._devices import module_of
-from habana_frameworks.torch.gpu_migration._wrapping import stand_in
+from habana_frameworks.torch.gpu_migration._wrapping import type_replacement
 
 import torch
 import torch.cuda.comm
@@ -107,7 +107,7 @@ def _replacement(entry: Entry, original: Any) -> Any:
         if counterpart.__module__ == "torch.hpu" or issubclass(counterpart, BaseException):
             return counterpart  # typed tensors and exceptions have nothing to map
         construct = _logged(entry.kind, full, became, counterpart)
-        return stand_in(counterpart, construct, full)
+        return type_replacement(counterpart, construct, full)
     call = _logged(entry.kind, full, became, counterpart)
     return named(functools.wraps(counterpart)(call), full)
 
@@ -132,7 +132,7 @@ def _of_the_card(name: str, counterpart: Any, became: str) -> Any:
     """Bind a function or class of ``torch.amp`` to the card."""
     if isinstance(counterpart, type):
         bound = functools.partial(counterpart, "hpu")
-        return stand_in(counterpart, _logged(_log.MATCH, name, became, bound), name)
+        return type_replacement(counterpart, _logged(_log.MATCH, name, became, bound), name)
     bound = functools.partial(counterpart, device_type="hpu")
     call = _logged(_log.MATCH, name, became, bound)
     return named(functools.wraps(counterpart)(call), name)
@@ -157,5 +157,5 @@ def _without_counterpart(entry: Entry, name: str, original: Any) -> Any:
         return act()
 
     if isinstance(original, type):
-        return stand_in(original, call, name)
+        return type_replacement(original, call, name)
     return named(functools.wraps(original)(call), name)

@@ -9,7 +9,7 @@ from typing import Any
 from habana_frameworks.torch._import_hooks import when_imported
 from habana_frameworks.torch.gpu_migration import _log
 from habana_frameworks.torch.gpu_migration._devices import place, places
-from habana_frameworks.torch.gpu_migration._wrapping import OPERATORS, on_the_card, replace
+from habana_frameworks.torch.gpu_migration._wrapping import OPERATORS, mapped_to_card, replace
 
 import torch
 
@@ -26,7 +26,7 @@ def install() -> None:
         (torch.serialization, "torch.serialization"),
         (torch.jit, "torch.jit"),
     ):
-        replace(owner, "load", on_the_card(f"{name}.load", _mapped_locations))
+        replace(owner, "load", mapped_to_card(f"{name}.load", _mapped_locations))
     replace(torch, "compile", _compile)
     when_imported("torch._dynamo", _install_in_dynamo)
     replace(torch.profiler.profile, "__init__", _profile)

@@ -9,7 +9,7 @@ from typing import Any
 
 from habana_frameworks.torch.gpu_migration import _log
 from habana_frameworks.torch.gpu_migration._devices import place
-from habana_frameworks.torch.gpu_migration._wrapping import on_the_card, replace
+from habana_frameworks.torch.gpu_migration._wrapping import mapped_to_card, replace
 
 import torch
 import torch.distributed as dist
@@ -31,10 +31,12 @@ def install() -> None:
     replace(dist, "get_backend", _named)
     dist.is_nccl_available = lambda: True
     replace(dist, "barrier", _without_devices)
-    mesh = on_the_card("torch.distributed.init_device_mesh")
+    mesh = mapped_to_card("torch.distributed.init_device_mesh")
     replace(dist, "init_device_mesh", mesh)
     replace(dist.device_mesh, "init_device_mesh", mesh)
-    replace(dist.DeviceMesh, "__init__", on_the_card("torch.distributed.DeviceMesh", method=True))
+    replace(
+        dist.DeviceMesh, "__init__", mapped_to_card("torch.distributed.DeviceMesh", method=True)
+    )
     replace(torch.nn.parallel.DistributedDataParallel, "__init__", _first_device)
 
 
@@ -57,7 +59,7 @@ def _with_backend(name: str) -> Callable[[Any], Any]:
         changed = {key: value for key, value in changed.items() if value != kwargs.get(key)}
         return (args if mapped == args else mapped), ({**kwargs, **changed} if changed else kwargs)
 
-    return on_the_card(name, translate)
+    return mapped_to_card(name, translate)
 
 
 def _named(original: Callable[..., str]) -> Callable[..., str]:

@@ -7,10 +7,14 @@ import sys
 from typing import Any
 
 from habana_frameworks.torch import hpu
-from habana_frameworks.torch._stand_ins import named
+from habana_frameworks.torch._replacements import named
 from habana_frameworks.torch.gpu_migration import _log
 from habana_frameworks.torch.gpu_migration._devices import numbered, place, places
-from habana_frameworks.torch.gpu_migration._wrapping import on_the_card, replace, stand_in
+from habana_frameworks.torch.gpu_migration._wrapping import (
+    mapped_to_card,
+    replace,
+    type_replacement,
+)
 
 import torch
 import torch.utils._device
@@ -45,8 +49,8 @@ _EXCLUDED = ("eq", "ne", "to")  # eq and ne compare devices in TorchScript; `to`
 def install() -> None:
     """Map the device arguments."""
     own = set(torch.utils._device._device_constructors())
-    torch.device = stand_in(torch.device, _device, "torch.device")
-    torch.Generator = stand_in(torch.Generator, _generator, "torch.Generator")
+    torch.device = type_replacement(torch.device, _device, "torch.device")
+    torch.Generator = type_replacement(torch.Generator, _generator, "torch.Generator")
     for operator in sorted(_operators_with_device()):
         for owner, path, name in (
             (torch, "torch", operator),
@@ -59,11 +63,11 @@ def install() -> None:
         for name in names:
             _map(sys.modules[module], module, name, tensors=name == "asarray")
     for owner, name, shown in _METHODS:
-        replace(owner, name, on_the_card(shown, method=True))
+        replace(owner, name, mapped_to_card(shown, method=True))
     _install_tensor_methods()
     _install_autocast_of_gpus()
     replace(torch, "set_default_tensor_type", _default_type)
-    replace(torch.random, "fork_rng", on_the_card("torch.random.fork_rng", _one_generator))
+    replace(torch.random, "fork_rng", mapped_to_card("torch.random.fork_rng", _one_generator))
     replace(torch.amp.GradScaler, "__init__", _scaler)
     # PyTorch caches the functions that use the default device.
     torch.utils._device._device_constructors.cache_clear()
@@ -85,7 +89,7 @@ def _map(owner: Any, path: str, name: str, *, tensors: bool) -> None:
     if isinstance(getattr(owner, name, None), type):
         return  # such as torch.Generator, whose constructor is an operator of TorchScript
     method = owner is torch.Tensor
-    replace(owner, name, on_the_card(f"{path}.{name}", method=method, tensors=tensors))
+    replace(owner, name, mapped_to_card(f"{path}.{name}", method=method, tensors=tensors))
 
 
 def _device(*args: Any, **kwargs: Any) -> torch.device:
@@ -114,7 +118,7 @@ def _install_tensor_methods() -> None:
     ):
         tensors = owner is torch.Tensor
         replace(
-            owner, "to", on_the_card(f"{name}.to", _first_numbered, method=True, tensors=tensors)
+            owner, "to", mapped_to_card(f"{name}.to", _first_numbered, method=True, tensors=tensors)
         )
     torch.Tensor.cuda = _to_card("torch.Tensor.cuda")
     torch.nn.Module.cuda = _to_card("torch.nn.Module.cuda", ())

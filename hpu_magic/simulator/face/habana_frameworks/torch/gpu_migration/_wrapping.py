@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from habana_frameworks.torch._stand_ins import named, put_for
+from habana_frameworks.torch._replacements import as_replacement, named
 from habana_frameworks.torch.gpu_migration import _log
 from habana_frameworks.torch.gpu_migration._devices import places
 
@@ -26,7 +26,7 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
         setattr(owner, name, make(original))
 
 
-def on_the_card(
+def mapped_to_card(
     name: str, translate: Any = places, *, method: bool = False, tensors: bool = False
 ) -> Callable[[Any], Any]:
     """Return a decorator that maps CUDA devices in the arguments of a function to the card.
@@ -59,12 +59,12 @@ def on_the_card(
 
         if tensors:
             OPERATORS.append(call)
-        return put_for(call, function, name)
+        return as_replacement(call, function, name)
 
     return wrap
 
 
-class _StandIn(type):
+class _TypeReplacement(type):
     """Metaclass of replacements for types whose constructor is mapped.
 
     Except for its constructor, a replacement behaves like the type itself: in isinstance and
@@ -76,9 +76,11 @@ class _StandIn(type):
     def __new__(
         mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
     ) -> Any:
-        if not any(isinstance(base, _StandIn) for base in bases):
+        if not any(isinstance(base, _TypeReplacement) for base in bases):
             return super().__new__(mcls, name, bases, namespace)
-        real = tuple(base.__wrapped__ if isinstance(base, _StandIn) else base for base in bases)
+        real = tuple(
+            base.__wrapped__ if isinstance(base, _TypeReplacement) else base for base in bases
+        )
         return types.new_class(name, real, options, lambda body: body.update(namespace))
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -103,7 +105,7 @@ class _StandIn(type):
         return dir(cls.__wrapped__)
 
 
-def stand_in(original: type, construct: Callable[..., Any], name: str) -> Any:
+def type_replacement(original: type, construct: Callable[..., Any], name: str) -> Any:
     """Return a replacement for the type `original` with another constructor, named `name`."""
     namespace = {
         "__doc__": original.__doc__,
@@ -113,4 +115,4 @@ def stand_in(original: type, construct: Callable[..., Any], name: str) -> Any:
     with contextlib.suppress(ValueError):  # C++ types have no signature
         # Some releases of Python do not follow `__wrapped__` of a type.
         namespace["__signature__"] = inspect.signature(original)
-    return named(_StandIn(original.__name__, (), namespace), name)
+    return named(_TypeReplacement(original.__name__, (), namespace), name)

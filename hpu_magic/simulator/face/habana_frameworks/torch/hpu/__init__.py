@@ -8,6 +8,30 @@ from typing import Any
 
 from habana_frameworks.torch import _first_generation
 from habana_frameworks.torch.hpu import _utils
+from habana_frameworks.torch.hpu._compiler_options import (
+    disable_const_section_serialization,
+    disable_dynamic_shape,
+    disable_inference_mode,
+    disable_matmul3d_2d_reshape,
+    disable_optim_output_sif,
+    disable_quantization,
+    enable_const_section_serialization,
+    enable_dynamic_shape,
+    enable_inference_mode,
+    enable_matmul3d_2d_reshape,
+    enable_optim_output_sif,
+    enable_quantization,
+    enable_recompute_sdp,
+    get_dynamic_shape_status,
+    get_sync_debug_mode,
+    is_inference_mode_enabled,
+    is_matmul3d_2d_reshape_enabled,
+    recompute_sdp_enabled,
+    sdp_kernel,
+    set_mark_non_scale_const,
+    set_mark_scale_const,
+    set_sync_debug_mode,
+)
 from habana_frameworks.torch.hpu._typed_tensors import (
     BFloat16Tensor,
     BoolTensor,
@@ -82,30 +106,6 @@ from habana_frameworks.torch.hpu.streams import (
     record_stream,
     set_stream,
     stream,
-)
-from habana_frameworks.torch.hpu.toggles import (
-    disable_const_section_serialization,
-    disable_dynamic_shape,
-    disable_inference_mode,
-    disable_matmul3d_2d_reshape,
-    disable_optim_output_sif,
-    disable_quantization,
-    enable_const_section_serialization,
-    enable_dynamic_shape,
-    enable_inference_mode,
-    enable_matmul3d_2d_reshape,
-    enable_optim_output_sif,
-    enable_quantization,
-    enable_recompute_sdp,
-    get_dynamic_shape_status,
-    get_sync_debug_mode,
-    is_inference_mode_enabled,
-    is_matmul3d_2d_reshape_enabled,
-    recompute_sdp_enabled,
-    sdp_kernel,
-    set_mark_non_scale_const,
-    set_mark_scale_const,
-    set_sync_debug_mode,
 )
 
 import torch

@@ -42,11 +42,11 @@ def register() -> None:
     # In some releases, a test backend that Dynamo imports claims the device earlier.
     dist.Backend.default_device_backend_map["hpu"] = NAME
     _bind_groups_to_cards()
-    _wait_on_the_one_card()
+    _accept_devices_of_barriers()
     when_imported(_RANDOM, _draw_by_offsets)
     when_imported(_RANDOM, _draw_in_one_operator)
     when_imported(_FSDP, _average_by_sums)
-    when_imported(_FSDP_GROUP, _wait_on_the_cards_stream)
+    when_imported(_FSDP_GROUP, _wait_on_current_stream)
     when_imported("torch._dynamo", _break_graphs_at_collectives)
 
 
@@ -76,7 +76,7 @@ def _bind_groups_to_cards() -> None:
     distributed_c10d._new_process_group_helper = make
 
 
-def _wait_on_the_one_card() -> None:
+def _accept_devices_of_barriers() -> None:
     """Let a barrier's device be the number of the card in the machine.
 
     PyTorch creates a tensor on that device, but a process sees its only card as device 0.
@@ -112,7 +112,7 @@ def _draw_by_offsets() -> None:
 
     @functools.wraps(read)
     def get_device_state(self: Any) -> torch.Tensor:
-        with _leaving_the_context(self):
+        with _leaving_context(self):
             return read(self)
 
     @functools.wraps(enter)
@@ -120,7 +120,7 @@ def _draw_by_offsets() -> None:
     def distribute_region(self: Any, spec: Any, generator: Any = None) -> Iterator[None]:
         if generator is not None and generator.device.type == "hpu":
             generator = PhiloxStates(generator)
-        with _leaving_the_context(self), enter(self, spec, generator):
+        with _leaving_context(self), enter(self, spec, generator):
             yield
 
     Tracker._get_device_state = get_device_state
@@ -153,7 +153,7 @@ def _draw_in_one_operator() -> None:
 
 
 @contextlib.contextmanager
-def _leaving_the_context(tracker: Any) -> Iterator[None]:
+def _leaving_context(tracker: Any) -> Iterator[None]:
     try:
         yield
     finally:
@@ -192,7 +192,7 @@ def _dividing(original: Callable[..., Any]) -> Callable[..., Any]:
     return factors
 
 
-def _wait_on_the_cards_stream() -> None:
+def _wait_on_current_stream() -> None:
     """Let FSDP clear an unused all-gather, for which older releases use CUDA's stream."""
     from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 

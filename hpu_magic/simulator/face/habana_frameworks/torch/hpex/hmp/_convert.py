@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from habana_frameworks.torch import _operator_lists
-from habana_frameworks.torch._stand_ins import put_for
+from habana_frameworks.torch._replacements import as_replacement
 from habana_frameworks.torch.hpex.hmp._functions import Function, functions
 from habana_frameworks.torch.hpex.hmp._rules import BF16, FP32, PRODUCTS, Rules
 
@@ -77,7 +77,7 @@ def convert(
     for function in functions(rules.bf16 | rules.fp32):
         if (function.owner, function.attribute) not in _replaced:
             _replaced.add((function.owner, function.attribute))
-            function.replace(put_for(_casting(function), function.original, function.path))
+            function.replace(as_replacement(_casting(function), function.original, function.path))
 
 
 @contextlib.contextmanager

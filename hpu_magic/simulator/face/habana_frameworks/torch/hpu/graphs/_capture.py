@@ -6,9 +6,9 @@ import gc
 import warnings
 from collections.abc import Sequence
 
+from habana_frameworks.torch.hpu._compiler_options import disable_dynamic_shape
 from habana_frameworks.torch.hpu.graphs._inputs import fill
 from habana_frameworks.torch.hpu.streams import Stream, StreamContext, current_stream
-from habana_frameworks.torch.hpu.toggles import disable_dynamic_shape
 from habana_frameworks.torch.utils.internal import is_lazy
 
 import torch

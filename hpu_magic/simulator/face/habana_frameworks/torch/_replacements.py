@@ -8,7 +8,7 @@ from torch import _jit_internal
 from torch.jit import _builtins
 
 
-def put_for(function: Any, original: Any, name: str) -> Any:
+def as_replacement(function: Any, original: Any, name: str) -> Any:
     """Let TorchScript compile a replacement like the original, and pickle find it as `name`."""
     operator = _builtins._find_builtin(original)
     if operator is not None:  # TorchScript finds operators by their Python functions
