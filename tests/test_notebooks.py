@@ -380,7 +380,7 @@ def test_features_show_what_they_say(features: Executed) -> None:
     assert features.text("cli") == "['HPUAccelerator', 'SingleHPUStrategy', 'HPUPrecisionPlugin']\n"
     refused = features.text("refused").splitlines()
     assert len(refused) == 4
-    assert refused[0] == "devices=9 cannot be had: this machine has 8 cards."
+    assert refused[0] == "devices=9 is not available: this machine has 8 cards."
     assert features.text("porting") == "hpu_magic.lightning 6 steps\n"
 
 

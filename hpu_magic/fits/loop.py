@@ -131,9 +131,9 @@ class LoopSource:
         """Return a loader's batches, and measure the time that the loop waits for them."""
         waiting = self._running().progress.observer.waiting
         self._loader = loader_settings(loader)
-        waiting.asked()
+        waiting.start()
         batches = iter(loader)  # starts worker processes
-        waiting.began()
+        waiting.iterator_created()
         return waiting.over(batches)
 
     def batch_began(self) -> None:

@@ -121,7 +121,7 @@ class FitSession:
                     self._kinds,
                     self._head(),
                     self._press_stop,
-                    self.progress.curves.ask_for,
+                    self.progress.curves.add_chart,
                     panel,
                 )
             )

@@ -1,1 +1,1 @@
-"""What hpu_magic knows of transformers, accelerate and the libraries built on them."""
+"""Support for transformers, accelerate and libraries built on them: fits and errors."""

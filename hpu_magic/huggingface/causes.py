@@ -1,4 +1,4 @@
-"""Errors of the Hugging Face libraries in one sentence: what was wrong, and what to do."""
+"""Explanations of errors of the Hugging Face libraries: one sentence with cause and fix."""
 
 from __future__ import annotations
 
@@ -11,41 +11,41 @@ from hpu_magic.requirements import LIBRARIES, conflicts
 
 
 def explain(error: BaseException) -> str | None:
-    """Return what was wrong and what to do, None where that is not known.
+    """Return the cause of an error and its fix; None if unknown.
 
     Parameters
     ----------
     error : BaseException
-        What a cell ended with; the errors that led to it are looked at too.
+        The error that ended a cell; its causes are checked as well.
     """
-    for one in chain(error):
+    for each in chain(error):
         for cause in _CAUSES:
-            if cause.led_to(one):
+            if cause.matches(each):
                 return cause.sentence
     return _conflict(error)
 
 
 @dataclass(frozen=True)
 class _Cause:
-    """How an error is known, and what there is to say."""
+    """A predicate for errors, and their explanation."""
 
-    led_to: Callable[[BaseException], bool]
+    matches: Callable[[BaseException], bool]
     sentence: str
 
 
 def _of_hub(name: str) -> Callable[[BaseException], bool]:
-    """Return what tells whether an error is of a class of huggingface_hub."""
+    """Return a predicate that checks whether an error is an instance of a huggingface_hub class."""
     return lambda error: _is_of(error, "huggingface_hub", name)
 
 
 def _not_reached(error: BaseException) -> bool:
-    """Tell whether the hub was asked and gave no answer."""
+    """Return whether a request to the hub failed."""
     if _is_of(error, "huggingface_hub", "LocalEntryNotFoundError"):
-        # What led to it is the attempt that failed, or nothing of the kind.
+        # It has a failed request as its cause, or there was no request.
         failed = _of_hub("HfHubHTTPError")
-        return any(_no_answer(one) or failed(one) for one in chain(error))
-    asked = any(name.startswith("huggingface_hub.") for name in _modules(error))
-    return asked and _no_answer(error)
+        return any(_no_answer(each) or failed(each) for each in chain(error))
+    requested = any(name.startswith("huggingface_hub.") for name in _modules(error))
+    return requested and _no_answer(error)
 
 
 def _no_answer(error: BaseException) -> bool:
@@ -55,7 +55,7 @@ def _no_answer(error: BaseException) -> bool:
 
 
 def _says(kind: type[BaseException], *words: str) -> Callable[[BaseException], bool]:
-    return lambda error: isinstance(error, kind) and any(one in str(error) for one in words)
+    return lambda error: isinstance(error, kind) and any(text in str(error) for text in words)
 
 
 def _second_card(error: BaseException) -> bool:
@@ -65,75 +65,75 @@ def _second_card(error: BaseException) -> bool:
 
 
 _OFFLINE = (
-    "Nothing is downloaded here (HF_HUB_OFFLINE=1, or local_files_only=True), and not all that is "
-    "asked for is in the cache: allow it and restart the kernel, or give the path of a folder "
-    "that has the files."
+    "Downloads are disabled (HF_HUB_OFFLINE=1 or local_files_only=True), and some files are not in "
+    "the cache: enable downloads and restart the kernel, or pass the path of a folder with the "
+    "files."
 )
 
-# The first that fits holds, so what is special comes before what is general.
+# The first match applies, so special errors come before general ones.
 _CAUSES = (
     _Cause(
         _of_hub("GatedRepoError"),
-        "The download is gated: accept its conditions on its page at the hub, then log in by "
-        "huggingface_hub.login() or the variable HF_TOKEN, and run the cell again.",
+        "The download is gated: accept its conditions on its page at the hub, log in with "
+        "huggingface_hub.login() or HF_TOKEN, and run the cell again.",
     ),
     _Cause(
         _of_hub("RepositoryNotFoundError"),
-        "The hub shows no repository of this name to you: write it as owner/name, and log in by "
-        "huggingface_hub.login() or the variable HF_TOKEN if it is private.",
+        "The hub has no repository of this name, or it is private: write owner/name, or log in "
+        "with huggingface_hub.login() or HF_TOKEN.",
     ),
     _Cause(
         _of_hub("RevisionNotFoundError"),
-        "The repository has no such revision: leave revision out, or give a branch, a tag or a "
-        "commit of it.",
+        "The repository has no such revision: remove revision, or pass one of its branches, tags "
+        "or commits.",
     ),
     _Cause(
         _not_reached,
-        "The hub could not be reached: see to the network or its proxy (HTTPS_PROXY), name a "
-        "mirror by HF_ENDPOINT, or give the path of a folder that has the files.",
+        "The hub could not be reached: check the network and its proxy (HTTPS_PROXY), set "
+        "HF_ENDPOINT to a mirror, or pass the path of a folder with the files.",
     ),
     _Cause(_of_hub("OfflineModeIsEnabled"), _OFFLINE),
     _Cause(_of_hub("LocalEntryNotFoundError"), _OFFLINE),
     _Cause(
         _of_hub("EntryNotFoundError"),
-        "The repository is there and has no such file: look at its files on its page at the hub.",
+        "The repository exists but has no such file: check its files on its page at the hub.",
     ),
     _Cause(
         _of_hub("HFValidationError"),
-        "That is neither a folder here nor a name at the hub: correct the path, or write "
+        "This is neither a local folder nor a name at the hub: correct the path, or write "
         "owner/name.",
     ),
     _Cause(
         _second_card,
-        'A process has one card, hpu:0, and device_map names another: write device_map="hpu", or '
-        '"auto" where the host shall take what the card cannot, and give each further card a '
-        "process of its own (accelerate launch, torchrun).",
+        'A process has one card, hpu:0, and device_map contains another: write device_map="hpu", '
+        'or "auto" to keep on the host what does not fit on the card, and start one process per '
+        "card (accelerate launch, torchrun).",
     ),
     _Cause(
         _says(
             Exception, "Cannot copy out of meta tensor", "device meta is not on the expected device"
         ),
-        "The model is on meta, where weights have shapes and no values: make it outside of "
-        'torch.device("meta"), load it by from_pretrained, or give it memory by '
-        'to_empty(device="hpu") and values by load_state_dict.',
+        "The model is on meta, where weights have no values: create it outside of "
+        'torch.device("meta"), load it with from_pretrained, or call to_empty(device="hpu") and '
+        "load_state_dict.",
     ),
 )
 
 
 def _conflict(error: BaseException) -> str | None:
-    """Return what a library says that it works with, if the error may come of another version."""
-    imported = [name for one in chain(error) for name in _at_fault(one)]
+    """Return a version conflict of a library that may have caused the error."""
+    imported = [name for each in chain(error) for name in _suspects(each)]
     packages = {
         package
         for package in LIBRARIES
         if any(f"{name}.".startswith(f"{package}.") for name in imported)
     }
-    found = conflicts([LIBRARIES[one] for one in LIBRARIES if one in packages])
-    return str(found[0]) if found else None
+    known = conflicts([LIBRARIES[name] for name in LIBRARIES if name in packages])
+    return str(known[0]) if known else None
 
 
-def _at_fault(error: BaseException) -> Iterator[str]:
-    """Yield the modules in which a name, an argument or a module may have been another's."""
+def _suspects(error: BaseException) -> Iterator[str]:
+    """Yield the modules that may expect another version of a library."""
     if isinstance(error, ImportError):
         yield from _modules(error)
         yield error.name or ""
@@ -148,5 +148,6 @@ def _modules(error: BaseException) -> list[str]:
 
 def _is_of(error: BaseException, library: str, *names: str) -> bool:
     return any(
-        one.__name__ in names and one.__module__.startswith(library) for one in type(error).__mro__
+        kind.__name__ in names and kind.__module__.startswith(library)
+        for kind in type(error).__mro__
     )

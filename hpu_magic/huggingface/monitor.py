@@ -1,8 +1,7 @@
-"""The callback behind the live panel of a ``transformers.Trainer``.
+"""The callback of the live panel for ``transformers.Trainer``.
 
-What the Trainer logs are averages over its logging steps, in which it replaces losses that are
-NaN. The panel therefore takes the loss of each step from what ``training_step`` returns, as it is
-on the device.
+The Trainer logs averages over its logging steps, in which it replaces NaN losses. Therefore the
+panel uses the results of ``training_step``, which are tensors on the device.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from hpu_magic.runtime.measure.step_report import StepReport, in_steps, known_le
 
 _BOOKKEEPING = (
     *("_runtime", "_per_second", "_preparation_time", "_compilation_time", "_end_time"),
-    " (GB)",  # GaudiTrainer's figures of memory, which the panel has of its own
+    " (GB)",  # GaudiTrainer's memory values, which the panel measures itself
 )
 _COUNTERS = ("epoch", "step", "total_flos", "num_input_tokens_seen", "num_tokens")
-_ASKED_FOR = ("grad_norm",)  # has a chart where somebody adds it
-_SUMMARY = "train_runtime"  # logged once, at the end, with averages over all of the fit
+_ON_REQUEST = ("grad_norm",)  # has a chart only if the user adds it
+_SUMMARY = "train_runtime"  # logged once at the end, with averages over the fit
 
 
 class FitMonitorBase:
-    """Report one fit, and end it when asked to.
+    """Reports one fit, and ends it on request.
 
     Parameters
     ----------
     report
-        Where it reports.
+        Receives the progress.
     """
 
     def __init__(self, report: Report) -> None:
@@ -47,13 +46,13 @@ class FitMonitorBase:
         self._accumulated = 1
         self._first_epoch: int | None = None
         self._logs = 0
-        self._in_hand = False  # the batch that was counted last: its step and hooks are to come
+        self._in_hand = False  # whether the step and hooks of the last counted batch are pending
         self._validation_batches: int | None = None
         self._callbacks: list[Any] = []
 
     @property
     def metrics(self) -> dict[str, float]:
-        """What was logged last under each name, the figures of bookkeeping at the end."""
+        """The last logged value of each name, with bookkeeping values at the end."""
         logged = {
             name: value
             for name, value in self._logged.items()
@@ -61,11 +60,11 @@ class FitMonitorBase:
         }
         if not logged and self._loss is not None and self._loss.last is not None:
             logged[LOSS] = self._loss.last.value
-        return dict(sorted(logged.items(), key=lambda one: one[0].endswith(_BOOKKEEPING)))
+        return dict(sorted(logged.items(), key=lambda item: item[0].endswith(_BOOKKEEPING)))
 
     @contextmanager
     def hearing(self, trainer: Any) -> Iterator[None]:
-        """Take the losses that the Trainer's steps return inside the block, and time its loader."""
+        """Collect the losses of the Trainer's steps inside the block, and time its loader."""
         waiting = self._progress.observer.waiting
         self._callbacks = trainer.callback_handler.callbacks
 
@@ -84,13 +83,13 @@ class FitMonitorBase:
 
         with ExitStack() as stack:
             for method in (training_step, get_batch_samples):
-                stack.enter_context(_in_place_of(trainer, method))
+                stack.enter_context(_wrapped(trainer, method))
             yield
 
     # The Trainer's hooks
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note what is planned."""
+        """Record the plan of the fit."""
         progress = self._progress
         self._steps.begin(state.global_step)
         self._losses.clear()
@@ -107,11 +106,11 @@ class FitMonitorBase:
             self._loss = progress.curves.follow(LOSS, LOSS, "training", "step", returned=True)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Mark the epoch on the time axis."""
+        """Record the start of an epoch."""
         self._steps.train()
         progress, resumed = self._progress, 0.0
         if self._first_epoch is None:
-            # A fit that was resumed goes on within an epoch.
+            # A resumed fit continues within an epoch.
             self._first_epoch = int(state.epoch or 0)
             resumed = (state.epoch or 0) - self._first_epoch
             epoch = self._first_epoch
@@ -122,17 +121,17 @@ class FitMonitorBase:
             progress.batch = round(resumed * progress.batches)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Go on training where there was an evaluation."""
+        """Continue training after an evaluation."""
         self._losses.clear()
         self._steps.train()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Have clicks heard in steps of many batches."""
+        """Handle clicks during a step of many batches."""
         self._in_hand = False
         self._steps.answer()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report if it is due, and stop if that was asked for."""
+        """Report if it is due, and stop on request."""
         self._in_hand = _has_more_to_do(control)
         if self._steps.step_ended():
             self._hear()
@@ -141,7 +140,7 @@ class FitMonitorBase:
         self._end_if_asked(control)
 
     def on_epoch_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Count the epoch if it was run to its end."""
+        """Count the epoch if it is complete."""
         self._in_hand = _has_more_to_do(control)
         progress = self._progress
         length = progress.batches
@@ -152,7 +151,7 @@ class FitMonitorBase:
         self._end_if_asked(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Leave evaluations out of the pace, and keep answering."""
+        """Note a batch of an evaluation, and handle clicks."""
         self._validation_batches = known_length(kwargs.get("eval_dataloader"))
         self._steps.validate((self._progress.validation_batch or 0) + 1)
 
@@ -164,7 +163,7 @@ class FitMonitorBase:
         logs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Follow what is logged."""
+        """Keep logged values."""
         self._in_hand = self._in_hand and _has_more_to_do(control)
         numbers = {
             str(name): number
@@ -190,11 +189,11 @@ class FitMonitorBase:
         self._end_if_asked(control)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note that the step has done all that there was to do."""
+        """Note that the step is complete."""
         self._in_hand = False
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report the last steps, and what ended the fit before its plan."""
+        """Report the last steps, and the reason of an early end."""
         if not self._steps.heard:
             self._hear()
         self._steps.train()
@@ -211,7 +210,7 @@ class FitMonitorBase:
             self._steps.hear({self._loss: loss})
 
     def failed(self) -> None:
-        """Name the batch in which the fit failed."""
+        """Record the batch in which the fit failed."""
         progress = self._progress
         if progress.phase == "validating":
             if (progress.validation_batch or 0) != self._validation_batches:
@@ -224,7 +223,7 @@ class FitMonitorBase:
             progress.batch += 1
 
     def release(self) -> None:
-        """Read what was heard last, and let go of the device's tensors."""
+        """Read the last values, and drop the device's tensors."""
         self._losses.clear()
         self._steps.close()
 
@@ -237,23 +236,22 @@ class FitMonitorBase:
         if name.removeprefix("eval_") in _COUNTERS or name.endswith(_BOOKKEEPING):
             return None
         if (name, stage) == (LOSS, "training"):
-            return None  # an average of what the steps returned
+            return None  # an average of the returned losses
         if (name, stage) not in self._curves:
             every = "epoch" if stage == "validation" else "step"
-            belongs = metric_of(name, stage)
             self._curves[name, stage] = self._progress.curves.follow(
-                name, belongs, stage, every, on_bar=name not in _ASKED_FOR
+                name, metric_of(name, stage), stage, every, on_bar=name not in _ON_REQUEST
             )
         return self._curves[name, stage]
 
 
 def _has_more_to_do(control: Any) -> bool:
-    """Tell whether a step that has ended is to be logged, judged or saved."""
+    """Return whether the Trainer logs, evaluates or saves after the step."""
     return bool(control.should_log or control.should_evaluate or control.should_save)
 
 
 def _early_end(callbacks: Iterable[Any], metric: str | None) -> str:
-    """Return what ended a fit before its planned steps, and why."""
+    """Return the reason why a fit ended before its planned steps."""
     for callback in callbacks:
         checks = getattr(callback, "early_stopping_patience_counter", 0)
         if checks and checks >= callback.early_stopping_patience:
@@ -263,11 +261,11 @@ def _early_end(callbacks: Iterable[Any], metric: str | None) -> str:
 
 
 @contextmanager
-def _in_place_of(trainer: Any, method: Callable[..., Any]) -> Iterator[None]:
-    """Have a Trainer's method of the same name go through another, which gets it first."""
+def _wrapped(trainer: Any, method: Callable[..., Any]) -> Iterator[None]:
+    """Replace a Trainer's method by a function of the same name, whose first argument it is."""
     name = method.__name__
     original, own = getattr(trainer, name, None), name in vars(trainer)
-    if original is None:  # of another release
+    if original is None:  # missing in this release
         yield
         return
     setattr(trainer, name, functools.wraps(original)(functools.partial(method, original)))
@@ -277,11 +275,11 @@ def _in_place_of(trainer: Any, method: Callable[..., Any]) -> Iterator[None]:
         if own:
             setattr(trainer, name, original)
         else:
-            vars(trainer).pop(name, None)  # unless somebody took it out
+            vars(trainer).pop(name, None)
 
 
 @functools.lru_cache(maxsize=1)
 def monitor_class() -> Callable[[Report], FitMonitorBase]:
-    """Return the callback's class, made of the base class that transformers asks for."""
+    """Return the callback's class, derived from transformers' base class."""
     callback = sys.modules["transformers.trainer_callback"].TrainerCallback
     return type("FitMonitor", (FitMonitorBase, callback), {})

@@ -1,4 +1,4 @@
-"""Which objects are those of transformers; loads nothing."""
+"""Detection of transformers' objects, without importing the library."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ TRAINER_MODULE = "transformers.trainer"
 
 
 def is_trainer(value: Any) -> bool:
-    """Tell whether `value` is a ``transformers.Trainer``, or of a class derived from it."""
+    """Return whether `value` is a ``transformers.Trainer``, or of a derived class."""
     trainer_class = getattr(sys.modules.get(TRAINER_MODULE), "Trainer", None)
     return trainer_class is not None and isinstance(value, trainer_class)

@@ -1,4 +1,4 @@
-"""A fit of a ``transformers.Trainer`` as a panel's source."""
+"""A fit of a ``transformers.Trainer`` as the source of a panel."""
 
 from __future__ import annotations
 
@@ -18,52 +18,53 @@ _SHOWS_PROGRESS = ("ProgressCallback", "NotebookProgressCallback", "PrinterCallb
 def prepared(
     trainer: Any, model: Any, data: Any, arguments: dict[str, Any]
 ) -> tuple[TrainerSource, Callable[[], Any]]:
-    """Return ``trainer.train(**arguments)`` as a source, and what runs it.
+    """Return ``trainer.train(**arguments)`` as a source, and a function that runs it.
 
     Raises
     ------
     HPUError
-        There is nothing that can be trained, or it is given a second time.
+        There are arguments that a Trainer does not support, its fit is running, or it has no data
+        or weights.
     """
     if model is not None and model is not trainer.model:
         raise HPUError(
-            f"A Trainer of transformers has its model, a {type(trainer.model).__name__}, and takes "
-            f"no other, such as a {type(model).__name__}: write hpu_magic.fit(trainer)."
+            f"transformers' Trainer already has a model, a {type(trainer.model).__name__}, and "
+            f"cannot train a {type(model).__name__}: write hpu_magic.fit(trainer)."
         )
     if data is not None:
         raise HPUError(
-            "A Trainer of transformers takes its data as train_dataset when it is made, not a "
+            "transformers' Trainer gets its data as train_dataset when it is created, not a "
             f"{type(data).__name__} here: write hpu_magic.fit(trainer)."
         )
-    if any(isinstance(one, FitMonitorBase) for one in trainer.callback_handler.callbacks):
+    if source_of(trainer) is None:
         raise HPUError(
-            "This Trainer's fit runs already, with its panel: let it end, or make another Trainer "
-            "for a fit within it."
+            "A fit of this Trainer is already running with a panel: wait until it ends, or create "
+            "another Trainer for a fit inside it."
         )
     loads = getattr(trainer.get_train_dataloader, "__module__", "")
     if trainer.train_dataset is None and loads.partition(".")[0] in _LIBRARIES:
         raise HPUError(
-            "The Trainer has no data: give it a train_dataset when it is made, "
-            "Trainer(model, args, train_dataset=...)."
+            "The Trainer has no data: write Trainer(model, args, train_dataset=...)."
         )
     _check_weights(trainer.model)
     return TrainerSource(trainer), lambda: trainer.train(**arguments)
 
 
 def _check_weights(model: Any) -> None:
-    """Refuse weights without values, unless they are kept elsewhere and brought when needed."""
+    """Refuse weights without values, unless a device map loads them when they are needed."""
     if model is None or getattr(model, "hf_device_map", None) is not None:
         return
     empty = [name for name, weight in model.named_parameters() if weight.device.type == "meta"]
     if empty:
         raise HPUError(
-            f"{len(empty)} weights of the model are on meta and have no values, {empty[0]} for "
-            "one: make the model outside of torch.device('meta'), or load it by from_pretrained."
+            f"{len(empty)} weights of the model are on meta and have no values, for example "
+            f"{empty[0]}: create the model outside of torch.device('meta'), or load it with "
+            "from_pretrained."
         )
 
 
 def source_of(trainer: Any) -> TrainerSource | None:
-    """Return a fit as a source, or None where a panel observes it already."""
+    """Return a fit as a source; None if a panel observes it already."""
     callbacks = trainer.callback_handler.callbacks
     if any(isinstance(callback, FitMonitorBase) for callback in callbacks):
         return None
@@ -90,21 +91,21 @@ class TrainerSource:
 
     @property
     def model_name(self) -> str:
-        """The class of the model; of one with adapters, that of the model below them."""
+        """The class of the model, without compilation and adapters."""
         model = self._trainer.model
-        model = getattr(model, "_orig_mod", model)  # of one that was compiled
-        with suppress(Exception):  # whatever else has a method of this name
+        model = getattr(model, "_orig_mod", model)  # of a compiled model
+        with suppress(Exception):  # other classes may have a method of this name
             model = model.get_base_model()
         return type(model).__name__
 
     @property
     def metrics(self) -> dict[str, float]:
-        """What was logged."""
+        """The logged values."""
         return {} if self._monitor is None else self._monitor.metrics
 
     @property
     def settings(self) -> FitSettings:
-        """What the Trainer's arguments say."""
+        """The settings in the Trainer's arguments."""
         args = self._trainer.args
         halves = [name for name in ("bf16", "fp16") if getattr(args, name, False)]
         return FitSettings(
@@ -117,12 +118,12 @@ class TrainerSource:
 
     @contextmanager
     def attached(self, report: Report) -> Iterator[None]:
-        """Report the fit inside the block through a callback, in place of the Trainer's bars."""
+        """Report the fit inside the block by a callback, which replaces the progress callbacks."""
         self._monitor = monitor = monitor_class()(report)
         callbacks = self._trainer.callback_handler.callbacks
         before = list(callbacks)
-        # Last, so that it sees what the others have decided.
-        callbacks[:] = [*(one for one in before if not _shows_progress(one)), monitor]
+        # The last callback, so that it sees the decisions of the others.
+        callbacks[:] = [*(each for each in before if not _shows_progress(each)), monitor]
         try:
             with monitor.hearing(self._trainer):
                 yield
@@ -130,21 +131,21 @@ class TrainerSource:
             monitor.failed()
             raise
         finally:
-            added = [one for one in callbacks if one is not monitor and one not in before]
-            kept = [one for one in before if one in callbacks or _shows_progress(one)]
+            added = [each for each in callbacks if each is not monitor and each not in before]
+            kept = [each for each in before if each in callbacks or _shows_progress(each)]
             callbacks[:] = kept + added
             monitor.release()
 
     def stop(self) -> None:
-        """End the fit after the current step; the callback looks at each step's end itself."""
+        """Do nothing: the callback checks for a stop at the end of each step."""
 
     def interrupted(self, error: BaseException) -> bool:
-        """Tell whether an interrupt ended the fit."""
+        """Return whether an interrupt ended the fit."""
         return isinstance(error, KeyboardInterrupt)
 
 
 def _shows_progress(callback: Any) -> bool:
-    """Tell whether a callback is one that the Trainer adds to show how it is doing."""
+    """Return whether a callback is one of the Trainer's progress callbacks."""
     return type(callback).__module__.startswith("transformers.") and (
         type(callback).__name__ in _SHOWS_PROGRESS
     )

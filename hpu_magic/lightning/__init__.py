@@ -1,12 +1,11 @@
 """Intel Gaudi for current Lightning: ``Trainer(accelerator="hpu", devices=8)``.
 
-Importing this package brings the ``hpu`` device in, as ``%load_ext hpu_magic``
-does, and registers the accelerator and its strategies with every Lightning that is
-loaded, or will be; it imports neither Lightning nor torch. What ``Fabric`` takes is in
-``hpu_magic.lightning.fabric``.
-The classes are those of the Lightning in use; with both distributions loaded,
-``hpu_magic.lightning.namespaces.plugins("pytorch_lightning")`` gives the
-other's.
+Importing this package activates the ``hpu`` device, like ``%load_ext hpu_magic``, and registers the
+accelerator and its strategies with each Lightning that is loaded now or later. It does not import
+Lightning or torch. The classes for ``Fabric`` are in ``hpu_magic.lightning.fabric``.
+
+The classes are derived from the Lightning in use. If both distributions are loaded,
+``hpu_magic.lightning.namespaces.plugins("pytorch_lightning")`` returns those of the other.
 """
 
 from __future__ import annotations
@@ -48,10 +47,10 @@ __all__ = [
 ]
 
 
-def _bring_device_in() -> None:
-    """Activate the device for a script that imports this package and nothing else of ours.
+def _activate_device() -> None:
+    """Activate the device for a script that imports only this package.
 
-    Where it cannot be had, Lightning itself will say that there is no ``hpu``.
+    If that fails, Lightning reports that there is no ``hpu``.
     """
     if importlib.util.find_spec("habana_frameworks") is not None:
         return
@@ -61,16 +60,16 @@ def _bring_device_in() -> None:
         warnings.warn(str(refusal), stacklevel=3)
 
 
-_bring_device_in()
+_activate_device()
 hook.install()
 habana.requested(os.environ.get(habana.VARIABLE, ""))
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        for one in habana.counterparts():
-            if one.name == name and one.here is None:
-                raise ImportError(habana.absence(one))
+        for entry in habana.counterparts():
+            if entry.name == name and entry.here is None:
+                raise ImportError(habana.absence(entry))
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from hpu_magic.lightning.namespaces import default_namespace, plugins
 

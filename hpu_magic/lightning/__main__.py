@@ -13,10 +13,10 @@ from hpu_magic.lightning.habana import VARIABLE
 
 
 def main() -> None:
-    """Offer ``lightning_habana``, here and in child processes that import this package, and run."""
+    """Provide ``lightning_habana`` in this process and its children, and run the script."""
     parser = argparse.ArgumentParser(
         prog="python -m hpu_magic.lightning",
-        description="Run a script in which `import lightning_habana` gives hpu_magic.lightning.",
+        description="Run a script with `import lightning_habana` mapped to hpu_magic.lightning.",
     )
     parser.add_argument("script", help="the script to run")
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")

@@ -1,4 +1,4 @@
-"""The accelerator: which cards Lightning sees, and what it may ask of them."""
+"""The accelerator: the cards of the machine for Lightning."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ MEMORY_METRICS = (
     "TotalSystemFrees",
     "TotalActiveAllocs",
 )
-"""Keys of ``torch.hpu.memory_stats()``, as documented by the vendor."""
+"""The documented keys of ``torch.hpu.memory_stats()``."""
 
 
 class HPUAcceleratorBase:
-    """Intel Gaudi cards as an accelerator of Lightning, by the name ``"hpu"``."""
+    """Intel Gaudi cards as Lightning's accelerator ``"hpu"``."""
 
     def setup_device(self, device: torch.device) -> None:
-        """Choose the card of this process, where its rank among several has not chosen it.
+        """Select the card of this process, unless its rank has selected it.
 
         Raises
         ------
         HPUError
-            When ``device`` is not an ``hpu`` device.
+            ``device`` is not an ``hpu`` device.
         """
         if device.type != "hpu":
-            raise HPUError(f"HPUAccelerator works on an hpu device, not on {str(device)!r}.")
+            raise HPUError(f"HPUAccelerator needs an hpu device, not {str(device)!r}.")
         if "HLS_MODULE_ID" not in os.environ:
             torch.hpu.set_device(device)  # type: ignore[attr-defined]
 
     def teardown(self) -> None:
-        """Leave the card as it is: it belongs to the process until the process ends."""
+        """Do nothing: a process holds its card until it ends."""
 
     def get_device_stats(self, device: torch.device | str | int) -> dict[str, Any]:
         """Return the documented memory statistics: bytes, and counts of allocations.
 
-        The peak is that since the user's own last reset, though a panel resets the device's.
+        The peak is that since the user's last reset; resets by panels do not affect it.
         """
         hpu = vendor_hpu()
         if hpu is None:
@@ -60,40 +60,40 @@ class HPUAcceleratorBase:
 
     @staticmethod
     def parse_devices(devices: object) -> int:
-        """Return the number of cards asked for.
+        """Return the requested number of cards.
 
         Raises
         ------
         HPUError
-            When more cards than there are, or certain ones, are asked for.
+            There are fewer cards, or `devices` selects certain cards.
         """
         return number_of_cards(devices)
 
     @staticmethod
     def get_parallel_devices(devices: object) -> list[torch.device]:
-        """Return the device of each process, without an index: each has a card of its own."""
+        """Return the device of each process, without an index, because each has its own card."""
         return [torch.device("hpu")] * number_of_cards(devices)
 
     @staticmethod
     def auto_device_count() -> int:
-        """Return how many cards the machine has, without acquiring one."""
+        """Return the number of cards of the machine, without taking one."""
         return number_of_cards("auto")
 
     @staticmethod
     def is_available() -> bool:
-        """Return whether there is a card, real or simulated, without acquiring it."""
+        """Return whether there is a card, real or simulated, without taking it."""
         hpu = vendor_hpu()
         return hpu is not None and bool(hpu.is_available())
 
     @staticmethod
     def get_device_name() -> str:
-        """Return the name of the card, ``"GAUDI2"`` for example; this acquires it."""
+        """Return the name of the card, for example ``"GAUDI2"``; this takes a card."""
         hpu = vendor_hpu()
         return "" if hpu is None else str(hpu.get_device_name())
 
     @staticmethod
     def is_fp8_available() -> tuple[bool, str]:
-        """Return whether the machine's cards compute in 8 bits, and why not."""
+        """Return whether the machine's cards support 8-bit training, and the reason if not."""
         try:
             require_fp8()
         except HPUError as refusal:
@@ -111,7 +111,7 @@ class HPUAcceleratorBase:
 
     @classmethod
     def register_accelerators(cls, accelerator_registry: Any) -> None:
-        """Register the accelerator under its name."""
+        """Register the accelerator by its name."""
         accelerator_registry.register(cls.name(), cls, description="Intel Gaudi", override=True)
 
     @staticmethod

@@ -12,23 +12,23 @@ import torch
 
 
 def _on_host(value: Any) -> Any:
-    """Return a copy of `value` with the tensors of the card on the host, whatever holds them.
+    """Return a copy of `value` with the card's tensors on the host, also those inside objects.
 
-    Objects are pickled and read again, as by ``torch.save``; tensors and arrays are not.
+    Objects are pickled and unpickled, like in ``torch.save``; tensors and arrays are not.
     """
     return _Copies().copied(value)
 
 
 class _Copies:
-    """The copies so far: tensors that are one, tied weights for example, stay one."""
+    """The copies of tensors; identical tensors, such as tied weights, have the same copy."""
 
     def __init__(self) -> None:
-        # Each with its original, so that no other tensor gets the original's identity.
+        # With the originals, to keep their ids unique.
         self._memory: dict[tuple[Any, ...], tuple[torch.Tensor, torch.Tensor]] = {}
         self._tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def copied(self, value: Any) -> Any:
-        """Return `value` as it would be read from a checkpoint, with its tensors on the host."""
+        """Return a pickled and unpickled copy of `value`, with its tensors on the host."""
         file = io.BytesIO()
         pickler = _Pickler(file, self)
         pickler.dump(value)
@@ -36,7 +36,7 @@ class _Copies:
         return _Unpickler(file, pickler.kept).load()
 
     def of(self, tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Return the copy of one tensor, of the same class, and the attributes that it lacks."""
+        """Return the copy of a tensor, of the same class, and attributes that the copy lacks."""
         if tensor.device.type != "hpu":
             return tensor, {}
         if id(tensor) not in self._tensors:
@@ -48,7 +48,8 @@ class _Copies:
                     copied = copied.as_subclass(type(tensor))  # type: ignore[arg-type]
             self._tensors[id(tensor)] = (tensor, copied.requires_grad_(tensor.requires_grad))
         copied = self._tensors[id(tensor)][1]
-        return copied, {name: one for name, one in vars(tensor).items() if name not in vars(copied)}
+        missing = vars(tensor).keys() - vars(copied).keys()
+        return copied, {name: value for name, value in vars(tensor).items() if name in missing}
 
     def _of_memory(self, plain: torch.Tensor) -> torch.Tensor:
         key = (
@@ -66,12 +67,12 @@ class _Copies:
 
 
 def _is_made_of_tensors(tensor: torch.Tensor) -> bool:
-    """Return whether other tensors have the memory, as of a DTensor or a jagged tensor."""
+    """Return whether a tensor consists of other tensors, such as a DTensor or a jagged tensor."""
     return tensor.layout is not torch.strided or hasattr(tensor, "__tensor_flatten__")
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles all but tensors and arrays, which are kept in a list."""
+    """Pickles all objects except tensors and arrays, which are stored in a list."""
 
     def __init__(self, file: io.BytesIO, copies: _Copies) -> None:
         super().__init__(file, protocol=pickle.DEFAULT_PROTOCOL)
@@ -79,14 +80,14 @@ class _Pickler(pickle.Pickler):
         self.kept: list[Any] = []
 
     def persistent_id(self, obj: Any) -> int | None:
-        """Return the place in the list; None for what is pickled."""
+        """Return the index in the list; None for objects to pickle."""
         if _is_tensor(obj):
             copied, attributes = self._copies.of(obj)
             if attributes:
                 return None
             self.kept.append(copied)
         elif isinstance(obj, torch.UntypedStorage | torch.TypedStorage):
-            # torch.save writes them itself; pickle cannot.
+            # torch.save supports these, pickle does not.
             self.kept.append(obj.cpu() if obj.device.type == "hpu" else obj)
         elif type(obj) is np.ndarray and not obj.dtype.hasobject:
             self.kept.append(obj)
@@ -95,7 +96,7 @@ class _Pickler(pickle.Pickler):
         return len(self.kept) - 1
 
     def reducer_override(self, obj: Any) -> Any:
-        """Pickle a tensor's attributes with all else, as they may share objects with it."""
+        """Pickle the attributes of a tensor, which may share objects with other values."""
         if not _is_tensor(obj):
             return NotImplemented
         copied, attributes = self._copies.of(obj)
@@ -120,17 +121,17 @@ class _Unpickler(pickle.Unpickler):
         self._kept = kept
 
     def persistent_load(self, place: Any) -> Any:
-        """Return what is kept at that place."""
+        """Return the object at an index of the list."""
         return self._kept[place]
 
 
 class HPUCheckpointIOBase:
-    """Checkpoints whose tensors are on the host, so that they load on a machine without a card."""
+    """Writes checkpoints with tensors on the host, which load on a machine without a card."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
     ) -> None:
-        """Write a checkpoint whose tensors are on the host."""
+        """Write a checkpoint with its tensors on the host."""
         super().save_checkpoint(  # type: ignore[misc]
             _on_host(checkpoint), path, storage_options=storage_options
         )

@@ -1,4 +1,4 @@
-"""What Lightning's connectors choose for ``hpu``: accelerator, cards, strategy, precision."""
+"""The choices of Lightning's connectors for ``hpu``: accelerator, cards, strategy, precision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpu_magic.lightning.parallel import PARALLEL
 from hpu_magic.lightning.precision import SUPPORTED_PRECISIONS
 from hpu_magic.lightning.strategy import SINGLE, StrategyOnHPU
 
-# Methods of the connectors, and what each must take.
+# The wrapped methods of the connectors, and their required parameters.
 WRAPPED: dict[str, set[str]] = {
     "_check_config_and_set_final_flags": {"strategy", "accelerator", "precision", "plugins"},
     "_check_device_config_and_set_final_flags": {"devices", "num_nodes"},
@@ -29,7 +29,7 @@ _HALF = ("bf16-true", "16-true")
 
 @dataclass(frozen=True)
 class Flags:
-    """What the connectors of ``Trainer`` and of ``Fabric`` call differently."""
+    """The names that differ between the connectors of ``Trainer`` and ``Fabric``."""
 
     user: str
     precision: str
@@ -43,20 +43,20 @@ FABRIC = Flags("Fabric", "_precision_input", "_precision_instance", "HPUPrecisio
 
 @dataclass(frozen=True)
 class Stock:
-    """What the choices need of Lightning itself.
+    """Lightning's objects that the choices need.
 
     Attributes
     ----------
     registry
         Its strategies by name.
     counterparts
-        Ours for each class of its strategies that works on cards.
+        Our strategy for each of its strategies that works on cards.
     environment
-        The cluster environment of processes that were told their ranks.
+        The cluster environment of processes whose ranks are in environment variables.
     sync_batchnorm
-        The class behind ``sync_batchnorm=True``, if it has one.
+        The class for ``sync_batchnorm=True``, if there is one.
     info
-        Tells something in the first process.
+        Logs a message in the first process.
     """
 
     registry: Any
@@ -67,18 +67,18 @@ class Stock:
 
 
 class Choices:
-    """What the wrapped methods do: each gets the one that it wraps, and that one's arguments.
+    """The wrappers of the connector's methods; each gets the original method and its arguments.
 
     Parameters
     ----------
     plugins
         The classes to choose (see ``classes``).
     stock
-        What Lightning itself has.
+        Lightning's objects.
     flags
         The names of the connector's attributes.
     refused
-        What the connector raises for arguments that do not fit.
+        The class of the connector's errors about arguments.
     """
 
     def __init__(self, plugins: Any, stock: Stock, flags: Flags, refused: type[Exception]) -> None:
@@ -93,64 +93,64 @@ class Choices:
         return flag == "hpu" or isinstance(flag, HPUAcceleratorBase)
 
     def check_config_and_set_final_flags(
-        self, original: Callable[..., Any], connector: Any, **given: Any
+        self, original: Callable[..., Any], connector: Any, **options: Any
     ) -> None:
-        """Let a strategy of ours bring its accelerator, and refuse what nothing here can do."""
-        strategy, accelerator = given["strategy"], given["accelerator"]
+        """Select the accelerator of our strategies, and refuse unsupported options."""
+        strategy, accelerator = options["strategy"], options["accelerator"]
         name = strategy.lower() if isinstance(strategy, str) else None
         if name == _DEEPSPEED:
             raise self._refused(
                 f"strategy={strategy!r} needs the vendor's fork of DeepSpeed, which Lightning does "
-                f"not know: write strategy={PARALLEL!r}, or 'hpu_fsdp' to shard the model."
+                f"not support: write strategy={PARALLEL!r}, or 'hpu_fsdp' to shard the model."
             )
         if isinstance(strategy, StrategyOnHPU):
             self._require_own(strategy)
-        brings_accelerator = getattr(strategy, "_accelerator", None) is not None
-        if accelerator == "auto" and not brings_accelerator and self._is_ours(strategy):
-            given["accelerator"] = accelerator = "hpu"
-        if given["precision"] == "fp8" and (
+        has_accelerator = getattr(strategy, "_accelerator", None) is not None
+        if accelerator == "auto" and not has_accelerator and self._is_ours(strategy):
+            options["accelerator"] = accelerator = "hpu"
+        if options["precision"] == "fp8" and (
             accelerator in ("auto", "hpu") or isinstance(accelerator, HPUAcceleratorBase)
         ):
             raise self._refused(
-                "precision='fp8' leaves open which layers it is for: write "
+                "precision='fp8' does not specify its layers: write "
                 f"plugins=[{self._flags.plugin_class}(precision='fp8', replace_layers=True)]."
             )
-        original(connector, **given)
+        original(connector, **options)
 
     def _is_ours(self, strategy: Any) -> bool:
         if isinstance(strategy, str):
             registry, name = self._stock.registry, strategy.lower()
-            made = registry[name]["strategy"] if name in registry else None
-            return isinstance(made, type) and issubclass(made, StrategyOnHPU)
+            kind = registry[name]["strategy"] if name in registry else None
+            return isinstance(kind, type) and issubclass(kind, StrategyOnHPU)
         return isinstance(strategy, StrategyOnHPU)
 
     def _require_own(self, plugin: Any) -> None:
         if plugin.namespace != self._plugins.namespace:
             raise self._refused(
-                f"This {type(plugin).__name__} is made for {plugin.namespace}, and this is the "
-                f"{self._flags.user} of {self._plugins.namespace}: take the one of "
+                f"This {type(plugin).__name__} is for {plugin.namespace}, and this is the "
+                f"{self._flags.user} of {self._plugins.namespace}: use the one from "
                 f"hpu_magic.lightning.namespaces."
                 f"{'fabric_plugins' if self._flags is FABRIC else 'plugins'}"
                 f"({self._plugins.namespace!r})."
             )
 
     def check_device_config_and_set_final_flags(
-        self, original: Callable[..., Any], connector: Any, **given: Any
+        self, original: Callable[..., Any], connector: Any, **options: Any
     ) -> None:
-        """Refuse cards that are not there."""
-        if self._on_hpu(connector) and given["devices"] != "auto":
-            self._plugins.HPUAccelerator.parse_devices(given["devices"])
-        original(connector, **given)
+        """Refuse cards that do not exist."""
+        if self._on_hpu(connector) and options["devices"] != "auto":
+            self._plugins.HPUAccelerator.parse_devices(options["devices"])
+        original(connector, **options)
 
     def set_devices_flag_if_auto_passed(self, original: Callable[..., Any], connector: Any) -> None:
-        """Take the cards that a user would expect where `devices` is left open."""
+        """Select the default number of cards if `devices` is not set."""
         if connector._devices_flag == "auto" and self._on_hpu(connector):
             connector._devices_flag = self._cards_by_default(connector)
         else:
             original(connector)
 
     def _cards_by_default(self, connector: Any) -> int:
-        """Return how many cards are taken where `devices` is left open."""
+        """Return the number of cards if `devices` is not set."""
         strategy = connector._strategy_flag
         if strategy == SINGLE or isinstance(strategy, self._plugins.SingleHPUStrategy):
             return 1
@@ -159,7 +159,7 @@ class Choices:
         cards: int = self._plugins.HPUAccelerator.auto_device_count()
         if cards > 1 and devices.is_interactive():
             self._stock.info(
-                f"{self._flags.user} takes one of {cards} cards here, as an interactive session is "
+                f"{self._flags.user} uses one of {cards} cards, because an interactive session is "
                 f"one process: begin the cell with %%hpu_workers --cards {cards} to train on all."
             )
             return 1
@@ -168,14 +168,14 @@ class Choices:
     def choose_and_init_cluster_environment(
         self, original: Callable[..., Any], connector: Any
     ) -> Any:
-        """Let each of several processes be who it was told to be by whoever started it."""
-        given = connector._cluster_environment_flag
-        if given is None and self._on_hpu(connector) and devices.started_by_others():
+        """Use the ranks in environment variables if a launcher has started the processes."""
+        selected = connector._cluster_environment_flag
+        if selected is None and self._on_hpu(connector) and devices.started_by_others():
             return self._stock.environment()
         return original(connector)
 
     def choose_strategy(self, original: Callable[..., Any], connector: Any) -> Any:
-        """Take one process for each card."""
+        """Select a strategy with one process per card."""
         if not self._on_hpu(connector):
             return original(connector)
         if len(connector._parallel_devices) > 1 or connector._num_nodes_flag > 1:
@@ -183,7 +183,7 @@ class Choices:
         return self._plugins.SingleHPUStrategy(device=connector._parallel_devices[0])
 
     def check_strategy_and_fallback(self, original: Callable[..., Any], connector: Any) -> Any:
-        """Take our strategy for Lightning's of the same kind, and see that it fits."""
+        """Replace Lightning's strategy by our counterpart, and check it."""
         if self._on_hpu(connector):
             flag = connector._strategy_flag = self._counterpart(connector)
             if flag == SINGLE or isinstance(flag, self._plugins.SingleHPUStrategy):
@@ -198,7 +198,7 @@ class Choices:
         return original(connector)
 
     def _counterpart(self, connector: Any) -> Any:
-        """Return the strategy that does on cards what Lightning's own of that name does."""
+        """Return the strategy for cards that corresponds to Lightning's strategy."""
         flag = connector._strategy_flag
         if self._is_ours(flag):
             return flag
@@ -214,7 +214,7 @@ class Choices:
         several = len(connector._parallel_devices) > 1 or connector._num_nodes_flag > 1
         name = repr(PARALLEL if several else SINGLE)
         raise self._refused(
-            f"strategy={_shown(flag)} is not supported on hpu: leave strategy out, or write "
+            f"strategy={_shown(flag)} is not supported on hpu: remove strategy, or write "
             f"strategy={f'{instead.__name__}(...)' if instead else name}."
         )
 
@@ -228,42 +228,41 @@ class Choices:
             )
 
     def _require_processes(self, connector: Any, flag: Any) -> None:
-        """Refuse what only other processes could do where there are none."""
+        """Refuse options that need more processes than can be started."""
         sync_batchnorm = self._stock.sync_batchnorm
         if sync_batchnorm is not None and isinstance(connector._layer_sync, sync_batchnorm):
             raise self._refused(
                 "sync_batchnorm=True is not supported on hpu, which lacks the operators of "
-                "torch.nn.SyncBatchNorm: leave it out."
+                "torch.nn.SyncBatchNorm: remove it."
             )
-        given = getattr(flag, "parallel_devices", None) or connector._parallel_devices
-        processes = len(given) * connector._num_nodes_flag
+        cards = getattr(flag, "parallel_devices", None) or connector._parallel_devices
+        processes = len(cards) * connector._num_nodes_flag
         started = connector.cluster_environment.creates_processes_externally
         if processes > 1 and not started and devices.is_interactive():
             nodes = connector._num_nodes_flag
-            shown = f"devices={len(given)}" + (f" on {nodes} machines" if nodes > 1 else "")
+            shown = f"devices={len(cards)}" + (f" on {nodes} machines" if nodes > 1 else "")
             raise self._refused(
-                f"{shown} takes {processes} processes, one a card, and an interactive "
-                f"session is one: begin the cell with %%hpu_workers --cards {processes}, or run a "
-                "script."
+                f"{shown} needs {processes} processes, one per card, and an interactive session is "
+                f"one process: begin the cell with %%hpu_workers --cards {processes}, or run a script."
             )
 
     def check_and_init_precision(self, original: Callable[..., Any], connector: Any) -> Any:
-        """Let the card cast."""
+        """Select our precision plug-in."""
         precision = getattr(connector, self._flags.precision)
-        given = getattr(connector, self._flags.precision_plugin)
+        plugin = getattr(connector, self._flags.precision_plugin)
         if not self._on_hpu(connector):
             return original(connector)
         needed = getattr(connector.strategy, "_precision_class", None)
         if needed is not None:
-            if given is None:
+            if plugin is None:
                 return needed(precision)
-            if not isinstance(given, needed):
+            if not isinstance(plugin, needed):
                 raise self._refused(
-                    f"{type(connector.strategy).__name__} computes by {needed.__name__}, and not "
-                    f"by {type(given).__name__}: write precision='bf16-mixed', or "
+                    f"{type(connector.strategy).__name__} needs {needed.__name__}, not "
+                    f"{type(plugin).__name__}: write precision='bf16-mixed', or "
                     f"plugins=[{needed.__name__}('bf16-mixed')]."
                 )
-        if given is not None or precision in _HALF:
+        if plugin is not None or precision in _HALF:
             return original(connector)
         if precision not in SUPPORTED_PRECISIONS:
             raise self._refused(
@@ -274,13 +273,13 @@ class Choices:
             connector.strategy, self._plugins.HPUModelParallelStrategy
         ):
             raise self._refused(
-                "precision='16-mixed' scales losses, which HPUModelParallelStrategy cannot: write "
-                "precision='bf16-mixed'."
+                "precision='16-mixed' scales losses, which HPUModelParallelStrategy does not "
+                "support: write precision='bf16-mixed'."
             )
         return getattr(self._plugins, self._flags.plugin_class)(precision)
 
     def choose_auto_accelerator(self, original: Callable[..., Any], *connector: Any) -> str:
-        """Take the card where Lightning itself finds nothing but the CPU."""
+        """Select the card if Lightning finds only the CPU."""
         chosen: str = original(*connector)
         available = self._plugins.HPUAccelerator.is_available
         return "hpu" if chosen == "cpu" and available() else chosen

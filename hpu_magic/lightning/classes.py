@@ -1,4 +1,4 @@
-"""The plug-in classes for one Lightning: each behaviour joined to that copy's own base class."""
+"""The plug-in classes for one Lightning: each behavior combined with its base class."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from hpu_magic.lightning.strategy import SingleHPUStrategyBase, TrainerSingleHPU
 
 @dataclass(frozen=True)
 class Plugins:
-    """The classes made for the ``Trainer`` of one Lightning."""
+    """The classes for the ``Trainer`` of one Lightning."""
 
     namespace: str
     HPUAccelerator: type[Any]
@@ -51,7 +51,7 @@ class Plugins:
 
 @dataclass(frozen=True)
 class FabricPlugins:
-    """The classes made for the ``Fabric`` of one Lightning."""
+    """The classes for the ``Fabric`` of one Lightning."""
 
     namespace: str
     HPUAccelerator: type[Any]
@@ -144,14 +144,14 @@ def _for_several_cards(
     derive: Callable[..., type[Any]],
     strategies: ModuleType,
     plugins: ModuleType,
-    behaviours: tuple[type, type, type],
+    behaviors: tuple[type, type, type],
     **members: Any,
 ) -> dict[str, type[Any]]:
     """Return the strategies of several processes, and the precision of sharded models.
 
-    `behaviours` are those of replicas, of shards and of models that split themselves.
+    `behaviors` are those of replicas, of shards, and of models with ``configure_model``.
     """
-    replicas, shards, split = behaviours
+    replicas, shards, split = behaviors
     several = functools.partial(derive, **members)
     parallel = several("HPUParallelStrategy", replicas, strategies.DDPStrategy)
     precision = derive("HPUFSDPPrecision", HPUFSDPPrecisionBase, plugins.FSDPPrecision)
@@ -168,59 +168,59 @@ def _for_several_cards(
     }
 
 
-def _launcher(derive: Callable[..., type[Any]], namespace: str, behaviour: type) -> type[Any]:
+def _launcher(derive: Callable[..., type[Any]], namespace: str, behavior: type) -> type[Any]:
     stock = importlib.import_module(f"{namespace}.strategies.launchers.subprocess_script")
     return derive(
         "ScriptLauncher",
-        behaviour,
+        behavior,
         stock._SubprocessScriptLauncher,
         _set_num_threads=staticmethod(stock._set_num_threads_if_needed),
     )
 
 
 def _connect(namespace: str) -> staticmethod[..., None]:
-    """Return Lightning's function that lets processes meet."""
+    """Return Lightning's function that initializes the process group."""
     fabric = importlib.import_module(f"{namespace}.strategies.ddp")
     return staticmethod(fabric._init_dist_connection)
 
 
 def _derive(
-    module: str, namespace: str, name: str, behaviour: type, base: type, **members: Any
+    module: str, namespace: str, name: str, behavior: type, base: type, **members: Any
 ) -> type[Any]:
-    members |= {"__module__": module, "__doc__": behaviour.__doc__, "namespace": namespace}
-    made = _picklable(type(base))(name, (behaviour, base), members)
-    _MADE[module, namespace, name] = made
-    return made
+    members |= {"__module__": module, "__doc__": behavior.__doc__, "namespace": namespace}
+    derived = _picklable(type(base))(name, (behavior, base), members)
+    _DERIVED[module, namespace, name] = derived
+    return derived
 
 
-_MADE: dict[tuple[str, str, str], type[Any]] = {}
+_DERIVED: dict[tuple[str, str, str], type[Any]] = {}
 
 
 @functools.cache
 def _picklable(metaclass: type[type]) -> Any:
-    """Return a metaclass whose classes are pickled by their namespace too.
+    """Return a metaclass whose classes are pickled with their namespace.
 
-    A spawned process gets plug-ins by pickling, and there the module's name may stand for the
-    classes of the other Lightning.
+    A spawned process unpickles plug-ins. There, the module's name may refer to the classes of the
+    other Lightning.
     """
     if issubclass(metaclass, _Picklable):
         return metaclass
-    made = type(metaclass.__name__, (_Picklable, metaclass), {})
-    copyreg.pickle(made, _reduced)  # type: ignore[arg-type]
-    return made
+    picklable = type(metaclass.__name__, (_Picklable, metaclass), {})
+    copyreg.pickle(picklable, _reduced)  # type: ignore[arg-type]
+    return picklable
 
 
 class _Picklable(type):
-    """Marks the metaclasses of the classes that are made here."""
+    """Marks the metaclasses of derived classes."""
 
 
-def _reduced(one: Any) -> Any:
-    """Return how a class is found again; one that a user derived has a name of its own."""
-    key = (one.__module__, one.namespace, one.__name__)
-    return (_found, key) if _MADE.get(key) is one else one.__qualname__
+def _reduced(kind: Any) -> Any:
+    """Return the pickled form of a class: a key, or the name of a class that a user derived."""
+    key = (kind.__module__, kind.namespace, kind.__name__)
+    return (_restored, key) if _DERIVED.get(key) is kind else kind.__qualname__
 
 
-def _found(module: str, namespace: str, name: str) -> type[Any]:
-    if (module, namespace, name) not in _MADE:
-        importlib.import_module(namespace)  # the hook makes them
-    return _MADE[module, namespace, name]
+def _restored(module: str, namespace: str, name: str) -> type[Any]:
+    if (module, namespace, name) not in _DERIVED:
+        importlib.import_module(namespace)  # the import hook derives them
+    return _DERIVED[module, namespace, name]

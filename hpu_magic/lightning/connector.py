@@ -1,7 +1,7 @@
-"""Make Lightning's connectors choose our classes for ``hpu``, in ``Trainer`` and in ``Fabric``.
+"""Makes Lightning's connectors choose our classes for ``hpu``, in ``Trainer`` and in ``Fabric``.
 
-Lightning knows no name ``"hpu"``, so methods of its two connectors are wrapped, once: they answer
-for ``hpu`` and hand every other case to Lightning's own.
+Lightning does not support the name ``"hpu"``, so methods of its two connectors are wrapped once.
+The wrappers handle ``hpu`` and call Lightning's methods in all other cases.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PATCHED = "_hpu_magic_patched"
 
 
 class UnsupportedLightningError(HPUError, ImportError):
-    """Refusal of a Lightning whose accelerator connector hpu_magic does not know."""
+    """A Lightning whose accelerator connector hpu_magic does not support."""
 
 
 def _require_known(lightning: ModuleType, connector: type, flags: Flags) -> None:
@@ -28,8 +28,8 @@ def _require_known(lightning: ModuleType, connector: type, flags: Flags) -> None
     known = " and ".join(SUPPORTED_LIGHTNING)
     if not version.startswith(tuple(f"{release}." for release in SUPPORTED_LIGHTNING)):
         raise UnsupportedLightningError(
-            f"hpu_magic knows Lightning {known}, and this is {lightning.__name__} {version}: "
-            f"install one of those to use {flags.user}(accelerator='hpu')."
+            f"hpu_magic supports Lightning {known}, and this is {lightning.__name__} {version}: "
+            f"install one of these to use {flags.user}(accelerator='hpu')."
         )
     for name, needed in WRAPPED.items():
         method = connector.__dict__.get(name)
@@ -38,13 +38,13 @@ def _require_known(lightning: ModuleType, connector: type, flags: Flags) -> None
         if takes is None or not needed <= takes or (takes and not needed):
             raise UnsupportedLightningError(
                 f"{flags.user}(accelerator='hpu') is not possible with {lightning.__name__} "
-                f"{version}: its accelerator connector has no method {name} of the known form. "
-                f"hpu_magic was tested with Lightning {known}."
+                f"{version}: its accelerator connector has no method {name} with the expected "
+                f"parameters. hpu_magic was tested with Lightning {known}."
             )
 
 
 def patch(lightning: ModuleType, connector: type, flags: Flags, choices: Choices) -> None:
-    """Wrap the connector's choices once.
+    """Wrap the connector's methods, once.
 
     Parameters
     ----------
@@ -55,12 +55,12 @@ def patch(lightning: ModuleType, connector: type, flags: Flags, choices: Choices
     flags
         The names of its attributes.
     choices
-        What is chosen for ``hpu``.
+        The choices for ``hpu``.
 
     Raises
     ------
     UnsupportedLightningError
-        When this Lightning has not the methods the known releases have.
+        This Lightning does not have the methods of supported releases.
     """
     if _PATCHED in connector.__dict__:
         return

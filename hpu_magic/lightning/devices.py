@@ -1,4 +1,4 @@
-"""How many cards ``devices=...`` asks for, and how many processes somebody else has started."""
+"""The number of cards of ``devices=...``, and of processes that a launcher has started."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 from hpu_magic.errors import HPUError
 
-_GIVEN_BY_LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_SET_BY_LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 _MPI = "OMPI_COMM_WORLD_SIZE"
 
 
 def vendor_hpu() -> Any | None:
-    """Return ``habana_frameworks.torch.hpu``, or None where it cannot be imported."""
+    """Return ``habana_frameworks.torch.hpu``, or None if it cannot be imported."""
     try:
         import habana_frameworks.torch.hpu as hpu
     except ModuleNotFoundError as missing:
@@ -26,62 +26,62 @@ def vendor_hpu() -> Any | None:
 
 
 def card(device: Any) -> torch.device:
-    """Return the device with its index, as its tensors have it."""
+    """Return the device with the index that its tensors have."""
     named = torch.device(device)
     return torch.device("hpu", 0) if named == torch.device("hpu") else named
 
 
 def is_interactive() -> bool:
-    """Return whether somebody types into this process: a notebook, IPython or Python's prompt."""
+    """Return whether this process is interactive: a notebook, IPython or Python's prompt."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
 def started_by_others() -> bool:
-    """Return whether this is one of several processes, each told its rank by who started it.
+    """Return whether a launcher has started this process and set its rank.
 
-    ``torchrun`` tells it, and ``%%hpu_workers``; what ``mpirun`` says, the vendor's package
-    passes on.
+    ``torchrun`` and ``%%hpu_workers`` set the environment variables. For ``mpirun``, the vendor's
+    package sets them.
     """
     if _MPI in os.environ:
         import habana_frameworks.torch.distributed.hccl  # noqa: F401 (sets the variables)
-    return all(os.environ.get(variable) for variable in _GIVEN_BY_LAUNCHERS)
+    return all(os.environ.get(variable) for variable in _SET_BY_LAUNCHERS)
 
 
 def processes_here(nodes: int) -> int:
-    """Return how many of the processes that others have started are on this machine."""
+    """Return the number of a launcher's processes on this machine."""
     here = os.environ.get("LOCAL_WORLD_SIZE")
     return int(here) if here else max(int(os.environ["WORLD_SIZE"]) // nodes, 1)
 
 
 def number_of_cards(devices: object) -> int:
-    """Return how many cards `devices` asks for.
+    """Return the number of cards that `devices` specifies.
 
     Parameters
     ----------
     devices : object
-        A number, -1 or ``"auto"`` for all cards of the machine, or the first indices in a list; as
-        text, too.
+        A number, -1 or ``"auto"`` for all cards of the machine, or a list of the first indices;
+        also as a string.
 
     Raises
     ------
     HPUError
-        It asks for anything else, or for more cards than there are.
+        `devices` is something else, or there are fewer cards.
     """
     hpu = vendor_hpu()
-    there = 0 if hpu is None else int(hpu.device_count())
-    wanted = _asked_for(devices)
-    if wanted == -1:
-        return max(there, 1)
-    if wanted > max(there, 1):
+    cards = 0 if hpu is None else int(hpu.device_count())
+    requested = _requested(devices)
+    if requested == -1:
+        return max(cards, 1)
+    if requested > max(cards, 1):
         raise HPUError(
-            f"devices={devices!r} cannot be had: this machine has "
-            f"{there} card{'' if there == 1 else 's'}."
+            f"devices={devices!r} is not available: this machine has "
+            f"{cards} card{'' if cards == 1 else 's'}."
         )
-    return wanted
+    return requested
 
 
-def _asked_for(devices: object) -> int:
-    """Return how many cards are asked for, and -1 for all."""
+def _requested(devices: object) -> int:
+    """Return the requested number of cards; -1 for all."""
     if devices == "auto":
         return -1
     if isinstance(devices, str):
@@ -102,21 +102,21 @@ def _asked_for(devices: object) -> int:
 
 def _checked_count(devices: object, count: int) -> int:
     if count == 0 or count < -1:
-        raise HPUError(f"devices={devices!r} is no number of cards: write devices=1.")
+        raise HPUError(f"devices={devices!r} is not a number of cards: write devices=1.")
     return count
 
 
 def _length(devices: object, indices: list[int]) -> int:
     if not indices:
-        raise HPUError(f"devices={devices!r} names no card: write devices=1.")
+        raise HPUError(f"devices={devices!r} contains no card: write devices=1.")
     if len(set(indices)) < len(indices):
         raise HPUError(
-            f"devices={devices!r} names a card twice: write devices={len(set(indices))}."
+            f"devices={devices!r} contains a card twice: write devices={len(set(indices))}."
         )
     if sorted(indices) != list(range(len(indices))):
         raise HPUError(
-            f"devices={devices!r} cannot be had: a process sees its own card as hpu:0, so write "
-            f"devices={len(indices)} and choose the card{'s' if len(indices) > 1 else ''} with the "
+            f"devices={devices!r} is not possible: each process sees its card as hpu:0, so write "
+            f"devices={len(indices)} and select the card{'s' if len(indices) > 1 else ''} with the "
             "environment variable HABANA_VISIBLE_MODULES."
         )
     return len(indices)

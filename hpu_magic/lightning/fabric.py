@@ -1,4 +1,4 @@
-"""The plug-ins for ``lightning.fabric.Fabric``, named as in the Lightning-Habana documentation."""
+"""Plug-ins for ``lightning.fabric.Fabric``, with the documented names of Lightning-Habana."""
 
 from __future__ import annotations
 

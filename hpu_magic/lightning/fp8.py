@@ -1,4 +1,4 @@
-"""8-bit training by the vendor's Transformer Engine: its recipe, its region and its layers."""
+"""8-bit training with the vendor's Transformer Engine: recipe, autocast and layers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hpu_magic.runtime.device import device
 
 
 def require_fp8() -> None:
-    """Check that the machine's cards compute in 8 bits.
+    """Check that the machine's cards support 8-bit training.
 
     Raises
     ------
     HPUError
-        They are of the first generation.
+        The cards are of the first generation.
     """
     generation = device.generation()
     if generation == "GAUDI":
@@ -30,12 +30,12 @@ def require_fp8() -> None:
 
 
 def recipe_of(recipe: Any) -> Any:
-    """Return a recipe, made of its options where those are given.
+    """Return a recipe, which may be specified by its options.
 
     Parameters
     ----------
     recipe : DelayedScaling, mapping or None
-        A mapping holds the arguments of ``DelayedScaling``, with the format by name.
+        A mapping contains the arguments of ``DelayedScaling``, with the format by name.
 
     Raises
     ------
@@ -50,40 +50,40 @@ def recipe_of(recipe: Any) -> Any:
         known = list(inspect.signature(recipes.DelayedScaling).parameters)
         for option in options:
             if option not in known:
-                mend = suggestion(option, known) or f"there are {', '.join(known)}."
-                raise HPUError(f"A recipe has no option {option!r}: {mend}")
+                fix = suggestion(option, known) or f"use {', '.join(known)}."
+                raise HPUError(f"A recipe has no option {option!r}: {fix}")
         name = options.get("fp8_format")
         if isinstance(name, str):
             formats = recipes.Format.__members__
             if name not in formats:
-                mend = suggestion(name, formats) or f"write {' or '.join(map(repr, formats))}."
-                raise HPUError(f"The recipe's fp8_format={name!r} is no format: {mend}")
+                fix = suggestion(name, formats) or f"write {' or '.join(map(repr, formats))}."
+                raise HPUError(f"The recipe's fp8_format={name!r} is not a format: {fix}")
             options["fp8_format"] = formats[name]
         return recipes.DelayedScaling(**options)
     if not isinstance(recipe, recipes.DelayedScaling):
         raise HPUError(
-            f"recipe={recipe!r} is no recipe: write DelayedScaling(...), or its arguments as a "
+            f"recipe={recipe!r} is not a recipe: write DelayedScaling(...), or its arguments as a "
             "dictionary."
         )
     return recipe
 
 
 def autocast(recipe: Any) -> Any:
-    """Return the region in which the layers compute in 8 bits."""
+    """Return the context in which the layers compute in 8 bits."""
     return _transformer_engine().fp8_autocast(enabled=True, fp8_recipe=recipe)
 
 
 def with_replaced_layers(module: nn.Module) -> nn.Module:
-    """Put layers of the Transformer Engine in the place of all ``nn.Linear``, in place.
+    """Replace all ``nn.Linear`` by layers of the Transformer Engine, in place.
 
-    They take over parameters, buffers, hooks and other attributes; where a layer is used twice, its
-    replacement is. Classes derived from ``nn.Linear``, and layers whose `forward` was replaced,
-    stay, since they may compute something else.
+    The new layers have the parameters, buffers, hooks and other attributes of the old ones. A layer
+    that is used twice has one replacement. Classes derived from ``nn.Linear`` and layers with a
+    replaced `forward` are not changed, because they may compute something else.
 
     Returns
     -------
     torch.nn.Module
-        `module` itself, or its replacement where it is an ``nn.Linear``.
+        `module` itself, or its replacement if it is an ``nn.Linear``.
     """
     replaced = {
         layer: _replacement(layer)
@@ -98,26 +98,25 @@ def with_replaced_layers(module: nn.Module) -> nn.Module:
 
 
 def _replacement(layer: nn.Linear) -> nn.Module:
-    made = _transformer_engine().Linear(
+    new = _transformer_engine().Linear(
         layer.in_features,
         layer.out_features,
         bias=layer.bias is not None,
         skip_weight_param_allocation=True,
     )
-    # All that the layer is, with weights that a hook computes of others, as those of weight_norm.
-    vars(made).update(vars(layer))
+    # All attributes, including weights that a hook computes, for example of weight_norm.
+    vars(new).update(vars(layer))
     for name, hooks in vars(layer).items():
-        if name.endswith(
-            "_hooks"
-        ):  # changed in place: handles remove hooks from these dictionaries
-            hooks.update({key: _of(made, hook) for key, hook in hooks.items()})
-    return made  # type: ignore[no-any-return]
+        # Changed in place, because handles remove hooks from these dictionaries.
+        if name.endswith("_hooks"):
+            hooks.update({key: _rebound(hook, new) for key, hook in hooks.items()})
+    return new  # type: ignore[no-any-return]
 
 
-def _of(made: nn.Module, hook: Any) -> Any:
-    """Return a hook that is called with the module that it was registered on: now with `made`."""
+def _rebound(hook: Any, module: nn.Module) -> Any:
+    """Return a hook; if it is called with its module, bound to `module`."""
     if getattr(hook, "with_module", False):
-        return type(hook)(hook.hook, made)
+        return type(hook)(hook.hook, module)
     return hook
 
 

@@ -1,4 +1,4 @@
-"""8-bit inference in Lightning: a model that is measured while a trainer runs it, or quantized."""
+"""8-bit inference in Lightning: measure a model while a trainer runs it, or quantize it."""
 
 from __future__ import annotations
 
@@ -13,50 +13,49 @@ from hpu_magic.runtime.precision.fp8.quantize import Quantization
 from hpu_magic.runtime.precision.fp8.settings import Settings, settings
 
 
-def begin_measuring(module: torch.nn.Module, **given: Any) -> Measurement:
-    """Let the layers of a model observe what they meet, until the measurement is finished.
+def begin_measuring(module: torch.nn.Module, **overrides: Any) -> Measurement:
+    """Start to measure the values in the layers of a model.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Changed in place: on the device, in the settings' high precision and in
-        evaluation mode from now on.
-    **given
-        Settings by their JSON names; the others come from the file that ``QUANT_CONFIG`` names.
+        Moved to the device in the settings' high precision, and set to evaluation mode.
+    **overrides
+        Settings by their JSON names; they override the file of ``QUANT_CONFIG``.
 
     Raises
     ------
     HPUError
-        The process, the model or the settings do not fit.
+        The process, model or settings are unsuitable.
     """
-    wanted = settings("MEASURE", **given)
+    chosen = settings("MEASURE", **overrides)
     step.check_process("MEASURE")
-    measurement = Measurement(_for_inference(module, wanted), wanted)
+    measurement = Measurement(_for_inference(module, chosen), chosen)
     measurement.begin()
     return measurement
 
 
-def quantize(module: torch.nn.Module, **given: Any) -> None:
-    """Let a measured model compute in 8 bits.
+def quantize(module: torch.nn.Module, **overrides: Any) -> None:
+    """Quantize a measured model to 8 bits.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Changed in place: on the device, in evaluation mode from now on.
-    **given
-        Settings by their JSON names; the others come from the file that ``QUANT_CONFIG`` names.
+        Moved to the device, set to evaluation mode and quantized.
+    **overrides
+        Settings by their JSON names; they override the file of ``QUANT_CONFIG``.
 
     Raises
     ------
     HPUError
-        The process, the model, the settings or the measurements do not fit.
+        The process, model, settings or measurements are unsuitable.
     """
-    wanted = settings("QUANTIZE", **given)
+    chosen = settings("QUANTIZE", **overrides)
     step.check_process("QUANTIZE")
-    Quantization(_for_inference(module, wanted), wanted).run()
+    Quantization(_for_inference(module, chosen), chosen).run()
 
 
-def _for_inference(module: torch.nn.Module, wanted: Settings) -> torch.nn.Module:
-    step.selected(module, wanted)  # what does not fit is found before anything is changed
+def _for_inference(module: torch.nn.Module, chosen: Settings) -> torch.nn.Module:
+    step.selected(module, chosen)  # checks the settings before anything is changed
     device.take()
-    return module.eval().to("hpu", device.dtype_named(wanted.high_precision))
+    return module.eval().to("hpu", device.dtype_named(chosen.high_precision))

@@ -1,8 +1,8 @@
-"""``import lightning_habana`` for code that was written for it, on request.
+"""Optional ``import lightning_habana`` for code that was written for it.
 
-``as_lightning_habana()``, or ``HPU_MAGIC_LIGHTNING_HABANA=1`` before ``hpu_magic.lightning`` is
-imported, offers modules of those names behind all other finders. What they hold stands in
-``lightning_habana.tsv``.
+``as_lightning_habana()``, or ``HPU_MAGIC_LIGHTNING_HABANA=1`` before the import of
+``hpu_magic.lightning``, adds modules of these names after all other finders.
+``lightning_habana.tsv`` lists their contents.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ VARIABLE = "HPU_MAGIC_LIGHTNING_HABANA"
 
 @dataclass(frozen=True)
 class Counterpart:
-    """A name of ``lightning_habana`` and what stands for it.
+    """A name of ``lightning_habana`` and its counterpart.
 
     Attributes
     ----------
     name : str
         The name.
     modules : tuple of str
-        The modules that have it, in full.
+        Full names of the modules that contain it.
     here : str or None
-        Its counterpart, as Python has it.
+        Full name of its counterpart; with "()" if the counterpart is the result of a call.
     note : str
-        What differs, or why there is none.
+        The differences, or why there is no counterpart.
     """
 
     name: str
@@ -62,7 +62,7 @@ def counterparts() -> tuple[Counterpart, ...]:
 
 
 def _modules(listed: str) -> tuple[str, ...]:
-    """Return full names; what ``pytorch`` has, the package itself has as well."""
+    """Return full names of modules; the package also contains the names of ``pytorch``."""
     below = [] if listed == "-" else listed.split()
     top = [PACKAGE] if not below or "pytorch" in below else []
     return (*top, *(f"{PACKAGE}.{module}" for module in below))
@@ -70,38 +70,38 @@ def _modules(listed: str) -> tuple[str, ...]:
 
 @functools.cache
 def _tables() -> dict[str, dict[str, Counterpart]]:
-    """Return the names of each module, and modules for the packages between."""
+    """Return the names of each module, including parent packages."""
     tables: dict[str, dict[str, Counterpart]] = {}
-    for one in counterparts():
-        for module in one.modules:
-            tables.setdefault(module, {})[one.name] = one
+    for entry in counterparts():
+        for module in entry.modules:
+            tables.setdefault(module, {})[entry.name] = entry
             tables.setdefault(module.rpartition(".")[0] or PACKAGE, {})
     return tables
 
 
-def absence(one: Counterpart) -> str:
-    """Return the sentence about a name that has no counterpart."""
-    return f"{PACKAGE}'s {one.name} has no counterpart in hpu_magic.lightning: {one.note}."
+def absence(entry: Counterpart) -> str:
+    """Return the message about a name without counterpart."""
+    return f"{PACKAGE}'s {entry.name} has no counterpart in hpu_magic.lightning: {entry.note}."
 
 
 class _Module(ModuleType):
-    """A module whose names are looked up when they are asked for."""
+    """A module that looks up its names in the table."""
 
     def __getattr__(self, name: str) -> Any:
-        one = _tables()[self.__name__].get(name)
-        if one is None:
+        entry = _tables()[self.__name__].get(name)
+        if entry is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        if one.here is None:
-            raise ImportError(absence(one))
-        found = pkgutil.resolve_name(one.here.removesuffix("()"))
-        return found() if one.here.endswith("()") else found
+        if entry.here is None:
+            raise ImportError(absence(entry))
+        value = pkgutil.resolve_name(entry.here.removesuffix("()"))
+        return value() if entry.here.endswith("()") else value
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *self.__all__})
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Makes the modules of the table."""
+    """Creates the modules of the table."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -115,7 +115,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _Module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        present = [name for name, one in _tables()[module.__name__].items() if one.here]
+        present = [name for name, entry in _tables()[module.__name__].items() if entry.here]
         vars(module)["__all__"] = present
 
 
@@ -123,7 +123,7 @@ _FINDER = _Finder()
 
 
 def as_lightning_habana() -> None:
-    """Let ``import lightning_habana`` give the classes of ``hpu_magic.lightning``.
+    """Make ``import lightning_habana`` return the classes of ``hpu_magic.lightning``.
 
     Raises
     ------
@@ -134,19 +134,19 @@ def as_lightning_habana() -> None:
         return
     if importlib.util.find_spec(PACKAGE) is not None:
         raise HPUError(
-            f"{PACKAGE} is installed and comes first: remove it (pip uninstall lightning-habana), "
-            "or import the classes from hpu_magic.lightning."
+            f"{PACKAGE} is installed and has priority: remove it (pip uninstall "
+            "lightning-habana), or import the classes from hpu_magic.lightning."
         )
     sys.meta_path.append(_FINDER)
 
 
 def requested(value: str) -> None:
-    """Do what the environment asks for; where that is refused, warn.
+    """Call `as_lightning_habana` if the environment variable is set; warn if it is refused.
 
     Parameters
     ----------
     value : str
-        Of ``HPU_MAGIC_LIGHTNING_HABANA``; empty and ``"0"`` ask for nothing.
+        Value of ``HPU_MAGIC_LIGHTNING_HABANA``; an empty value and ``"0"`` have no effect.
     """
     if value in ("", "0"):
         return

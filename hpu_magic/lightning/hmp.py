@@ -1,4 +1,4 @@
-"""Mixed precision before autocast: the vendor's HMP, with the user's own lists of operators."""
+"""HMP, the vendor's mixed precision before autocast, with the user's lists of operators."""
 
 from __future__ import annotations
 
@@ -13,29 +13,30 @@ def convert(
     bf16_file_path: str | os.PathLike[str] | None,
     fp32_file_path: str | os.PathLike[str] | None,
 ) -> None:
-    """Let PyTorch's functions cast on the device, in this process from now on.
+    """Make PyTorch's functions cast on the device, for the rest of the process.
 
     Parameters
     ----------
     opt_level : {"O1", "O2"}, optional
-        By the lists (the default), or only products and convolutions in bfloat16.
+        O1, the default, uses the lists; O2 computes only matrix products and convolutions in
+        bfloat16.
     verbose : bool
         Log each cast.
     bf16_file_path, fp32_file_path : path, optional
-        Files that replace the lists of O1, one operator's name a line.
+        Files that replace the lists of O1, with one operator per line.
 
     Raises
     ------
     HPUError
-        The vendor's release has no HMP any more, or refuses the level or the files.
+        The vendor's release no longer has HMP, or refuses the level or the files.
     """
     try:
         from habana_frameworks.torch.hpex import hmp
     except ImportError as missing:
         raise HPUError(
             "opt_level, verbose, bf16_file_path and fp32_file_path are options of HMP, which this "
-            "release of the vendor's package has not: write precision='bf16-mixed', and name the "
-            "files in LOWER_LIST and FP32_LIST before the start."
+            "release of the vendor's package does not have: write precision='bf16-mixed', and set "
+            "LOWER_LIST and FP32_LIST to the files before the start."
         ) from missing
     try:
         hmp.convert(

@@ -1,8 +1,7 @@
-"""Bring ``hpu`` into Lightning as soon as Lightning is imported, and not before.
+"""Registers ``hpu`` with Lightning right after Lightning is imported.
 
-Importing this module loads neither Lightning nor torch. ``install()`` acts at
-once on a Lightning that is loaded already; otherwise a finder waits for the
-import, lets Python's own machinery do it, and acts right after it.
+Importing this module loads neither Lightning nor torch. ``install()`` registers ``hpu`` with loaded
+copies of Lightning, and adds an import finder for later imports.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ from hpu_magic.runtime.start.after_import import AfterImport
 def _register(namespace: str) -> None:
     """Register ``hpu`` with a Lightning that has just been imported.
 
-    A Lightning that hpu_magic does not know must still import, so the refusal
-    becomes a warning here; ``import hpu_magic.lightning`` raises it.
+    An unsupported Lightning must still be importable, so the error becomes a warning.
     """
     namespaces = importlib.import_module("hpu_magic.lightning.namespaces")
     connector = importlib.import_module("hpu_magic.lightning.connector")

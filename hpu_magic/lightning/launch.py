@@ -1,4 +1,4 @@
-"""Starting a script's other processes, one a card, and ending them together."""
+"""Starting the other processes of a script, one per card, and ending them together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RUNNER = "hpu_magic.lightning"
 
 
 class ScriptLauncherBase:
-    """Runs the script again for each further card, unless somebody else has started it for all."""
+    """Runs the script again for each further card, unless a launcher has started all processes."""
 
     cluster_environment: Any
     num_processes: int
@@ -26,7 +26,7 @@ class ScriptLauncherBase:
 
     @property
     def is_interactive_compatible(self) -> bool:
-        """Whether nothing is left to start, as in the workers of a notebook."""
+        """Whether no process must be started, for example in the workers of a notebook."""
         return self._is_alone or bool(self.cluster_environment.creates_processes_externally)
 
     @property
@@ -34,7 +34,7 @@ class ScriptLauncherBase:
         return self.num_processes * self.num_nodes == 1
 
     def launch(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Start the other processes, then call the function, which meets them."""
+        """Start the other processes, then call the function, which connects to them."""
         self.cluster_environment.validate_settings(
             num_devices=self.num_processes, num_nodes=self.num_nodes
         )
@@ -42,7 +42,7 @@ class ScriptLauncherBase:
         if not self.is_interactive_compatible:
             if self.num_processes > 1:
                 _require_script(self.num_processes)
-            with begun_by_this() as pipe, _as_it_was_started():
+            with begun_by_this() as pipe, _original_command():
                 self._call_children_scripts()  # type: ignore[attr-defined]
             watch_from_parent(self.procs, pipe)
         self._set_num_threads(self.num_processes)
@@ -50,20 +50,20 @@ class ScriptLauncherBase:
 
 
 class TrainerScriptLauncherBase(ScriptLauncherBase):
-    """The same, for ``Trainer``."""
+    """The script launcher for ``Trainer``."""
 
     def launch(
         self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any
     ) -> Any:
-        """Start the other processes, then call the function; `trainer` is not its own."""
+        """Start the other processes, then call the function, without `trainer`."""
         return super().launch(function, *args, **kwargs)
 
 
 @contextmanager
-def _as_it_was_started() -> Generator[None, None, None]:
-    """Let Lightning run ``python -m hpu_magic.lightning train.py`` again where that is what runs.
+def _original_command() -> Generator[None, None, None]:
+    """Make Lightning repeat ``python -m hpu_magic.lightning train.py`` if that command runs.
 
-    It looks at the main module and at its arguments, which are the script's own.
+    Lightning uses the main module and its arguments, which are those of the script.
     """
     main, arguments = sys.modules["__main__"], sys.argv
     spec = main.__spec__
@@ -77,16 +77,16 @@ def _as_it_was_started() -> Generator[None, None, None]:
 
 
 def _require_script(processes: int) -> None:
-    """Refuse where there is no file that other processes could run.
+    """Check that the program is a file, which other processes can run.
 
     Raises
     ------
     HPUError
-        The program came by ``python -c`` or on the standard input.
+        The program comes from ``python -c`` or the standard input.
     """
     main = sys.modules["__main__"]
     if main.__spec__ is None and not os.path.isfile(sys.argv[0]):
         raise HPUError(
-            f"devices={processes} runs the script once for each card, and this program is in no "
-            "file: write it to one, or start the processes with torchrun."
+            f"devices={processes} runs the script once per card, and this program is not in a "
+            "file: write it to a file, or start the processes with torchrun."
         )

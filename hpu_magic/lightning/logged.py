@@ -1,4 +1,4 @@
-"""What a fit logs, as Lightning's collections have it: tensors, as they are on the device."""
+"""The values that a fit logs, from Lightning's collections: tensors on the device."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hpu_magic.runtime.measure.metric_names import metric_of, validation_loss
 
 
 def loss_of(outputs: Any) -> Any | None:
-    """Return the loss in what a training step returned, free of its graph, or None."""
+    """Return the loss in the result of a training step, detached, or None."""
     loss: Any = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
     return loss.detach() if getattr(loss, "requires_grad", False) else loss
 
 
 def goals_of(callbacks: Iterable[Any]) -> dict[str, str]:
-    """Return what callbacks that stop a fit or keep its checkpoints take for best, by metric."""
+    """Return ``min`` or ``max`` by metric, from callbacks for early stopping and checkpoints."""
     return {
         monitored: mode
         for callback in callbacks
@@ -26,7 +26,7 @@ def goals_of(callbacks: Iterable[Any]) -> dict[str, str]:
 
 
 class Logged:
-    """Finds the values that are new in the collections of a fit, and begins their curves."""
+    """Finds new values in the collections of a fit, and adds their curves."""
 
     def __init__(self, curves: Curves) -> None:
         self._curves = curves
@@ -36,45 +36,45 @@ class Logged:
 
     @property
     def loss(self) -> Curve | None:
-        """The curve of the loss that training steps return."""
+        """The curve of the returned loss."""
         if self._loss is None:
             self._loss = self._curves.follow(LOSS, LOSS, "training", "step", returned=True)
         return self._loss
 
     def of_step(self, results: Any, stage: str) -> dict[Curve, Any]:
-        """Return what the last batch logged."""
-        found = {}
+        """Return the new values of the last batch."""
+        new = {}
         for key, metric in results.items():
             if metric.meta.on_step:
                 value = metric._forward_cache
                 curve = self._if_new(results, key, metric, stage, "step", value)
                 if curve is not None:
-                    found[curve] = value
-        return found
+                    new[curve] = value
+        return new
 
     def of_epoch(self, results: Any, values: Mapping[str, Any], stage: str) -> dict[Curve, Any]:
-        """Return what the epoch or the validation that has just ended logged.
+        """Return the new values of the epoch or validation that has just ended.
 
         Parameters
         ----------
         results
-            The collection that knows how each metric was logged.
+            The collection with the options of each metric.
         values
-            The callbacks' metrics, which have the values.
+            The callback metrics, with the values.
         stage
             ``training`` or ``validation``.
         """
-        found = {}
+        new = {}
         for key, metric in results.items():
             if metric.meta.on_epoch:
                 value = values.get(results._forked_name(metric, on_step=False)[1])
                 curve = self._if_new(results, key, metric, stage, "epoch", value)
                 if curve is not None:
-                    found[curve] = value
-        return found
+                    new[curve] = value
+        return new
 
     def forget(self) -> None:
-        """Let go of the tensors that were seen last."""
+        """Drop references to tensors."""
         self._last.clear()
 
     def _if_new(
@@ -90,16 +90,16 @@ class Logged:
 
     def _begin(self, results: Any, metric: Any, stage: str, every: str) -> Curve | None:
         _, name = results._forked_name(metric, on_step=every == "step")
-        # The same of several loaders lies in one chart.
-        belongs, on_bar = metric_of(metric.meta.name, stage), metric.meta.prog_bar
+        # A metric of several loaders has one chart.
+        chart, on_bar = metric_of(metric.meta.name, stage), metric.meta.prog_bar
         if stage == "validation" and every == "epoch":
-            names = [results._forked_name(one, False)[1] for one in results.values()]
+            names = [results._forked_name(each, False)[1] for each in results.values()]
             if name == validation_loss(names):
                 on_bar = True
-                # Its name may say more than "loss", where the training only returns one.
-                if belongs not in self._curves.metrics and self._loss is not None:
-                    belongs = LOSS
-        return self._curves.follow(name, belongs, stage, every, on_bar=on_bar)
+                # It may have a longer name than "loss" if the training step only returns the loss.
+                if chart not in self._curves.metrics and self._loss is not None:
+                    chart = LOSS
+        return self._curves.follow(name, chart, stage, every, on_bar=on_bar)
 
 
 def _is_number(value: Any) -> bool:

@@ -1,12 +1,11 @@
-"""The callback behind the live panel: what a fit tells while it trains.
+"""The callback of the live panel for Lightning's ``Trainer``.
 
-Lightning counts the steps, and passes over hooks that cannot be called. So the
-hook at a batch's end is there only when a report is due: a batch without one costs
-the look-up of an attribute, where even a short Python function costs tens of
-microseconds whose code and data the step has driven out of the caches. Beside batches
-that take longer than thirty milliseconds that is nothing: there every batch is heard. The loss
-that is reported is that of the batches before: its value is there already, so the
-read does not make the host wait for the device.
+Lightning counts the steps and skips hooks that are None. Therefore the hook at the end of a batch
+exists only if a report is due: other batches cost one attribute lookup, while even a short Python
+function costs tens of microseconds after a step has replaced the contents of the CPU's caches. If
+batches take longer than about thirty milliseconds, that is negligible, and each batch calls the
+hook. A report contains the loss of earlier batches, which is already computed, so reading it does
+not make the host wait for the device.
 """
 
 from __future__ import annotations
@@ -18,9 +17,8 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
-from hpu_magic.lightning.early_end import early_end
-from hpu_magic.lightning.fetching import timed_fetches
 from hpu_magic.lightning.logged import Logged, goals_of, loss_of
+from hpu_magic.lightning.loops import early_end, timed_fetches
 from hpu_magic.runtime.measure.curves import Curve
 from hpu_magic.runtime.measure.heard import FIRST_STEPS, Heard, HeardValues
 from hpu_magic.runtime.measure.observation import SETTLED
@@ -29,7 +27,7 @@ from hpu_magic.runtime.measure.progress import FitProgress
 from hpu_magic.runtime.measure.read_values import copied
 from hpu_magic.runtime.measure.sampler import Sampler, Subscription
 
-_SLOW = 30.0  # batches a second up to which each of them is heard
+_SLOW = 30.0  # batches per second; up to this pace, each batch calls the hook
 
 
 def _bounded(number: float | None) -> int | None:
@@ -40,28 +38,28 @@ def _bounded(number: float | None) -> int | None:
 
 
 def _seconds_allowed(callbacks: Sequence[Any]) -> float | None:
-    """Return how long the fit may still take by a Timer, which is what ``max_time`` makes."""
-    timers = [one for one in callbacks if callable(getattr(one, "time_remaining", None))]
-    allowed = [left for one in timers if (left := one.time_remaining()) is not None]
+    """Return the remaining seconds of Timer callbacks, which ``max_time`` adds."""
+    timers = [each for each in callbacks if callable(getattr(each, "time_remaining", None))]
+    allowed = [left for timer in timers if (left := timer.time_remaining()) is not None]
     return min(allowed, default=None)
 
 
 class FitMonitorBase:
-    """Report one fit to a sampler, and end it when asked to.
+    """Reports one fit to a sampler, and ends it on request.
 
     Parameters
     ----------
     sampler
-        Receives the series of each curve of `progress`, ``speed`` (steps per second, and the
-        step) and ``epochs`` (number, step, and expected length in steps).
+        Receives a series per curve of `progress`, ``speed`` (steps per second, and the step) and
+        ``epochs`` (number, step, and expected length in steps).
     progress
-        Kept up to date for the panel.
+        The state of the fit, updated for the panel.
     stop
-        When set, the fit ends after the current batch.
+        If set, the fit ends after the current batch.
     interval
-        Seconds between two reads of what was logged.
+        Seconds between two reads of logged values.
     polls
-        Called at each read from the training thread.
+        Functions that the training thread calls at each read.
     """
 
     on_train_batch_start = None
@@ -90,8 +88,8 @@ class FitMonitorBase:
         self._validation_due = 0.0
         self._awake = True
         self._alarm: Subscription | None = None
-        self._batches: Any = None  # Lightning's own count, from the start of training
-        self._counted = 0  # batches, and when
+        self._batches: Any = None  # Lightning's count, from the start of training
+        self._counted = 0  # batches at `_counted_at`
         self._counted_at = 0.0
         self._pace = PaceSeries(sampler, interval)
         self._ready_before_epoch = 0
@@ -105,14 +103,14 @@ class FitMonitorBase:
         self._limits: tuple[Any, Any] | None = None
 
     def stop(self) -> None:
-        """End the fit after the current batch; to be called from any thread."""
+        """End the fit after the current batch; can be called from any thread."""
         self._stop.set()
         self._awake = True
 
     # Lightning's hooks
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Note what is planned."""
+        """Record the plan of the fit."""
         progress = self.progress
         self._batches = trainer.fit_loop.epoch_loop.batch_progress
         self._alarm = self._sampler.subscribe(self._wake, rate=1 / self._interval)
@@ -133,7 +131,7 @@ class FitMonitorBase:
         self._resume()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Mark the epoch on the time axis, and take what was logged for the one before."""
+        """Record the start of an epoch, and read the values of the previous one."""
         self._hear_epoch(trainer)
         self._observer.epoch_began()
         progress, step = self.progress, trainer.global_step
@@ -149,7 +147,7 @@ class FitMonitorBase:
         )
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Count the epoch if it was run to its end."""
+        """Count the epoch if it is complete."""
         self.progress.batch = self._batches.current.processed
         self.progress.epoch_over = self._batches.is_last_batch
         if self.progress.epoch_over:
@@ -159,11 +157,11 @@ class FitMonitorBase:
 
     @property
     def on_train_batch_end(self) -> Callable[..., None] | None:
-        """What to do at the end of a batch; None while no report is due."""
+        """The hook at the end of a batch; None while no report is due."""
         return self._batch_ended if self._awake else None
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Leave validation out of the training pace."""
+        """Note that a validation begins, whose time is not counted as training."""
         if trainer.sanity_checking:
             return
         self._pause()
@@ -173,7 +171,7 @@ class FitMonitorBase:
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Note the batch, so that a failure can be told by it."""
+        """Note the batch, for the report of a failure."""
         self.progress.validation_batch = batch_idx + 1
 
     def on_validation_batch_end(
@@ -185,7 +183,7 @@ class FitMonitorBase:
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Keep answering while Lightning validates, and report what its batches log."""
+        """Handle clicks during a validation, and report the values that its batches log."""
         if (now := time.monotonic()) >= self._validation_due:
             self._validation_due = now + self._interval
             self._answer()
@@ -199,21 +197,21 @@ class FitMonitorBase:
             self._end_early(trainer)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Take what was logged for the validation."""
+        """Keep the values that the validation logged."""
         self.progress.validation_batch = self.progress.validation_began = None
         if trainer.sanity_checking:
             return
         results, values = trainer.fit_loop.epoch_loop.val_loop._results, trainer.callback_metrics
-        found = self._logged.of_epoch(results, values, "validation")
+        logged = self._logged.of_epoch(results, values, "validation")
         self._validations += 1
         place = f"after epoch {trainer.current_epoch + 1}, batch {self.progress.batch}"
-        self._heard.add(self._after(self._validations, place, found))
+        self._heard.add(self._after(self._validations, place, logged))
         if self._heard.full or time.monotonic() >= self._due:
             self._heard.read()
         self._resume()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Report the last batches, what was logged for the last epoch, and an early end."""
+        """Report the last batches, the values of the last epoch, and the reason of an early end."""
         self._hear_epoch(trainer)
         if not self._stop.is_set():
             self.progress.ended_by = early_end(trainer)
@@ -221,21 +219,21 @@ class FitMonitorBase:
         self.release(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Name the batch that failed, and let go of the last step's tensors."""
+        """Record the batch that failed, and drop the tensors of the last step."""
         if self.progress.phase == "training":
             self._trainer = trainer
             self._pause()
             self._report_pace(time.monotonic(), last=True)
             in_epoch = self._batches.total.ready > self._ready_before_epoch
             self.progress.batch = (self._batches.current.completed if in_epoch else 0) + 1
-        with suppress(RuntimeError):  # the device may be what failed
+        with suppress(RuntimeError):  # the device may have failed
             self._heard.read()
         self.release(trainer)
 
     # The work
 
     def release(self, trainer: Any) -> None:
-        """Drop references to the device's tensors and give the Trainer its limits back."""
+        """Drop references to the device's tensors and restore the Trainer's limits."""
         self._observer.ended()
         self._fetches.close()
         self._heard.clear()
@@ -243,7 +241,7 @@ class FitMonitorBase:
         self._trainer = None
         if self._alarm is not None:
             self._alarm.close()
-        # A fit that was broken off leaves its batch in the collections of logged values.
+        # An interrupted fit leaves its batch in the collections of logged values.
         loop = trainer.fit_loop.epoch_loop
         for results in (loop._results, loop.val_loop._results):
             results.batch = None
@@ -252,14 +250,14 @@ class FitMonitorBase:
             self._limits = None
 
     def _wake(self, _: Sampler) -> None:
-        """Let the next batch's end be heard; called from the sampler's thread."""
+        """Enable the hook at the end of the next batch; called from the sampler's thread."""
         if self._stop.is_set() or time.monotonic() >= self._due:
             self._awake = True
 
     def _batch_ended(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Keep what the batch left behind, and report those before it once a report is due."""
+        """Keep the values of the batch, and report earlier batches if a report is due."""
         number, now = self._batches.total.processed, time.monotonic()
         if number >= SETTLED * trainer.accumulate_grad_batches:
             self._observer.settled()
@@ -270,9 +268,9 @@ class FitMonitorBase:
             elif self._heard.full:
                 self._heard.read()
                 self._pause()
-            self._awake = self._stop.is_set() or self._heard_each(number)
-        # Where this one is the last for a while, what it logged will be old by the next report. Its
-        # loss is kept, as every second batch may have none.
+            self._awake = self._stop.is_set() or self._hears_each(number)
+        # If the hook is disabled now, logged values will be old at the next report. The loss is
+        # kept, because every second batch may have none.
         self._hear(trainer, pl_module, outputs, number, logged=self._awake)
         if self._stop.is_set():
             self._end_early(trainer)
@@ -281,8 +279,8 @@ class FitMonitorBase:
         for poll in self._polls:
             poll()
 
-    def _heard_each(self, number: int) -> bool:
-        """Return whether each batch is heard: the first ones, and those that take long enough."""
+    def _hears_each(self, number: int) -> bool:
+        """Return whether the values of each batch are kept: of the first and of slow batches."""
         pace = self.progress.batches_per_second
         return number <= FIRST_STEPS or (pace is not None and pace <= _SLOW)
 
@@ -293,7 +291,7 @@ class FitMonitorBase:
         values: dict[Curve, Any] = {}
         step, divided_by = trainer.global_step, 1
         if pl_module.automatic_optimization:
-            # Lightning divides by it before the backward pass, and shows what it has divided.
+            # Lightning divides the loss by it before the backward pass, and shows the quotient.
             divided_by = trainer.accumulate_grad_batches
             stepped = self._batches.current.ready % divided_by == 0 or trainer.is_last_batch
             step += 0 if stepped else 1
@@ -308,14 +306,14 @@ class FitMonitorBase:
         self._heard.add(heard)
 
     def _hear_epoch(self, trainer: Any) -> None:
-        """Take what was logged for the epoch before, which its last hooks may have added to."""
+        """Keep the values of the previous epoch, including those that its last hooks logged."""
         results, values = trainer.fit_loop.epoch_loop._results, trainer.callback_metrics
-        found = self._logged.of_epoch(results, values, "training")
+        logged = self._logged.of_epoch(results, values, "training")
         epoch = self.progress.epoch + 1
-        self._heard.add(self._after(epoch, f"after epoch {epoch}", found))
+        self._heard.add(self._after(epoch, f"after epoch {epoch}", logged))
 
     def _after(self, number: int, place: str, values: Mapping[Curve, Any]) -> Heard:
-        """Return values as those of this moment, whatever the fit does to its tensors later."""
+        """Return copies of current values, since the fit may change its tensors."""
         trainer, now = self._trainer, time.monotonic()
         values = {curve: copied(value) for curve, value in values.items()}
         return Heard(number, now, trainer.global_step, self.progress.epoch, place, values)
@@ -325,7 +323,7 @@ class FitMonitorBase:
         self._counted, self._counted_at = self._batches.total.processed, time.monotonic()
 
     def _pause(self) -> None:
-        """Count up to here, so that a break does not count as slow batches."""
+        """Count until now, so that a pause does not count as training time."""
         now, progress = time.monotonic(), self.progress
         progress.batch = self._batches.current.processed
         batches, seconds = self._batches.total.processed - self._counted, now - self._counted_at
@@ -342,13 +340,13 @@ class FitMonitorBase:
         self._heard.read()
 
     def _report_pace(self, now: float, *, last: bool) -> None:
-        # In a short while steps are few where gradients are accumulated, batches are not.
+        # If gradients are accumulated, a short time has few steps but enough batches.
         share = self.progress.steps / max(1, self.progress.trained)
         step = self._trainer.global_step
         self._pace.report(now, step, steps_per_batch=share, last=last)
 
     def _end_early(self, trainer: Any) -> None:
-        """Ask Lightning to stop; a person's wish comes before ``min_epochs`` and ``min_steps``."""
+        """Stop Lightning; the user's request overrides ``min_epochs`` and ``min_steps``."""
         if self._limits is None:
             loop = trainer.fit_loop
             self._limits = (loop.min_epochs, loop.epoch_loop.min_steps)

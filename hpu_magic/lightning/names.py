@@ -1,4 +1,4 @@
-"""Under which names Lightning is imported; loads none of them."""
+"""The import names of Lightning; this module does not import it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ FABRICS = ("lightning.fabric", "lightning_fabric")
 
 
 def loaded_namespaces(names: tuple[str, ...] = NAMESPACES) -> list[str]:
-    """Return those of the Lightning namespaces that are imported in this process."""
+    """Return the Lightning namespaces that are imported in this process."""
     return [name for name in names if name in sys.modules]
 
 
 def trainer_namespace(value: object) -> str | None:
-    """Return the Lightning that a Trainer comes from, or None when it is none of Lightning's."""
+    """Return the namespace of a Lightning Trainer; None for other objects."""
     for name in loaded_namespaces():
         trainer_class = getattr(sys.modules[name], "Trainer", None)
         if trainer_class is not None and isinstance(value, trainer_class):

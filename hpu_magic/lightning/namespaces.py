@@ -1,8 +1,8 @@
 """The plug-in classes for each Lightning of the process.
 
-``lightning.pytorch`` and ``pytorch_lightning`` are two copies of one library, and each has its
-``Fabric``: each accepts only plug-ins derived from its own base classes, so the classes are made
-once for each.
+``lightning.pytorch`` and ``pytorch_lightning`` are two copies of one library, and each has a
+``Fabric``. Each copy accepts only plug-ins that are derived from its base classes, so there are
+separate classes for each.
 """
 
 from __future__ import annotations
@@ -13,25 +13,26 @@ from types import ModuleType
 from typing import Any
 
 from hpu_magic.extras import installing
-from hpu_magic.lightning import connector, profiler_choice
+from hpu_magic.lightning import connector
 from hpu_magic.lightning.choices import FABRIC, TRAINER, Choices, Stock
 from hpu_magic.lightning.classes import FabricPlugins, Plugins, make, make_for_fabric
 from hpu_magic.lightning.names import FABRICS, NAMESPACES, loaded_namespaces
+from hpu_magic.lightning.profiler import patch_profilers
 from hpu_magic.lightning.strategy import StrategyOnHPU
 
 
 def default_namespace(names: tuple[str, ...] = NAMESPACES) -> str:
-    """Return the Lightning in use here: the one that is loaded, else the one installed.
+    """Return the namespace of the loaded or installed Lightning.
 
     Parameters
     ----------
     names : tuple of str
-        The namespaces of ``Trainer``, or those of ``Fabric``.
+        The namespaces of ``Trainer`` or of ``Fabric``.
 
     Raises
     ------
     ModuleNotFoundError
-        When no Lightning is installed.
+        Lightning is not installed.
     """
     loaded = loaded_namespaces(names)
     if loaded:
@@ -45,41 +46,42 @@ def default_namespace(names: tuple[str, ...] = NAMESPACES) -> str:
 
 
 def plugins(namespace: str) -> Plugins:
-    """Return the plug-in classes for the ``Trainer`` of one Lightning, registered with it.
+    """Return the plug-in classes for the ``Trainer`` of one Lightning, and register them.
 
     Raises
     ------
     UnsupportedLightningError
-        When this Lightning is not one of the known releases.
+        This release of Lightning is not supported.
     """
-    # The import may come back here by way of the hook: the classes are made once.
+    # The import may call this function through the hook; the cache makes the classes only once.
     return _plugins(importlib.import_module(namespace))
 
 
 @functools.cache
 def _plugins(pytorch: ModuleType) -> Plugins:
     namespace = pytorch.__name__
-    made = make(pytorch, namespace)
+    classes = make(pytorch, namespace)
     chooser = importlib.import_module(f"{namespace}.trainer.connectors.accelerator_connector")
     registry = pytorch.strategies.StrategyRegistry
     refused = pytorch.utilities.exceptions.MisconfigurationException
-    stock = _stock(pytorch, FABRICS[NAMESPACES.index(namespace)], registry, made)
+    stock = _stock(pytorch, FABRICS[NAMESPACES.index(namespace)], registry, classes)
     connector.patch(
-        pytorch, chooser._AcceleratorConnector, TRAINER, Choices(made, stock, TRAINER, refused)
+        pytorch, chooser._AcceleratorConnector, TRAINER, Choices(classes, stock, TRAINER, refused)
     )
-    profiler_choice.patch(importlib.import_module(f"{namespace}.trainer.setup"), made.HPUProfiler)
-    made.HPUAccelerator.register_accelerators(pytorch.accelerators.AcceleratorRegistry)
-    _register_strategies(made, registry)
-    return made
+    setup = importlib.import_module(f"{namespace}.trainer.setup")
+    patch_profilers(setup, classes.HPUProfiler)
+    classes.HPUAccelerator.register_accelerators(pytorch.accelerators.AcceleratorRegistry)
+    _register_strategies(classes, registry)
+    return classes
 
 
 def fabric_plugins(namespace: str) -> FabricPlugins:
-    """Return the plug-in classes for the ``Fabric`` of one Lightning, registered with it.
+    """Return the plug-in classes for the ``Fabric`` of one Lightning, and register them.
 
     Raises
     ------
     UnsupportedLightningError
-        When this Lightning is not one of the known releases.
+        This release of Lightning is not supported.
     """
     return _fabric_plugins(importlib.import_module(namespace))
 
@@ -87,28 +89,28 @@ def fabric_plugins(namespace: str) -> FabricPlugins:
 @functools.cache
 def _fabric_plugins(fabric: ModuleType) -> FabricPlugins:
     namespace = fabric.__name__
-    made = make_for_fabric(fabric, namespace)
+    classes = make_for_fabric(fabric, namespace)
     chooser = importlib.import_module(f"{namespace}.connector")
     registry = fabric.strategies.STRATEGY_REGISTRY
-    stock = _stock(fabric, namespace, registry, made)
-    connector.patch(fabric, chooser._Connector, FABRIC, Choices(made, stock, FABRIC, ValueError))
-    made.HPUAccelerator.register_accelerators(fabric.accelerators.ACCELERATOR_REGISTRY)
-    _register_strategies(made, registry)
-    return made
+    stock = _stock(fabric, namespace, registry, classes)
+    connector.patch(fabric, chooser._Connector, FABRIC, Choices(classes, stock, FABRIC, ValueError))
+    classes.HPUAccelerator.register_accelerators(fabric.accelerators.ACCELERATOR_REGISTRY)
+    _register_strategies(classes, registry)
+    return classes
 
 
 def _stock(
-    lightning: ModuleType, fabric: str, registry: Any, made: Plugins | FabricPlugins
+    lightning: ModuleType, fabric: str, registry: Any, classes: Plugins | FabricPlugins
 ) -> Stock:
-    """Return what the choices need of Lightning itself."""
+    """Return Lightning's objects that the choices need."""
     environments = importlib.import_module(f"{fabric}.plugins.environments")
     strategies = lightning.strategies
     return Stock(
         registry=registry,
         counterparts={
-            strategies.DDPStrategy: made.HPUParallelStrategy,
-            strategies.FSDPStrategy: made.HPUFSDPStrategy,
-            strategies.ModelParallelStrategy: made.HPUModelParallelStrategy,
+            strategies.DDPStrategy: classes.HPUParallelStrategy,
+            strategies.FSDPStrategy: classes.HPUFSDPStrategy,
+            strategies.ModelParallelStrategy: classes.HPUModelParallelStrategy,
         },
         environment=environments.TorchElasticEnvironment,
         sync_batchnorm=getattr(lightning.plugins, "TorchSyncBatchNorm", None),
@@ -116,7 +118,7 @@ def _stock(
     )
 
 
-def _register_strategies(made: Plugins | FabricPlugins, registry: Any) -> None:
-    for one in vars(made).values():
-        if isinstance(one, type) and issubclass(one, StrategyOnHPU):
-            one.register_strategies(registry)
+def _register_strategies(classes: Plugins | FabricPlugins, registry: Any) -> None:
+    for value in vars(classes).values():
+        if isinstance(value, type) and issubclass(value, StrategyOnHPU):
+            value.register_strategies(registry)

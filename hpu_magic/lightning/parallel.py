@@ -1,7 +1,7 @@
-"""Several cards: a process on each, and gradients that are averaged over ``hccl``.
+"""Strategies for several cards: one process per card, with gradients averaged over ``hccl``.
 
-The strategies are Lightning's own, which know of cards that there is one for each process, by its
-rank on the machine, and that their library adds and has no average.
+They adapt Lightning's strategies to cards: each process has one card, which depends on its local
+rank, and the vendor's library computes sums but no averages.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _BACKEND = "hccl"
 
 
 class StrategyOverHCCL(StrategyOnHPU):
-    """What all strategies for several cards do."""
+    """Common behavior of strategies for several cards."""
 
     cluster_environment: Any
     world_size: int
@@ -50,7 +50,7 @@ class StrategyOverHCCL(StrategyOnHPU):
 
     @property
     def root_device(self) -> torch.device:
-        """The card of this process, with its index, as its tensors have it."""
+        """The card of this process, with the index that its tensors have."""
         return card(super().root_device)  # type: ignore[misc]
 
     @property
@@ -59,7 +59,7 @@ class StrategyOverHCCL(StrategyOnHPU):
         return self._process_group_backend or _BACKEND
 
     def _configure_launcher(self) -> None:
-        """Start the other processes by running the script again, unless somebody else does."""
+        """Run the script again to start the other processes, unless a launcher starts them."""
         self._process_group_backend = _for_cards(self.process_group_backend)
         super()._configure_launcher()  # type: ignore[misc]
         started = self.cluster_environment.creates_processes_externally
@@ -69,29 +69,29 @@ class StrategyOverHCCL(StrategyOnHPU):
             )
 
     def setup_environment(self) -> None:
-        """Take this process's card, and meet the others."""
+        """Take this process's card, and connect to the other processes."""
         from habana_frameworks.torch.distributed import hccl
 
         self._reset_ranks()
         hccl.initialize_distributed_hpu(
             world_size=self.world_size, rank=self.global_rank, local_rank=self.local_rank
         )
-        # Lightning would bind the group to the device, and of such a group a mesh takes parts by
-        # splitting it, which hccl does not; of another one PyTorch warns at its barriers.
+        # Lightning would bind the group to the device. A device mesh splits such a group, which
+        # hccl does not support. For an unbound group, PyTorch warns at each barrier.
         warnings.filterwarnings("ignore", r"barrier\(\): using the device under current context")
         self._connect(self.cluster_environment, self._process_group_backend, timeout=self._timeout)
         super().setup_environment()  # type: ignore[misc]
 
     def _reset_ranks(self) -> None:
-        """Ask the environment of this process, which may have been spawned, for its rank."""
+        """Read the rank from the environment, because this process may have been spawned."""
         raise NotImplementedError
 
 
 class TrainerOverHCCL(EvaluationOnHPU, StrategyOverHCCL):
-    """What the strategies of ``Trainer`` for several cards do."""
+    """Common behavior of ``Trainer``'s strategies for several cards."""
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """Return the mean, or what else `reduce_op` names, of all processes."""
+        """Return the mean over all processes, or the result of `reduce_op`."""
         return _reduced(super().reduce, tensor, group, reduce_op)  # type: ignore[misc]
 
     def _reset_ranks(self) -> None:
@@ -99,10 +99,10 @@ class TrainerOverHCCL(EvaluationOnHPU, StrategyOverHCCL):
 
 
 class FabricOverHCCL(StrategyOverHCCL):
-    """What the strategies of ``Fabric`` for several cards do."""
+    """Common behavior of ``Fabric``'s strategies for several cards."""
 
     def all_reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """Return the mean, or what else `reduce_op` names, of all processes."""
+        """Return the mean over all processes, or the result of `reduce_op`."""
         return _reduced(super().all_reduce, tensor, group, reduce_op)  # type: ignore[misc]
 
     def _reset_ranks(self) -> None:
@@ -112,13 +112,13 @@ class FabricOverHCCL(StrategyOverHCCL):
 class TrainerParallelHPUStrategyBase(TrainerOverHCCL):
     """One process on each of several Intel Gaudi cards, with gradients averaged between them.
 
-    Takes the parameters of Lightning's ``DDPStrategy``, with ``"hccl"`` as `process_group_backend`.
+    Has the parameters of Lightning's ``DDPStrategy``, with ``"hccl"`` as `process_group_backend`.
     """
 
     strategy_name = PARALLEL
 
     def determine_ddp_device_ids(self) -> None:
-        """Return None: a module stays on the card where it is."""
+        """Return None: a module stays on its card."""
 
     def _register_ddp_hooks(self) -> None:
         if self._ddp_comm_hook is not None:  # type: ignore[attr-defined]
@@ -128,11 +128,11 @@ class TrainerParallelHPUStrategyBase(TrainerOverHCCL):
             self.model.register_comm_hook(state, hook)  # type: ignore[attr-defined]
 
     def on_exception(self, exception: BaseException) -> None:
-        """Say which option a model with unused parameters needs."""
+        """Add the option for models with unused parameters to PyTorch's message."""
         if "Expected to have finished reduction in the prior iteration" in str(exception):
             exception.args = (
-                "Some parameters had no part in the loss that training_step returned: write "
-                f"strategy={type(self).__name__}(find_unused_parameters=True) if that is meant. "
+                "Some parameters were not used for the loss that training_step returned: write "
+                f"strategy={type(self).__name__}(find_unused_parameters=True) if this is intended. "
                 f"{exception}",
             )
 
@@ -140,7 +140,7 @@ class TrainerParallelHPUStrategyBase(TrainerOverHCCL):
 class FabricParallelHPUStrategyBase(FabricOverHCCL):
     """One process on each of several Intel Gaudi cards, with gradients averaged between them.
 
-    Takes the parameters of Lightning's ``DDPStrategy``, with ``"hccl"`` as `process_group_backend`.
+    Has the parameters of Lightning's ``DDPStrategy``, with ``"hccl"`` as `process_group_backend`.
     """
 
     strategy_name = PARALLEL
@@ -150,7 +150,7 @@ class FabricParallelHPUStrategyBase(FabricOverHCCL):
 
 
 class HPUDDPStrategyBase:
-    """HPUParallelStrategy by its other name."""
+    """Another name of HPUParallelStrategy."""
 
     strategy_name = DDP
 
@@ -158,8 +158,8 @@ class HPUDDPStrategyBase:
 def _of_own_card(device: Any) -> torch.device:
     if card(device) != torch.device("hpu", 0):
         raise HPUError(
-            f"parallel_devices holds {str(device)!r}, and each process sees its own card as hpu:0: "
-            "leave parallel_devices out, and write devices=N."
+            f"parallel_devices contains {str(device)!r}, and each process sees its card as hpu:0: "
+            "remove parallel_devices, and write devices=N."
         )
     return torch.device(device)
 
@@ -168,7 +168,7 @@ def _for_cards(backend: str) -> str:
     """Return the backend of the process group, which must be hccl for tensors on a card."""
     if backend != _BACKEND and f"hpu:{_BACKEND}" not in backend.split(","):
         raise HPUError(
-            f"process_group_backend={backend!r} cannot carry what lies on a card: leave it out, or "
+            f"process_group_backend={backend!r} does not support tensors on a card: remove it, or "
             "write 'hccl', or 'cpu:gloo,hpu:hccl' to exchange tensors of the CPU too."
         )
     return backend
@@ -179,7 +179,7 @@ REDUCTIONS = {
     "min": torch.distributed.ReduceOp.MIN,
     "max": torch.distributed.ReduceOp.MAX,
 }
-"""What the vendor's library computes of the tensors of all processes, by name."""
+"""The reductions of the vendor's library, by name."""
 
 
 def is_over_hccl() -> bool:
@@ -193,12 +193,12 @@ def is_over_hccl() -> bool:
 
 
 def is_reduction(reduce_op: Any) -> bool:
-    """Return True for what `all_reduced` takes.
+    """Return True if `all_reduced` supports `reduce_op`.
 
     Raises
     ------
     TypeError
-        It does not take `reduce_op`.
+        It does not support `reduce_op`.
     """
     name = reduce_op.lower() if isinstance(reduce_op, str) else reduce_op
     means = "mean", "avg", torch.distributed.ReduceOp.AVG
@@ -211,7 +211,7 @@ def is_reduction(reduce_op: Any) -> bool:
 
 
 def all_reduced(result: torch.Tensor, group: Any = None, reduce_op: Any = "sum") -> torch.Tensor:
-    """Return the sum, or what else `reduce_op` names, of the tensors of all processes, in place.
+    """Return the sum over all processes, or the result of `reduce_op`, in place.
 
     Raises
     ------
@@ -237,7 +237,7 @@ def _all_reduce(tensor: torch.Tensor, group: Any, reduce_op: Any) -> torch.Tenso
 
 
 def _reduced(reduce: Any, tensor: Any, group: Any, reduce_op: Any) -> Any:
-    """Reduce in place; a mean is a sum divided, as the vendor's library has no average."""
+    """Reduce in place; a mean is computed from a sum, because the library has no average."""
     distributed = torch.distributed
     is_mean = (
         reduce_op.lower() in ("mean", "avg")

@@ -1,6 +1,6 @@
-"""The precision plug-in: fp32, autocast of the card to a type of 16 bits, or 8 bits besides.
+"""The precision plug-in: float32, autocast to a 16-bit type, or additionally 8 bits.
 
-8 bits are for training, by the vendor's Transformer Engine, or for inference, by Neural Compressor.
+8-bit training uses the vendor's Transformer Engine, and 8-bit inference uses Neural Compressor.
 """
 
 from __future__ import annotations
@@ -14,44 +14,84 @@ import torch
 
 from hpu_magic.errors import HPUError
 from hpu_magic.lightning import fp8, fp8_inference, hmp
-from hpu_magic.lightning.scaling import ScaledLosses
 from hpu_magic.runtime.device import device as card
 from hpu_magic.runtime.precision.fp8.measure import Measurement, MeasureReport
 
 SUPPORTED_PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
-"""What ``precision=...`` takes in ``Trainer`` and ``Fabric``; the plug-in takes "fp8" as well."""
+"""Values of ``precision=...`` in ``Trainer`` and ``Fabric``; the plug-in also supports "fp8"."""
 PRECISION_INPUT = Literal["32", "32-true", "bf16", "bf16-mixed", "16", "16-mixed", "fp8"]
-"""The values of `precision` that the plug-in takes."""
+"""Values of the plug-in's `precision`."""
 _SHORT = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
-class HPUPrecisionPluginBase(ScaledLosses):
-    """How a model computes on the card.
+class _ScaledLosses:
+    """Uses Lightning's ``MixedPrecision`` for scaled losses, with ``"16-mixed"``.
+
+    Scaling keeps small 16-bit gradients from becoming zero.
+    """
+
+    precision: str
+    _mixed: Any
+
+    def _scaler(self) -> Any:
+        return self._mixed if self.precision == "16-mixed" else super()
+
+    def pre_backward(self, *args: Any, **kwargs: Any) -> Any:
+        """Scale the loss (``Trainer``)."""
+        return self._scaler().pre_backward(*args, **kwargs)
+
+    def backward(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the backward pass of the scaled loss (``Fabric``)."""
+        return self._scaler().backward(*args, **kwargs)
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Unscale the gradients, and run the step if they are finite."""
+        return self._scaler().optimizer_step(*args, **kwargs)
+
+    def clip_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """Clip the gradients (``Trainer``)."""
+        return self._scaler().clip_gradients(*args, **kwargs)
+
+    def unscale_gradients(self, *args: Any, **kwargs: Any) -> Any:
+        """Unscale the gradients (``Fabric``)."""
+        return self._scaler().unscale_gradients(*args, **kwargs)
+
+    def state_dict(self) -> Any:
+        """Return the scale and its history."""
+        return self._scaler().state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the scale and its history."""
+        self._scaler().load_state_dict(state_dict)
+
+
+class HPUPrecisionPluginBase(_ScaledLosses):
+    """The precision of computations on the card.
 
     Parameters
     ----------
     precision
-        ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"`` with scaled losses, or ``"fp8"``: as
+        ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"`` with scaled losses, or ``"fp8"``: like
         ``"bf16-mixed"``, with layers of the vendor's Transformer Engine in 8 bits.
     device
-        Device type given to ``torch.autocast``.
+        Device type for ``torch.autocast``.
     recipe
-        With ``"fp8"``: how scales follow what is measured, a ``DelayedScaling`` or a dictionary of
-        its arguments.
+        With ``"fp8"``: the calculation of scales, a ``DelayedScaling`` or a dictionary of its
+        arguments.
     replace_layers
-        With ``"fp8"``: put layers of the Transformer Engine in the place of linear ones. It
-        happens in `convert_modules`, and where a fit begins.
+        With ``"fp8"``: replace linear layers by layers of the Transformer Engine, in
+        `convert_modules` and at the start of a fit.
     opt_level, verbose, bf16_file_path, fp32_file_path
-        Options of HMP, which came before autocast: with one of them, functions of PyTorch cast
+        Options of HMP, the predecessor of autocast. With one of them, PyTorch's functions cast
         their tensors to bfloat16 or float32 by lists of operators, for the rest of the process, and
         `precision` is ``16`` or ``"bf16-mixed"``.
 
     Raises
     ------
     HPUError
-        For any other precision, for ``"fp8"`` and ``"16-mixed"`` on a card of the first
-        generation, for ``"fp8"`` without the Transformer Engine, and for options of another
-        precision.
+        The precision is another one; it is ``"fp8"`` or ``"16-mixed"`` on a card of the first
+        generation; it is ``"fp8"`` and the Transformer Engine is missing; or an option is for
+        another precision.
     """
 
     _mixed_precision_class: type[Any]
@@ -82,7 +122,7 @@ class HPUPrecisionPluginBase(ScaledLosses):
         self._by_hmp = by_hmp
         self._infers = False
         self._measurement: Measurement | None = None
-        # Lightning's own; with "16-mixed" it scales losses and gradients.
+        # Lightning's plug-in; with "16-mixed", it scales losses and gradients.
         self._mixed: Any = None
         if self._casts():
             sixteen_bits = "16-mixed" if precision == "16-mixed" else "bf16-mixed"
@@ -98,41 +138,40 @@ class HPUPrecisionPluginBase(ScaledLosses):
         fp8_data_path: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> torch.nn.Module:
-        """Make a model ready for training in 8 bits, or for inference.
+        """Prepare a model for training in 8 bits, or for inference.
 
-        A model that resumes from a checkpoint is converted before the fit. Inference takes two
-        processes: the first measures the model while a trainer runs it, and the measurements are
-        written where that ends, then also in the attribute `measured`; the second quantizes it.
+        Convert a model that resumes from a checkpoint before the fit. Inference needs two
+        processes: the first measures the model while a trainer runs it, and writes the measurements
+        at the end, also to the attribute `measured`; the second quantizes the model.
 
         Parameters
         ----------
         module : torch.nn.Module
             The model.
         inference : bool
-            For inference: the model is moved to the device in bf16 and evaluation mode.
+            Prepare for inference: the model is moved to the device in bf16 and evaluation mode.
         replace_layers : bool, optional
-            For training: as in the plug-in's own options, whose value it replaces.
+            For training: replaces the option of the plug-in.
         recipe : DelayedScaling or mapping, optional
-            For training: as in the plug-in's own options, whose value it replaces.
+            For training: replaces the option of the plug-in.
         quant : bool
-            For inference: quantize, by the measurements of a process before, or measure.
+            For inference: quantize with measurements of an earlier process; False measures.
         fp8_data_path : path, optional
-            For inference: the folder of what is measured.
+            For inference: the folder of the measurements.
         **settings
-            For inference: settings by their JSON names; the others come from the file that
-            ``QUANT_CONFIG`` names.
+            For inference: settings by their JSON names; they override the file of
+            ``QUANT_CONFIG``.
 
         Returns
         -------
         torch.nn.Module
-            `module`, changed in place; where it is a linear layer itself that is to be trained,
-            its replacement.
+            `module`, changed in place, or its replacement if it is a linear layer.
 
         Raises
         ------
         HPUError
-            The precision is not ``"fp8"``; or, for inference, the process, the model, the
-            settings or the measurements do not fit.
+            The precision is not ``"fp8"``; or, for inference, the process, model, settings or
+            measurements are unsuitable.
         """
         if self.precision != "fp8":
             raise HPUError(
@@ -145,8 +184,8 @@ class HPUPrecisionPluginBase(ScaledLosses):
                 fp8_inference.quantize(module, **settings)
             elif self._measurement is not None:
                 raise HPUError(
-                    f"This plug-in measures a {type(self._measurement.model).__name__}, and a "
-                    "plug-in measures one model: make another plug-in for the next."
+                    f"This plug-in already measures a {type(self._measurement.model).__name__}: "
+                    "create another plug-in for another model."
                 )
             else:
                 self._measurement = fp8_inference.begin_measuring(module, **settings)
@@ -156,8 +195,8 @@ class HPUPrecisionPluginBase(ScaledLosses):
             settings["fp8_data_path"] = fp8_data_path
         if settings:
             raise HPUError(
-                f"{', '.join(settings)} is a setting of inference: write inference=True, or leave "
-                "it out."
+                f"{', '.join(settings)} is a setting of inference: write inference=True, or remove "
+                "it."
             )
         if recipe is not None:
             self.recipe = fp8.recipe_of(recipe)
@@ -166,16 +205,16 @@ class HPUPrecisionPluginBase(ScaledLosses):
         return fp8.with_replaced_layers(module) if self.replace_layers else module
 
     def convert_module(self, module: torch.nn.Module) -> torch.nn.Module:
-        """Convert the model where a fit begins, unless it is converted already."""
+        """Convert the model at the start of a fit, unless it was converted before."""
         return self.convert_modules(module) if self.replace_layers and not self._infers else module
 
     def teardown(self) -> None:
-        """Write what was measured."""
+        """Write the measurements."""
         if self._measurement is not None:
             self.measured = self._measurement.finish()
 
     def autocast_context_manager(self) -> torch.autocast:
-        """Return the autocast that each step of the model runs under."""
+        """Return the autocast context of each step of the model."""
         dtype = torch.float16 if self.precision == "16-mixed" else torch.bfloat16
         return torch.autocast(self.device, dtype=dtype, enabled=self._casts())
 
@@ -197,21 +236,21 @@ class HPUPrecisionPluginBase(ScaledLosses):
 
 
 def _checked(precision: str, by_hmp: bool, options: bool) -> str:
-    """Return the precision by its long name.
+    """Return the long name of a precision.
 
     Parameters
     ----------
     precision : str
-        As it was given.
+        Its long or short name.
     by_hmp : bool
-        There are options of HMP.
+        Whether there are options of HMP.
     options : bool
-        There are options of ``"fp8"``.
+        Whether there are options of ``"fp8"``.
 
     Raises
     ------
     HPUError
-        There is no such precision, here or on this card, or it has not these options.
+        The precision is not supported, here or on this card, or does not have these options.
     """
     known = (*SUPPORTED_PRECISIONS, "fp8")
     precision = _SHORT.get(str(precision), precision)
@@ -224,7 +263,7 @@ def _checked(precision: str, by_hmp: bool, options: bool) -> str:
         if precision not in ("16-mixed", "bf16-mixed"):
             raise HPUError(
                 "opt_level, verbose, bf16_file_path and fp32_file_path are options of "
-                f"precision='bf16-mixed', not of {precision!r}: leave them out."
+                f"precision='bf16-mixed', not of {precision!r}: remove them."
             )
         precision = "bf16-mixed"
     if precision == "16-mixed" and card.generation() == "GAUDI":
@@ -237,19 +276,19 @@ def _checked(precision: str, by_hmp: bool, options: bool) -> str:
     elif options:
         raise HPUError(
             f"recipe and replace_layers are options of precision='fp8', not of {precision!r}: "
-            "leave them out."
+            "remove them."
         )
     return precision
 
 
 class FabricPrecisionBase(HPUPrecisionPluginBase):
-    """How a model computes on the card; its inputs and outputs are converted as by Fabric's own.
+    """The precision of computations on the card; converts inputs and outputs like Fabric's class.
 
-    Takes the options of the plug-in for ``Trainer``.
+    Has the options of the plug-in for ``Trainer``.
     """
 
     def convert_input(self, data: Any) -> Any:
-        """Return a model's floating-point inputs in the type of 16 bits."""
+        """Return a model's floating-point inputs in the 16-bit type."""
         return data if self._mixed is None else self._mixed.convert_input(data)
 
     def convert_output(self, data: Any) -> Any:

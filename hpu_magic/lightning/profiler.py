@@ -1,43 +1,47 @@
-"""Lightning's profiler over PyTorch's, with the card among what is recorded."""
+"""Lightning's profiler of PyTorch, including the card."""
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from hpu_magic.errors import HPUError
 
+_PATCHED = "_hpu_magic_patched"
+
 
 class HPUProfilerBase:
-    """Profile a run: operators on the host and on the card, by the name of Lightning's hooks.
+    """Profile a run: operators on the host and on the card, with the names of Lightning's hooks.
 
     Parameters
     ----------
     dirpath
-        Folder of the trace and of the table; ``trainer.log_dir`` where only `filename` is given.
+        Folder of the trace and of the table; ``trainer.log_dir`` if only `filename` is set.
     filename
-        File that the table is written to, without its suffix; None prints it.
+        File of the table, without its suffix; None prints the table.
     group_by_input_shapes
-        Give each shape of an operator's inputs a row of its own; needs ``record_shapes=True``.
+        Add a row per input shape of an operator; needs ``record_shapes=True``.
     export_to_chrome
-        Write traces (``*.pt.trace.json``), for TensorBoard and Perfetto.
+        Write traces (``*.pt.trace.json``) for TensorBoard and Perfetto.
     row_limit
-        Most rows of the table; -1 for all.
+        Largest number of rows; -1 for all.
     sort_by_key
-        What the rows are sorted by, ``"cpu_time_total"`` by default.
+        The sort key of the rows, ``"cpu_time_total"`` by default.
     record_module_names
-        Record the names of modules too.
+        Record the names of modules.
     **profiler_kwargs
-        Options of ``torch.profiler.profile``, with the vendor's ``debug_activities``; to
-        `activities` the card is added.
+        Options of ``torch.profiler.profile``, including the vendor's ``debug_activities``. The card
+        is added to `activities`.
 
     Raises
     ------
     HPUError
-        ``HABANA_PROFILE`` asks the vendor's library for another kind of trace.
+        ``HABANA_PROFILE`` selects another kind of trace.
     """
 
     def __init__(
@@ -51,10 +55,10 @@ class HPUProfilerBase:
         record_module_names: bool = False,
         **profiler_kwargs: Any,
     ) -> None:
-        # The vendor's package has an enumeration of its own in the place of PyTorch's.
+        # The vendor's package replaces PyTorch's enumeration.
         known = torch.profiler.ProfilerActivity
         activities = list(profiler_kwargs.pop("activities", None) or [known.CPU])
-        card = getattr(known, "HPU", None)  # PyTorch's own had none at first
+        card = getattr(known, "HPU", None)  # missing in older releases of PyTorch
         if card is not None and card not in activities:
             activities.append(card)
         super().__init__(  # type: ignore[call-arg]
@@ -72,5 +76,28 @@ class HPUProfilerBase:
         if kind != "profile_api_light":
             raise HPUError(
                 "HPUProfiler needs the light trace of the vendor's library, and HABANA_PROFILE is "
-                f"{kind!r}: leave that variable out."
+                f"{kind!r}: unset that variable."
             )
+
+
+def patch_profilers(setup: ModuleType, profiler_class: type[Any]) -> None:
+    """Make ``Trainer(profiler="hpu")`` work; Lightning's table of names is inside a function.
+
+    Parameters
+    ----------
+    setup
+        ``lightning.pytorch.trainer.setup`` or its counterpart.
+    profiler_class
+        The class for ``profiler="hpu"``.
+    """
+    if hasattr(setup, _PATCHED):
+        return
+    original = setup._init_profiler
+
+    @functools.wraps(original)
+    def init_profiler(trainer: Any, profiler: Any) -> None:
+        named = isinstance(profiler, str) and profiler.lower() == "hpu"
+        original(trainer, profiler_class() if named else profiler)
+
+    setup._init_profiler = init_profiler  # type: ignore[attr-defined]
+    setattr(setup, _PATCHED, True)

@@ -1,4 +1,4 @@
-"""Cards, releases and flags of the machine, under other names in ``lightning_habana.utils``."""
+"""Cards and versions of the machine: the counterparts of ``lightning_habana.utils``."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def has_vendor_package() -> bool:
 
 
 def has_quantization_toolkit() -> bool:
-    """Return whether the toolkit that came before Neural Compressor is installed."""
+    """Return whether the predecessor of Neural Compressor is installed."""
     return importlib.util.find_spec("habana_quantization_toolkit") is not None
 
 
@@ -36,7 +36,7 @@ def has_torchvision() -> bool:
 
 
 def device_count() -> int:
-    """Return how many cards the machine has, without acquiring one."""
+    """Return the number of cards of the machine, without taking one."""
     return HPUAcceleratorBase.auto_device_count()
 
 
@@ -46,12 +46,12 @@ def device_stats(device: torch.device | str | int) -> dict[str, Any]:
 
 
 def is_fp8_available() -> tuple[bool, str]:
-    """Return whether the machine's cards compute in 8 bits, and why not."""
+    """Return whether the machine's cards support 8-bit training, and the reason if not."""
     return HPUAcceleratorBase.is_fp8_available()
 
 
 def is_fp16_available() -> tuple[bool, str]:
-    """Return whether the machine's cards compute in float16, and why not."""
+    """Return whether the machine's cards support float16, and the reason if not."""
     if card.generation() == "GAUDI":
         return False, "float16 needs a Gaudi2 or a later card, and this machine has GAUDI."
     return True, ""
@@ -75,36 +75,36 @@ def versions_in(line: str) -> tuple[str, str]:
 
 
 def count_of(devices: object) -> int | None:
-    """Return the number that `devices` of a ``Trainer`` means; None for None.
+    """Return `devices` of a ``Trainer`` as a number; None for None.
 
     Raises
     ------
     HPUError
-        It is neither a number nor text.
+        `devices` is neither a number nor a string.
     """
     if devices is None:
         return None
     if not isinstance(devices, int | str):
-        raise HPUError(f"devices={devices!r} is not a number or text; write devices=1.")
+        raise HPUError(f"devices={devices!r} is not a number or a string; write devices=1.")
     return int(devices)
 
 
 def edit_json(file_path: str | os.PathLike[str], patch: Mapping[str, Any]) -> None:
-    """Set entries of the object in a JSON file."""
+    """Set entries in the object of a JSON file."""
     path = Path(file_path)
     entries = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**entries, **patch}), encoding="utf-8")
 
 
 def is_at_least(package: str, version: str) -> bool:
-    """Return whether a package is installed in this version or a later one.
+    """Return whether a package of at least this version is installed.
 
     Parameters
     ----------
     package : str
         Name on PyPI; ``"synapse"`` for the vendor's release.
     version : str
-        Numbers with dots between them.
+        Numbers separated by dots.
     """
     try:
         installed = release() if package == "synapse" else importlib.metadata.version(package)

@@ -1,7 +1,7 @@
-"""Models that are sharded over several cards, or split among them, by Lightning's own strategies.
+"""Strategies that shard a model over several cards or split it.
 
-``FullyShardedDataParallel`` keeps a shard of the parameters on each card; the other strategy leaves
-the cut to the module's ``configure_model``, with ``fully_shard`` and tensor parallelism.
+``FullyShardedDataParallel`` keeps a shard of the parameters on each card. With the other strategy,
+the module's ``configure_model`` splits the model by ``fully_shard`` and tensor parallelism.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from hpu_magic.lightning.parallel import FabricOverHCCL, StrategyOverHCCL, Train
 FSDP = "hpu_fsdp"
 """The name of the strategies that shard a model."""
 MODEL_PARALLEL = "hpu_model_parallel"
-"""The name of the strategies that leave the cut to the model."""
+"""The name of the strategies for models that split themselves."""
 
 
 class HPUFSDPPrecisionBase:
-    """How a sharded model computes on the card.
+    """The precision of a sharded model on the card.
 
-    Takes the parameters of Lightning's ``FSDPPrecision``: `precision`, and `scaler` with
+    Has the parameters of Lightning's ``FSDPPrecision``: `precision`, and `scaler` with
     ``"16-mixed"``.
     """
 
@@ -37,7 +37,7 @@ class HPUFSDPPrecisionBase:
             self.scaler = scaler or ShardedGradScaler("hpu")
         elif scaler is not None:
             raise HPUError(
-                f"A scaler is for precision='16-mixed', and this is {precision!r}: leave it out."
+                f"scaler is for precision='16-mixed', not for {precision!r}: remove it."
             )
 
     def forward_context(self) -> AbstractContextManager[Any]:
@@ -49,10 +49,10 @@ class HPUFSDPPrecisionBase:
 
 
 class _FullySharded(StrategyOverHCCL):
-    """Lightning's ``FSDPStrategy`` lays its mesh over CUDA devices."""
+    """Creates the device mesh over cards; Lightning's ``FSDPStrategy`` uses CUDA devices."""
 
     def setup_environment(self) -> None:
-        """Take this process's card, meet the others, and lay the mesh over the cards."""
+        """Take this process's card, connect to the other processes, and create the device mesh."""
         options = self._options_of_fsdp()
         sizes = options.get("device_mesh")
         if isinstance(sizes, tuple):
@@ -70,7 +70,7 @@ class _FullySharded(StrategyOverHCCL):
 class TrainerFSDPBase(TrainerOverHCCL, _FullySharded):
     """One process on each of several Intel Gaudi cards, each with a shard of the model.
 
-    Takes the parameters of Lightning's ``FSDPStrategy``, with ``"hccl"`` as
+    Has the parameters of Lightning's ``FSDPStrategy``, with ``"hccl"`` as
     `process_group_backend`.
     """
 
@@ -85,7 +85,7 @@ class TrainerFSDPBase(TrainerOverHCCL, _FullySharded):
 class FabricFSDPBase(FabricOverHCCL, _FullySharded):
     """One process on each of several Intel Gaudi cards, each with a shard of the model.
 
-    Takes the parameters of Lightning's ``FSDPStrategy``, with ``"hccl"`` as
+    Has the parameters of Lightning's ``FSDPStrategy``, with ``"hccl"`` as
     `process_group_backend`.
     """
 
@@ -98,9 +98,9 @@ class FabricFSDPBase(FabricOverHCCL, _FullySharded):
 
 
 class TrainerModelParallelBase(TrainerOverHCCL):
-    """One process on each of several Intel Gaudi cards, as ``configure_model`` splits the model.
+    """One process on each of several Intel Gaudi cards; ``configure_model`` splits the model.
 
-    Takes the parameters of Lightning's ``ModelParallelStrategy``, with ``"hccl"`` as
+    Has the parameters of Lightning's ``ModelParallelStrategy``, with ``"hccl"`` as
     `process_group_backend`.
     """
 
@@ -108,9 +108,9 @@ class TrainerModelParallelBase(TrainerOverHCCL):
 
 
 class FabricModelParallelBase(FabricOverHCCL):
-    """One process on each of several Intel Gaudi cards, as a function splits the model.
+    """One process on each of several Intel Gaudi cards; a function splits the model.
 
-    Takes the parameters of Lightning's ``ModelParallelStrategy``, with ``"hccl"`` as
+    Has the parameters of Lightning's ``ModelParallelStrategy``, with ``"hccl"`` as
     `process_group_backend`.
     """
 

@@ -1,4 +1,4 @@
-"""A fit of Lightning's ``Trainer`` as a panel's source."""
+"""A fit of Lightning's ``Trainer`` as the source of a panel."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from hpu_magic.runtime.measure.source import Report
 def prepared(
     trainer: Any, model: Any, data: Any, arguments: dict[str, Any]
 ) -> tuple[LightningSource, Callable[[], None]]:
-    """Return ``trainer.fit(model, data, **arguments)`` as a source, and what runs it.
+    """Return ``trainer.fit(model, data, **arguments)`` as a source, and a function that runs it.
 
     Raises
     ------
     HPUError
-        The model is none of Lightning's.
+        The model is not a ``LightningModule``.
     """
     pytorch: Any = sys.modules[trainer_namespace(trainer) or default_namespace()]
     if not isinstance(model, pytorch.LightningModule):
@@ -45,7 +45,7 @@ def prepared(
 
 
 def source_of(trainer: Any, model: Any) -> LightningSource | None:
-    """Return a fit as a source, or None where a panel observes it already."""
+    """Return a fit as a source; None if a panel observes it already."""
     if any(isinstance(callback, FitMonitorBase) for callback in trainer.callbacks):
         return None
     return LightningSource(trainer, model)
@@ -59,7 +59,7 @@ class LightningSource:
     trainer
         The Lightning Trainer.
     model
-        The module that is trained.
+        The module to train.
     """
 
     kind = "Fit"
@@ -74,13 +74,13 @@ class LightningSource:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """What the callbacks are given, as far as it is one number each."""
+        """The callback metrics that are single numbers."""
         logged = self._trainer.callback_metrics
         return {str(name): float(value) for name, value in logged.items() if _is_one_number(value)}
 
     @property
     def settings(self) -> FitSettings:
-        """What the Trainer says."""
+        """The settings of the Trainer."""
         trainer = self._trainer
         return FitSettings(
             precision=str(trainer.precision),
@@ -92,14 +92,14 @@ class LightningSource:
 
     @contextmanager
     def attached(self, report: Report) -> Iterator[None]:
-        """Report the fit that runs inside the block through a callback."""
+        """Report the fit inside the block by a callback."""
         trainer = self._trainer
         monitor_class = plugins(trainer_namespace(trainer) or default_namespace()).FitMonitor
         self._monitor = monitor = monitor_class(
             report.sampler, report.progress, report.stopped, report.interval, report.polls
         )
         try:
-            with _in_place_of_the_bar(trainer, monitor), _restored_interrupt_handler():
+            with _instead_of_progress_bar(trainer, monitor), _restored_interrupt_handler():
                 yield
         finally:
             monitor.release(trainer)
@@ -110,10 +110,10 @@ class LightningSource:
             self._monitor.stop()
 
     def interrupted(self, error: BaseException) -> bool:
-        """Tell whether an interrupt ended the fit.
+        """Return whether an interrupt ended the fit.
 
-        Lightning shuts down gracefully on an interrupt and then leaves with SystemExit. Before
-        2.6 it calls exit(1) for that, a name that IPython hides from the code of a cell.
+        After an interrupt, Lightning shuts down gracefully and then raises SystemExit. Before 2.6,
+        it calls exit(1), a name that IPython hides from the code of a cell.
         """
         return isinstance(error, KeyboardInterrupt) or (
             isinstance(error, SystemExit | NameError)
@@ -127,8 +127,8 @@ def _is_one_number(value: Any) -> bool:
 
 
 @contextmanager
-def _in_place_of_the_bar(trainer: Any, monitor: Any) -> Iterator[None]:
-    """Give the Trainer the callback in place of its progress bar, for one fit."""
+def _instead_of_progress_bar(trainer: Any, monitor: Any) -> Iterator[None]:
+    """Replace the Trainer's progress bar by the callback, for one fit."""
     bar = trainer.progress_bar_callback
     shown = bar is not None and getattr(bar, "is_enabled", False)
     if shown:
@@ -137,14 +137,14 @@ def _in_place_of_the_bar(trainer: Any, monitor: Any) -> Iterator[None]:
     try:
         yield
     finally:
-        trainer.callbacks[:] = [one for one in trainer.callbacks if one is not monitor]
+        trainer.callbacks[:] = [each for each in trainer.callbacks if each is not monitor]
         if shown:
             bar.enable()
 
 
 @contextmanager
 def _restored_interrupt_handler() -> Iterator[None]:
-    """Undo that Lightning, after an interrupt, leaves the process deaf to the next one."""
+    """Restore the handler of interrupts, which Lightning leaves disabled after an interrupt."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

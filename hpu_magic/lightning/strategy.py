@@ -1,8 +1,8 @@
-"""What all strategies do on a card, and the single-card strategies, of ``Trainer`` and ``Fabric``.
+"""The common part of all strategies, and the single-card strategies of ``Trainer`` and ``Fabric``.
 
-Lazy mode gathers operations into a graph until a step is marked. The strategies mark where the
-vendor documents it: after ``backward``, after the optimizer's step, and after a step of
-evaluation; step closures run there. In eager mode there is nothing to mark.
+Lazy mode collects operations in a graph until a step is marked. The strategies mark steps as
+documented by the vendor: after ``backward``, after the optimizer's step, and after a step of
+evaluation. Eager mode needs no marks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SINGLE = "hpu_single"
 
 
 def _marked(result: Any) -> Any:
-    """Return `result` after the end of the graph, where the vendor's lazy mode records one."""
+    """Return `result` after a step mark, in lazy mode."""
     from habana_frameworks.torch.utils.internal import is_lazy
 
     if is_lazy():
@@ -27,7 +27,7 @@ def _marked(result: Any) -> Any:
 
 
 class StrategyOnHPU:
-    """What every strategy of ours does, whichever of Lightning's it derives from."""
+    """Common behavior of our strategies."""
 
     strategy_name: str
     namespace: str
@@ -37,11 +37,11 @@ class StrategyOnHPU:
 
     @property
     def checkpoint_io(self) -> Any:
-        """How checkpoints are written: by ``HPUCheckpointIO``, where nothing else is given."""
+        """The checkpoint plug-in, ``HPUCheckpointIO`` by default."""
         if self._checkpoint_io is None:
             self._checkpoint_io = self._checkpoint_io_class()
         elif getattr(self._checkpoint_io, "checkpoint_io", self) is None:
-            # One that passes on to another, as the asynchronous one does, and was given none.
+            # A wrapper of another plug-in, for example the asynchronous one, without that plug-in.
             self._checkpoint_io.checkpoint_io = self._checkpoint_io_class()
         return self._checkpoint_io
 
@@ -50,33 +50,33 @@ class StrategyOnHPU:
         self._checkpoint_io = io
 
     def backward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run backward and, in lazy mode, execute it."""
+        """Run the backward pass, and execute it in lazy mode."""
         return _marked(super().backward(*args, **kwargs))  # type: ignore[misc]
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the optimizer's step and, in lazy mode, execute it."""
+        """Run the optimizer's step, and execute it in lazy mode."""
         return _marked(super().optimizer_step(*args, **kwargs))  # type: ignore[misc]
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
-        """Register the strategy under its name."""
+        """Register the strategy by its name."""
         description = (cls.__doc__ or "").partition("\n")[0].rstrip(".")
         strategy_registry.register(cls.strategy_name, cls, description=description, override=True)
 
 
 class EvaluationOnHPU:
-    """What the strategies of ``Trainer`` do besides."""
+    """Evaluation steps of the strategies of ``Trainer``."""
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a step of validation and, in lazy mode, execute it."""
+        """Run a step of validation, and execute it in lazy mode."""
         return _marked(super().validation_step(*args, **kwargs))  # type: ignore[misc]
 
     def test_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a step of a test and, in lazy mode, execute it."""
+        """Run a step of a test, and execute it in lazy mode."""
         return _marked(super().test_step(*args, **kwargs))  # type: ignore[misc]
 
     def predict_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a step of prediction and, in lazy mode, execute it."""
+        """Run a step of prediction, and execute it in lazy mode."""
         return _marked(super().predict_step(*args, **kwargs))  # type: ignore[misc]
 
 
@@ -86,11 +86,11 @@ class SingleHPUStrategyBase(StrategyOnHPU):
     Parameters
     ----------
     device
-        The device, which is ``hpu`` for each process.
+        The device, ``hpu`` in each process.
     *args, **kwargs
-        As Lightning's ``SingleDeviceStrategy`` has them: `accelerator`, an ``HPUAccelerator``;
+        Parameters of Lightning's ``SingleDeviceStrategy``: `accelerator`, an ``HPUAccelerator``;
         `checkpoint_io`, an ``HPUCheckpointIO`` by default; and `precision_plugin`, an
-        ``HPUPrecisionPlugin``, which for ``Fabric`` is `precision`, an ``HPUPrecision``.
+        ``HPUPrecisionPlugin`` (for ``Fabric``: `precision`, an ``HPUPrecision``).
     """
 
     strategy_name = SINGLE

@@ -1,8 +1,8 @@
-"""The processes of a fit end together: one that dies or hangs is named, and the others leave.
+"""A common end of the processes of a fit: if one fails or hangs, a message names it, and all end.
 
-A rank that fails shows its traceback. The others learn of it in their next collective, which
-raises; nobody needs a traceback of that, so only the sentence is shown. Who does not leave by
-itself is asked where it is, and ended.
+A rank that fails prints its traceback. The others fail in their next collective. A traceback of
+that error does not help, so they print only its message. A rank that does not end prints the place
+where it is, and is killed.
 """
 
 from __future__ import annotations
@@ -27,24 +27,25 @@ from hpu_magic.plain_text import printable
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
 STARTED_BY = "HPU_MAGIC_STARTED_BY"
-"""The process that started this one as a rank, and its end of a pipe, in the environment."""
-_ENDED = b"."  # what rank 0 writes for each other when it ends by itself
-_LOOKS = 0.2  # seconds between two looks at who is alive
-_LEAVES = 15.0  # seconds in which a collective tells that somebody is missing
-_ENDS = 2.0  # seconds that a process takes to end by itself
-_TELLS = 0.5  # seconds in which it writes where it is
+"""Environment variable: the process that started this one as a rank, and its end of a pipe."""
+_ENDED = b"."  # rank 0 writes this for each other rank when it ends normally
+_LOOKS = 0.2  # seconds between two checks of the processes
+_LEAVES = 15.0  # seconds within which a collective fails if a rank is missing
+_ENDS = 2.0  # seconds for a process to end on its own
+_TELLS = 0.5  # seconds for a process to print its stack
 
 
 @contextmanager
 def begun_by_this() -> Generator[int, None, None]:
-    """Tell the processes that are started inside the block who started them.
+    """Identify this process as the parent of processes that are started inside the block.
 
-    They read from a pipe of this process how it ended: nothing has to be removed after a kill.
+    They read from a pipe of this process whether it ended normally. A pipe needs no cleanup after a
+    kill.
 
     Yields
     ------
     int
-        The end of that pipe to which `watch_from_parent` writes.
+        The writing end of the pipe, for `watch_from_parent`.
     """
     reading, writing = os.pipe()
     os.environ[STARTED_BY] = f"{os.getpid()}:{reading}"
@@ -55,14 +56,14 @@ def begun_by_this() -> Generator[int, None, None]:
 
 
 def watch_from_parent(children: list[subprocess.Popen[bytes]], writing: int) -> None:
-    """Let the ranks that this process has started end with it, and it with them.
+    """Make this process and the ranks that it has started end together.
 
     Parameters
     ----------
     children
         The processes.
     writing
-        As `begun_by_this` yields it.
+        The end of the pipe that `begun_by_this` yields.
     """
     atexit.register(os.write, writing, _ENDED * len(children))
     watch = _Parent(list(children), sys.excepthook)
@@ -71,7 +72,7 @@ def watch_from_parent(children: list[subprocess.Popen[bytes]], writing: int) -> 
 
 
 def watch_from_child() -> None:
-    """Let this process end with the one that started it as a rank, if one did."""
+    """Make this process end with the process that started it as a rank, if any."""
     parent, _, reading = os.environ.pop(STARTED_BY, "").partition(":")
     if not parent or (parent != str(os.getppid()) and _is_there(int(parent))):
         return
@@ -90,7 +91,7 @@ def watch_from_child() -> None:
 
 
 class _Parent:
-    """Rank 0, which has started the others of this machine."""
+    """Rank 0, which has started the other ranks of this machine."""
 
     def __init__(self, children: list[subprocess.Popen[bytes]], show: _Hook) -> None:
         self._children = children
@@ -99,7 +100,7 @@ class _Parent:
         self._others_are_late = False
 
     def run(self) -> None:
-        """Wait until all have ended, or one has failed and this process stays where it is."""
+        """Wait until all have ended, or one has failed and this process does not end."""
         while any(child.poll() is None for child in self._children):
             if any(child.returncode for child in self._children):
                 break
@@ -110,7 +111,7 @@ class _Parent:
         rank, child = failed[0]
         _say(
             f"Rank {rank} (process {child.pid}) ended with {_code(child.returncode)}. Rank 0 "
-            f"(process {os.getpid()}) is ended too; it was here:"
+            f"(process {os.getpid()}) is killed; its stack:"
         )
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         traceback.print_stack(frame)
@@ -120,10 +121,10 @@ class _Parent:
     def failed(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        """Show an error that nobody caught, and end the others at this process's end."""
+        """Show an uncaught error, and end the other ranks when this process ends."""
         self._leaving.set()
         self._others_are_late = _is_of_others(kind)
-        atexit.register(self._end_children)  # PyTorch keeps what a hook prints until it returns
+        atexit.register(self._end_children)  # PyTorch prints the output of a hook when it returns
         _show(self._show, kind, error, trace)
 
     def _end_children(self) -> None:
@@ -134,7 +135,7 @@ class _Parent:
             if child.poll() is not None:
                 continue
             if self._others_are_late:
-                _say(f"Rank {rank} (process {child.pid}) is ended; it was here:")
+                _say(f"Rank {rank} (process {child.pid}) is killed; its stack:")
                 child.send_signal(signal.SIGUSR2)
                 time.sleep(_TELLS)
             child.kill()
@@ -142,7 +143,7 @@ class _Parent:
 
 
 def _is_there(process: int) -> bool:
-    """Tell whether a process is there; one that was killed has left its ranks to another."""
+    """Return whether a process exists; the ranks of a killed process get another parent."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -153,33 +154,33 @@ def _is_there(process: int) -> bool:
 
 
 def _end_with(parent: int, pipe: int | None) -> None:
-    """End this process soon after the one that started it was killed.
+    """End this process soon after its parent was killed.
 
     Parameters
     ----------
     parent
-        The number of that process.
+        The parent's process id.
     pipe
-        What it writes to when it ends by itself; None if it had ended before this one could look.
+        The pipe to which it writes at a normal end; None if it ended before this process opened it.
     """
     while os.getppid() == parent:
         time.sleep(_LOOKS)
-    if pipe is None or not _ended_by_itself(pipe):
-        time.sleep(_LEAVES)  # a collective fails first, with a sentence
+    if pipe is None or not _ended_normally(pipe):
+        time.sleep(_LEAVES)  # a collective fails first, with a message
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def _ended_by_itself(pipe: int) -> bool:
+def _ended_normally(pipe: int) -> bool:
     try:
         return os.read(pipe, len(_ENDED)) == _ENDED
-    except BlockingIOError:  # a process that it forked has the other end open still
+    except BlockingIOError:  # a fork of the parent still has the other end open
         return False
 
 
 def _show(
     show: _Hook, kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Show an error; of one that another rank caused, its last line is enough."""
+    """Show an error; if another rank caused it, only its message."""
     if _is_of_others(kind):
         _say(f"{kind.__name__}: {error}")
     else:
@@ -187,7 +188,7 @@ def _show(
 
 
 def _is_of_others(kind: type[BaseException]) -> bool:
-    """Return whether it tells that ranks did not come together."""
+    """Return whether an error means that another rank is missing."""
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and issubclass(
         kind, distributed.DistBackendError | distributed.DistStoreError

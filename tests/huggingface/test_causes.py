@@ -81,10 +81,10 @@ def download(
     ("name", "sentence"),
     [
         ("owner/gated", "The download is gated: accept its conditions on its page at the hub, "),
-        ("owner/missing", "The hub shows no repository of this name to you: write it as owner/"),
-        ("owner/revision", "The repository has no such revision: leave revision out, or give a "),
-        ("owner/file", "The repository is there and has no such file: look at its files on its "),
-        ("./no/folder", "That is neither a folder here nor a name at the hub: correct the path, "),
+        ("owner/missing", "The hub has no repository of this name, or it is private: write owner/"),
+        ("owner/revision", "The repository has no such revision: remove revision, or pass one of "),
+        ("owner/file", "The repository exists but has no such file: check its files on its "),
+        ("./no/folder", "This is neither a local folder nor a name at the hub: correct the path, "),
     ],
 )
 def test_a_download_that_is_refused_is_told_as_what_it_is(
@@ -108,8 +108,8 @@ def test_a_hub_out_of_reach_is_told(
         taken.bind(("127.0.0.1", 0))
         told = download(f"http://127.0.0.1:{taken.getsockname()[1]}", "owner/model")
     assert told.splitlines()[-1] == (
-        "The hub could not be reached: see to the network or its proxy (HTTPS_PROXY), name a "
-        "mirror by HF_ENDPOINT, or give the path of a folder that has the files."
+        "The hub could not be reached: check the network and its proxy (HTTPS_PROXY), set "
+        "HF_ENDPOINT to a mirror, or pass the path of a folder with the files."
     )
 
 
@@ -122,7 +122,7 @@ def test_a_hub_out_of_reach_is_told(
     ids=["files", "questions"],
 )
 def test_a_process_that_downloads_nothing_says_so(said: Callable[[str], str], source: str) -> None:
-    assert said(source).startswith("Nothing is downloaded here (HF_HUB_OFFLINE=1, or local_files")
+    assert said(source).startswith("Downloads are disabled (HF_HUB_OFFLINE=1 or local_files")
 
 
 @proves(TRANSFORMERS, "`device_map` that names a second card")
@@ -139,7 +139,7 @@ def test_a_second_card_is_told_as_one(
             f"AutoModelForCausalLM.from_pretrained(folder, device_map={places!r})"
         )
         assert told.splitlines()[-1].startswith(
-            'A process has one card, hpu:0, and device_map names another: write device_map="hpu", '
+            "A process has one card, hpu:0, and device_map contains another: write device_map="
         )
     # Whoever writes it himself knows that there is no device map.
     assert "device_map" not in said(f"import torch\ntorch.ones(1, device='hpu:{other}')")

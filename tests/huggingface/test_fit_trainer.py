@@ -414,9 +414,9 @@ def test_a_model_with_adapters_is_called_what_it_is(trains: Callable[[str], Any]
             "%hpu_fit rows",
             "The first argument must be a Lightning or transformers Trainer, got a list",
         ),
-        ("%hpu_fit trainer config", "has its model, a BertForSequenceClassification"),
-        ("%hpu_fit trainer model rows", "takes its data as train_dataset when it is made"),
-        ("%hpu_fit empty", "The Trainer has no data: give it a train_dataset"),
+        ("%hpu_fit trainer config", "already has a model, a BertForSequenceClassification"),
+        ("%hpu_fit trainer model rows", "gets its data as train_dataset when it is created"),
+        ("%hpu_fit empty", "The Trainer has no data: write Trainer("),
         ("%hpu_fit meta", "weights of the model are on meta and have no values"),
     ],
 )
@@ -591,7 +591,7 @@ def test_a_loader_of_ones_own_is_data(trains: Callable[[str], Any]) -> None:
 def test_a_fit_within_itself_is_refused(trains: Callable[[str], Any]) -> None:
     trains("import hpu_magic; long = make_trainer([At(2, lambda: hpu_magic.fit(long))])")
     cell = trains("long_result = hpu_magic.fit(long)")
-    assert str(cell.error).startswith("This Trainer's fit runs already, with its panel: let it end")
+    assert str(cell.error).startswith("A fit of this Trainer is already running with a panel: wait")
 
 
 def test_what_is_taken_out_within_a_fit_stays_out(trains: Callable[[str], Any]) -> None:

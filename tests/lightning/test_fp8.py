@@ -246,10 +246,10 @@ def test_a_recipe_may_be_given_by_its_options(plugin_class: Any, te: Any) -> Non
             {"precision": "bf16-mixed", "replace_layers": True},
             "options of precision='fp8', not of 'bf16-mixed'",
         ),
-        ({"precision": "fp8", "recipe": "E5M2"}, "recipe='E5M2' is no recipe: write Delayed"),
+        ({"precision": "fp8", "recipe": "E5M2"}, "recipe='E5M2' is not a recipe: write Delay"),
         (
             {"precision": "fp8", "recipe": {"fp8_format": "HYBRD"}},
-            r"fp8_format='HYBRD' is no format: did you mean 'HYBRID'\?",
+            r"fp8_format='HYBRD' is not a format: did you mean 'HYBRID'\?",
         ),
         ({"precision": "fp8", "recipe": {"interval": 0}}, "interval=0 is too small"),
         (

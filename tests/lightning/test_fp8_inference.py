@@ -153,8 +153,7 @@ def test_one_step_a_process_and_in_their_order(answers: dict[str, Any]) -> None:
 def test_what_is_refused_changes_nothing(answers: dict[str, Any]) -> None:
     assert "The blocklist contains the name 'nobody', but no module has it" in answers["lists"]
     assert answers["second"] == (
-        "This plug-in measures a Model, and a plug-in measures one model: make another plug-in for "
-        "the next."
+        "This plug-in already measures a Model: create another plug-in for another model."
     )
     assert answers["still"] == ["torch.float32", "cpu"]
 

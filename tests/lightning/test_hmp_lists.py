@@ -65,7 +65,7 @@ def test_a_fit_by_lists(forked_script: Any, tmp_path: Path, options: str, types:
             {"precision": "fp8", "opt_level": "O1"},
             "of precision='bf16-mixed', not of 'fp8'",
         ),
-        ({"precision": "32-true", "verbose": True}, "not of '32-true': leave them out"),
+        ({"precision": "32-true", "verbose": True}, "not of '32-true': remove them"),
         ({"precision": 16, "opt_level": "O3"}, "opt_level='O3' does not exist"),
         ({"precision": 16, "bf16_file_path": "/missing"}, "/missing"),
     ],
@@ -88,5 +88,5 @@ def test_a_release_without_hmp_is_named(torch: Any, monkeypatch: pytest.MonkeyPa
     hpex = sys.modules.get("habana_frameworks.torch.hpex")
     if hpex is not None:
         monkeypatch.delattr(hpex, "hmp", raising=False)
-    with pytest.raises(ValueError, match=r"of HMP, which this release .* has not: write"):
+    with pytest.raises(ValueError, match=r"of HMP, which this release .* does not have: write"):
         HPUPrecisionPlugin(16, opt_level="O1")

@@ -110,7 +110,7 @@ def test_a_script_runs_on_two_cards_and_ends_as_a_whole(tmp_path, monkeypatch):
     # A rank whose connection has closed may take a moment to end.
     ended = (
         rf"rank 1 \(process {second}\) ended during the call\.",
-        rf"a rank has left the group.*\nRank 1 \(process {second}\) is ended",
+        rf"a rank has left the group.*\nRank 1 \(process {second}\) is killed",
     )
     assert re.search(
         rf"^\[rank0\]: DistBackendError: .* failed on rank 0 \(process {first}\): "
@@ -171,8 +171,8 @@ def test_a_program_that_is_in_no_file_is_refused(forked_script):
     )
     assert said.splitlines()[-2:] == [
         "8 HPUParallelStrategy",
-        "devices=8 runs the script once for each card, and this program is in no file: write it to "
-        "one, or start the processes with torchrun.",
+        "devices=8 runs the script once per card, and this program is not in a file: write it to a "
+        "file, or start the processes with torchrun.",
     ]
 
 
@@ -268,7 +268,7 @@ def test_a_rank_that_is_late_says_where_it_is(tmp_path):
     assert "Traceback" not in said
     lines = said[said.index("DistBackendError") :].splitlines()
     assert lines[0] == "DistBackendError: rank 1 did not come"
-    assert lines[1] == f"Rank 1 (process {out.strip()}) is ended; it was here:"
+    assert lines[1] == f"Rank 1 (process {out.strip()}) is killed; its stack:"
     assert "in wait_here" in said
     assert not is_alive(int(out))
 

@@ -81,7 +81,5 @@ def test_options_that_do_not_fit_are_refused(monkeypatch: pytest.MonkeyPatch, to
     with pytest.raises(Exception, match="Found sort_by_key: speed"):
         HPUProfiler(sort_by_key="speed")
     monkeypatch.setenv("HABANA_PROFILE", "profile_api")
-    with pytest.raises(
-        ValueError, match="HABANA_PROFILE is 'profile_api': leave that variable out"
-    ):
+    with pytest.raises(ValueError, match="HABANA_PROFILE is 'profile_api': unset that variable"):
         HPUProfiler()

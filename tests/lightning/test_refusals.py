@@ -17,34 +17,34 @@ def pytorch(request: pytest.FixtureRequest, torch: Any) -> Any:
     return pytest.importorskip(request.param)
 
 
-TO_WORKERS = "an interactive session is one: begin the cell with %%hpu_workers -n"
+TO_WORKERS = "an interactive session is one process: begin the cell with %%hpu_workers --cards"
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"devices": 2}, f"devices=2 takes 2 processes, one a card, and {TO_WORKERS} 2, or run a"),
-        ({"devices": "2"}, f"devices=2 takes 2 processes, .* {TO_WORKERS} 2"),
-        ({"devices": [1, 0]}, f"devices=2 takes 2 processes, .* {TO_WORKERS} 2"),
-        ({"devices": -1}, f"devices=8 takes 8 processes, .* {TO_WORKERS} 8"),
+        ({"devices": 2}, f"devices=2 needs 2 processes, one per card, and {TO_WORKERS} 2, or"),
+        ({"devices": "2"}, f"devices=2 needs 2 processes, .* {TO_WORKERS} 2"),
+        ({"devices": [1, 0]}, f"devices=2 needs 2 processes, .* {TO_WORKERS} 2"),
+        ({"devices": -1}, f"devices=8 needs 8 processes, .* {TO_WORKERS} 8"),
         ({"devices": 3, "strategy": "hpu_ddp"}, f"devices=3 .* {TO_WORKERS} 3"),
         ({"devices": 2, "strategy": "ddp_spawn"}, f"devices=2 .* {TO_WORKERS} 2"),
-        ({"devices": 9}, r"devices=9 cannot be had: this machine has 8 cards\."),
-        ({"devices": 0}, "devices=0 is no number of cards: write devices=1"),
-        ({"devices": "0"}, "devices='0' is no number of cards: write devices=1"),
-        ({"devices": -2}, "devices=-2 is no number of cards: write devices=1"),
-        ({"devices": []}, r"devices=\[\] names no card: write devices=1"),
-        ({"devices": [0, 0]}, r"devices=\[0, 0\] names a card twice: write devices=1"),
+        ({"devices": 9}, r"devices=9 is not available: this machine has 8 cards\."),
+        ({"devices": 0}, "devices=0 is not a number of cards: write devices=1"),
+        ({"devices": "0"}, "devices='0' is not a number of cards: write devices=1"),
+        ({"devices": -2}, "devices=-2 is not a number of cards: write devices=1"),
+        ({"devices": []}, r"devices=\[\] contains no card: write devices=1"),
+        ({"devices": [0, 0]}, r"devices=\[0, 0\] contains a card twice: write devices=1"),
         (
             {"devices": [2, 3]},
-            r"devices=\[2, 3\] .* write devices=2 and choose .* HABANA_VISIBLE_M",
+            r"devices=\[2, 3\] .* write devices=2 and select .* HABANA_VISIBLE_M",
         ),
-        ({"devices": [3]}, r"devices=\[3\] cannot be had: .* HABANA_VISIBLE_MODULES"),
-        ({"devices": "3,"}, "devices='3,' cannot be had: .* HABANA_VISIBLE_MODULES"),
+        ({"devices": [3]}, r"devices=\[3\] is not possible: .* HABANA_VISIBLE_MODULES"),
+        ({"devices": "3,"}, "devices='3,' is not possible: .* HABANA_VISIBLE_MODULES"),
         ({"devices": "two"}, "devices='two' is neither a number nor a list of numbers"),
         ({"devices": 1.5}, r"devices=1\.5 is neither a number nor a list of numbers"),
         ({"devices": True}, "devices=True is neither a number nor a list of numbers"),
-        ({"num_nodes": 2}, f"devices=1 on 2 machines takes 2 processes, .* {TO_WORKERS} 2"),
+        ({"num_nodes": 2}, f"devices=1 on 2 machines needs 2 processes, .* {TO_WORKERS} 2"),
         (
             {"num_nodes": 2, "strategy": "hpu_single"},
             r"strategy='hpu_single' trains on one card, and num_nodes=2: write strategy='hpu_para",
@@ -93,7 +93,7 @@ def test_strategies_of_others_are_refused(pytorch: Any) -> None:
     sentence = r"strategy=DDPStrategy is not supported on hpu: .*=HPUParallelStrategy\(\.\.\.\)"
     with pytest.raises(refusal, match=sentence):
         pytorch.Trainer(accelerator="hpu", strategy=pytorch.strategies.DDPStrategy(), **QUIET)
-    with pytest.raises(refusal, match=r"made for \S*fabric, and this is the Trainer of \S+: take"):
+    with pytest.raises(refusal, match=r"is for \S*fabric, and this is the Trainer of \S+: use"):
         pytorch.Trainer(accelerator="hpu", strategy=SingleHPUStrategy(), **QUIET)
 
 
@@ -109,7 +109,7 @@ def test_a_notebook_takes_one_card_and_says_so(
 ) -> None:
     with caplog.at_level("INFO"):
         pytorch.Trainer(accelerator="hpu", **QUIET)
-    assert "Trainer takes one of 8 cards here, as an interactive session is one process: begin" in (
+    assert "Trainer uses one of 8 cards, because an interactive session is one process: begin" in (
         caplog.text
     )
     assert "the cell with %%hpu_workers --cards 8 to train on all." in caplog.text
@@ -118,10 +118,13 @@ def test_a_notebook_takes_one_card_and_says_so(
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"parallel_devices": ["cpu", "hpu"]}, "parallel_devices holds 'cpu', and each process se"),
-        ({"parallel_devices": ["hpu:0", "hpu:1"]}, "parallel_devices holds 'hpu:1', and each"),
-        ({"process_group_backend": "nccl"}, "process_group_backend='nccl' cannot carry what lies"),
-        ({"process_group_backend": "cpu:gloo"}, "process_group_backend='cpu:gloo' cannot carry"),
+        ({"parallel_devices": ["cpu", "hpu"]}, "parallel_devices contains 'cpu', and each process"),
+        ({"parallel_devices": ["hpu:0", "hpu:1"]}, "parallel_devices contains 'hpu:1', and each"),
+        (
+            {"process_group_backend": "nccl"},
+            "process_group_backend='nccl' does not support",
+        ),
+        ({"process_group_backend": "cpu:gloo"}, "process_group_backend='cpu:gloo' does not"),
     ],
 )
 def test_options_of_the_parallel_strategy(
@@ -144,7 +147,7 @@ def test_what_the_accelerator_knows_of_the_card(torch: Any) -> None:
         assert accelerator.get_device_name() == "GAUDI2"
         assert accelerator.is_fp8_available() == (True, "")
         assert accelerator.is_lazy() is is_lazy()
-        with pytest.raises(ValueError, match="works on an hpu device, not on 'cpu'"):
+        with pytest.raises(ValueError, match="needs an hpu device, not 'cpu'"):
             accelerator().setup_device(torch.device("cpu"))
 
 

@@ -126,15 +126,15 @@ def test_models_that_are_split_are_the_cpus(pair, tmp_path):
 def test_what_does_not_fit_is_said(pair):
     for said in pair(fit("what_does_not_fit")):
         assert said == [
-            "MisconfigurationException: HPUFSDPStrategy computes by HPUFSDPPrecision, and not by "
+            "MisconfigurationException: HPUFSDPStrategy needs HPUFSDPPrecision, not "
             "HPUPrecisionPlugin: write precision='bf16-mixed', or "
             "plugins=[HPUFSDPPrecision('bf16-mixed')].",
             "MisconfigurationException: precision='16-mixed' scales losses, which "
-            "HPUModelParallelStrategy cannot: write precision='bf16-mixed'.",
-            "HPUError: process_group_backend='gloo' cannot carry what lies on a card: leave it "
-            "out, or write 'hccl', or 'cpu:gloo,hpu:hccl' to exchange tensors of the CPU too.",
+            "HPUModelParallelStrategy does not support: write precision='bf16-mixed'.",
+            "HPUError: process_group_backend='gloo' does not support tensors on a card: remove "
+            "it, or write 'hccl', or 'cpu:gloo,hpu:hccl' to exchange tensors of the CPU too.",
             "MisconfigurationException: sync_batchnorm=True is not supported on hpu, which lacks "
-            "the operators of torch.nn.SyncBatchNorm: leave it out.",
+            "the operators of torch.nn.SyncBatchNorm: remove it.",
         ]
 
 

@@ -276,8 +276,8 @@ def test_what_is_asked_for_gets_its_whole_history():
         record.news(float(index))
     assert "quiet" not in texts(draw(record))
     assert curves.shown == []
-    curves.ask_for("quiet")
-    curves.ask_for("unheard of")
+    curves.add_chart("quiet")
+    curves.add_chart("unheard of")
     assert curves.drawn == ["quiet"]
     assert "quiet" in texts(draw(record))
     assert [one.name for one in curves.shown] == ["quiet"]
@@ -300,7 +300,7 @@ def test_pages_are_told_of_each_model_once(monkeypatch):
 
     source, progress = Sampler(), FitProgress(began=0.0)
     record = RunRecord(source, 0.0, progress=progress)
-    charts = Charts(on_add=progress.curves.ask_for)
+    charts = Charts(on_add=progress.curves.add_chart)
     widget = DocumentWidget(charts.layout, charts.restore, threading.RLock(), charts.choose)
     charts.connect(widget.change)
     told: list[Any] = []
@@ -341,7 +341,7 @@ def test_charts_draw_what_is_asked_for_from_another_thread():
 
     source, progress = Sampler(), FitProgress(began=0.0)
     record = RunRecord(source, 0.0, progress=progress)
-    charts = Charts(on_add=progress.curves.ask_for)
+    charts = Charts(on_add=progress.curves.add_chart)
     parts: list[str] = []
     charts.connect(parts.append)
     made = [

@@ -1,4 +1,4 @@
-"""The metrics that a fit logs: which are drawn, what each is now and was at best."""
+"""The metrics that a fit logs: their last values, and which of them have charts."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import NamedTuple
 from hpu_magic.runtime.measure.metric_names import goal_of
 
 LOSS = "loss"
-"""What the chart of the loss that a training step returns is called."""
+"""Name of the chart of the loss that a training step returns."""
 
 MOST_FOLLOWED = 64
 MOST_CHARTS = 6
-_MOST_ASKED_FOR = 12
+_MOST_REQUESTED = 12
 _MOST_IN_ONE = 6
-_SAME = 1e-5  # what was divided and multiplied again may differ in the last bits
+_SAME = 1e-5  # a division and a multiplication may change the last bits
 
 
 class Point(NamedTuple):
-    """A value of a metric: when it was seen, which it was, and after how many steps."""
+    """A value of a metric: its time, value, number of steps, and epoch."""
 
     moment: float
     value: float
@@ -30,26 +30,26 @@ class Point(NamedTuple):
 
 @dataclass(eq=False)
 class Curve:
-    """Values of one metric as it was logged in one place.
+    """Values of one logged metric.
 
     Attributes
     ----------
     name : str
-        What it is called where it is named alone: as on Lightning's progress bar.
+        Its name without other context, as on Lightning's progress bar.
     metric : str
-        The chart that it belongs in: its name without the word for its stage.
+        Its chart: the name without the word for the stage.
     stage : str
         ``training`` or ``validation``.
     every : str
-        ``step`` or ``epoch``: what there is one value for.
+        ``step`` or ``epoch``, which has one value.
     on_bar : bool
         Whether it was logged with ``prog_bar=True``.
     goal : str or None
-        ``min`` or ``max``, where it is known which is best.
+        ``min`` or ``max``, if known.
     returned : bool
         Whether it is the loss that the training step returned.
     copies : bool or None
-        Whether all values so far were those of the returned loss; None before the first.
+        Whether all values were equal to the returned loss; None before the first.
     """
 
     name: str
@@ -71,15 +71,15 @@ class Curve:
 class Curves:
     """All metrics of a fit.
 
-    The training thread adds to it, another one may ask for a chart, and one more draws: each
-    change is a single step of a list or dict, so that no lock is needed.
+    The training thread adds curves, a second thread may request a chart, and a third one draws.
+    Each change is one atomic operation of a list or dict, so no lock is needed.
 
     Attributes
     ----------
     goals : dict of str to str
-        ``min`` or ``max`` by name, where a callback of the fit says which is best.
+        ``min`` or ``max`` by name, from callbacks of the fit.
     unfollowed : set of str
-        Names that were logged after as many as are followed.
+        Names of curves beyond the limit.
     """
 
     goals: dict[str, str] = field(default_factory=dict)
@@ -97,77 +97,78 @@ class Curves:
         on_bar: bool = True,
         returned: bool = False,
     ) -> Curve | None:
-        """Begin a curve and, for what is on the bar, its chart; None where there are too many."""
+        """Add a curve, and a chart if it is on the progress bar; None beyond the limit."""
         if len(self._all) >= MOST_FOLLOWED:
             self.unfollowed.add(name)
             return None
         goal = self.goals.get(name) or goal_of(name)
-        if not returned and any(one.name == name for one in self._all if not one.returned):
+        if not returned and any(each.name == name for each in self._all if not each.returned):
             name = f"{name} ({stage})"
         curve = Curve(name, metric, stage, every, on_bar, goal, returned)
         self._all.append(curve)
         if on_bar and metric not in self._drawn and len(self._drawn) < MOST_CHARTS:
-            # The returned loss comes first whatever was logged before it.
+            # The chart of the returned loss is always the first one.
             self._drawn.insert(0 if returned else len(self._drawn), metric)
         return curve
 
-    def ask_for(self, metric: str) -> None:
-        """Draw the chart of a metric, until there are a dozen."""
+    def add_chart(self, metric: str) -> None:
+        """Add the chart of a metric, up to a limit."""
         if metric in self.addable:
             self._drawn.append(metric)
 
     def __iter__(self) -> Iterator[Curve]:
-        return iter([one for one in self._all if not one.copies])
+        return iter([curve for curve in self._all if not curve.copies])
 
     @property
     def with_copies(self) -> list[Curve]:
-        """All curves, those too that are the returned loss once more."""
+        """All curves, including copies of the returned loss."""
         return list(self._all)
 
     @property
     def drawn(self) -> list[str]:
-        """Metrics that have a chart, from top to bottom."""
+        """Metrics with a chart, from top to bottom."""
         return list(self._drawn)
 
     @property
     def addable(self) -> list[str]:
-        """Metrics that could have a chart as well."""
-        if len(self._drawn) >= _MOST_ASKED_FOR:
+        """Metrics whose charts can be added."""
+        if len(self._drawn) >= _MOST_REQUESTED:
             return []
         return [metric for metric in self.metrics if metric not in self._drawn]
 
     @property
     def metrics(self) -> list[str]:
         """All metrics."""
-        return list(dict.fromkeys(one.metric for one in self))
+        return list(dict.fromkeys(curve.metric for curve in self))
 
     def of(self, metric: str) -> list[Curve]:
-        """Return the curves of one chart: those of training first, at most six."""
-        curves = [one for one in self if one.metric == metric]
-        return sorted(curves, key=lambda one: (one.stage, one.every == "epoch"))[:_MOST_IN_ONE]
+        """Return the curves of one chart, training first, up to a limit."""
+        curves = [curve for curve in self if curve.metric == metric]
+        by_stage = sorted(curves, key=lambda curve: (curve.stage, curve.every == "epoch"))
+        return by_stage[:_MOST_IN_ONE]
 
     def compare(self, loss: Curve, value: float, others: Mapping[Curve, float]) -> None:
-        """Note which curves are the returned loss once more, under the name that they give it."""
-        for curve, its in others.items():
+        """Note which curves are copies of the returned loss, and use their name for it."""
+        for curve, other in others.items():
             if curve is loss or curve.copies is False:
                 continue
             if curve.metric != loss.metric or (curve.stage, curve.every) != ("training", "step"):
                 continue
-            both_nan = math.isnan(value) and math.isnan(its)
-            curve.copies = both_nan or its == value or math.isclose(its, value, rel_tol=_SAME)
+            both_nan = math.isnan(value) and math.isnan(other)
+            curve.copies = both_nan or other == value or math.isclose(other, value, rel_tol=_SAME)
             if curve.copies and loss.name == LOSS:
                 loss.name = curve.name
 
     @property
     def first(self) -> Curve | None:
-        """The one that stands for the fit: the returned loss, else the first that has a chart."""
-        return next((one for metric in self._drawn for one in self.of(metric)), None)
+        """The main curve of the fit: the returned loss, or the first with a chart."""
+        return next((curve for metric in self._drawn for curve in self.of(metric)), None)
 
     @property
     def shown(self) -> list[Curve]:
-        """Return what a headline tells the values of: what is on the bar or was asked for."""
+        """The curves whose values are in a headline: those on the progress bar or with a chart."""
         return [
-            one
-            for one in self
-            if one.last is not None and (one.on_bar or one.metric in self._drawn)
+            curve
+            for curve in self
+            if curve.last is not None and (curve.on_bar or curve.metric in self._drawn)
         ]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from hpu_magic.runtime.device import device
+
+Number = TypeVar("Number", int, float)
 
 # Without frees, because Python's garbage collector can free memory during any cell.
 _ACTIVITY = ("NumAllocs", "TotalSystemAllocs")
@@ -45,11 +47,11 @@ class DeviceCounts:
     def since(self, before: DeviceCounts) -> DeviceCounts:
         """Return the increase since ``before``, without operators that were not called."""
         fallbacks = {
-            name: int(growth(before.fallbacks.get(name, 0), count))
+            name: growth(before.fallbacks.get(name, 0), count)
             for name, count in self.fallbacks.items()
         }
         return DeviceCounts(
-            int(growth(before.compilations, self.compilations)),
+            growth(before.compilations, self.compilations),
             growth(before.compile_seconds, self.compile_seconds),
             {name: count for name, count in fallbacks.items() if count},
         )
@@ -61,7 +63,7 @@ def compilations() -> tuple[int, float]:
     return int(stats.get("TotalNumber", 0)), float(stats.get("TotalTime", 0.0)) / 1e6
 
 
-def growth(before: float, after: float) -> float:
+def growth(before: Number, after: Number) -> Number:
     """Return the increase of a count, which may have been reset to zero in between."""
     return after - before if after >= before else after
 

@@ -1,8 +1,8 @@
-"""Graph breaks of ``torch.compile``, from PyTorch's own record of them.
+"""Graph breaks of ``torch.compile``, from PyTorch's records.
 
-The record has two parts, neither complete. ``graph_break_reasons`` lists breaks with their stack,
-until ``torch._dynamo.reset()`` empties it. ``counters`` count by reason, without a place; they
-lack branches on a tensor's value, but know of functions that were given up as a whole.
+There are two records, and both are incomplete. ``graph_break_reasons`` lists breaks with their
+stack, until ``torch._dynamo.reset()`` empties it. ``counters`` count by reason, without a place;
+they lack branches on the value of a tensor, but include functions that were skipped.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from hpu_magic.runtime.measure.device_counts import growth
+
 _LIBRARY = re.compile(r"[/\\](site|dist)-packages[/\\](torch|lightning\w*|pytorch_lightning)[/\\]")
-_GIVEN_UP = re.compile(r"frame skipped: .* \((?P<file>.+) line (?P<line>\d+)\)")
-# PyTorch's name of an instruction, where the counters say what it means.
+_SKIPPED = re.compile(r"frame skipped: .* \((?P<file>.+) line (?P<line>\d+)\)")
+# PyTorch's name of an instruction, which the counters describe as data-dependent branching.
 _BRANCH = "generic_jump"
 
 
@@ -26,9 +28,9 @@ class GraphBreak(NamedTuple):
     Attributes
     ----------
     reason : str
-        What PyTorch says of it, the first line.
+        First line of PyTorch's explanation.
     file : str
-        File of the user's line; empty where PyTorch does not tell.
+        File of the user's line; empty if unknown.
     line : int
         Number of the line.
     """
@@ -40,47 +42,41 @@ class GraphBreak(NamedTuple):
 
 @dataclass
 class Record:
-    """PyTorch's record at one moment; see `since`."""
+    """State of PyTorch's records at one moment; see `since`."""
 
     listed: int = 0
     counted: Counter[str] = field(default_factory=Counter)
-    given_up: Counter[str] = field(default_factory=Counter)
+    skipped: Counter[str] = field(default_factory=Counter)
 
     @classmethod
     def now(cls) -> Record:
-        """Return the record as it is; empty as long as nothing has been compiled."""
+        """Return the current state; empty before the first compilation."""
         utils = sys.modules.get("torch._dynamo.utils")
         counters = getattr(utils, "counters", {})
         failed = counters.get("unimplemented", {})
         return cls(
             len(getattr(utils, "graph_break_reasons", ())),
             Counter(counters.get("graph_break", {})),
-            Counter({text: count for text, count in failed.items() if _GIVEN_UP.search(text)}),
+            Counter({text: count for text, count in failed.items() if _SKIPPED.search(text)}),
         )
 
 
 def since(before: Record) -> list[GraphBreak]:
-    """Return the graph breaks since `before`, each as often as it happened."""
+    """Return the graph breaks since `before`; repeated breaks are repeated."""
     after = Record.now()
     utils = sys.modules.get("torch._dynamo.utils")
     reasons = list(getattr(utils, "graph_break_reasons", ()))
-    # Shorter: reset in between.
+    # A shorter list was reset in between.
     new = reasons[before.listed :] if after.listed >= before.listed else reasons
-    breaks = [_listed(one) for one in new]
-    unlisted = _growth(before.counted, after.counted) - Counter(str(one.reason) for one in new)
+    breaks = [_listed(each) for each in new]
+    unlisted = _growth(before.counted, after.counted) - Counter(str(each.reason) for each in new)
     breaks += [GraphBreak(_first_line(text)) for text in unlisted.elements()]
-    skipped = _growth(before.given_up, after.given_up)
+    skipped = _growth(before.skipped, after.skipped)
     return breaks + [_skipped(text) for text in skipped.elements()]
 
 
 def _growth(before: Counter[str], after: Counter[str]) -> Counter[str]:
-    """Return what was counted in between; a count that has shrunk was cleared and began anew."""
-    return Counter(
-        {
-            text: count - before[text] if count >= before[text] else count
-            for text, count in after.items()
-        }
-    )
+    return Counter({text: growth(before[text], count) for text, count in after.items()})
 
 
 def _listed(reason: Any) -> GraphBreak:
@@ -92,13 +88,13 @@ def _listed(reason: Any) -> GraphBreak:
 
 
 def _skipped(text: str) -> GraphBreak:
-    found = _GIVEN_UP.search(text)
-    assert found is not None
-    return GraphBreak(f"{_first_line(text)}; not compiled", found["file"], int(found["line"]))
+    match = _SKIPPED.search(text)
+    assert match is not None
+    return GraphBreak(f"{_first_line(text)}; not compiled", match["file"], int(match["line"]))
 
 
 def _users_line(stack: Sequence[Any]) -> tuple[str, int]:
-    """Return file and line of the innermost frame outside PyTorch and its relatives."""
+    """Return file and line of the innermost frame outside PyTorch and Lightning."""
     own = [frame for frame in stack if not _LIBRARY.search(frame.filename)] or list(stack)
     return (own[-1].filename, own[-1].lineno or 0) if own else ("", 0)
 

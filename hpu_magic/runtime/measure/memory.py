@@ -1,4 +1,4 @@
-"""Device memory of this process: the statistics, and what a piece of code did to them."""
+"""Device memory of this process: the statistics, and their change by a cell or block."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _BYTES = {"Limit", "InUse", "MaxInUse", "MaxAllocSize"}
 _WORDS = {
     "Limit": "size of the card's memory",
     "InUse": "in use",
-    "MaxInUse": "most in use since the last reset",
+    "MaxInUse": "peak since the last reset",
     "NumAllocs": "allocations",
     "NumFrees": "frees",
     "ActiveAllocs": "allocations that are not freed",
@@ -29,32 +29,30 @@ _WORDS = {
     "TotalActiveAllocs": "not freed since the start",
 }
 _MOST_NAMES = 12
-_MOST_OPENED = 3  # variables that are shown with their modules
+_MOST_OPENED = 3  # variables with a list of their modules
 _MOST_PARTS = 5
 TRACEBACK = "the last traceback"
 _FEW = 64 << 10
 _ELSEWHERE = (
-    "What no variable holds is kept for a backward pass that may still come, which "
-    "torch.no_grad() does not keep, or by objects that are not looked into."
+    "Memory without a variable is kept for a later backward pass (torch.no_grad() avoids this), or "
+    "by objects that are not searched."
 )
 _NO_CARD = (
-    "This process has taken no card yet, so there is nothing to measure; the first hpu tensor "
-    "takes one."
+    "This process has no card yet, so there is nothing to measure; the first hpu tensor takes one."
 )
 
 
 @dataclass(repr=False)
 class MemoryReport(Table):
-    """The device's memory statistics, in words and with the vendor's keys.
+    """The device's memory statistics, with descriptions and the vendor's keys.
 
     Attributes
     ----------
     stats : dict of str to int
-        Those of ``torch.hpu.memory_stats()``, in its order: bytes and counts. The peak is that
-        since the user's own last reset, whatever hpu_magic reset to measure a cell. Empty as long
-        as the process has no card.
+        The bytes and counts of ``torch.hpu.memory_stats()``, in its order. The peak is that since
+        the user's last reset; resets by hpu_magic do not affect it. Empty without a card.
     holders : list of Holder
-        The variables that hold memory, with their modules; empty where none were named.
+        The variables that hold memory, with their modules.
     """
 
     stats: dict[str, int]
@@ -65,18 +63,18 @@ class MemoryReport(Table):
         return f"Memory of {device.label()}"
 
     def columns(self) -> Sequence[str]:
-        """Return the columns: what it is, the value, and its key in ``memory_stats()``."""
+        """Return the columns: description, value, and key in ``memory_stats()``."""
         return ("what", "value", "key")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line for each statistic; those without words of ours have their key alone."""
+        """Return a line per statistic; unknown ones have no description."""
         return [
             (_WORDS.get(key, ""), units.size(value) if key in _BYTES else str(value), key)
             for key, value in self.stats.items()
         ]
 
     def notes(self) -> Sequence[str]:
-        """Say why there are no statistics."""
+        """Return why there are no statistics."""
         return () if self.stats else (_NO_CARD,)
 
     def __repr__(self) -> str:
@@ -84,25 +82,27 @@ class MemoryReport(Table):
         return super().__repr__() + held
 
     def html_body(self) -> str:
-        """Return the statistics as HTML, and who holds the memory below them."""
+        """Return the statistics as HTML, followed by the variables."""
         held = HolderTable(self.holders)._repr_html_() if self.holders else ""
         return super().html_body() + held
 
 
 @dataclass(repr=False)
 class MemoryUse(Report):
-    """What a cell or a ``with`` block did to the device's memory; all in bytes.
+    """The device memory of a cell or a ``with`` block, in bytes.
 
     Attributes
     ----------
-    before, after, peak : int
-        In use when it began, when it ended, and at most in between.
+    before, after : int
+        In use at the start and at the end.
+    peak : int
+        Most in use in between.
     left : dict of str to int
-        What it left behind: bytes of new tensors by the variable that holds them.
+        Bytes of new tensors, by the variable that holds them.
     limit : int
-        The size of the card's memory; 0 when no card was taken.
+        Size of the card's memory; 0 without a card.
     holders : list of Holder
-        The same variables with their modules.
+        These variables with their modules.
     """
 
     before: int = 0
@@ -117,7 +117,7 @@ class MemoryUse(Report):
         return f"Memory of this cell on {device.label()}"
 
     def rows(self) -> Sequence[Row]:
-        """Return before, after and peak, then what was left behind, largest first."""
+        """Return before, after and peak, then the new tensors, largest first."""
         if not self.limit:
             return ()
         change = self.after - self.before
@@ -130,7 +130,7 @@ class MemoryUse(Report):
             ("peak", f"{units.size(self.peak)} of {units.size(self.limit)}"),
         ]
         largest = sorted(self.left.items(), key=lambda item: -item[1])
-        inside = {one.name: one for one in self.holders[:_MOST_OPENED]}
+        inside = {holder.name: holder for holder in self.holders[:_MOST_OPENED]}
         for name, size in largest[:_MOST_NAMES]:
             rows.append((f"left in {name}", units.size(size)))
             parts = lines(inside[name], _MOST_PARTS) if name in inside else ()
@@ -144,7 +144,7 @@ class MemoryUse(Report):
         return rows
 
     def notes(self) -> Sequence[str]:
-        """Say when nothing was left, or when there is no card."""
+        """Return an explanation if there are no new tensors, or no card."""
         if not self.limit:
             return (_NO_CARD,)
         if self._elsewhere:
@@ -153,7 +153,7 @@ class MemoryUse(Report):
 
     @property
     def _elsewhere(self) -> int:
-        """Bytes that no variable holds; 0 where they are few, as sizes are rounded up."""
+        """Bytes that no variable holds; 0 if they are few, because sizes are rounded up."""
         unnamed = self.after - self.before - sum(self.left.values())
         return unnamed if unnamed > max(_FEW, 0.05 * (self.after - self.before)) else 0
 
@@ -166,7 +166,7 @@ def memory_of(
     Parameters
     ----------
     namespace : mapping, optional
-        Variables among which to look for those that hold memory.
+        The user's variables, for the list of those that hold memory.
     hidden : mapping, optional
         Names in it that are not the user's.
     """
@@ -178,15 +178,15 @@ def memory_of(
 
 
 class MemoryWatch:
-    """Measures what happens to the device's memory inside a ``with`` block.
+    """Measures the device memory of a ``with`` block.
 
-    The device's own peak statistic, ``torch.hpu.max_memory_allocated()``, starts anew with the
-    block; `memory` reports the peak since the user's own last reset all the same.
+    The block resets the device's peak statistic, ``torch.hpu.max_memory_allocated()``. `memory_of`
+    still reports the peak since the user's last reset.
 
     Parameters
     ----------
     namespace : mapping
-        The variables among which new tensors are looked for.
+        The variables that may hold new tensors.
     hidden : mapping
         Names in it that are not the user's.
     keep : callable
@@ -216,10 +216,10 @@ class MemoryWatch:
         return self.use
 
     def __exit__(self, *error: object) -> None:
-        """Leave the measurement to `summary`, which comes after the result was displayed."""
+        """Do nothing: `summary` measures after the result was displayed."""
 
     def summary(self) -> MemoryUse:
-        """Measure what is left, and return the completed report."""
+        """Measure the memory after the block, and return the report."""
         device.synchronize()
         memory = device.memory()
         if memory is not None:
@@ -227,7 +227,7 @@ class MemoryWatch:
             self.use.peak = self._peak.close()
             variables = _variables(self._namespace, self._hidden)
             self.use.holders = holders(variables, self._known)
-            self.use.left = {one.name: one.size for one in self.use.holders}
+            self.use.left = {holder.name: holder.size for holder in self.use.holders}
         self._keep(self.use)
         return self.use
 
@@ -235,7 +235,7 @@ class MemoryWatch:
 def held(
     namespace: Mapping[str, Any], hidden: Mapping[str, Any], known: Iterable[int] = ()
 ) -> dict[str, int]:
-    """Return the bytes on the device by the variable that holds them; shared ones count once.
+    """Return the bytes on the device by variable; shared memory counts once.
 
     Parameters
     ----------
@@ -246,7 +246,8 @@ def held(
     known : iterable of int
         Identities of storages that do not count.
     """
-    return {one.name: one.size for one in holders(_variables(namespace, hidden), known)}
+    found = holders(_variables(namespace, hidden), known)
+    return {holder.name: holder.size for holder in found}
 
 
 def _variables(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> dict[str, Any]:
@@ -268,10 +269,6 @@ def _variables(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> dict[
 
 
 def _storages(values: Sequence[Any]) -> dict[int, Any]:
-    """Return weak references of the device storages that `values` hold, by identity."""
-    found = {}
-    for tensor in tensors_in(values, into_objects=True):
-        storage = storage_of(tensor)
-        if storage is not None:
-            found[storage[0]] = storage[2]
-    return found
+    """Return weak references of the device storages in `values`, by identity."""
+    storages = filter(None, map(storage_of, tensors_in(values, into_objects=True)))
+    return {identity: reference for identity, _, reference in storages}

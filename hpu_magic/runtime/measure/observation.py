@@ -1,4 +1,4 @@
-"""What a fit showed of itself besides its curves: waiting, compilations, how it was set up."""
+"""Observations of a fit besides its curves: waits, compilations and settings."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from hpu_magic.runtime.measure.ledger_report import LedgerReport
 from hpu_magic.runtime.measure.waiting import Waiting
 
 SETTLED = 3
-"""Steps after which a fit has met what it meets again; what is compiled later is a new shape."""
+"""Number of steps with initial compilations; later compilations are for new shapes."""
 
 
 @dataclass(frozen=True)
 class LoaderSettings:
-    """How a ``DataLoader`` loads."""
+    """Settings of a ``DataLoader``."""
 
     workers: int
     pinned: bool
     persistent: bool
-    """Worker processes stay from one epoch to the next."""
+    """Worker processes are kept for the next epoch."""
 
 
 @dataclass(frozen=True)
 class FitSettings:
-    """How a fit was set up, as far as what trains tells."""
+    """Settings of a fit, as far as known."""
 
     precision: str | None = None
-    """In Lightning's words, such as ``bf16-mixed``."""
+    """Lightning's name, such as ``bf16-mixed``."""
     accumulate: int | None = None
-    """Batches in a step of the optimizer."""
+    """Batches per optimizer step."""
     optimizer: str | None = None
-    """Name of its class."""
+    """Name of the class."""
     loader: LoaderSettings | None = None
     framework: str | None = None
     """``lightning`` or ``transformers``; None for a plain loop."""
@@ -43,34 +43,34 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class Observation:
-    """What was seen of one fit; counts are those of the process in its time.
+    """The observations of one fit; counts are those of the process during the fit.
 
     Attributes
     ----------
     device : str
-        Where it trained, such as ``hpu:0``.
+        The device, such as ``hpu:0``.
     mode : str or None
-        ``lazy`` or ``eager``; None where no card was used.
+        ``lazy`` or ``eager``; None without a card.
     settings : FitSettings
-        How it was set up.
+        Settings of the fit.
     ranks : int
-        Processes that trained together.
+        Number of processes.
     epochs : int
-        Epochs begun.
+        Number of epochs that began.
     training_seconds : float
-        Without validation.
+        Time of training, without validation.
     waited_seconds : float or None
-        Of these, how long training waited for batches; None where that was not measured.
+        The part of it in which training waited for batches; None if not measured.
     first_batches_seconds : float
-        Of these, for the first batch of each epoch.
+        The part of that for the first batch of each epoch.
     counts : DeviceCounts
-        Compilations and calls on the CPU.
+        Compilations and fallbacks.
     later : DeviceCounts
-        Of these, after the first `SETTLED` steps; all of them are earlier where it was too short.
+        The part of them after the first `SETTLED` steps.
     ledger : LedgerReport or None
-        What the ledger that was open around the fit has; complete once that one ends.
+        The report of the ledger around the fit; complete when that ledger ends.
     peak_memory, memory_limit : int or None
-        Bytes; None where no card was used.
+        Device memory in bytes; None without a card.
     """
 
     device: str
@@ -89,7 +89,7 @@ class Observation:
 
     @property
     def waited_share(self) -> float | None:
-        """Share of the training's time that went by waiting for batches, 0 to 1."""
+        """Share of the training time that was spent waiting for batches, 0 to 1."""
         if self.waited_seconds is None or not self.training_seconds:
             return None
         return min(1.0, self.waited_seconds / self.training_seconds)
@@ -97,14 +97,14 @@ class Observation:
 
 @dataclass
 class Observer:
-    """Observes one fit, from the thread that trains; it looks at the device three times.
+    """Observes one fit in the training thread; it reads the device's counts three times.
 
     Attributes
     ----------
     waiting : Waiting
-        Runs while what trains asks for a batch.
+        Measures the waits for batches.
     epochs : int
-        Epochs begun.
+        Number of epochs that began.
     """
 
     waiting: Waiting = field(default_factory=Waiting)
@@ -115,7 +115,7 @@ class Observer:
     _ledger: LedgerReport | None = None
 
     def began(self) -> None:
-        """Count from here."""
+        """Start to count."""
         self.waiting.reset()
         self.epochs = 0
         self._settled = self._at_last = None
@@ -128,18 +128,18 @@ class Observer:
         self.waiting.epoch_began()
 
     def settled(self) -> None:
-        """Note that the first steps are over; only the first call counts."""
+        """Note the end of the first steps; only the first call has an effect."""
         if self._settled is None:
             self._settled = DeviceCounts.now()
 
     def ended(self) -> None:
-        """Count up to here; only the first call counts."""
+        """End the counts; only the first call has an effect."""
         if self._at_last is None:
             self._at_last = DeviceCounts.now()
 
-    def observation(self, where: str, training_seconds: float, **told: Any) -> Observation:
-        """Return what was seen; ``told`` is what others know, by the names of the attributes."""
-        # All the same where nothing was trained.
+    def observation(self, where: str, training_seconds: float, **others: Any) -> Observation:
+        """Return the observations, with ``others`` as further attributes."""
+        # Without training, all counts are equal.
         at_first = self._at_first or DeviceCounts()
         at_last = self._at_last if self._at_first and self._at_last else at_first
         waiting = self.waiting
@@ -153,12 +153,12 @@ class Observer:
             counts=at_last.since(at_first),
             later=at_last.since(self._settled or at_last),
             ledger=self._ledger,
-            **told,
+            **others,
         )
 
 
 def loader_settings(loader: Any) -> LoaderSettings | None:
-    """Return how a loader loads, the first that tells of several; None where none does."""
+    """Return the settings of a loader, or of the first of several that has them; else None."""
     if isinstance(loader, Mapping):
         loader = list(loader.values())
     if isinstance(loader, list | tuple):
@@ -174,7 +174,7 @@ def loader_settings(loader: Any) -> LoaderSettings | None:
 
 
 def optimizer_name(optimizers: Any) -> str | None:
-    """Return the class of an optimizer, the first of several, below what wraps it."""
+    """Return the class of an optimizer, or of the first of several, without its wrapper."""
     several = list(optimizers) if isinstance(optimizers, Iterable) else [optimizers]
     if not several or several[0] is None:
         return None

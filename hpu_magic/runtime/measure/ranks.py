@@ -1,4 +1,4 @@
-"""What the processes of a parallel run tell of themselves, and which of them is slowest."""
+"""The states of the ranks of a parallel run, and the slowest rank."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ _NOTICEABLE = 1.2
 
 @dataclass(frozen=True)
 class RankState:
-    """One rank at one moment; None stands for what is not there yet.
+    """State of one rank; None for missing values.
 
     Attributes
     ----------
     rank : int
-        Among all ranks.
+        Number of the rank.
     host : str
-        The machine's name.
+        Name of the machine.
     pid : int
-        The process.
+        Process id.
     card : int or None
         Module id of its card.
     in_use, peak, limit : int or None
-        Bytes on the card.
+        Device memory in bytes.
     steps : int
-        Steps of optimizers since the cell began.
+        Optimizer steps since the cell began.
     steps_per_second : float or None
-        Since the last time it told.
+        Pace since the last state.
     own_seconds : float or None
-        Seconds of a step outside of its backward pass, which is where ranks wait for each other.
+        Seconds of a step without its backward pass, in which ranks wait for each other.
     """
 
     rank: int
@@ -45,13 +45,13 @@ class RankState:
 
 
 def slowest(states: Sequence[RankState]) -> RankState | None:
-    """Return the rank whose own part of a step takes longest, for which the others wait.
+    """Return the rank with the longest step, without backward passes; the others wait for it.
 
-    None where fewer than two ranks tell how long they take, or where the longest is within
-    a fifth of the shortest.
+    None if fewer than two ranks have a time, or if the longest time exceeds the shortest by at most
+    a fifth.
     """
     timed = [(state.own_seconds, state) for state in states if state.own_seconds]
     if len(timed) < 2:
         return None
-    longest, state = max(timed, key=lambda one: one[0])
-    return state if longest > _NOTICEABLE * min(timed, key=lambda one: one[0])[0] else None
+    longest, state = max(timed, key=lambda pair: pair[0])
+    return state if longest > _NOTICEABLE * min(seconds for seconds, _ in timed) else None

@@ -1,4 +1,4 @@
-"""The report of training that counts its own steps: pace, epochs, and values when one is due."""
+"""Steps, pace, epochs and logged values of a training loop."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from hpu_magic.runtime.measure.observation import SETTLED
 from hpu_magic.runtime.measure.pace import PaceSeries
 from hpu_magic.runtime.measure.source import Report
 
-_SLOW = 30.0  # steps a second up to which the values of each are kept
+_SLOW = 30.0  # steps per second; up to this pace, the values of all steps are kept
 
 
 class StepReport:
     """Counts batches and steps, and reads values when a report is due.
 
-    The values of the first steps are all kept, and those of steps that take longer than thirty
-    milliseconds; of faster steps those of the step before the report. They are read after the next
-    step, so that the host does not wait for the device.
+    The values of the first steps and of slow steps are all kept. If steps are fast, only the values
+    of the step before a report are kept. They are read after the next step, so that the host does
+    not wait for the device.
 
     Parameters
     ----------
     report
-        Where it reports.
+        Receives the progress.
     """
 
     def __init__(self, report: Report) -> None:
@@ -50,12 +50,12 @@ class StepReport:
         return self._to.stopped.is_set()
 
     def begin(self, steps_before: int = 0) -> None:
-        """Count from here, also where training begins anew after a failure.
+        """Start to count, also if training starts again after a failure.
 
         Parameters
         ----------
         steps_before
-            What was done before this fit, which goes on after it.
+            Steps before this fit, if it continues an earlier one.
         """
         self._observer.began()
         progress, now = self.progress, time.monotonic()
@@ -69,11 +69,11 @@ class StepReport:
 
     @property
     def step(self) -> int:
-        """Optimizer steps by now, with those before this fit."""
+        """Number of optimizer steps, including those before this fit."""
         return self._steps_before + self.steps
 
     def epoch_began(self, epoch: int, length: float) -> None:
-        """Mark the epoch on the time axis; ``length`` in steps, NaN where it is not known."""
+        """Record the start of an epoch; ``length`` is in steps, NaN if unknown."""
         self._observer.epoch_began()
         self.progress.epoch = epoch
         self.progress.epoch_over = False
@@ -82,7 +82,7 @@ class StepReport:
         self._to.sampler.record("epochs", number=number, step=step, length=length)
 
     def epoch_ended(self, *, whole: bool) -> None:
-        """Count the epoch if it was run to its end."""
+        """Count the epoch if it is complete."""
         self.progress.epoch_over = whole
         if whole:
             self.progress.epochs_done += 1
@@ -95,12 +95,12 @@ class StepReport:
         self.progress.batch += 1
 
     def step_ended(self) -> bool:
-        """Count an optimizer step, and report those before it if that is due.
+        """Count an optimizer step, and report earlier steps if that is due.
 
         Returns
         -------
         bool
-            Whether the values of this one are to be given to `hear`.
+            Whether to pass the values of this step to `hear`.
         """
         self.steps += 1
         if self.steps == SETTLED:
@@ -120,12 +120,12 @@ class StepReport:
         return self._heard_last == self.steps
 
     def hear(self, values: Mapping[Curve, Any], ahead: int = 0) -> None:
-        """Keep the values of the last step, or of one that is not counted, ``ahead`` of it."""
+        """Keep the values of the last step, or of a step that is not counted yet (``ahead``)."""
         self._heard_last = self.steps
         self.add(values, self.steps + ahead, ahead)
 
     def add(self, values: Mapping[Curve, Any], number: int, ahead: int = 0) -> None:
-        """Keep values of this moment, the ``number``-th of their kind."""
+        """Keep current values, the ``number``-th of their kind."""
         progress = self.progress
         place = f"epoch {progress.epoch + 1}, batch {progress.batch}"
         if progress.phase == "validating":
@@ -134,7 +134,7 @@ class StepReport:
         self._heard.add(Heard(number, now, self.step + ahead, progress.epoch, place, values))
 
     def validate(self, batch: int) -> None:
-        """Tell of a validation, which the pace of training leaves out."""
+        """Note a batch of a validation, whose time is not counted as training."""
         progress = self.progress
         if progress.phase != "validating":
             self._count(time.monotonic())
@@ -144,7 +144,7 @@ class StepReport:
         self.answer()
 
     def train(self) -> None:
-        """Go on after a validation."""
+        """Note that training continues after a validation."""
         progress = self.progress
         if progress.phase == "validating":
             progress.phase = "training"
@@ -152,7 +152,7 @@ class StepReport:
             self._counted_at = time.monotonic()
 
     def answer(self) -> None:
-        """Have clicks heard, if that is due."""
+        """Handle clicks in the panel if that is due."""
         now = time.monotonic()
         if now >= self._answer_due:
             self._answer_due = now + self._to.interval
@@ -160,12 +160,12 @@ class StepReport:
                 poll()
 
     def close(self) -> None:
-        """Report the last steps, and let go of the device's tensors."""
+        """Report the last steps, and drop the device's tensors."""
         if self.progress.phase == "training":
             self._count(time.monotonic())
         self._pace.report(self._counted_at, self.step, last=True)
         self._observer.ended()
-        with suppress(RuntimeError):  # the device may be what failed
+        with suppress(RuntimeError):  # the device may have failed
             self._heard.read()
         self._heard.clear()
 
@@ -185,7 +185,7 @@ class StepReport:
 
 
 def known_length(loader: Any) -> int | None:
-    """Return how many batches a loader has, None where it does not know."""
+    """Return the number of batches of a loader; None if unknown."""
     try:
         return len(loader)
     except (TypeError, NotImplementedError):
@@ -193,5 +193,5 @@ def known_length(loader: Any) -> int | None:
 
 
 def in_steps(batches: int | None, accumulated: int) -> float:
-    """Return how many optimizer steps an epoch takes, NaN where that is not known."""
+    """Return the number of optimizer steps in an epoch; NaN if unknown."""
     return math.nan if batches is None else float(math.ceil(batches / accumulated))

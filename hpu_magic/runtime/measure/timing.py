@@ -1,4 +1,4 @@
-"""Timing that waits for the device and tells first runs, which compile, from the steady state."""
+"""Timing that waits for the device and separates first runs, which compile, from later runs."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.present.report import Report, Row
 
-# Without -n, one repeat is made to last about this long, in seconds.
+# Without -n, the approximate time of one repeat, in seconds.
 _REPEAT_TIME = 0.2
 _MOST_RUNS = 100_000
-# A second or third run this many times slower than the steady state was still warming up.
+# A second or third run that is slower than the steady state by this factor is a warm-up run.
 _WARMING = 1.5
 _WARM_UP_RUNS = 3
 
 
 @dataclass(repr=False)
 class TimeReport(Report):
-    """Times in seconds, the device synchronised around each.
+    """Times in seconds, with a synchronization before and after each.
 
     Attributes
     ----------
     first : list of float
-        The first runs one by one: they compile, allocate and fill caches.
+        Times of the first runs, which compile, allocate and fill caches.
     steady : list of float
-        Seconds a run in each repeat of the steady state.
+        Seconds per run in each repeat of the steady state.
     runs : int
         Runs in each repeat.
     """
@@ -41,12 +41,12 @@ class TimeReport(Report):
 
     @property
     def mean(self) -> float:
-        """Seconds a run in the steady state, averaged over the repeats."""
+        """Seconds per run in the steady state, averaged over the repeats."""
         return statistics.fmean(self.steady)
 
     @property
     def best(self) -> float:
-        """Seconds a run in the fastest repeat."""
+        """Seconds per run in the fastest repeat."""
         return min(self.steady)
 
     @property
@@ -57,7 +57,7 @@ class TimeReport(Report):
     def title(self) -> str:
         """Return the headline."""
         where = device.label() if device.taken() else "the cpu: no hpu work was timed"
-        return f"{units.duration(self.mean)} a run on {where}"
+        return f"{units.duration(self.mean)} per run on {where}"
 
     def rows(self) -> Sequence[Row]:
         """Return first runs and steady state."""
@@ -66,19 +66,19 @@ class TimeReport(Report):
         first = " + ".join(units.duration(seconds) for seconds in self.first)
         label = "first run" if len(self.first) == 1 else f"first {len(self.first)} runs"
         return [
-            (label, f"{first}, compilation included"),
+            (label, f"{first}, including compilation"),
             ("steady state", f"{units.duration(self.mean)} {spread} ({repeats})"),
             ("rate", units.rate(1 / self.mean if self.mean else 0.0, "runs")),
         ]
 
 
 class Stopwatch:
-    """Decides how often a piece of code runs, and times it: ``while watch.again(): ...``.
+    """Times code and decides how often it runs: ``while watch.again(): ...``.
 
     Parameters
     ----------
     runs : int
-        Runs in a repeat; 0 chooses a number by the time of one run.
+        Runs in a repeat; 0 selects a number by the time of one run.
     repeats : int
         Repeats of the steady state.
     keep : callable
@@ -97,9 +97,9 @@ class Stopwatch:
         keep: Callable[[TimeReport], object] = lambda report: None,
     ) -> None:
         if runs < 0:
-            raise HPUError(f"-n is {runs}: give 1 or more runs, or 0 to have them chosen.")
+            raise HPUError(f"-n is {runs}: use 1 or more, or 0 for a suitable number.")
         if repeats < 1:
-            raise HPUError(f"-r is {repeats}: give 1 or more repeats.")
+            raise HPUError(f"-r is {repeats}: use 1 or more.")
         self.report = TimeReport()
         self._keep = keep
         self._schedule = self._timed(runs, repeats)
@@ -108,22 +108,22 @@ class Stopwatch:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """End; code that raised was not timed."""
+        """Do nothing: code that raised an error has no time."""
 
     def summary(self) -> TimeReport | None:
-        """Return the finished report, None if the code raised before its first repeat ended."""
+        """Return the report; None if the code raised an error before its first repeat ended."""
         if not self.report.steady:
             return None
         self._keep(self.report)
         return self.report
 
     def again(self) -> bool:
-        """Tell whether to run once more."""
+        """Return whether to run the code again."""
         return next(self._schedule, False)
 
     def _timed(self, runs: int, repeats: int) -> Iterator[bool]:
         singles: list[float] = []
-        # A given -n is kept to: exactly one run comes before the timed ones.
+        # With -n, exactly one run comes before the timed ones.
         for _ in range(1 if runs else _WARM_UP_RUNS):
             device.synchronize()
             start = clock.perf_counter()
@@ -140,10 +140,13 @@ class Stopwatch:
                 yield True
             device.synchronize()
             self.report.steady.append((clock.perf_counter() - start) / self.report.runs)
-            # After each repeat: an interrupted cell reports those that it has made.
-            slow = [seconds > _WARMING * self.report.mean for seconds in singles]
-            count = max((number for number, one in enumerate(slow, 1) if one), default=1)
-            self.report.first = singles[:count]
+            # After each repeat, because an interrupted cell reports its complete repeats.
+            slow = [
+                number
+                for number, seconds in enumerate(singles, 1)
+                if seconds > _WARMING * self.report.mean
+            ]
+            self.report.first = singles[: max(slow, default=1)]
 
 
 def _runs_for(seconds: float) -> int:

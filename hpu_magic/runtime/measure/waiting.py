@@ -1,4 +1,4 @@
-"""How long training waits for its next batch."""
+"""The time for which training waits for batches."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Any
 
 
 class Waiting:
-    """A clock that runs while a batch is asked for and is not there yet.
+    """A clock that runs while a batch is requested.
 
     Attributes
     ----------
     seconds : float
-        How long in all.
+        Total time.
     seconds_of_first : float
-        Of these, for the first batch of each epoch, for which worker processes may start.
+        The part for the first batch of each epoch, which may start worker processes.
     batches : int
-        How often a batch was asked for; the end of an epoch counts as one.
+        Number of requests; the end of an epoch counts as one.
     """
 
     def __init__(self) -> None:
-        self._asked = 0.0
+        self._started = 0.0
         self.reset()
 
     def reset(self) -> None:
-        """Begin anew."""
+        """Set all values to 0."""
         self.seconds = self.seconds_of_first = 0.0
         self.batches = 0
         self._first = True
@@ -34,27 +34,27 @@ class Waiting:
         """Note that the next batch is the first of its epoch."""
         self._first = True
 
-    def asked(self) -> None:
-        """Start the clock."""
-        self._asked = time.monotonic()
+    def start(self) -> None:
+        """Start the clock at the request of a batch."""
+        self._started = time.monotonic()
 
-    def got(self) -> None:
-        """Stop it."""
-        waited = time.monotonic() - self._asked
+    def stop(self) -> None:
+        """Stop the clock and count a batch."""
+        waited = time.monotonic() - self._started
         self.seconds += waited
         self.batches += 1
         if self._first:
             self._first = False
             self.seconds_of_first += waited
 
-    def began(self) -> None:
-        """Count what it took to start going through the loader, since `asked`."""
-        waited = time.monotonic() - self._asked
+    def iterator_created(self) -> None:
+        """Count the time since `start`, for the creation of the loader's iterator."""
+        waited = time.monotonic() - self._started
         self.seconds += waited
         self.seconds_of_first += waited
 
     def over(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Return an iterator over the same batches that runs the clock."""
+        """Return an iterator over the same batches that measures the waits."""
         return _Timed(batches, self)
 
 
@@ -66,8 +66,8 @@ class _Timed:
         return self
 
     def __next__(self) -> Any:
-        self._clock.asked()
+        self._clock.start()
         try:
             return next(self._batches)
         finally:
-            self._clock.got()
+            self._clock.stop()

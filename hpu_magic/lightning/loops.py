@@ -1,12 +1,46 @@
-"""What ended a fit of Lightning before its plan."""
+"""Lightning's loops: the time that a fit waits for batches, and the reason of an early end."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
+
+from hpu_magic.runtime.measure.waiting import Waiting
+
+
+def timed_fetches(trainer: Any, waiting: Waiting) -> ExitStack:
+    """Measure by `waiting` how long a fit waits for batches, until the stack is closed.
+
+    The loop looks up two methods at the start of an epoch, and calls them before and after each
+    fetch. Releases without these methods are not measured.
+    """
+    loop, stack = trainer.fit_loop.epoch_loop, ExitStack()
+    before = getattr(loop, "_on_before_fetch", None)
+    after = getattr(loop, "_on_after_fetch", None)
+    if before is None or after is None:
+        return stack
+
+    def started() -> None:
+        before()
+        waiting.start()
+
+    def stopped() -> None:
+        waiting.stop()
+        after()
+
+    _set(loop, "_on_before_fetch", started, stack)
+    _set(loop, "_on_after_fetch", stopped, stack)
+    return stack
+
+
+def _set(loop: Any, name: str, call: Callable[[], None], stack: ExitStack) -> None:
+    setattr(loop, name, call)
+    stack.callback(lambda: vars(loop).pop(name, None))
 
 
 def early_end(trainer: Any) -> str | None:
-    """Return what ended the fit before its planned epochs and steps; None if it reached them.
+    """Return the reason why a fit ended before its planned epochs and steps; None if it did not.
 
     For example ``EarlyStopping: val_loss did not improve in 3 checks``.
     """
