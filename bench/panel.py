@@ -280,7 +280,7 @@ def trainer_share() -> tuple[float, float]:
 def sampler_share() -> tuple[float, float]:
     """Percent that sampling alone adds to a training loop, and the noise of that."""
     from bench.training import MLP_BATCH, mlp, training_step
-    from hpu_magic.runtime.measure.sampler import sampler
+    from hpu_magic.runtime.training.sampler import sampler
 
     step, account = training_step(mlp, MLP_BATCH, "hpu"), Account(WARM_UP)
     with sampler().subscribe(rate=RATE):

@@ -10,7 +10,7 @@ from hpu_magic.advice.report import Advice, ordered
 from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.measure.ledger_report import LedgerReport
-from hpu_magic.runtime.measure.observation import Observation
+from hpu_magic.runtime.training.observation import Observation
 
 if TYPE_CHECKING:
     from torch import nn

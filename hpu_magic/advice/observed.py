@@ -9,7 +9,7 @@ import hpu_magic
 from hpu_magic import units
 from hpu_magic.advice.suggestion import Gain, Suggestion, measured
 from hpu_magic.runtime.measure.ledger_report import COMPILATION, FALLBACK, WAIT, Entry, LedgerReport
-from hpu_magic.runtime.measure.observation import SETTLED, FitSettings, Observation
+from hpu_magic.runtime.training.observation import SETTLED, FitSettings, Observation
 
 _LEAST_SHARE = 0.02  # of the training's time
 _LINES_SHOWN = 3

@@ -13,7 +13,7 @@ from hpu_magic.huggingface.names import is_trainer as is_transformers_trainer
 from hpu_magic.lightning.names import trainer_namespace
 from hpu_magic.panels.notebook import PANELS
 from hpu_magic.panels.panel import checked_interval
-from hpu_magic.runtime.measure.source import FitSource
+from hpu_magic.runtime.training.source import FitSource
 
 _listeners: list[Callable[[FitResult], None]] = []
 

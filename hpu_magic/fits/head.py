@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from hpu_magic import units
 from hpu_magic.panels.metric_chart import number
 from hpu_magic.panels.view import STOPPING, Head
-from hpu_magic.runtime.measure.curves import Curves
-from hpu_magic.runtime.measure.not_finite import NotFinite
-from hpu_magic.runtime.measure.progress import FitProgress
+from hpu_magic.runtime.training.curves import Curves
+from hpu_magic.runtime.training.not_finite import NotFinite
+from hpu_magic.runtime.training.progress import FitProgress
 
 _NOT_FINITE_NAMED = 2
 _VALUES_SHOWN = 10

@@ -11,12 +11,12 @@ from typing import Any
 
 from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device as devices
-from hpu_magic.runtime.measure.curves import LOSS, Curve
-from hpu_magic.runtime.measure.metric_names import metric_of
-from hpu_magic.runtime.measure.observation import FitSettings, LoaderSettings, loader_settings
-from hpu_magic.runtime.measure.read_values import copied, number_of
-from hpu_magic.runtime.measure.source import Report
-from hpu_magic.runtime.measure.step_report import StepReport, in_steps
+from hpu_magic.runtime.training.curves import LOSS, Curve
+from hpu_magic.runtime.training.metric_names import metric_of
+from hpu_magic.runtime.training.observation import FitSettings, LoaderSettings, loader_settings
+from hpu_magic.runtime.training.logged_values import copied, number_of
+from hpu_magic.runtime.training.source import Report
+from hpu_magic.runtime.training.step_report import StepReport, in_steps
 
 
 class LoopSource:
@@ -148,7 +148,7 @@ class LoopSource:
         if steps.step_ended():
             self._read_loss()
             logged, self._logged = self._logged, {}
-            steps.hear(logged)
+            steps.keep(logged)
         steps.answer()
 
     def stops(self) -> bool:
@@ -173,11 +173,11 @@ class LoopSource:
         if self._in_batch:
             steps.progress.batch += 1
         self._in_batch = False
-        if steps.steps and not steps.heard and not ahead:
+        if steps.steps and not steps.kept and not ahead:
             self._read_loss()
         if self._logged:
             logged, self._logged = self._logged, {}
-            steps.hear(logged, ahead)
+            steps.keep(logged, ahead)
 
     def validate(self, batch: int) -> None:
         """Report a batch of a validation."""

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 from hpu_magic import sessions
 from hpu_magic.fits.head import not_finite_text
-from hpu_magic.runtime.measure.progress import FitProgress
-from hpu_magic.runtime.measure.sampler import Sampler
+from hpu_magic.runtime.training.progress import FitProgress
+from hpu_magic.runtime.training.sampler import Sampler
 
 _SECONDS_BETWEEN = 1.0
 _LONGEST_NAME, _LONGEST_REMARK = 60, 200  # characters

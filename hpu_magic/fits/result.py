@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hpu_magic import units
-from hpu_magic.runtime.measure.not_finite import NotFinite
-from hpu_magic.runtime.measure.observation import Observation
 from hpu_magic.runtime.present.drawing import spoken
 from hpu_magic.runtime.present.report import Report, Row
+from hpu_magic.runtime.training.not_finite import NotFinite
+from hpu_magic.runtime.training.observation import Observation
 
 if TYPE_CHECKING:
     from hpu_magic.advice.report import Advice

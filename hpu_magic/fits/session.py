@@ -22,9 +22,9 @@ from hpu_magic.panels.terminal import TerminalView
 from hpu_magic.panels.view import DRAW_SECONDS, FitView, Head
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.device.peak import Peak
-from hpu_magic.runtime.measure.progress import FitProgress
-from hpu_magic.runtime.measure.sampler import Sampler, sampler
-from hpu_magic.runtime.measure.source import FitSource, Report
+from hpu_magic.runtime.training.progress import FitProgress
+from hpu_magic.runtime.training.sampler import Sampler, sampler
+from hpu_magic.runtime.training.source import FitSource, Report
 
 _Value = TypeVar("_Value")
 

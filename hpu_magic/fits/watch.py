@@ -15,7 +15,7 @@ from hpu_magic.fits.fit import check_panel
 from hpu_magic.fits.result import FitResult
 from hpu_magic.fits.training import Plan, Training, current_training
 from hpu_magic.panels.panel import checked_interval
-from hpu_magic.runtime.measure.step_report import known_length
+from hpu_magic.runtime.training.step_report import known_length
 
 
 class Watch:

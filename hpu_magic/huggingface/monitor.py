@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from hpu_magic.runtime.measure.curves import LOSS, Curve
-from hpu_magic.runtime.measure.metric_names import metric_of
-from hpu_magic.runtime.measure.read_values import copied, number_of
-from hpu_magic.runtime.measure.source import Report
-from hpu_magic.runtime.measure.step_report import StepReport, in_steps, known_length
+from hpu_magic.runtime.training.curves import LOSS, Curve
+from hpu_magic.runtime.training.logged_values import copied, number_of
+from hpu_magic.runtime.training.metric_names import metric_of
+from hpu_magic.runtime.training.source import Report
+from hpu_magic.runtime.training.step_report import StepReport, in_steps, known_length
 
 _BOOKKEEPING = (
     *("_runtime", "_per_second", "_preparation_time", "_compilation_time", "_end_time"),
@@ -63,7 +63,7 @@ class FitMonitorBase:
         return dict(sorted(logged.items(), key=lambda item: item[0].endswith(_BOOKKEEPING)))
 
     @contextmanager
-    def hearing(self, trainer: Any) -> Iterator[None]:
+    def collecting_losses(self, trainer: Any) -> Iterator[None]:
         """Collect the losses of the Trainer's steps inside the block, and time its loader."""
         waiting = self._progress.observer.waiting
         self._callbacks = trainer.callback_handler.callbacks
@@ -134,7 +134,7 @@ class FitMonitorBase:
         """Report if it is due, and stop on request."""
         self._in_hand = _has_more_to_do(control)
         if self._steps.step_ended():
-            self._hear()
+            self._keep()
         if control.should_evaluate:
             self._steps.validate(0)
         self._end_if_asked(control)
@@ -194,8 +194,8 @@ class FitMonitorBase:
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Report the last steps, and the reason of an early end."""
-        if not self._steps.heard:
-            self._hear()
+        if not self._steps.kept:
+            self._keep()
         self._steps.train()
         early = control.should_training_stop and state.global_step < state.max_steps
         if early and not self._steps.stopped:
@@ -203,11 +203,11 @@ class FitMonitorBase:
 
     # The work
 
-    def _hear(self) -> None:
+    def _keep(self) -> None:
         """Keep the loss of the step that has just ended."""
         if self._loss is not None and self._losses:
             loss = self._losses[0] if len(self._losses) == 1 else sum(self._losses)
-            self._steps.hear({self._loss: loss})
+            self._steps.keep({self._loss: loss})
 
     def failed(self) -> None:
         """Record the batch in which the fit failed."""

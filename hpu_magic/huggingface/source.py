@@ -8,8 +8,8 @@ from typing import Any
 
 from hpu_magic.errors import HPUError
 from hpu_magic.huggingface.monitor import FitMonitorBase, monitor_class
-from hpu_magic.runtime.measure.observation import FitSettings, loader_settings, optimizer_name
-from hpu_magic.runtime.measure.source import Report
+from hpu_magic.runtime.training.observation import FitSettings, loader_settings, optimizer_name
+from hpu_magic.runtime.training.source import Report
 
 _LIBRARIES = ("transformers", "optimum", "trl")
 _SHOWS_PROGRESS = ("ProgressCallback", "NotebookProgressCallback", "PrinterCallback")
@@ -125,7 +125,7 @@ class TrainerSource:
         # The last callback, so that it sees the decisions of the others.
         callbacks[:] = [*(each for each in before if not _shows_progress(each)), monitor]
         try:
-            with monitor.hearing(self._trainer):
+            with monitor.collecting_losses(self._trainer):
                 yield
         except BaseException:
             monitor.failed()

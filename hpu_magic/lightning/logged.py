@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hpu_magic.runtime.measure.curves import LOSS, Curve, Curves
-from hpu_magic.runtime.measure.metric_names import metric_of, validation_loss
+from hpu_magic.runtime.training.curves import LOSS, Curve, Curves
+from hpu_magic.runtime.training.metric_names import metric_of, validation_loss
 
 
 def loss_of(outputs: Any) -> Any | None:

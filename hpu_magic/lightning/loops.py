@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
-from hpu_magic.runtime.measure.waiting import Waiting
+from hpu_magic.runtime.training.observation import Waiting
 
 
 def timed_fetches(trainer: Any, waiting: Waiting) -> ExitStack:

@@ -19,13 +19,17 @@ from typing import Any
 
 from hpu_magic.lightning.logged import Logged, goals_of, loss_of
 from hpu_magic.lightning.loops import early_end, timed_fetches
-from hpu_magic.runtime.measure.curves import Curve
-from hpu_magic.runtime.measure.heard import FIRST_STEPS, Heard, HeardValues
-from hpu_magic.runtime.measure.observation import SETTLED
-from hpu_magic.runtime.measure.pace import PaceSeries
-from hpu_magic.runtime.measure.progress import FitProgress
-from hpu_magic.runtime.measure.read_values import copied
-from hpu_magic.runtime.measure.sampler import Sampler, Subscription
+from hpu_magic.runtime.training.curves import Curve
+from hpu_magic.runtime.training.logged_values import (
+    FIRST_STEPS,
+    LoggedValues,
+    PendingValues,
+    copied,
+)
+from hpu_magic.runtime.training.observation import SETTLED
+from hpu_magic.runtime.training.pace import PaceSeries
+from hpu_magic.runtime.training.progress import FitProgress
+from hpu_magic.runtime.training.sampler import Sampler, Subscription
 
 _SLOW = 30.0  # batches per second; up to this pace, each batch calls the hook
 
@@ -96,8 +100,8 @@ class FitMonitorBase:
         self._trainer: Any = None
         self._steps_before = 0
         self._logged = Logged(progress.curves)
-        self._heard = HeardValues(sampler, progress.curves, progress.watch)
-        self._heard_last = -2  # number of a batch
+        self._pending = PendingValues(sampler, progress.curves, progress.watch)
+        self._kept_at = -2  # number of a batch
         self._validations = 0
         self._epoch_began_at: int | None = None  # step
         self._limits: tuple[Any, Any] | None = None
@@ -132,7 +136,7 @@ class FitMonitorBase:
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Record the start of an epoch, and read the values of the previous one."""
-        self._hear_epoch(trainer)
+        self._keep_epoch(trainer)
         self._observer.epoch_began()
         progress, step = self.progress, trainer.global_step
         progress.epoch, progress.epoch_over = trainer.current_epoch, False
@@ -191,8 +195,8 @@ class FitMonitorBase:
                 results = trainer.fit_loop.epoch_loop.val_loop._results
                 values = self._logged.of_step(results, "validation")
                 place = f"epoch {self.progress.epoch + 1}, validation batch {batch_idx + 1}"
-                self._heard.add(self._after(self._batches.total.processed, place, values))
-                self._heard.read()
+                self._pending.add(self._after(self._batches.total.processed, place, values))
+                self._pending.read()
         if self._stop.is_set() and not trainer.sanity_checking:
             self._end_early(trainer)
 
@@ -205,14 +209,14 @@ class FitMonitorBase:
         logged = self._logged.of_epoch(results, values, "validation")
         self._validations += 1
         place = f"after epoch {trainer.current_epoch + 1}, batch {self.progress.batch}"
-        self._heard.add(self._after(self._validations, place, logged))
-        if self._heard.full or time.monotonic() >= self._due:
-            self._heard.read()
+        self._pending.add(self._after(self._validations, place, logged))
+        if self._pending.full or time.monotonic() >= self._due:
+            self._pending.read()
         self._resume()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Report the last batches, the values of the last epoch, and the reason of an early end."""
-        self._hear_epoch(trainer)
+        self._keep_epoch(trainer)
         if not self._stop.is_set():
             self.progress.ended_by = early_end(trainer)
         self._report(time.monotonic(), last=True)
@@ -227,7 +231,7 @@ class FitMonitorBase:
             in_epoch = self._batches.total.ready > self._ready_before_epoch
             self.progress.batch = (self._batches.current.completed if in_epoch else 0) + 1
         with suppress(RuntimeError):  # the device may have failed
-            self._heard.read()
+            self._pending.read()
         self.release(trainer)
 
     # The work
@@ -236,7 +240,7 @@ class FitMonitorBase:
         """Drop references to the device's tensors and restore the Trainer's limits."""
         self._observer.ended()
         self._fetches.close()
-        self._heard.clear()
+        self._pending.clear()
         self._logged.forget()
         self._trainer = None
         if self._alarm is not None:
@@ -261,17 +265,17 @@ class FitMonitorBase:
         number, now = self._batches.total.processed, time.monotonic()
         if number >= SETTLED * trainer.accumulate_grad_batches:
             self._observer.settled()
-        if self._heard_last == number - 1:
+        if self._kept_at == number - 1:
             if now >= self._due:
                 self._report(now)
                 self._answer()
-            elif self._heard.full:
-                self._heard.read()
+            elif self._pending.full:
+                self._pending.read()
                 self._pause()
-            self._awake = self._stop.is_set() or self._hears_each(number)
+            self._awake = self._stop.is_set() or self._keeps_each(number)
         # If the hook is disabled now, logged values will be old at the next report. The loss is
         # kept, because every second batch may have none.
-        self._hear(trainer, pl_module, outputs, number, logged=self._awake)
+        self._keep(trainer, pl_module, outputs, number, logged=self._awake)
         if self._stop.is_set():
             self._end_early(trainer)
 
@@ -279,15 +283,15 @@ class FitMonitorBase:
         for poll in self._polls:
             poll()
 
-    def _hears_each(self, number: int) -> bool:
+    def _keeps_each(self, number: int) -> bool:
         """Return whether the values of each batch are kept: of the first and of slow batches."""
         pace = self.progress.batches_per_second
         return number <= FIRST_STEPS or (pace is not None and pace <= _SLOW)
 
-    def _hear(
+    def _keep(
         self, trainer: Any, pl_module: Any, outputs: Any, number: int, *, logged: bool
     ) -> None:
-        self._heard_last = number
+        self._kept_at = number
         values: dict[Curve, Any] = {}
         step, divided_by = trainer.global_step, 1
         if pl_module.automatic_optimization:
@@ -301,22 +305,22 @@ class FitMonitorBase:
         if logged:
             values |= self._logged.of_step(trainer.fit_loop.epoch_loop._results, "training")
         place = f"epoch {trainer.current_epoch + 1}, batch {self._batches.current.processed}"
-        heard = self._after(number, place, values)
-        heard.step, heard.divided_by = step, divided_by
-        self._heard.add(heard)
+        step_values = self._after(number, place, values)
+        step_values.step, step_values.divided_by = step, divided_by
+        self._pending.add(step_values)
 
-    def _hear_epoch(self, trainer: Any) -> None:
+    def _keep_epoch(self, trainer: Any) -> None:
         """Keep the values of the previous epoch, including those that its last hooks logged."""
         results, values = trainer.fit_loop.epoch_loop._results, trainer.callback_metrics
         logged = self._logged.of_epoch(results, values, "training")
         epoch = self.progress.epoch + 1
-        self._heard.add(self._after(epoch, f"after epoch {epoch}", logged))
+        self._pending.add(self._after(epoch, f"after epoch {epoch}", logged))
 
-    def _after(self, number: int, place: str, values: Mapping[Curve, Any]) -> Heard:
+    def _after(self, number: int, place: str, values: Mapping[Curve, Any]) -> LoggedValues:
         """Return copies of current values, since the fit may change its tensors."""
         trainer, now = self._trainer, time.monotonic()
         values = {curve: copied(value) for curve, value in values.items()}
-        return Heard(number, now, trainer.global_step, self.progress.epoch, place, values)
+        return LoggedValues(number, now, trainer.global_step, self.progress.epoch, place, values)
 
     def _resume(self) -> None:
         self.progress.phase = "training"
@@ -337,7 +341,7 @@ class FitMonitorBase:
         self._due = max(self._due, now - self._interval) + self._interval
         self._pause()
         self._report_pace(now, last=last)
-        self._heard.read()
+        self._pending.read()
 
     def _report_pace(self, now: float, *, last: bool) -> None:
         # If gradients are accumulated, a short time has few steps but enough batches.

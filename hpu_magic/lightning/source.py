@@ -13,8 +13,8 @@ from hpu_magic.errors import HPUError
 from hpu_magic.lightning.monitor import FitMonitorBase
 from hpu_magic.lightning.names import trainer_namespace
 from hpu_magic.lightning.namespaces import default_namespace, plugins
-from hpu_magic.runtime.measure.observation import FitSettings, loader_settings, optimizer_name
-from hpu_magic.runtime.measure.source import Report
+from hpu_magic.runtime.training.observation import FitSettings, loader_settings, optimizer_name
+from hpu_magic.runtime.training.source import Report
 
 
 def prepared(

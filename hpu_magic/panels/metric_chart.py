@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hpu_magic import units
 from hpu_magic.panels import palette
 from hpu_magic.panels.trace import Trace
-from hpu_magic.runtime.measure.curves import Curve
+from hpu_magic.runtime.training.curves import Curve
 
 FIRST_HEIGHT, HEIGHT = 160, 104
 """Heights of the first chart and of the others, in pixels."""

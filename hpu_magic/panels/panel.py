@@ -21,7 +21,7 @@ from hpu_magic.panels.view import DRAW_SECONDS
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.device.peak import Peak
 from hpu_magic.runtime.measure.memory import MemoryReport, memory_of
-from hpu_magic.runtime.measure.sampler import Sampler, Subscription, sampler
+from hpu_magic.runtime.training.sampler import Sampler, Subscription, sampler
 
 if TYPE_CHECKING:
     from hpu_magic.panels.widget import PanelWidget

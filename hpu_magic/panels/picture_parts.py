@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from html import escape
 
 from hpu_magic.panels import palette
-from hpu_magic.runtime.measure.not_finite import NotFinite
 from hpu_magic.runtime.present import drawing
+from hpu_magic.runtime.training.not_finite import NotFinite
 
 _POINTS = 240
 _LEGEND_HEIGHT = 14

@@ -13,9 +13,9 @@ from html import escape
 from typing import Any
 
 from hpu_magic import units
-from hpu_magic.runtime.measure.ranks import RankState, slowest
 from hpu_magic.runtime.present.bars import BAR, MARK
 from hpu_magic.runtime.present.table import Table
+from hpu_magic.runtime.training.ranks import RankState, slowest
 
 AFTER = 1.0
 """Seconds after the start of a run at which its table appears."""

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 
 from hpu_magic.panels.trace import Change, Trace, Values, Window
 from hpu_magic.runtime.device.peak import Peak
-from hpu_magic.runtime.measure.curves import Curve, Curves
-from hpu_magic.runtime.measure.not_finite import NotFinite
-from hpu_magic.runtime.measure.progress import FitProgress
-from hpu_magic.runtime.measure.sampler import MEMORY, Mark, Sampler
+from hpu_magic.runtime.training.curves import Curve, Curves
+from hpu_magic.runtime.training.not_finite import NotFinite
+from hpu_magic.runtime.training.progress import FitProgress
+from hpu_magic.runtime.training.sampler import MEMORY, Mark, Sampler
 
 COLUMNS = ("time", "step", "speed", "in_use", "peak")
 CURVE_COLUMNS = ("time", "step", "epoch", "value")

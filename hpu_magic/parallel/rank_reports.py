@@ -12,7 +12,7 @@ from typing import Any
 from hpu_magic.parallel.pace import Pace
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.device.peak import since_reset
-from hpu_magic.runtime.measure.ranks import RankState
+from hpu_magic.runtime.training.ranks import RankState
 
 KEY = "hpu_magic.rank"
 """Name of a rank's state in published data."""

@@ -18,7 +18,7 @@ from hpu_magic.parallel.failure import RankFailure, RanksFailedError, RanksInter
 from hpu_magic.parallel.output import NotebookOutput, TerminalOutput, named
 from hpu_magic.parallel.rank_reports import CELL, KEY
 from hpu_magic.parallel.workers import RESTART, Workers
-from hpu_magic.runtime.measure.ranks import RankState
+from hpu_magic.runtime.training.ranks import RankState
 
 _TICK = 0.1  # seconds
 _INTERRUPT_SECONDS = 30.0

@@ -14,7 +14,7 @@ from hpu_magic import sessions
 from hpu_magic.errors import HPUError, suggestion
 from hpu_magic.parallel import transfer
 from hpu_magic.parallel.rank_reports import RankReports
-from hpu_magic.runtime.measure.ranks import RankState
+from hpu_magic.runtime.training.ranks import RankState
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from hpu_magic.parallel.cluster import Cluster
 from hpu_magic.parallel.reserve import VISIBLE, Reservation
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.execution import flags
-from hpu_magic.runtime.measure.ranks import RankState
+from hpu_magic.runtime.training.ranks import RankState
 
 _ANSWER_SECONDS = 2.0
 _LEAVE_SECONDS = 20.0

@@ -23,7 +23,7 @@ from hpu_magic.fits import fit
 from hpu_magic.fits.result import FitResult
 from hpu_magic.runtime.measure.device_counts import DeviceCounts
 from hpu_magic.runtime.measure.ledger_report import Entry, LedgerReport
-from hpu_magic.runtime.measure.observation import FitSettings, LoaderSettings, Observation
+from hpu_magic.runtime.training.observation import FitSettings, LoaderSettings, Observation
 
 nn = torch.nn
 X = torch.empty(4, 64, device="meta")

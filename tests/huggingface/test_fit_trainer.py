@@ -57,7 +57,7 @@ def test_line_form_returns_the_result(trains: Callable[[str], Any], own_card: st
 
 
 def test_the_losses_are_those_of_the_steps(trains: Callable[[str], Any], shell: Any) -> None:
-    from hpu_magic.runtime.measure.sampler import sampler
+    from hpu_magic.runtime.training.sampler import sampler
 
     seen = sampler().cursor("train")
     trains(
@@ -87,7 +87,7 @@ def test_the_losses_are_those_of_the_steps(trains: Callable[[str], Any], shell: 
 def test_a_loss_that_is_overwritten_in_place_keeps_its_value(
     trains: Callable[[str], Any], shell: Any
 ) -> None:
-    from hpu_magic.runtime.measure.sampler import sampler
+    from hpu_magic.runtime.training.sampler import sampler
 
     seen = sampler().cursor("train")
     cell = trains(

@@ -257,8 +257,8 @@ def test_losses_are_read_at_the_panels_rate_not_at_every_step(
     fits: Callable[[str], Any], shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from hpu_magic.lightning import monitor
-    from hpu_magic.runtime.measure.heard import FIRST_STEPS
-    from hpu_magic.runtime.measure.sampler import sampler
+    from hpu_magic.runtime.training.logged_values import FIRST_STEPS
+    from hpu_magic.runtime.training.sampler import sampler
 
     # However slow this machine is just now: of a slow fit, every step is heard.
     monkeypatch.setattr(monitor, "_SLOW", 0)
@@ -273,7 +273,7 @@ def test_losses_are_read_at_the_panels_rate_not_at_every_step(
 def test_losses_are_read_though_validations_come_faster_than_the_panels_rate(
     fits: Callable[[str], Any], shell: Any
 ) -> None:
-    from hpu_magic.runtime.measure.sampler import sampler
+    from hpu_magic.runtime.training.sampler import sampler
 
     losses, paces = sampler().cursor("train"), sampler().cursor("speed")
     fits("many = make_trainer(max_epochs=100_000, max_time={'seconds': 3})")

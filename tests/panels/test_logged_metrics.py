@@ -16,11 +16,11 @@ from hpu_magic.lightning import monitor
 from hpu_magic.panels.metric_chart import epoch_labels, styles
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
-from hpu_magic.runtime.measure.curves import MOST_CHARTS, MOST_FOLLOWED, Curves, Point
-from hpu_magic.runtime.measure.heard import FIRST_STEPS
-from hpu_magic.runtime.measure.metric_names import goal_of, metric_of
-from hpu_magic.runtime.measure.progress import FitProgress
-from hpu_magic.runtime.measure.sampler import Sampler, sampler
+from hpu_magic.runtime.training.curves import MOST_CHARTS, MOST_FOLLOWED, Curves, Point
+from hpu_magic.runtime.training.logged_values import FIRST_STEPS
+from hpu_magic.runtime.training.metric_names import goal_of, metric_of
+from hpu_magic.runtime.training.progress import FitProgress
+from hpu_magic.runtime.training.sampler import Sampler, sampler
 
 SETUP = """
 import time, torch, lightning.pytorch as pl

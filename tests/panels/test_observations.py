@@ -8,8 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from hpu_magic.runtime.measure.device_counts import DeviceCounts
-from hpu_magic.runtime.measure.observation import FitSettings, LoaderSettings, Observation
-from hpu_magic.runtime.measure.waiting import Waiting
+from hpu_magic.runtime.training.observation import FitSettings, LoaderSettings, Observation, Waiting
 
 # Each batch takes longer to load than anything else in a step.
 SLOW = """

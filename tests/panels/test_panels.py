@@ -19,9 +19,9 @@ from nbclient import NotebookClient
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import Change, News, RunRecord
 from hpu_magic.panels.trace import Trace, Window
-from hpu_magic.runtime.measure.curves import Curve, Point
-from hpu_magic.runtime.measure.progress import FitProgress
-from hpu_magic.runtime.measure.sampler import Mark, Sampler, Subscription
+from hpu_magic.runtime.training.curves import Curve, Point
+from hpu_magic.runtime.training.progress import FitProgress
+from hpu_magic.runtime.training.sampler import Mark, Sampler, Subscription
 
 FIT = """
 import torch, lightning.pytorch as pl

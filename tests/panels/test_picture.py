@@ -17,10 +17,10 @@ from hpu_magic.panels.picture import draw
 from hpu_magic.panels.picture_parts import thinned
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.trace import Trace
-from hpu_magic.runtime.measure.curves import Point
-from hpu_magic.runtime.measure.pace import PaceSeries
-from hpu_magic.runtime.measure.progress import FitProgress
-from hpu_magic.runtime.measure.sampler import Sampler
+from hpu_magic.runtime.training.curves import Point
+from hpu_magic.runtime.training.pace import PaceSeries
+from hpu_magic.runtime.training.progress import FitProgress
+from hpu_magic.runtime.training.sampler import Sampler
 
 SVG = "{http://www.w3.org/2000/svg}"
 CHARACTER = 5.6  # pixels of a narrow one

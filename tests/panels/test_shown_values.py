@@ -15,10 +15,10 @@ from hpu_magic.panels import palette, terminal
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.terminal import TerminalView
-from hpu_magic.runtime.measure.curves import Point
-from hpu_magic.runtime.measure.not_finite import Watch
-from hpu_magic.runtime.measure.progress import FitProgress
-from hpu_magic.runtime.measure.sampler import Sampler, sampler
+from hpu_magic.runtime.training.curves import Point
+from hpu_magic.runtime.training.not_finite import Watch
+from hpu_magic.runtime.training.progress import FitProgress
+from hpu_magic.runtime.training.sampler import Sampler, sampler
 
 SETUP = """
 import time, torch, lightning.pytorch as pl

@@ -17,7 +17,7 @@ import pytest
 
 from hpu_magic import units
 from hpu_magic.panels.palette import WIDTH
-from hpu_magic.runtime.measure.heard import FIRST_STEPS
+from hpu_magic.runtime.training.logged_values import FIRST_STEPS
 
 FAILS = ("loader", "body")
 SETUP = """

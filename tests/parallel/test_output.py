@@ -10,7 +10,7 @@ from hpu_magic.parallel import transfer
 from hpu_magic.parallel.cluster import how_ended
 from hpu_magic.parallel.failure import RankFailure, RanksFailedError
 from hpu_magic.parallel.output import Lines, TerminalOutput, named
-from hpu_magic.runtime.measure.ranks import RankState, slowest
+from hpu_magic.runtime.training.ranks import RankState, slowest
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def test_line_names_the_shapes_that_changed(lazy):
 
 def test_compilations_become_marks_of_the_panel(lazy):
     lazy(
-        "from hpu_magic.runtime.measure.sampler import Sampler\nsampler = Sampler()\n"
+        "from hpu_magic.runtime.training.sampler import Sampler\nsampler = Sampler()\n"
         "x = torch.ones(41).to('hpu')\nsampler.sample()\n"
         "y = x * 3\nhtcore.mark_step()\nsampler.sample()"
     )

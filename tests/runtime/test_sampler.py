@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hpu_magic.runtime.measure.sampler import RingBuffer, Sampler
+from hpu_magic.runtime.training.sampler import RingBuffer, Sampler
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -124,7 +124,7 @@ def test_sampling_takes_no_card_and_imports_no_torch() -> None:
 import sys, time
 from hpu_magic import backend
 backend.activate()
-from hpu_magic.runtime.measure.sampler import sampler
+from hpu_magic.runtime.training.sampler import sampler
 assert "torch" not in sys.modules
 with sampler().subscribe(rate=50):
     time.sleep(0.2)

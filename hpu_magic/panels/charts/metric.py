@@ -28,8 +28,8 @@ from hpu_magic.panels.metric_chart import (
     title,
 )
 from hpu_magic.panels.record import Change, RunRecord
-from hpu_magic.runtime.measure.curves import Curve
-from hpu_magic.runtime.measure.not_finite import NotFinite
+from hpu_magic.runtime.training.curves import Curve
+from hpu_magic.runtime.training.not_finite import NotFinite
 
 _AMOUNTS: list[Any] = [("0", "none"), *((text, text) for text in ("0.5", "0.8", "0.9", "0.97"))]
 _NOT_FINITE_KEPT = 40

@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from hpu_magic.runtime.measure.observation import FitSettings
-from hpu_magic.runtime.measure.progress import FitProgress
-from hpu_magic.runtime.measure.sampler import Sampler
+from hpu_magic.runtime.training.observation import FitSettings
+from hpu_magic.runtime.training.progress import FitProgress
+from hpu_magic.runtime.training.sampler import Sampler
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from hpu_magic.runtime.measure.curves import Curve
-from hpu_magic.runtime.measure.heard import FIRST_STEPS, Heard, HeardValues
-from hpu_magic.runtime.measure.observation import SETTLED
-from hpu_magic.runtime.measure.pace import PaceSeries
-from hpu_magic.runtime.measure.source import Report
+from hpu_magic.runtime.training.curves import Curve
+from hpu_magic.runtime.training.logged_values import FIRST_STEPS, LoggedValues, PendingValues
+from hpu_magic.runtime.training.observation import SETTLED
+from hpu_magic.runtime.training.pace import PaceSeries
+from hpu_magic.runtime.training.source import Report
 
 _SLOW = 30.0  # steps per second; up to this pace, the values of all steps are kept
 
@@ -37,8 +37,8 @@ class StepReport:
         self.batches = 0
         self.steps = 0
         self._steps_before = 0
-        self._heard = HeardValues(report.sampler, report.progress.curves, report.progress.watch)
-        self._heard_last = -2  # number of a step
+        self._pending = PendingValues(report.sampler, report.progress.curves, report.progress.watch)
+        self._kept_at = -2  # number of a step
         self._due = 0.0
         self._answer_due = 0.0
         self._counted_at = 0.0
@@ -100,28 +100,28 @@ class StepReport:
         Returns
         -------
         bool
-            Whether to pass the values of this step to `hear`.
+            Whether to pass the values of this step to `keep`.
         """
         self.steps += 1
         if self.steps == SETTLED:
             self._observer.settled()
         now = time.monotonic()
-        if now >= self._due and self._heard_last == self.steps - 1:
+        if now >= self._due and self._kept_at == self.steps - 1:
             self._report(now)
-        elif self._heard.full:
-            self._heard.read()
+        elif self._pending.full:
+            self._pending.read()
         pace = self.progress.steps_per_second
         first = self.steps <= FIRST_STEPS
         return first or now >= self._due or (pace is not None and pace <= _SLOW)
 
     @property
-    def heard(self) -> bool:
+    def kept(self) -> bool:
         """Whether the values of the last step were kept."""
-        return self._heard_last == self.steps
+        return self._kept_at == self.steps
 
-    def hear(self, values: Mapping[Curve, Any], ahead: int = 0) -> None:
+    def keep(self, values: Mapping[Curve, Any], ahead: int = 0) -> None:
         """Keep the values of the last step, or of a step that is not counted yet (``ahead``)."""
-        self._heard_last = self.steps
+        self._kept_at = self.steps
         self.add(values, self.steps + ahead, ahead)
 
     def add(self, values: Mapping[Curve, Any], number: int, ahead: int = 0) -> None:
@@ -131,7 +131,9 @@ class StepReport:
         if progress.phase == "validating":
             place = f"after {place}"
         now = time.monotonic()
-        self._heard.add(Heard(number, now, self.step + ahead, progress.epoch, place, values))
+        self._pending.add(
+            LoggedValues(number, now, self.step + ahead, progress.epoch, place, values)
+        )
 
     def validate(self, batch: int) -> None:
         """Note a batch of a validation, whose time is not counted as training."""
@@ -166,8 +168,8 @@ class StepReport:
         self._pace.report(self._counted_at, self.step, last=True)
         self._observer.ended()
         with suppress(RuntimeError):  # the device may have failed
-            self._heard.read()
-        self._heard.clear()
+            self._pending.read()
+        self._pending.clear()
 
     def _count(self, now: float) -> None:
         progress, seconds = self.progress, now - self._counted_at
@@ -180,7 +182,7 @@ class StepReport:
         self._due = max(self._due, now - self._to.interval) + self._to.interval
         self._count(now)
         self._pace.report(now, self.step)
-        self._heard.read()
+        self._pending.read()
         self.answer()
 
 

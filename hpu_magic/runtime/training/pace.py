@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hpu_magic.runtime.measure.sampler import Sampler
+from hpu_magic.runtime.training.sampler import Sampler
 
 _SHORTEST = 0.5  # of the interval between two reports
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hpu_magic.runtime.measure.metric_names import goal_of
+from hpu_magic.runtime.training.metric_names import goal_of
 
 LOSS = "loss"
 """Name of the chart of the loss that a training step returns."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 
-from hpu_magic.runtime.measure.curves import Curves
-from hpu_magic.runtime.measure.not_finite import NotFinite, Watch
-from hpu_magic.runtime.measure.observation import Observer
+from hpu_magic.runtime.training.curves import Curves
+from hpu_magic.runtime.training.not_finite import NotFinite, Watch
+from hpu_magic.runtime.training.observation import Observer
 
 _NOTICED_SECONDS = 0.7
 

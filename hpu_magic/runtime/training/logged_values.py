@@ -1,0 +1,173 @@
+"""Values of batches, epochs and validations on the device, until they are read together."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+from hpu_magic.runtime.training.curves import Curve, Curves, Point
+from hpu_magic.runtime.training.not_finite import Watch
+from hpu_magic.runtime.training.sampler import Sampler
+
+FIRST_STEPS = 200
+"""Number of steps at the start of a fit whose values are all read, for curves of short fits."""
+
+_MOST_KEPT = 256  # batches, epochs and validations
+_MOST_VALUES = 4096
+
+
+@dataclass
+class LoggedValues:
+    """The values of one batch, epoch or validation.
+
+    Attributes
+    ----------
+    number : int
+        Number among its kind, including those whose values are not kept.
+    moment : float
+        Time of its end, in seconds of ``time.monotonic()``.
+    step, epoch : int
+        Number of optimizer steps, and the epoch, at its end.
+    place : str
+        The place as text.
+    values : mapping of Curve to tensor or float
+        Tensors may be on the device.
+    divided_by : int
+        Divisor of the returned loss.
+    """
+
+    number: int
+    moment: float
+    step: int
+    epoch: int
+    place: str
+    values: Mapping[Curve, Any]
+    divided_by: int = 1
+
+
+class PendingValues:
+    """Values that have not been read from the device.
+
+    Parameters
+    ----------
+    sampler
+        Receives a series per curve, with ``value``, ``step`` and ``epoch`` (from 0).
+    curves
+        Receives the newest value of each curve.
+    watch
+        Checks all values.
+    """
+
+    def __init__(self, sampler: Sampler, curves: Curves, watch: Watch) -> None:
+        self._sampler, self._curves, self._watch = sampler, curves, watch
+        self._kept: list[LoggedValues] = []
+        self._values = 0
+
+    @property
+    def full(self) -> bool:
+        """Whether the values must be read now, to limit their number."""
+        return len(self._kept) >= _MOST_KEPT or self._values >= _MOST_VALUES
+
+    def add(self, logged: LoggedValues) -> None:
+        """Keep the values of a batch, an epoch or a validation."""
+        if logged.values:
+            self._kept.append(logged)
+            self._values += len(logged.values)
+
+    def clear(self) -> None:
+        """Drop all values."""
+        self._kept.clear()
+        self._values = 0
+
+    def read(self) -> None:
+        """Read all values and add them to their series."""
+        kept, self._kept, self._values = self._kept, [], 0
+        if not kept:
+            return
+        pairs = [(logged, curve) for logged in kept for curve in logged.values]
+        factors = [logged.divided_by if curve.returned else 1 for logged, curve in pairs]
+        read = iter(numbers([logged.values[curve] for logged, curve in pairs], factors))
+        for logged in kept:
+            self._record(logged, {curve: next(read) for curve in logged.values})
+
+    def _record(self, logged: LoggedValues, values: dict[Curve, float]) -> None:
+        loss = next((curve for curve in values if curve.returned), None)
+        if loss is not None:
+            self._curves.compare(loss, values[loss], values)
+        for curve, value in values.items():
+            curve.last = Point(logged.moment, value, logged.step, logged.epoch)
+            if not curve.copies:
+                self._watch.see(
+                    curve.name,
+                    value,
+                    index=logged.number,
+                    step=logged.step,
+                    place=logged.place,
+                    moment=logged.moment,
+                    metric=curve.metric,
+                )
+            self._sampler.record(
+                curve.series,
+                moment=logged.moment,
+                value=value,
+                step=float(logged.step),
+                epoch=float(logged.epoch),
+            )
+
+
+def numbers(values: Sequence[Any], factors: Sequence[int]) -> list[float]:
+    """Return values as numbers, multiplied by their factors, with one read per device.
+
+    A product is computed in the tensor's type, so that it reverses an earlier division exactly.
+
+    Parameters
+    ----------
+    values
+        Tensors of one element, and numbers.
+    factors
+        One per value.
+    """
+    torch: Any = sys.modules.get("torch")
+    read: list[float] = [0.0] * len(values)
+    by_device: dict[Any, list[int]] = {}
+    for place, value in enumerate(values):
+        if hasattr(value, "device"):
+            by_device.setdefault(value.device, []).append(place)
+        else:
+            read[place] = float(value)
+    for places in by_device.values():
+        if len(places) == 1:  # saves calls of PyTorch, which slow down small steps
+            read[places[0]] = float(values[places[0]].item())
+            continue
+        tensors = [values[place].detach().reshape(()) for place in places]
+        double = any(tensor.dtype == torch.float64 for tensor in tensors)
+        dtype = torch.float64 if double else torch.float32
+        together = torch.stack([tensor.to(dtype) for tensor in tensors]).cpu().tolist()
+        for place, number in zip(places, together, strict=True):
+            read[place] = number
+    return [
+        number
+        if factor == 1
+        else float(torch.tensor(number, dtype=getattr(value, "dtype", None)) * factor)
+        for number, factor, value in zip(read, factors, values, strict=True)
+    ]
+
+
+def copied(value: Any) -> Any:
+    """Return a copy of a tensor, which later in-place operations do not change, or a number."""
+    return value.detach().clone() if hasattr(value, "detach") else value
+
+
+def number_of(value: Any) -> float | None:
+    """Return a real number, or a NumPy array of one element, as a float; None for other values."""
+    if getattr(value, "size", None) == 1:
+        value = value.item()
+    if not isinstance(value, Real):
+        return None
+    try:
+        return float(value)
+    except OverflowError:
+        return None
