@@ -70,7 +70,7 @@ def _prepared(
 ) -> tuple[FitSource, Callable[[], Any]]:
     """Return the source of a fit and the function that runs it."""
     if trainer_namespace(trainer) is not None:
-        from hpu_magic.lightning.source import prepared
+        from hpu_magic.lightning.fit.source import prepared
 
         return prepared(trainer, model, data, arguments)
     if is_transformers_trainer(trainer):

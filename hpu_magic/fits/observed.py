@@ -79,7 +79,7 @@ def _source(method: str, trainer: Any, *args: Any, **kwargs: Any) -> FitSource |
         from hpu_magic.huggingface.source import source_of as of_transformers
 
         return of_transformers(trainer)
-    from hpu_magic.lightning.source import source_of
+    from hpu_magic.lightning.fit.source import source_of
 
     return source_of(trainer, args[0] if args else kwargs.get("model"))
 

@@ -12,14 +12,14 @@ from typing import Any
 
 from hpu_magic.lightning.accelerator import HPUAcceleratorBase
 from hpu_magic.lightning.checkpoint import HPUCheckpointIOBase
-from hpu_magic.lightning.launch import ScriptLauncherBase, TrainerScriptLauncherBase
-from hpu_magic.lightning.monitor import FitMonitorBase
+from hpu_magic.lightning.fit.monitor import FitMonitorBase
 from hpu_magic.lightning.parallel import (
     FabricParallelHPUStrategyBase,
     HPUDDPStrategyBase,
     TrainerParallelHPUStrategyBase,
 )
 from hpu_magic.lightning.precision import FabricPrecisionBase, HPUPrecisionPluginBase
+from hpu_magic.lightning.processes.launch import ScriptLauncherBase, TrainerScriptLauncherBase
 from hpu_magic.lightning.profiler import HPUProfilerBase
 from hpu_magic.lightning.sharded import (
     FabricFSDPBase,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from hpu_magic.errors import HPUError
-from hpu_magic.lightning.devices import card
+from hpu_magic.lightning.processes.devices import card
 from hpu_magic.lightning.strategy import EvaluationOnHPU, StrategyOnHPU
 
 PARALLEL = "hpu_parallel"

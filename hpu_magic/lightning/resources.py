@@ -16,7 +16,7 @@ import torch
 
 from hpu_magic.errors import HPUError
 from hpu_magic.lightning.accelerator import HPUAcceleratorBase
-from hpu_magic.lightning.devices import vendor_hpu
+from hpu_magic.lightning.processes.devices import vendor_hpu
 from hpu_magic.runtime.device import device as card
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hpu_magic.lightning.devices import card
+from hpu_magic.lightning.processes.devices import card
 
 SINGLE = "hpu_single"
 """The name of the strategies for ``Trainer(strategy=...)`` and ``Fabric(strategy=...)``."""

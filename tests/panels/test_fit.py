@@ -158,7 +158,7 @@ def test_failure_names_the_step_and_keeps_the_users_traceback(
 
 
 def test_stop_ends_the_fit_after_the_current_batch(fits: Callable[[str], Any], shell: Any) -> None:
-    from hpu_magic.lightning.monitor import FitMonitorBase
+    from hpu_magic.lightning.fit.monitor import FitMonitorBase
 
     def press_at_step_five(monitor: Any) -> None:
         class Press(shell.user_ns["pl"].Callback):  # type: ignore[name-defined]
@@ -181,7 +181,7 @@ def test_stop_ends_the_fit_after_the_current_batch(fits: Callable[[str], Any], s
 def test_stop_is_heard_at_once_though_the_next_report_is_far(
     fits: Callable[[str], Any], shell: Any
 ) -> None:
-    from hpu_magic.lightning.monitor import FitMonitorBase
+    from hpu_magic.lightning.fit.monitor import FitMonitorBase
 
     class Press(shell.user_ns["pl"].Callback):  # type: ignore[name-defined]
         at = None

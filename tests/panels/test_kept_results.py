@@ -39,7 +39,7 @@ FORMS = {
 @pytest.fixture
 def ending(fits: Callable[[str], Any], shell: Any) -> Callable[[str], Any]:
     """Run a cell that has, for the fifth step: `stop`, `interrupt`, `fail` and `leave`."""
-    from hpu_magic.lightning.monitor import FitMonitorBase
+    from hpu_magic.lightning.fit.monitor import FitMonitorBase
 
     assert fits(FITS).error is None
 

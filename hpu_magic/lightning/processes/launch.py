@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any
 
 from hpu_magic.errors import HPUError
-from hpu_magic.lightning.watch import begun_by_this, watch_from_child, watch_from_parent
+from hpu_magic.lightning.processes.watch import begun_by_this, watch_from_child, watch_from_parent
 
 _RUNNER = "hpu_magic.lightning"
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hpu_magic.errors import HPUError
-from hpu_magic.lightning.monitor import FitMonitorBase
+from hpu_magic.lightning.fit.monitor import FitMonitorBase
 from hpu_magic.lightning.names import trainer_namespace
 from hpu_magic.lightning.namespaces import default_namespace, plugins
 from hpu_magic.runtime.training.observation import FitSettings, loader_settings, optimizer_name

@@ -1,0 +1,1 @@
+"""Observation of a fit of `Trainer` for the panel."""

@@ -1,0 +1,1 @@
+"""The cards of the machine and the processes of a fit."""
