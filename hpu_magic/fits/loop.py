@@ -12,9 +12,9 @@ from typing import Any
 from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device as devices
 from hpu_magic.runtime.training.curves import LOSS, Curve
+from hpu_magic.runtime.training.logged_values import copied, number_of
 from hpu_magic.runtime.training.metric_names import metric_of
 from hpu_magic.runtime.training.observation import FitSettings, LoaderSettings, loader_settings
-from hpu_magic.runtime.training.logged_values import copied, number_of
 from hpu_magic.runtime.training.source import Report
 from hpu_magic.runtime.training.step_report import StepReport, in_steps
 

@@ -17,8 +17,8 @@ from hpu_magic.fits.training import end_trainings
 from hpu_magic.huggingface.names import TRAINER_MODULE
 from hpu_magic.lightning.names import NAMESPACES
 from hpu_magic.panels.panel import checked_interval
-from hpu_magic.runtime.training.source import FitSource
 from hpu_magic.runtime.start.after_import import AfterImport
+from hpu_magic.runtime.training.source import FitSource
 
 _METHODS = {**dict.fromkeys(NAMESPACES, "fit"), TRAINER_MODULE: "train"}
 """The modules with a class ``Trainer``, and its method that trains."""

@@ -43,9 +43,7 @@ def prepared(
         )
     loads = getattr(trainer.get_train_dataloader, "__module__", "")
     if trainer.train_dataset is None and loads.partition(".")[0] in _LIBRARIES:
-        raise HPUError(
-            "The Trainer has no data: write Trainer(model, args, train_dataset=...)."
-        )
+        raise HPUError("The Trainer has no data: write Trainer(model, args, train_dataset=...).")
     _check_weights(trainer.model)
     return TrainerSource(trainer), lambda: trainer.train(**arguments)
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hpu_magic.lightning import devices
 from hpu_magic.lightning.accelerator import HPUAcceleratorBase
 from hpu_magic.lightning.parallel import PARALLEL
 from hpu_magic.lightning.precision import SUPPORTED_PRECISIONS
+from hpu_magic.lightning.processes import devices
 from hpu_magic.lightning.strategy import SINGLE, StrategyOnHPU
 
 # The wrapped methods of the connectors, and their required parameters.
@@ -243,7 +243,8 @@ class Choices:
             shown = f"devices={len(cards)}" + (f" on {nodes} machines" if nodes > 1 else "")
             raise self._refused(
                 f"{shown} needs {processes} processes, one per card, and an interactive session is "
-                f"one process: begin the cell with %%hpu_workers --cards {processes}, or run a script."
+                f"one process: begin the cell with %%hpu_workers --cards {processes}, or run a "
+                "script."
             )
 
     def check_and_init_precision(self, original: Callable[..., Any], connector: Any) -> Any:

@@ -36,9 +36,7 @@ class HPUFSDPPrecisionBase:
 
             self.scaler = scaler or ShardedGradScaler("hpu")
         elif scaler is not None:
-            raise HPUError(
-                f"scaler is for precision='16-mixed', not for {precision!r}: remove it."
-            )
+            raise HPUError(f"scaler is for precision='16-mixed', not for {precision!r}: remove it.")
 
     def forward_context(self) -> AbstractContextManager[Any]:
         """Run a step of the model under this precision."""

@@ -179,7 +179,10 @@ def test_layers_in_8_bits_train(fabric: Any, torch: Any, train: Any) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"devices": 2}, "devices=2 needs 2 processes, .* begin the cell with %%hpu_workers --cards 2"),
+        (
+            {"devices": 2},
+            "devices=2 needs 2 processes, .* begin the cell with %%hpu_workers --cards 2",
+        ),
         ({"devices": 0}, "devices=0 is not a number of cards: write devices=1"),
         ({"devices": 2, "strategy": "hpu_single"}, "trains on one card, and devices=2"),
         ({"devices": 2, "strategy": "dp"}, "strategy='dp' is not supported on hpu: .*='hpu_para"),

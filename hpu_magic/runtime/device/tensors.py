@@ -39,6 +39,12 @@ def tensors_in(value: Any, *, into_objects: bool = False) -> Iterator[Any]:
             waiting.extend(reversed(list(_held_by(item, torch, into_objects))))
 
 
+def devices_elsewhere(module: Any) -> list[str]:
+    """Return the devices of a module's parameters that are not on hpu."""
+    devices = {parameter.device for parameter in module.parameters()}
+    return sorted(str(device) for device in devices if device.type != "hpu")
+
+
 def _held_by(value: Any, torch: Any, into_objects: bool) -> Iterator[Any]:
     if isinstance(value, torch.nn.Module):
         yield from value.parameters()

@@ -11,6 +11,7 @@ from typing import Any
 from hpu_magic import units
 from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
+from hpu_magic.runtime.device.tensors import devices_elsewhere
 from hpu_magic.runtime.execution.mode import require_lazy
 from hpu_magic.runtime.graphs.shapes import ShapeWatch
 from hpu_magic.runtime.graphs.transformers_models import (
@@ -199,8 +200,7 @@ def _check(model: Any, max_graphs: int | None) -> None:
 
     if not isinstance(model, torch.nn.Module):
         raise HPUError(f"A {type(model).__name__} cannot be wrapped: pass a torch.nn.Module.")
-    devices = {str(parameter.device) for parameter in model.parameters()}
-    elsewhere = sorted(name for name in devices if not name.startswith("hpu"))
+    elsewhere = devices_elsewhere(model)
     if "meta" in elsewhere:
         raise HPUError(
             "The module has parameters on meta, which have no values: load it by from_pretrained, "

@@ -14,6 +14,7 @@ from typing import Any
 
 from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
+from hpu_magic.runtime.device.tensors import devices_elsewhere
 from hpu_magic.runtime.precision import operators
 from hpu_magic.runtime.precision.autocast import Autocast, flat
 from hpu_magic.runtime.present.table import Table
@@ -130,11 +131,10 @@ def explained(
     torch = device.torch_with_hpu()
     if not isinstance(model, torch.nn.Module):
         raise HPUError(f"A {type(model).__name__} cannot be explained: pass a torch.nn.Module.")
-    devices = {parameter.device for parameter in model.parameters()}
-    elsewhere = {str(other) for other in devices if other.type != "hpu"}
+    elsewhere = devices_elsewhere(model)
     if elsewhere:
         raise HPUError(
-            f"The model is on {', '.join(sorted(elsewhere))}: move it to the device first, "
+            f"The model is on {', '.join(elsewhere)}: move it to the device first, "
             "with %hpu_to or hpu_magic.to."
         )
     if torch.autograd._profiler_enabled():

@@ -16,6 +16,7 @@ from typing import Any
 from hpu_magic.errors import HPUError
 from hpu_magic.extras import installing
 from hpu_magic.runtime.device import device
+from hpu_magic.runtime.device.tensors import devices_elsewhere
 from hpu_magic.runtime.precision.fp8.settings import Settings
 from hpu_magic.runtime.start import restart
 
@@ -91,11 +92,10 @@ def check_model(model: Any) -> None:
         raise HPUError(f"The model is already {state}: create it again.")
     if model.training:
         raise HPUError("The model is in training mode: call model.eval() first.")
-    devices = {parameter.device for parameter in model.parameters()}
-    elsewhere = {str(other) for other in devices if other.type != "hpu"}
+    elsewhere = devices_elsewhere(model)
     if elsewhere:
         raise HPUError(
-            f"The model has parameters on {', '.join(sorted(elsewhere))}: type %hpu_to MODEL "
+            f"The model has parameters on {', '.join(elsewhere)}: type %hpu_to MODEL "
             "--dtype bf16 first."
         )
 
