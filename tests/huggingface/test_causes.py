@@ -161,7 +161,7 @@ def on_meta(shell: Any) -> None:
 def test_weights_without_values_are_told(
     said: Callable[[str], str], on_meta: None, source: str
 ) -> None:
-    assert said(source).splitlines()[-1].startswith("The model is on meta, where weights have sh")
+    assert said(source).splitlines()[-1].startswith("The model is on meta, where weights have no")
 
 
 def test_what_refuses_says_itself_what_to_do(run: Callable[[str], Any], on_meta: None) -> None:

@@ -258,7 +258,7 @@ def test_a_recipe_may_be_given_by_its_options(plugin_class: Any, te: Any) -> Non
         ),
         (
             {"precision": "fp8", "recipe": {"steps": 4}},
-            "A recipe has no option 'steps': there are margin, interval, fp8_format, amax_history",
+            "A recipe has no option 'steps': use margin, interval, fp8_format, amax_history",
         ),
     ],
 )

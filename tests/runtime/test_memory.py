@@ -173,7 +173,7 @@ def test_without_a_card_none_is_taken(script):
         simulated=True,
     )
     assert out.splitlines()[0] == "{}"
-    assert "taken no card yet" in out
+    assert "has no card yet" in out
     assert out.splitlines()[-1] == "False"
 
 

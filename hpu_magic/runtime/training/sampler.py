@@ -198,12 +198,6 @@ class Sampler:
     # Ticking
 
     @property
-    def running(self) -> bool:
-        """Whether the background thread is alive."""
-        thread = self._thread
-        return thread is not None and thread.is_alive()
-
-    @property
     def rate(self) -> float:
         """Ticks per second: the highest rate of all subscriptions."""
         with self._lock:
