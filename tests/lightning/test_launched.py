@@ -178,7 +178,7 @@ def test_a_program_that_is_in_no_file_is_refused(forked_script):
 
 WATCHED = """
 import os, subprocess, sys, time
-from hpu_magic.lightning import watch
+from hpu_magic.lightning.processes import watch
 
 watch._LEAVES = 1.0
 

@@ -256,7 +256,7 @@ def test_a_full_card_releases_the_memory_and_leaves_the_device_usable(
 def test_losses_are_read_at_the_panels_rate_not_at_every_step(
     fits: Callable[[str], Any], shell: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hpu_magic.lightning import monitor
+    from hpu_magic.lightning.fit import monitor
     from hpu_magic.runtime.training.logged_values import FIRST_STEPS
     from hpu_magic.runtime.training.sampler import sampler
 

@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 
 from hpu_magic.fits.head import head_of
-from hpu_magic.lightning import monitor
+from hpu_magic.lightning.fit import monitor
 from hpu_magic.panels.metric_chart import epoch_labels, styles
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
