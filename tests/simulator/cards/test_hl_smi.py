@@ -1,6 +1,7 @@
 """hl-smi for the simulated cards: its output and its place on PATH."""
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -90,11 +91,16 @@ def test_format_can_omit_headings_and_units(ask, held, form, expected):
     assert ask("-Q", "index,memory.used,power.draw", "-f", form) == expected
 
 
-def test_list_has_a_line_for_each_card(ask):
-    assert ask("-L") == (
+def test_list_has_name_and_module_id_of_each_card(ask):
+    listed = ask("-L")
+    assert listed == (
         "AIP 0: HL-225, simulated (Bus-Id: ffff:00:00.0, UUID: N/A)\n"
+        "    Module ID : 0\n"
         "AIP 1: HL-225, simulated (Bus-Id: ffff:01:00.0, UUID: N/A)\n"
+        "    Module ID : 1\n"
     )
+    # DeepSpeed reads the ids by this pattern.
+    assert re.findall(r"Module ID\s+:\s+(\d+)", listed) == ["0", "1"]
 
 
 def test_query_shows_selected_sections_of_a_card(ask, held):

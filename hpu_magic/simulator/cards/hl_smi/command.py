@@ -89,10 +89,7 @@ def _output(options: argparse.Namespace) -> list[str]:
         return [f"HL-SMI Version: hl-{DRIVER}"]
     cards = _chosen(options.id)
     if options.list_aips:
-        return [
-            f"AIP {aip.index}: {aip.name}, simulated (Bus-Id: {aip.bus_id}, UUID: {NOT_AVAILABLE})"
-            for aip in cards
-        ]
+        return [line for aip in cards for line in _listed(aip)]
     if options.query:
         return query.query(cards, options.display or query.SECTIONS)
     if options.query_aip:
@@ -101,6 +98,13 @@ def _output(options: argparse.Namespace) -> list[str]:
             cards, options.query_aip, header="noheader" not in form, units="nounits" not in form
         )
     return table.table(cards)
+
+
+def _listed(aip: Aip) -> list[str]:
+    return [
+        f"AIP {aip.index}: {aip.name}, simulated (Bus-Id: {aip.bus_id}, UUID: {NOT_AVAILABLE})",
+        f"    Module ID : {aip.index}",
+    ]
 
 
 def _chosen(bus_id: str | None) -> list[Aip]:
