@@ -188,6 +188,26 @@ def test_first_derivatives_are_those_of_eager_mode(torch, function, compiled, wa
             torch.testing.assert_close(one.detach(), other.detach())
 
 
+def test_a_sum_of_several_results_is_differentiated_with_its_graph(torch, compile_on_hpu):
+    class Shifting(torch.nn.Module):
+        """It writes a buffer, so that AOTAutograd's own node stays."""
+
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("shift", torch.zeros(1, device="hpu"))
+
+        def forward(self, x, w):
+            self.shift.add_(1)
+            return x.exp() * w + self.shift
+
+    run, leaves = compile_on_hpu(Shifting()), _leaves(torch)
+    gradients = torch.autograd.grad(run(*leaves).sum(), leaves, create_graph=True)
+    expected = torch.autograd.grad(_product(*leaves), leaves)
+    torch.testing.assert_close([each.detach() for each in gradients], list(expected))
+    with pytest.raises(RuntimeError, match=REFUSED):
+        torch.autograd.grad(gradients[0].sum(), leaves, allow_unused=True)
+
+
 def test_a_second_backward_needs_the_graph(torch, compiled):
     loss = compiled(*_leaves(torch))
     loss.backward()

@@ -1,4 +1,4 @@
-"""Gradients of gradients: right, or refused by PyTorch where a backward kernel has none."""
+"""Second derivatives are correct, or an error if a backward kernel has none."""
 
 import pytest
 import torch
@@ -44,14 +44,37 @@ WITHOUT = {
 }
 
 
+def _backward(total, given):
+    total.backward()
+
+
+def _backward_of_inputs(total, given):
+    total.backward(inputs=[given])
+
+
+def _grad(total, given):
+    torch.autograd.grad(total, given)
+
+
+@pytest.mark.parametrize("differentiate", [_backward, _backward_of_inputs, _grad])
+@pytest.mark.parametrize("loss", [torch.sum, lambda out: out.square().sum()], ids=["sum", "square"])
 @pytest.mark.parametrize("name", WITHOUT)
-def test_a_backward_kernel_is_differentiated_once(name):
+def test_a_backward_kernel_is_differentiated_once(name, loss, differentiate):
     given = on_device(2, 3, 4).requires_grad_()
-    found = WITHOUT[name](given)
-    (gradient,) = torch.autograd.grad(found.square().sum(), given, create_graph=True)
-    assert gradient.abs().sum().item() > 0
-    with pytest.raises(RuntimeError, match="differentiate twice a function that was marked with"):
-        gradient.square().sum().backward()
+    value = loss(WITHOUT[name](given))
+    (gradient,) = torch.autograd.grad(value, given, create_graph=True)
+    # The penalty is part of a total that has a gradient without it.
+    total = value + gradient.square().sum()
+    with pytest.raises(RuntimeError, match="has first derivatives only, but create_graph=True"):
+        differentiate(total, given)
+
+
+def test_the_gradient_of_an_earlier_tensor_is_differentiated_once():
+    given, weight = (on_device(2, 4).requires_grad_() for _ in range(2))
+    value = normalization.FusedRMSNorm.apply(given * weight, on_device(4), 1e-6).sum()
+    (gradient,) = torch.autograd.grad(value, given, create_graph=True)
+    with pytest.raises(RuntimeError, match="FusedRMSNorm has first derivatives only"):
+        torch.autograd.grad(value + gradient.square().sum(), weight)
 
 
 def custom(x):

@@ -334,3 +334,39 @@ def test_in_eager_mode_module_cacher_leaves_the_model_as_it_is(torch):
     x = torch.ones(3, 2, device="hpu")
     expected = model(x)
     assert torch.equal(torch.hpu.ModuleCacher()(model)(x), expected)
+
+
+def test_second_derivatives_of_a_captured_graph_are_refused(lazy_process):
+    lines = lazy_process(
+        MODEL
+        + """
+def sample():
+    return torch.ones(4, 8, device="hpu", requires_grad=True)
+
+class Cached(nn.Module):
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+    def forward(self, x):
+        return self.inner(x)
+
+graphed = torch.hpu.make_graphed_callables(copy.deepcopy(plain), (sample(),))
+cached = torch.hpu.ModuleCacher(max_graphs=2)(Cached(plain))
+for model in (graphed, cached):
+    weights = list(model.parameters())
+    for differentiate in (
+        lambda total: total.backward(),
+        lambda total: total.backward(inputs=weights),
+        lambda total: torch.autograd.grad(total, weights),
+    ):
+        x = sample()
+        value = model(x).sum()
+        (gradient,) = torch.autograd.grad(value, x, create_graph=True)
+        try:
+            differentiate(value + gradient.square().sum())
+        except RuntimeError as error:
+            print(error)
+"""
+    )
+    assert len(lines) == 6
+    assert all(line.startswith("A captured graph has first derivatives only") for line in lines)

@@ -194,6 +194,9 @@ void bind_program(py::module_& module) {
           py::arg("result_has_gradient"), py::arg("gradients"))
       .def("__call__", &differentiable_run);
   module.def("refuse_second_derivatives", &refuse_second_derivatives_of);
+  module.def(
+      "differentiable_once", &differentiable_once, py::arg("gradients"), py::arg("upstream"),
+      py::arg("refusal"), py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace hpu

@@ -73,10 +73,17 @@ at::Tensor laid_out(
       : at::empty_strided(gradient.sizes(), layout.strides, gradient.options()).copy_(gradient);
 }
 
-/// Passes gradients on, and refuses to differentiate them.
+constexpr const char* kRefusal = "refusal";
+constexpr const char* kCompiled =
+    "A compiled graph has first derivatives only, but create_graph=True and a second backward pass "
+    "need second ones; run this model without torch.compile.";
+
+/// Returns gradients, and refuses to differentiate them.
 struct Once : torch::autograd::Function<Once> {
   static variable_list forward(
-      AutogradContext* /*context*/, at::TensorList gradients, at::TensorList /*causes*/) {
+      AutogradContext* context, at::TensorList gradients, at::TensorList /*causes*/,
+      const std::string& refusal) {
+    context->saved_data[kRefusal] = refusal;
     variable_list passed_on;
     for (const at::Tensor& gradient : gradients) {
       passed_on.push_back(gradient.alias());
@@ -84,18 +91,17 @@ struct Once : torch::autograd::Function<Once> {
     return passed_on;
   }
 
-  static variable_list backward(AutogradContext* /*context*/, const variable_list& /*gradients*/) {
-    TORCH_CHECK(
-        false,
-        "A compiled graph has first derivatives only, but create_graph=True and a second backward "
-        "pass need second ones; run this model without torch.compile.");
+  static variable_list backward(AutogradContext* context, const variable_list& /*gradients*/) {
+    TORCH_CHECK(false, context->saved_data[kRefusal].toStringRef());
   }
 };
 
 /// Refuses to differentiate gradients a second time. Connects them with the next nodes of their own
 /// node and with the gradients from which they are computed, because autograd skips a node that is
 /// on no path to the requested gradients.
-void refuse_twice(variable_list& gradients, const Node& node, const variable_list& upstream) {
+void refuse_twice(
+    variable_list& gradients, const Node& node, const variable_list& upstream,
+    const std::string& refusal) {
   variable_list causes;
   for (const Edge& edge : node.next_edges()) {
     if (edge.is_valid()) {
@@ -114,7 +120,7 @@ void refuse_twice(variable_list& gradients, const Node& node, const variable_lis
       causes.push_back(gradient);
     }
   }
-  defined = Once::apply(at::TensorList(defined), at::TensorList(causes));
+  defined = Once::apply(at::TensorList(defined), at::TensorList(causes), refusal);
   auto next = defined.begin();
   for (at::Tensor& gradient : gradients) {
     if (gradient.defined()) {
@@ -123,17 +129,18 @@ void refuse_twice(variable_list& gradients, const Node& node, const variable_lis
   }
 }
 
-/// Connects the gradients of AOTAutograd's node with all of its next nodes. Otherwise the node's
-/// own error would only be on the paths to tensors that it saved.
-struct RefusalAhead : torch::autograd::FunctionPreHook {
-  explicit RefusalAhead(const Node& node) : node(node) {}
+/// Refuses to differentiate the gradients that AOTAutograd's node returns. The node's own error is
+/// only on the paths to tensors that it saved. Its incoming gradients stay unchanged, because
+/// AOTAutograd cannot change the layout of one that requires a gradient.
+struct RefusalAfter : torch::autograd::FunctionPostHook {
+  explicit RefusalAfter(const Node& node) : node(node) {}
 
-  variable_list operator()(const variable_list& gradients) override {
-    variable_list connected = gradients;
+  variable_list operator()(const variable_list& outputs, const variable_list& inputs) override {
+    variable_list refusing = outputs;
     if (at::GradMode::is_enabled()) {
-      refuse_twice(connected, node, gradients);
+      refuse_twice(refusing, node, inputs, kCompiled);
     }
-    return connected;
+    return refusing;
   }
 
   const Node& node;  // owns this hook
@@ -141,20 +148,20 @@ struct RefusalAhead : torch::autograd::FunctionPreHook {
 
 /// Adds the hook to the nodes of AOTAutograd from which a tensor is computed, through views and
 /// copies.
-void refuse_ahead(Node* node, int steps) {
+void refuse_after(Node* node, int steps) {
   if (!node) {
     return;
   }
   if (node->name() == "CompiledFunctionBackward") {
-    const auto& hooks = node->pre_hooks();
+    const auto& hooks = node->post_hooks();
     if (std::none_of(hooks.begin(), hooks.end(), [](const auto& hook) {
-          return dynamic_cast<const RefusalAhead*>(hook.get());
+          return dynamic_cast<const RefusalAfter*>(hook.get());
         })) {
-      node->add_pre_hook(std::make_unique<RefusalAhead>(*node));
+      node->add_post_hook(std::make_unique<RefusalAfter>(*node));
     }
   } else if (steps > 0) {
     for (const Edge& edge : node->next_edges()) {
-      refuse_ahead(edge.function.get(), steps - 1);
+      refuse_after(edge.function.get(), steps - 1);
     }
   }
 }
@@ -215,7 +222,7 @@ struct DifferentiableProgram::Call : torch::autograd::Function<Call> {
       computed.push_back(value.isNone() ? at::Tensor() : value.toTensor());
     }
     if (at::GradMode::is_enabled()) {
-      refuse_twice(computed, *torch::autograd::get_current_node(), gradients);
+      refuse_twice(computed, *torch::autograd::get_current_node(), gradients, kCompiled);
     }
     computed.emplace_back();  // for the program itself
     return computed;
@@ -239,7 +246,17 @@ std::vector<at::Tensor> DifferentiableProgram::run(
 
 void refuse_second_derivatives(const at::Tensor& result) {
   constexpr int kSteps = 3;
-  refuse_ahead(result.grad_fn().get(), kSteps);
+  refuse_after(result.grad_fn().get(), kSteps);
+}
+
+std::vector<at::Tensor> differentiable_once(
+    std::vector<at::Tensor> gradients, const std::vector<at::Tensor>& upstream,
+    const std::string& refusal) {
+  const auto node = torch::autograd::get_current_node();
+  if (node && at::GradMode::is_enabled()) {
+    refuse_twice(gradients, *node, upstream, refusal);
+  }
+  return gradients;
 }
 
 const Program& DifferentiableProgram::backward() {

@@ -6,6 +6,8 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 namespace hpu {
 
@@ -53,5 +55,11 @@ class DifferentiableProgram {
 /// Makes AOTAutograd's own node raise its error on every path of a second derivative, if the tensor
 /// is a result of such a node.
 void refuse_second_derivatives(const at::Tensor& result);
+
+/// Returns the gradients that the running node of autograd computed from those `upstream`, so that
+/// each way to differentiate them again raises `refusal`. Undefined gradients stay undefined.
+std::vector<at::Tensor> differentiable_once(
+    std::vector<at::Tensor> gradients, const std::vector<at::Tensor>& upstream,
+    const std::string& refusal);
 
 }  // namespace hpu

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from habana_frameworks.torch._once_differentiable import once_differentiable
+
 import torch
-from torch.autograd.function import once_differentiable
 
 Lengths = torch.Tensor | Sequence[int]
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
@@ -54,7 +55,7 @@ class CTCLoss(torch.autograd.Function):
         return loss
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable("CTCLoss")
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return the gradient of the probabilities."""
         of_probs = torch.ops.hpu.ctc_loss_custom_backward(

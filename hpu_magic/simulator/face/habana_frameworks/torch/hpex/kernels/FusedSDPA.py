@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from habana_frameworks.torch._once_differentiable import once_differentiable
 from habana_frameworks.torch.hpex.kernels._window import share_next_to_sink, windowed
 
 import torch
-from torch.autograd.function import once_differentiable
 
 Results = torch.Tensor | tuple[torch.Tensor, ...]
 
@@ -197,7 +197,7 @@ class FusedSDPA(torch.autograd.Function):
         return tuple(results) if len(results) > 1 else results[0]
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable("FusedSDPA")
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return the gradients of query, key and value."""
         grad = ctx.groups.queries(grads[0])

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from habana_frameworks.torch._once_differentiable import once_differentiable
+
 import torch
-from torch.autograd.function import once_differentiable
 
 
 def _probabilities(q: torch.Tensor, k: torch.Tensor, scale: float, is_causal: bool) -> torch.Tensor:
@@ -46,7 +47,7 @@ class PySDPA(torch.autograd.Function):
         return torch.cat(outs).reshape(*q.shape[:-1], v.shape[-1])
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable("PySDPA")
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return the gradients of query, key and value."""
         q, k, v = ctx.saved_tensors

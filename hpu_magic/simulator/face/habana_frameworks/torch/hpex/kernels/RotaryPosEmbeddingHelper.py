@@ -10,8 +10,9 @@ from collections.abc import Callable
 from enum import Enum
 from typing import Any
 
+from habana_frameworks.torch._once_differentiable import once_differentiable
+
 import torch
-from torch.autograd.function import once_differentiable
 
 Gradients = tuple[torch.Tensor | None, ...]
 
@@ -157,7 +158,7 @@ class RotaryPosEmbeddingHelperV1(torch.autograd.Function):
         return _rotate(torch.ops.hpu.rotary_pos_embedding, p, cos, sin, None, offset)
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable("apply_rotary_pos_emb")
     def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
         """Return the gradient of ``p``."""
         of_p = apply_rotary_pos_emb_bwd(grads[0], *ctx.saved_tensors, None, ctx.offset)
@@ -176,7 +177,7 @@ class RotaryPosEmbeddingHelperV2(torch.autograd.Function):
         return _rotate(torch.ops.hpu.rotary_pos_embedding, p, cos, sin, position_ids)
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable("apply_rotary_pos_emb")
     def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
         """Return the gradient of ``p``."""
         return apply_rotary_pos_emb_bwd(grads[0], *ctx.saved_tensors), None, None, None
@@ -192,7 +193,7 @@ class RotaryPosEmbeddingHelperV3(torch.autograd.Function):
         return _rotate_first(p, rope_cache)
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable("apply_rotary_pos_emb")
     def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
         """Return the gradient of ``p``."""
         (rope_cache,) = ctx.saved_tensors

@@ -5,8 +5,9 @@ from __future__ import annotations
 from enum import Enum
 from typing import Any
 
+from habana_frameworks.torch._once_differentiable import once_differentiable
+
 import torch
-from torch.autograd.function import once_differentiable
 
 
 class RmsNormBwdMode(Enum):
@@ -44,7 +45,7 @@ class FusedRMSNorm(torch.autograd.Function):
         return result
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable("FusedRMSNorm")
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return the gradients of data and gamma."""
         hpu = torch.ops.hpu

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from habana_frameworks.torch._once_differentiable import once_differentiable
 from habana_frameworks.torch.hpu.graphs._capture import WrappedGraph, graph, require_lazy
 from habana_frameworks.torch.hpu.graphs._inputs import check_device, fill, tensors_of
 
@@ -148,7 +149,7 @@ class TrainingGraphs:
                 return outputs
 
             @staticmethod
-            @torch.autograd.function.once_differentiable
+            @once_differentiable("A captured graph")
             def backward(ctx: Any, *incoming: torch.Tensor) -> Any:
                 graphed._check_backward(ctx.call)
                 return tuple(graphed._run_backward(incoming, ctx.needs_input_grad))

@@ -6,6 +6,7 @@ import math
 from enum import IntEnum
 from typing import Any
 
+from habana_frameworks.torch._once_differentiable import once_differentiable
 from habana_frameworks.torch.hpex.experimental.transformer_engine import _scales
 from habana_frameworks.torch.hpex.experimental.transformer_engine._module import Fp8Module
 from habana_frameworks.torch.hpex.experimental.transformer_engine._uses import Use
@@ -18,7 +19,6 @@ from habana_frameworks.torch.hpex.experimental.transformer_engine.utils import (
 from habana_frameworks.torch.hpex.kernels.FusedSDPA import FusedSDPA, Groups
 
 import torch
-from torch.autograd.function import once_differentiable
 
 _FWD, _BWD = AttentionFwdTensors, AttentionBwdTensors
 _OPERANDS = (_FWD.QUERY, _FWD.KEY, _FWD.VALUE)
@@ -75,7 +75,7 @@ class _Attention(torch.autograd.Function):
         return results
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable("FusedAttention in 8 bits")
     @torch.autocast("hpu", enabled=False)
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return the gradients of query, key and value."""

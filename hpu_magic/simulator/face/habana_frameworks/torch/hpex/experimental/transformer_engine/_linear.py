@@ -7,6 +7,7 @@ from enum import IntEnum
 from typing import Any
 
 from habana_frameworks.torch import _flags
+from habana_frameworks.torch._once_differentiable import once_differentiable
 from habana_frameworks.torch.hpex.experimental.transformer_engine import _scales
 from habana_frameworks.torch.hpex.experimental.transformer_engine._module import Fp8Module
 from habana_frameworks.torch.hpex.experimental.transformer_engine._uses import Use
@@ -22,7 +23,6 @@ from habana_frameworks.torch.hpex.experimental.transformer_engine.utils import (
 
 import torch
 from torch import nn
-from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 _INPUT, _WEIGHT = FP8FwdTensors.GEMM1_INPUT, FP8FwdTensors.GEMM1_WEIGHT
@@ -117,7 +117,7 @@ class _Product(torch.autograd.Function):
         return out.reshape(*inp.shape[:-1], weight.shape[0])
 
     @staticmethod
-    @once_differentiable
+    @once_differentiable("Linear in 8 bits")
     @torch.autocast("hpu", enabled=False)
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return the gradients of input, weight and bias."""
