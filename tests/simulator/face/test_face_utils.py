@@ -311,6 +311,12 @@ def test_modules_of_the_device_are_the_same_by_both_names(hpu):
         assert importlib.import_module(f"torch.hpu.{name}") is ours is getattr(hpu, name)
 
 
+def test_lightning_habana_reads_memory_by_its_name_of_the_module(torch):
+    import habana_frameworks.torch.hpu as torch_hpu
+
+    assert torch_hpu.hpu is torch.hpu
+
+
 def test_a_timer_measures_seconds(utils):
     with utils.internal.Timer() as timer:
         assert timer.seconds == 0

@@ -333,5 +333,6 @@ def _share_submodules() -> None:
         sys.modules[f"torch.hpu.{name}"] = sys.modules[f"{__name__}.{name}"]
 
 
-torch._register_device_module("hpu", sys.modules[__name__])
+hpu = sys.modules[__name__]
+torch._register_device_module("hpu", hpu)
 _share_submodules()
