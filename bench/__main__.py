@@ -45,16 +45,16 @@ def row(figure: Figure) -> str:
 
 
 def measured(family: str) -> Iterator[Figure]:
-    """Measure one family in a process of its own.
+    """Measure one family in a new process.
 
-    What one family leaves behind, in malloc's pages above all, would speed up or
-    slow down the next.
+    In the same process, the remains of one family, mainly malloc's pages, would change the speed of
+    the next.
     """
-    with tempfile.TemporaryFile("w+") as said:
+    with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "bench", family],
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=errors,
             text=True,
         )
         assert process.stdout is not None
@@ -64,8 +64,8 @@ def measured(family: str) -> Iterator[Figure]:
             else:
                 print(line, end="")  # why a figure is missing
         if process.wait():
-            said.seek(0)
-            sys.exit(f"The figures of {family} could not be measured:\n{said.read()}")
+            errors.seek(0)
+            sys.exit(f"The figures of {family} could not be measured:\n{errors.read()}")
 
 
 def main(families: Sequence[str]) -> None:
@@ -86,7 +86,7 @@ if __name__ == "__main__":
     if len(sys.argv) == 1:
         main(FAMILIES)
     else:
-        # The engine must come in with torch, which the families import.
+        # The engine must be loaded with torch, which the families import.
         os.environ.setdefault("HPU_MAGIC_SIMULATOR", "1")
         for figure in import_module(f"bench.{sys.argv[1]}").figures():
             print(json.dumps(vars(figure)), flush=True)

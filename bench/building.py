@@ -1,4 +1,4 @@
-"""How long the engine takes to compile at its first use, in the units of any torch extension."""
+"""Compilation time of the engine, relative to a minimal torch extension."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.harness import Figure, seconds
 
 
 def figures() -> Iterator[Figure]:
-    # Results that a compiler cache kept would be no measurement.
+    # Results from a compiler cache would not be measurements.
     os.environ["CCACHE_DISABLE"] = "1"
     from hpu_magic.simulator.engine import build
 
@@ -29,14 +29,14 @@ def figures() -> Iterator[Figure]:
         def one_file() -> None:
             subprocess.run(command(one), cwd=folder, check=True)
 
-        one_file()  # so that the headers are in memory
-        before, whole, after = seconds(one_file), seconds(engine), seconds(one_file)
-    ratio = whole / statistics.fmean((before, after))
+        one_file()  # loads the headers into memory
+        before, all_files, after = seconds(one_file), seconds(engine), seconds(one_file)
+    ratio = all_files / statistics.fmean((before, after))
     yield Figure("engine's compilation / one file with torch/extension.h", ratio, "ratio", 5.0)
 
 
 def command(source: Path) -> list[str]:
-    """The call that PyTorch's own builder makes for a file of the engine."""
+    """Return the command of PyTorch's builder for a file of the engine."""
     from torch.utils import cpp_extension
 
     from hpu_magic.simulator.engine.compile_units import language_standard

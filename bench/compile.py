@@ -1,8 +1,8 @@
 """Training and inference through torch.compile(backend="hpu_backend").
 
-A training step is compared with eager mode. Inference is too, but its target is against a backend
-that runs the graph as it is: before any backend has a say, TorchDynamo checks its guards, which by
-itself is a tenth of a short inference.
+A training step is compared with eager mode. Inference is also compared with a backend that runs the
+graph unchanged, which determines its target: the guards of TorchDynamo, which run before any
+backend, take a tenth of a short inference.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from bench.training import TARGET, step_ratios
 
 
 def training_step(build: Callable[[], nn.Module], batch: tuple[int, ...], backend: str | None):
-    """Return a function that trains a model on the device for one step, loss read included.
+    """Return a function that runs a training step on the device and reads the loss.
 
-    `backend` is that of torch.compile; None for eager mode.
+    `backend` is the backend of torch.compile; None uses eager mode.
     """
     torch.manual_seed(0)
     model = build().to("hpu")
@@ -40,7 +40,7 @@ def training_step(build: Callable[[], nn.Module], batch: tuple[int, ...], backen
 
 
 def inference(build: Callable[[], nn.Module], batch: tuple[int, ...], backend: str | None):
-    """Return a function that predicts one batch on the device, and reads one value of it."""
+    """Return a function that predicts one batch on the device and reads one value."""
     torch.manual_seed(0)
     model = build().to("hpu").eval()
     run = torch.compile(model, backend=backend) if backend else model
@@ -54,7 +54,7 @@ def inference(build: Callable[[], nn.Module], batch: tuple[int, ...], backend: s
 
 
 def figures() -> Iterator[Figure]:
-    for what, step, baseline, compared, target in (
+    for name, step, baseline, compared, target in (
         ("training step", training_step, None, "hpu_backend / eager", TARGET),
         ("inference", inference, "eager", "hpu_backend / Dynamo alone", TARGET),
         ("inference", inference, None, "hpu_backend / eager", None),
@@ -69,4 +69,4 @@ def figures() -> Iterator[Figure]:
             torch._dynamo.reset()
             return [step(build, batch, backend) for backend in (baseline, "hpu_backend")]
 
-        yield from step_ratios(compared, pair, what, target)
+        yield from step_ratios(compared, pair, name, target)

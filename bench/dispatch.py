@@ -1,4 +1,4 @@
-"""What one small operation costs on the device against the same on the CPU."""
+"""Time of a small operation on the device, relative to the CPU."""
 
 from __future__ import annotations
 

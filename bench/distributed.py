@@ -1,7 +1,6 @@
-"""Simulated cards that exchange tensors against CPU processes over gloo.
+"""Collectives of simulated cards, relative to CPU processes with gloo.
 
-Both kinds of tensors are in the same processes, so that each round of one lies beside a round of
-the other on every rank.
+The same processes use both kinds of tensors, so their rounds alternate on each rank.
 """
 
 from __future__ import annotations
@@ -33,12 +32,12 @@ def figures() -> Iterator[Figure]:
     yield Figure("all-reduce of 64 MiB on four cards: hccl / gloo", value, "ratio", TARGET)
 
 
-def _on_ranks(size: int, *what: str) -> float:
-    """Measure in that many processes, and return what the first one found."""
+def _on_ranks(size: int, *arguments: str) -> float:
+    """Measure in a number of processes, and return the result of the first one."""
     with tempfile.TemporaryDirectory() as folder:
         ranks = [
             subprocess.Popen(
-                [sys.executable, "-m", __spec__.name, str(Path(folder) / "store"), *what],
+                [sys.executable, "-m", __spec__.name, str(Path(folder) / "store"), *arguments],
                 env={
                     **os.environ,
                     "RANK": str(rank),
@@ -52,10 +51,10 @@ def _on_ranks(size: int, *what: str) -> float:
             )
             for rank in range(size)
         ]
-        said = [rank.communicate()[0] for rank in ranks]
+        outputs = [rank.communicate()[0] for rank in ranks]
     if any(rank.returncode for rank in ranks):
-        raise RuntimeError(f"A rank that should measure {what[0]} ended with an error.")
-    return float(said[0].splitlines()[-1])
+        raise RuntimeError(f"A rank failed to measure {arguments[0]}.")
+    return float(outputs[0].splitlines()[-1])
 
 
 def _ddp(name: str) -> float:
@@ -97,15 +96,15 @@ def _all_reduce() -> float:
     return quiet_ratio(in_turn(*runs, 24, longest=math.inf))
 
 
-def main(store: str, what: str, *arguments: str) -> None:
-    """Measure on this rank, beside the others."""
+def main(store: str, kind: str, *arguments: str) -> None:
+    """Measure on this rank, together with the others."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group(
         "cpu:gloo,hpu:hccl", rank=rank, world_size=size, store=dist.FileStore(store, size)
     )
-    found = _ddp(*arguments) if what == "ddp" else _all_reduce()
+    ratio = _ddp(*arguments) if kind == "ddp" else _all_reduce()
     dist.destroy_process_group()
-    print(found)
+    print(ratio)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
-"""Tracing a training step of a large Llama, against fake tensors alone; what 70B takes of the host.
+"""Tracing of a training step of Llama: time relative to fake tensors, and host memory for 70B.
 
-The baseline runs the same model forward and backward on PyTorch's fake tensors and notes nothing.
+The baseline runs the same forward and backward pass on PyTorch's fake tensors without recording.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ def llama(size: str) -> LlamaForCausalLM:
 
 
 def tracing(model: LlamaForCausalLM) -> Callable[[], object]:
-    """Return what traces a training step of one sequence of 2,048 tokens."""
+    """Return a function that traces a training step of one sequence with 2,048 tokens."""
     tokens = torch.zeros(1, 2048, dtype=torch.int64)
     batch = {"input_ids": tokens, "labels": tokens}
     return lambda: trace_step(model, (), batch, StepOptions(optimizer=maker("adamw")))
 
 
 def fake_tensors_alone(model: LlamaForCausalLM) -> Callable[[], None]:
-    """Return what runs the same forward and backward on fake tensors."""
+    """Return a function that runs the same forward and backward pass on fake tensors."""
 
     def run() -> None:
         fake = FakeTensorMode(allow_non_fake_inputs=True)
@@ -58,7 +58,7 @@ def fake_tensors_alone(model: LlamaForCausalLM) -> Callable[[], None]:
 
 
 def most_memory() -> float:
-    """Return the most memory that tracing a step of 70B takes of this process, in GiB."""
+    """Return this process's peak memory while it traces a step of 70B, in GiB."""
     tracing(llama("70B"))()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 

@@ -1,6 +1,6 @@
-"""Lazy mode against eager, graph replay against eager, and what events and the ledger cost.
+"""Lazy mode relative to eager mode, graph replay relative to the CPU, and the cost of events.
 
-A process has one mode: eager and lazy steps run in turn in two processes of their own.
+A process has one mode, so eager and lazy steps alternate in two processes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from bench.harness import Figure, fresh_process, in_turn, quiet_ratio
 LAZY_TARGET = 1.2
 LAUNCH_BOUND_TARGET = 0.4  # at least 2.5 times faster
 COMPUTE_BOUND_TARGET = 1.03
-UNHEARD_TARGET = 0.1  # percent: less than can be told apart
+UNHEARD_TARGET = 0.1  # percent, which is less than the noise
 LISTENING_TARGET = 1.05
 
 
 class Trainer:
-    """A process that trains one of the models of `bench.training`, five steps a call."""
+    """A process that trains a model of `bench.training` for five steps per call."""
 
     def __init__(self, model: str, mode: str) -> None:
         self.process = subprocess.Popen(
@@ -46,7 +46,7 @@ class Trainer:
 
 
 def serve(model: str) -> None:
-    """Train five steps for every line on standard input."""
+    """Train five steps for each line on standard input."""
     step = _training_step(model)
     for _ in range(5):
         step()
@@ -67,7 +67,7 @@ def _training_step(model: str):
 
 
 def replay_ratios() -> None:
-    """Print replay against plain CPU PyTorch: of many small operations, of a few large ones."""
+    """Print the time of a replay relative to the CPU, for many small and few large operations."""
     import torch
     from habana_frameworks.torch import hpu
     from torch import nn
@@ -89,7 +89,7 @@ def replay_ratios() -> None:
 
 
 def listening_ratio() -> None:
-    """Print a lazy training step with a listener against one without."""
+    """Print the time of a lazy training step with a listener, relative to one without."""
     from hpu_magic.simulator import engine
 
     step = _training_step("MLP")
@@ -106,10 +106,9 @@ def listening_ratio() -> None:
 
 
 def unheard_percent() -> None:
-    """Print what events that nobody hears take of a lazy training step, at most.
+    """Print an upper bound for the share of events without a listener in a lazy training step.
 
-    Such an event is a count. It is timed through Python, which costs more than
-    the count itself.
+    Such an event increments a counter. It is timed through Python, which takes longer.
     """
     from hpu_magic.simulator import engine
 
@@ -129,9 +128,9 @@ def unheard_percent() -> None:
 
 
 def ledger_ratio() -> None:
-    """Print a lazy training step under the ledger against one without.
+    """Print the time of a lazy training step with the ledger, relative to one without.
 
-    A cell holds many steps: the ledger opens and closes around ten of them.
+    A cell contains many steps, so the ledger is opened once for ten of them.
     """
     from hpu_magic.runtime.measure.ledger import Ledger
 
@@ -141,12 +140,12 @@ def ledger_ratio() -> None:
         for _ in range(10):
             step()
 
-    def kept() -> None:
+    def recorded() -> None:
         with Ledger():
             steps()
 
     steps()
-    print(quiet_ratio(in_turn(steps, kept, 60)))
+    print(quiet_ratio(in_turn(steps, recorded, 60)))
 
 
 def figures() -> Iterator[Figure]:

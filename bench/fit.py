@@ -1,4 +1,4 @@
-"""Lightning's fit on the device against its own fit of the same model on the CPU."""
+"""Time of Lightning's fit on the device, relative to the CPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUNDS = 16
 
 
 def fit(build: Callable[[], nn.Module], batch: tuple[int, ...], accelerator: str):
-    """Return a function that fits a model for some steps, setup and teardown included."""
+    """Return a function that fits a model for some steps, including setup and teardown."""
     import lightning.pytorch as lightning
 
     class Classifier(lightning.LightningModule):

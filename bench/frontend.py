@@ -1,4 +1,4 @@
-"""Size of the JupyterLab extension, and what drawing its sidebar takes in a real browser."""
+"""Size of the JupyterLab extension, and time to draw its sidebar in a browser."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ print("held", flush=True)
 sys.stdin.read()
 """
 
-# At the end of each frame, the browser does what it does before it paints, and then lays out all of
-# the page, as when a window is resized: both meet the same moment of the machine.
+# At the end of each frame, the browser calculates styles and layout as before painting, and then
+# the layout of the full page as after a resize, so that both are measured at the same time.
 OBSERVE = """() => {
   window.hpuFrames = [];
   const measure = performance.measure.bind(performance);
@@ -69,7 +69,7 @@ def figures() -> Iterator[Figure]:
 
 
 def frame_ratio(chromium: str, flags: tuple[str, ...]) -> float:
-    """Script, style and layout of a frame of the sidebar, by one layout of the whole page."""
+    """Return the time of a frame of the sidebar, relative to a layout of the full page."""
     from playwright.sync_api import sync_playwright
 
     from tests.browser.conftest import run_lab
@@ -96,7 +96,7 @@ def frame_ratio(chromium: str, flags: tuple[str, ...]) -> float:
 
 
 def draw(page: Any) -> float:
-    """Open the sidebar and time its frames, each beside a layout of the page."""
+    """Open the sidebar and time its frames, each followed by a layout of the page."""
     tab = page.locator('li.lm-TabBar-tab[data-id="hpu_magic-sidebar"]')
     tab.wait_for(timeout=60_000)
     tab.click()
@@ -104,7 +104,7 @@ def draw(page: Any) -> float:
     page.evaluate(OBSERVE)
     page.wait_for_function(f"() => hpuFrames.length >= {FRAMES}", timeout=120_000)
     frames = page.evaluate("() => hpuFrames")
-    # Not each frame draws each line: the mean of a few together says what they cost.
+    # Frames draw different lines, so the mean of several frames is used.
     groups = [frames[start::GROUPS] for start in range(GROUPS)]
     return statistics.median(
         sum(drawn for drawn, _ in group) / sum(page for _, page in group) for group in groups
@@ -112,23 +112,23 @@ def draw(page: Any) -> float:
 
 
 def with_history(socket: Any) -> None:
-    """Hand the stream on as it is, but with a full history in front."""
+    """Forward the stream, preceded by a full history."""
     server = socket.connect_to_server()
 
     def receive(message: str) -> None:
         content = json.loads(message)
-        if content["type"] == "snapshot" and not told:
-            told.append(True)
+        if content["type"] == "snapshot" and not sent:
+            sent.append(True)
             socket.send(json.dumps(full_history(content["time"])))
         if content["type"] != "history":
             socket.send(message)
 
-    told: list[bool] = []
+    sent: list[bool] = []
     server.on_message(receive)
 
 
 def full_history(now: float) -> dict[str, Any]:
-    """Ten minutes of waves up to `now`."""
+    """Return ten minutes of waves until `now`."""
     time = [now - (SAMPLES - row) * 600 / SAMPLES for row in range(SAMPLES)]
     cards = {
         str(index): {
@@ -147,7 +147,7 @@ def write_settings(folder: Path) -> None:
 
 @contextlib.contextmanager
 def held_card() -> Iterator[None]:
-    """A process of its own that holds the next free simulated card."""
+    """Start a process that holds the next free simulated card."""
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     process = subprocess.Popen([sys.executable, "-c", HOLDER], **pipes)
     try:

@@ -1,8 +1,7 @@
-"""Timing of two things in turn, and what a figure is.
+"""Alternating time measurements of two functions, and figures.
 
-Absolute times differ between machines and between minutes. A figure therefore
-compares a candidate with a baseline that ran right beside it, round by round,
-in the quarter of the rounds that nothing disturbed.
+Absolute times depend on the machine and its load. Therefore a figure compares a candidate with a
+baseline that alternates with it, in the quarter of the rounds with the least disturbance.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ FEWEST_ROUNDS = 8
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured value; it holds when it is at most `target` (None: no target)."""
+    """A measured value, which holds if it is at most `target`, or if there is no target."""
 
     name: str
     value: float
@@ -46,10 +45,10 @@ def in_turn(
     longest: float = 60.0,
     clock: Callable[[], float] = perf_counter,
 ) -> list[tuple[float, float]]:
-    """Seconds of (baseline, candidate) in each round; who goes first alternates.
+    """Return the seconds of baseline and candidate in each round; their order alternates.
 
-    On a machine that is busy otherwise, rounds end early after `longest` seconds. What runs in
-    one thread and waits for nothing can be timed by `process_time`, which others do not lengthen.
+    On a busy machine, the measurement ends after `longest` seconds. Functions that run in one
+    thread and never wait can use `process_time`, which does not depend on other processes.
     """
     baseline()
     candidate()
@@ -74,10 +73,9 @@ def in_turn(
 
 
 def quiet_ratio(pairs: Sequence[tuple[float, float]]) -> float:
-    """Candidate by baseline, each in its quiet rounds: the lower quartiles of both.
+    """Return the ratio of candidate to baseline, from the lower quartiles of both.
 
-    What else runs on the machine lengthens some rounds of either, and the longer ones more
-    often; it shortens none.
+    Other processes lengthen some rounds, mainly long ones, but never shorten a round.
     """
     before, after = (statistics.quantiles(times, n=4)[0] for times in zip(*pairs, strict=True))
     return after / before

@@ -78,19 +78,19 @@ def serve(device: str) -> None:
     answers, sys.stdout = sys.stdout, sys.stderr  # the library prints what it trains
     train = training(device)
     train()
-    gc.freeze()  # each fit begins with a collection, which else takes as long as several steps
+    gc.freeze()  # each fit starts with a collection, which would take as long as several steps
     print(0.0, file=answers, flush=True)
     for _ in sys.stdin:
         print(seconds(train, process_time), file=answers, flush=True)
 
 
 def training(device: str):
-    """Return a function that trains for some steps, the Trainer's setup and end included."""
+    """Return a function that trains for some steps, including setup and end of the Trainer."""
     import torch
     import transformers
 
     transformers.logging.set_verbosity_error()
-    torch.set_num_threads(1)  # a second one would wait for the first by turning in circles
+    torch.set_num_threads(1)  # a second thread would spin while it waits for the first
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
     ids = torch.randint(1, SIZES["vocab_size"], (STEPS * 8, 64))
@@ -108,13 +108,13 @@ def training(device: str):
     )
     trainer = transformers.Trainer(model, arguments, train_dataset=rows)
     if trainer.args.device.type != device:
-        raise RuntimeError(f"The Trainer took {trainer.args.device} instead of {device}.")
+        raise RuntimeError(f"The Trainer uses {trainer.args.device} instead of {device}.")
     os.rmdir(folder)
     return trainer.train
 
 
 def generation() -> None:
-    """Generate in turn on the CPU and in HPU graphs; print the seconds of each as JSON."""
+    """Generate alternately on the CPU and with HPU Graphs; print the seconds as JSON."""
     import torch
     import transformers
 
@@ -134,14 +134,14 @@ def generation() -> None:
         return model.generate(text, max_new_tokens=NEW_TOKENS, do_sample=False).cpu()
 
     if not torch.equal(generate(cpu), generate(hpu)):
-        raise RuntimeError("The device generated other tokens than the CPU.")
+        raise RuntimeError("Device and CPU generated different tokens.")
     pairs = in_turn(lambda: generate(cpu), lambda: generate(hpu), ROUNDS, clock=process_time)
     print(json.dumps(pairs))
 
 
 def figures() -> Iterator[Figure]:
     if find_spec("transformers") is None:
-        print("transformers is not installed: its figures are left out")
+        print("transformers is not installed: its figures are omitted")
         return
     cpu, hpu = Trainer("cpu"), Trainer("hpu")
     pairs = in_turn(cpu, hpu, ROUNDS, clock=lambda: cpu.spent + hpu.spent)

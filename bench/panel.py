@@ -1,11 +1,10 @@
-"""What the live panel and its sampler take from a fit, in a real kernel.
+"""Share of a fit's time that the live panel and its sampler take, in a real kernel.
 
-Turns with the panel and without it differ by less than two such turns differ among themselves, even
-after many minutes. The panel's processor time is therefore counted: that of its hooks between two
-readings of the clock, what Lightning or transformers spends to call them included, and all that of
-the kernel's other threads, in which it samples and sends; the two readings of a clock by which it
-times the fit's loader are left out. On a machine with a second core that is
-more than the fit loses.
+The difference between turns with and without the panel is smaller than the noise, even after many
+minutes. Therefore the panel's processor time is counted: the time of its hooks, including their
+calls by Lightning or transformers, and the time of the kernel's other threads, which take samples
+and send them. The two clock readings that time the fit's loader are not included. On a machine with
+several cores, this is more than the fit loses.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ from bench.harness import Figure
 TURNS = 10
 TURN = 3.0  # seconds of processor time
 WARM_UP = 200  # steps
-LONGEST = 120.0  # seconds of a fit on a machine that is busy otherwise
-RATE = 10.0  # updates a second, the panel's own default in a fit
+LONGEST = 120.0  # maximum seconds of a fit on a busy machine
+RATE = 10.0  # updates per second, the default of the panel
 
 
 def figures() -> Iterator[Figure]:
@@ -59,18 +58,18 @@ def figures() -> Iterator[Figure]:
 
 
 def measure_in_kernel() -> None:
-    """Measure both shares and print them as JSON; runs inside the kernel."""
+    """Measure the shares in the kernel and print them as JSON."""
     import torch
 
-    torch.set_num_threads(1)  # a second one would wait for the first by turning in circles
+    torch.set_num_threads(1)  # a second thread would spin while it waits for the first
     shares = {"panel": panel_share, "sampler": sampler_share}
-    if find_spec("transformers") is not None:  # which wants Python 3.11
+    if find_spec("transformers") is not None:  # which requires Python 3.11
         shares["trainer"] = trainer_share
     print(json.dumps({name: share() for name, share in shares.items()}))
 
 
 class Account:
-    """Processor time of a fit and, of that, the panel's, in turns of equal length.
+    """Processor time of a fit and the panel's part of it, in turns of equal length.
 
     Attributes
     ----------
@@ -85,10 +84,10 @@ class Account:
         self._times: list[tuple[float, float, float]] = []  # of a clock, the process, the panel
 
     def markers(self, base: type[Any]) -> tuple[Any, Any, Any]:
-        """Return callbacks to call directly before the panel's and, two of them, after it.
+        """Return one callback to call directly before the panel's, and two to call after it.
 
-        The time from the first to the second is what the panel's hook and the calls of two
-        callbacks take; that to the third is what the call of one takes.
+        The time from the first to the second callback is that of the panel's hook and two calls;
+        the time from the second to the third is that of one call.
         """
 
         def began(*_: Any, **__: Any) -> None:
@@ -109,7 +108,7 @@ class Account:
         return before, after, reference
 
     def counted(self, method: Callable[..., Any], sign: int) -> Callable[..., Any]:
-        """Return a method whose time is added to the panel's, or taken from it."""
+        """Return a method whose time is added to the panel's, or subtracted from it."""
 
         def run(*arguments: Any, **options: Any) -> Any:
             began = thread_time()
@@ -121,7 +120,7 @@ class Account:
         return run
 
     def stepped(self) -> bool:
-        """Note the times at the end of a turn; returns whether all turns are over."""
+        """Record the times at the end of a turn, and return whether all turns are over."""
         self._left -= 1
         if self._left > 0:
             return False
@@ -131,10 +130,10 @@ class Account:
         return len(self._times) > TURNS or (len(self._times) > 2 and monotonic() > self.ends)
 
     def share(self) -> tuple[float, float]:
-        """Percent by which the panel lengthens the fit, and three standard errors of it.
+        """Return the percentage by which the panel lengthens the fit, and three standard errors.
 
-        Samples are due by the clock: where others keep the processor busy, fewer of them would
-        have been due in the time that the fit got.
+        Samples depend on the clock. If other processes use the processor, the fit gets more samples
+        per processor second, which is corrected.
         """
         shares = []
         for begin, end in zip(self._times, self._times[1:], strict=False):
@@ -146,7 +145,7 @@ class Account:
 
 
 def other_threads() -> float:
-    """Seconds of processor time of this process's threads but the main one and autograd's."""
+    """Return the processor time of all threads except for the main thread and autograd's."""
     spent = 0
     for thread in Path("/proc/self/task").iterdir():
         is_autograd = (thread / "comm").read_text().startswith("pt_")
@@ -160,7 +159,7 @@ def is_panel(callback: Any) -> bool:
 
 
 def panel_share() -> tuple[float, float]:
-    """Percent by which the panel lengthens the steps of a Lightning fit, and the noise of that."""
+    """Return the percentage by which the panel lengthens a Lightning fit, and its noise."""
     import lightning.pytorch as lightning
     import torch
 
@@ -208,13 +207,13 @@ def panel_share() -> tuple[float, float]:
         logger=False,
     )
     data = torch.utils.data.DataLoader(samples, batch_size=64)
-    # As a page has it that draws the widget: a kernel without one draws a picture more often.
+    # Like with a page that draws the widget; a kernel without a page draws pictures more often.
     hpu_magic.fit(trainer, Classifier(), data, interval=1 / RATE, panel="widget")
     return account.share()
 
 
 def trainer_share() -> tuple[float, float]:
-    """Percent by which the panel lengthens the steps of a Trainer, and the noise of that."""
+    """Return the percentage by which the panel lengthens the steps of a Trainer, and its noise."""
     import tempfile
 
     import torch
@@ -229,7 +228,7 @@ def trainer_share() -> tuple[float, float]:
 
     import hpu_magic
 
-    account = Account(600)  # the Trainer logs first after 500 steps, which adds charts
+    account = Account(600)  # the first log after 500 steps adds charts
 
     class Clock(TrainerCallback):
         def on_train_begin(self, args, state, control, **_) -> None:
@@ -271,14 +270,14 @@ def trainer_share() -> tuple[float, float]:
             callbacks=[Clock()],
         )
         trainer.remove_callback(PrinterCallback)
-        # The panel calls it from a method of its own, which is counted around this.
+        # The panel's method, which calls this one, is already counted.
         trainer.training_step = account.counted(trainer.training_step, -1)
         hpu_magic.fit(trainer, interval=1 / RATE, panel="widget")
     return account.share()
 
 
 def sampler_share() -> tuple[float, float]:
-    """Percent that sampling alone adds to a training loop, and the noise of that."""
+    """Return the percentage by which the sampler lengthens a training loop, and its noise."""
     from bench.training import MLP_BATCH, mlp, training_step
     from hpu_magic.runtime.training.sampler import sampler
 

@@ -1,4 +1,4 @@
-"""A cell on four warm workers against ipyparallel's own command on four engines of its own."""
+"""Time of a cell on four running workers, relative to ipyparallel's command on four engines."""
 
 from __future__ import annotations
 

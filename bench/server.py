@@ -1,4 +1,4 @@
-"""What the sidebar's part in the Jupyter server costs: time, memory and processor."""
+"""Time, memory and processor share of the Jupyter Server extension."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ CLIENTS = 5
 FITS = 3
 SECONDS = 20.0
 UNWATCHED_SECONDS = 60.0
-STARTED = 10.0  # seconds until the server has taken its first sample by itself
+STARTED = 10.0  # seconds until the server has taken its first sample
 SAMPLES = 20_000
-WARM_UP = 1_200  # samples until the ring has been filled twice
+WARM_UP = 1_200  # samples that fill the history twice
 
 _HOLD = "from hpu_magic.simulator import cards; cards.acquire(); print(flush=True); input()"
 _FIT = """
@@ -39,7 +39,7 @@ from hpu_magic import sessions
 from hpu_magic.simulator import cards
 cards.acquire()
 published, began = sessions.PublishedFit(), time.time()
-def tell():
+def publish():
     for step in itertools.count(100, 100):
         published.update(
             sessions.Fit(
@@ -48,7 +48,7 @@ def tell():
             )
         )
         time.sleep(1)
-threading.Thread(target=tell, daemon=True).start()
+threading.Thread(target=publish, daemon=True).start()
 print(flush=True)
 input()
 """
@@ -60,28 +60,28 @@ def figures() -> Iterator[Figure]:
         yield Figure("snapshot of eight held cards / read of its files", ratio, "ratio", SNAPSHOT)
         with server(Path(directory), environment) as (process, address, token):
             time.sleep(STARTED)
-            with ThreadPoolExecutor() as meanwhile:
-                unwatched = meanwhile.submit(unwatched_share, process)
+            with ThreadPoolExecutor() as pool:
+                unwatched = pool.submit(unwatched_share, process)
                 growth = asyncio.run(
                     growth_per_sample()
-                )  # takes this process's time, not that one's
+                )  # uses the time of this process, not the server's
                 idle = unwatched.result()
             share = asyncio.run(processor_share(process, address, token))
-        yield Figure("server, eight cards, nobody looking", idle, "%", 0.1)
+        yield Figure("server, eight cards, without clients", idle, "%", 0.1)
         yield Figure("server, eight cards at 1 Hz, five clients, three fits", share, "%", 1.0)
     yield Figure("server's growth over 20,000 samples", growth, "B each", 0.1)
 
 
 @contextmanager
 def held_cards(directory: Path) -> Iterator[dict[str, str]]:
-    """Let a process hold each card, some in a fit; yields the environment in which to see them."""
+    """Start a process for each card, some with a fit; yield their environment variables."""
     environment = {
         **os.environ,
         "HPU_MAGIC_CARDS_DIR": str(directory / "cards"),
         "HPU_MAGIC_CARDS": str(CARDS),
         "JUPYTER_RUNTIME_DIR": str(directory / "runtime"),
     }
-    environment.pop("HPU_MAGIC_SIMULATOR", None)  # the server imports no torch, so needs none
+    environment.pop("HPU_MAGIC_SIMULATOR", None)  # the server does not import torch
     with ExitStack() as owners:
         for number in range(CARDS):
             owner = subprocess.Popen(
@@ -98,7 +98,7 @@ def held_cards(directory: Path) -> Iterator[dict[str, str]]:
 
 
 def snapshot_ratio(environment: dict[str, str]) -> float:
-    """Time of a snapshot, with holders and ancestors, by that of reading what it reads."""
+    """Return the time of a snapshot relative to the time to read its files."""
     code = "from bench import server; server.compare_snapshot()"
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
@@ -107,8 +107,8 @@ def snapshot_ratio(environment: dict[str, str]) -> float:
 
 
 def compare_snapshot() -> None:
-    """Print the ratio; runs where the cards are seen."""
-    from hpu_magic.monitor import reader
+    """Print the ratio, in a process with the environment of the cards."""
+    from hpu_magic.server import reader
 
     cards = reader.read()["cards"]
     assert all(card["holders"] for card in cards)
@@ -133,7 +133,7 @@ def compare_snapshot() -> None:
 def server(
     directory: Path, environment: dict[str, str]
 ) -> Iterator[tuple[psutil.Process, str, str]]:
-    """Start a Jupyter server; yields its process, its WebSocket address and its token."""
+    """Start a Jupyter server; yield its process, WebSocket address and token."""
     token = secrets.token_hex(16)
     command = [
         *(sys.executable, "-m", "jupyter_server", "--no-browser", "--allow-root"),
@@ -149,7 +149,7 @@ def server(
                 if started.poll() is not None:
                     raise RuntimeError(f"The Jupyter server ended with {started.returncode}.")
                 time.sleep(0.1)
-            time.sleep(2)  # it has work of its own when it starts
+            time.sleep(2)  # the server is busy when it starts
             address = json.loads(place.read_text())["url"].replace("http", "ws", 1)
             yield psutil.Process(started.pid), f"{address}hpu_magic/stream?interval=1", token
         finally:
@@ -157,7 +157,7 @@ def server(
 
 
 def unwatched_share(process: psutil.Process) -> float:
-    """Percent of one core that the server and its reader take while nobody looks."""
+    """Return the percentage of one core that the server and its reader use without clients."""
     before, started = processor_seconds(process), time.perf_counter()
     time.sleep(UNWATCHED_SECONDS)
     spent, taken = processor_seconds(process) - before, time.perf_counter() - started
@@ -165,7 +165,7 @@ def unwatched_share(process: psutil.Process) -> float:
 
 
 async def processor_share(process: psutil.Process, address: str, token: str) -> float:
-    """Percent of one core that the server and its reader take while clients listen."""
+    """Return the percentage of one core that the server and its reader use with clients."""
     from tornado.httpclient import HTTPRequest
     from tornado.websocket import websocket_connect
 
@@ -177,9 +177,9 @@ async def processor_share(process: psutil.Process, address: str, token: str) -> 
     async def listen(client: Any) -> int:
         received = 0
         while (message := await client.read_message()) is not None:
-            told = json.loads(message)
-            if told["type"] == "snapshot":
-                fits = [one["fit"] for card in told["cards"] for one in card["holders"]]
+            content = json.loads(message)
+            if content["type"] == "snapshot":
+                fits = [each["fit"] for card in content["cards"] for each in card["holders"]]
                 received += sum(fit is not None for fit in fits) == FITS
         return received
 
@@ -197,15 +197,15 @@ async def processor_share(process: psutil.Process, address: str, token: str) -> 
 
 
 def processor_seconds(process: psutil.Process) -> float:
-    """Processor time so far of a process and its children."""
+    """Return the processor time of a process and its children."""
     times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
     return sum(one.user + one.system for one in times)
 
 
 async def growth_per_sample() -> float:
-    """Bytes by which the server's memory grows with each sample, beyond the ring."""
-    from hpu_magic.monitor import reader
-    from hpu_magic.server.sampler import Record, Sampler
+    """Return the bytes by which the server's memory grows per sample, beyond the history."""
+    from hpu_magic.server import reader
+    from hpu_magic.server.sampler import CardSampler, Record
 
     template = reader.read()
 
@@ -220,7 +220,7 @@ async def growth_per_sample() -> float:
     async def join(_: Record) -> None:
         pass
 
-    sampler = Sampler(Cards(), join, logging.getLogger("bench"))
+    sampler = CardSampler(Cards(), join, logging.getLogger("bench"))
     sampler.subscribe(lambda message: None, 60.0)
     for _ in range(WARM_UP):
         await sampler.fresh()

@@ -1,10 +1,9 @@
-"""From ``pip install`` to the first panel that moves, beside the installation of what it runs on.
+"""Time from ``pip install`` to the first live panel, relative to the installation of torch.
 
-Both sides install into environments that are empty but for the newest pip, which reads an index in
-a third of the time that pip took three years ago, and with all that they get in pip's cache. What
-`make dist` builds is built here, with the engine of this torch alone. Torch is the one that pip
-finds first in the public index, which takes minutes, so that seconds of noise are little: it is
-installed once. The build that runs here is installed twice.
+Both installations use environments with only the newest pip, which is three times as fast as three
+years ago, and a filled pip cache. The files of `make dist` are built here, with the engine for this
+torch only. The torch from the public index takes minutes, so noise is small and it is installed
+once. The build of this environment is installed twice.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def figures() -> Iterator[Figure]:
 
     chromium = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
     if chromium is None:
-        print("no browser: nobody sees the panel move", flush=True)
+        print("no browser: the time to a live panel is not measured", flush=True)
         return
     with tempfile.TemporaryDirectory(prefix="hpu_magic_start_") as folder:
         place, wheels = Path(folder), Path(folder) / "dist"
@@ -54,7 +53,7 @@ def figures() -> Iterator[Figure]:
 
 
 def builds_of_torch() -> dict[str, str]:
-    """Return what pip is asked for: the index's build, and another that is installed here."""
+    """Return pip's requirements: the build in the index, and the installed one if it differs."""
     import torch
 
     here = str(torch.__version__)
@@ -66,14 +65,14 @@ def builds_of_torch() -> dict[str, str]:
 
 
 class Round:
-    """One installation of each, and how long it took."""
+    """An installation of each, with its time."""
 
     def __init__(self, place: Path, torch: str, wheels: Path) -> None:
         self.place, self.torch, self.wheels = place, torch, wheels
         self.baseline = self.install = self.move = 0.0
 
     def fill_pips_cache(self) -> None:
-        """Fetch all that one of the environments gets."""
+        """Download all packages of an environment."""
         environment = self._environment("cache")
         fetched = str(environment.folder / "fetched")
         wheels = ("--find-links", str(self.wheels.resolve()))
@@ -81,7 +80,7 @@ class Round:
         shutil.rmtree(environment.prefix.parent)
 
     def run(self, page: Any) -> None:
-        """Time the installation of torch and JupyterLab, then ours and the notebook's start."""
+        """Time the installation of torch and JupyterLab, then of hpu_magic with a live panel."""
         bare = self._environment("bare")
         self.baseline = seconds(lambda: bare.install(self.torch, "jupyterlab"))
         shutil.rmtree(bare.prefix)
@@ -101,9 +100,9 @@ class Round:
             self.move = perf_counter() - start
         shutil.rmtree(environment.prefix)
 
-    def _environment(self, what: str) -> Any:
+    def _environment(self, name: str) -> Any:
         from tools.empty_environment import EmptyEnvironment
 
-        environment = EmptyEnvironment(self.place / what, sys.executable)
+        environment = EmptyEnvironment(self.place / name, sys.executable)
         environment.pip("install", "--upgrade", "pip")
         return environment

@@ -1,4 +1,4 @@
-"""One training step on the device against the same step on plain CPU PyTorch."""
+"""Time of a training step on the device, relative to the CPU."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def transformer_layer() -> nn.Module:
 
 
 def training_step(build: Callable[[], nn.Module], batch: tuple[int, ...], device: str):
-    """Return a function that trains a model for one step, batch copy and loss read included."""
+    """Return a function that runs a training step, copies the batch and reads the loss."""
     torch.manual_seed(0)
     model = build().to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
@@ -74,17 +74,17 @@ MODELS = (
 def step_ratios(
     compared: str,
     pair: Callable[[Callable[[], nn.Module], tuple[int, ...]], list[Callable[[], float]]],
-    what: str = "training step",
+    kind: str = "training step",
     target: float | None = TARGET,
 ) -> Iterator[Figure]:
-    """Yield a figure a model; `pair` makes its baseline step and its candidate step."""
+    """Yield a figure per model; `pair` returns the steps of baseline and candidate."""
     for name, build, batch, rounds in MODELS:
         steps = pair(build, batch)
         for _ in range(5):
             for step in steps:
                 step()
         value = quiet_ratio(in_turn(*steps, rounds))
-        yield Figure(f"{what}, {name}: {compared}", value, "ratio", target)
+        yield Figure(f"{kind}, {name}: {compared}", value, "ratio", target)
 
 
 def figures() -> Iterator[Figure]:

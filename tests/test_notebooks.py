@@ -446,7 +446,7 @@ def test_choices_are_compared_before_there_is_a_card(before: Executed) -> None:
     assert "6.74 billion parameters\n" in before.text("model")
     full = before.text("full")
     assert full.startswith(
-        "Estimate: a training step of LlamaForCausalLM on gaudi2 (lazy mode, bf16, "
+        "Estimate: training step of LlamaForCausalLM on gaudi2 (lazy mode, bf16, "
     )
     assert re.search(r"^ +weights +12\.6 GiB$", full, re.MULTILINE)
     table = {

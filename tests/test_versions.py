@@ -82,4 +82,4 @@ def test_kept_environments_are_there_for_the_next_run(ran, tmp_path):
 
 def test_an_unknown_combination_is_named(capsys):
     assert versions.main(["1.0"]) == 2
-    assert "No combination 1.0; there are 2.6" in capsys.readouterr().out
+    assert "1.0 is unknown; use 2.6" in capsys.readouterr().out

@@ -1,9 +1,9 @@
-"""Install the built files into empty environments, use them, upgrade them and take them out again.
+"""Install the built files into empty environments, use them, upgrade them and uninstall them.
 
-``python -m tools.check_dist [--from FOLDER] [--keep FOLDER] [--torch REQUIREMENT]`` needs what
-``make dist`` has built; ``--keep`` names the folder with the environments of other releases that
-it used. Compiler, Node and checkout are out of reach there. Each line that is printed has been
-seen to hold; the first that does not ends the run.
+``python -m tools.check_dist [--from FOLDER] [--keep FOLDER] [--torch REQUIREMENT]`` requires the
+files from ``make dist``; ``--keep`` is the folder with its environments of other releases. The
+environments have no compiler, Node or checkout. Each printed line was checked; the first failed
+check ends the run.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ print(torch.ones(2, device="hpu").sum().item(), engine.load().__spec__.origin)
 
 
 def main(arguments: list[str]) -> int:
-    """Check all that is built."""
+    """Check all built files."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     built = PROJECT / "build" / "dist"
     parser.add_argument("--from", dest="built", type=Path, metavar="FOLDER", default=built)
@@ -55,49 +55,49 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def hold(condition: bool, said: str, why: object = "") -> None:
-    """Print what holds, and end where it does not."""
+def check(condition: bool, statement: str, reason: object = "") -> None:
+    """Print a statement if its condition is true; else exit with the reason."""
     if not condition:
-        sys.exit(f"does not hold: {said}\n{why}")
-    print(f"holds: {said}", flush=True)
+        sys.exit(f"failed: {statement}\n{reason}")
+    print(f"passed: {statement}", flush=True)
 
 
 def check_reproducible(built: Path, keep: Path | None, again: Path) -> None:
-    """Build everything once more and compare the bytes."""
+    """Build everything again and compare the files."""
     build(PROJECT, again, keep)
     names = sorted(path.name for path in built.iterdir())
     _, other, missing = filecmp.cmpfiles(built, again, names, shallow=False)
     same = names == sorted(path.name for path in again.iterdir()) and not [*other, *missing]
-    hold(same, f"two builds give the same bytes ({len(names)} files)", [*other, *missing])
+    check(same, f"two builds are identical ({len(names)} files)", [*other, *missing])
 
 
 def check_archive(built: Path, place: Path) -> None:
-    """Build the wheel from the source archive alone and compare its files."""
+    """Build the wheel from the source archive only and compare the files."""
     [archive] = built.glob("hpu_magic-*.tar.gz")
     [wheel] = built.glob("hpu_magic-*.whl")
     shutil.unpack_archive(archive, place)
     [project] = place.iterdir()
     build(project, place / "dist", None, "--pure")
     same = filecmp.cmp(place / "dist" / wheel.name, wheel, shallow=False)
-    hold(same, "the source archive gives the same wheel")
+    check(same, "the source archive builds the same wheel")
 
 
 def build(project: Path, into: Path, keep: Path | None, *options: str) -> None:
-    """Run a tree's own `make dist` into a folder."""
+    """Run `make dist` of a source tree."""
     command = [sys.executable, "tools/dist.py", "--into", into, *options]
     times = ["git", "log", "-1", "--format=%ct"]
-    told = subprocess.run(times, cwd=PROJECT, capture_output=True, text=True, check=True)
+    done = subprocess.run(times, cwd=PROJECT, capture_output=True, text=True, check=True)
     subprocess.run(
         [*command, *(["--keep", keep.resolve()] if keep else [])],
         cwd=project,
-        env={**os.environ, "PYTHONPATH": str(project), "SOURCE_DATE_EPOCH": told.stdout.strip()},
+        env={**os.environ, "PYTHONPATH": str(project), "SOURCE_DATE_EPOCH": done.stdout.strip()},
         check=True,
         capture_output=True,
     )
 
 
 def built_as(version: str, built: Path, place: Path) -> Path:
-    """Build the same tree under another version, and return the folder of its files."""
+    """Build the same tree with another version, and return the folder of the files."""
     [archive] = built.glob("hpu_magic-*.tar.gz")
     shutil.unpack_archive(archive, place / "old")
     [project] = (place / "old").iterdir()
@@ -111,7 +111,7 @@ def built_as(version: str, built: Path, place: Path) -> Path:
 
 
 def check_use(built: Path, old: Path, torch: str, place: Path) -> None:
-    """Install, use, upgrade and uninstall where the extras' own packages are already there."""
+    """Install, use, upgrade and uninstall where the packages of the extras are installed."""
     sys.path.insert(0, str(PROJECT / "tools"))
     from requirements import described, of_extras
 
@@ -131,34 +131,34 @@ def check_use(built: Path, old: Path, torch: str, place: Path) -> None:
     check_notebook(environment)
     check_page(environment)
     compiled = [path.name for path in environment.home.rglob("*.so")]
-    hold(not compiled, "nothing was compiled", compiled)
+    check(not compiled, "nothing was compiled", compiled)
     uninstall(environment)
     after = environment.files()
-    hold(after == before, "nothing is left after the removal", sorted(after ^ before))
+    check(after == before, "nothing is left after the removal", sorted(after ^ before))
     environment.install(*what, wheels=built, alone=True)
     fresh = environment.files()
-    hold(upgraded == fresh, "an upgrade leaves what a new installation has", upgraded ^ fresh)
+    check(upgraded == fresh, "an upgrade leaves what a new installation has", upgraded ^ fresh)
 
 
 def check_device(environment: EmptyEnvironment, what: str) -> None:
-    """Compute on the device, with an engine that pip has brought."""
+    """Compute on the device with an engine that pip installed."""
     done = environment.run(DEVICE, HPU_MAGIC_SIMULATOR="1")
     value, _, origin = done.stdout.strip().rpartition("\n")[2].partition(" ")
-    brought = f"{wheels.DISTRIBUTION}_torch" in origin and str(environment.prefix) in origin
-    hold(value == "2.0" and brought, f"{what} computes on hpu without a compiler", done.stderr)
+    installed = f"{wheels.DISTRIBUTION}_torch" in origin and str(environment.prefix) in origin
+    check(value == "2.0" and installed, f"{what} computes on hpu without a compiler", done.stderr)
 
 
 def check_mixed(environment: EmptyEnvironment) -> None:
-    """See that an engine of the older version is refused, and that it is said what to install."""
+    """Check the error for an engine of the older version, with the package to install."""
     done = environment.run("import torch; torch.ones(2, device='hpu')", HPU_MAGIC_SIMULATOR="1")
     refused = f"it belongs to hpu_magic {OLD}, but this is {hpu_magic.__version__}."
     offered = f'pip install "{wheels.DISTRIBUTION}=={hpu_magic.__version__}"'
-    said = done.returncode != 0 and refused in done.stderr and offered in done.stderr
-    hold(said, "an engine of another version is refused by name", done.stderr)
+    correct = done.returncode != 0 and refused in done.stderr and offered in done.stderr
+    check(correct, "an engine of another version is refused by name", done.stderr)
 
 
 def check_notebook(environment: EmptyEnvironment) -> None:
-    """Execute the quickstart as `jupyter execute` does."""
+    """Execute the quickstart with `jupyter execute`."""
     notebook = environment.folder / "quickstart.ipynb"
     shutil.copy(PROJECT / "notebooks" / notebook.name, notebook)
     done = subprocess.run(
@@ -169,60 +169,62 @@ def check_notebook(environment: EmptyEnvironment) -> None:
         text=True,
     )
     outputs = json.loads(notebook.read_text())["cells"][-1].get("outputs", [])
-    hold(not done.returncode and "Accuracy 0.9" in str(outputs), "the quickstart runs", done.stderr)
+    check(
+        not done.returncode and "Accuracy 0.9" in str(outputs), "the quickstart runs", done.stderr
+    )
 
 
 def check_page(environment: EmptyEnvironment) -> None:
-    """Look at sidebar and panel in a browser."""
+    """Check the sidebar and the panel in a browser."""
     shutil.copy(PROJECT / "notebooks" / "quickstart.ipynb", environment.folder)
     chromium = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
     if chromium is None:
-        print("left out: the sidebar in a browser, of which there is none")
+        print("omitted: the sidebar, because there is no browser")
         return
     with environment.lab() as lab, page_of(chromium) as page:
         run_until_the_panel_moves(page, lab, "quickstart.ipynb")
         page.locator(".jp-SideBar [data-id='hpu_magic-sidebar']").click()
         page.locator("#hpu_magic-sidebar .hpu-Holder").first.wait_for()
         shown = page.locator("#hpu_magic-sidebar").inner_text()
-    hold("quickstart" in shown, "the panel moves, and the sidebar shows who holds the card", shown)
+    check("quickstart" in shown, "the panel moves, and the sidebar shows the card's holder", shown)
 
 
 def uninstall(environment: EmptyEnvironment) -> None:
-    """Take out all that is the project's own."""
+    """Uninstall all packages of the project."""
     listed = "import importlib.metadata as m; print(*{d.name for d in m.distributions()})"
     names = [name for name in environment.run(listed).stdout.split() if name.startswith(OWN)]
     environment.pip("uninstall", "--yes", *names)
 
 
 def others(keep: Path | None) -> Iterator[tuple[wheels.Made, Path]]:
-    """Yield the rows of other releases whose environments were kept."""
+    """Yield the rows of other releases whose environments exist."""
     for row in wheels.table():
         python = keep and keep / f"torch-{row.torch}-python-{row.python}" / "bin" / "python"
         if python and python.exists():
             yield row, python
         else:
-            print(f"left out: torch {row.torch} with Python {row.python}, in no environment kept")
+            print(f"omitted: torch {row.torch} with Python {row.python} has no environment")
 
 
 def check_other(built: Path, row: wheels.Made, python: Path, place: Path) -> None:
-    """See that pip leaves another torch as it is, and that its own engine is loaded."""
+    """Check that pip does not replace another torch, and that its engine is loaded."""
     environment = borrowing(python, place)
     installed = environment.run("import torch; print(torch.__version__)").stdout
     environment.install(*OWN, wheels=built, alone=True)
     kept = environment.run("import torch; print(torch.__version__)").stdout
-    hold(kept == installed != "", f"torch {kept.strip()} stays with Python {row.python}", kept)
+    check(kept == installed != "", f"torch {kept.strip()} remains with Python {row.python}", kept)
     done = environment.run(DEVICE, HPU_MAGIC_SIMULATOR="1")
     loaded = f"/{wheels.package(row.torch)}/" in done.stdout and "2.0 " in done.stdout
-    hold(loaded, f"it loads the engine for torch {row.torch}", done.stderr)
+    check(loaded, f"torch {row.torch} loads its engine", done.stderr)
 
 
 def borrowing(python: Path, place: Path) -> EmptyEnvironment:
-    """Make an environment that has the packages of another one besides its own."""
-    asked = "import sysconfig; print(sysconfig.get_path('purelib'))"
-    told = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=True)
+    """Create an environment that also has the packages of another one."""
+    code = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
     environment = EmptyEnvironment(place, str(python))
-    own = environment.run(asked).stdout.strip()
-    (Path(own) / "borrowed.pth").write_text(f"{told.stdout.strip()}\n")
+    own = environment.run(code).stdout.strip()
+    (Path(own) / "borrowed.pth").write_text(f"{done.stdout.strip()}\n")
     return environment
 
 

@@ -1,4 +1,4 @@
-"""Run the quickstart in a fresh kernel and say in one line what came of it."""
+"""Run the quickstart in a new kernel and print the result in one line."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ LOWEST_ACCURACY = 0.97
 
 
 def execute(notebook: Any) -> dict[str, Any]:
-    """Execute the notebook, naming each step, and return the `summary` that it defines."""
-    question = nbformat.v4.new_code_cell("import json; print(json.dumps(summary))")
-    notebook.cells.append(question)
+    """Execute the notebook, print its headings, and return its variable `summary`."""
+    cell_of_summary = nbformat.v4.new_code_cell("import json; print(json.dumps(summary))")
+    notebook.cells.append(cell_of_summary)
     client = NotebookClient(
         notebook,
         timeout=600,
@@ -34,13 +34,13 @@ def execute(notebook: Any) -> dict[str, Any]:
             if cell.cell_type == "markdown":
                 print(cell.source.partition("\n")[0].lstrip("# "), flush=True)
             client.execute_cell(cell, number)
-    notebook.cells.remove(question)
-    [answer] = question.outputs
-    return json.loads(answer.text)
+    notebook.cells.remove(cell_of_summary)
+    [output] = cell_of_summary.outputs
+    return json.loads(output.text)
 
 
 def main() -> int:
-    """Return the exit code: 1 when a cell fails or the accuracy is too low."""
+    """Return the exit code, which is 1 if a cell fails or the accuracy is too low."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     EXECUTED.parent.mkdir(exist_ok=True)
     started = perf_counter()

@@ -1,10 +1,9 @@
-"""Build what pip installs: the source archive, the wheel of hpu_magic, and those of the engine.
+"""Build the source archive, the wheel of hpu_magic and the wheels of the engine.
 
 ``python tools/dist.py [--into FOLDER] [--keep FOLDER] [--pure | --cached]`` fills FOLDER, which is
-``build/dist`` by default. Which engines there are is said in ``engine/wheels.tsv``; one
-that is in the cache is taken from there, the others are compiled in environments of their own,
-which lie in the folder of ``--keep`` and are there for the next run. ``TORCH_INDEX`` in the
-environment names an index to take torch from. Two builds of one commit give the same files.
+``build/dist`` by default. ``engine/wheels.tsv`` lists the engines. Engines that are not cached are
+compiled in separate environments; ``--keep`` keeps these for the next run. The environment variable
+``TORCH_INDEX`` specifies the index that provides torch. Two builds of one commit are identical.
 """
 
 from __future__ import annotations
@@ -28,16 +27,16 @@ TOOLS_OF_A_BUILD = ("ninja", "packaging", "psutil", "setuptools")
 
 
 class LeftOut(Exception):
-    """An engine that cannot be built here; the text says why."""
+    """An engine cannot be built here; the text contains the reason."""
 
 
 def main(arguments: list[str]) -> int:
-    """Build all that can be built here, and say what was left out."""
+    """Build everything that can be built here, and print the rest."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--into", type=Path, metavar="FOLDER", default=PROJECT / "build" / "dist")
     parser.add_argument("--keep", type=Path, metavar="FOLDER")
     parser.add_argument("--pure", action="store_true", help="without the engine's wheels")
-    parser.add_argument("--cached", action="store_true", help="with no engine to be compiled")
+    parser.add_argument("--cached", action="store_true", help="only engines that are cached")
     options = parser.parse_args(arguments)
     os.environ.setdefault("SOURCE_DATE_EPOCH", commit_time())
     shutil.rmtree(options.into, ignore_errors=True)
@@ -53,13 +52,13 @@ def main(arguments: list[str]) -> int:
 
 
 def commit_time() -> str:
-    """Return the second of the commit, and where there is none that of hatchling's own choice."""
-    asked = ["git", "log", "-1", "--format=%ct"]
+    """Return the commit's time in seconds; without a commit, the default of hatchling."""
+    command = ["git", "log", "-1", "--format=%ct"]
     try:
-        told = subprocess.run(asked, cwd=PROJECT, capture_output=True, text=True, check=True)
+        done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError):
         return "1580601600"
-    return told.stdout.strip()
+    return done.stdout.strip()
 
 
 def pure(into: Path) -> None:
@@ -73,13 +72,13 @@ def pure(into: Path) -> None:
 
 
 def engines(into: Path, environments: Path | None) -> list[wheels.Made]:
-    """Build the wheels of the engine, and the one that requires them; say which were left out."""
+    """Build the engines' wheels and the one that requires them, and print the omitted ones."""
     made = []
     for row in wheels.table():
         try:
             library = compiled(row, environments)
-        except LeftOut as why:
-            print(f"left out: torch {row.torch}, Python {row.python}, {row.machine}: {why}")
+        except LeftOut as reason:
+            print(f"omitted: torch {row.torch}, Python {row.python}, {row.machine}: {reason}")
             continue
         engine_wheel.of_engine(library, key_of(row), row, into)
         made.append(row)
@@ -88,7 +87,7 @@ def engines(into: Path, environments: Path | None) -> list[wheels.Made]:
 
 
 def key_of(row: wheels.Made) -> key.Key:
-    """Return the key of the engine for another torch and Python on a system like this."""
+    """Return the key of the engine for another torch and Python on the same system."""
     here = f"cpython-{sys.version_info.major}{sys.version_info.minor}-"
     there = f"cpython-{row.python.replace('.', '')}-"
     return key.Key(
@@ -100,12 +99,12 @@ def key_of(row: wheels.Made) -> key.Key:
 
 
 def compiled(row: wheels.Made, environments: Path | None) -> Path:
-    """Return the engine of a row from the cache, where it is compiled if it is missing.
+    """Return the engine of a row from the cache, and compile it if it is missing.
 
     Raises
     ------
     LeftOut
-        It is for another kind of machine, or its environment cannot be made.
+        The engine is for another kind of machine, or its environment cannot be created.
     """
     if (row.system, row.machine) != (sys.platform, platform.machine()):
         raise LeftOut(f"this is {sys.platform} {platform.machine()}")
@@ -125,12 +124,12 @@ def compiled(row: wheels.Made, environments: Path | None) -> Path:
     except (OSError, subprocess.CalledProcessError) as failed:
         raise LeftOut(str(failed)) from failed
     if not library.exists():
-        raise LeftOut(f"its compilation left no {library}")
+        raise LeftOut(f"its compilation did not create {library}")
     return library
 
 
 def environment(row: wheels.Made, folder: Path) -> Path:
-    """Return an interpreter with the torch of a row, installed where it is missing."""
+    """Return an interpreter with the torch of a row, which is installed if it is missing."""
     place = folder.resolve() / f"torch-{row.torch}-python-{row.python}"
     python = place / "bin" / "python"
     if (place / "made").exists():

@@ -1,4 +1,4 @@
-"""An environment as a stranger has it: what pip installs, and no compiler, Node or checkout."""
+"""An empty environment for installations with pip, without compiler, Node and checkout."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ from tests.browser.conftest import (
     write_settings,
 )
 
-# Of this process's environment, what a fresh login has too.
+# Variables that a new login session also has.
 _KEPT = ("LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS")
 _KEPT_BY_PIP = ("PIP_", "SSL_CERT", "REQUESTS_CA", "HTTP", "HTTPS", "NO_PROXY", "http", "no_proxy")
 
 
 class EmptyEnvironment:
-    """A virtual environment, a home and a working folder of its own below `place`."""
+    """A virtual environment with its own home and working folder below `place`."""
 
     def __init__(self, place: Path, interpreter: str) -> None:
         self.prefix, self.home, self.folder = place / "venv", place / "home", place / "work"
-        for made in (self.home, self.folder):
-            made.mkdir(parents=True)
+        for folder in (self.home, self.folder):
+            folder.mkdir(parents=True)
         subprocess.run([interpreter, "-I", "-m", "venv", self.prefix], check=True)
         self.python = self.prefix / "bin" / "python"
 
     def variables(self, **more: str) -> dict[str, str]:
-        """Return an environment whose PATH has the programs of this environment alone."""
+        """Return environment variables with only the programs of this environment on PATH."""
         kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
         return {
             **kept,
@@ -45,18 +45,18 @@ class EmptyEnvironment:
         }
 
     def pip(self, *arguments: str | Path) -> None:
-        """Run pip, which alone knows of indexes and proxies."""
-        told = {name: value for name, value in os.environ.items() if name.startswith(_KEPT_BY_PIP)}
+        """Run pip, with the variables for indexes and proxies."""
+        own = {name: value for name, value in os.environ.items() if name.startswith(_KEPT_BY_PIP)}
         command = [self.python, "-I", "-m", "pip", "--disable-pip-version-check", *arguments, "-q"]
-        subprocess.run(command, env=self.variables() | told, cwd=self.folder, check=True)
+        subprocess.run(command, env=self.variables() | own, cwd=self.folder, check=True)
 
     def install(self, *requirements: str, wheels: Path | None = None, alone: bool = False) -> None:
-        """Install from the index and a folder of wheels, or `alone` from the folder."""
+        """Install from the index and a folder of wheels; with `alone`, only from the folder."""
         found = ["--find-links", str(wheels.resolve())] if wheels else []
         self.pip("install", *(["--no-index"] if alone else []), *found, *requirements)
 
     def run(self, code: str, **more: str) -> subprocess.CompletedProcess[str]:
-        """Run code in a process of the environment, in its own folder."""
+        """Run code in a process of the environment, in its working folder."""
         return subprocess.run(
             [self.python, "-c", code],
             env=self.variables(**more),
@@ -75,7 +75,7 @@ class EmptyEnvironment:
 
     @contextlib.contextmanager
     def lab(self) -> Iterator[Lab]:
-        """Run this environment's JupyterLab on its folder."""
+        """Run JupyterLab of this environment in its working folder."""
         port, token = free_port(), secrets.token_hex(16)
         command = [str(self.python), "-m", "jupyterlab", "--no-browser", "--allow-root"]
         command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]
@@ -106,7 +106,7 @@ def page_of(chromium: str) -> Iterator[Any]:
 
 
 def run_until_the_panel_moves(page: Any, lab: Lab, notebook: str) -> None:
-    """Open a notebook, run all of its cells, and wait until a panel has shown three states."""
+    """Open a notebook, run all cells, and wait until a panel has shown three states."""
     page.goto(lab.address(notebook))
     page.locator("#jp-main-statusbar").get_by_text("| Idle").wait_for()
     page.get_by_role("menuitem", name="Run", exact=True).click()

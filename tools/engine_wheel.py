@@ -1,9 +1,8 @@
-"""Put a compiled engine into a wheel, and what requires the engines of all releases into another.
+"""Build the wheel of a compiled engine, and the wheel that requires the engines of all releases.
 
-``python tools/engine_wheel.py FOLDER`` writes the first for the torch and Python that run it, which
-need not be in the table, and compiles the engine where it has not been. Both are built by hatchling
-from a project that is written for the purpose, so that two builds of one commit give the same bytes
-where ``SOURCE_DATE_EPOCH`` is set.
+``python tools/engine_wheel.py FOLDER`` writes the former for the torch and Python that run it,
+which may be missing in the table, and compiles the engine if necessary. Hatchling builds both from
+a temporary project, so two builds of one commit are identical if ``SOURCE_DATE_EPOCH`` is set.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from hpu_magic.simulator.engine import wheels
 from hpu_magic.simulator.engine.key import Key
 
 PROJECT = Path(__file__).parents[1]
-# The C++ library that a system has at least beside its C library, as manylinux has it.
+# Newest version of the C++ library -> C library of the manylinux systems that have it.
 _BESIDE = {(3, 4, 24): (2, 27), (3, 4, 25): (2, 28), (3, 4, 29): (2, 34), (3, 4, 30): (2, 35)}
 _PROJECT = """\
 [build-system]
@@ -45,10 +44,7 @@ dependencies = {dependencies}
 
 [tool.hatch.build.targets.wheel]
 """
-_README = (
-    "hpu_magic finds it by itself: nothing here is to be imported. Install it with "
-    "`pip install 'hpu_magic[engine]'`."
-)
+_README = "hpu_magic loads it automatically. Install it with `pip install 'hpu_magic[engine]'`."
 _TAGGED = """\
 packages = ["{name}"]
 
@@ -66,7 +62,7 @@ class Tagged(BuildHookInterface):
 
 
 def main(arguments: list[str]) -> int:
-    """Write the wheel of the engine for this torch and Python, and print its name."""
+    """Write the wheel of the engine for this torch and Python, and print its path."""
     if len(arguments) != 1 or arguments[0].startswith("-"):
         print((__doc__ or "").partition("\n\n")[2], file=sys.stderr)
         return 2
@@ -78,12 +74,12 @@ def main(arguments: list[str]) -> int:
 
 
 def of_engine(library: Path, key: Key, row: wheels.Made, into: Path) -> Path:
-    """Write the wheel of an engine that was compiled for `key`, and return it.
+    """Write the wheel of an engine that was compiled for `key`, and return its path.
 
     Raises
     ------
     ValueError
-        The library asks for a newer system than a wheel's name can tell.
+        The library requires a newer system than those in the table.
     """
     name = wheels.package(row.torch)
     interpreter = f"cp{row.python.replace('.', '')}"
@@ -95,7 +91,7 @@ def of_engine(library: Path, key: Key, row: wheels.Made, into: Path) -> Path:
         shutil.copyfile(library, package / key.file_name())
         (package / wheels.MANIFEST).write_text(wheels.manifest(key, library))
         (package / "__init__.py").write_text(
-            f'"""The engine of hpu_magic for torch {row.torch}, which hpu_magic loads itself."""\n'
+            f'"""The engine of hpu_magic for torch {row.torch}, loaded by hpu_magic."""\n'
         )
         (project / "tagged.py").write_text(_HOOK.format(tag=tag))
         return _build(
@@ -111,7 +107,7 @@ def of_engine(library: Path, key: Key, row: wheels.Made, into: Path) -> Path:
 
 
 def of_all(rows: Collection[wheels.Made], into: Path) -> Path:
-    """Write the wheel that requires the engines of all releases, and return it."""
+    """Write the wheel that requires the engines of all releases, and return its path."""
     with tempfile.TemporaryDirectory(prefix="hpu_magic_engine_wheel_") as folder:
         return _build(
             Path(folder),
@@ -126,7 +122,7 @@ def of_all(rows: Collection[wheels.Made], into: Path) -> Path:
 
 
 def requirements(rows: Collection[wheels.Made]) -> list[str]:
-    """Return what `rows` are for each Python: the engines, and the releases of torch."""
+    """Return the requirements for each Python: the engines, and the releases of torch."""
     found: list[str] = []
     for python, system, machine in sorted({(row.python, row.system, row.machine) for row in rows}):
         marker = (
@@ -146,7 +142,7 @@ def requirements(rows: Collection[wheels.Made]) -> list[str]:
 
 
 def _span(releases: Sequence[str]) -> str:
-    """Return the versions that minor releases cover, such as ``>=2.12,<2.14``."""
+    """Return the specifier of minor releases, such as ``>=2.12,<2.14``."""
     minors = [int(release.partition(".")[2]) for release in releases]
     major = releases[0].partition(".")[0]
     between = set(range(min(minors), max(minors))) - set(minors)
@@ -159,33 +155,33 @@ def _sorted(releases: Collection[str]) -> list[str]:
 
 
 def platform_tag(library: Path, machine: str) -> str:
-    """Return the oldest system that a library runs on, as the name of a wheel has it.
+    """Return the oldest system that can run a library, as the platform tag of a wheel.
 
     Raises
     ------
     ValueError
-        It asks for a C++ library that none of the known systems has.
+        It requires a newer C++ library than the known systems have.
     """
-    told = subprocess.run(
+    headers = subprocess.run(
         [os.environ.get("OBJDUMP", "objdump"), "-p", library],
         capture_output=True,
         text=True,
         check=True,
     ).stdout
-    libc = max(_versions("GLIBC", told), default=(2, 17))
-    needed = max(_versions("GLIBCXX", told), default=(3, 4))
+    libc = max(_versions("GLIBC", headers), default=(2, 17))
+    needed = max(_versions("GLIBCXX", headers), default=(3, 4))
     beside = [system for newest, system in sorted(_BESIDE.items()) if needed <= newest]
     if not beside:
         raise ValueError(
-            f"{library.name} asks for GLIBCXX_{'.'.join(map(str, needed))}, which is newer than "
-            f"that of any system in the table of {Path(__file__).name}."
+            f"{library.name} requires GLIBCXX_{'.'.join(map(str, needed))}, which is newer than "
+            f"that of all systems in {Path(__file__).name}."
         )
     major, minor = max(libc[:2], beside[0])
     return f"manylinux_{major}_{minor}_{machine}"
 
 
-def _versions(library: str, told: str) -> list[tuple[int, ...]]:
-    found = re.findall(rf"\b{library}_([\d.]+)$", told, re.MULTILINE)
+def _versions(library: str, headers: str) -> list[tuple[int, ...]]:
+    found = re.findall(rf"\b{library}_([\d.]+)$", headers, re.MULTILINE)
     return [tuple(map(int, version.split("."))) for version in found]
 
 

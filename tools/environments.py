@@ -1,9 +1,9 @@
-"""Make the environment of a library that is not among the project's own, and keep it.
+"""Create and keep the environment of a library that the project's environment does not contain.
 
-``python tools/environments.py NAME [--keep FOLDER]`` prints its interpreter. It lies in FOLDER, by
-default below the user's cache, and is made again only when its releases in
-``tools/environments/NAME.txt`` or the project's own environment are others. What it lacks, torch
-and Jupyter among it, is that of the interpreter that runs this.
+``python tools/environments.py NAME [--keep FOLDER]`` prints its interpreter. The environment is in
+FOLDER, by default below the user's cache. It is created again only if its releases in
+``tools/environments/NAME.txt`` or the project's environment have changed. Other packages, including
+torch and Jupyter, are those of the interpreter that runs this script.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
-# The wheel of torchvision does not import beside each build of torch.
+# The wheel of torchvision cannot be imported with each build of torch.
 STAND_INS = PROJECT / "tests" / "huggingface" / "torchvision_stand_in"
 
 
 @dataclass(frozen=True)
 class Environment:
-    """What is installed, and what is found before the project's own packages."""
+    """Installed packages, and folders that precede the project's packages."""
 
     name: str
     packages: tuple[str, ...]
-    own_releases: bool  # its releases are chosen without a look at the project's
+    own_releases: bool  # whether its releases are independent of the project's
     path: tuple[Path, ...] = ()
 
     @property
     def releases(self) -> Path:
-        """The file with the exact version of each package."""
+        """The file with the exact versions of its packages."""
         return PROJECT / "tools" / "environments" / f"{self.name}.txt"
 
     def constraints(self) -> list[str]:
-        """Return pip's options for the versions."""
+        """Return pip's options for the constraints."""
         files = [self.releases, *(() if self.own_releases else (PROJECT / "constraints.txt",))]
         return [word for file in files for word in ("-c", str(file))]
 
     def shared(self) -> str:
-        """Say what comes after the environment's own packages, as a ``.pth`` file does."""
+        """Return the ``.pth`` file that adds packages after those of the environment."""
         libraries = sysconfig.get_paths()["purelib"]
         return "\n".join((*map(str, self.path), f"import site; site.addsitedir({libraries!r})", ""))
 
     def made_of(self) -> str:
-        """Return a text that is another one when the environment has to be made again."""
+        """Return a text that changes if the environment must be created again."""
         return f"{sys.version}\n{self.shared()}\n{self.releases.read_text()}"
 
 
@@ -74,7 +74,7 @@ ENVIRONMENTS = (
 
 
 def main(arguments: list[str]) -> int:
-    """Make the environment unless it is there, and print the path of its interpreter."""
+    """Create the environment unless it exists, and print the path of its interpreter."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("name", choices=[each.name for each in ENVIRONMENTS])
     parser.add_argument("--keep", type=Path, metavar="FOLDER", default=_cache())
@@ -101,7 +101,7 @@ def _make(environment: Environment, folder: Path, python: Path) -> None:
     own = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})["purelib"]
     (Path(own) / "shared.pth").write_text(environment.shared())
     pip = [python, "-I", "-m", "pip", "--disable-pip-version-check"]
-    # The command line's own output is the path alone.
+    # The standard output must contain only the path.
     subprocess.run(
         [*pip, "install", "-q", *environment.constraints(), *environment.packages],
         check=True,

@@ -1,4 +1,4 @@
-"""Put the JupyterLab extension, the server's settings and the start-up file into the wheel."""
+"""Adds the JupyterLab extension, the server's configuration and the startup file to the wheel."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ STARTUP = "hpu_magic_simulator.pth"
 
 
 class JupyterFiles(BuildHookInterface):
-    """Builds the extension unless it is there; a source archive brings it along."""
+    """Builds the extension unless it exists; a source archive contains it."""
 
     def built(self) -> bool:
-        """Whether the extension has been built."""
+        """Return whether the extension has been built."""
         return Path(self.root, EXTENSION, "package.json").exists()
 
     def dependencies(self) -> list[str]:
-        """Return what building takes beside hatchling: jlpm, which comes with JupyterLab."""
+        """Return build requirements besides hatchling: JupyterLab contains jlpm."""
         return [] if self.built() else ["jupyterlab>=4.2,<5"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Build if needed and name the files that go to Jupyter's folders."""
+        """Build the extension if necessary, and add the files for Jupyter's folders."""
         if self.target_name == "wheel":
             kind = "force_include_editable" if version == "editable" else "force_include"
             build_data[kind][f"tools/{STARTUP}"] = STARTUP
         if version == "editable":
-            return  # `make` links them, so that a new build is seen at once
+            return  # `make` creates links, so a new build is visible immediately
         if not self.built():
             if shutil.which("node") is None:
-                raise RuntimeError("Building hpu_magic from its sources needs Node 18 or newer.")
+                raise RuntimeError("Building hpu_magic from source requires Node 18 or newer.")
             subprocess.run(
                 [sys.executable, "tools/labextension.py", "build"], cwd=self.root, check=True
             )

@@ -1,4 +1,4 @@
-"""Writes docs/huggingface.md from the features that the tests prove: ``make tables``."""
+"""Writes docs/huggingface.md from the features that tests check: ``make tables``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ROOT = Path(__file__).parent.parent
 PAGE = _ROOT / "docs" / "huggingface.md"
 sys.path.insert(0, str(_ROOT / "tests" / "huggingface"))
 
-from features import FEATURES, Feature, Status, proofs  # noqa: E402  (needs the path above)
+from features import FEATURES, Feature, Status, proofs  # noqa: E402  (requires the path above)
 
 _HEAD = """\
 # Hugging Face libraries
@@ -40,7 +40,7 @@ random weights.
 
 
 def page() -> str:
-    """Return the page's text."""
+    """Return the text of the page."""
     parts = [_HEAD, _counts()]
     tests: dict[tuple[str, str], list[str]] = {}
     for library, name, test in proofs():
@@ -67,4 +67,4 @@ def _row(feature: Feature, tests: list[str]) -> str:
 
 if __name__ == "__main__":
     PAGE.write_text(page(), encoding="utf-8")
-    print(f"{PAGE} is written.")
+    print(f"Wrote {PAGE}.")

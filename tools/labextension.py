@@ -1,7 +1,7 @@
-"""Build and check the JupyterLab extension, and let this environment's JupyterLab find it.
+"""Build and check the JupyterLab extension, and install it in this environment as a link.
 
-Usage: labextension.py TASK... with the tasks build, link, check and test. Only
-`link` works without Node: then the others say so and do nothing.
+Usage: labextension.py TASK... with the tasks build, link, check and test. Without Node, only `link`
+works; the other tasks print a message.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ def jlpm(*arguments: str) -> None:
     """Run JupyterLab's package manager in the folder of the sources."""
     command = shutil.which("jlpm")
     if command is None:
-        sys.exit("jlpm is not on PATH; install JupyterLab into this environment.")
+        sys.exit("jlpm is not on PATH; install JupyterLab in this environment.")
     environment = os.environ | {"PYTHON": sys.executable}
     finished = subprocess.run([command, *arguments], cwd=SOURCES, env=environment, check=False)
     if finished.returncode:
-        sys.exit(f"`jlpm {' '.join(arguments)}` failed in {SOURCES}; its output says why.")
+        sys.exit(f"`jlpm {' '.join(arguments)}` failed in {SOURCES}; see its output.")
 
 
 def fetched() -> bool:
-    """Whether the packages of the present yarn.lock have been fetched."""
+    """Return whether the packages of the current yarn.lock are installed."""
     state = SOURCES / "node_modules" / ".yarn-state.yml"
     return state.exists() and state.stat().st_mtime >= (SOURCES / "yarn.lock").stat().st_mtime
 
 
 def replace_by_link(link: Path, target: Path) -> None:
-    """Make `link` point to `target`, whatever an earlier installation left there."""
+    """Make `link` point to `target`, and remove files of an earlier installation."""
     link.parent.mkdir(parents=True, exist_ok=True)
     if link.is_dir() and not link.is_symlink():
         shutil.rmtree(link)
@@ -48,7 +48,7 @@ def replace_by_link(link: Path, target: Path) -> None:
 
 
 def link() -> None:
-    """Show the built extension and the server's part to Jupyter, as a wheel would."""
+    """Link the built extension and the server's configuration, like the files of a wheel."""
     data = Path(sysconfig.get_path("data"))
     if BUILT.exists():
         replace_by_link(data / "share/jupyter/labextensions/hpu_magic", BUILT)
@@ -58,7 +58,7 @@ def link() -> None:
 
 
 def main(tasks: list[str]) -> None:
-    """Run the tasks in the order given."""
+    """Run the tasks in order."""
     if unknown := sorted(set(tasks) - {"link", *SCRIPTS}):
         sys.exit(f"Unknown task {unknown[0]!r}; the tasks are link, {', '.join(SCRIPTS)}.")
     node = shutil.which("node") is not None

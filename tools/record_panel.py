@@ -1,8 +1,8 @@
-"""Records the panel of a fit in JupyterLab, as the first page of the documentation shows it.
+"""Records the panel of a fit in JupyterLab for the first page of the documentation.
 
-``python tools/record_panel.py`` runs the quickstart's fit in a real JupyterLab and a headless
-Chromium, in the light and in the dark theme, and writes ``docs/images/fit-THEME.webp``, which
-moves, and ``docs/images/fit-THEME.png``, its end. Needs what ``tests/browser`` needs.
+``python tools/record_panel.py`` runs the quickstart's fit in JupyterLab and headless Chromium, in
+the light and the dark theme. It writes the animation ``docs/images/fit-THEME.webp`` and its last
+frame ``docs/images/fit-THEME.png``. The requirements are those of ``tests/browser``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from lab_page import choose_theme, open_notebook, run_all  # noqa: E402
 _THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 _VIEWPORT = {"width": 1000, "height": 900}
 _SCALE = 1.5
-_BETWEEN = 0.2  # seconds between two frames, as they were and as they are shown
-_LAST = 3.0  # seconds that the end is shown
+_BETWEEN = 0.2  # seconds between two frames, in the recording and the animation
+_LAST = 3.0  # seconds for the last frame
 
 
 def main() -> None:
@@ -51,21 +51,21 @@ def main() -> None:
 
 
 def _cells() -> list[str]:
-    """Return the quickstart up to its fit in one cell, and the fit in another."""
+    """Return two cells: the quickstart before its fit, and the fit."""
     notebook = nbformat.read(_ROOT / "notebooks" / "quickstart.ipynb", as_version=4)
     cells = {cell.id: cell.source for cell in notebook.cells if cell.cell_type == "code"}
-    # Twice as long, so that there is something to see.
+    # Twice as many epochs for a longer animation.
     magic, *lines = cells["fit"].replace("max_epochs=20", "max_epochs=40").splitlines()
     before = "\n".join([cells["load"], cells["data"], cells["model"], *lines[:-1]])
     return [before, f"{magic}\n{lines[-1]}"]
 
 
 def _record(page: Any, lab: Any, path: str, theme: str) -> list[Image.Image]:
-    """Run the notebook and return the fit's cell as it looked, frame by frame."""
+    """Run the notebook and return the frames of the fit's cell."""
     open_notebook(page, lab, path, *_cells())
     choose_theme(page, theme)
     page.add_style_tag(content=".jp-cell-toolbar, .jp-Toolbar { visibility: hidden }")
-    page.keyboard.press("Control+b")  # no list of files
+    page.keyboard.press("Control+b")  # hides the file browser
     page.wait_for_timeout(500)
     run_all(page)
     cell = page.locator(".jp-CodeCell").nth(1)
@@ -81,10 +81,10 @@ def _record(page: Any, lab: Any, path: str, theme: str) -> list[Image.Image]:
 
 
 def _save(name: str, frames: list[Image.Image]) -> None:
-    """Write the moving picture and its end, in the size that the frames have most often."""
-    sizes = [one.size for one in frames[:-1]]
+    """Write the animation and its last frame, in the most frequent size of the frames."""
+    sizes = [frame.size for frame in frames[:-1]]
     size = max(set(sizes), key=sizes.count)
-    alike = [one for one in frames if one.size == size]
+    alike = [frame for frame in frames if frame.size == size]
     milliseconds = [round(1000 * _BETWEEN)] * (len(alike) - 1) + [round(1000 * _LAST)]
     alike[0].save(
         _IMAGES / f"fit-{name}.webp",

@@ -1,7 +1,7 @@
-"""Print what a clone needs to run its quickstart, or other extras, as lines that pip reads.
+"""Print the requirements of a clone's quickstart, or of other extras, in pip's format.
 
-Usage: requirements.py [--missing] [EXTRA...]. With --missing, one sentence names those that are not
-installed, if any, and how to install them.
+Usage: requirements.py [--missing] [EXTRA...]. With --missing, print a sentence with the packages
+that are not installed, if any.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ FOR_A_CLONE = ("quickstart", "cli")  # the extras whose requirements `make` inst
 
 
 def described() -> dict[str, Any]:
-    """Return what pyproject.toml says."""
+    """Return the contents of pyproject.toml."""
     return tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
 
 
 def of_extras(project: dict[str, Any], *extras: str) -> list[str]:
-    """Return what extras require, those that they name themselves included."""
+    """Return the requirements of extras, including those of extras that they contain."""
     optional = project["project"]["optional-dependencies"]
     found: list[str] = []
     for extra in extras:
@@ -38,17 +38,17 @@ def of_extras(project: dict[str, Any], *extras: str) -> list[str]:
 
 
 def missing(lines: list[str]) -> list[str]:
-    """Return the names of the packages that are required in this Python and not installed."""
+    """Return the required packages that are not installed in this Python."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
-    required = [one for one in map(Requirement, lines) if not one.marker or one.marker.evaluate()]
-    installed = {canonicalize_name(one.metadata["Name"]) for one in metadata.distributions()}
-    return [one.name for one in required if canonicalize_name(one.name) not in installed]
+    required = [r for r in map(Requirement, lines) if not r.marker or r.marker.evaluate()]
+    installed = {canonicalize_name(d.metadata["Name"]) for d in metadata.distributions()}
+    return [r.name for r in required if canonicalize_name(r.name) not in installed]
 
 
 def main() -> None:
-    """Print the project's own requirements, those of a clone's extras, and its build's."""
+    """Print the requirements of the project, of a clone's extras, and of the build."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--missing", action="store_true")
     parser.add_argument("extras", nargs="*", metavar="EXTRA")
@@ -57,7 +57,7 @@ def main() -> None:
     lines = of_extras(project, *options.extras)
     if options.missing:
         if absent := ", ".join(missing(lines)):
-            print(f"Some notebooks also need {absent}: `make notebooks` installs what is missing.")
+            print(f"Some notebooks also need {absent}: `make notebooks` installs missing packages.")
         return
     if options.extras:
         print(*lines, sep="\n")
@@ -66,7 +66,7 @@ def main() -> None:
         *project["project"]["dependencies"],
         *of_extras(project, *FOR_A_CLONE),
         *project["build-system"]["requires"],
-        "editables",  # what the build of a clone that stays editable asks for
+        "editables",  # required by the build of an editable clone
         sep="\n",
     )
 

@@ -1,8 +1,8 @@
-"""Run the suites of the simulated device on an engine built with sanitizers.
+"""Run the test suites of the simulated device with an engine that is built with sanitizers.
 
 ``make sanitize`` builds it with AddressSanitizer and UndefinedBehaviorSanitizer, which end a
-process at the first wrong access or undefined operation, and with checks of the order of locks and
-of the standard library's containers. What ran and what came of it is written to docs/checks.md.
+process at the first invalid access or undefined operation, and with checks of the lock order and of
+the standard library's containers. The results are written to docs/checks.md.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "checks.md"
 SANITIZERS = "address,undefined"
 WORKERS = os.environ.get("WORKERS", "2")
-# A thread that waits for ever in the engine hears no signal: the whole worker ends. What takes
-# its place would wait for ever too, for the tests of its group.
+# A thread that hangs in the engine ignores signals, so the worker is killed. Its replacement would
+# hang too, waiting for the tests of its group.
 PYTEST = ("--timeout=900", "--timeout-method=thread", "--max-worker-restart=0")
 
 DEVICE = "tests/simulator/device"
-# Of PyTorch's operator database some families: all of it takes hours with sanitizers.
+# Some families of PyTorch's operator database, because all operators would take hours.
 FAMILIES = ("conv", "norm", "index", "view", "resize", "cat")
 OPERATORS = " or ".join(["not test_operator_equals_the_cpu", *FAMILIES])
 
@@ -37,12 +37,12 @@ SUITES = (
     ("graphs", False, ("tests/simulator/graphs",)),
     ("compiled programs", False, ("tests/simulator/compile",)),
 )
-"""Name, lazy mode, what pytest gets."""
+"""Name, lazy mode, arguments of pytest."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a suite came to; `findings` are what sanitizers wrote, of whatever process."""
+    """Result of a suite; `findings` is the output of sanitizers in all processes."""
 
     suite: str
     passed: int
@@ -53,20 +53,20 @@ class Outcome:
 
     @property
     def clean(self) -> bool:
-        """Whether something ran, all of it passed, and no sanitizer had anything to say."""
+        """Whether tests ran, all of them passed, and there are no findings."""
         return bool(self.passed) and not self.failed and not self.findings
 
 
 def environment(lazy: bool, findings: Path) -> dict[str, str]:
-    """Environment of a process that loads the sanitized engine, and of those that it starts."""
+    """Return the environment of processes that load the engine with sanitizers."""
     settings = {
         **os.environ,
         "HPU_MAGIC_SANITIZE": SANITIZERS,
-        # Their functions must come before those that an interpreter without them finds; the one
-        # that throws exceptions, which they look for at the start, too.
+        # The sanitizers' functions must be loaded before those of the interpreter. At startup, they
+        # also look up the function that throws exceptions.
         "LD_PRELOAD": f"{library('libasan.so')} {library('libstdc++.so.6')}",
-        # Python and PyTorch leave what they hold to the end of the process. Tests catch what
-        # processes write, so findings go to files.
+        # Python and PyTorch do not free all memory at exit. Tests capture the output of processes,
+        # so findings are written to files.
         "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=1:handle_abort=1:"
         f"log_path={findings / 'address'}",
         "UBSAN_OPTIONS": f"print_stacktrace=1:log_path={findings / 'undefined'}",
@@ -77,17 +77,17 @@ def environment(lazy: bool, findings: Path) -> dict[str, str]:
 
 
 def library(name: str) -> Path:
-    """Return the compiler's own library of that name."""
+    """Return the path of a library of the compiler."""
     compiler = os.environ.get("CXX", "c++")
     command = [compiler, f"-print-file-name={name}"]
     found = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
     if not found.is_absolute():
-        sys.exit(f"{compiler} has no {name}: install the sanitizers' libraries of your compiler.")
+        sys.exit(f"{compiler} has no {name}: install the sanitizer libraries of your compiler.")
     return found.resolve()
 
 
 def build() -> None:
-    """Build the engine, and make sure that it is one with sanitizers."""
+    """Build the engine, and check that it contains sanitizers."""
     code = "from hpu_magic.simulator.engine import compiled; print(compiled())"
     with TemporaryDirectory() as findings:
         command = [sys.executable, "-c", code]
@@ -98,11 +98,11 @@ def build() -> None:
     engine = Path(built.stdout.strip()).read_bytes()
     for check in (b"__asan_report_store8", b"__ubsan_handle_type_mismatch_v1_abort"):
         if check not in engine:
-            sys.exit(f"{built.stdout.strip()} has no {check.decode()}: it was built without.")
+            sys.exit(f"{built.stdout.strip()} has no {check.decode()}: the build has no sanitizer.")
 
 
 def run(suite: str, lazy: bool, arguments: Sequence[str]) -> Outcome:
-    """Run one suite; what its workers die of counts as a failed test."""
+    """Run one suite; a crash of a worker counts as a failed test."""
     began = time.monotonic()
     with TemporaryDirectory() as place:
         results, findings = Path(place) / "results.xml", Path(place) / "findings"
@@ -113,7 +113,7 @@ def run(suite: str, lazy: bool, arguments: Sequence[str]) -> Outcome:
         seconds = time.monotonic() - began
         found = tuple(each.read_text(errors="replace") for each in sorted(findings.iterdir()))
         passed, skipped, failed = counts(results) if results.exists() else (0, 0, 0)
-    if ended.returncode and not failed:  # pytest itself came to no end
+    if ended.returncode and not failed:  # pytest itself failed
         failed = 1
     for finding in found:
         print(finding)
@@ -121,7 +121,7 @@ def run(suite: str, lazy: bool, arguments: Sequence[str]) -> Outcome:
 
 
 def counts(results: Path) -> tuple[int, int, int]:
-    """Return how many tests passed, were skipped and failed."""
+    """Return the numbers of passed, skipped and failed tests."""
     suite = next(ElementTree.parse(results).iter("testsuite")).attrib
     failed = int(suite["failures"]) + int(suite["errors"])
     skipped = int(suite["skipped"])
@@ -133,8 +133,8 @@ def report(outcomes: list[Outcome]) -> str:
     import torch
 
     compiler = os.environ.get("CXX", "c++")
-    asked = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True)
-    version = asked.stdout.partition("\n")[0]
+    done = subprocess.run([compiler, "--version"], check=True, capture_output=True, text=True)
+    version = done.stdout.partition("\n")[0]
     rows = "\n".join(
         f"| {each.suite} | {each.passed} | {each.skipped} | {each.failed} | {len(each.findings)} |"
         f" {each.seconds / 60:.0f} min | {'clean' if each.clean else 'not clean'} |"
@@ -142,29 +142,29 @@ def report(outcomes: list[Outcome]) -> str:
     )
     return f"""# Checks of the engine
 
-Written by `make sanitize`: the suites of the simulated device on an engine that is built with
-AddressSanitizer and UndefinedBehaviorSanitizer (`-fsanitize={SANITIZERS}`, without `vptr`, which
-asks for type information that PyTorch's libraries keep to themselves), with the assertions of the
-standard library, and with a check of the order in which its locks are taken. Each of them ends the
-process at its first finding, and so do they in the processes that tests start. PyTorch's own
-libraries are not built so; what they read and write through the C library is checked.
+`make sanitize` writes this page. It runs the test suites of the simulated device with an engine
+that is built with AddressSanitizer and UndefinedBehaviorSanitizer (`-fsanitize={SANITIZERS}`,
+without `vptr`, which requires type information that PyTorch's libraries do not export), with the
+assertions of the standard library, and with a check of the lock order. Each of these ends a process
+at its first finding, including processes that tests start. PyTorch's libraries have no sanitizers,
+but their calls of the C library are checked.
 
 torch {torch.__version__}, Python {platform.python_version()}, {version}, {WORKERS} workers.
 
-| suite | passed | skipped | failed | findings | took | |
+| suite | passed | skipped | failed | findings | time | |
 |---|---|---|---|---|---|---|
 {rows}
 
-Nothing is suppressed, and no test is left out but those of PyTorch's operator database, all of
-which would take hours: the operators with
-{", ".join(FAMILIES)} in their names run
-on the device, and every twentieth operator compiled. Leaks are not looked for, since Python and
-PyTorch leave what they hold to the end of the process.
+No finding is suppressed. Of PyTorch's operator database, only a part is tested, because all
+operators would take hours: the operators with
+{", ".join(FAMILIES)} in their names run on the
+device, and every twentieth operator is compiled. Leaks are not checked, because Python and PyTorch
+do not free all memory at exit.
 """
 
 
 def main() -> None:
-    """Build, run every suite, write the table; the exit status says whether all is clean."""
+    """Build, run all suites and write the page; the exit status is 0 if all suites are clean."""
     build()
     outcomes = [run(*suite) for suite in SUITES]
     REPORT.write_text(report(outcomes))

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Install the system's parts that pip cannot, where the rights allow it; else
-# say what is missing and what that means. Usage: system_packages.sh KIND...
-# with the kinds compiler, headers (of the Python in PYTHON, default
-# .venv/bin/python), browser and node.
+# Install packages of the system that pip cannot install, if the user has the
+# rights; otherwise print the missing ones and the consequences. Usage:
+# system_packages.sh KIND... with the kinds compiler, headers (of the Python in
+# PYTHON, default .venv/bin/python), browser and node.
 set -eu
 
 missing=""
-need() { # package, what goes without it
+need() { # package, consequence if it is missing
     missing="$missing $1"
     without="${without:+$without; }$2"
 }

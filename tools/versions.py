@@ -1,10 +1,10 @@
 """Run the tests in throw-away environments, one for each combination of releases.
 
 ``python tools/versions.py [--keep FOLDER] [--quick] [NAME ...]`` runs all or the named
-combinations and writes their rows of ``docs/versions.md``; the others stay. With ``--keep`` the
-environments lie in FOLDER and are there for the next run; with ``--quick`` the tables of
-operators, most of the tests, and the sidebar are left out. ``TORCH_INDEX`` in the environment
-names an index to take torch from, one with CPU builds for example.
+combinations and updates their rows in ``docs/versions.md``. ``--keep`` keeps the environments in
+FOLDER for the next run. ``--quick`` omits the tables of operators, which are most of the tests, and
+the sidebar. The environment variable ``TORCH_INDEX`` specifies the index that provides torch, such
+as one with CPU builds.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SUITES = (
     "tests/panels/test_fit.py",
     "tests/test_quickstart.py",
 )
-# Most of the tests: each operator, output and number that a kernel may meet.
+# Tests of each operator, output and number: most of all tests.
 EXHAUSTIVE = (
     *(f"tests/simulator/device/test_{suite}.py" for suite in ("operators", "outputs")),
     *(
@@ -41,13 +41,13 @@ EXHAUSTIVE = (
         for suite in ("operators", "numbers", "memory_formats")
     ),
 )
-# What differs most between front ends is what a cell shows.
+# Tests of cell outputs, which differ most between front ends.
 BROWSER = tuple(f"tests/browser/test_{name}.py" for name in ("panel", "notebook"))
 
 
 @dataclass(frozen=True)
 class Combination:
-    """Releases that are tried together, as pip reads them; empty for the newest."""
+    """Version specifiers of releases that are tested together; empty for the newest."""
 
     name: str
     python: str
@@ -65,7 +65,7 @@ COMBINATIONS = (
     Combination("2.13", "3.11", "==2.13.*", "==2.6.*"),
     Combination("newest", "3.13", "", "==2.6.*", jupyterlab="", browser=True),
 )
-# What torch chooses for itself, and what a combination chooses.
+# Packages whose versions depend on torch or on the combination.
 _FREE = (
     r"(torch|sympy|networkx|filelock|fsspec|lightning|pytorch-lightning"
     r"|jupyterlab|jupyterlab_server|notebook_shim)=="
@@ -94,7 +94,7 @@ def main(arguments: list[str]) -> int:
     names = chosen.names
     known = {each.name: each for each in COMBINATIONS}
     if unknown := set(names) - set(known):
-        print(f"No combination {', '.join(sorted(unknown))}; there are {', '.join(known)}.")
+        print(f"{', '.join(sorted(unknown))} is unknown; use {', '.join(known)}.")
         return 2
     failed = False
     for name in names or known:
@@ -107,7 +107,7 @@ def main(arguments: list[str]) -> int:
 
 @contextlib.contextmanager
 def _place(kept: Path | None, name: str) -> Iterator[Path]:
-    """Yield the folder of an environment, which is gone afterwards unless it is kept."""
+    """Yield the folder of an environment, and delete it afterwards if ``kept`` is None."""
     if kept is None:
         with tempfile.TemporaryDirectory(prefix="hpu_magic_versions_") as folder:
             yield Path(folder)
@@ -127,10 +127,10 @@ def _run(chosen: Combination, folder: Path, quick: bool) -> dict[str, str]:
         print(f"{chosen.name}: {reason}", file=sys.stderr)
         return row
     environment = _environment(python)
-    told = subprocess.run(
+    done = subprocess.run(
         [python, "-c", _MEASURE], env=environment, capture_output=True, text=True, check=False
     )
-    if measured := re.search(r"^\|(.*)$", told.stdout, re.MULTILINE):
+    if measured := re.search(r"^\|(.*)$", done.stdout, re.MULTILINE):
         keys = ("torch", "python", "lightning", "jupyterlab", "notebook", "lacks")
         row |= dict(zip(keys, measured[1].split("|"), strict=True))
     left_out = [f"--ignore={suite}" for suite in EXHAUSTIVE] if quick else []
@@ -176,16 +176,16 @@ def _install(chosen: Combination, folder: Path) -> Path:
 
 
 def interpreter(version: str) -> str:
-    """Find an interpreter on PATH, else the newest of that version that pyenv has."""
+    """Return the path of an interpreter on PATH, or of the newest matching one in pyenv."""
     found = shutil.which(f"python{version}")
-    # A shim of pyenv is there for each version and starts only the chosen ones.
+    # pyenv has a shim for each version, which fails if the version is not selected.
     if found and subprocess.run([found, "-V"], capture_output=True).returncode == 0:
         return found
     if pyenv := shutil.which("pyenv"):
         root = subprocess.run([pyenv, "root"], capture_output=True, text=True, check=True)
         if there := sorted(Path(root.stdout.strip()).glob(f"versions/{version}.*/bin/python")):
             return str(there[-1])
-    raise FileNotFoundError(f"there is no python{version} on PATH, and pyenv has none")
+    raise FileNotFoundError(f"python{version} is neither on PATH nor in pyenv")
 
 
 def _environment(python: Path) -> dict[str, str]:
@@ -208,7 +208,7 @@ def _pytest(python: Path, environment: dict[str, str], chosen: tuple[str, ...]) 
 
 
 def counts(output: str) -> dict[str, int]:
-    """Numbers of the last line of pytest; a run that ends without them failed once."""
+    """Return the numbers in the last line of pytest; a run without them counts as one failure."""
     last = output.strip().rpartition("\n")[2]
     found = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", last)}
     broken = found.get("failed", 0) + found.get("errors", 0) + found.get("error", 0)
@@ -222,7 +222,7 @@ def counts(output: str) -> dict[str, int]:
 
 
 def write(table: Path, name: str, row: dict[str, str]) -> None:
-    """Put a combination's row in the table, in the place of its last one."""
+    """Replace the row of a combination in the table."""
     columns = ("torch", "python", "lightning", "jupyterlab", "notebook")
     columns += ("tests", "passed", "failed", "skipped", "commit", "lacks")
     cells = [name, *(row.get(column) or "-" for column in columns)]
@@ -230,7 +230,7 @@ def write(table: Path, name: str, row: dict[str, str]) -> None:
     text = table.read_text()
     present = re.compile(rf"^\| {re.escape(name)} \|.*$", re.MULTILINE)
     if not present.search(text):
-        raise ValueError(f"{table} has no row for {name!r}: add one to it.")
+        raise ValueError(f"{table} has no row for {name!r}: add one.")
     table.write_text(present.sub(lambda _: line, text, count=1))
 
 

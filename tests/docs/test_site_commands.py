@@ -72,7 +72,7 @@ def test_defaults_are_those_of_a_new_session(pages: Path) -> None:
         in page
     )
     estimate = (pages / "magics" / "hpu_estimate.md").read_text()
-    assert "\n: the card (default: `gaudi2`, a [setting](" in estimate
+    assert "\n: generation of the card (default: `gaudi2`, a [setting](" in estimate
     assert "| `time_repeats` | `5` |" in (pages / "magics" / "index.md").read_text()
 
 

@@ -44,7 +44,7 @@ def test_the_gallery_has_a_card_for_each_notebook(tmp_path: Path) -> None:
         assert f"grid-item-card}} {gallery.title(notebook)}\n" in page
         assert len(list((tmp_path / "notebooks" / "pictures").glob(f"{name}.*"))) == 1
     one_less = {name: one for name, one in sources.items() if name != "fp8"}
-    with pytest.raises(ValueError, match="differ in fp8: mend GALLERY"):
+    with pytest.raises(ValueError, match="differ in fp8: fix GALLERY"):
         gallery.write(one_less, tmp_path / "less")
 
 

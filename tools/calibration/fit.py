@@ -1,4 +1,4 @@
-"""The fit of the constants: least squares of the logarithm of estimated over published."""
+"""The fit of the constants: least squares of log(estimated / published)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from calibration.measurements import Asked
+from calibration.measurements import Job
 from hpu_magic.estimates.cost.constants import Constants
 
-# What is fitted, what it is held to where measurements tell little, and how freely it may leave
-# that: the standard deviation of its logarithm.
+# Fitted constant -> assumed value, and the standard deviation of its logarithm, which limits the
+# deviation from the assumed value if measurements contain little information.
 PRIORS: dict[str, tuple[float, float]] = {
     "matrix_efficiency.gaudi": (0.9, 0.15),
     "matrix_efficiency.gaudi2": (0.95, 0.05),
@@ -37,27 +37,27 @@ _NOISE = 0.12
 _FEW = 6
 
 
-def fitted(asked: Iterable[Asked], start: Constants) -> Constants:
-    """Return the constants that fit some measurements best."""
-    given = [one for one in asked if one.measurement.scored]
+def fitted(jobs: Iterable[Job], start: Constants) -> Constants:
+    """Return the constants that fit measurements best."""
+    scored = [job for job in jobs if job.measurement.scored]
 
-    # Rows of one family and kind of work err together: many of them tell no more than a few.
-    alike = Counter((one.measurement.family, one.measurement.kind) for one in given)
+    # Errors of rows with the same family and kind are related, so many rows count as a few.
+    alike = Counter((job.measurement.family, job.measurement.kind) for job in scored)
     noise = [
-        _NOISE * sqrt(max(alike[one.measurement.family, one.measurement.kind] / _FEW, 1.0))
-        for one in given
+        _NOISE * sqrt(max(alike[job.measurement.family, job.measurement.kind] / _FEW, 1.0))
+        for job in scored
     ]
 
     def residuals(logarithms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         constants = with_values(start, np.exp(logarithms))
-        wrong = [log(one.estimate(constants) / one.measurement.value) for one in given]
-        held = [
+        errors = [log(job.estimate(constants) / job.measurement.value) for job in scored]
+        priors = [
             (here - log(value)) / width
             for here, (value, width) in zip(logarithms, PRIORS.values(), strict=True)
         ]
-        return np.array([each / one for each, one in zip(wrong, noise, strict=True)] + held)
+        return np.array([e / n for e, n in zip(errors, noise, strict=True)] + priors)
 
-    highest = [0.0 if any(one in name for one in _SHARES) else 9.0 for name in PRIORS]
+    highest = [0.0 if any(share in name for share in _SHARES) else 9.0 for name in PRIORS]
     found = least_squares(
         residuals,
         [log(value) for value, _ in PRIORS.values()],
@@ -69,19 +69,19 @@ def fitted(asked: Iterable[Asked], start: Constants) -> Constants:
     return with_values(start, np.exp(found.x))
 
 
-def held_out(asked: Sequence[Asked], start: Constants) -> dict[int, float]:
-    """Return the error of each measurement, by its place, fitted without its family."""
+def held_out(jobs: Sequence[Job], start: Constants) -> dict[int, float]:
+    """Return the error of each measurement by its index, fitted without its family."""
     found: dict[int, float] = {}
-    for family in sorted({one.measurement.family for one in asked}):
-        constants = fitted([one for one in asked if one.measurement.family != family], start)
-        for place, one in enumerate(asked):
-            if one.measurement.family == family:
-                found[place] = error(one, constants)
+    for family in sorted({job.measurement.family for job in jobs}):
+        constants = fitted([job for job in jobs if job.measurement.family != family], start)
+        for index, job in enumerate(jobs):
+            if job.measurement.family == family:
+                found[index] = error(job, constants)
     return found
 
 
 def values(constants: Constants) -> dict[str, float]:
-    """Return the constants that are fitted, by their names."""
+    """Return the fitted constants, by their names."""
     found = {}
     for name in PRIORS:
         base, _, key = name.partition(".")
@@ -91,7 +91,7 @@ def values(constants: Constants) -> dict[str, float]:
 
 
 def with_values(constants: Constants, values: Sequence[float]) -> Constants:
-    """Return constants with those that are fitted at some values."""
+    """Return constants with new values of the fitted ones."""
     changed: dict[str, object] = {}
     for name, value in zip(PRIORS, values, strict=True):
         base, _, key = name.partition(".")
@@ -102,13 +102,13 @@ def with_values(constants: Constants, values: Sequence[float]) -> Constants:
     return replace(constants, **changed)
 
 
-def error(asked: Asked, constants: Constants) -> float:
-    """Return by what share an estimate is too high; below 0 if it is too low."""
-    return asked.estimate(constants) / asked.measurement.value - 1
+def error(job: Job, constants: Constants) -> float:
+    """Return the relative error of an estimate, which is positive if it is too high."""
+    return job.estimate(constants) / job.measurement.value - 1
 
 
 def spread(errors: Iterable[float]) -> tuple[float, float, float]:
-    """Return median and 90th percentile of errors without signs, and the geometric bias."""
-    sizes = sorted(abs(one) for one in errors)
-    bias = exp(sum(log(1 + one) for one in errors) / len(sizes)) if sizes else 1.0
+    """Return median and 90th percentile of absolute errors, and the geometric bias."""
+    sizes = sorted(map(abs, errors))
+    bias = exp(sum(log(1 + each) for each in errors) / len(sizes)) if sizes else 1.0
     return float(np.median(sizes)), float(np.quantile(sizes, 0.9)), bias

@@ -1,8 +1,8 @@
-"""Steps of deep models from those of two shallow ones: layers of a model are alike.
+"""Extrapolation of a deep model's workload from two shallow models with equal layers.
 
-Each operation of a layer is there as often as there are layers, and the optimizer's one operation
-grows with them, so that what a deep model asks of a card follows exactly from models of two and of
-four layers. It spares the fit minutes of tracing.
+Each operation of a layer runs once per layer, and the optimizer's single operation grows with their
+number. Therefore the workload of a deep model follows exactly from models with two and four layers,
+which saves minutes of tracing.
 """
 
 from __future__ import annotations
@@ -11,27 +11,27 @@ from dataclasses import fields, replace
 
 import numpy as np
 
-from hpu_magic.estimates.cost.pricing import Step
+from hpu_magic.estimates.cost.pricing import Workload
 from hpu_magic.estimates.cost.quantities import Column, Operations, Products
 
 SHALLOW, DEEPER = 2, 4
 
 _COLUMNS = [each.name for each in fields(Operations)]
 _OF_PRODUCTS = [each.name for each in fields(Products)][1:]
-_PRODUCTS_AT_MOST = 2  # of one operation: a convolution's backward
-# What a number of equal operations has as one has it, not as often as they are.
+_PRODUCTS_AT_MOST = 2  # per operation, for the backward pass of a convolution
+# Columns that do not grow with the number of equal operations.
 _SHARED = {"optimizer", "rows", "columns"}
 _TIMES = _COLUMNS.index("operators")
 _OPTIMIZER = _COLUMNS.index("optimizer")
 
 
-def alike_added(step: Step) -> Step:
-    """Return a step in which operations that ask for the same are one."""
+def alike_added(step: Workload) -> Workload:
+    """Return a workload in which equal operations are merged."""
     return _step(step, *_counted(step))
 
 
-def deep(shallow: Step, deeper: Step, layers: int) -> Step:
-    """Return the step of a model of so many layers from those of two and of four."""
+def deep(shallow: Workload, deeper: Workload, layers: int) -> Workload:
+    """Return the workload for a number of layers, from those for two and four layers."""
     one, counts = _counted(shallow)
     two, more = _counted(deeper)
     often = (layers - SHALLOW) / (DEEPER - SHALLOW)
@@ -45,7 +45,7 @@ def deep(shallow: Step, deeper: Step, layers: int) -> Step:
         gradients=round(shallow.gradients + often * (deeper.gradients - shallow.gradients)),
         weights=round(shallow.weights + often * (deeper.weights - shallow.weights)),
     )
-    # What grows with the depth, as the optimizer's one operation does, is in one of them only.
+    # Operations that grow with the depth, like the optimizer's, are in only one of them.
     repeated = in_both & (total > 0)
     sums = [
         _sum(rows[wanted], total[wanted])
@@ -60,13 +60,13 @@ def deep(shallow: Step, deeper: Step, layers: int) -> Step:
 
 
 def _sum(rows: Column, counts: Column) -> Column:
-    """Return what all rows together ask for, as one operation's row."""
+    """Return the sum of rows as one row."""
     extensive = np.array([name not in _SHARED for name in _names()])
     return np.where(extensive, counts @ rows, rows[0])[None]
 
 
-def _counted(step: Step) -> tuple[Column, Column]:
-    """Return what kinds of operations there are, one a row, and how often each runs."""
+def _counted(step: Workload) -> tuple[Column, Column]:
+    """Return the distinct operations as rows, and the number of runs of each."""
     columns = [getattr(step.operations, name) for name in _COLUMNS]
     owner = step.products.owner
     first = np.concatenate([[True], owner[1:] != owner[:-1]])[: len(owner)]
@@ -80,14 +80,14 @@ def _counted(step: Step) -> tuple[Column, Column]:
     times = table[:, _TIMES].copy()
     extensive = [name not in _SHARED for name in _names()]
     table[:, extensive] /= times[:, None]
-    # Quotients of equal things differ in their last digits.
+    # Quotients of equal values differ in their last digits.
     digits, exponents = np.frexp(table)
     table = np.ldexp(np.round(digits * 2**36) / 2**36, exponents)
     rows, places = np.unique(table, axis=0, return_inverse=True)
     return rows, np.bincount(places.ravel(), times)
 
 
-def _step(like: Step, rows: Column, counts: Column) -> Step:
+def _step(like: Workload, rows: Column, counts: Column) -> Workload:
     extensive = np.array([name not in _SHARED for name in _names()])
     grown = rows * np.where(extensive, counts[:, None], 1.0)
     operations = Operations(*grown[:, : len(_COLUMNS)].T)

@@ -1,4 +1,4 @@
-"""Published measurements, and what the model of costs is asked for each of them."""
+"""Published measurements, and their workloads for the cost model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from calibration import models
 from calibration.layers import DEEPER, SHALLOW, alike_added, deep
 from hpu_magic.estimates.cost.constants import Constants
 from hpu_magic.estimates.cost.hardware import generation_named
-from hpu_magic.estimates.cost.pricing import Step, add_up, seconds_of, step_of
+from hpu_magic.estimates.cost.pricing import Workload, add_up, seconds_of, workload_of
 from hpu_magic.estimates.cost.quantities import Operations, Products, array_seconds
 from hpu_magic.estimates.cost.work import Product
 from hpu_magic.estimates.generation.passes import passes_of, preallocated, with_cache_in
@@ -25,7 +25,7 @@ from hpu_magic.estimates.tracing.optimizers import maker
 from hpu_magic.estimates.tracing.program import Program
 from hpu_magic.estimates.tracing.step import StepOptions, trace_step
 
-_BUCKET = 128  # tokens by which the cache that graphs read grows
+_BUCKET = 128  # step size of the cache length that graphs read
 _HERE = Path(__file__).parent
 TRAINING, BATCHED, SINGLE = "training", "batched generation", "batch-1 generation"
 PRODUCTS = "matrix products"
@@ -34,7 +34,7 @@ KINDS = (TRAINING, BATCHED, SINGLE, PRODUCTS)
 
 @dataclass(frozen=True)
 class Measurement:
-    """One published figure: samples, tokens or seconds, as `unit` says."""
+    """A published figure: samples, tokens or seconds, according to `unit`."""
 
     row: dict[str, str]
     kind: str
@@ -46,7 +46,7 @@ class Measurement:
 
     @property
     def scored(self) -> bool:
-        """Whether nothing else than the card bounds it, as far as its source tells."""
+        """Whether the card limits the speed, as far as is known."""
         return self.row["trust"] in ("h", "m")
 
     @property
@@ -56,7 +56,7 @@ class Measurement:
 
     @property
     def job(self) -> str:
-        """What was run, in words."""
+        """Description of the job."""
         row = self.row
         if self.kind == PRODUCTS:
             return f"{row['generation']}, {row['precision']}, {row['size']} x {row['size']}"
@@ -75,16 +75,16 @@ class Measurement:
 
 
 @dataclass(frozen=True)
-class Asked:
-    """A measurement as steps that follow each other, with how often each runs."""
+class Job:
+    """A measurement with its workloads and the number of runs of each."""
 
     measurement: Measurement
-    steps: tuple[tuple[Step, float], ...]
+    steps: tuple[tuple[Workload, float], ...]
     amount: float
-    """What the steps make, in the measurement's unit; 0 where that is seconds."""
+    """Amount of work in the measurement's unit; 0 if the unit is seconds."""
 
     def estimate(self, constants: Constants) -> float:
-        """Return the figure by the model of costs."""
+        """Return the estimated figure."""
         seconds = sum(
             times * add_up(step, seconds_of(step, constants), constants).seconds
             for step, times in self.steps
@@ -93,7 +93,7 @@ class Asked:
 
 
 def measurements() -> Iterator[Measurement]:
-    """Yield all that is published."""
+    """Yield all published measurements."""
     for row in rows_of("training.tsv"):
         yield Measurement(row, TRAINING)
     for row in rows_of("products.tsv"):
@@ -103,20 +103,20 @@ def measurements() -> Iterator[Measurement]:
 
 
 def rows_of(name: str) -> Iterator[dict[str, str]]:
-    """Yield the rows of a table, each by the names of its columns."""
+    """Yield the rows of a table as dicts."""
     with (_HERE / name).open(newline="") as file:
         yield from csv.DictReader(file, delimiter="\t")
 
 
-def asked_of(one: Measurement) -> Asked:
-    """Return what a measurement asks of its cards."""
-    if one.kind == PRODUCTS:
-        return _product(one)
-    return _training(one) if one.kind == TRAINING else _generation(one)
+def job_of(measurement: Measurement) -> Job:
+    """Return the job of a measurement."""
+    if measurement.kind == PRODUCTS:
+        return _product(measurement)
+    return _training(measurement) if measurement.kind == TRAINING else _generation(measurement)
 
 
-def _product(one: Measurement) -> Asked:
-    """Return one square product, without casts: its operands have the type already."""
+def _product(one: Measurement) -> Job:
+    """Return a square product without casts, because its operands have the type."""
     size, precision = int(one.row["size"]), one.row["precision"]
     card = generation_named(one.row["generation"])
     product = Product(1, size, size, size)
@@ -132,16 +132,16 @@ def _product(one: Measurement) -> Asked:
     edge, area = np.array([float(size)]), np.array([float(size * size)])
     width = 1 if precision == "fp8" else 2
     products = Products(np.zeros(1, np.int64), edge, edge, area * width, area * width, area * 2)
-    step = Step(card, parse(), False, 1, operations, products, 0, 0)
-    return Asked(one, ((step, 1.0),), product.flops / 1e12)
+    step = Workload(card, parse(), False, 1, operations, products, 0, 0)
+    return Job(one, ((step, 1.0),), product.flops / 1e12)
 
 
-def _training(one: Measurement) -> Asked:
+def _training(one: Measurement) -> Job:
     row = one.row
     layout = parse(int(row["cards"]), None if row["parallel"] == "-" else row["parallel"])
     batch, accumulate = int(row["batch"]), int(row["accumulate"])
 
-    def step(layers: int | None) -> Step:
+    def step(layers: int | None) -> Workload:
         program = _training_program(
             row["model"],
             layers,
@@ -152,7 +152,7 @@ def _training(one: Measurement) -> Asked:
             row["trained"],
             row["attention"],
         )
-        return step_of(
+        return workload_of(
             program,
             row["generation"],
             mode=row["mode"],
@@ -163,15 +163,16 @@ def _training(one: Measurement) -> Asked:
 
     samples = batch * layout.data * accumulate
     amount = samples * (int(row["tokens"]) if row["unit"] == "tokens/s" else 1)
-    whole = _whole(row["model"], step)
+    workload = _of_all_layers(row["model"], step)
     if row["attention"] == "fused":
-        # The vendor's kernel, which keeps scores on the die, took the place of PyTorch's.
-        nothing = np.zeros_like(whole.operations.scores)
-        whole = replace(whole, operations=replace(whole.operations, scores=nothing))
-    return Asked(one, ((whole, 1.0),), amount)
+        # The vendor's kernel, which keeps scores on the die, replaced PyTorch's.
+        operations = workload.operations
+        operations = replace(operations, scores=np.zeros_like(operations.scores))
+        workload = replace(workload, operations=operations)
+    return Job(one, ((workload, 1.0),), amount)
 
 
-def _whole(model: str, step: Callable[[int | None], Step]) -> Step:
+def _of_all_layers(model: str, step: Callable[[int | None], Workload]) -> Workload:
     layers = models.LAYERS.get(model)
     return deep(step(SHALLOW), step(DEEPER), layers) if layers else alike_added(step(None))
 
@@ -205,17 +206,17 @@ def _training_program(
     )
 
 
-def _generation(one: Measurement) -> Asked:
+def _generation(one: Measurement) -> Job:
     row = one.row
     layout = parse(int(row["cards"]), None if row["parallel"] == "-" else row["parallel"])
     batch, prompt, new = (int(row[name]) for name in ("batch", "prompt", "new"))
 
-    def step(place: int) -> Callable[[int | None], Step]:
-        def made(layers: int | None) -> Step:
+    def step(place: int) -> Callable[[int | None], Workload]:
+        def made(layers: int | None) -> Workload:
             programs = _generation_programs(
                 row["model"], layers, batch, prompt, new, row["kv"], row["cache"]
             )
-            return step_of(
+            return workload_of(
                 programs[place],
                 row["generation"],
                 mode=row["mode"],
@@ -225,17 +226,17 @@ def _generation(one: Measurement) -> Asked:
 
         return made
 
-    steps = [(_whole(row["model"], step(0)), 1.0)]
+    steps = [(_of_all_layers(row["model"], step(0)), 1.0)]
     if new > 1:
-        steps.append((_whole(row["model"], step(1)), float(new - 1)))
-    return Asked(one, tuple(steps), 0.0 if row["unit"] == "seconds" else float(batch * new))
+        steps.append((_of_all_layers(row["model"], step(1)), float(new - 1)))
+    return Job(one, tuple(steps), 0.0 if row["unit"] == "seconds" else float(batch * new))
 
 
 @cache
 def _generation_programs(
     name: str, layers: int | None, batch: int, prompt: int, new: int, kv: str, cache: str
 ) -> tuple[Program, ...]:
-    """Return the prompt's pass, and that of a token halfway; graphs read whole buckets of cache."""
+    """Return the prompt's pass, and that of the middle token; graphs read full buckets."""
     model = models.built(name, layers).eval()
     with passes_of(model, protocol_of(model), torch.bfloat16) as passes:
         found = [passes.prompt(batch, prompt)]

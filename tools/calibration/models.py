@@ -1,4 +1,4 @@
-"""The measured models, built without weights from their published shapes."""
+"""The measured models, without weights, from their published shapes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-# Model: the family it is of; families are left out one at a time.
+# Model -> its family. The fit leaves out one family at a time.
 FAMILIES = {
     "resnet-50": "ResNet",
     "vit-base": "ViT",
@@ -34,7 +34,7 @@ FAMILIES = {
     "starcoder": "StarCoder",
 }
 
-# Those whose layers are alike.
+# Number of layers of models with equal layers.
 LAYERS = {
     "gpt-85m": 12,
     "gpt2": 12,
@@ -66,11 +66,11 @@ def built(name: str, layers: int | None = None, attention: str | None = None) ->
     Parameters
     ----------
     name : str
-        One of `FAMILIES`.
+        A name in `FAMILIES`.
     layers : int, optional
-        How many it has; all if None.
+        Number of layers; by default, all.
     attention : {"eager", "sdpa"}, optional
-        Whether its own code computes attention or PyTorch's operator; its default if None.
+        Whether the model's code or PyTorch's operator computes attention.
     """
     with torch.device("meta"):
         model = _BUILDERS[name](layers or LAYERS.get(name, 0))
@@ -79,25 +79,31 @@ def built(name: str, layers: int | None = None, attention: str | None = None) ->
     return model
 
 
+def _decoder(
+    family: str, hidden: int, heads: int, key_heads: int, inner: int, **others: int
+) -> Callable[[int], nn.Module]:
+    def build(layers: int) -> nn.Module:
+        import transformers
+
+        configuration = getattr(transformers, f"{family}Config")(
+            num_hidden_layers=layers,
+            hidden_size=hidden,
+            num_attention_heads=heads,
+            num_key_value_heads=key_heads,
+            intermediate_size=inner,
+            **others,
+        )
+        model: nn.Module = getattr(transformers, f"{family}ForCausalLM")(configuration)
+        return model
+
+    return build
+
+
 def _llama(
     hidden: int, heads: int, key_heads: int, inner: int, vocabulary: int = 32000
 ) -> Callable[[int], nn.Module]:
-    def build(layers: int) -> nn.Module:
-        from transformers import LlamaConfig, LlamaForCausalLM
-
-        return LlamaForCausalLM(
-            LlamaConfig(
-                num_hidden_layers=layers,
-                hidden_size=hidden,
-                num_attention_heads=heads,
-                num_key_value_heads=key_heads,
-                intermediate_size=inner,
-                vocab_size=vocabulary,
-                max_position_embeddings=4096,
-            )
-        )
-
-    return build
+    others = {"vocab_size": vocabulary, "max_position_embeddings": 4096}
+    return _decoder("Llama", hidden, heads, key_heads, inner, **others)
 
 
 def _llamaguard(layers: int) -> nn.Module:
@@ -117,44 +123,11 @@ def _gpt2(hidden: int, heads: int, **others: int) -> Callable[[int], nn.Module]:
     return build
 
 
-def _gemma(hidden: int, heads: int, key_heads: int, inner: int) -> Callable[[int], nn.Module]:
-    def build(layers: int) -> nn.Module:
-        from transformers import GemmaConfig, GemmaForCausalLM
-
-        return GemmaForCausalLM(
-            GemmaConfig(
-                num_hidden_layers=layers,
-                hidden_size=hidden,
-                num_attention_heads=heads,
-                num_key_value_heads=key_heads,
-                intermediate_size=inner,
-                head_dim=256,
-                vocab_size=256000,
-            )
-        )
-
-    return build
-
-
-def _gemma2(
-    hidden: int, heads: int, key_heads: int, inner: int, head: int
+def _gemma(
+    family: str, hidden: int, heads: int, key_heads: int, inner: int, head: int
 ) -> Callable[[int], nn.Module]:
-    def build(layers: int) -> nn.Module:
-        from transformers import Gemma2Config, Gemma2ForCausalLM
-
-        return Gemma2ForCausalLM(
-            Gemma2Config(
-                num_hidden_layers=layers,
-                hidden_size=hidden,
-                num_attention_heads=heads,
-                num_key_value_heads=key_heads,
-                intermediate_size=inner,
-                head_dim=head,
-                vocab_size=256000,
-            )
-        )
-
-    return build
+    others = {"head_dim": head, "vocab_size": 256000}
+    return _decoder(family, hidden, heads, key_heads, inner, **others)
 
 
 def _bloom(hidden: int, heads: int) -> Callable[[int], nn.Module]:
@@ -224,10 +197,10 @@ _BUILDERS: dict[str, Callable[[int], nn.Module]] = {
     "gpt-85m": _gpt2(768, 12, vocab_size=3, n_positions=16),
     "gpt2": _gpt2(768, 12),
     "gpt2-xl": _gpt2(1600, 25),
-    "gemma-2b": _gemma(2048, 8, 1, 16384),
-    "gemma-7b": _gemma(3072, 16, 16, 24576),
-    "gemma-2-9b": _gemma2(3584, 16, 8, 14336, 256),
-    "gemma-2-27b": _gemma2(4608, 32, 16, 36864, 128),
+    "gemma-2b": _gemma("Gemma", 2048, 8, 1, 16384, 256),
+    "gemma-7b": _gemma("Gemma", 3072, 16, 16, 24576, 256),
+    "gemma-2-9b": _gemma("Gemma2", 3584, 16, 8, 14336, 256),
+    "gemma-2-27b": _gemma("Gemma2", 4608, 32, 16, 36864, 128),
     "llama-7b": _llama(4096, 32, 32, 11008),
     "llama-2-7b": _llama(4096, 32, 32, 11008),
     "llama-2-13b": _llama(5120, 40, 40, 13824),
@@ -242,7 +215,7 @@ _BUILDERS: dict[str, Callable[[int], nn.Module]] = {
 
 
 def inputs(name: str, batch: int, tokens: int) -> dict[str, Any]:
-    """Return what one training step of a model is called with; images are `tokens` wide."""
+    """Return the inputs of a training step of a model; images have a width of `tokens`."""
     if name in ("resnet-50", "vit-base"):
         return {
             "pixel_values": torch.empty(batch, 3, tokens, tokens, device="meta"),
@@ -261,7 +234,7 @@ def inputs(name: str, batch: int, tokens: int) -> dict[str, Any]:
 
 
 def train_adapters(model: nn.Module, adapters: str) -> None:
-    """Freeze a model and put low-rank adapters beside some of its layers, such as `lora8:q,v`."""
+    """Freeze a model and add low-rank adapters to some of its layers, such as `lora8:q,v`."""
     rank, _, layers = adapters.removeprefix("lora").partition(":")
     wanted = {f"{each}_proj" for each in layers.split(",")}
     model.requires_grad_(False)
@@ -280,5 +253,5 @@ class _Adapted(nn.Module):
         self.dropout = nn.Dropout(0.05)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the layer's output, and the adapters' added."""
+        """Return the sum of the layer's output and the adapters' output."""
         return self.base(x) + 2.0 * self.up(self.down(self.dropout(x)))

@@ -1,11 +1,11 @@
-"""docs/estimates.md as text: what is published, what is estimated, and how far they are apart."""
+"""The text of docs/estimates.md: published and estimated figures, and their differences."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
 from calibration.fit import PRIORS, error, spread, values
-from calibration.measurements import KINDS, Asked
+from calibration.measurements import KINDS, Job
 from calibration.peaks import Peak
 from hpu_magic.estimates.cost.constants import MEANINGS, Constants
 from hpu_magic.estimates.cost.hardware import GENERATIONS
@@ -77,26 +77,26 @@ _LIMITS = """\
 
 
 def page(
-    asked: Sequence[Asked], constants: Constants, held_out: Errors, memory: Sequence[Peak]
+    jobs: Sequence[Job], constants: Constants, held_out: Errors, memory: Sequence[Peak]
 ) -> str:
     """Return the page.
 
     Parameters
     ----------
-    asked : sequence of Asked
+    jobs : sequence of Job
         The measurements.
     constants : Constants
-        Those in use.
+        The current constants.
     held_out : mapping from int to float
-        Error of each measurement, by its place, with constants fitted to other families.
+        Error of each measurement by its index, with constants fitted to other families.
     memory : sequence of Peak
-        Peaks of memory.
+        Measurements of memory.
     """
-    with_all = {place: error(one, constants) for place, one in enumerate(asked)}
-    parts = [_HEAD, _summary(asked, with_all, held_out), _families(asked, held_out)]
+    with_all = {place: error(one, constants) for place, one in enumerate(jobs)}
+    parts = [_HEAD, _summary(jobs, with_all, held_out), _families(jobs, held_out)]
     parts += [constants_table(constants), _hardware()]
     for kind in KINDS:
-        parts.append(_rows(kind, asked, constants, with_all, held_out))
+        parts.append(_rows(kind, jobs, constants, with_all, held_out))
     return "\n".join([*parts, _memory(memory), _LIMITS, _SOURCES])
 
 
@@ -118,7 +118,7 @@ def _memory(peaks: Sequence[Peak]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _summary(asked: Sequence[Asked], with_all: Errors, held_out: Errors) -> str:
+def _summary(jobs: Sequence[Job], with_all: Errors, held_out: Errors) -> str:
     lines = [
         "## Errors by kind of work and generation\n",
         "| | rows | median | 9 of 10 within | left out: median | 9 of 10 within |",
@@ -127,7 +127,7 @@ def _summary(asked: Sequence[Asked], with_all: Errors, held_out: Errors) -> str:
     for kind in KINDS:
         for generation in (None, *GENERATIONS):
             places = _places(
-                asked,
+                jobs,
                 lambda one, kind=kind, generation=generation: (
                     one.kind == kind and generation in (None, one.row["generation"])
                 ),
@@ -139,16 +139,16 @@ def _summary(asked: Sequence[Asked], with_all: Errors, held_out: Errors) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _families(asked: Sequence[Asked], held_out: Errors) -> str:
+def _families(jobs: Sequence[Job], held_out: Errors) -> str:
     lines = [
         "## Errors by family, left out of the fit\n",
         "| family | kind of work | rows | median | 9 of 10 within |",
         "|---|---|---|---|---|",
     ]
-    for family in sorted({one.measurement.family for one in asked}):
+    for family in sorted({one.measurement.family for one in jobs}):
         for kind in (one for one in KINDS if one != family):
             places = _places(
-                asked,
+                jobs,
                 lambda one, kind=kind, family=family: one.kind == kind and one.family == family,
             )
             if places:
@@ -157,10 +157,10 @@ def _families(asked: Sequence[Asked], held_out: Errors) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _places(asked: Sequence[Asked], wanted: Callable[..., bool]) -> list[int]:
+def _places(jobs: Sequence[Job], wanted: Callable[..., bool]) -> list[int]:
     return [
         place
-        for place, one in enumerate(asked)
+        for place, one in enumerate(jobs)
         if one.measurement.scored and wanted(one.measurement)
     ]
 
@@ -215,7 +215,7 @@ def _hardware() -> str:
 
 def _rows(
     kind: str,
-    asked: Sequence[Asked],
+    jobs: Sequence[Job],
     constants: Constants,
     with_all: Errors,
     held_out: Errors,
@@ -225,7 +225,7 @@ def _rows(
         "| model | job | published | estimated | error | left out | trust, source |",
         "|---|---|---|---|---|---|---|",
     ]
-    for place, one in enumerate(asked):
+    for place, one in enumerate(jobs):
         measured = one.measurement
         if measured.kind != kind:
             continue

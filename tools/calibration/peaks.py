@@ -1,4 +1,4 @@
-"""Published peaks of memory and largest batches, beside what estimates say of the same jobs."""
+"""Published peak memory and largest batches, with estimates for the same jobs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ LARGEST = "sequences"
 
 @dataclass(frozen=True)
 class Peak:
-    """One published figure, and the estimate's: of memory, or the largest batch."""
+    """A published figure of memory or of the largest batch, with its estimate."""
 
     measurement: Measurement
     estimated: float
 
 
 def peaks() -> Iterator[Peak]:
-    """Yield all that is published."""
+    """Yield all published figures."""
     for row in rows_of("memory.tsv"):
         if row["new"] == "-":
             yield Peak(Measurement(row, TRAINING), _training(row))

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-# Group -> public name -> what it gives back, and is documented on the same page.
+# Group -> public name -> classes of its results, documented on the same page.
 FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "Device and execution": {
         "status": (
@@ -30,7 +30,7 @@ FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "fp8_measure": ("runtime.precision.fp8.measure.MeasureReport",),
         "fp8_quantize": ("runtime.precision.fp8.quantize.QuantizeReport",),
     },
-    "Train, and watch": {
+    "Train": {
         "fit": ("fits.result.FitResult",),
         "watch": ("fits.watch.Watch",),
         "memory_live": ("panels.panel.MemoryPanel",),
@@ -63,15 +63,15 @@ ERRORS = ("errors.HPUError", "estimates.errors.EstimateError")
 _HEAD = """\
 # Functions and classes
 
-`import hpu_magic` loads neither torch nor anything that draws; each name below is loaded at its
-first use. Results are objects: they show themselves as a table in a notebook and as text elsewhere,
-and their attributes are the figures.
+`import hpu_magic` loads neither torch nor plotting libraries; each name below is loaded at its
+first use. Results are objects: a notebook shows them as tables, other front ends as text, and their
+attributes hold the figures.
 
 """
 _LIGHTNING = """\
-The classes that Lightning's `Trainer` takes. `import hpu_magic.lightning` registers the accelerator
-and the strategies, so that `Trainer(accelerator="hpu")` finds them; what `Fabric` takes has the
-same names in `hpu_magic.lightning.fabric`.
+Classes for Lightning's `Trainer`. `import hpu_magic.lightning` registers the accelerator and the
+strategies, so that `Trainer(accelerator="hpu")` finds them. The classes for `Fabric` have the same
+names in `hpu_magic.lightning.fabric`.
 """
 
 
@@ -79,7 +79,7 @@ def write(into: Path) -> None:
     """Write the pages: ``api/*.rst`` and ``api/index.md``."""
     folder = into / "api"
     folder.mkdir(parents=True)
-    lightning()  # here, where what it says is kept from the build's output
+    lightning()  # its first import prints a message; here, the build does not show it
     parts, pages = [_HEAD], []
     for group, names in FUNCTIONS.items():
         lines = [f"- [`hpu_magic.{name}`]({name}.rst): {_summary(name)}" for name in names]
@@ -88,20 +88,20 @@ def write(into: Path) -> None:
         for name, classes in names.items():
             (folder / f"{name}.rst").write_text(_function(name, classes))
     parts.append(
-        "## More\n\n- [`hpu_magic.lightning`](lightning.rst): what Lightning's `Trainer` takes\n"
-        "- [Errors](errors.rst): what refuses, and why\n"
+        "## More\n\n- [`hpu_magic.lightning`](lightning.rst): classes for Lightning's `Trainer`\n"
+        "- [Errors](errors.rst)\n"
     )
     (folder / "lightning.rst").write_text(_lightning())
     refusals = "".join(f".. autoexception:: hpu_magic.{name}(sentence)\n\n" for name in ERRORS)
     (folder / "errors.rst").write_text(_titled("Errors") + refusals)
-    # By their own names, for which the column beside the pages has room.
+    # Short names, which fit into the site's navigation.
     contents = "\n".join([*(f"{name} <{name}>" for name in (*pages, "lightning")), "errors"])
     parts.append(f"```{{toctree}}\n:hidden:\n\n{contents}\n```\n")
     (folder / "index.md").write_text("\n".join(parts))
 
 
 def documented(name: str) -> Any:
-    """Return what a public name means: of a part that is called itself, its call."""
+    """Return the object of a public name; of a callable module, its ``__call__``."""
     import hpu_magic
 
     meant = getattr(hpu_magic, name)
@@ -109,7 +109,7 @@ def documented(name: str) -> Any:
 
 
 def lightning() -> Any:
-    """Return `hpu_magic.lightning`, which says to the error stream which device it brings in."""
+    """Return `hpu_magic.lightning`, without the message that its import prints."""
     with contextlib.redirect_stderr(io.StringIO()):
         import hpu_magic.lightning as lightning
     return lightning

@@ -1,4 +1,4 @@
-"""What Sphinx shows of a docstring's object, where it would show more or less than users want."""
+"""Hooks that adapt the members, signatures and docstrings that Sphinx shows."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _JOINED = re.compile(r"^(\w+(?:, \w+)+) : (.+)\n((?:    .*\n)+)", re.MULTILINE)
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
-    """Have Sphinx ask."""
+    """Connect the hooks."""
     app.connect("autodoc-skip-member", _of_the_presentation)
     app.connect("autodoc-process-signature", _signature)
-    # Before napoleon reads it.
+    # Before napoleon, whose priority is 500.
     app.connect("autodoc-process-docstring", _docstring, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
@@ -27,7 +27,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
 def _of_the_presentation(
     app: Sphinx, what: str, name: str, member: Any, skip: bool, options: Any
 ) -> bool | None:
-    """Leave out how a report writes itself."""
+    """Skip the methods with which a report displays itself."""
     from hpu_magic.runtime.present.table import Table
 
     return True if hasattr(Table, name) or name in ("html", "html_body") else None
@@ -36,14 +36,14 @@ def _of_the_presentation(
 def _signature(
     app: Sphinx, what: str, name: str, meant: Any, options: Any, arguments: str, returned: str
 ) -> Any:
-    """Show how to call what users call: results are made by functions."""
+    """Hide the signatures of results, which users do not create."""
     if what == "class" and not name.startswith("hpu_magic.lightning.") and name.count(".") > 1:
         return "", ""
     return arguments and (_with_values(meant, arguments), returned)
 
 
 def _with_values(meant: Any, arguments: str) -> str:
-    """Return a signature without names that only its module knows: values, and dots for code."""
+    """Return a signature with values in place of private names, and dots in place of code."""
 
     def shown(named: re.Match[str]) -> str:
         value = vars(sys.modules[meant.__module__]).get(named[1], ...)
@@ -55,13 +55,13 @@ def _with_values(meant: Any, arguments: str) -> str:
 def _docstring(
     app: Sphinx, what: str, name: str, meant: Any, options: Any, lines: list[str]
 ) -> None:
-    """Take a part that is called itself for its call; give each attribute a line of its own."""
+    """Document a callable module by its call, and list attributes one by one."""
     if inspect.ismodule(meant):
         lines[:] = [*inspect.cleandoc(documented(name.rpartition(".")[2]).__doc__).splitlines(), ""]
     lines[:] = _JOINED.sub(_apart, "\n".join(lines)).split("\n")
 
 
 def _apart(joined: re.Match[str]) -> str:
-    # Napoleon parts names with one description among parameters, and not among attributes.
+    # Napoleon separates names that share a description among parameters, but not attributes.
     names, kind, about = joined.groups()
     return "".join(f"{name} : {kind}\n{about}" for name in names.split(", "))

@@ -1,4 +1,4 @@
-"""The site from its sources, in two steps: they are put together in one folder, and Sphinx runs."""
+"""Build the site: collect its sources in one folder, then run Sphinx."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from website.sources import assemble
 
-# Afresh, so that all warnings are seen; two processes read and write.
+# Without Sphinx's cache, which would hide warnings; with two processes.
 _OPTIONS = ("-W", "--keep-going", "-E", "-q", "-j", "2", "-b", "html")
 _LINKS = ("-E", "-q", "-b", "linkcheck")
 
@@ -21,11 +21,11 @@ def build(project: Path, into: Path, *, executed: bool = True, links: bool = Fal
     project : Path
         The folder that holds ``docs`` and ``notebooks``.
     into : Path
-        Gets ``site`` and what it is built from, ``site_sources``.
+        Will contain ``site`` and its sources, ``site_sources``.
     executed : bool
         Whether the gallery shows the notebooks' outputs.
     links : bool
-        Ask for the pages elsewhere that it leads to, which needs a network, and build nothing.
+        Only check external links, which needs a network connection.
     """
     from sphinx.cmd.build import main as sphinx
 
@@ -35,11 +35,11 @@ def build(project: Path, into: Path, *, executed: bool = True, links: bool = Fal
     prepared = time.monotonic()
     doctrees = ["-d", str(into / "site_doctrees")]
     if links:
-        asked = into / "site_links"
-        status = sphinx([*_LINKS, *doctrees, str(sources), str(asked)])
-        print((asked / "output.txt").read_text() or "all links lead somewhere", end="")
+        checked = into / "site_links"
+        status = sphinx([*_LINKS, *doctrees, str(sources), str(checked)])
+        print((checked / "output.txt").read_text() or "All links are valid.\n", end="")
         return int(status)
-    shutil.rmtree(into / "site", ignore_errors=True)  # no page that has gone stays
+    shutil.rmtree(into / "site", ignore_errors=True)  # removes pages without a source
     status = sphinx([*_OPTIONS, *doctrees, str(sources), str(into / "site")])
     print(
         f"{into / 'site' / 'index.html'}: sources {prepared - started:.0f} s, "

@@ -1,4 +1,4 @@
-"""The reference of commands: a page for each magic, and one for `hpu-magic`, from their parsers."""
+"""Reference pages of commands, from their parsers: one per magic, and one for `hpu-magic`."""
 
 from __future__ import annotations
 
@@ -14,33 +14,35 @@ from hpu_magic.magics import _FAMILIES
 from hpu_magic.magics.settings import Configured, HPUMagics
 from website.text import code, fenced, from_docstring, table
 
-_SAID = re.compile(r" \([^()]* by default\)$")
+_DEFAULT = re.compile(r" \(([^()]* by default|default: [^()]*)\)$")
 _HEAD = """\
-# Commands, option by option
+# Commands and their options
 
-After `%load_ext hpu_magic`. Each page is what `%command?` shows. `%command` takes a line,
-`%%command` the cell below it; Tab completes options and the names of what fits.
+The commands are available after `%load_ext hpu_magic`. `%command?` shows the text of a page.
+`%command` processes one line, `%%command` the cell below it. Tab completes options and suitable
+variables.
 
 """
 _SETTINGS = """\
 ## Settings
 
-Defaults of the options, for a session by `%config HPUMagics.time_runs = 10`, for all of a user's
-by `c.HPUMagics.time_runs = 10` in `~/.ipython/profile_default/ipython_config.py`.
-`%config HPUMagics` lists them with their values. An option that is given wins.
+You can change defaults of options: for a session with `%config HPUMagics.time_runs = 10`, or
+permanently with `c.HPUMagics.time_runs = 10` in `~/.ipython/profile_default/ipython_config.py`.
+`%config HPUMagics` lists all settings and their values. An option on the line overrides the
+setting.
 
 """
 _TERMINAL = """\
 # hpu-magic in a terminal
 
-Each section is what `hpu-magic COMMAND --help` shows.
+`hpu-magic COMMAND --help` shows the text of a section.
 
 """
 
 
 @dataclass(frozen=True)
 class Command:
-    """A magic: its name, its forms and its parser."""
+    """A magic with its name, forms and parser."""
 
     name: str
     forms: tuple[str, ...]
@@ -48,7 +50,7 @@ class Command:
 
     @property
     def shown(self) -> str:
-        """Its forms, as they are typed."""
+        """Its forms as typed, such as ``%name, %%name``."""
         return ", ".join(f"{mark}{self.name}" for mark in self.forms)
 
     @property
@@ -58,7 +60,7 @@ class Command:
 
 
 def magics() -> list[Command]:
-    """Return all magics in the order in which they are loaded."""
+    """Return all magics in loading order."""
     found: dict[str, Command] = {}
     for module, name in _FAMILIES:
         family = getattr(import_module(f"hpu_magic.magics.{module}"), name)
@@ -70,12 +72,12 @@ def magics() -> list[Command]:
 
 
 def options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """Return what a parser takes beside the call for help."""
+    """Return the arguments of a parser, except the one for help."""
     return [one for one in parser._actions if not isinstance(one, argparse._HelpAction)]
 
 
 def invocation(action: argparse.Action) -> str:
-    """Return an option as it is typed, with what comes after it."""
+    """Return an option as typed, with its value."""
     return argparse.HelpFormatter("")._format_action_invocation(action)
 
 
@@ -134,19 +136,19 @@ def _arguments(parser: argparse.ArgumentParser) -> str:
 
 
 def _about(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
-    """Return what an option is for, with its default once."""
+    """Return the help of an option, with its default once."""
     about = from_docstring(argparse.HelpFormatter(parser.prog)._expand_help(action))
     default = _default(parser, action)
-    return (_SAID.sub("", about) if "default: " in default else about) + default
+    return (_DEFAULT.sub("", about) if "default: " in default else about) + default
 
 
 def _typed(action: argparse.Action) -> Iterator[str]:
-    """Give an option name by name, each with what comes after it."""
+    """Yield each name of an option, with its value."""
     if not action.option_strings:
         yield invocation(action)
         return
-    named = action.metavar or action.dest.upper()
-    after = argparse.HelpFormatter("")._format_args(action, named) if action.nargs != 0 else ""
+    value = action.metavar or action.dest.upper()
+    after = argparse.HelpFormatter("")._format_args(action, value) if action.nargs != 0 else ""
     for name in action.option_strings:
         yield f"{name} {after}".strip()
 
@@ -156,8 +158,8 @@ def _default(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
     if isinstance(default, Configured):
         value = _value(default.value(HPUMagics()))
         return f" ({f'default: {value}, ' if value else ''}a [setting](index.md#settings))"
-    said = "default" in (action.help or "")
-    if said or default in (None, False, "", argparse.SUPPRESS) or default == []:
+    stated = "default" in (action.help or "")
+    if stated or default in (None, False, "", argparse.SUPPRESS) or default == []:
         return ""
     return f" (default: {_value(default)})"
 

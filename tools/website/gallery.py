@@ -1,4 +1,4 @@
-"""The gallery: which notebooks there are for what, a card each."""
+"""Gallery of the notebooks, with a card for each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import nbformat
 
 from website.thumbnails import thumbnail
 
-# Group -> notebook -> the cell whose output is its picture.
+# Group -> notebook -> id of the cell whose output is shown as its picture.
 GALLERY: dict[str, dict[str, str]] = {
-    "Begin": {"quickstart": "fit", "execution_modes": "compare"},
+    "Start": {"quickstart": "fit", "execution_modes": "compare"},
     "Train": {
         "plain_loop": "epochs",
         "lightning_features": "precision",
@@ -21,22 +21,22 @@ GALLERY: dict[str, dict[str, str]] = {
         "multi_card": "ddp",
         "object_detection": "found",
     },
-    "Make it fast": {
+    "Speed": {
         "hpu_graphs": "capture",
         "generate": "both",
         "mixed_precision": "explain",
         "fp8": "quantize",
     },
-    "Come over, look ahead": {"porting_from_cuda": "port", "before_the_card": "full"},
+    "Before you have a card": {"porting_from_cuda": "port", "before_the_card": "full"},
 }
 
 _HEAD = """\
 # Notebooks
 
-Each was executed on the simulator when this page was built, and runs unchanged on a card. They are
-in the project's folder `notebooks/`; `make lab` opens the first.
+The notebooks were executed on the simulator when this page was built, and run unchanged on a card.
+They are in the folder `notebooks/` of the project; `make lab` opens the first.
 """
-# What other libraries say of themselves when they are imported.
+# Messages that other libraries print when they are imported.
 _OTHERS = re.compile(r"torchao|register_constant|auto_accelerator")
 
 
@@ -46,19 +46,19 @@ def write(notebooks: Mapping[str, Any], into: Path) -> None:
     Parameters
     ----------
     notebooks : mapping of str to NotebookNode
-        The notebooks by name, with outputs if there are any.
+        The notebooks by name, with or without outputs.
     into : Path
-        The folder that becomes the site's ``notebooks``.
+        The folder ``notebooks`` of the site.
 
     Raises
     ------
     ValueError
-        A notebook has no place in the gallery, or a place has no notebook.
+        The gallery lacks a notebook, or lists one that does not exist.
     """
     placed = {name: cell for group in GALLERY.values() for name, cell in group.items()}
     if placed.keys() != notebooks.keys():
         odd = ", ".join(sorted(placed.keys() ^ notebooks.keys()))
-        raise ValueError(f"The gallery and the folder of notebooks differ in {odd}: mend GALLERY.")
+        raise ValueError(f"The gallery and the folder of notebooks differ in {odd}: fix GALLERY.")
     pictures = into / "pictures"
     pictures.mkdir(parents=True)
     parts = [_HEAD]
@@ -89,9 +89,9 @@ def _card(name: str, notebook: Any, picture: str) -> str:
 
 
 def _clean(notebook: Any) -> Any:
-    """Take out of the outputs what other libraries log about the machine.
+    """Remove messages of other libraries from the outputs.
 
-    Charts become part of the page, whose colours they take then.
+    Charts become part of the page, so that they use its colours.
     """
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):

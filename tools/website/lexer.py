@@ -1,4 +1,4 @@
-"""The colours of code: Python as notebooks have it, where a line may be a magic's."""
+"""Pygments lexer for the Python of notebooks, with magics."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pygments.token import Keyword, Operator, Punctuation, Text
 
 
 class NotebookLexer(PythonLexer):
-    """Python with magics, whose cells are Python too, and with commands of the shell."""
+    """Python with magics and shell commands; cells of magics are Python, too."""
 
     name = "Python of notebooks"
     aliases = ()

@@ -1,4 +1,4 @@
-"""Links of a page in the project as links of the same page on the site."""
+"""Convert the links of a page in the project to links on the site."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 import shutil
 from pathlib import Path
 
-# Pages that lie beside the project's files, and what they are called on the site.
-BESIDE = {
+# Pages in the root folder of the project, with their names on the site.
+ROOT_PAGES = {
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",
@@ -19,19 +19,19 @@ _LINK = re.compile(r"\]\((?P<path>[^)\s#:]+)(?P<place>#[^)\s]*)?\)")
 
 
 def on_the_site(text: str, origin: Path, page: Path, project: Path, site: Path) -> str:
-    """Return a page's text with links to where the site has what they lead to.
+    """Return a page's text with the links that are valid on the site.
 
-    A file of the project that is no page is copied to the site, to be downloaded. What does not
-    exist is left as it is: Sphinx warns of it.
+    Files of the project that are not pages are copied to the site, for download. Links without a
+    target remain unchanged, and Sphinx warns about them.
 
     Parameters
     ----------
     text : str
-        The page, in Markdown; its code is left as it is.
+        The page in Markdown; code in it remains unchanged.
     origin, page : Path
-        Where it lies in the project, and among the sources of the site.
+        Its paths in the project and among the sources of the site.
     project, site : Path
-        The project's folder, and that of the site's sources.
+        The folders of the project and of the site's sources.
     """
 
     def moved(found: re.Match[str]) -> str:
@@ -49,13 +49,13 @@ def on_the_site(text: str, origin: Path, page: Path, project: Path, site: Path) 
 
 
 def _place(target: Path, project: Path, site: Path) -> Path | None:
-    """Return where the site has a file of the project."""
+    """Return the path of a project's file on the site."""
     if not target.is_file() or not target.is_relative_to(project):
         return None
     inside = target.relative_to(project)
     name = str(inside)
-    if name in BESIDE or name in _FRONT:
-        return site / (BESIDE | _FRONT)[name]
+    if name in ROOT_PAGES or name in _FRONT:
+        return site / (ROOT_PAGES | _FRONT)[name]
     if inside.parts[0] == "docs":
         return site / target.relative_to(project / "docs")
     if inside.parts[0] == "notebooks":

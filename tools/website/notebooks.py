@@ -1,4 +1,4 @@
-"""The notebooks as they are executed: side by side, and kept until a source changes."""
+"""Execute the notebooks in parallel, and cache the results until a source changes."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from typing import Any
 import nbformat
 from traitlets.config import Config
 
-# Of the package, what an execution does not read.
+# Folders in the package that executions do not read.
 _BUILT = ("labextension", "__pycache__")
-# Two cores: two kernels at once, of one thread each.
+# Number of simultaneous kernels, with one thread each.
 _TOGETHER = 2
-# Begin with these, so that no long one runs alone at the end.
+# The longest notebooks, which start first.
 _LONG = ("before_the_card", "fine_tune", "multi_card", "object_detection")
 
 
 def executed(notebooks: Sequence[Path], package: Path, cache: Path) -> dict[str, Any]:
-    """Return each notebook, executed, by its name.
+    """Return the executed notebooks by name.
 
     Parameters
     ----------
     notebooks : sequence of Path
-        Their files, without outputs.
+        Their files without outputs.
     package : Path
-        The folder of the package; a change in it has all notebooks executed anew.
+        The folder of the package; all notebooks are executed again if it changes.
     cache : Path
-        Where executed notebooks are kept; those that are no longer of use go.
+        The folder of executed notebooks; outdated ones are deleted.
 
     Raises
     ------
     nbclient.exceptions.CellExecutionError
-        A cell fails that does not say so in its tags.
+        A cell without the tag for expected errors failed.
     """
     cache.mkdir(parents=True, exist_ok=True)
     environment = _environment(package)
@@ -58,7 +58,7 @@ def executed(notebooks: Sequence[Path], package: Path, cache: Path) -> dict[str,
 
 
 def _execute(source: Path, into: Path) -> None:
-    """Execute a notebook in an empty folder, on cards and with settings of its own."""
+    """Execute a notebook in an empty folder, with private cards and settings."""
     from nbclient import NotebookClient
 
     started = time.monotonic()
@@ -70,7 +70,7 @@ def _execute(source: Path, into: Path) -> None:
         client = NotebookClient(
             notebook,
             timeout=600,
-            # In the private folder, where nobody else can listen.
+            # Sockets in the private folder, which other users cannot open.
             config=Config(KernelManager={"transport": "ipc", "ip": str(Path(private, "kernel"))}),
             coalesce_streams=True,
             resources={"metadata": {"path": str(Path(private, "work"))}},
@@ -84,7 +84,7 @@ def _execute(source: Path, into: Path) -> None:
 
 
 def _environment(package: Path) -> bytes:
-    """Return a digest of what all executions depend on: the package, and what is installed."""
+    """Return a digest of the package and of all installed distributions."""
     digest = hashlib.sha256()
     for file in _files(package):
         digest.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes())

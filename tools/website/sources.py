@@ -1,4 +1,4 @@
-"""The folder that Sphinx reads: the pages under docs/, and those that are generated."""
+"""Collect the sources of the site: the pages under docs/, and the generated ones."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from pathlib import Path
 
 import nbformat
 
-from website import api, commands, gallery, house, links, notebooks, vendor_names
+from website import api, architecture, commands, gallery, links, notebooks, vendor_names
 
 
 def assemble(project: Path, into: Path, executions: Path | None) -> None:
-    """Put the sources of the site together, in place of those that are there.
+    """Replace the folder of the site's sources.
 
     Parameters
     ----------
     project : Path
         The folder that holds ``docs``, ``notebooks`` and ``hpu_magic``.
     into : Path
-        Where Sphinx will read them.
+        The folder that Sphinx reads.
     executions : Path, optional
-        Where executed notebooks are kept; without it they are shown unexecuted.
+        The folder of executed notebooks; without it, the site shows them without outputs.
     """
     files = sorted((project / "notebooks").glob("*.ipynb"))
     if executions is None:
@@ -38,9 +38,9 @@ def assemble(project: Path, into: Path, executions: Path | None) -> None:
             page.write_text(_page(origin, page, project, into))
     with (into / "vendor_api.md").open("a", encoding="utf-8") as page:
         page.write("\n" + vendor_names.tables())
-    architecture = into / "architecture.md"
-    architecture.write_text(house.with_picture(architecture.read_text()))
-    for name, called in links.BESIDE.items():
+    drawing = into / "architecture.md"
+    drawing.write_text(architecture.with_picture(drawing.read_text()))
+    for name, called in links.ROOT_PAGES.items():
         (into / called).write_text(_page(project / name, into / called, project, into))
 
 

@@ -1,4 +1,4 @@
-"""Markdown from what Python says: docstrings, values, tables."""
+"""Convert docstrings, code and tables to Markdown."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 _QUOTED = re.compile(r"(`+)(.+?)\1", re.DOTALL)
-# A name with a mark of its own, which prose leaves unquoted, or text that Markdown would read.
+# Names of options, which docstrings do not quote, and characters that Markdown interprets.
 _OPTION = re.compile(r"((?<![\w-])--[a-z][\w-]*)")
 _MARKED = re.compile(r"([*_<\[\]|$\\])")
 
 
 def code(text: str) -> str:
-    """Return a text as code in a line."""
+    """Return a text as inline code."""
     marks = "``" if "`" in text else "`"
     return f"{marks}{text}{marks}"
 
@@ -27,7 +27,7 @@ def fenced(language: str, text: str) -> str:
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return rows of Markdown as a table."""
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    # Within code too, a bar would end the cell.
+    # A bar would end the cell, even within code.
     lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
     return "\n".join(lines) + "\n"
 
@@ -46,7 +46,7 @@ def from_docstring(text: str, language: str = "") -> str:
 
 
 def _blocks(text: str) -> Iterable[tuple[str, str]]:
-    """Give paragraphs; indented ones that follow each other are one."""
+    """Yield paragraphs; adjacent indented ones are joined."""
     indented: list[str] = []
     for paragraph in re.split(r"\n\s*\n", text):
         if paragraph.startswith((" ", "\t")):
@@ -69,7 +69,7 @@ def _prose(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    # An option is code, whose hyphens are no dash.
+    # Options become code, so that Sphinx does not convert their hyphens to dashes.
     pieces = _OPTION.split(text)
     pieces[::2] = [_MARKED.sub(r"\\\1", one) for one in pieces[::2]]
     pieces[1::2] = map(code, pieces[1::2])

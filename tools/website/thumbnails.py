@@ -1,4 +1,4 @@
-"""A notebook's picture: what one of its cells draws, or else what it says, drawn as text."""
+"""Picture of a notebook: the image that a cell displays, or a drawing of its text."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ _COLOURS = re.compile(r"\x1b\[[\d;]*m")
 
 
 def thumbnail(notebook: Any, cell_id: str) -> tuple[str, bytes]:
-    """Return the picture of a notebook, as a file's suffix and contents.
+    """Return the picture of a notebook as the suffix and contents of a file.
 
     Parameters
     ----------
     notebook : NotebookNode
-        With outputs, or without, where the cell's source is drawn.
+        If it has no outputs, the source of the cell is drawn.
     cell_id : str
-        The cell whose output makes the picture.
+        The cell whose output is the picture.
 
     Raises
     ------
@@ -31,21 +31,21 @@ def thumbnail(notebook: Any, cell_id: str) -> tuple[str, bytes]:
     """
     found = [cell for cell in notebook.cells if cell.get("id") == cell_id]
     if not found:
-        raise ValueError(f"The notebook has no cell {cell_id!r} to make a picture of.")
-    said = []
+        raise ValueError(f"The notebook has no cell {cell_id!r} for its picture.")
+    texts = []
     for output in found[0].outputs:
         data = output.get("data", {})
         if "image/png" in data:
             return ".png", base64.b64decode(data["image/png"])
         if "image/svg+xml" in data:
             return ".svg", _on_paper(data["image/svg+xml"])
-        said.append(output.get("text") or data.get("text/plain", ""))
-    text = "\n".join(said) or found[0].source
+        texts.append(output.get("text") or data.get("text/plain", ""))
+    text = "\n".join(texts) or found[0].source
     return ".svg", drawn(_COLOURS.sub("", text))
 
 
 def drawn(text: str) -> bytes:
-    """Return the first lines of a text as a picture of a page."""
+    """Return an SVG of the first lines of a text."""
     lines = text.strip("\n").splitlines()[:_LINES]
     shown = "".join(
         f'<text x="18" y="{30 + at * 1.3 * _SIZE:.1f}" xml:space="preserve"'
@@ -65,6 +65,6 @@ def _weight(line: int) -> str:
 
 
 def _on_paper(drawing: str) -> bytes:
-    """Give a chart, which a notebook shows on its own background, one that suits its colours."""
+    """Add a white background to a chart, whose colours require one."""
     head, mark, rest = drawing.partition(">")
     return f'{head}{mark}<rect width="100%" height="100%" fill="#fff"/>{rest}'.encode()

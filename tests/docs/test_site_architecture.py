@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree
 
-from website import house
+from website import architecture
 
 ROOT = Path(__file__).parents[2]
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text()
@@ -23,11 +23,11 @@ TABLE = """
 
 
 def drawing(page: str) -> ElementTree.Element:
-    return ElementTree.fromstring(house.drawn(page))
+    return ElementTree.fromstring(architecture.drawn(page))
 
 
 def test_the_table_is_read_row_by_row() -> None:
-    assert house.parts(TABLE) == {
+    assert architecture.parts(TABLE) == {
         "a": ("the <top>: and so on", ("b", "c", "habana_frameworks.torch")),
         "b": ("middle", ("c",)),
         "c": ("ground", ()),
@@ -41,7 +41,8 @@ def test_the_table_is_read_row_by_row() -> None:
 
 def test_what_follows_from_the_rest_is_not_drawn() -> None:
     assert drawing(TABLE).findtext("desc") == (
-        "a on b, habana_frameworks.torch; b on c; habana_frameworks.torch on simulator."
+        "a imports b, habana_frameworks.torch; b imports c; "
+        "habana_frameworks.torch imports simulator."
     )
 
 
@@ -51,9 +52,9 @@ def test_a_part_stands_above_all_that_it_imports_and_beside_no_other() -> None:
         box, name = group.find("rect"), group.findtext("text[@class='name']")
         assert box is not None
         boxes[name] = [float(box.attrib[one]) for one in ("x", "y", "width", "height")]
-    told = house.parts(ARCHITECTURE)
-    assert boxes.keys() == {name.partition(".")[0] for name in told}
-    for name, (_, below) in told.items():
+    parts = architecture.parts(ARCHITECTURE)
+    assert boxes.keys() == {name.partition(".")[0] for name in parts}
+    for name, (_, below) in parts.items():
         for other in below:
             upper, lower = boxes[name.partition(".")[0]], boxes[other.partition(".")[0]]
             assert upper[1] < lower[1], (name, other)
@@ -64,11 +65,11 @@ def test_a_part_stands_above_all_that_it_imports_and_beside_no_other() -> None:
 
 def test_each_folder_of_the_package_is_drawn() -> None:
     there = {path.parent.name for path in (ROOT / "hpu_magic").glob("*/__init__.py")}
-    assert there - {"sessions"} <= house.parts(ARCHITECTURE).keys()
+    assert there - {"sessions"} <= architecture.parts(ARCHITECTURE).keys()
 
 
 def test_the_page_has_the_picture_in_place_of_the_letters() -> None:
-    page = house.with_picture(ARCHITECTURE)
+    page = architecture.with_picture(ARCHITECTURE)
     assert page.count("<svg") == 1
     assert "┌" in ARCHITECTURE
     assert "┌" not in page.partition("| part |")[0]

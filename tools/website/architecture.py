@@ -1,4 +1,4 @@
-"""The picture of who imports whom, drawn from the table of parts in docs/architecture.md."""
+"""Diagram of the imports between packages, from the table in docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from statistics import fmean
 _ROW = re.compile(r"^\| `hpu_magic/(\w+)/` \| ([^|]+) \| ([^|]+) \|", re.MULTILINE)
 _DRAWING = re.compile(r"^```text\n.*?^```$", re.MULTILINE | re.DOTALL)
 _BRIDGE = "habana_frameworks.torch"
-# What the table names and has no row for: what it is, and what it stands on.
+# Packages that the table mentions without a row: their description and imports.
 _OUTSIDE = {_BRIDGE: ("the vendor's package, or the simulator's face", ("simulator",))}
 
 _WIDTH, _HEIGHT, _GAP, _BETWEEN = 152, 74, 12, 40
-_THROUGH = 12  # room for a line that passes a row
+_THROUGH = 12  # width of a line that crosses a row
 _LETTERS, _LINES = 24, 3
 
 Lines = dict[str, tuple[str, ...]]
@@ -23,7 +23,7 @@ Lines = dict[str, tuple[str, ...]]
 
 @dataclass
 class Place:
-    """Where a part is drawn, or where a line passes a row."""
+    """Position of a part, or of a line that crosses a row."""
 
     row: int
     width: int
@@ -37,12 +37,12 @@ class Place:
 
     @property
     def middle(self) -> float:
-        """The middle from left to right."""
+        """The horizontal centre."""
         return self.x + self.width / 2
 
 
 def parts(page: str) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """Return what each part holds, and which parts it imports, from the page's table."""
+    """Return the contents and imports of each part, from the page's table."""
     rows = {name: (holds, imports) for name, holds, imports in _ROW.findall(page)}
     known = [*rows, *_OUTSIDE]
     found = {}
@@ -50,35 +50,37 @@ def parts(page: str) -> dict[str, tuple[str, tuple[str, ...]]]:
         words = re.findall(r"[\w.]+", imports.replace("simulator.cards", "simulator"))
         found[name] = (holds, tuple(one for one in known if one in words))
     used = {one for _, below in found.values() for one in below}
-    return found | {name: said for name, said in _OUTSIDE.items() if name in used}
+    return found | {name: part for name, part in _OUTSIDE.items() if name in used}
 
 
 def with_picture(page: str) -> str:
-    """Return the page with the picture in place of what is drawn of letters."""
-    html = f'```{{raw}} html\n<div class="house">{drawn(page)}</div>\n```'
+    """Return the page with the diagram instead of its text version."""
+    html = f'```{{raw}} html\n<div class="architecture">{drawn(page)}</div>\n```'
     return _DRAWING.sub(lambda _: html, page, count=1)
 
 
 def drawn(page: str) -> str:
-    """Return the picture as SVG, in the colours of the site's theme."""
-    told = parts(page)
-    lines = _needed({name: below for name, (_, below) in told.items()})
+    """Return the diagram as SVG, in the colours of the site's theme."""
+    described = parts(page)
+    lines = _needed({name: below for name, (_, below) in described.items()})
     places = _places(lines)
     width = max(one.x + one.width for one in places.values())
     height = max(one.y for one in places.values()) + _HEIGHT
     shown = [
         _line(places, upper, lower) for upper, one in places.items() for lower in one.below
-    ] + [_box(name, holds, places[name]) for name, (holds, _) in told.items()]
-    said = "; ".join(f"{name} on {', '.join(below)}" for name, below in lines.items() if below)
+    ] + [_box(name, holds, places[name]) for name, (holds, _) in described.items()]
+    imports = "; ".join(
+        f"{name} imports {', '.join(below)}" for name, below in lines.items() if below
+    )
     return (
         f'<svg viewBox="-1 -1 {width + 2:.0f} {height + 2}" width="{width + 2:.0f}" role="img">'
         f"<title>The parts of hpu_magic, each above those that it imports</title>"
-        f"<desc>{escape(said)}.</desc>{''.join(shown)}</svg>"
+        f"<desc>{escape(imports)}.</desc>{''.join(shown)}</svg>"
     )
 
 
 def _needed(imports: Lines) -> Lines:
-    """Leave out what follows from the rest: an import of what an imported part imports."""
+    """Omit imports that another import implies."""
 
     def reached(name: str) -> set[str]:
         return {one for below in imports[name] for one in {below, *reached(below)}}
@@ -90,7 +92,7 @@ def _needed(imports: Lines) -> Lines:
 
 
 def _places(lines: Lines) -> dict[str, Place]:
-    """Lay the parts out in rows: each above all that it imports, near what it is joined with."""
+    """Arrange the parts in rows, each above its imports and near the connected parts."""
     heights: dict[str, int] = {}
 
     def height(name: str) -> int:
@@ -121,7 +123,7 @@ def _places(lines: Lines) -> dict[str, Place]:
 
 
 def _ordered(rows: list[list[str]], places: dict[str, Place], near: dict[str, list[str]]) -> None:
-    """Order each row by the middle of what its parts are joined with, and centre it."""
+    """Order each row by the centre of the connected parts, and centre the row."""
     for row in rows:
         row.sort(key=lambda name: fmean([places[one].middle for one in near[name]] or [0.0]))
         total = sum(places[name].width + _GAP for name in row) - _GAP
@@ -151,7 +153,7 @@ def _box(name: str, holds: str, place: Place) -> str:
 
 def _line(places: dict[str, Place], upper: str, lower: str) -> str:
     above, below = places[upper], places[lower]
-    # A line that only passes a row goes through it.
+    # A line that only crosses a row continues straight through it.
     start = above.y + _HEIGHT
     bend = (start + below.y) / 2
     through = f"M{above.middle:.0f} {above.y}V{start}" if above.width == _THROUGH else ""
