@@ -1,1 +1,1 @@
-"""What would make a model train or run faster, by estimates and by what was measured."""
+"""Suggestions for faster training and inference, from estimates and measurements."""

@@ -1,4 +1,4 @@
-"""What of a step could be chosen otherwise: as arguments of an estimate, and as code."""
+"""Alternatives to the current step, as arguments of an estimate and as code."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from hpu_magic.estimates.tracing.recomputation import layers
 
 @dataclass(frozen=True)
 class Choice:
-    """One other way to run a step.
+    """An alternative to the current step.
 
     Attributes
     ----------
     group : str
-        Of several choices of a group the one that gains most is shown.
+        Only the best choice of a group is shown.
     title, change, command, by_hand : str
-        As a `Suggestion` has them.
+        See `Suggestion`.
     arguments : mapping
-        Those of the estimate that differ.
+        The changed arguments of the estimate.
     during : callable or None
-        Makes the context in which the other way is traced, where it runs other operators.
+        Creates the context in which the step is traced, if it runs other operators.
     remark : str
-        What the figures do not say, a sentence.
+        Additional information, as a sentence.
     """
 
     group: str
@@ -45,18 +45,18 @@ class Choice:
 
 
 def choices(model: nn.Module, base: Estimate, name: str, framework: str | None) -> Iterator[Choice]:
-    """Yield the other ways to run a step, but for its batch.
+    """Yield the alternatives to the current step, except for the batch.
 
     Parameters
     ----------
     model : nn.Module
-        What is advised on.
+        The model.
     base : Estimate
-        The step as it is.
+        The estimate of the current step.
     name : str
-        What the user calls the model, numbers of layers between dots as magics take them.
+        The user's name of the model, in the dotted form of magics.
     framework : str or None
-        What trains it, ``lightning`` or ``transformers``.
+        The framework of the training, ``lightning`` or ``transformers``.
     """
     code = as_code(name)
     yield from _precisions(base, name, framework)
@@ -68,12 +68,12 @@ def choices(model: nn.Module, base: Estimate, name: str, framework: str | None) 
 
 
 def as_code(name: str) -> str:
-    """Return a dotted name as Python takes it: ``model.layers[0]`` for ``model.layers.0``."""
+    """Return a dotted name as Python code: ``model.layers[0]`` for ``model.layers.0``."""
     return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name)
 
 
 def of_batch(size: int | str, base: Estimate, framework: str | None) -> Choice:
-    """Return the choice of a batch of another size, or of ``largest``."""
+    """Return the choice of another batch size, which may be ``largest``."""
     change = f"loader = DataLoader(..., batch_size={size})"
     if framework == "transformers" and base.options.train:
         change = f"args = TrainingArguments(..., per_device_train_batch_size={size})"
@@ -82,8 +82,8 @@ def of_batch(size: int | str, base: Estimate, framework: str | None) -> Choice:
         f"{'Train with' if base.options.train else 'Run'} batches of {size}",
         change,
         {"batch": size},
-        by_hand="it is your data's loader that makes batches",
-        remark="The learning rate may want to change with it." if base.options.train else "",
+        by_hand="the loader of your data makes the batches",
+        remark="The learning rate may also need a change." if base.options.train else "",
     )
 
 
@@ -92,10 +92,10 @@ def _precisions(base: Estimate, name: str, framework: str | None) -> Iterator[Ch
         change, command, by_hand = _AUTOCAST, "%hpu_autocast on", ""
         if framework is not None:
             change, command = _BF16[framework], ""
-            by_hand = "a Trainer takes its precision when it is made"
+            by_hand = "a Trainer's precision is set when it is created"
         yield Choice(
             "precision",
-            "Compute in bfloat16 where that is safe",
+            "Use mixed precision with bfloat16",
             change,
             {"dtype": "bf16-mixed"},
             command,
@@ -104,13 +104,13 @@ def _precisions(base: Estimate, name: str, framework: str | None) -> Iterator[Ch
     elif base.options.precision != "fp8" and base.card.has_fp8:
         yield Choice(
             "precision",
-            "Compute linear layers in 8 bits",
+            "Use 8-bit linear layers",
             _FP8_TRAINING.format(name=as_code(name))
             if base.options.train
             else _FP8_INFERENCE.format(name=name),
             {"dtype": "fp8"},
-            by_hand="scales of 8 bits are measured on your data first",
-            remark="Check the model's quality.",
+            by_hand="8-bit scales must be measured with your data first",
+            remark="Check the quality of the model.",
         )
 
 
@@ -121,16 +121,16 @@ _BF16 = {
     "transformers": "args = TrainingArguments(..., bf16=True)",
 }
 _FP8_TRAINING = """import habana_frameworks.torch.hpex.experimental.transformer_engine as te
-# te.Linear in the place of nn.Linear
+# replace nn.Linear by te.Linear
 with te.fp8_autocast(enabled=True):
     output = {name}(batch)"""
 _FP8_INFERENCE = """%hpu_fp8_measure {name} --data loader
-# in a new process, as Neural Compressor does one step in each
+# in a new process, because Neural Compressor does one of these steps per process
 %hpu_fp8_quantize {name}"""
 
 
 def _modes(base: Estimate, name: str) -> Iterator[Choice]:
-    """Yield what spares launches; where several spare the same, the first is shown."""
+    """Yield modes that save launches; of equally good ones, the first is shown."""
     if base.options.mode != "eager":
         return
     yield Choice(
@@ -138,14 +138,14 @@ def _modes(base: Estimate, name: str) -> Iterator[Choice]:
         "Compile the model",
         f'{as_code(name)} = torch.compile({as_code(name)}, backend="hpu_backend")',
         {"mode": "compile"},
-        by_hand="the name would mean another object than your optimizer or Trainer has",
+        by_hand="your optimizer or Trainer would still use the object without compilation",
     )
     yield Choice(
         "mode",
         "Replay HPU Graphs",
         f"%hpu_mode lazy --restart\n%hpu_wrap {name}",
         {"mode": "graphs"},
-        by_hand="it takes two steps, with a restart between them",
+        by_hand="it requires two steps, with a restart between them",
     )
     yield Choice(
         "mode",
@@ -159,23 +159,23 @@ def _modes(base: Estimate, name: str) -> Iterator[Choice]:
 
 
 _DEFAULTS = {
-    "FusedAdamW": "Its defaults are eps=1e-6 and weight_decay=0, where AdamW's are 1e-8 and 0.01."
+    "FusedAdamW": "Its defaults are eps=1e-6 and weight_decay=0; those of AdamW are 1e-8 and 0.01."
 }
 _FUSED_OPTIMIZERS = {"adamw": "FusedAdamW", "sgd": "FusedSGD", "adagrad": "FusedAdagrad"}
 
 
 def _optimizers(base: Estimate, name: str) -> Iterator[Choice]:
-    fused_one = _FUSED_OPTIMIZERS.get(base.options.optimizer.lower().replace("_", ""))
-    if not base.options.train or fused_one is None:
+    name_of_fused = _FUSED_OPTIMIZERS.get(base.options.optimizer.lower().replace("_", ""))
+    if not base.options.train or name_of_fused is None:
         return
     yield Choice(
         "optimizer",
-        f"Step all weights at once, with {fused_one}",
-        f"from habana_frameworks.torch.hpex.optimizers import {fused_one}\n"
-        f"optimizer = {fused_one}({name}.parameters(), lr=...)",
-        {"optimizer": fused_one},
-        by_hand="an optimizer's state belongs to the one that you have",
-        remark=_DEFAULTS.get(fused_one, ""),
+        f"Use {name_of_fused}, which updates all weights in one call",
+        f"from habana_frameworks.torch.hpex.optimizers import {name_of_fused}\n"
+        f"optimizer = {name_of_fused}({name}.parameters(), lr=...)",
+        {"optimizer": name_of_fused},
+        by_hand="the state of your optimizer would be lost",
+        remark=_DEFAULTS.get(name_of_fused, ""),
     )
 
 
@@ -185,13 +185,13 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
         return
     enable, disable = _methods(model)
     titles = {
-        "none": "Keep activations instead of computing them again",
-        "selective": "Compute again what is cheap, and keep products",
-        "full": "Compute activations again in the backward pass",
+        "none": "Keep activations instead of recomputing them",
+        "selective": "Recompute cheap operations and keep matrix products",
+        "full": "Recompute activations in the backward pass",
     }
     order = list(titles)
     for kind, title in titles.items():
-        # To compute more again is slower: advice only where memory lacks.
+        # More recomputation is slower, so it is suggested only if the step does not fit.
         if kind == now or (base.fits and order.index(kind) > order.index(now)):
             continue
         command = ""
@@ -204,29 +204,29 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
         else:
             change = _SELECTIVE if kind == "selective" else _FULL
         yield Choice(
-            # What one line does is shown beside what gains more.
+            # A change by a single command has its own group, so it is also shown.
             f"checkpointing {command}".rstrip(),
             title,
             change,
             {"checkpointing": kind},
             command,
-            "" if command else "it is a line within the model",
+            "" if command else "it changes the code of the model",
         )
 
 
 def _recomputes(model: nn.Module) -> bool:
-    """Tell whether a model of transformers recomputes by its own method already."""
+    """Return whether a model of transformers already recomputes by its own method."""
     names = "is_activation_checkpointing", "is_gradient_checkpointing"  # the second is the older
-    name = next((one for one in names if hasattr(model, one)), None)
+    name = next((each for each in names if hasattr(model, each)), None)
     return name is not None and bool(getattr(model, name))
 
 
 def _methods(model: nn.Module) -> tuple[str, str]:
-    """Return the methods of transformers that turn recomputation on and off; empty without any."""
+    """Return the names of transformers' methods that enable and disable recomputation, or ""."""
     if not getattr(model, "supports_gradient_checkpointing", True):
         return "", ""
     found = [
-        next((one for one in names if hasattr(model, one)), "")
+        next((each for each in names if hasattr(model, each)), "")
         for names in (  # the second is the older name
             ("activation_checkpointing_enable", "gradient_checkpointing_enable"),
             ("activation_checkpointing_disable", "gradient_checkpointing_disable"),
@@ -244,7 +244,7 @@ kept += [torch.ops.aten.convolution.default]
 contexts = partial(create_selective_checkpoint_contexts, kept)
 output = checkpoint(layer, hidden, use_reentrant=False, context_fn=contexts)  # for each layer"""
 
-# PyTorch's, by what an estimate calls them and the stage of ZeRO that they are.
+# PyTorch's classes by the names of estimates, in the order of ZeRO's stages.
 _STAGES = {
     "ddp": (
         "Keep the whole model on each card",
@@ -252,22 +252,22 @@ _STAGES = {
         "{name} = DistributedDataParallel({name})",
     ),
     "zero1": (
-        "Share the optimizer's state among the cards (ZeRO 1)",
+        "Shard the optimizer's state over the cards (ZeRO 1)",
         "from torch.distributed.optim import ZeroRedundancyOptimizer\n"
         "optimizer = ZeroRedundancyOptimizer({name}.parameters(), type(optimizer), lr=...)",
     ),
     "zero2": (
-        "Share gradients too among the cards (ZeRO 2)",
+        "Also shard gradients over the cards (ZeRO 2)",
         "from torch.distributed.fsdp import fully_shard\n"
         "fully_shard({name}, reshard_after_forward=False)  # each of its layers first",
     ),
     "fsdp": (
-        "Share weights too among the cards (ZeRO 3)",
+        "Also shard weights over the cards (ZeRO 3)",
         "from torch.distributed.fsdp import fully_shard\n"
         "fully_shard({name})  # each of its layers first",
     ),
 }
-_WIDE = "Its memory is that of DeepSpeed, whose optimizer keeps weights of its own in float32."
+_WIDE = "The memory is that of DeepSpeed, whose optimizer keeps a copy of weights in float32."
 
 
 def _layouts(base: Estimate, name: str) -> Iterator[Choice]:
@@ -281,13 +281,13 @@ def _layouts(base: Estimate, name: str) -> Iterator[Choice]:
     narrow = base.options.precision == "bf16"
     for parallel, (title, change) in _STAGES.items():
         if parallel != now:
-            more = "" if layout.cards > 1 else f" over {cards} cards"
+            more = "" if layout.cards > 1 else f" on {cards} cards"
             yield Choice(
                 "layout",
                 title + more,
                 change.format(name=name),
                 {"cards": cards, "parallel": parallel},
-                by_hand="it is a part of the script that all cards run",
+                by_hand="it changes the script that all cards run",
                 remark=_WIDE if parallel in ("zero1", "zero2") and narrow else "",
             )
 
@@ -296,20 +296,20 @@ def _operators(model: nn.Module, base: Estimate, name: str) -> Iterator[Choice]:
     for kind, norms in fused.plain_norms(model).items():
         yield Choice(
             f"norms {kind}",
-            f"Run the {len(norms)} {kind} as FusedRMSNorm",
+            f"Replace the {len(norms)} {kind} by FusedRMSNorm",
             _NORMS.format(name=name, kind=kind, epsilon=_epsilon_code(norms)),
             during=partial(fused.fused_norms, norms),
-            by_hand="a norm of your own may do more than the fused one",
+            by_hand="your norm may do more than the fused one",
         )
-    # The first generation has no such operator, nor 8 bits.
-    if base.card.has_fp8 and fused.attends_in_parts(base.program):
+    # The first generation has neither this operator nor 8-bit types.
+    if base.card.has_fp8 and fused.uses_unfused_attention(base.program):
         yield Choice(
             "attention",
-            "Attend with FusedSDPA",
+            "Use FusedSDPA for attention",
             "from habana_frameworks.torch.hpex.kernels import FusedSDPA\n"
             "output = FusedSDPA.apply(query, key, value, mask, dropout, is_causal, scale)",
             during=fused.fused_attention,
-            by_hand="it is a line within the model",
+            by_hand="it changes the code of the model",
         )
 
 
@@ -325,10 +325,10 @@ for norm in {name}.modules():
 
 
 def _epsilon_code(norms: Sequence[nn.Module]) -> str:
-    names = {fused.epsilon_name(one) for one in norms}
-    own = next((f"norm.{one}" for one in sorted(filter(None, names))), "")
+    names = {fused.epsilon_name(norm) for norm in norms}
+    own = next((f"norm.{name}" for name in sorted(filter(None, names))), "")
     if None not in names:
         return own
-    # What PyTorch takes where none is given.
+    # PyTorch's default.
     default = "torch.finfo(torch.float32).eps"
     return f"{own} or {default}" if own else default

@@ -1,4 +1,4 @@
-"""The vendor's fused operators in the place of PyTorch's, for as long as a step is traced."""
+"""Replacement of PyTorch's operators by the vendor's fused ones while a step is traced."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ _EPSILONS = ("eps", "variance_epsilon", "epsilon")
 
 
 def plain_norms(model: nn.Module) -> dict[str, list[nn.Module]]:
-    """Return the root mean square norms that compute what the fused one does, by their class.
+    """Return the root mean square norms that the fused one can replace, by the name of their class.
 
-    They are known by their class's name, as each library has its own, and by what they give for a
-    few numbers, as some add 1 to their weight.
+    Each library has its own class, so they are recognized by the name of the class, and by their
+    result for a few numbers, because some norms add 1 to their weight.
     """
     found: dict[str, list[nn.Module]] = {}
-    with one_at_a_time:  # another thread may have them fused meanwhile
-        for one in model.modules():
-            # What has a `forward` of its own is hooked, or replaced already.
-            own = "forward" in vars(one)
-            if type(one).__name__.endswith("RMSNorm") and not own and _is_plain(one):
-                found.setdefault(type(one).__name__, []).append(one)
+    with one_at_a_time:  # another thread may have replaced them temporarily
+        for module in model.modules():
+            # A module with its own `forward` has a hook or is already replaced.
+            own = "forward" in vars(module)
+            if type(module).__name__.endswith("RMSNorm") and not own and _is_plain(module):
+                found.setdefault(type(module).__name__, []).append(module)
     return found
 
 
 def _is_plain(norm: nn.Module) -> bool:
     epsilon, weight = _epsilon(norm), norm._parameters.get("weight")
-    others = [name for name, one in norm._parameters.items() if one is not None]
-    if epsilon is None or weight is None or weight.dim() != 1 or others != ["weight"]:
+    names = [name for name, parameter in norm._parameters.items() if parameter is not None]
+    if epsilon is None or weight is None or weight.dim() != 1 or names != ["weight"]:
         return False
     twin = copy.copy(norm)
     gamma = torch.linspace(0.5, 2, len(weight), device="cpu")
     x = torch.linspace(-1, 2, len(weight), device="cpu")
     vars(twin)["_parameters"] = {"weight": nn.Parameter(gamma, requires_grad=False)}
     try:
-        # Of three dimensions, as most that they are given in a model.
-        given = twin.forward(x[None, None])
+        # Three dimensions, like most inputs of norms in a model.
+        result = twin.forward(x[None, None])
     except (AttributeError, TypeError, ValueError, RuntimeError):
-        return False  # it takes more than the fused one, or a card's own tensors
+        return False  # it has more arguments than the fused one, or requires tensors on a card
     expected = x * torch.rsqrt(x.square().mean() + epsilon) * gamma
-    return isinstance(given, torch.Tensor) and torch.allclose(
-        given.float(), expected[None, None], rtol=1e-2, atol=1e-3
+    return isinstance(result, torch.Tensor) and torch.allclose(
+        result.float(), expected[None, None], rtol=1e-2, atol=1e-3
     )
 
 
 def epsilon_name(norm: nn.Module) -> str | None:
-    """Return the attribute that holds a norm's epsilon; None where it has PyTorch's own."""
-    return next((one for one in _EPSILONS if isinstance(getattr(norm, one, None), float)), None)
+    """Return the attribute with a norm's epsilon; None if it uses PyTorch's default."""
+    return next((name for name in _EPSILONS if isinstance(getattr(norm, name, None), float)), None)
 
 
 def _epsilon(norm: nn.Module) -> float | None:
@@ -67,16 +67,16 @@ def _epsilon(norm: nn.Module) -> float | None:
 
 @contextmanager
 def fused_norms(norms: Sequence[nn.Module]) -> Iterator[None]:
-    """Have norms, of those that `plain_norms` finds, run as the fused operator inside the block."""
+    """Replace norms, which `plain_norms` has returned, by the fused operator inside the block."""
     from habana_frameworks.torch.hpex.normalization import FusedRMSNorm
 
     try:
-        for one in norms:
-            vars(one)["forward"] = _fused(one, FusedRMSNorm)
+        for norm in norms:
+            vars(norm)["forward"] = _fused(norm, FusedRMSNorm)
         yield
     finally:
-        for one in norms:
-            vars(one).pop("forward", None)
+        for norm in norms:
+            vars(norm).pop("forward", None)
 
 
 def _fused(norm: nn.Module, operator: Any) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -90,17 +90,17 @@ def _fused(norm: nn.Module, operator: Any) -> Callable[[torch.Tensor], torch.Ten
     return forward
 
 
-def attends_in_parts(program: Program) -> bool:
-    """Tell whether a step calls PyTorch's attention, which the card runs in parts."""
+def uses_unfused_attention(program: Program) -> bool:
+    """Return whether a step calls PyTorch's attention, which consists of several operations."""
     return any(
-        "scaled_dot_product" in one.operator._schema.name
-        and "fused_sdpa" not in one.operator.name()
-        for one in program.operations
+        "scaled_dot_product" in operation.operator._schema.name
+        and "fused_sdpa" not in operation.operator.name()
+        for operation in program.operations
     )
 
 
 def fused_attention() -> TorchFunctionMode:
-    """Return a block in which this thread's attention, PyTorch's function, is the fused one."""
+    """Return a context in which this thread uses the fused operator for PyTorch's attention."""
     return _FusedAttention()
 
 

@@ -1,4 +1,4 @@
-"""What a fit and the ledger saw that costs time, and how to mend it."""
+"""Suggestions from the measurements of a fit or a ledger."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from hpu_magic.advice.suggestion import Gain, Suggestion, measured
 from hpu_magic.runtime.measure.ledger_report import COMPILATION, FALLBACK, WAIT, Entry, LedgerReport
 from hpu_magic.runtime.training.observation import SETTLED, FitSettings, Observation
 
-_LEAST_SHARE = 0.02  # of the training's time
+_LEAST_SHARE = 0.02  # of the training time
 _LINES_SHOWN = 3
 _OURS = os.path.join(os.path.dirname(hpu_magic.__file__), "")
 
 
-def of_fit(seen: Observation) -> Iterator[Suggestion]:
-    """Yield what a fit showed."""
-    yield from _waiting(seen)
-    yield from _shapes(seen)
-    yield from _fallbacks(seen.counts.fallbacks, seen.ledger, seen)
-    if seen.ledger is not None:
-        yield from _host_reads(seen.ledger, seen.training_seconds)
+def of_fit(observation: Observation) -> Iterator[Suggestion]:
+    """Yield suggestions from a fit."""
+    yield from _waiting(observation)
+    yield from _shapes(observation)
+    yield from _fallbacks(observation.counts.fallbacks, observation.ledger, observation)
+    if observation.ledger is not None:
+        yield from _host_reads(observation.ledger, observation.training_seconds)
 
 
 def of_ledger(report: LedgerReport) -> Iterator[Suggestion]:
-    """Yield what a ledger alone showed, which knows no length of time."""
+    """Yield suggestions from a ledger without a fit, which has no training time."""
     causes = report.causes(COMPILATION)
     if report.compilations > 1:
         yield Suggestion(
@@ -34,7 +34,7 @@ def of_ledger(report: LedgerReport) -> Iterator[Suggestion]:
             f"{report.compilations} graphs were compiled in "
             f"{units.duration(report.compile_seconds)}{_lines(causes)}.",
             _PAD,
-            by_hand="it is your data's shapes that differ",
+            by_hand=_YOUR_SHAPES,
         )
     yield from _fallbacks(report.fallbacks, report, None)
     yield from _host_reads(report, None)
@@ -46,7 +46,7 @@ def _waiting(seen: Observation) -> Iterator[Suggestion]:
         return
     if loader is None:
         yield Suggestion(
-            "Load batches beside the training",
+            "Load batches during the training",
             _waited(seen.waited_seconds, share),
             "loader = DataLoader(..., num_workers=4, pin_memory=True, persistent_workers=True)",
             measured(share),
@@ -58,8 +58,8 @@ def _waiting(seen: Observation) -> Iterator[Suggestion]:
     if starts and first >= _LEAST_SHARE:
         again = first * (seen.epochs - 1) / seen.epochs
         yield Suggestion(
-            "Keep the loader's worker processes from epoch to epoch",
-            f"{_waited(seen.first_batches_seconds, first)} They were the first of "
+            "Keep the loader's worker processes between epochs",
+            f"{_waited(seen.first_batches_seconds, first)} These were the first batches of "
             f"{seen.epochs} epochs, each of which starts {_workers(loader.workers)}.",
             _loader_code(seen.settings, persistent=True),
             measured(again),
@@ -72,10 +72,10 @@ def _waiting(seen: Observation) -> Iterator[Suggestion]:
             "Load batches in worker processes" if not loader.workers else "Load with more workers"
         )
         pinned = "" if loader.pinned or not seen.device.startswith("hpu") else ", in pinned memory"
-        how = _workers(loader.workers) if loader.workers else "the process that trains"
+        source = _workers(loader.workers) if loader.workers else "the training process"
         yield Suggestion(
             title + pinned,
-            f"{_waited(share * seen.training_seconds, share)} They came from {how}.",
+            f"{_waited(share * seen.training_seconds, share)} They came from {source}.",
             _loader_code(
                 seen.settings,
                 workers=more,
@@ -87,7 +87,9 @@ def _waiting(seen: Observation) -> Iterator[Suggestion]:
         )
 
 
-_YOUR_LOADER = "your code makes the loader"
+_YOUR_LOADER = "your code creates the loader"
+_YOUR_SHAPES = "the shapes of your data differ"
+_YOUR_CODE = "it changes your code"
 
 
 def _waited(seconds: float, share: float) -> str:
@@ -101,12 +103,12 @@ def _workers(count: int) -> str:
 def _loader_code(
     settings: FitSettings, workers: int = 0, *, pinned: bool = False, persistent: bool = False
 ) -> str:
-    """Return the options that change, in the words of what makes the loader."""
+    """Return the changed options as code that creates the loader."""
     options = [f"num_workers={workers}"] * bool(workers)
     options += ["pin_memory=True"] * pinned + ["persistent_workers=True"] * persistent
     if settings.framework == "transformers":
-        named = ", ".join(f"dataloader_{one}" for one in options)
-        return f"args = TrainingArguments(..., {named})"
+        arguments = ", ".join(f"dataloader_{option}" for option in options)
+        return f"args = TrainingArguments(..., {arguments})"
     return f"loader = DataLoader(..., {', '.join(options)})"
 
 
@@ -119,11 +121,11 @@ def _shapes(seen: Observation) -> Iterator[Suggestion]:
     yield Suggestion(
         "Keep shapes the same",
         f"{_many(later.compilations, 'graph')} compiled after the first {SETTLED} steps, in "
-        f"{units.duration(later.compile_seconds)}, {share:.0%} of the training's time"
+        f"{units.duration(later.compile_seconds)}, {share:.0%} of the training time"
         f"{_lines(causes)}.",
         _PAD_TRANSFORMERS if seen.settings.framework == "transformers" else _PAD,
         measured(share) if share >= _LEAST_SHARE else None,
-        by_hand="it is your data's shapes that differ",
+        by_hand=_YOUR_SHAPES,
     )
 
 
@@ -138,30 +140,30 @@ def _fallbacks(
     fallbacks: dict[str, int], report: LedgerReport | None, seen: Observation | None
 ) -> Iterator[Suggestion]:
     causes = [] if report is None else report.causes(FALLBACK)
-    for operator, count in sorted(fallbacks.items(), key=lambda one: -one[1]):
-        own = [one for one in causes if one.name.rpartition("::")[2] == _short(operator)]
-        told = _lines(own)
-        if not told:
-            told = "; %hpu_ledger on before a fit tells the lines" if report is None else ""
+    for operator, count in sorted(fallbacks.items(), key=lambda item: -item[1]):
+        own = [cause for cause in causes if _short(cause.name) == _short(operator)]
+        lines = _lines(own)
+        if not lines and report is None:
+            lines = "; %hpu_ledger on before a fit shows the lines"
         yield Suggestion(
             f"Keep {operator} off the CPU",
             f"{_many(count, 'call')} had no kernel on the card and ran on the CPU, with copies "
-            f"both ways{told}.",
+            f"both ways{lines}.",
             _without(_short(operator), None if seen is None else seen.settings.framework),
             _lost(own, None if seen is None else seen.training_seconds),
-            by_hand="it is a line of your code",
+            by_hand=_YOUR_CODE,
         )
 
 
 def _without(operator: str, framework: str | None) -> str:
-    """Return code that does without an operator; PyTorch's fused optimizers have others."""
+    """Return code without an operator; PyTorch's fused optimizers have alternatives."""
     optimizer = _FUSED_OPTIMIZERS.get(operator)
     if optimizer == "AdamW" and framework == "transformers":
         return 'args = TrainingArguments(..., optim="adamw_torch")'
     if optimizer is not None:
         return f"optimizer = torch.optim.{optimizer}(model.parameters(), lr=..., fused=False)"
     return (
-        f"# out of the step, or in terms of operators that the card has\ntorch.ops.aten.{operator}"
+        f"# move it out of the step, or use operators that the card has\ntorch.ops.aten.{operator}"
     )
 
 
@@ -178,34 +180,34 @@ def _short(operator: str) -> str:
 
 
 def _host_reads(report: LedgerReport, training: float | None) -> Iterator[Suggestion]:
-    # Where the panel reads what it shows, there is nothing to mend.
-    causes = [one for one in report.causes(WAIT) if not one.file.startswith(_OURS)]
-    total = sum(one.count for one in causes)
+    # The panel's own reads cannot be avoided.
+    causes = [cause for cause in report.causes(WAIT) if not cause.file.startswith(_OURS)]
+    total = sum(cause.count for cause in causes)
     if total <= 1:
         return
     yield Suggestion(
         "Read values less often",
         f"The host waited for a value {total} times{_lines(causes)}.",
         "losses.append(loss.detach())  # in the loop\n"
-        "values = torch.stack(losses).tolist()  # one wait, behind it",
+        "values = torch.stack(losses).tolist()  # one wait, after the loop",
         _lost(causes, training),
-        by_hand="it is a line of your code",
+        by_hand=_YOUR_CODE,
     )
 
 
 def _lost(causes: Sequence[Entry], training: float | None) -> Gain | None:
-    seconds = sum(one.seconds for one in causes)
+    seconds = sum(cause.seconds for cause in causes)
     if not training or seconds < _LEAST_SHARE * training:
         return None
     return measured(seconds / training)
 
 
 def _lines(causes: Sequence[Entry]) -> str:
-    """Return where the commonest causes are, such as ``: 12 at cell 3, line 5``."""
-    placed = sorted((one for one in causes if one.where), key=lambda one: -one.count)
+    """Return the lines of the most frequent causes, such as ``: 12 at cell 3, line 5``."""
+    placed = sorted((cause for cause in causes if cause.where), key=lambda cause: -cause.count)
     if not placed:
         return ""
-    named = [f"{one.count} at {one.where}{_shape(one)}" for one in placed[:_LINES_SHOWN]]
+    named = [f"{cause.count} at {cause.where}{_shape(cause)}" for cause in placed[:_LINES_SHOWN]]
     more = len(placed) - _LINES_SHOWN
     return f": {', '.join(named)}" + (f", and at {more} more" if more > 0 else "")
 

@@ -1,4 +1,4 @@
-"""Suggestions in the order of what they gain, as people see them."""
+"""A report with suggestions, sorted by their gain."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from hpu_magic.errors import HPUError
 from hpu_magic.runtime.present.report import Report
 
 _CELL = "text-align:left;vertical-align:top;padding:4px 12px 4px 0"
-# Code has the whole width and scrolls; pages would break its lines anywhere.
+# Code has the full width and scrolls, because pages would break its lines.
 _SCROLLED = "width:0;min-width:100%;overflow-x:auto"
 _CODE = "margin:0;font-size:smaller;white-space:pre"
 
 
 @dataclass(frozen=True, repr=False)
 class Advice(Report):
-    """A list of `Suggestion`: what is needed to fit first, then what gains most.
+    """A list of `Suggestion`: first those that are needed to fit, then by gain.
 
     Attributes
     ----------
     subject : str
-        What is advised on, such as ``GPT on gaudi2 (lazy mode, bf16, batch 8, adamw)``.
+        For example ``GPT on gaudi2 (lazy mode, bf16, batch 8, adamw)``.
     suggestions : tuple of Suggestion
-        In their order.
+        The suggestions, in order.
     remarks : tuple of str
         What else there is to say, in sentences.
     """
@@ -50,20 +50,20 @@ class Advice(Report):
         Raises
         ------
         HPUError
-            There is no such number.
+            There is no suggestion with this number.
         """
         if 1 <= number <= len(self):
             return self.suggestions[number - 1]
         if not self.suggestions:
-            raise HPUError(f"There is no advice number {number}: there is none at all.")
-        raise HPUError(f"There is no advice number {number}: give one from 1 to {len(self)}.")
+            raise HPUError(f"There is no advice number {number}: the list is empty.")
+        raise HPUError(f"There is no advice number {number}: use 1 to {len(self)}.")
 
     def title(self) -> str:
         """Return the headline."""
         if not self.suggestions:
-            return f"Advice for {self.subject}: no change was found that makes it faster"
+            return f"Advice for {self.subject}: no change makes it faster"
         count = f"{len(self)} change{'' if len(self) == 1 else 's'}"
-        return f"Advice for {self.subject}: {count}, what gains most first"
+        return f"Advice for {self.subject}: {count}, sorted by gain"
 
     def notes(self) -> tuple[str, ...]:
         """Return the remarks."""
@@ -71,17 +71,17 @@ class Advice(Report):
 
     def __repr__(self) -> str:
         lines = [self.title()]
-        for number, one in enumerate(self.suggestions, 1):
-            code = one.change.splitlines()
+        for number, suggestion in enumerate(self.suggestions, 1):
+            code = suggestion.change.splitlines()
             lines += [
-                f"  {number}. {one.title}",
-                f"     gain    {one.gain_text}",
-                f"     why     {one.why}",
+                f"  {number}. {suggestion.title}",
+                f"     gain    {suggestion.gain_text}",
+                f"     why     {suggestion.why}",
                 f"     change  {code[0]}",
                 *(f"             {line}".rstrip() for line in code[1:]),
             ]
-            if one.command:
-                lines.append(f"     apply   --apply {number} runs {one.command}")
+            if suggestion.command:
+                lines.append(f"     apply   --apply {number} runs {suggestion.command}")
         return "\n".join([*lines, *(f"  {note}" for note in self.notes())])
 
     def _repr_html_(self) -> str:
@@ -89,27 +89,28 @@ class Advice(Report):
         if self.suggestions:
             head = "".join(
                 f'<th style="{_CELL};font-weight:normal;opacity:.75">{name}</th>'
-                for name in ("", "what", "gain", "why")
+                for name in ("", "change", "gain", "why")
             )
-            body = "".join(_rows(number, one) for number, one in enumerate(self.suggestions, 1))
+            body = "".join(_rows(number, each) for number, each in enumerate(self.suggestions, 1))
             parts.append(f"<table><tr>{head}</tr>{body}</table>")
         parts += [f"<div>{escape(note)}</div>" for note in self.notes()]
         return "".join(parts)
 
 
-def _rows(number: int, one: Suggestion) -> str:
-    texts = (str(number), one.title, one.gain_text, one.why)
+def _rows(number: int, suggestion: Suggestion) -> str:
+    texts = (str(number), suggestion.title, suggestion.gain_text, suggestion.why)
     cells = "".join(f'<td style="{_CELL}">{escape(text)}</td>' for text in texts)
-    applied = f"<div>--apply {number}: <code>{escape(one.command)}</code></div>"
-    code = f'<pre style="{_CODE}">{escape(one.change)}</pre>{applied if one.command else ""}'
+    applied = f"<div>--apply {number}: <code>{escape(suggestion.command)}</code></div>"
+    code = f'<pre style="{_CODE}">{escape(suggestion.change)}</pre>'
+    code += applied if suggestion.command else ""
     change = f'<div style="{_SCROLLED}">{code}</div>'
     return f'<tr>{cells}</tr><tr><td></td><td colspan="3" style="{_CELL}">{change}</td></tr>'
 
 
 def ordered(suggestions: Iterable[Suggestion]) -> tuple[Suggestion, ...]:
-    """Return suggestions in the order of what they gain, those of which nothing is known last."""
+    """Return suggestions sorted by gain; those with an unknown gain come last."""
 
-    def rank(one: Suggestion) -> tuple[bool, float]:
-        return (not one.needed, -one.gain.factor if one.gain is not None else math.inf)
+    def rank(each: Suggestion) -> tuple[bool, float]:
+        return (not each.needed, -each.gain.factor if each.gain is not None else math.inf)
 
     return tuple(sorted(suggestions, key=rank))

@@ -1,4 +1,4 @@
-"""One change that would make a step faster, or fit, and what is known of it."""
+"""A suggested change that makes a step faster or makes it fit, and its gain."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ Band = tuple[float, float]
 
 @dataclass(frozen=True)
 class Gain:
-    """How much faster a change would be.
+    """The speedup of a change.
 
     Attributes
     ----------
     factor : float
-        How many times as many samples a second.
+        Ratio of samples per second.
     source : {"estimate", "measured"}
-        A measured one is what a fit would gain if all of the time that was lost came back.
+        A measured gain is the speedup of a fit without the lost time.
     band : tuple of float or None
-        Between which factors a measurement is expected, of an estimate.
+        The range in which a measurement is expected, for an estimate.
     """
 
     factor: float
@@ -37,26 +37,26 @@ class Gain:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """One change.
+    """A suggested change.
 
     Attributes
     ----------
     title : str
-        What to change.
+        The change, in words.
     why : str
-        With the figures that speak for it.
+        The reason, with figures.
     change : str
-        The same as code.
+        The change, as code.
     gain : Gain or None
-        None where nothing was measured and nothing estimated.
+        None if it was neither measured nor estimated.
     saves : int
-        Bytes of one card's memory that it frees by the estimate; negative where it takes more.
+        Estimated bytes of one card's memory that it frees; negative if it needs more.
     needed : bool
-        Without it, or another that is needed, a step does not fit a card.
+        Whether the step does not fit a card without this or another needed change.
     command : str
-        A line that makes the change in a notebook; empty where none does.
+        A line that makes the change in a notebook; empty if there is none.
     by_hand : str
-        Why none does.
+        Why there is no such line.
     """
 
     title: str
@@ -70,7 +70,7 @@ class Suggestion:
 
     @property
     def gain_text(self) -> str:
-        """What it gains, in words."""
+        """The gain, in words."""
         if self.needed:
             speed = f"; speed {self.gain}" if self.gain is not None else ""
             return f"fits, {units.size(self.saves)} less (estimate){speed}"
@@ -78,14 +78,14 @@ class Suggestion:
 
 
 def times(factor: float) -> str:
-    """Write a factor with three digits, for example ``1.62x`` or ``130x``."""
+    """Format a factor with three digits, for example ``1.62x`` or ``130x``."""
     return f"{factor:.{max(0, 2 - max(0, math.floor(math.log10(factor))))}f}x"
 
 
 def estimated(before: float, after: float, bands: tuple[Band, Band]) -> Gain:
-    """Return what an estimate says of two paces in samples a second.
+    """Return the gain between two estimated rates in samples per second.
 
-    The bands of both are taken to err independently of each other, in factors.
+    The errors of both estimates are assumed to be independent factors.
     """
     (low, high), (other_low, other_high) = bands
     factor = after / before
@@ -95,5 +95,5 @@ def estimated(before: float, after: float, bands: tuple[Band, Band]) -> Gain:
 
 
 def measured(share: float) -> Gain:
-    """Return what a share of the time, 0 to 1, would gain if none of it were lost."""
+    """Return the gain of a fit without a lost share of its time, from 0 to 1."""
     return Gain(1 / (1 - min(share, 0.99)), "measured")

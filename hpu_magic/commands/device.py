@@ -9,7 +9,7 @@ from hpu_magic.commands.parameters import Movable
 
 if TYPE_CHECKING:
     from hpu_magic.health import Diagnosis
-    from hpu_magic.health.diagnosis import Record
+    from hpu_magic.health.diagnosis import JsonRecord
     from hpu_magic.runtime.execution.flags import FlagsReport
     from hpu_magic.runtime.execution.kernel_restart import RestartReport
     from hpu_magic.runtime.execution.mode import ModeReport
@@ -137,7 +137,7 @@ def restart(*, mode: Literal["eager", "lazy"] | None = None) -> RestartReport:
     return restart_now(mode)
 
 
-def doctor(*, all: bool = False, json: bool = False) -> Diagnosis | Record:
+def doctor(*, all: bool = False, json: bool = False) -> Diagnosis | JsonRecord:
     """Check installation, versions, driver, cards, flags, folders and Jupyter, and list the fixes.
 
     Loads no torch and takes no card.

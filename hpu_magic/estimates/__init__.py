@@ -1,6 +1,6 @@
-"""Time and memory of a model on a card, estimated without a card and without computing.
+"""Estimates of a model's time and memory on a card, without a card and without computing.
 
-A *program* contains the operations of one step (`tracing/`), a *layout* the share of it that each
-of several cards has. Memory follows from the lifetimes of storages, time from a table of constants
-(`cost/`). Depends on torch and the vendor's public API, and on nothing of notebooks.
+A *program* contains the operations of one step (`tracing/`), and a *layout* the share of each card.
+Memory is calculated from the lifetimes of storages, and time from a table of constants (`cost/`).
+The package depends on torch and the vendor's public API, but not on notebooks.
 """

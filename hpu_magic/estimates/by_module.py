@@ -1,4 +1,4 @@
-"""Time and memory of a step by the modules that a model is made of."""
+"""Time and memory of a step by module."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 OPTIMIZER = "the optimizer"
-"""Where the optimizer's operations are in the tree, beside the model's own modules."""
+"""Name of the optimizer's operations in the tree of modules."""
 
 
 @dataclass
 class ModuleShare:
-    """A module with all that is below it."""
+    """A module with its parts."""
 
     name: str
-    """Its own name; the model's is empty."""
+    """Its name within its parent; empty for the model."""
     kind: str
     """Name of its class."""
     seconds: float = 0.0
     bytes: int = 0
-    """What it makes of the memory in use at the peak: activations and temporary results."""
+    """Its activations and temporary results at the peak."""
     limits: dict[str, float] = field(default_factory=dict)
-    """Seconds by what bounds its operations."""
+    """Seconds by the limit of its operations."""
     parts: dict[str, ModuleShare] = field(default_factory=dict)
 
     @property
     def limit(self) -> str:
-        """What bounds most of its time; empty without any."""
+        """The limit of most of its time; empty if it has none."""
         return max(self.limits, key=self.limits.__getitem__) if self.limits else ""
 
     def walk(self, path: str = "") -> Iterator[tuple[str, ModuleShare]]:
-        """Yield the module and all below it, each with its path."""
+        """Yield the module and its parts with their paths."""
         yield path, self
         for name, part in self.parts.items():
             yield from part.walk(f"{path}.{name}" if path else name)
@@ -48,7 +48,7 @@ def shares(
     classes : mapping
         Class of each module, by path.
     times : sequence of (path, seconds, limit)
-        What each operation takes.
+        Module, time and limit of each operation.
     memory : mapping
         Bytes by path.
     """
@@ -64,49 +64,49 @@ def shares(
 
 
 def _along(root: ModuleShare, path: str, classes: Mapping[str, str]) -> Iterator[ModuleShare]:
-    """Yield the modules from the model down to a path; those that are not there are made."""
+    """Yield the modules from the model to a path, and create missing ones."""
     yield root
-    here, so_far = root, ""
+    module, prefix = root, ""
     for name in filter(None, path.split(".")):
-        so_far = f"{so_far}.{name}" if so_far else name
-        if name not in here.parts:
-            here.parts[name] = ModuleShare(name, classes.get(so_far, ""))
-        here = here.parts[name]
-        yield here
+        prefix = f"{prefix}.{name}" if prefix else name
+        if name not in module.parts:
+            module.parts[name] = ModuleShare(name, classes.get(prefix, ""))
+        module = module.parts[name]
+        yield module
 
 
 def alike(model: ModuleShare) -> dict[str, ModuleShare]:
-    """Return what each module does by itself, without its parts; the slowest first.
+    """Return the modules without their parts, sorted from the slowest.
 
-    Modules of one class whose paths differ only in a number are together: ``layers.*.mlp.up_proj``
-    with an asterisk for the number, and ``2 x Linear`` where the path is nothing but a number.
+    Modules of one class whose paths differ only in a number are merged. Their name has an asterisk
+    for the number, such as ``layers.*.mlp.up_proj``, or is ``2 x Linear`` if the path is a number.
     """
     found: dict[str, ModuleShare] = {}
     paths: dict[str, list[str]] = {}
-    for path, one in model.walk():
+    for path, module in model.walk():
         pattern = ".".join("*" if name.isdecimal() else name for name in path.split("."))
-        key = f"{pattern} {one.kind}"
-        together = found.setdefault(key, ModuleShare(pattern, one.kind))
+        key = f"{pattern} {module.kind}"
+        total = found.setdefault(key, ModuleShare(pattern, module.kind))
         paths.setdefault(key, []).append(path)
-        together.name = _name_of(paths[key], pattern, one.kind)
-        _add(together, one)
-        for part in one.parts.values():
-            _add(together, part, times=-1)
-    own = {path: one for path, one in found.items() if one.seconds > 1e-9 * model.seconds}
-    return dict(sorted(own.items(), key=lambda one: -one[1].seconds))
+        total.name = _name_of(paths[key], pattern, module.kind)
+        _add(total, module)
+        for part in module.parts.values():
+            _add(total, part, times=-1)
+    own = {key: total for key, total in found.items() if total.seconds > 1e-9 * model.seconds}
+    return dict(sorted(own.items(), key=lambda item: -item[1].seconds))
 
 
 def _name_of(paths: Sequence[str], pattern: str, kind: str) -> str:
-    """Name the modules with these paths for people who know the model."""
+    """Return a name for the modules with these paths."""
     if len(paths) > 1:
         return pattern if pattern.strip("*.") else f"{len(paths)} x {kind}"
     return paths[0] if paths[0].strip("0123456789.") else f"{kind} {paths[0]}".rstrip()
 
 
 def merged(module: ModuleShare) -> ModuleShare:
-    """Return the tree with parts of one class that have numbers for names as one, added up.
+    """Return the tree with numbered parts of the same class merged into one.
 
-    Their name says which they are, such as ``0 to 31``.
+    The name of a merged part contains the numbers, such as ``0 to 31``.
     """
     found = ModuleShare(module.name, module.kind, module.seconds, module.bytes, dict(module.limits))
     runs: list[list[ModuleShare]] = []
@@ -117,8 +117,8 @@ def merged(module: ModuleShare) -> ModuleShare:
         else:
             runs.append([part])
     for run in runs:
-        one = merged(_sum(run))
-        found.parts[one.name] = one
+        part = merged(_sum(run))
+        found.parts[part.name] = part
     return found
 
 
@@ -129,16 +129,16 @@ def _sum(modules: Sequence[ModuleShare]) -> ModuleShare:
     name = first.name if first.name == last.name else f"{first.name} to {last.name}"
     total = ModuleShare(name, first.kind)
     parts: dict[str, list[ModuleShare]] = {}
-    for one in modules:
-        _add(total, one)
-        for part in one.parts.values():
+    for module in modules:
+        _add(total, module)
+        for part in module.parts.values():
             parts.setdefault(part.name, []).append(part)
     total.parts = {name: _sum(several) for name, several in parts.items()}
     return total
 
 
-def _add(total: ModuleShare, one: ModuleShare, *, times: int = 1) -> None:
-    total.seconds += times * one.seconds
-    total.bytes += times * one.bytes
-    for limit, seconds in one.limits.items():
+def _add(total: ModuleShare, module: ModuleShare, *, times: int = 1) -> None:
+    total.seconds += times * module.seconds
+    total.bytes += times * module.bytes
+    for limit, seconds in module.limits.items():
         total.limits[limit] = total.limits.get(limit, 0.0) + times * seconds

@@ -1,4 +1,4 @@
-"""How a model is called with what the user gave for it."""
+"""The arguments of a model's call, from the user's inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
-    """Return what ``torch.compile`` wraps, whose call tells its arguments; any other as it is."""
+    """Return the model within the wrapper of ``torch.compile``, or the model itself."""
     if isinstance(model, torch._dynamo.OptimizedModule):
         model = model._orig_mod
     return model
@@ -29,11 +29,11 @@ def call_of(
     *,
     train: bool,
 ) -> Call:
-    """Return the positional and the named arguments of the model's call.
+    """Return the positional and the named arguments of a model's call.
 
-    One mapping whose keys are names of the model's arguments, as a batch of transformers' data
-    loaders is, gives these arguments. A language model of transformers that trains is given its
-    input as labels where there are none, and no cache, as its Trainer does.
+    A single mapping whose keys are names of the model's arguments, such as a batch of transformers,
+    is passed as named arguments. For training, a language model of transformers gets its input as
+    labels, unless there are labels, and no cache, like in transformers' `Trainer`.
 
     Raises
     ------
@@ -42,8 +42,8 @@ def call_of(
     """
     if not inputs and not named:
         raise EstimateError(
-            f"{type(model).__name__} is called with inputs: give tensors of the right shapes, such "
-            "as torch.empty(8, 1024, dtype=torch.long), on any device, or a batch as a dict."
+            f"{type(model).__name__} needs inputs: pass tensors of the right shapes, such as "
+            "torch.empty(8, 1024, dtype=torch.long), on any device, or a batch as a dict."
         )
     parameters = inspect.signature(model.forward).parameters
     kwargs = dict(named or {})
@@ -61,40 +61,40 @@ def call_of(
     return args, kwargs
 
 
-def refuse_unknown(model: nn.Module, named: Mapping[str, Any], arguments: Iterable[str]) -> None:
-    """Raise an error for names that are neither an estimate's arguments nor the model's.
+def check_names(model: nn.Module, named: Mapping[str, Any], arguments: Iterable[str]) -> None:
+    """Check that names are arguments of an estimate or of the model.
 
     Raises
     ------
     EstimateError
-        There is one; the text names what may have been meant.
+        A name is unknown; the message contains a similar one.
     """
     parameters = inspect.signature(model.forward).parameters
-    trains = hasattr(model, "training_step")  # a LightningModule, whose batch has any names
+    trains = hasattr(model, "training_step")  # a LightningModule, whose batch can have any names
     open_ended = trains or _is_open_ended(parameters)
     for name in named:
-        meant = suggestion(name, arguments)
-        if name in parameters or (open_ended and not meant):
+        similar = suggestion(name, arguments)
+        if name in parameters or (open_ended and not similar):
             continue
-        taken = [one.name for one in parameters.values() if one.kind is not one.VAR_KEYWORD]
-        mend = meant or suggestion(name, taken) or f"it takes {', '.join(taken) or 'nothing'}."
+        known = [each.name for each in parameters.values() if each.kind is not each.VAR_KEYWORD]
+        fix = similar or suggestion(name, known) or f"use {', '.join(known) or 'none'}."
         raise EstimateError(
-            f"{name!r} is neither an argument of an estimate nor of {type(model).__name__}: {mend}"
+            f"{name!r} is neither an argument of an estimate nor of {type(model).__name__}: {fix}"
         )
 
 
 def _is_open_ended(parameters: Mapping[str, inspect.Parameter]) -> bool:
-    return any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return any(each.kind is each.VAR_KEYWORD for each in parameters.values())
 
 
-def _names(given: Mapping[Any, Any], parameters: Mapping[str, inspect.Parameter]) -> bool:
+def _names(inputs: Mapping[Any, Any], parameters: Mapping[str, inspect.Parameter]) -> bool:
     open_ended = _is_open_ended(parameters)
-    return bool(given) and all(
-        isinstance(name, str) and (name in parameters or open_ended) for name in given
+    return bool(inputs) and all(
+        isinstance(name, str) and (name in parameters or open_ended) for name in inputs
     )
 
 
 def _generates(model: nn.Module) -> bool:
-    """Tell whether it is a language model by the protocol of transformers."""
-    asked = getattr(model, "can_generate", None)
-    return callable(asked) and bool(asked())
+    """Return whether a model is a language model according to transformers."""
+    can_generate = getattr(model, "can_generate", None)
+    return callable(can_generate) and bool(can_generate())

@@ -1,4 +1,4 @@
-"""What an estimate says when it cannot be made."""
+"""The error of estimates."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from hpu_magic.errors import HPUError
 
 
 class EstimateError(HPUError):
-    """No estimate for these arguments; the text says which, and what to do."""
+    """An estimate is not possible with these arguments; the message contains the fix."""

@@ -1,4 +1,4 @@
-"""`hpu_magic.estimate`: whether a step fits a card, and how long it takes there."""
+"""`hpu_magic.estimate`: time and memory of a step on a card."""
 
 from __future__ import annotations
 
@@ -41,12 +41,13 @@ def estimate(
     Raises
     ------
     EstimateError
-        An argument is wrong, the model does not accept its inputs, or the operations depend on
+        An argument is invalid, the inputs do not match the model, or the operations depend on
         values.
     """
-    with suppress(HPUError):  # PyTorch may have settled without a card; it is traced all the same
+    # The step can also be traced if PyTorch was initialized without a card.
+    with suppress(HPUError):
         device.torch_with_hpu()
-    from hpu_magic.estimates.calls import call_of, refuse_unknown, uncompiled
+    from hpu_magic.estimates.calls import call_of, check_names, uncompiled
     from hpu_magic.estimates.cost.hardware import generation_named
     from hpu_magic.estimates.layout import parse
     from hpu_magic.estimates.options import checked, mode_here
@@ -67,7 +68,7 @@ def estimate(
         loss=loss,
     )
     arguments = [name for name in inspect.signature(estimate).parameters if name != "inputs"]
-    refuse_unknown(model, named_inputs, arguments[:-1])
+    check_names(model, named_inputs, arguments[:-1])
     call = call_of(model, inputs, named_inputs, train=train)
     estimator = StepEstimator(model, call, options, hardware, layout)
-    return estimator.largest() if batch == "largest" else estimator.as_given()
+    return estimator.largest() if batch == "largest" else estimator.of_batch()

@@ -1,4 +1,4 @@
-"""Figures of estimates as people read them: with their band, and by what they are spent on."""
+"""Rows of estimates: figures with their band, and shares of the time."""
 
 from __future__ import annotations
 
@@ -11,56 +11,56 @@ from hpu_magic.runtime.present.report import Row
 
 _SLOWEST = 5
 _LEAST = 0.005
-"""Shares of the time below this are not shown."""
+"""Smaller shares of the time are not shown."""
 
 
 def note(rows: str) -> str:
-    """Return what an estimate is, whose band comes from `rows`."""
+    """Return the explanation of an estimate whose band comes from `rows`."""
     return (
-        "No card has run this: an estimate from the operations that would run, with the band of "
-        f"{rows}."
+        "These figures are not measurements but estimates from the operations of the model, with "
+        f"the band of {rows}."
     )
 
 
 def duration(seconds: float, band: tuple[float, float]) -> str:
-    """Write a time with its band."""
+    """Format a time with its band."""
     low, high = band
     return _with_band(units.duration, seconds, seconds * low, seconds * high)
 
 
 def rate(per_second: float, what: str, band: tuple[float, float]) -> str:
-    """Write a frequency with the band of the time that it comes from."""
+    """Format a rate with the band of its time."""
     low, high = band
     return _with_band(
-        lambda one: units.rate(one, what), per_second, per_second / high, per_second / low
+        lambda value: units.rate(value, what), per_second, per_second / high, per_second / low
     )
 
 
 def compilation(seconds: float) -> list[Row]:
-    """Return what is compiled at first, if anything is."""
-    return [("compiled at first", duration(seconds, BAND))] if seconds else []
+    """Return the row for the compilation, if there is one."""
+    return [("compilation", duration(seconds, BAND))] if seconds else []
 
 
 def memory(used: int, limit: int) -> str:
-    """Write the memory of a card that is used next to all of it."""
+    """Format the memory in use of a card and its limit."""
     return f"{units.usage(used, limit)} (estimate)"
 
 
 def times(by_kind: Mapping[str, float]) -> list[Row]:
-    """Return the shares of the time, the largest first."""
+    """Return the shares of the time, sorted from the largest."""
     total = sum(by_kind.values())
     return [
         (f"time: {kind}", _percent(seconds / total))
-        for kind, seconds in sorted(by_kind.items(), key=lambda one: -one[1])
+        for kind, seconds in sorted(by_kind.items(), key=lambda item: -item[1])
         if total and seconds >= _LEAST * total
     ]
 
 
 def slowest(model: ModuleShare) -> list[Row]:
-    """Return the modules that take most by themselves, each with what binds it."""
+    """Return the modules that take the most time without their parts, with their limits."""
     return [
-        (f"slowest: {one.name}", f"{_percent(one.seconds / model.seconds)}, {one.limit}")
-        for one in list(alike(model).values())[:_SLOWEST]
+        (f"slowest: {module.name}", f"{_percent(module.seconds / model.seconds)}, {module.limit}")
+        for module in list(alike(model).values())[:_SLOWEST]
     ]
 
 

@@ -1,4 +1,4 @@
-"""The largest batch that fits, found with few traces: memory grows nearly evenly with the batch."""
+"""Search for the largest batch that fits, with few traces, as memory is nearly linear in it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ import math
 from collections.abc import Callable
 
 MOST = 1 << 20
-"""No larger batch is looked for."""
+"""The largest batch of the search."""
 
 _FIRST_STEP = 16
-"""Of two batches far apart, the slope tells what a sample takes; beside weights it is little."""
+"""The factor of the second batch: the memory of samples is small, so batches must differ much."""
 
 
 def largest_batch(memory_of: Callable[[int], int], limit: int, start: int) -> int:
-    """Return the largest batch whose memory is at most `limit` bytes; 0 if not even 1 fits.
+    """Return the largest batch whose memory is at most `limit` bytes; 0 if none fits.
 
     Parameters
     ----------
     memory_of : callable
-        Peak bytes of a batch; does not fall as the batch grows. Each call is a trace.
+        Peak bytes of a batch, which must not decrease with the batch. Each call is a trace.
     limit : int
         Bytes.
     start : int
-        A batch to begin with.
+        The first batch.
     """
     known: dict[int, int] = {}
     fits, fails = 0, MOST + 1
@@ -34,7 +34,7 @@ def largest_batch(memory_of: Callable[[int], int], limit: int, start: int) -> in
             fits = guess
         else:
             fails = guess
-        # Where a straight line leads nowhere, halving does.
+        # If linear interpolation does not converge, use bisection.
         halved = (fails - fits) * 2 <= before
         straight = halved or len(known) < 6
         guess = _on_line(known, fits, fails, limit) if straight else _between(fits, fails)
@@ -43,20 +43,20 @@ def largest_batch(memory_of: Callable[[int], int], limit: int, start: int) -> in
 
 
 def _on_line(known: dict[int, int], fits: int, fails: int, limit: int) -> int:
-    """Return the batch that reaches the limit on the line through the nearest ones around it.
+    """Return the batch at the limit, by linear interpolation between the nearest known batches.
 
-    Where all known ones lie on one side, through the two nearest there.
+    If all known batches are on one side of the limit, extrapolate from the two nearest.
     """
     if len(known) == 1:
         return _FIRST_STEP * fits if fits else fails // 2
     if fits in known and fails in known:
-        one, other = fits, fails
+        first, second = fits, fails
     else:
-        one, other = sorted(known, key=lambda batch: abs(batch - (fits or fails)))[:2]
-    slope = (known[other] - known[one]) / (other - one)
+        first, second = sorted(known, key=lambda batch: abs(batch - (fits or fails)))[:2]
+    slope = (known[second] - known[first]) / (second - first)
     if slope <= 0:
         return 2 * max(known)
-    return math.floor(one + (limit - known[one]) / slope + 1e-9) + (known[one] <= limit)
+    return math.floor(first + (limit - known[first]) / slope + 1e-9) + (known[first] <= limit)
 
 
 def _between(fits: int, fails: int) -> int:

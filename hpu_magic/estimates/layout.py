@@ -1,4 +1,4 @@
-"""How a step is laid out over cards: what each of them has of the model, and of the batch."""
+"""The layout of a step: its distribution over cards."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from math import prod
 
 from hpu_magic.estimates.errors import EstimateError
 
-# Name: what ZeRO (FSDP is its third stage) divides among the cards that have parts of the batch.
+# Name -> stage of ZeRO; FSDP is the third stage.
 _STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
 _SIZES = {"tp": "tensor", "pp": "pipeline"}
 _KNOWN = "ddp, zero1, zero2, zero3 (or fsdp), tp=N, pp=N, and products such as tp=2,pp=2,zero1"
 MOST_CARDS = 2**16
-"""More than any cluster has."""
+"""More than in any cluster."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Cards as groups: `data` times `tensor` times `pipeline` of them."""
+    """Groups of cards: `data` times `tensor` times `pipeline` cards."""
 
     cards: int = 1
     data: int = 1
-    """How many parts the batch has; each is computed with the whole model."""
+    """Number of cards, or groups of cards, with different parts of the batch."""
     zero: int = 0
-    """Divided among these: 0 nothing, 1 the optimizer's state, 2 gradients too, 3 weights too."""
+    """Sharded over these: 0 nothing, 1 optimizer state, 2 also gradients, 3 also weights."""
     in_float32: bool = False
-    """Whether the optimizer has weights of its own and its state in float32, whatever the model's
-    type, as DeepSpeed's ZeRO does; FSDP's has the model's own."""
+    """Whether the optimizer keeps its own weights and its state in float32, like DeepSpeed's ZeRO.
+    With FSDP, they have the type of the model's weights."""
     tensor: int = 1
-    """Among how many cards each matrix product is divided."""
+    """Number of cards that share each matrix product."""
     pipeline: int = 1
-    """Among how many cards the layers are divided."""
+    """Number of cards that share the layers."""
 
     def __str__(self) -> str:
         parts = [f"tp={self.tensor}"] * (self.tensor > 1) + [f"pp={self.pipeline}"] * (
@@ -45,26 +45,26 @@ class Layout:
 
 
 def parse(cards: int | None = None, parallel: str | None = None) -> Layout:
-    """Return the layout of some cards.
+    """Return the layout for a number of cards.
 
     Parameters
     ----------
     cards : int, optional
-        How many there are; as many as `parallel` needs if None.
+        Number of cards; by default, as many as `parallel` needs.
     parallel : str, optional
-        ``"ddp"``, ``"zero1"``, ``"zero2"``, ``"zero3"`` or ``"fsdp"``, ``"tp=N"``, ``"pp=N"``, and
-        several of them with commas, asterisks or plus signs between. Cards that `tp` and `pp` leave
-        take parts of the batch.
+        ``"ddp"``, ``"zero1"``, ``"zero2"``, ``"zero3"`` or ``"fsdp"``, ``"tp=N"``, ``"pp=N"``, or
+        several of them, separated by commas, asterisks or plus signs. The batch is divided among
+        the groups of cards that `tp` and `pp` form.
 
     Raises
     ------
     EstimateError
-        The text is none of these, or the cards cannot be divided so.
+        The text is invalid, or the cards cannot be divided in this way.
     """
     if cards is not None and not _counts(cards):
-        raise EstimateError(f"cards={cards!r} is no number of cards: give 1 to {MOST_CARDS}.")
+        raise EstimateError(f"cards={cards!r} is not a number of cards: use 1 to {MOST_CARDS}.")
     if parallel is not None and not isinstance(parallel, str):
-        raise EstimateError(f"parallel={parallel!r} is no text; there are {_KNOWN}.")
+        raise EstimateError(f"parallel={parallel!r} is not a string: use {_KNOWN}.")
     sizes: dict[str, int] = {}
     named: str | None = None
     for part in filter(None, re.split(r"[,*+]", (parallel or "").lower().replace(" ", ""))):
@@ -72,21 +72,21 @@ def parse(cards: int | None = None, parallel: str | None = None) -> Layout:
         if name in _STAGES and not size:
             if named is not None:
                 raise EstimateError(
-                    f"parallel={parallel!r} says twice how the batch is divided, by {named} and by "
-                    f"{name}: give one of them."
+                    f"parallel={parallel!r} divides the batch twice, by {named} and by {name}: use "
+                    "one of them."
                 )
             named = name
         elif name in _SIZES and size.isdecimal() and _counts(int(size)):
             if name in sizes:
-                raise EstimateError(f"parallel={parallel!r} gives {name} twice: give it once.")
+                raise EstimateError(f"parallel={parallel!r} contains {name} twice: use it once.")
             sizes[name] = int(size)
         elif name in _SIZES:
             raise EstimateError(
-                f"parallel={parallel!r}: {part!r} is no number of cards; give {name}=N with an N "
-                f"of 1 to {MOST_CARDS}."
+                f"parallel={parallel!r}: {part!r} is not valid; use {name}=N with N from 1 to "
+                f"{MOST_CARDS}."
             )
         else:
-            raise EstimateError(f"parallel={parallel!r}: {part!r} is unknown; there are {_KNOWN}.")
+            raise EstimateError(f"parallel={parallel!r}: {part!r} is unknown; use {_KNOWN}.")
     return _layout(cards, sizes, named)
 
 
@@ -96,14 +96,14 @@ def _layout(cards: int | None, sizes: Mapping[str, int], named: str | None) -> L
     product = " times ".join(f"{name}={size}" for name, size in sizes.items())
     if total % divided:
         raise EstimateError(
-            f"cards={total} cannot be divided by {product}: give cards={divided} or a multiple of "
+            f"cards={total} cannot be divided by {product}: use cards={divided} or a multiple of "
             "it."
         )
     data, stage = total // divided, _STAGES[named or "ddp"]
     if stage and divided > 1 and data == 1:
         raise EstimateError(
-            f"{named} divides among cards that have different data, and {product} leaves one of "
-            f"cards={total}: give cards={2 * divided} or more, or leave {named} out."
+            f"{named} needs several groups of cards with different data, but {product} forms one "
+            f"group of cards={total}: use cards={2 * divided} or more, or omit {named}."
         )
     of_kind = {_SIZES[name]: size for name, size in sizes.items()}
     zero = stage if data > 1 else 0
@@ -114,13 +114,13 @@ def _counts(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= MOST_CARDS
 
 
-def refuse_zero(layout: Layout) -> None:
-    """Raise an error if cards share what only training has.
+def check_without_training(layout: Layout) -> None:
+    """Check the layout of a step without training.
 
     Raises
     ------
     EstimateError
-        They do, by a stage of ZeRO.
+        The layout has a stage of ZeRO.
     """
     if layout.zero:
-        raise EstimateError(f"{layout} divides what only training has: give tp=N, pp=N or ddp.")
+        raise EstimateError(f"{layout} is only for training: use tp=N, pp=N or ddp.")

@@ -1,4 +1,4 @@
-"""Memory of the card over one step, from the lifetimes of what it makes."""
+"""Memory of a card over one step, from the lifetimes of storages."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hpu_magic.estimates.tracing.program import NEVER, Operation, Phase, Program
 
 @dataclass(frozen=True)
 class Moment:
-    """The moment of a step at which most memory is in use."""
+    """The peak memory of a step."""
 
     operation: int
     bytes: int
     by_role: dict[Role, int]
     by_module: dict[str, int]
-    """Bytes of activations and temporaries, by the module that makes them."""
+    """Bytes of activations and temporary results, by the module that creates them."""
 
 
 def curve(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None) -> list[int]:
@@ -32,10 +32,10 @@ def curve(program: Program, *, recorded: bool, sizes: Sequence[int] | None = Non
     program : Program
         The step.
     recorded : bool
-        Whether operations run later than Python calls them, as in lazy mode: what Python has let go
-        of by then is freed behind its last reader. There, int64 takes half its size.
+        Whether operations run after Python has called them, as in lazy mode. Then, a storage is
+        freed after its last reader, even if Python released it before. int64 has half its size.
     sizes : sequence of int, optional
-        Bytes of each storage, where they are not the program's: several cards share what it holds.
+        Bytes of each storage on one card; by default, those of the program.
     """
     changes = [0] * (len(program.operations) + 1)
     for storage, size, end in _in_use(program, recorded, sizes):
@@ -47,7 +47,7 @@ def curve(program: Program, *, recorded: bool, sizes: Sequence[int] | None = Non
 
 
 def peak(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None) -> Moment:
-    """Return the moment of most memory; arguments as those of `curve`."""
+    """Return the peak memory, with the arguments of `curve`."""
     line = curve(program, recorded=recorded, sizes=sizes)
     at = max(range(len(line)), key=line.__getitem__, default=NEVER)
     by_role: Counter[Role] = Counter()
@@ -64,7 +64,7 @@ def _in_use(
     program: Program, recorded: bool, sizes: Sequence[int] | None
 ) -> Iterator[tuple[Storage, int, int | None]]:
     """Yield each storage with its bytes and the operation before which it is freed."""
-    number_of_bytes = [one.bytes for one in program.storages] if sizes is None else sizes
+    number_of_bytes = [each.bytes for each in program.storages] if sizes is None else sizes
     run = _recorded_first if recorded else _run_at_once
     yield from run(program, number_of_bytes)
 
@@ -72,45 +72,46 @@ def _in_use(
 def _run_at_once(
     program: Program, sizes: Sequence[int]
 ) -> Iterator[tuple[Storage, int, int | None]]:
-    ends = [one.freed for one in program.storages]
-    taken_over = [one.continues for one in program.storages]
-    for number, before in reversed(list(enumerate(taken_over))):
+    ends = [storage.freed for storage in program.storages]
+    continued = [storage.continues for storage in program.storages]
+    for number, before in reversed(list(enumerate(continued))):
         if before is not None:
             ends[before] = ends[number]
     for number, storage in enumerate(program.storages):
-        yield storage, sizes[number] if taken_over[number] is None else 0, ends[number]
+        yield storage, sizes[number] if continued[number] is None else 0, ends[number]
 
 
 def _recorded_first(
     program: Program, sizes: Sequence[int]
 ) -> Iterator[tuple[Storage, int, int | None]]:
     starts = _starts_of_parts(program)
-    for storage, given in zip(program.storages, sizes, strict=True):
-        size = given // 2 if storage.dtype is torch.int64 else given
+    for storage, number_of_bytes in zip(program.storages, sizes, strict=True):
+        size = number_of_bytes // 2 if storage.dtype is torch.int64 else number_of_bytes
         if storage.freed is None or storage.born == NEVER:
             yield storage, size, storage.freed
             continue
-        # Of what Python let go of while a part was recorded, nothing had run yet.
+        # Storages that Python released while a part was recorded exist until that part runs.
         start = starts[bisect_left(starts, storage.freed) - 1] if storage.freed else 0
         yield storage, size, max(storage.last_used + 1, start)
 
 
 def _starts_of_parts(program: Program) -> list[int]:
-    """Return where what has been recorded runs before more is.
+    """Return the operations before which all recorded ones run.
 
-    At `mark_step` behind backward, and where the host waits for a number or a shape.
+    This happens at `mark_step` after the backward pass, and if the host waits for a value or shape.
     """
     starts = [0]
-    for number, one in enumerate(program.operations):
-        if one.phase is Phase.OPTIMIZER and program.operations[number - 1].phase is not one.phase:
+    for number, operation in enumerate(program.operations):
+        first = program.operations[number - 1].phase is not operation.phase
+        if operation.phase is Phase.OPTIMIZER and first:
             starts.append(number)
-        if (one.reads and not one.writes) or _shape_is_of_numbers(one):
+        if (operation.reads and not operation.writes) or _shape_depends_on_values(operation):
             starts.append(number + 1)
     return starts
 
 
-def _shape_is_of_numbers(operation: Operation) -> bool:
-    """Tell whether the host waits for the shape of what an operation gives."""
-    if operation.operator is torch.ops.aten.index.Tensor:  # places tell it, a mask does not
-        return any(one.dtype in (torch.bool, torch.uint8) for one in operation.reads[1:])
+def _shape_depends_on_values(operation: Operation) -> bool:
+    """Return whether the host waits for the shape of an operation's output."""
+    if operation.operator is torch.ops.aten.index.Tensor:  # only for masks, not for indices
+        return any(each.dtype in (torch.bool, torch.uint8) for each in operation.reads[1:])
     return torch.Tag.dynamic_output_shape in operation.operator.tags

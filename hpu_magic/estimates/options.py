@@ -1,4 +1,4 @@
-"""What a step is estimated for: checked before anything is traced."""
+"""Checks of an estimate's arguments, before a step is traced."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _TYPES: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
     "bf16-mixed": (torch.float32, torch.bfloat16),
     "fp8": (torch.bfloat16, None),
 }
-"""For each precision, the type of the weights, and that which autocast computes in."""
+"""For each precision, the type of the weights and the type of autocast."""
 _MOST = 10**9
-"""Above this, bytes of a step could not be counted in 64 bits."""
+"""With larger numbers, the bytes of a step may not fit in 64 bits."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """The checked arguments of an estimate, but for the layout."""
+    """The checked arguments of an estimate, except for the layout."""
 
     train: bool
     mode: str
@@ -37,19 +37,19 @@ class Options:
     step: StepOptions
     accumulate: int
     optimizer: str
-    """Its name, for who reads the estimate."""
+    """Name of the optimizer, for reports."""
 
     def __getstate__(self) -> dict[str, Any]:
-        # What makes the optimizer, and the user's loss, stay where the model is.
+        # The functions for the optimizer and the loss belong to the process of the model.
         return {**vars(self), "step": replace(self.step, optimizer=None, loss=None)}
 
     def with_batch(self, batch: int | None) -> StepOptions:
-        """Return how the step is traced with a batch of another size."""
+        """Return the options for tracing the step with another batch."""
         return replace(self.step, batch=batch)
 
 
 def mode_here(model: Any) -> str:
-    """Return the mode in which this process would run a model; lazy if PyTorch has no card."""
+    """Return the mode in which this process runs a model; lazy if PyTorch has no card."""
     loaded = loaded_mode() or "lazy"
     compiled = isinstance(model, nn.Module) and (
         isinstance(model, torch._dynamo.OptimizedModule) or model._compiled_call_impl
@@ -69,29 +69,27 @@ def checked(
     batch: int | Literal["largest"] | None,
     loss: Callable[[Any], torch.Tensor] | None,
 ) -> Options:
-    """Return the arguments of an estimate, checked.
+    """Check the arguments of an estimate and return them.
 
     Raises
     ------
     EstimateError
-        One of them is none that there is; the text names it and what there is.
+        An argument is invalid; the message contains the valid values.
     """
     if not isinstance(model, nn.Module):
-        raise EstimateError(
-            f"{type(model).__name__} is no torch.nn.Module, and only of those is there an estimate."
-        )
+        raise EstimateError(f"The model is a {type(model).__name__}; pass a torch.nn.Module.")
     if isinstance(model, torch.jit.ScriptModule):
         raise EstimateError(
-            "The model is compiled by torch.jit, whose operations cannot be traced: give the "
-            "module that it was made of."
+            "The model was compiled by torch.jit, whose operations cannot be traced; pass the "
+            "original module."
         )
     if any(map(nn.parameter.is_lazy, model.parameters())):
         raise EstimateError(
-            "The model has lazy layers without a shape: call it once, so that they get theirs."
+            "The model has lazy layers without shapes; call it once to initialize them."
         )
     if loss is not None and not callable(loss):
         raise EstimateError(
-            f"loss is a {type(loss).__name__}: give a function of the model's output."
+            f"loss is a {type(loss).__name__}; pass a function of the model's output."
         )
     chosen = _precision_of(model) if dtype is None else one_of("dtype", dtype, PRECISIONS)
     mode = one_of("mode", mode, MODES)
@@ -116,28 +114,28 @@ def checked(
 
 
 def one_of(argument: str, value: object, known: tuple[str, ...]) -> str:
-    """Return the choice that an argument names.
+    """Return the known value that an argument refers to.
 
     Raises
     ------
     EstimateError
-        It names none of them.
+        The value is unknown.
     """
     chosen = choice(value, known)
     if chosen is None:
-        fix = suggestion(str(value), known) or f"write {', '.join(map(repr, known))}."
+        fix = suggestion(str(value), known) or f"use one of {', '.join(map(repr, known))}."
         raise EstimateError(f"{argument}={value!r} is not a choice: {fix}")
     return chosen
 
 
 def positive(argument: str, value: object) -> None:
-    """Refuse what is not a whole number from 1 to `_MOST`."""
+    """Raise an error if a value is not a whole number from 1 to `_MOST`."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
         raise EstimateError(f"{argument}={value!r} must be a whole number from 1 to {_MOST}.")
 
 
 def _precision_of(model: nn.Module) -> str:
-    kinds = {one.dtype for one in model.parameters() if one.is_floating_point()}
-    # Of float64 a card keeps float32.
-    wide = not kinds or kinds & {torch.float32, torch.float64}
+    types = {weight.dtype for weight in model.parameters() if weight.is_floating_point()}
+    # A card stores float64 as float32.
+    wide = not types or types & {torch.float32, torch.float64}
     return "fp32" if wide else "bf16"

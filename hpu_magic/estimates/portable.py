@@ -1,20 +1,31 @@
-"""Estimates that can be stored and sent to another process, which leaves the model behind."""
+"""The search for the largest batch, and copies of estimates without their model."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from hpu_magic.estimates.errors import EstimateError
 
 
 class Portable:
-    """Base of estimates; `find_largest`, which has the model, stays where they were made.
+    """Base of estimates; a pickled estimate does not contain `find_largest`, which has the model.
 
-    Nothing of an estimate changes, so that a copy within the process is the estimate itself.
+    An estimate never changes, so a copy within the process is the estimate itself.
     """
 
+    find_largest: Callable[[], int]
+    largest: int | None
+
+    def searched(self) -> int:
+        """Return the largest batch that fits, which is only searched once."""
+        if self.largest is None:
+            object.__setattr__(self, "largest", self.find_largest())
+        assert self.largest is not None
+        return self.largest
+
     def to_dict(self) -> dict[str, Any]:
-        """Return the values as numbers, texts, lists and dicts: seconds, and bytes."""
+        """Return the values in seconds and bytes as plain data."""
         found: Any = self
         names = ["seconds", "tokens_per_second", "batch", "peak_memory", "fits", "band"]
         of_kind = ("first_token_seconds", "token_seconds", "samples_per_second")
@@ -40,6 +51,6 @@ class Portable:
 
 def _elsewhere() -> int:
     raise EstimateError(
-        "The largest batch was not looked for before this estimate left its model: ask for "
-        'largest_batch, or batch="largest", where the model is.'
+        "This copy of the estimate has no model to find the largest batch with: read largest_batch "
+        'before copying the estimate, or use batch="largest".'
     )

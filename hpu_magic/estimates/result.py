@@ -1,4 +1,4 @@
-"""An estimate as the user sees it: figures with their band, and what they are made of."""
+"""The estimate of a step: figures with their band and their components."""
 
 from __future__ import annotations
 
@@ -34,21 +34,21 @@ _NAMES = {
 
 @dataclass(frozen=True, repr=False)
 class Estimate(Portable, Report):
-    """What a step takes on a card; `print` shows it as a table, a notebook with pictures."""
+    """Time and memory of a step on a card; a table in a terminal, with pictures in a notebook."""
 
     program: Program
-    """The operations that were priced."""
+    """The operations of the step."""
     model: str
     options: Options
     card: Generation
     layout: Layout
     prices: Prices
-    """What each of the operations costs, in their order."""
+    """The costs of the operations, in their order."""
     memory_curve: Sequence[int]
     """Bytes in use on one card while each operation runs."""
     moment: Moment
     exchanged: int
-    """Bytes that a card keeps for the exchange of gradients and weights with others."""
+    """Bytes of one card's buffers for the exchange of gradients and weights."""
     modules: ModuleShare
     """Time and memory by module, as a tree."""
     find_largest: Callable[[], int]
@@ -56,56 +56,53 @@ class Estimate(Portable, Report):
 
     @property
     def seconds(self) -> float:
-        """Seconds that a step takes, with all the batches that it accumulates."""
+        """Seconds of a step with all accumulated batches."""
         return self.prices.seconds
 
     @property
     def compile_seconds(self) -> float:
-        """Seconds that the first step takes longer, in which its graph is compiled."""
+        """Seconds of compilation, by which the first step is longer."""
         return compile_seconds(self.program, self.options.mode)
 
     @property
     def batch(self) -> int:
-        """Samples of one card in one pass."""
+        """Samples per card and pass."""
         return self.program.samples
 
     @property
     def samples_per_second(self) -> float:
-        """Samples a second, over all cards."""
+        """Samples per second, over all cards."""
         passes = self.options.accumulate * self.layout.data
         return self.batch * passes / self.seconds
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens a second over all cards; 0 where the inputs are none."""
+        """Tokens per second over all cards; 0 if the inputs have no tokens."""
         if not self.program.samples:
             return 0.0
         return self.samples_per_second * self.program.tokens / self.program.samples
 
     @property
     def peak_memory(self) -> int:
-        """Bytes of one card in use at the moment of most."""
+        """Peak memory of one card in bytes."""
         return self.moment.bytes + self.exchanged
 
     @property
     def memory(self) -> dict[str, int]:
-        """Bytes of `peak_memory` by what they hold."""
+        """The parts of `peak_memory` in bytes."""
         held = {name: self.moment.by_role.get(role, 0) for role, name in _NAMES.items()}
         held["buffers of collectives"] = self.exchanged
         return {name: count for name, count in held.items() if count}
 
     @property
     def fits(self) -> bool:
-        """Whether a card has that much memory."""
+        """Whether the memory of a card suffices."""
         return self.peak_memory <= self.card.memory
 
     @property
     def largest_batch(self) -> int:
-        """Largest size of the inputs' first dimension that fits a card; 0 if not even 1 does."""
-        if self.largest is None:
-            object.__setattr__(self, "largest", self.find_largest())
-        assert self.largest is not None
-        return self.largest
+        """Largest size of the inputs' first dimension that fits a card; 0 if none fits."""
+        return self.searched()
 
     @property
     def band(self) -> tuple[float, float]:
@@ -114,13 +111,13 @@ class Estimate(Portable, Report):
 
     @property
     def memory_text(self) -> str:
-        """Peak memory next to what a card has."""
+        """Peak memory and the memory of a card."""
         return figures.memory(self.peak_memory, self.card.memory)
 
     def title(self) -> str:
         """Return the headline."""
         options = self.options
-        what = "training step" if options.train else "forward pass"
+        kind = "training step" if options.train else "forward pass"
         cards = "" if self.layout.cards == 1 else f"{self.layout.cards} x "
         how = [f"{options.mode} mode", options.precision, f"batch {self.batch}"]
         if options.train:
@@ -131,10 +128,10 @@ class Estimate(Portable, Report):
             how.append(f"{options.accumulate} accumulated")
         if options.step.checkpointing != "none":
             how.append(f"{options.step.checkpointing} checkpointing")
-        return f"Estimate: a {what} of {self.model} on {cards}{self.card.name} ({', '.join(how)})"
+        return f"Estimate: {kind} of {self.model} on {cards}{self.card.name} ({', '.join(how)})"
 
     def rows(self) -> Sequence[Row]:
-        """Return the figures, each with its band, and what they are made of."""
+        """Return the figures with their band, and their components."""
         shown = [
             ("step", figures.duration(self.seconds, self.band)),
             ("throughput", figures.rate(self.samples_per_second, "samples", self.band)),
@@ -148,22 +145,23 @@ class Estimate(Portable, Report):
         return [*shown, *figures.times(self.prices.by_kind), *figures.slowest(self.modules)]
 
     def notes(self) -> Sequence[str]:
-        """Return what an estimate is."""
-        said = [figures.note("published measurements of this kind of work")]
+        """Return the explanation of estimates."""
+        notes = [figures.note("published measurements of this kind of work")]
         if self.largest == MOST:
-            said.append(f"No batch above {MOST} was looked for: all of them fit.")
-        return said
+            notes.append(f"The search ends at a batch of {MOST}, which fits.")
+        return notes
 
     def warnings(self) -> Sequence[str]:
-        """Return what must be changed for it to run at all."""
+        """Return the necessary changes if the step does not fit."""
         if self.fits:
             return ()
         over = units.size(self.peak_memory - self.card.memory)
         return (
-            f'{over} more than a card has: a smaller batch, checkpointing="full", or more cards '
-            'with parallel="zero3" make it fit.',
+            f"The step needs {over} more than a card has: use a smaller batch, "
+            'checkpointing="full", or more cards with parallel="zero3".',
         )
 
     def _repr_html_(self) -> str:
-        pictures = memory_picture(self), modules_picture(self)
-        return f"{super()._repr_html_()}{''.join(pictures)}{tree_html(self.modules)}"
+        memory = memory_picture(self.program, self.prices, self.card, self.memory_curve)
+        modules = modules_picture(self.modules)
+        return f"{super()._repr_html_()}{memory}{modules}{tree_html(self.modules)}"

@@ -1,4 +1,4 @@
-"""What of a step's memory one of several cards has."""
+"""The share of a step's memory on one of several cards."""
 
 from __future__ import annotations
 
@@ -10,34 +10,33 @@ from hpu_magic.estimates.cost.work import work_of
 from hpu_magic.estimates.layout import Layout
 from hpu_magic.estimates.tracing.program import Phase, Program, Role, Storage
 
-# The stage of ZeRO from which on the cards share it.
+# The first stage of ZeRO in which cards share it.
 _SHARED_FROM = {Role.OPTIMIZER: 1, Role.GRADIENTS: 2, Role.WEIGHTS: 3}
 
 
 BUCKET = 10**9
-"""Bytes of a bucket in which ZeRO's first two stages reduce: DeepSpeed's 5e8 elements of bf16."""
+"""Bytes of a bucket of ZeRO's first two stages: DeepSpeed's 5e8 elements of bf16."""
 
 
-def as_kept(program: Program, layout: Layout) -> Program:
-    """Return a step with what the optimizer keeps under a layout.
+def with_optimizer_copies(program: Program, layout: Layout) -> Program:
+    """Return a program with the optimizer's own copies of weights.
 
-    DeepSpeed's ZeRO steps weights of its own in float32, with the optimizer's state in that type,
-    and casts them to the model's; it has them of each weight that has a gradient.
+    The optimizer of DeepSpeed's ZeRO updates copies of the weights in float32, with its state in
+    the same type, and casts them to the type of the model. Each weight with a gradient has a copy.
     """
-    steps = any(True for _ in program.of_phase(Phase.OPTIMIZER))
-    if not (layout.in_float32 and steps):
+    has_optimizer = any(True for _ in program.of_phase(Phase.OPTIMIZER))
+    if not (layout.in_float32 and has_optimizer):
         return program
     storages = [
-        replace(one, bytes=_in_float32(one)) if one.role is Role.OPTIMIZER else one
-        for one in program.storages
+        replace(each, bytes=_in_float32(each)) if each.role is Role.OPTIMIZER else each
+        for each in program.storages
     ]
-    narrow = [
-        one
-        for one in program.storages
-        if one.role is Role.GRADIENTS and _in_float32(one) > one.bytes
+    copies = [
+        Storage(_in_float32(each), Role.OPTIMIZER, each.module)
+        for each in program.storages
+        if each.role is Role.GRADIENTS and _in_float32(each) > each.bytes
     ]
-    own = [Storage(_in_float32(one), Role.OPTIMIZER, one.module) for one in narrow]
-    return replace(program, storages=[*storages, *own])
+    return replace(program, storages=[*storages, *copies])
 
 
 def _in_float32(storage: Storage) -> int:
@@ -48,11 +47,11 @@ def _in_float32(storage: Storage) -> int:
 
 
 def sizes_on_one_card(program: Program, layout: Layout) -> list[int]:
-    """Return the bytes of each storage on the card that has most.
+    """Return the bytes of each storage on the card with the most memory in use.
 
-    Weights, gradients and the optimizer's state are divided among the cards of tensor and pipeline
-    parallelism, and by ZeRO among those that have different data. Of pipelines, it is the first
-    stage: it keeps the activations of as many batches as there are stages, of its layers each.
+    Weights, gradients and optimizer state are divided among the cards of tensor and pipeline
+    parallelism; ZeRO also divides them among cards with different data. In a pipeline, the first
+    stage uses the most memory: it keeps the activations of one batch per stage.
     """
     divided = _divided(program, layout.tensor)
     sizes = []
@@ -69,11 +68,11 @@ def sizes_on_one_card(program: Program, layout: Layout) -> list[int]:
 
 
 def collective_buffers(program: Program, layout: Layout) -> int:
-    """Return the bytes that a card keeps for the exchange with those that have other data.
+    """Return the bytes of a card's buffers for the exchange with cards that have different data.
 
-    DDP reduces gradients in buckets that are together as large as the gradients; ZeRO's first two
-    stages in two buckets; its third gathers the weights of a layer while the one before it runs,
-    and has the gradients of one.
+    The buckets of DDP are as large as all gradients; the first two stages of ZeRO have two buckets.
+    The third stage gathers the weights of a layer while the previous layer runs, and has the
+    gradients of one layer.
     """
     if layout.data == 1 or not program.of_role(Role.GRADIENTS):
         return 0
@@ -89,7 +88,7 @@ def collective_buffers(program: Program, layout: Layout) -> int:
 
 
 def _largest_layer(program: Program, role: Role) -> int:
-    """Return the bytes of a role in the layer that has most; the rest of the model is one more."""
+    """Return the bytes of a role in the largest layer; modules outside layers count as one each."""
     layers: Counter[str] = Counter()
     for storage in program.storages:
         if storage.role is role:
@@ -102,7 +101,7 @@ def _largest_layer(program: Program, role: Role) -> int:
 
 
 def _divided(program: Program, cards: int) -> set[int]:
-    """Return the storages of which each card of a tensor-parallel group has a part."""
+    """Return the storages that the cards of a tensor-parallel group share."""
     if cards == 1:
         return set()
     sharding = Sharding(program, cards)
@@ -110,5 +109,5 @@ def _divided(program: Program, cards: int) -> set[int]:
     for operation in program.operations:
         share = sharding.share(operation, work_of(operation))
         if share.makes_parts:
-            found.update(one.storage for one in operation.writes)
+            found.update(written.storage for written in operation.writes)
     return found

@@ -1,4 +1,4 @@
-"""Whether a model has a layer for each card of a pipeline."""
+"""A check that a model has a layer for each stage of a pipeline."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.layout import Layout
 
 
-def refuse_empty_stages(model: nn.Module, layout: Layout) -> None:
+def check_stages(model: nn.Module, layout: Layout) -> None:
     """Raise an error if a card of a pipeline would have no layer.
 
     Raises
@@ -19,19 +19,19 @@ def refuse_empty_stages(model: nn.Module, layout: Layout) -> None:
     count = layers_in_sequence(model)
     if layout.pipeline > count:
         several = "1 layer" if count == 1 else f"{count} layers in sequence"
-        mend = "leave pp out" if count == 1 else f"give a pp of at most {count}"
+        fix = "omit pp" if count == 1 else f"use at most pp={count}"
         raise EstimateError(
-            f"pp={layout.pipeline} gives each card a stage of layers, and {type(model).__name__} "
-            f"has {several}: {mend}."
+            f"pp={layout.pipeline} needs a layer for each stage, but {type(model).__name__} has "
+            f"{several}: {fix}."
         )
 
 
 def layers_in_sequence(model: nn.Module) -> int:
-    """Return how many layers a pipeline can divide; at least 1.
+    """Return the number of layers that a pipeline can distribute; at least 1.
 
-    They are the modules of its lists that have parameters; for a model without lists, its own
-    modules. In a list's modules those of `nn.Sequential` count one by one, and others, which may be
-    side by side as experts and heads are, do not.
+    Layers are the modules with parameters in the lists of a model; without lists, the direct
+    children of the model. Within a list, the modules of an `nn.Sequential` are counted separately.
+    Other modules count as one, because their parts may be parallel, like experts and heads.
     """
     listed = _listed(model)
     return listed or max(sum(map(_has_parameters, model.children())), 1)
@@ -41,13 +41,13 @@ def _listed(module: nn.Module, *, within: bool = False) -> int:
     members = list(module.children())
     if within:
         in_sequence = isinstance(module, nn.Sequential) and any(
-            any(True for _ in one.children()) for one in members
+            any(True for _ in member.children()) for member in members
         )
     else:
         in_sequence = isinstance(module, nn.ModuleList | nn.Sequential)
     if in_sequence:
-        return sum(max(_listed(one, within=True), 1) for one in members if _has_parameters(one))
-    return sum(_listed(one, within=within) for one in members)
+        return sum(max(_listed(each, within=True), 1) for each in members if _has_parameters(each))
+    return sum(_listed(member, within=within) for member in members)
 
 
 def _has_parameters(module: nn.Module) -> bool:

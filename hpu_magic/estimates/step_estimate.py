@@ -1,4 +1,4 @@
-"""A step traced, shared among cards and priced."""
+"""Tracing, distribution and pricing of a step."""
 
 from __future__ import annotations
 
@@ -12,36 +12,40 @@ from hpu_magic.estimates.cost.hardware import Generation
 from hpu_magic.estimates.cost.pricing import price
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.largest_batch import largest_batch
-from hpu_magic.estimates.layout import Layout, refuse_zero
+from hpu_magic.estimates.layout import Layout, check_without_training
 from hpu_magic.estimates.memory import Moment, curve, peak
 from hpu_magic.estimates.options import Options
 from hpu_magic.estimates.result import Estimate
-from hpu_magic.estimates.shared_memory import as_kept, collective_buffers, sizes_on_one_card
-from hpu_magic.estimates.stages import refuse_empty_stages
+from hpu_magic.estimates.shared_memory import (
+    collective_buffers,
+    sizes_on_one_card,
+    with_optimizer_copies,
+)
+from hpu_magic.estimates.stages import check_stages
 from hpu_magic.estimates.tracing.program import Phase, Program
 from hpu_magic.estimates.tracing.step import trace_step
 
 
 class StepEstimator:
-    """Estimates of one model's step, for batches of any size.
+    """Estimates of a model's step for any batch size.
 
     Raises
     ------
     EstimateError
-        The model, or a step that does not train, cannot be divided so.
+        The layout does not suit the model, or a step without training.
     """
 
     def __init__(
         self, model: nn.Module, call: Call, options: Options, card: Generation, layout: Layout
     ) -> None:
-        refuse_empty_stages(model, layout)
+        check_stages(model, layout)
         if not options.train:
-            refuse_zero(layout)
+            check_without_training(layout)
         self._model, self._call = model, call
         self._options, self._card, self._layout = options, card, layout
 
-    def as_given(self) -> Estimate:
-        """Return the estimate of the batch that is asked for."""
+    def of_batch(self) -> Estimate:
+        """Return the estimate of the specified batch."""
         return self.of(self._traced(self._options.step.batch))
 
     def largest(self) -> Estimate:
@@ -54,22 +58,22 @@ class StepEstimator:
         """
         batch, programs = self._search()
         if not batch:
-            one = self.of(programs[1])
+            smallest = self.of(programs[1])
             raise EstimateError(
-                f"A batch of 1 needs {one.memory_text}, more than a card has: spread the model "
-                'over cards (parallel="zero3"), keep less (checkpointing="full"), or train less of '
-                "it."
+                f"A batch of 1 needs {smallest.memory_text}, more than a card has: distribute the "
+                'model (parallel="zero3"), recompute activations (checkpointing="full"), or train '
+                "fewer parameters."
             )
         return replace(self.of(programs[batch]), largest=batch)
 
     def largest_batch(self) -> int:
-        """Return the largest batch that fits a card; 0 if not even 1 does."""
+        """Return the largest batch that fits a card; 0 if none fits."""
         return self._search()[0]
 
     def _search(self) -> tuple[int, dict[int, Program]]:
-        """Return the largest batch that fits and the steps that were traced to find it."""
-        given = self._traced(None)
-        programs = {given.samples: given} if given.samples else {}
+        """Return the largest batch that fits, and the programs that were traced to find it."""
+        original = self._traced(None)
+        programs = {original.samples: original} if original.samples else {}
 
         def memory_of(batch: int) -> int:
             if batch not in programs:
@@ -77,7 +81,7 @@ class StepEstimator:
             program = programs[batch]
             return self._peak(program).bytes + collective_buffers(program, self._layout)
 
-        return largest_batch(memory_of, self._card.memory, given.samples or 1), programs
+        return largest_batch(memory_of, self._card.memory, original.samples or 1), programs
 
     def _traced(self, batch: int | None) -> Program:
         return trace_step(self._model, *self._call, self._options.with_batch(batch))
@@ -87,12 +91,12 @@ class StepEstimator:
         return self._options.mode != "eager"
 
     def _peak(self, program: Program) -> Moment:
-        kept = as_kept(program, self._layout)
-        sizes = sizes_on_one_card(kept, self._layout)
-        return peak(kept, recorded=self._recorded, sizes=sizes)
+        program = with_optimizer_copies(program, self._layout)
+        sizes = sizes_on_one_card(program, self._layout)
+        return peak(program, recorded=self._recorded, sizes=sizes)
 
     def of(self, program: Program) -> Estimate:
-        """Return the estimate of a step that is traced already."""
+        """Return the estimate of a traced step."""
         options, layout = self._options, self._layout
         prices = price(
             program,
@@ -104,12 +108,12 @@ class StepEstimator:
         )
         if not prices.seconds:
             raise EstimateError(
-                f"{type(self._model).__name__} runs nothing on the card with these inputs: there "
-                "is no step to estimate."
+                f"{type(self._model).__name__} runs no operation on the card with these inputs: "
+                "pass inputs that it computes with."
             )
-        kept = as_kept(program, layout)
-        sizes = sizes_on_one_card(kept, layout)
-        moment = peak(kept, recorded=self._recorded, sizes=sizes)
+        resident = with_optimizer_copies(program, layout)
+        sizes = sizes_on_one_card(resident, layout)
+        moment = peak(resident, recorded=self._recorded, sizes=sizes)
         times = [
             (
                 OPTIMIZER if operation.phase is Phase.OPTIMIZER else operation.module,
@@ -125,7 +129,7 @@ class StepEstimator:
             card=self._card,
             layout=layout,
             prices=prices,
-            memory_curve=curve(kept, recorded=self._recorded, sizes=sizes),
+            memory_curve=curve(resident, recorded=self._recorded, sizes=sizes),
             moment=moment,
             exchanged=collective_buffers(program, layout),
             modules=shares(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import hpu_magic
-from hpu_magic.health import page, terminal
+from hpu_magic.health import display
 from hpu_magic.health.checks import CHECKS
 from hpu_magic.health.finding import STATES, Finding, State
 from hpu_magic.health.machine import Machine
@@ -23,7 +23,7 @@ LEFT_OUT = (
 )
 
 
-class Record(dict[str, Any]):
+class JsonRecord(dict[str, Any]):
     """Plain data that prints as JSON."""
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class Diagnosis:
         counts = [f"{len(self.of(state))} {state}" for state in STATES if self.of(state)]
         return f"Doctor, {kind}: {', '.join(counts)}"
 
-    def to_dict(self) -> Record:
+    def to_dict(self) -> JsonRecord:
         """Return all findings as plain data that can be shared.
 
         Keys: ``schema`` (`SCHEMA`), ``hpu_magic`` (its version), ``time`` (seconds since the
@@ -95,7 +95,7 @@ class Diagnosis:
         in bytes) and ``left_out``: the names of placeholders that can replace private information
         in ``text`` and ``fix``, such as ``{folder}``.
         """
-        return Record(
+        return JsonRecord(
             schema=SCHEMA,
             hpu_magic=hpu_magic.__version__,
             time=round(time.time(), 3),
@@ -111,13 +111,13 @@ class Diagnosis:
 
     def text(self, *, colours: bool = False) -> str:
         """Return the findings as text for a terminal."""
-        return terminal.text(self.headline(), self._shown(), self._folded(), colours)
+        return display.text(self.headline(), self._shown(), self._folded(), colours)
 
     def __repr__(self) -> str:
         return self.text()
 
     def _repr_html_(self) -> str:
-        return page.html(self.headline(), self._shown(), self._folded())
+        return display.html(self.headline(), self._shown(), self._folded())
 
     def _shown(self) -> Sequence[tuple[str, Finding]]:
         """Return the listed findings with their groups, the worst first."""

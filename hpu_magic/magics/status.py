@@ -13,7 +13,7 @@ from hpu_magic.magics.declared import options_of
 
 if TYPE_CHECKING:
     from hpu_magic.health import Diagnosis
-    from hpu_magic.health.diagnosis import Record
+    from hpu_magic.health.diagnosis import JsonRecord
     from hpu_magic.runtime.execution.kernel_restart import RestartReport
     from hpu_magic.runtime.execution.mode import ModeReport
     from hpu_magic.runtime.execution.status import CardReport, StatusReport
@@ -73,7 +73,7 @@ class StatusMagics(CommandMagics):
 
     @line_magic
     @options_of(commands.doctor)
-    def hpu_doctor(self, line: str) -> Diagnosis | Record:
+    def hpu_doctor(self, line: str) -> Diagnosis | JsonRecord:
         """Check installation, versions, driver, cards, flags, folders and Jupyter; show the fixes.
 
         Red is broken, amber is slow or may break, green is fine. Takes no card and loads no torch.

@@ -1,4 +1,4 @@
-"""`hpu_magic.advise`, `%hpu_advise` and the advice of a fit, as a user has them."""
+"""`hpu_magic.advise`, `%hpu_advise` and the advice of a fit."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ FIT = Observation(
 
 @pytest.fixture(autouse=True)
 def _device(shell: Any) -> None:
-    """The device that fake tensors are on."""
+    """The device of fake tensors."""
 
 
 def layers() -> nn.Module:
@@ -71,23 +71,23 @@ def result_of(seen: Observation) -> FitResult:
     )
 
 
-def test_what_a_fit_saw_is_a_table_of_changes() -> None:
+def test_measurements_of_a_fit_are_a_table_of_changes() -> None:
     assert repr(result_of(FIT).advice()) == (
         """\
-Advice for a fit on HPU 0 (simulated GAUDI2): 5 changes, what gains most first
+Advice for a fit on HPU 0 (simulated GAUDI2): 5 changes, sorted by gain
   1. Load with more workers, in pinned memory
      gain    up to 1.67x (measured)
      why     The training waited 40.0 s for batches, 40% of its time. They came from 2 worker \
 processes.
      change  loader = DataLoader(..., num_workers=4, pin_memory=True)
-  2. Keep the loader's worker processes from epoch to epoch
+  2. Keep the loader's worker processes between epochs
      gain    up to 1.18x (measured)
-     why     The training waited 20.0 s for batches, 20% of its time. They were the first of 4 \
-epochs, each of which starts 2 worker processes.
+     why     The training waited 20.0 s for batches, 20% of its time. These were the first batches \
+of 4 epochs, each of which starts 2 worker processes.
      change  loader = DataLoader(..., persistent_workers=True)
   3. Keep shapes the same
      gain    up to 1.11x (measured)
-     why     7 graphs were compiled after the first 3 steps, in 10.0 s, 10% of the training's \
+     why     7 graphs were compiled after the first 3 steps, in 10.0 s, 10% of the training \
 time: 4 at cell 3, line 5 ([8, 5]).
      change  length = -(-batch.shape[1] // 128) * 128  # the next multiple of 128
              batch = torch.nn.functional.pad(batch, (0, length - batch.shape[1]))
@@ -96,27 +96,27 @@ time: 4 at cell 3, line 5 ([8, 5]).
      gain    up to 1.04x (measured)
      why     40 calls had no kernel on the card and ran on the CPU, with copies both ways: 40 at \
 cell 3, line 7.
-     change  # out of the step, or in terms of operators that the card has
+     change  # move it out of the step, or use operators that the card has
              torch.ops.aten.histc
   5. Read values less often
      gain    not known
      why     The host waited for a value 500 times: 500 at cell 3, line 9.
      change  losses.append(loss.detach())  # in the loop
-             values = torch.stack(losses).tolist()  # one wait, behind it
-  The fit used 12.0 / 96 GiB of the card's memory at most.
-  These were measured. result.advice(model, inputs) estimates as well what dtype, batch, mode \
-and fused operators would gain."""
+             values = torch.stack(losses).tolist()  # one wait, after the loop
+  The peak memory of the fit was 12.0 / 96 GiB.
+  These gains were measured. result.advice(model, batch) also estimates the gains of dtype, \
+batch, mode and fused operators."""
     )
 
 
-def test_a_fit_that_lost_no_time_gets_no_advice() -> None:
+def test_fit_without_lost_time_gets_no_advice() -> None:
     quick = replace(
         FIT, waited_seconds=1.0, first_batches_seconds=0.5, ledger=None, later=DeviceCounts()
     )
     advice = result_of(replace(quick, counts=DeviceCounts(3, 5.0))).advice()
     assert len(advice) == 0
     assert advice.title() == (
-        "Advice for a fit on HPU 0 (simulated GAUDI2): no change was found that makes it faster"
+        "Advice for a fit on HPU 0 (simulated GAUDI2): no change makes it faster"
     )
 
 
@@ -146,7 +146,7 @@ def test_a_fit_that_lost_no_time_gets_no_advice() -> None:
         ),
     ],
 )
-def test_a_loader_is_changed_where_it_is_made(
+def test_change_of_a_loader_is_in_the_code_that_creates_it(
     loader: LoaderSettings | None, framework: str | None, change: str
 ) -> None:
     settings = FitSettings(loader=loader, framework=framework)
@@ -176,7 +176,7 @@ def test_a_loader_is_changed_where_it_is_made(
         ),
     ],
 )
-def test_an_optimizer_that_runs_on_the_cpu_is_asked_for_otherwise(
+def test_optimizer_on_the_cpu_is_replaced(
     operator: str, framework: str | None, change: str
 ) -> None:
     counts = DeviceCounts(fallbacks={operator: 6})
@@ -191,8 +191,8 @@ def test_estimated_gains_are_those_of_two_estimates() -> None:
     before = estimate(model, X, mode="eager").samples_per_second
     arguments = {
         "Compile the model": {"mode": "compile"},
-        "Step all weights at once, with FusedAdamW": {"optimizer": "FusedAdamW"},
-        "Compute in bfloat16 where that is safe": {"dtype": "bf16-mixed"},
+        "Use FusedAdamW, which updates all weights in one call": {"optimizer": "FusedAdamW"},
+        "Use mixed precision with bfloat16": {"dtype": "bf16-mixed"},
     }
     seen = set()
     for one in advice:
@@ -214,13 +214,13 @@ def test_estimated_gains_are_those_of_two_estimates() -> None:
     assert factors == sorted(factors, reverse=True)
 
 
-def test_a_table_of_estimates_reads_as_one() -> None:
+def test_table_of_estimated_changes() -> None:
     text = repr(advise(layers(), X, mode="eager", optimizer=None, name="net"))
     [compiled] = re.findall(r"  \d\. Compile the model\n(?:     .*\n)+", text)
     assert re.sub(r"\d+(\.\d+)?( [µm]?s)?", "#", compiled) == (
         "  #. Compile the model\n"
         "     gain    #x (estimate; #x to #x)\n"
-        "     why     A step goes from # to # (estimate, # to # of it). "
+        "     why     A step changes from # to # (estimate, # to # of it). "
         "Replay HPU Graphs: #x (estimate; #x to #x). "
         "Run in lazy mode: #x (estimate; #x to #x).\n"
         '     change  net = torch.compile(net, backend="hpu_backend")\n'
@@ -230,18 +230,18 @@ def test_a_table_of_estimates_reads_as_one() -> None:
     )
 
 
-def test_what_makes_a_model_fit_comes_first() -> None:
+def test_changes_that_make_a_model_fit_come_first() -> None:
     wide = nn.Sequential(
         *(nn.Sequential(nn.Linear(65536, 65536, device="meta"), nn.ReLU()) for _ in range(2))
     )
     advice = advise(wide, torch.empty(8, 65536, device="meta"), mode="lazy")
     first, *others = advice
     assert first.needed
-    assert first.title.endswith("over 8 cards")
+    assert first.title.endswith("on 8 cards")
     band = r"\d+(\.\d+)?x \(estimate; \d+(\.\d+)?x to \d+(\.\d+)?x\)"
     assert re.fullmatch(rf"fits, .* less \(estimate\); speed {band}", first.gain_text)
     lacking = [one for one in others if one.gain and one.gain.source == "estimate"]
-    assert all("By itself it does not make the step fit." in one.why for one in lacking)
+    assert all("This change alone does not make the step fit." in one.why for one in lacking)
     assert first.saves > 0
     assert not any(one.needed for one in others)
     assert "fully_shard" in first.change or "ZeroRedundancyOptimizer" in first.change
@@ -255,7 +255,7 @@ def test_what_makes_a_model_fit_comes_first() -> None:
         {"mode": "lazy", "dtype": "bf16", "cards": 8, "checkpointing": "full"},
     ],
 )
-def test_every_change_is_code(arguments: dict[str, Any], framework: str | None) -> None:
+def test_each_change_is_valid_code(arguments: dict[str, Any], framework: str | None) -> None:
     class Attentive(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -278,7 +278,7 @@ def test_every_change_is_code(arguments: dict[str, Any], framework: str | None) 
         assert bool(one.command) != bool(one.by_hand)
 
 
-def test_cards_that_average_gradients_are_told_what_that_takes() -> None:
+def test_suggestion_for_the_exchange_of_gradients() -> None:
     advice = advise(layers(), X, mode="lazy", dtype="bf16", cards=8)
     [one] = [each for each in advice if each.gain is None]
     assert one.title == "Exchange gradients in larger buckets, in place"
@@ -298,13 +298,13 @@ class Normed(nn.Module):
         return self.after(self.layer(self.before(x)))
 
 
-def test_plain_norms_are_found_and_put_back() -> None:
+def test_plain_norms_are_found_and_restored() -> None:
     model = Normed()
     attributes = [dict(vars(one)) for one in model.modules()]
     advice = advise(model, X, mode="eager", dtype="fp32")
     assert [dict(vars(one)) for one in model.modules()] == attributes
     [one] = [each for each in advice if "FusedRMSNorm" in each.title]
-    assert one.title == "Run the 2 RMSNorm as FusedRMSNorm"
+    assert one.title == "Replace the 2 RMSNorm by FusedRMSNorm"
     # What is estimated computes the same, and so does what is shown.
     model.to("hpu")
     x = torch.randn(4, 64, device="hpu")
@@ -316,7 +316,7 @@ def test_plain_norms_are_found_and_put_back() -> None:
     torch.testing.assert_close(model(x), expected)
 
 
-def test_norms_that_add_to_their_weight_are_left_alone() -> None:
+def test_norms_that_add_to_their_weight_are_not_replaced() -> None:
     class ShiftedRMSNorm(nn.RMSNorm):
         def forward(self, x: Any) -> Any:
             return nn.functional.rms_norm(x, self.normalized_shape, 1 + self.weight, self.eps)
@@ -328,14 +328,14 @@ def test_norms_that_add_to_their_weight_are_left_alone() -> None:
     assert plain_norms(model) == {"OwnRMSNorm": [model[1]], "RMSNorm": [model[2]]}
 
 
-def test_norms_are_put_back_after_an_interrupt() -> None:
+def test_norms_are_restored_after_an_interrupt() -> None:
     model = Normed()
     with pytest.raises(KeyboardInterrupt), fused_norms(plain_norms(model)["RMSNorm"]):
         raise KeyboardInterrupt
     assert not any("forward" in vars(norm) for norm in model.modules())
 
 
-def test_norms_that_another_thread_has_fused_are_found_too() -> None:
+def test_norms_that_another_thread_has_replaced_are_found() -> None:
     model, found = Normed(), {}
     other = threading.Thread(target=lambda: found.update(plain_norms(model)))
     with one_at_a_time, fused_norms([model.before, model.after]):
@@ -345,7 +345,7 @@ def test_norms_that_another_thread_has_fused_are_found_too() -> None:
     assert found == {"RMSNorm": [model.before, model.after]}
 
 
-def test_attention_of_other_threads_stays_as_it_is() -> None:
+def test_attention_of_other_threads_is_not_replaced() -> None:
     plain = nn.functional.scaled_dot_product_attention
     query = torch.randn(1, 2, 8, 4, device="hpu", requires_grad=True)
 
@@ -364,7 +364,7 @@ def test_attention_of_other_threads_stays_as_it_is() -> None:
     assert nn.functional.scaled_dot_product_attention is plain
 
 
-def test_the_first_generation_is_not_told_to_attend_with_what_it_lacks() -> None:
+def test_first_generation_gets_no_fused_attention() -> None:
     class Attentive(nn.Module):
         def forward(self, x: Any) -> Any:
             heads = x.requires_grad_()[None, None]
@@ -379,7 +379,7 @@ def test_the_first_generation_is_not_told_to_attend_with_what_it_lacks() -> None
     assert "attention" not in groups("gaudi")
 
 
-def test_norms_that_take_more_than_the_fused_one_are_left_alone() -> None:
+def test_norms_with_more_arguments_are_not_replaced() -> None:
     class GatedRMSNorm(nn.RMSNorm):
         def forward(self, x: Any, gate: Any) -> Any:
             return super().forward(x) * gate
@@ -397,15 +397,15 @@ def test_norms_that_take_more_than_the_fused_one_are_left_alone() -> None:
     assert not any("FusedRMSNorm" in one for one in titles)
 
 
-def test_arguments_left_out_are_those_of_the_fit() -> None:
+def test_omitted_arguments_are_those_of_the_fit() -> None:
     bf16 = replace(FIT, mode="lazy", settings=FitSettings("bf16-mixed", 4, "SGD"), ranks=8)
     advice = advise(layers(), X, observed=result_of(bf16))
     assert advice.subject == "Sequential on 8 x gaudi2 (lazy mode, bf16-mixed, batch 4, sgd, ddp)"
-    assert "Load batches beside the training" in {one.title for one in advice}
+    assert "Load batches during the training" in {one.title for one in advice}
     assert all(one.gain.source in ("estimate", "measured") for one in advice if one.gain)
 
 
-def test_a_ledger_alone_tells_what_it_saw() -> None:
+def test_suggestions_from_a_ledger() -> None:
     report = replace(FIT.ledger, compilations=4, compile_seconds=2.0, fallbacks={"aten::histc": 40})
     titles = [one.title for one in advise(layers(), X, observed=report) if one.gain is None]
     assert titles == [
@@ -415,13 +415,13 @@ def test_a_ledger_alone_tells_what_it_saw() -> None:
     ]
 
 
-def test_a_step_is_taken_to_run_as_this_process_does() -> None:
+def test_defaults_are_the_settings_of_this_process() -> None:
     model = layers()
     assert advise(model, X).subject == "Sequential on gaudi2 (eager mode, fp32, batch 4, adamw)"
     with torch.autocast("hpu", dtype=torch.bfloat16):
         mixed = advise(model, X)
     assert mixed.subject == "Sequential on gaudi2 (eager mode, bf16-mixed, batch 4, adamw)"
-    assert "Compute in bfloat16 where that is safe" not in {one.title for one in mixed}
+    assert "Use mixed precision with bfloat16" not in {one.title for one in mixed}
     for compiled in (torch.compile(model, backend="hpu_backend"), layers()):
         compiled.compile(backend="hpu_backend")
         advice = advise(compiled, X)
@@ -429,7 +429,7 @@ def test_a_step_is_taken_to_run_as_this_process_does() -> None:
         assert "Compile the model" not in {one.title for one in advice}
 
 
-def test_inputs_may_have_names() -> None:
+def test_inputs_can_have_names() -> None:
     class Named(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -442,7 +442,7 @@ def test_inputs_may_have_names() -> None:
     assert repr(advise(model, features=X)) == repr(advise(model, X))
 
 
-def test_shared_weights_of_fully_shard_keep_their_type_and_zeros_memory_is_deepspeeds() -> None:
+def test_layouts_with_deepspeeds_memory_have_a_remark() -> None:
     model = layers().bfloat16()
     base = estimate(model, X.bfloat16(), cards=8)
     layouts = [one for one in choices(model, base, "model", None) if one.group == "layout"]
@@ -463,19 +463,19 @@ def test_shared_weights_of_fully_shard_keep_their_type_and_zeros_memory_is_deeps
         ),
         (
             {"observed": 3},
-            "observed is the result of a fit or the report of a ledger, not a int: give what "
-            "hpu_magic.fit returns, or %hpu_ledger last.",
+            "observed must be the result of a fit or the report of a ledger, not a int: pass the "
+            "result of hpu_magic.fit, or of %hpu_ledger last.",
         ),
     ],
 )
-def test_wrong_arguments_get_one_sentence(arguments: dict[str, Any], sentence: str) -> None:
+def test_invalid_arguments_get_one_sentence(arguments: dict[str, Any], sentence: str) -> None:
     with pytest.raises(HPUError) as refused:
         advise(layers(), X, **arguments)
     assert str(refused.value) == sentence
 
 
-def test_advice_on_inputs_without_a_model_is_refused() -> None:
-    with pytest.raises(HPUError, match=r"write result.advice\(model, inputs\)"):
+def test_inputs_without_a_model_are_rejected() -> None:
+    with pytest.raises(HPUError, match=r"as the first argument: result.advice\(model, batch\)"):
         result_of(FIT).advice(None, X)
 
 
@@ -489,12 +489,12 @@ x = torch.empty(4096, 4096)
 
 @pytest.fixture
 def models(run: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Run a cell in a shell that has `model` and `x`."""
+    """Run a cell in a shell with `model` and `x`."""
     assert run(SETUP).error is None
     return run
 
 
-def test_the_command_shows_the_list_and_keeps_it(models: Callable[[str], Any]) -> None:
+def test_command_shows_and_stores_the_list(models: Callable[[str], Any]) -> None:
     cell = models("%hpu_advise model --inputs x --mode lazy -o advice")
     assert cell.error is None
     kept = models("advice").result
@@ -502,12 +502,12 @@ def test_the_command_shows_the_list_and_keeps_it(models: Callable[[str], Any]) -
     assert repr(kept) in cell.out
     html = models("advice._repr_html_()").result
     assert all("<td" in html and one.title in html for one in kept)
-    # Lines of code scroll, and are not broken in a word.
+    # Lines of code scroll instead of breaking within words.
     codes = re.findall(r'<div style="[^"]*overflow-x:auto"><pre style="([^"]*)">', html)
     assert ["white-space:pre" in style.split(";") for style in codes] == [True] * len(kept)
 
 
-def test_a_safe_change_is_made(models: Callable[[str], Any]) -> None:
+def test_safe_change_is_applied(models: Callable[[str], Any]) -> None:
     models("%hpu_advise model --inputs x --mode lazy -o advice")
     commands = [one.command for one in models("advice").result]
     number = commands.index("%hpu_autocast on") + 1
@@ -520,16 +520,16 @@ def test_a_safe_change_is_made(models: Callable[[str], Any]) -> None:
     ("line", "sentence"),
     [
         ("model", "%hpu_advise needs --inputs x,y: type %hpu_advise model --inputs x,y"),
-        ("model --inputs x --apply 99", "There is no advice number 99: give one from 1 to "),
+        ("model --inputs x --apply 99", "There is no advice number 99: use 1 to "),
         ("model --inputs y", "There is no variable 'y'"),
         (
             "model --inputs x --mode lasy",
             "or compile after --mode, not 'lasy'",
         ),
-        ("x --inputs x", "Tensor is no torch.nn.Module"),
+        ("x --inputs x", "The model is a Tensor; pass a torch.nn.Module."),
     ],
 )
-def test_wrong_lines_get_one_sentence(
+def test_invalid_lines_get_one_sentence(
     models: Callable[[str], Any], line: str, sentence: str
 ) -> None:
     cell = models(f"%hpu_advise {line}")
@@ -537,7 +537,7 @@ def test_wrong_lines_get_one_sentence(
     assert "Traceback" not in cell.err
 
 
-def test_a_change_that_only_the_user_can_make_is_shown_instead(
+def test_manual_change_is_shown_instead_of_applied(
     models: Callable[[str], Any],
 ) -> None:
     models("small = torch.empty(2, 4096)")
@@ -545,14 +545,11 @@ def test_a_change_that_only_the_user_can_make_is_shown_instead(
     titles = [one.title.partition(" of ")[0] for one in models("advice").result]
     number = titles.index("Train with batches") + 1
     cell = models(f"%hpu_advise model --inputs small --mode lazy --apply {number}")
-    assert (
-        "cannot be applied automatically, because it is your data's loader that makes batches"
-        in cell.err
-    )
+    assert "cannot be applied automatically, because the loader of your data makes the" in cell.err
     assert "loader = DataLoader(..., batch_size=" in cell.err
 
 
-def test_recomputation_is_switched_by_the_models_own_method(models: Callable[[str], Any]) -> None:
+def test_recomputation_uses_the_models_method(models: Callable[[str], Any]) -> None:
     models(
         """
         class Deep(nn.Sequential):
@@ -578,7 +575,7 @@ def test_recomputation_is_switched_by_the_models_own_method(models: Callable[[st
     applied = models("advice").result.numbered(number)
     assert f"Applied: {applied.title}, by {applied.command}\n" in cell.out
     assert models("deep.recomputes").result
-    # What is done, or would fail, is offered no more.
+    # Changes that are applied or would fail are not suggested.
     model = models("deep").result
     base = estimate(model, models("rows").result)
     assert "checkpointing" not in {one.group.split()[0] for one in choices(model, base, "", None)}
@@ -587,7 +584,7 @@ def test_recomputation_is_switched_by_the_models_own_method(models: Callable[[st
     assert [one.command for one in found] == ["", ""]
 
 
-def test_parts_of_a_model_are_named_as_code(models: Callable[[str], Any]) -> None:
+def test_parts_of_a_model_are_written_as_code(models: Callable[[str], Any]) -> None:
     models("model.deep = nn.ModuleList([nn.Sequential(nn.Linear(4096, 4096))])")
     assert models("%hpu_advise model.deep.0 --inputs x --mode eager -o advice").error is None
     advice = advise(layers(), X, mode="eager", name="net.blocks.0.mlp.12")
@@ -599,7 +596,7 @@ def test_parts_of_a_model_are_named_as_code(models: Callable[[str], Any]) -> Non
         ast.parse(TransformerManager().transform_cell(one.change))
 
 
-def test_a_change_that_was_made_is_advised_no_more(models: Callable[[str], Any]) -> None:
+def test_applied_change_is_not_suggested_again(models: Callable[[str], Any]) -> None:
     line = "%hpu_advise model --inputs x --mode lazy -o advice"
     models(line)
     number = [one.command for one in models("advice").result].index("%hpu_autocast on") + 1
@@ -611,7 +608,7 @@ def test_a_change_that_was_made_is_advised_no_more(models: Callable[[str], Any])
     assert "%hpu_autocast on" not in [one.command for one in after]
 
 
-def test_results_of_fits_are_offered(models: Callable[[str], Any], shell: Any) -> None:
+def test_results_of_fits_are_completed(models: Callable[[str], Any], shell: Any) -> None:
     shell.user_ns["outcome"] = result_of(FIT)
     _, offered = shell.complete("%hpu_advise model --inputs x --observed ou")
     assert offered == ["outcome"]
@@ -619,7 +616,7 @@ def test_results_of_fits_are_offered(models: Callable[[str], Any], shell: Any) -
     assert "model" in offered
 
 
-def test_a_slow_loader_is_what_a_fit_advises_first(run: Callable[[str], Any]) -> None:
+def test_slow_loader_is_the_first_suggestion_of_a_fit(run: Callable[[str], Any]) -> None:
     cell = run(
         """
         import time, torch, hpu_magic

@@ -1,4 +1,4 @@
-"""Models, batches and optimizers of many kinds, and what a step of each takes on a card."""
+"""Various models, batches and optimizers, and the memory of their steps on a card."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Batch = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclass(frozen=True)
 class Case:
-    """A step: what is called with what, and how it is trained."""
+    """A step: model, batch, optimizer and options."""
 
     model: Callable[[], nn.Module]
     batch: Callable[[], Batch]
@@ -41,7 +41,7 @@ class Case:
 
 
 def given(*args: Any, **kwargs: Any) -> Callable[[], Batch]:
-    """Return what makes a batch of random numbers of these shapes; tensors stay as they are."""
+    """Return a function that creates a batch of random numbers; tensors are not replaced."""
 
     def make() -> Batch:
         def one(value: Any) -> Any:
@@ -53,7 +53,7 @@ def given(*args: Any, **kwargs: Any) -> Callable[[], Batch]:
 
 
 def of(kind: Callable[..., Any], **options: Any) -> Callable[[Any], Any]:
-    """Return what makes an optimizer over parameters."""
+    """Return a function that creates an optimizer for parameters."""
     return lambda parameters: kind(parameters, lr=1e-3, **options)
 
 
@@ -151,7 +151,7 @@ class Recurrent(nn.Module):
 
 
 class Cells(nn.Module):
-    """An LSTM cell called from Python, state by state."""
+    """An LSTM cell that is called in a loop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,7 +167,7 @@ class Cells(nn.Module):
 
 
 class Attention(nn.Module):
-    """Attention in one of the ways in which people write it."""
+    """Attention in one of several implementations."""
 
     def __init__(self, how: str) -> None:
         super().__init__()
@@ -230,7 +230,7 @@ class Checkpointed(nn.Module):
 
 
 class LoRA(nn.Module):
-    """Frozen layers with trained ones of low rank beside them."""
+    """Frozen layers with trained adapters of low rank."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -245,7 +245,7 @@ class LoRA(nn.Module):
 
 
 class Tabular(nn.Module):
-    """Tables of many categories, summed, and numbers beside them."""
+    """Sums of embeddings of categories, combined with numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -262,7 +262,7 @@ class Tabular(nn.Module):
 
 
 class Convolved1d(nn.Module):
-    """Sound: convolutions over time, gated, with weight norm, and a spectrum of the input."""
+    """Audio: gated convolutions over time with weight norm, and a spectrum of the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -281,7 +281,7 @@ class Convolved1d(nn.Module):
 
 
 class Autoencoder(nn.Module):
-    """Draws its code, so that random numbers are among the activations."""
+    """Variational autoencoder, whose activations include random numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -297,7 +297,7 @@ class Autoencoder(nn.Module):
 
 
 class Graphs(nn.Module):
-    """Messages along the edges of a graph."""
+    """Graph network, which passes messages along edges."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -312,7 +312,7 @@ class Graphs(nn.Module):
 
 
 class Rotary(nn.Module):
-    """A decoder's block with the vendor's fused operators."""
+    """Block of a decoder with the vendor's fused operators."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -352,7 +352,7 @@ def huggingface(name: str, **options: Any) -> Callable[[], nn.Module]:
 
 
 def rows(name: str, repeats: int = 8) -> Callable[[], Batch]:
-    """Return what makes a batch of a tiny model's, several times over."""
+    """Return a function that creates a repeated batch of a tiny model."""
 
     def make() -> Batch:
         batch = tiny_models.MODELS[name][1]()
@@ -575,7 +575,7 @@ OF_EACH_KIND = frozenset(
 )
 
 
-# What differs in lazy mode, others of their kind show; ``make estimates`` runs these there too.
+# Similar models cover lazy mode; ``make estimates`` also runs these in lazy mode.
 ONCE = frozenset(
     {
         "mlp small batch rmsprop",
@@ -594,20 +594,20 @@ ONCE = frozenset(
         "ViT",
     }
 )
-# Of a convolution in another order of memory, lazy mode promises another one than its kernel gives,
-# which the suites' check of geometry refuses.
+# In lazy mode, the memory format of such a convolution differs from the kernel's, which fails the
+# geometry check of the suite.
 NOT_LAZY = frozenset({"cnn channels last"})
 
 
 def least(output: Any) -> torch.Tensor:
-    """Return what is minimized, where a case says nothing: the output's loss, or its sum."""
+    """Return the default loss: the one in the output, or the sum of the output."""
     if isinstance(output, dict) and output.get("loss") is not None:
         return output["loss"]
     return output.float().sum()
 
 
 def measured(case: Case, *, lazy: bool) -> dict[str, int]:
-    """Return the bytes that the second of two steps takes on the simulated card."""
+    """Return the bytes of the second of two steps on the simulated card."""
     gc.collect()
     before = torch.hpu.memory_allocated()
     torch.manual_seed(0)
@@ -629,7 +629,7 @@ def measured(case: Case, *, lazy: bool) -> dict[str, int]:
 
     def infer() -> None:
         with torch.no_grad():
-            output = forward()  # who runs a model holds what it gives
+            output = forward()  # the caller of a model keeps its output
             mark()
             del output
 
@@ -657,7 +657,7 @@ def measured(case: Case, *, lazy: bool) -> dict[str, int]:
 
 
 def estimated(case: Case, *, lazy: bool) -> dict[str, int]:
-    """Return the same from a trace."""
+    """Return the same bytes from a trace."""
     from hpu_magic.estimates.memory import peak
     from hpu_magic.estimates.tracing.optimizers import maker
     from hpu_magic.estimates.tracing.program import Role
@@ -685,9 +685,9 @@ def estimated(case: Case, *, lazy: bool) -> dict[str, int]:
 
 
 def differences(found: dict[str, int], true: dict[str, int]) -> dict[str, str]:
-    """Return what differs by more than 3 %, each with both figures."""
+    """Return both figures where they differ by more than 3 %."""
     return {
-        name: f"estimated {found[name]}, in truth {true[name]}"
+        name: f"estimated {found[name]}, measured {true[name]}"
         for name in found
         if abs(found[name] - true[name]) > 0.03 * true[name]
     }
@@ -703,7 +703,7 @@ def _moved(batch: Batch) -> Batch:
 
 
 def names(*, lazy: bool) -> list[str]:
-    """Return the models to look at: all of them where that is asked for."""
+    """Return the models to test; the environment can select all."""
     everything = "HPU_MAGIC_TEST_ALL_ESTIMATES" in os.environ
     chosen = CASES if everything else OF_EACH_KIND - ONCE if lazy else OF_EACH_KIND
     return [name for name in CASES if name in chosen and not (lazy and name in NOT_LAZY)]

@@ -1,4 +1,4 @@
-"""The published measurements, and the page that says how far estimates are from them."""
+"""The published measurements, and the page with the errors of estimates."""
 
 import re
 import sys
@@ -18,7 +18,7 @@ from calibration.measurements import (  # noqa: E402
     PRODUCTS,
     SINGLE,
     TRAINING,
-    asked_of,
+    job_of,
     measurements,
     rows_of,
 )
@@ -34,10 +34,10 @@ def text():
 
 @pytest.fixture(scope="module")
 def products():
-    return [asked_of(one) for one in measurements() if one.kind == PRODUCTS]
+    return [job_of(one) for one in measurements() if one.kind == PRODUCTS]
 
 
-def test_page_has_every_measurement_and_the_constants_in_use(text):
+def test_page_lists_all_measurements_and_constants(text):
     for kind in KINDS:
         heading = f"## {kind[0].upper()}{kind[1:]}\n"
         table = text[text.index(heading) :].partition("\n## ")[0]
@@ -48,7 +48,7 @@ def test_page_has_every_measurement_and_the_constants_in_use(text):
     assert page.constants_table(FITTED) in text
 
 
-def test_page_has_every_published_peak_of_memory(text):
+def test_page_lists_all_published_memory_peaks(text):
     table = text[text.index("## Memory\n") :].partition("\n## ")[0]
     published = re.findall(r"^\| [^|]+ \| [^|]+ \| ([\d.e+]+ \w+) ", table, re.MULTILINE)
     assert published == [
@@ -56,18 +56,18 @@ def test_page_has_every_published_peak_of_memory(text):
     ]
 
 
-def test_page_says_of_products_what_the_constants_give(text, products):
+def test_errors_of_products_on_the_page_are_those_of_the_constants(text, products):
     for one in products:
         row = f"| GEMM | {one.measurement.job} | {one.measurement.value:.4g} TFLOP/s | "
         assert f"{row}{one.estimate(FITTED):.4g} |" in text
 
 
-def test_every_constant_has_a_meaning_and_an_assumption():
+def test_all_constants_are_explained():
     assert {name.partition(".")[0] for name in PRIORS} == set(MEANINGS) == set(vars(FITTED))
     assert all(factor > 1 for factor in BANDS.values())
 
 
-def test_fit_finds_the_constants_that_made_the_measurements(products):
+def test_fit_recovers_the_constants_of_artificial_measurements(products):
     measured = [one.measurement for one in products]
     made = with_values(FITTED, values(FITTED).values())
     errors = [one.estimate(made) / one.estimate(FITTED) - 1 for one in products]
@@ -77,14 +77,16 @@ def test_fit_finds_the_constants_that_made_the_measurements(products):
 
 
 @pytest.mark.parametrize("kind", [SINGLE, TRAINING])
-def test_steps_of_deep_models_follow_from_shallow_ones(shell, monkeypatch, kind):
+def test_steps_of_deep_models_are_extrapolated_from_shallow_ones(shell, monkeypatch, kind):
     from calibration import models
 
     monkeypatch.setitem(models.LAYERS, "gpt2-xl", 6)
     one = next(one for one in measurements() if one.row["model"] == "gpt2-xl" and one.kind == kind)
-    from_shallow = asked_of(one)
-    monkeypatch.setattr("calibration.measurements._whole", lambda model, step: alike_added(step(6)))
-    whole = asked_of(one)
+    from_shallow = job_of(one)
+    monkeypatch.setattr(
+        "calibration.measurements._of_all_layers", lambda model, step: alike_added(step(6))
+    )
+    whole = job_of(one)
     for (ours, times), (expected, often) in zip(from_shallow.steps, whole.steps, strict=True):
         assert times == often
         for name in ("arrays", "instructions", "moved", "operators"):

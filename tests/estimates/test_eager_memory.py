@@ -1,6 +1,6 @@
-"""The estimate's bytes against the simulator's, in eager mode.
+"""Estimated bytes compared with the simulator's in eager mode.
 
-``make estimates`` runs all models; otherwise one of each kind runs.
+``make estimates`` tests all models; by default, one of each kind is tested.
 """
 
 import pytest
@@ -8,6 +8,6 @@ from memory_cases import CASES, differences, estimated, measured, names
 
 
 @pytest.mark.parametrize("name", names(lazy=False))
-def test_memory_of_a_step_is_the_simulators(shell, name):
+def test_memory_of_a_step_equals_the_simulators(shell, name):
     case = CASES[name]
     assert differences(estimated(case, lazy=False), measured(case, lazy=False)) == {}

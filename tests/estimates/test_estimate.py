@@ -1,4 +1,4 @@
-"""`hpu_magic.estimate` and `%hpu_estimate`, as a user has them."""
+"""`hpu_magic.estimate` and `%hpu_estimate`."""
 
 import copy
 import pickle
@@ -29,7 +29,7 @@ def layers(width=256, count=3, device="cpu"):
 X = torch.empty(32, 256, device="meta")
 
 
-def test_figures_belong_together():
+def test_figures_are_consistent():
     found = estimate(layers(), X, accumulate=2)
     weights = 4 * sum(one.numel() for one in layers().parameters())
     assert found.samples_per_second == pytest.approx(2 * 32 / found.seconds)
@@ -42,7 +42,7 @@ def test_figures_belong_together():
     assert 0 < low < 1 < high
 
 
-def test_several_cards_have_their_shares():
+def test_several_cards_share_a_step():
     one = estimate(layers(), X)
     eight = {how: estimate(layers(), X, cards=8, parallel=how) for how in ("ddp", "zero3")}
     for how, found in eight.items():
@@ -61,17 +61,17 @@ def test_several_cards_have_their_shares():
 @pytest.mark.parametrize(
     ("parallel", "times"), [("zero1", 3 * 4), ("zero3", 3 * 4), ("fsdp", 2 * 2)]
 )
-def test_zero_steps_weights_of_its_own_in_float32(parallel, times):
+def test_zero_steps_float32_copies_of_weights(parallel, times):
     model = layers().bfloat16()
     found = estimate(model, X, cards=8, parallel=parallel)
     count = sum(one.numel() for one in model.parameters())
-    # Scalars that count steps are there as well.
+    # The optimizer also has step counters.
     assert found.memory["optimizer"] == pytest.approx(times * count / 8, rel=1e-3)
     none = estimate(model, X, cards=8, parallel=parallel, optimizer=None)
     assert "optimizer" not in none.memory
 
 
-def test_tensor_parallel_cards_have_parts_of_what_lies_between():
+def test_tensor_parallel_cards_share_activations():
     wide = nn.Sequential(
         nn.Linear(256, 4096, bias=False), nn.ReLU(), nn.Linear(4096, 256, bias=False)
     )
@@ -83,7 +83,7 @@ def test_tensor_parallel_cards_have_parts_of_what_lies_between():
     assert four.memory["temporary results"] == one.memory["temporary results"] / 4
 
 
-def test_modules_add_up_to_the_model_and_to_its_operations():
+def test_modules_add_up_to_the_model_and_its_operations():
     found = estimate(layers(), X)
     operations = sum(one.seconds for one in found.prices.operations)
     inner = sum(part.seconds for part in found.modules.parts.values())
@@ -96,7 +96,7 @@ def test_modules_add_up_to_the_model_and_to_its_operations():
     assert found.modules.seconds == pytest.approx(inner + own)
 
 
-def test_optimizer_is_beside_the_models_modules():
+def test_optimizer_is_listed_next_to_the_modules():
     found = estimate(layers(), X)
     (one,) = (part for part in found.modules.parts.values() if part.kind == "adamw")
     assert one.name == "the optimizer"
@@ -114,7 +114,7 @@ def test_optimizer_is_beside_the_models_modules():
 
 
 def test_largest_batch_fits_and_the_next_does_not():
-    # Weights that leave little of a card, so that samples count.
+    # Large weights, so that the batch is limited by the rest of the card.
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(65536, 65536, bias=False), nn.ReLU())
         x = torch.empty(1, 65536)
@@ -126,7 +126,7 @@ def test_largest_batch_fits_and_the_next_does_not():
     assert estimate(model, x, **options).largest_batch == found.batch
 
 
-def test_what_does_not_fit_is_told_with_what_would():
+def test_warning_suggests_changes_that_fit():
     with torch.device("meta"):
         model = nn.Linear(2**18, 2**17)
         x = torch.empty(1, 2**18)
@@ -134,7 +134,7 @@ def test_what_does_not_fit_is_told_with_what_would():
     assert not found.fits
     (warning,) = found.warnings()
     assert re.fullmatch(
-        r"6\d\d GiB more than a card has: a smaller batch, .* make it fit\.", warning
+        r"The step needs 6\d\d GiB more than a card has: use a smaller batch, .*\.", warning
     )
     assert found.largest_batch == 0
     with pytest.raises(EstimateError, match=r"A batch of 1 needs 7\d\d / 94\.6 GiB \(estimate\)"):
@@ -149,11 +149,11 @@ def test_recomputing_layers_trades_memory_for_time():
     assert again.memory["weights"] == kept.memory["weights"]
 
 
-def test_text_says_estimate_and_band_wherever_a_time_stands():
+def test_each_time_is_shown_as_an_estimate_with_its_band():
     found = estimate(layers(), X)
     lines = str(found).splitlines()
     assert lines[0] == (
-        "Estimate: a training step of Sequential on gaudi2 (eager mode, fp32, batch 32, adamw)"
+        "Estimate: training step of Sequential on gaudi2 (eager mode, fp32, batch 32, adamw)"
     )
     for line in lines:
         if re.search(r"\d (s|ms|µs|ns)\b|/s\b", line):
@@ -165,8 +165,8 @@ def test_text_says_estimate_and_band_wherever_a_time_stands():
     assert "<script" not in page
 
 
-def test_generation_is_refused_by_name():
-    with pytest.raises(EstimateError, match="card='gaudi9' is unknown: write gaudi, "):
+def test_unknown_generation_is_refused():
+    with pytest.raises(EstimateError, match="card='gaudi9' is unknown: use gaudi, "):
         estimate(layers(), X, card="gaudi9")
 
 
@@ -178,31 +178,31 @@ SURROUNDINGS = {
 
 
 @pytest.mark.parametrize("around", SURROUNDINGS)
-def test_what_surrounds_the_call_changes_nothing(around):
+def test_contexts_of_the_caller_have_no_effect(around):
     model, alone = layers(), estimate(layers(), X)
     with SURROUNDINGS[around]():
         found = estimate(model, X)
     assert (found.memory, found.seconds) == (alone.memory, alone.seconds)
 
 
-def test_float64_counts_as_what_a_card_keeps_of_it():
+def test_float64_counts_as_float32():
     found = estimate(layers().double(), X.double())
     assert found.options.precision == "fp32"
     assert found.memory == estimate(layers(), X).memory
 
 
-def test_magic_shows_and_keeps_an_estimate(run, shell):
+def test_magic_shows_and_stores_an_estimate(run, shell):
     shell.push({"model": layers(), "x": X})
     cell = run("%hpu_estimate model --inputs x --card gaudi3 --no-train -o found")
     assert cell.error is None
     assert cell.result is shell.user_ns["found"]
     assert cell.result.title() == (
-        "Estimate: a forward pass of Sequential on gaudi3 (eager mode, fp32, batch 32)"
+        "Estimate: forward pass of Sequential on gaudi3 (eager mode, fp32, batch 32)"
     )
     assert run("%hpu_estimate model --inputs x --batch 64").result.batch == 64
 
 
-def test_magic_takes_an_optimizer_and_a_loss_by_name(run, shell):
+def test_magic_accepts_names_of_an_optimizer_and_a_loss(run, shell):
     model = layers()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     shell.push({"model": model, "x": X, "o": optimizer, "f": lambda out: out.pow(2).mean()})
@@ -220,15 +220,15 @@ def test_magic_takes_an_optimizer_and_a_loss_by_name(run, shell):
             "model --inputs x --batch many",
             "needs a whole number or largest after --batch, not 'many'",
         ),
-        ("model --inputs x --optimizer adamq", "optimizer='adamq' is none that torch.optim or"),
+        ("model --inputs x --optimizer adamq", "optimizer='adamq' is unknown in torch.optim"),
         (
             "model --inputs x --cards 8 --parallel tp=3",
-            "cards=8 cannot be divided by tp=3: give cards=3",
+            "cards=8 cannot be divided by tp=3: use cards=3",
         ),
-        ("x --inputs x", "Tensor is no torch.nn.Module, and only of those is there an estimate."),
+        ("x --inputs x", "The model is a Tensor; pass a torch.nn.Module."),
     ],
 )
-def test_magic_refuses_with_a_sentence(run, shell, line, sentence):
+def test_invalid_lines_of_the_magic_get_one_sentence(run, shell, line, sentence):
     shell.push({"model": layers(), "x": X})
     cell = run(f"%hpu_estimate {line}")
     assert sentence in str(cell.error)
@@ -237,12 +237,12 @@ def test_magic_refuses_with_a_sentence(run, shell, line, sentence):
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"cards": "two"}, "cards='two' is no number of cards"),
-        ({"parallel": 2}, "parallel=2 is no text; there are ddp"),
-        ({"optimizer": torch.optim.Adam}, "optimizer is a type: give an instance of one, a name"),
-        ({"loss": torch.ones(3)}, "loss is a Tensor: give a function of the model's output"),
-        ({"loss": lambda output: 3}, "The loss is int, and backward takes a tensor of one number"),
-        ({"loss": lambda output: output}, r"The loss is \(\d+, \d+\), and backward takes"),
+        ({"cards": "two"}, "cards='two' is not a number of cards"),
+        ({"parallel": 2}, "parallel=2 is not a string: use ddp"),
+        ({"optimizer": torch.optim.Adam}, "optimizer is a type: pass an optimizer, its name,"),
+        ({"loss": torch.ones(3)}, "loss is a Tensor; pass a function of the model's output"),
+        ({"loss": lambda output: 3}, "The loss is int, but must be a tensor with one value"),
+        ({"loss": lambda output: output}, r"The loss is \(\d+, \d+\), but must be"),
     ],
 )
 def test_argument_of_another_type_is_refused(shell, changed, sentence):
@@ -253,17 +253,17 @@ def test_argument_of_another_type_is_refused(shell, changed, sentence):
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"parallel": "pp=64", "cards": 64}, "pp=64 .* Sequential has 3 layers in .*at most 3"),
-        ({"parallel": "tp=7", "cards": 7}, "tp=7 divides no layer .* 256 outputs: give a tp that"),
-        ({"parallel": "zero3", "cards": 8, "train": False}, "zero3 divides what only training has"),
+        ({"parallel": "pp=64", "cards": 64}, "pp=64 .* Sequential has 3 layers in .*at most pp=3"),
+        ({"parallel": "tp=7", "cards": 7}, "tp=7 divides no layer .* 256 outputs: use a divisor"),
+        ({"parallel": "zero3", "cards": 8, "train": False}, "zero3 is only for training"),
     ],
 )
-def test_layout_that_the_model_or_the_step_has_not_is_refused(changed, sentence):
+def test_unsuitable_layout_is_refused(changed, sentence):
     with pytest.raises(EstimateError, match=sentence):
         estimate(layers(), X, **changed)
 
 
-def test_heads_written_out_are_not_parted():
+def test_heads_of_handwritten_attention_are_not_split():
     class Attention(nn.Module):
         def __init__(self, width):
             super().__init__()
@@ -276,7 +276,7 @@ def test_heads_written_out_are_not_parted():
             scores = (q @ k.transpose(-1, -2)).softmax(-1)
             return self.out((scores @ v).transpose(1, 2).flatten(-2))
 
-    for width in (24, 192):  # parts of the first would be too narrow to divide it
+    for width in (24, 192):  # slices of 24 would be too narrow
         model, x = Attention(width), torch.empty(2, 16, width, device="meta")
         assert estimate(model, x, parallel="tp=3", cards=3).seconds > 0
         with pytest.raises(EstimateError, match="6 attention heads cannot be divided among tp=4"):
@@ -284,13 +284,13 @@ def test_heads_written_out_are_not_parted():
 
 
 def test_models_that_cannot_be_traced_are_refused(shell):
-    with pytest.raises(EstimateError, match="give the module that it was made of"):
+    with pytest.raises(EstimateError, match="pass the original module"):
         estimate(torch.jit.script(torch.nn.ReLU()), X)
-    with pytest.raises(EstimateError, match="lazy layers without a shape: call it once"):
+    with pytest.raises(EstimateError, match="lazy layers without shapes; call it once"):
         estimate(torch.nn.LazyLinear(4), X)
 
 
-def test_inputs_without_samples_are_refused_or_are_one(shell):
+def test_inputs_without_samples(shell):
     class Scaled(nn.Module):
         def __init__(self):
             super().__init__()
@@ -300,17 +300,17 @@ def test_inputs_without_samples_are_refused_or_are_one(shell):
             return self.weight * factor
 
     for empty in (torch.empty(0, 3), torch.empty(0, 3, dtype=torch.long)):
-        with pytest.raises(EstimateError, match="There is nothing in what Scaled is called"):
+        with pytest.raises(EstimateError, match=r"The inputs of Scaled, .*, are empty"):
             estimate(Scaled(), empty, batch=4)
     one = estimate(Scaled(), 2.0)
     assert one.batch == 1
     assert one.samples_per_second == 1 / one.seconds
     for batch in (4, "largest"):
-        with pytest.raises(EstimateError, match="none of the inputs has a first dimension"):
+        with pytest.raises(EstimateError, match="The inputs have no batch dimension"):
             estimate(Scaled(), 2.0, batch=batch)
 
 
-def test_module_that_optimizes_by_hand_is_refused_with_what_to_give(shell):
+def test_manual_optimization_is_refused_with_a_fix(shell):
     class ByHand(nn.Linear):
         automatic_optimization = False
 
@@ -318,7 +318,7 @@ def test_module_that_optimizes_by_hand_is_refused_with_what_to_give(shell):
             self.optimizers().step()
 
     model = ByHand(256, 2)
-    with pytest.raises(EstimateError, match=r"ByHand optimizes by hand, .* give loss=, a function"):
+    with pytest.raises(EstimateError, match=r"ByHand uses manual .* pass loss=, a function"):
         estimate(model, X)
     assert estimate(model, X, loss=lambda output: output.sum()).batch == 32
 
@@ -330,19 +330,19 @@ def test_estimate_is_pickled_without_its_model(shell):
     assert repr(found) == repr(report)
     assert found._repr_html_() == report._repr_html_()
     assert found.program == report.program
-    with pytest.raises(EstimateError, match=r"ask for largest_batch, .* where the model is"):
+    with pytest.raises(EstimateError, match=r"read largest_batch before copying"):
         _ = found.largest_batch
     known = report.largest_batch
     assert pickle.loads(pickle.dumps(report)).largest_batch == known
     assert len(pickle.dumps(report.__getstate__())) < 2**20
 
 
-def test_compiled_model_is_estimated_as_what_it_compiles(shell):
+def test_compiled_model_is_estimated_as_its_original(shell):
     plain = estimate(layers(), X, mode="compile")
     assert repr(estimate(torch.compile(layers()), X)) == repr(plain)
 
 
-def test_estimate_and_advice_take_the_mode_of_this_process(run, shell, forked_script):
+def test_estimate_and_advice_use_the_mode_of_this_process(run, shell, forked_script):
     code = """
         import hpu_magic, torch
         model, x = torch.nn.Linear(8, 8), torch.ones(2, 8)
@@ -352,7 +352,7 @@ def test_estimate_and_advice_take_the_mode_of_this_process(run, shell, forked_sc
     for lazy, mode in (("0", "eager"), ("1", "lazy")):
         said = forked_script(code, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
         how = f"Linear on gaudi2 ({mode} mode, fp32, batch 2, adamw)"
-        assert said == [f"Estimate: a training step of {how}", how]
+        assert said == [f"Estimate: training step of {how}", how]
     shell.push({"model": layers(), "x": X})
     for command in ("%hpu_estimate", "%hpu_advise"):
         assert "on gaudi2 (eager mode, fp32, " in run(f"{command} model --inputs x").out
@@ -366,14 +366,14 @@ def test_small_models_have_figures_with_units_and_names():
     known = ("2 x Linear", "ReLU 1", "Sequential", "the optimizer")
     assert set(slowest) <= {f"slowest: {name}" for name in known}
     assert len(slowest) >= 2
-    picture = memory_picture(found)
+    picture = memory_picture(found.program, found.prices, found.card, found.memory_curve)
     assert "memory of a card over one step (estimate), KiB" in picture
     ticks = [float(tick) for tick in re.findall(r'text-anchor="end"[^>]*>([\d.e-]+)<', picture)]
     assert len(ticks) >= 3
     assert all(tick == 0 or 0.1 <= tick < 1024 for tick in ticks)
 
 
-def test_estimate_is_there_where_torch_has_settled_without_a_card(script):
+def test_estimate_after_torch_was_initialized_without_a_card(script):
     code = """
         import torch
         model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
@@ -382,7 +382,7 @@ def test_estimate_is_there_where_torch_has_settled_without_a_card(script):
         found = hpu_magic.estimate(model, torch.ones(2, 8))
         print(found.memory["weights"], found.seconds > 0, hasattr(torch, "hpu"))
 
-        # What the CPU has as one operator, a card has as products.
+        # The CPU has one operator for these layers, but a card uses products.
         layer = torch.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
         for model in torch.nn.LSTM(8, 8), layer:
             found = hpu_magic.estimate(model, torch.ones(2, 3, 8), train=False)

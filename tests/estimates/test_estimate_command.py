@@ -1,4 +1,4 @@
-"""`hpu-magic estimate`: the estimate that the function gives, of what its line names."""
+"""`hpu-magic estimate` prints the estimate of the function."""
 
 import json
 
@@ -59,7 +59,7 @@ def asked(capsys, *arguments):
     return status, said.out, said.err
 
 
-def test_a_function_of_the_working_directory_names_the_model(folder, capsys):
+def test_function_in_the_working_directory_returns_the_model(folder, capsys):
     status, out, _ = asked(
         capsys,
         *("models_of_a_user:make", "--inputs", "8x8", "--loss", "models_of_a_user:square"),
@@ -78,7 +78,7 @@ def test_figures_are_printed_as_json(folder, capsys):
         capsys,
         *("models_of_a_user:Named", "--inputs", "x=4x8,mask=4x1:bool", "--no-train", "--json"),
     )
-    # As the command makes it: on meta, the inputs by name.
+    # Like the command: on meta, with inputs by name.
     from models_of_a_user import Named
 
     expected = hpu_magic.estimate(
@@ -87,7 +87,7 @@ def test_figures_are_printed_as_json(folder, capsys):
     )  # fmt: skip
     assert status == 0
     assert json.loads(out) == {
-        "estimate": "a forward pass of Named on gaudi2 (lazy mode, fp32, batch 4)",
+        "estimate": "forward pass of Named on gaudi2 (lazy mode, fp32, batch 4)",
         "model": "Named",
         "seconds": expected.seconds,
         "samples_per_second": expected.samples_per_second,
@@ -101,12 +101,12 @@ def test_figures_are_printed_as_json(folder, capsys):
     }
 
 
-def test_a_function_that_needs_memory_has_it(folder, capsys):
+def test_function_can_allocate_memory(folder, capsys):
     status, out, _ = asked(capsys, "models_of_a_user:moves", "--inputs", "8x8", "--json")
     assert (status, json.loads(out)["model"]) == (0, "Linear")
 
 
-def test_a_configuration_names_the_model_of_a_step_and_of_generation(folder, capsys):
+def test_configuration_specifies_the_model(folder, capsys):
     transformers = pytest.importorskip("transformers")
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
     _, out, _ = asked(capsys, "llama", "--inputs", "2x16:int64", "--batch", "4")
@@ -130,32 +130,32 @@ def test_a_configuration_names_the_model_of_a_step_and_of_generation(folder, cap
     ("line", "said"),
     [
         ("models_of_a_user:mak --inputs 8", "no 'mak' in models_of_a_user: did you mean 'make'?"),
-        ("models_of_a_user:NUMBER --inputs 8", "NUMBER is a int, neither a model nor a function."),
+        ("models_of_a_user:NUMBER --inputs 8", "NUMBER is a int, not a model or a function."),
         ("models_of_a_user:square --inputs 8", "cannot be called without arguments: square()"),
         ("nowhere:make --inputs 8", "nowhere cannot be imported: No module named 'nowhere'."),
-        ("something --inputs 8", "'something' names nothing: give module:callable, as in models:"),
+        ("something --inputs 8", "'something' is not a model: use module:callable, such as"),
         ("missing.json --inputs 8", "There is no file missing.json"),
-        ("other.json --inputs 8", "other.json is no configuration that transformers knows: "),
+        ("other.json --inputs 8", "other.json is not a configuration that transformers supports: "),
         (
             "models_of_a_user:make",
             "An estimate needs the arguments of the model, such as",
         ),
-        ("models_of_a_user:make --inputs 8y", "--inputs '8y' is no shape: write sizes and a type"),
+        ("models_of_a_user:make --inputs 8y", "--inputs '8y' is not a shape: use sizes and a type"),
         ("models_of_a_user:make --inputs 8:it64", "no type 'it64': did you mean 'int64'"),
-        ("models_of_a_user:make --inputs a=8,8", "give all inputs a name, or none."),
+        ("models_of_a_user:make --inputs a=8,8", "name all inputs, or none."),
         (
             "models_of_a_user:make --inputs 8x8 --batch few",
-            "--batch is 'few': write a number",
+            "--batch is 'few': use a number",
         ),
-        ("models_of_a_user:make --inputs 8x8 --cache static", "--cache belongs to --prompt N"),
+        ("models_of_a_user:make --inputs 8x8 --cache static", "--cache requires --prompt N"),
         ("llama --prompt 3", "Text generation needs both --prompt N and --new-tokens N."),
         (
             "llama --prompt 3 --new-tokens 2 --no-train",
-            "--no-train belongs to a step, and --prompt",
+            "--no-train is an option of a step",
         ),
     ],
 )
-def test_what_means_nothing_is_answered_in_a_sentence(folder, capsys, line, said):
+def test_invalid_lines_get_one_sentence(folder, capsys, line, said):
     if "other" in line:
         pytest.importorskip("transformers")
     status, out, err = asked(capsys, *line.split())

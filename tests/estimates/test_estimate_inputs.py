@@ -1,4 +1,4 @@
-"""What a model is called with for an estimate: forms that are taken, and sentences for others."""
+"""Supported inputs of a model, and errors for others."""
 
 import random
 from collections import UserDict
@@ -35,7 +35,7 @@ class Batch:
 
 
 class Reading(nn.Linear):
-    """A layer that takes its input out of something."""
+    """A layer whose input is in a container."""
 
     def __init__(self, read):
         super().__init__(8, 8)
@@ -53,14 +53,14 @@ class Reading(nn.Linear):
         (lambda one: one["x"], UserDict(x=X)),
     ],
 )
-def test_inputs_may_lie_in_records(read, given):
+def test_inputs_can_be_in_records(read, given):
     found = estimate(Reading(read), given, batch=6)
     assert (found.batch, found.memory["inputs"]) == (6, 6 * 8 * 4)
     assert X.shape == (2, 8)
 
 
 class Giving(nn.Linear):
-    """A layer that gives its output in something."""
+    """A layer whose output is in a container."""
 
     def __init__(self, give):
         super().__init__(8, 8)
@@ -78,20 +78,20 @@ class Giving(nn.Linear):
         lambda y: Batch(torch.view_as_complex(y.reshape(-1, 2))),
     ],
 )
-def test_outputs_may_lie_in_records(give):
+def test_outputs_can_be_in_records(give):
     assert estimate(Giving(give), X, mode="eager").memory["gradients"] == 4 * (64 + 8)
 
 
 @pytest.mark.parametrize(
     ("give", "said"), [(lambda y: None, "None"), (lambda y: y.argmax(-1), r"int64\[2\]")]
 )
-def test_output_without_a_gradient_is_named(give, said):
-    with pytest.raises(EstimateError, match=f"returns {said}, in which nothing depends on a par"):
+def test_error_describes_an_output_without_a_gradient(give, said):
+    with pytest.raises(EstimateError, match=f"returns {said}, which depends on no par"):
         estimate(Giving(give), X)
     assert estimate(Giving(give), X, train=False).seconds > 0
 
 
-def test_inputs_are_given_by_name_as_in_a_dict():
+def test_inputs_by_name_equal_inputs_in_a_dict():
     model = nn.Bilinear(4, 4, 4)
     x = torch.empty(2, 4)
     named = estimate(model, input1=x, input2=x, batch=8)
@@ -104,7 +104,7 @@ def test_inputs_are_given_by_name_as_in_a_dict():
     ("named", "meant"),
     [("dytpe", "'dtype'"), ("input3", "'input2' or 'input1'")],
 )
-def test_unknown_name_is_refused_with_what_may_be_meant(named, meant):
+def test_unknown_name_is_refused_with_a_similar_one(named, meant):
     with pytest.raises(EstimateError) as refused:
         estimate(nn.Bilinear(4, 4, 4), torch.empty(2, 4), **{named: torch.empty(2, 4)})
     assert str(refused.value) == (
@@ -117,49 +117,48 @@ def test_unknown_name_is_refused_with_what_may_be_meant(named, meant):
     [
         (
             (torch.empty(2, 7),),
-            "0 (Linear) of Sequential cannot take float32[2, 7]: a and b must have same reduction "
-            "dim, but got [2, 7] X [8, 16]. Sequential was called with float32[2, 7].",
+            "0 (Linear) of Sequential cannot process float32[2, 7]: a and b must have same "
+            "reduction dim, but got [2, 7] X [8, 16]. Sequential was called with float32[2, 7].",
         ),
         (
             (torch.ones(2, 8, dtype=torch.long),),
-            "0 (Linear) of Sequential cannot take int64[2, 8]: no product has factors of "
+            "0 (Linear) of Sequential cannot process int64[2, 8]: a product cannot have factors of "
             "torch.float32 and torch.int64. Sequential was called with int64[2, 8].",
         ),
         (
             ("text",),
-            "0 (Linear) of Sequential cannot take a str: linear(): argument 'input' (position 1) "
-            "must be Tensor, not str. Sequential was called with a str.",
+            "0 (Linear) of Sequential cannot process a str: linear(): argument 'input' (position "
+            "1) must be Tensor, not str. Sequential was called with a str.",
         ),
         (
             (X, X),
-            "Sequential cannot take float32[2, 8], float32[2, 8]: Sequential.forward() takes 2 "
+            "Sequential cannot process float32[2, 8], float32[2, 8]: Sequential.forward() takes 2 "
             "positional arguments but 3 were given.",
         ),
         (
             (torch.empty(0, 8),),
-            "There is nothing in what Sequential is called with, float32[0, 8]: give at least one "
-            "sample.",
+            "The inputs of Sequential, float32[0, 8], are empty: pass at least one sample.",
         ),
         (
             (X.to_sparse(),),
-            "An input is float32[2, 8] with layout torch.sparse_coo, and an estimate takes dense "
-            "tensors: give it with to_dense().",
+            "An input is float32[2, 8] with layout torch.sparse_coo, but must be dense: use "
+            "to_dense().",
         ),
     ],
 )
-def test_input_that_the_model_does_not_take_is_told_with_the_module(model, caplog, given, sentence):
+def test_error_names_the_module_that_cannot_process_an_input(model, caplog, given, sentence):
     with pytest.raises(EstimateError) as refused:
         estimate(model, *given)
     assert str(refused.value) == sentence
     assert not caplog.records
 
 
-def test_missing_input_is_named():
-    with pytest.raises(EstimateError, match=r"take float32\[2, 4\]: .*argument: 'input2'\.$"):
+def test_error_names_a_missing_input():
+    with pytest.raises(EstimateError, match=r"process float32\[2, 4\]: .*argument: 'input2'\.$"):
         estimate(nn.Bilinear(4, 4, 4), torch.empty(2, 4))
 
 
-def test_what_a_model_says_itself_is_told_with_its_line():
+def test_error_of_a_model_includes_its_line():
     class Choosy(nn.Module):
         def forward(self, x):
             raise KeyError("three channels")
@@ -168,14 +167,14 @@ def test_what_a_model_says_itself_is_told_with_its_line():
         estimate(nn.Sequential(nn.Linear(8, 8), Choosy()), X)
     line = Choosy.forward.__code__.co_firstlineno + 1
     assert str(refused.value) == (
-        "1 (Choosy) of Sequential cannot take float32[2, 8]: KeyError: 'three channels' "
+        "1 (Choosy) of Sequential cannot process float32[2, 8]: KeyError: 'three channels' "
         f'(test_estimate_inputs.py, line {line}: raise KeyError("three channels")). Sequential '
         "was called with float32[2, 8]."
     )
     assert isinstance(refused.value.__cause__, KeyError)
 
 
-def test_operations_on_nothing_take_no_time():
+def test_operations_without_elements_take_no_time():
     class Joining(nn.Linear):
         def forward(self, x):
             return torch.cat([super().forward(x), super().forward(x[:0])])
@@ -183,18 +182,18 @@ def test_operations_on_nothing_take_no_time():
     assert estimate(Joining(8, 8), X).seconds > 0
 
 
-def test_batch_that_always_fits_is_told_as_the_largest_that_was_looked_for():
+def test_note_on_a_batch_that_always_fits():
     found = estimate(nn.Linear(4, 4), torch.empty(2, 4), batch="largest")
     assert found.batch == MOST
-    assert found.notes()[-1] == "No batch above 1048576 was looked for: all of them fit."
+    assert found.notes()[-1] == "The search ends at a batch of 1048576, which fits."
 
 
-def test_model_that_runs_nothing_has_no_step():
-    with pytest.raises(EstimateError, match="Identity runs nothing on the card"):
+def test_model_without_operations_is_refused():
+    with pytest.raises(EstimateError, match="Identity runs no operation on the card"):
         estimate(nn.Identity(), X, train=False)
 
 
-def test_numbers_drawn_on_the_host_are_the_users_afterwards():
+def test_random_state_of_the_host_is_restored():
     class Drawing(nn.Linear):
         def forward(self, x):
             drawn.append((random.random(), np.random.rand()))

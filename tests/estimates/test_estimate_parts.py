@@ -1,4 +1,4 @@
-"""Parts of an estimate by themselves: arguments, calls, modules, the search for a batch."""
+"""Parts of an estimate: arguments, calls, modules, search for a batch."""
 
 import pytest
 import torch
@@ -43,10 +43,10 @@ def test_largest_batch_fits_and_the_next_does_not(memory, limit, start):
     assert len(asked) == len(set(asked)) <= 20
 
 
-def test_largest_batch_beside_large_weights_takes_few_traces():
+def test_largest_batch_with_large_weights_needs_few_traces():
     asked = []
 
-    def needs(batch):  # in gradients at first, then in activations, as language models do
+    def needs(batch):  # first gradients dominate, then activations, as in language models
         asked.append(batch)
         return max(53_000 + 140 * batch, 35_000 + 747 * batch)
 
@@ -54,7 +54,7 @@ def test_largest_batch_beside_large_weights_takes_few_traces():
     assert len(asked) <= 5
 
 
-def test_modules_have_what_is_below_them():
+def test_modules_include_their_submodules():
     classes = {"": "Model", "layers": "ModuleList", "layers.0": "Layer", "layers.1": "Layer"}
     times = [("layers.0", 2.0, "matrix"), ("layers.1", 3.0, "vector"), ("", 1.0, "vector")]
     model = shares(classes, times, {"layers.0": 5, "": 1})
@@ -91,7 +91,7 @@ class Named(nn.Module):
 
 
 class Speaking(nn.Module):
-    """A language model as far as its protocol goes."""
+    """A minimal language model."""
 
     def can_generate(self):
         return True
@@ -108,7 +108,7 @@ def test_dict_of_arguments_is_a_batch_and_another_dict_is_an_argument():
     assert call_of(Named(), (x, mask), train=True) == ((x, mask), {})
 
 
-def test_language_model_that_trains_has_labels_and_no_cache():
+def test_training_of_a_language_model_has_labels_and_no_cache():
     ids = torch.ones(2, 4, dtype=torch.long)
     trained = {"input_ids": ids, "labels": ids, "use_cache": False}
     assert call_of(Speaking(), (ids,), train=True) == ((), trained)
@@ -134,20 +134,20 @@ def options(model=None, **changed):
     ("changed", "sentence"),
     [
         ({"mode": "lzay"}, "mode='lzay' is not a choice: did you mean 'lazy'?"),
-        ({"dtype": "int4"}, "dtype='int4' is not a choice: write 'fp32', "),
-        ({"checkpointing": True}, "checkpointing=True is not a choice: write 'none', "),
+        ({"dtype": "int4"}, "dtype='int4' is not a choice: use one of 'fp32', "),
+        ({"checkpointing": True}, "checkpointing=True is not a choice: use one of 'none', "),
         ({"accumulate": 0}, "accumulate=0 must be a whole number from 1 to 1000000000."),
         ({"batch": "all"}, "batch='all' must be a whole number from 1 to 1000000000."),
-        ({"model": "model"}, "str is no torch.nn.Module, and only of those is there an estimate."),
+        ({"model": "model"}, "The model is a str; pass a torch.nn.Module."),
     ],
 )
-def test_wrong_argument_is_refused_with_what_there_is(changed, sentence):
+def test_invalid_argument_is_refused_with_the_valid_ones(changed, sentence):
     with pytest.raises(EstimateError) as refused:
         options(**changed)
     assert str(refused.value).startswith(sentence)
 
 
-def test_precision_is_the_models_own_unless_given():
+def test_default_precision_is_the_models():
     assert options().precision == "fp32"
     assert options(nn.Linear(2, 2, dtype=torch.bfloat16)).precision == "bf16"
     assert options(dtype="bf16-mixed").step.autocast is torch.bfloat16

@@ -1,4 +1,4 @@
-"""Generation estimated: its time, its memory, the largest batch, and what is refused."""
+"""Estimates of generation: time, memory, largest batch, and errors."""
 
 import pickle
 from dataclasses import replace
@@ -10,7 +10,7 @@ import hpu_magic
 from hpu_magic.estimates.cost.hardware import GENERATIONS
 from hpu_magic.estimates.cost.work import Kind, Product, work_of
 from hpu_magic.estimates.errors import EstimateError
-from hpu_magic.estimates.generation.estimator import NearlyStraight
+from hpu_magic.estimates.generation.estimator import NearlyLinear
 from hpu_magic.estimates.generation.passes import passes_of
 from hpu_magic.estimates.generation.protocol import protocol_of
 from hpu_magic.estimates.generation.times import weights_of
@@ -47,7 +47,7 @@ def model():
 
 @pytest.fixture
 def small_card(monkeypatch):
-    """Have a Gaudi2 of so little memory that small models fill it."""
+    """Return a function that reduces the memory of Gaudi2."""
 
     def shrink(memory):
         card = replace(GENERATIONS["gaudi2"], memory=memory)
@@ -65,7 +65,7 @@ def weights_of_others():
     return VOCABULARY * HIDDEN + (2 * LAYERS + 1) * HIDDEN
 
 
-def test_memory_is_made_up_of_weights_cache_and_the_prompts_pass(model):
+def test_memory_consists_of_weights_cache_and_the_prompts_pass(model):
     found = hpu_magic.estimate_generation(model, batch=3, prompt=10, new_tokens=6)
     weights = 2 * (weights_of_products() + weights_of_others()) + ANGLES
     assert (found.memory.weights, found.memory.cache) == (weights, 3 * 16 * TOKEN)
@@ -74,7 +74,7 @@ def test_memory_is_made_up_of_weights_cache_and_the_prompts_pass(model):
 
 
 @pytest.mark.parametrize("mode", ["eager", "graphs"])
-def test_cache_that_grows_stays_behind_the_pass_that_makes_it(model, mode):
+def test_dynamic_cache_remains_after_the_pass(model, mode):
     found = hpu_magic.estimate_generation(
         model, batch=3, prompt=20, new_tokens=2, cache="dynamic", mode=mode
     )
@@ -98,7 +98,7 @@ def test_cards_share_weights_and_heads(model):
     four = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6, cards=4)
     assert two.memory.weights - ANGLES == (one.memory.weights - ANGLES) / 2
     assert two.memory.cache == one.memory.cache / 2
-    # There are two heads of keys: four cards keep a whole one each.
+    # There are two heads of keys, so each of four cards keeps a whole one.
     assert four.memory.cache == two.memory.cache
     assert "links" in two.by_kind
     assert "links" not in one.by_kind
@@ -113,7 +113,7 @@ def test_times_add_up(model):
     assert low < 1 < high
 
 
-def test_cache_that_is_copied_at_each_token_costs_more(model):
+def test_copying_the_cache_at_each_token_costs_time(model):
     static, dynamic = (
         hpu_magic.estimate_generation(model, batch=2048, prompt=60, new_tokens=2, cache=kind)
         for kind in ("static", "dynamic")
@@ -121,7 +121,7 @@ def test_cache_that_is_copied_at_each_token_costs_more(model):
     assert dynamic.token_seconds > static.token_seconds
 
 
-def test_buckets_spare_reading_what_is_not_made_yet(model):
+def test_buckets_avoid_reading_unused_positions(model):
     whole, bucketed, fine = (
         hpu_magic.estimate_generation(model, batch=4096, prompt=4, new_tokens=56, bucket=bucket)
         for bucket in (None, 16, 4)
@@ -141,33 +141,33 @@ def test_largest_batch_is_the_largest_that_fits(model, small_card):
     ).fits
 
 
-def test_model_that_does_not_fit_says_by_how_much_and_what_would(model, small_card):
+def test_missing_memory_is_reported_with_changes_that_fit(model, small_card):
     small_card(20_000)
     with pytest.raises(EstimateError) as refusal:
         hpu_magic.estimate_generation(model, batch="largest", prompt=10, new_tokens=6)
-    assert "KiB are needed on a card" in str(refusal.value)
-    assert 'dtype="fp8" or parallel="tp=4" with 4 cards would make it fit' in str(refusal.value)
+    assert "A card needs" in str(refusal.value)
+    assert 'dtype="fp8" or parallel="tp=4" with 4 cards' in str(refusal.value)
     warned = hpu_magic.estimate_generation(model, batch=8, prompt=10, new_tokens=6)
     assert not warned.fits
-    assert "a smaller batch or" in repr(warned)
+    assert "use a smaller batch or" in repr(warned)
     assert warned.largest_batch == 0
 
 
-def test_table_says_estimate_and_its_band_at_each_figure(model):
+def test_each_figure_is_shown_as_an_estimate_with_its_band(model):
     text = repr(hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6))
     lines = text.splitlines()
     assert lines[0] == (
-        "Estimate: LlamaForCausalLM makes 6 tokens behind 10 on gaudi2 "
-        "(graphs mode, bf16, cache static, bf16, batch 2)"
+        "Estimate: LlamaForCausalLM generates 6 tokens after 10 on gaudi2 "
+        "(graphs mode, bf16, bf16 static cache, batch 2)"
     )
     figures = [line for line in lines if "token" in line.partition("(")[0] and "(est" in line]
     assert len(figures) == 3
     assert all("(estimate; " in line and " to " in line for line in figures)
     html = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6)._repr_html_()
-    assert "<b>Estimate: LlamaForCausalLM makes 6 tokens" in html
+    assert "<b>Estimate: LlamaForCausalLM generates 6 tokens" in html
 
 
-def test_pickled_estimate_reads_the_same_without_its_model(model, small_card):
+def test_pickled_estimate_is_displayed_without_its_model(model, small_card):
     small_card(2**26)  # few traces find the largest batch
     report = hpu_magic.estimate_generation(model, batch=1, prompt=4, new_tokens=4)
     found = pickle.loads(pickle.dumps(report))
@@ -197,37 +197,37 @@ def test_captured_prompt_keeps_memory(model):
         ({"new_tokens": 0}, r"new_tokens=0 must be a whole number"),
         ({"batch": 0}, r"batch=0 must be a whole number"),
         ({"batch": "large"}, r"batch='large' must be a whole number"),
-        ({"prompt": 60}, r"prompt=60 and new_tokens=6 are 66 tokens, and the model has 64 pos"),
+        ({"prompt": 60}, r"prompt=60 and new_tokens=6 are 66 tokens, but the model has 64 pos"),
         ({"cache_dtype": "int4"}, r"cache_dtype='int4' is not a choice"),
         ({"dtype": "fp8", "card": "gaudi"}, r"dtype='fp8': gaudi has no 8-bit"),
         ({"cache_dtype": "fp8", "card": "gaudi"}, r"cache_dtype='fp8': gaudi has no 8-bit"),
         ({"cards": 3}, r"4 attention heads cannot be divided among tp=3 cards"),
-        ({"cards": 2, "parallel": "zero3"}, r"zero3 divides what only training has"),
-        ({"cards": 64, "parallel": "pp=64"}, r"pp=64 gives each card .* has \d layers in sequence"),
+        ({"cards": 2, "parallel": "zero3"}, r"zero3 is only for training"),
+        ({"cards": 64, "parallel": "pp=64"}, r"pp=64 needs a layer .* has \d layers in sequence"),
         ({"cards": 2, "parallel": "ddp", "batch": 3}, r"batch=3 cannot be divided among 2 groups"),
         ({"card": "gaudi9"}, r"card='gaudi9' is unknown"),
         ({"mode": "graph"}, r"mode='graph' is not a choice"),
         ({"cache": "paged"}, r"cache='paged' is not a choice"),
     ],
 )
-def test_bad_argument_is_refused_in_a_sentence(model, arguments, message):
+def test_invalid_argument_gets_one_sentence(model, arguments, message):
     plain = {"batch": 2, "prompt": 10, "new_tokens": 6}
     with pytest.raises(EstimateError, match=message):
         hpu_magic.estimate_generation(model, **{**plain, **arguments})
 
 
-def test_positions_between_known_ones_lie_on_the_line():
+def test_positions_between_known_ones_are_interpolated():
     assert weights_of([10, 14, 20], range(10, 15)) == {10: 2.5, 14: 2.5, 20: 0.0}
 
 
-def test_few_traces_foretell_a_straight_line():
+def test_few_traces_predict_a_straight_line():
     asked = []
 
     def trace(at):
         asked.append(at)
         return 100 + 7 * at
 
-    needed = NearlyStraight(trace, {})
+    needed = NearlyLinear(trace, {})
     assert [needed(at) for at in (2, 4, 50, 51, 60)] == [114, 128, 450, 457, 520]
     assert asked == [2, 4, 50]
 

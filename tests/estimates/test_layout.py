@@ -1,4 +1,4 @@
-"""Cards, and what each has of a step."""
+"""Layouts of cards, and the part of each card."""
 
 import pytest
 from torch import nn
@@ -22,33 +22,33 @@ from hpu_magic.estimates.stages import layers_in_sequence
         (4, "tp=2+ddp", Layout(cards=4, data=2, tensor=2)),
     ],
 )
-def test_layout_is_what_was_asked_for(cards, parallel, layout):
+def test_layout_is_parsed(cards, parallel, layout):
     assert parse(cards, parallel) == layout
 
 
 @pytest.mark.parametrize(
     "parallel", ["ddp", "fsdp", "zero1", "zero3", "tp=2,zero2", "tp=2,pp=2,fsdp"]
 )
-def test_layout_is_written_as_it_is_read(parallel):
+def test_text_of_a_layout_can_be_parsed(parallel):
     assert str(parse(8, parallel)) == parallel
 
 
 @pytest.mark.parametrize(
     ("cards", "parallel", "message"),
     [
-        (0, None, r"cards=0 is no number of cards"),
-        (10**9, None, r"cards=1000000000 is no number of cards: give 1 to 65536"),
-        (8, "tp=3", r"cards=8 cannot be divided by tp=3: give cards=3 or a multiple"),
-        (2, "tp=2,pp=2", r"cards=2 cannot be divided by tp=2 times pp=2: give cards=4 or"),
-        (8, "ddp,zero1", r"says twice how the batch is divided, by ddp and by zero1"),
-        (8, "zero1+zero3", r"says twice how the batch is divided, by zero1 and by zero3"),
-        (8, "tp=8,zero3", r"tp=8 leaves one of cards=8: give cards=16 or more, or leave zero3 out"),
-        (8, "tp=2,tp=4", r"gives tp twice"),
-        (8, "tp=1,tp=2", r"gives tp twice"),
-        (8, "tp", r"'tp' is no number of cards; give tp=N"),
-        (8, "pp=0", r"'pp=0' is no number of cards; give pp=N with an N of 1 to 65536"),
-        (8, "tp=-2", r"'tp=-2' is no number of cards"),
-        (8, "dp=8", r"'dp=8' is unknown; there are ddp, zero1"),
+        (0, None, r"cards=0 is not a number of cards"),
+        (10**9, None, r"cards=1000000000 is not a number of cards: use 1 to 65536"),
+        (8, "tp=3", r"cards=8 cannot be divided by tp=3: use cards=3 or a multiple"),
+        (2, "tp=2,pp=2", r"cards=2 cannot be divided by tp=2 times pp=2: use cards=4 or"),
+        (8, "ddp,zero1", r"divides the batch twice, by ddp and by zero1"),
+        (8, "zero1+zero3", r"divides the batch twice, by zero1 and by zero3"),
+        (8, "tp=8,zero3", r"tp=8 forms one group of cards=8: use cards=16 or more, or omit zero3"),
+        (8, "tp=2,tp=4", r"contains tp twice"),
+        (8, "tp=1,tp=2", r"contains tp twice"),
+        (8, "tp", r"'tp' is not valid; use tp=N"),
+        (8, "pp=0", r"'pp=0' is not valid; use pp=N with N from 1 to 65536"),
+        (8, "tp=-2", r"'tp=-2' is not valid"),
+        (8, "dp=8", r"'dp=8' is unknown; use ddp, zero1"),
         (8, "zero4", r"'zero4' is unknown"),
     ],
 )
@@ -58,7 +58,7 @@ def test_impossible_layouts_are_refused(cards, parallel, message):
 
 
 class Block(nn.Module):
-    """Layers of its own, side by side."""
+    """Two independent layers."""
 
     def __init__(self):
         super().__init__()

@@ -1,9 +1,9 @@
-"""What operations cost, in cases that can be computed by hand."""
+"""Costs of operations in cases that can be calculated by hand."""
 
 import pytest
 import torch
 
-from hpu_magic.estimates.cost.compilation import SECONDS_AN_OPERATOR, compile_seconds
+from hpu_magic.estimates.cost.compilation import SECONDS_PER_OPERATOR, compile_seconds
 from hpu_magic.estimates.cost.constants import FITTED
 from hpu_magic.estimates.cost.hardware import GENERATIONS, LINK_EFFICIENCY, generation_named
 from hpu_magic.estimates.cost.pricing import price
@@ -45,7 +45,7 @@ def only(prices):
     return [one for one in prices.operations if one.seconds]
 
 
-def test_large_products_take_their_operations_at_the_arrays_peak():
+def test_large_products_run_at_the_arrays_peak():
     program = traced(nn.Linear(8192, 8192, bias=False), 8192, 8192)
     (cost,) = only(price(program, "gaudi2", mode="eager"))
     peak = 432e12 * FITTED.matrix_efficiency["gaudi2"]
@@ -72,7 +72,7 @@ def test_products_with_one_row_are_bound_by_memory():
     assert cost.memory == pytest.approx(2 * (4096 * 4096 + 2 * 4096) / bandwidth, rel=0.01)
 
 
-def test_elementwise_operations_move_what_they_read_and_write():
+def test_elementwise_operations_move_their_operands_and_results():
     (cost,) = only(price(traced(nn.ReLU(), 2**24), "gaudi2", mode="eager"))
     assert cost.memory == pytest.approx(
         2 * 2 * 2**24 / (2.45e12 * FITTED.memory_efficiency["gaudi2"])
@@ -82,7 +82,7 @@ def test_elementwise_operations_move_what_they_read_and_write():
     assert cost.limit == "memory"
 
 
-def test_graphs_spare_memory_between_elementwise_operations():
+def test_graphs_avoid_memory_traffic_between_elementwise_operations():
     program = traced(Chain(), 2**24)
     eager, lazy = (price(program, "gaudi2", mode=mode) for mode in ("eager", "lazy"))
     once = 2 * 2**24 / (2.45e12 * FITTED.memory_efficiency["gaudi2"])
@@ -93,7 +93,7 @@ def test_graphs_spare_memory_between_elementwise_operations():
     assert sum(one.launch for one in lazy.operations) == FITTED.node_seconds
 
 
-def test_engines_of_a_graph_work_side_by_side():
+def test_engines_of_a_graph_run_in_parallel():
     program = trained(nn.Sequential(nn.Linear(2048, 2048), nn.GELU()), 8192, 2048)
     graph, eager = (price(program, "gaudi2", mode=mode) for mode in ("graphs", "eager"))
     sums = [
@@ -106,7 +106,7 @@ def test_engines_of_a_graph_work_side_by_side():
     assert graph.seconds < eager.seconds
 
 
-def test_a_lookup_reads_what_it_finds_and_an_update_writes_what_it_is_given():
+def test_bytes_of_lookups_and_updates():
     class Looked(nn.Module):
         def __init__(self, rows):
             super().__init__()
@@ -158,10 +158,10 @@ def test_an_optimizer_reads_and_writes_weights_and_moments():
     assert cost.memory == pytest.approx(moved / bandwidth)
 
 
-def test_graphs_are_compiled_once_by_the_operators_in_them():
+def test_compilation_time_depends_on_the_number_of_operators():
     program = traced(nn.Sequential(*(nn.ReLU() for _ in range(10))), 8, 8)
     for mode in ("lazy", "graphs", "compile"):
-        assert compile_seconds(program, mode) == pytest.approx(10 * SECONDS_AN_OPERATOR)
+        assert compile_seconds(program, mode) == pytest.approx(10 * SECONDS_PER_OPERATOR)
     assert compile_seconds(program, "eager") == 0
 
 
@@ -178,7 +178,7 @@ def test_kinds_add_up_to_the_step():
     assert len(prices.operations) == len(program.operations)
 
 
-def test_gradients_are_exchanged_over_the_links_to_partners():
+def test_gradients_are_exchanged_over_the_links():
     program = trained(nn.Linear(4096, 4096, bias=False), 1, 4096)
     one = price(program, "gaudi2", layout=parse(1))
     for cards in (2, 8):
@@ -189,7 +189,7 @@ def test_gradients_are_exchanged_over_the_links_to_partners():
         assert several.seconds - one.seconds == pytest.approx(expected)
 
 
-def test_tensor_parallel_layers_add_their_parts_once_a_pass():
+def test_tensor_parallel_layers_reduce_once_per_pass():
     model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024), nn.ReLU())
     program = traced(model, 512, 1024)
     whole, parts = (price(program, "gaudi2", layout=parse(None, text)) for text in ("", "tp=4"))
@@ -209,13 +209,13 @@ class Attention(nn.Module):
         return nn.functional.scaled_dot_product_attention(x, x, x)
 
 
-def test_heads_that_do_not_divide_are_refused():
+def test_indivisible_heads_are_refused():
     program = traced(nn.Sequential(Attention()), 2, 6, 128, 64)
     with pytest.raises(EstimateError, match=r"6 attention heads cannot be divided among tp=4"):
         price(program, "gaudi2", layout=parse(None, "tp=4"))
 
 
-def test_attention_counts_its_products_and_its_softmax():
+def test_attention_includes_products_and_softmax():
     program = traced(Attention(), 2, 8, 1024, 128)
     (cost,) = only(price(program, "gaudi2"))
     peak = 432e12 * FITTED.matrix_efficiency["gaudi2"]
@@ -223,7 +223,7 @@ def test_attention_counts_its_products_and_its_softmax():
     assert cost.vector > 0
 
 
-def test_pipelines_wait_for_their_first_and_last_parts():
+def test_pipelines_have_a_bubble():
     program = trained(nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 512)), 512, 512)
     one = price(program, "gaudi2", accumulate=4)
     two = price(program, "gaudi2", layout=parse(None, "pp=2"), accumulate=4)
@@ -231,7 +231,7 @@ def test_pipelines_wait_for_their_first_and_last_parts():
     assert two.seconds == pytest.approx(one.seconds / 2 * 5 / 4)
 
 
-def test_fp8_takes_linear_layers_to_8_bits():
+def test_fp8_applies_to_linear_layers():
     program = traced(nn.Linear(8192, 8192, bias=False), 8192, 8192)
     two, eight = (price(program, "gaudi2", precision=name) for name in ("bf16", "fp8"))
     ratio = two.operations[-1].matrix / eight.operations[-1].matrix
@@ -239,7 +239,7 @@ def test_fp8_takes_linear_layers_to_8_bits():
 
 
 def memory_of(function, *shapes):
-    """The bytes that an operation by itself moves."""
+    """Return the bytes that a single operation moves."""
 
     class Called(nn.Module):
         def forward(self, *given):
@@ -251,7 +251,7 @@ def memory_of(function, *shapes):
     return seconds * GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"]
 
 
-def test_bytes_are_those_of_what_is_read_and_written():
+def test_bytes_are_those_of_operands_and_results():
     each = 2 * 2**20
     whole = (2, 2**19)
     assert memory_of(torch.zeros_like, whole) == pytest.approx(each)  # the shape alone
@@ -299,7 +299,7 @@ def test_products_of_experts_count_each_token_once(dtype):
     assert costs == [pytest.approx(expected)] * 2
 
 
-def test_few_tokens_read_the_experts_that_they_reach():
+def test_few_tokens_read_only_their_experts():
     def moved(rows):
         program = traced(Experts(), rows, 512)
         return max(one.memory for one in price(program, "gaudi2").operations)
@@ -312,18 +312,18 @@ def test_few_tokens_read_the_experts_that_they_reach():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"generation": "gaudi4"}, r"card='gaudi4' is unknown: write gaudi, gaudi2"),
-        ({"generation": "gaudi", "precision": "fp8"}, r"gaudi multiplies no 8-bit numbers"),
+        ({"generation": "gaudi4"}, r"card='gaudi4' is unknown: use gaudi, gaudi2"),
+        ({"generation": "gaudi", "precision": "fp8"}, r"gaudi has no 8-bit floating point types"),
         ({"generation": "gaudi2", "precision": "int4"}, r"dtype='int4' is unknown"),
-        ({"generation": "gaudi2", "mode": "fast"}, r"mode='fast' is unknown: give one of eager"),
+        ({"generation": "gaudi2", "mode": "fast"}, r"mode='fast' is unknown: use one of eager"),
     ],
 )
-def test_what_there_is_not_is_refused(options, message):
+def test_unknown_options_are_refused(options, message):
     with pytest.raises(EstimateError, match=message):
         price(traced(nn.ReLU(), 8), **options)
 
 
-def test_generations_are_found_by_their_usual_names():
+def test_generations_have_several_names():
     assert [generation_named(name).name for name in ("Gaudi 2", "g3", "GAUDI")] == [
         "gaudi2",
         "gaudi3",

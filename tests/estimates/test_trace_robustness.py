@@ -1,4 +1,4 @@
-"""What a trace leaves alone, and what it makes of unusual models."""
+"""Traces of unusual models, and the state that a trace does not change."""
 
 import random
 import threading
@@ -25,7 +25,7 @@ def traced(model, *inputs, optimizer=None, **kwargs):
     return trace_step(model, inputs, kwargs, StepOptions(optimizer=optimizer))
 
 
-def test_vendors_optimizer_is_traced_without_a_card(forked_script):
+def test_optimizer_of_the_vendor_is_traced_without_a_card(forked_script):
     said = forked_script(
         """
         import torch
@@ -42,7 +42,7 @@ def test_vendors_optimizer_is_traced_without_a_card(forked_script):
     assert said.splitlines()[-1] == "False"
 
 
-def test_interrupted_trace_leaves_the_model_as_it_was():
+def test_interrupted_trace_restores_the_model():
     class Interrupted(nn.Module):
         def __init__(self):
             super().__init__()
@@ -62,7 +62,7 @@ def test_interrupted_trace_leaves_the_model_as_it_was():
     assert torch.equal(torch.ones(2) + 1, torch.full((2,), 2.0))
 
 
-def test_what_a_model_notes_and_draws_is_left_out():
+def test_warnings_and_random_numbers_of_a_model_have_no_effect():
     class Noting(nn.Module):
         def __init__(self):
             super().__init__()
@@ -101,7 +101,7 @@ def test_what_a_model_notes_and_draws_is_left_out():
     )
 
 
-def test_traces_of_two_threads_are_those_of_one():
+def test_traces_in_two_threads_are_independent():
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     alone = traced(model, torch.ones(2, 8), optimizer=maker("adam"))
     found = []
@@ -120,7 +120,7 @@ def test_traces_of_two_threads_are_those_of_one():
     assert [each.storages for each in found] == [alone.storages] * 2
 
 
-def test_masks_that_are_known_choose_what_runs():
+def test_known_masks_determine_the_operations():
     class Skipping(nn.Module):
         def forward(self, x, mask):
             chosen = x if mask.all() else x.masked_fill(~mask[..., None], 0)
@@ -140,7 +140,7 @@ def test_masks_that_are_known_choose_what_runs():
         ran(whole.to("meta"))
 
 
-def test_numbers_of_the_models_code_choose_what_runs():
+def test_constants_of_the_model_determine_the_operations():
     class Padded(nn.Module):
         def forward(self, ids):
             mask = torch.zeros_like(ids)
@@ -158,7 +158,7 @@ def test_numbers_of_the_models_code_choose_what_runs():
     assert ids.tolist() == [[1, 2, 3, 3], [1, 2, 0, 2]]
 
 
-def test_inputs_that_the_model_writes_to_are_left_alone():
+def test_inputs_do_not_change_if_the_model_writes_to_them():
     class Writing(nn.Module):
         def forward(self, mask):
             mask[0] = 0
@@ -170,7 +170,7 @@ def test_inputs_that_the_model_writes_to_are_left_alone():
     assert mask.sum() == 6
 
 
-def test_layer_that_is_skipped_at_random_runs():
+def test_randomly_skipped_layer_is_traced():
     class Skipping(nn.Linear):
         def forward(self, x):
             return x if torch.rand([]) < 0.1 else super().forward(x)
@@ -178,7 +178,7 @@ def test_layer_that_is_skipped_at_random_runs():
     assert traced(Skipping(4, 4), torch.ones(2, 4)).of_role(Role.GRADIENTS) == 4 * (16 + 4)
 
 
-def test_ctc_is_traced_by_its_lengths():
+def test_ctc_loss_is_traced():
     class Speech(nn.Linear):
         def forward(self, x, y):
             scores = super().forward(x).log_softmax(-1).transpose(0, 1)
@@ -209,7 +209,7 @@ def test_optimizer_with_groups_and_a_scheduler_is_not_stepped():
     assert all(one.grad is None for one in model.parameters())
 
 
-def test_operators_over_lists_see_all_parameters():
+def test_operators_on_lists_include_all_parameters():
     model = nn.Sequential(*(nn.Linear(8, 8, bias=False) for _ in range(3)))
     optimizer = torch.optim.Adam(model.parameters(), foreach=True)
     program = traced(model, torch.ones(2, 8), optimizer=maker(optimizer))
@@ -217,7 +217,7 @@ def test_operators_over_lists_see_all_parameters():
     assert [(len(one.writes), one.times) for one in roots] == [(3, 1)]
 
 
-def test_operator_without_a_fake_kernel_is_named_with_its_mend():
+def test_operator_without_a_fake_kernel_is_refused_with_a_fix():
     @torch.library.custom_op("hpu_magic_tests::twice", mutates_args=())
     def twice(x: torch.Tensor) -> torch.Tensor:
         return x * 2
@@ -227,12 +227,12 @@ def test_operator_without_a_fake_kernel_is_named_with_its_mend():
             return twice(x)
 
     with pytest.raises(
-        EstimateError, match=r"^hpu_magic_tests::twice tells no shapes .*twice\(x\)"
+        EstimateError, match=r"^hpu_magic_tests::twice cannot determine shapes .*twice\(x\)"
     ):
         trace_step(Custom(), (torch.ones(2),), {}, StepOptions(train=False))
 
 
-def test_tensor_that_stays_behind_is_named_with_its_line():
+def test_error_names_the_line_of_a_tensor_on_another_device():
     class Scaled(nn.Module):
         def __init__(self):
             super().__init__()
@@ -245,7 +245,7 @@ def test_tensor_that_stays_behind_is_named_with_its_line():
         trace_step(Scaled(), (torch.ones(2, 4),), {}, StepOptions(train=False))
 
 
-def test_lightning_module_trains_by_its_own_step(recwarn):
+def test_training_step_of_a_lightning_module_is_used(recwarn):
     lightning = pytest.importorskip("lightning")
 
     class Fitted(lightning.LightningModule):
@@ -292,7 +292,7 @@ def test_lightning_module_of_a_fit_is_traced_without_its_trainer():
     assert any(one.module == "accuracy" for one in program.operations)
 
 
-def test_lightning_module_without_a_step_of_its_own_is_called():
+def test_lightning_module_without_training_step_is_called():
     lightning = pytest.importorskip("lightning")
 
     class Plain(lightning.LightningModule):
@@ -313,24 +313,24 @@ def test_lightning_module_without_a_step_of_its_own_is_called():
         traced(Asking(), x)
 
 
-@pytest.mark.parametrize(("name", "said"), [("muon", "only supports 2D"), ("adafactor", "numbers")])
-def test_optimizer_that_cannot_be_traced_says_why(name, said):
+@pytest.mark.parametrize(("name", "said"), [("muon", "only supports 2D"), ("adafactor", "values")])
+def test_error_explains_why_an_optimizer_cannot_be_traced(name, said):
     with pytest.raises(EstimateError, match=said):
         traced(nn.Linear(4, 4), torch.ones(2, 4), optimizer=maker(name))
 
 
-def test_what_a_step_takes_in_any_case_is_told_where_it_cannot_be_traced():
+def test_error_includes_the_memory_without_activations():
     class Choosing(nn.Linear):
         def forward(self, x):
             return super().forward(x) if x.sum() > 0 else x
 
     with pytest.raises(EstimateError) as raised:
         traced(Choosing(1024, 1024, bias=False), torch.ones(2, 1024), optimizer=maker("adamw"))
-    expected = "takes: weights 4.00 MiB, gradients 4.00 MiB, optimizer 8.00 MiB."
+    expected = "needs: weights 4.00 MiB, gradients 4.00 MiB, optimizer 8.00 MiB."
     assert str(raised.value).endswith(expected), str(raised.value)
 
 
-def test_modules_that_replay_graphs_keep_theirs(forked_script):
+def test_wrapped_modules_keep_their_graphs(forked_script):
     said = forked_script(
         """
         import torch

@@ -1,4 +1,4 @@
-"""A step's operations and the memory they use, told without computing."""
+"""Operations and memory of a step, without computing it."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def traced(model, *inputs, **options):
     return trace_step(model, inputs, {}, StepOptions(**options))
 
 
-def test_modules_and_phases_are_told_of_each_operation(two_layers):
+def test_each_operation_has_a_module_and_a_phase(two_layers):
     program = traced(two_layers, torch.ones(2, 8), optimizer=maker("sgd"))
     told = [
         (str(one.operator), one.module, one.phase.value)
@@ -52,7 +52,7 @@ def test_roles_add_up(two_layers):
     assert program.of_role(Role.INPUTS) == 2 * 8 * 4
 
 
-def test_model_on_meta_is_traced_as_one_with_numbers(two_layers):
+def test_trace_does_not_depend_on_the_models_device(two_layers):
     with torch.device("meta"):
         empty = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     given = torch.ones(2, 8)
@@ -63,7 +63,7 @@ def test_model_on_meta_is_traced_as_one_with_numbers(two_layers):
     assert peak(one, recorded=False) == peak(other, recorded=False)
 
 
-def test_model_is_left_as_it_was(two_layers):
+def test_model_is_restored(two_layers):
     class Remembering(nn.Module):
         def __init__(self):
             super().__init__()
@@ -86,7 +86,7 @@ def test_model_is_left_as_it_was(two_layers):
     assert all(one.grad is None for one in model.parameters())
 
 
-def test_recomputed_operations_are_told_from_others(two_layers):
+def test_recomputed_operations_have_their_own_phase(two_layers):
     from torch.utils.checkpoint import checkpoint
 
     class Checkpointed(nn.Module):
@@ -102,7 +102,7 @@ def test_recomputed_operations_are_told_from_others(two_layers):
     assert again == ["aten.addmm.default", "aten.relu.default"]
 
 
-def test_choice_that_depends_on_numbers_names_its_line(two_layers):
+def test_error_names_the_line_of_a_branch_on_values(two_layers):
     class Choosing(nn.Module):
         def forward(self, x):
             return x if x.sum() > 0 else -x
@@ -111,12 +111,12 @@ def test_choice_that_depends_on_numbers_names_its_line(two_layers):
         traced(nn.Sequential(two_layers, Choosing()), torch.ones(2, 8))
 
 
-def test_unknown_optimizer_is_refused_with_those_there_are():
-    with pytest.raises(EstimateError, match=r"optimizer='adamx' is none.*fusedadamw"):
+def test_unknown_optimizer_is_refused_with_the_known_ones():
+    with pytest.raises(EstimateError, match=r"optimizer='adamx' is unknown.*fusedadamw"):
         maker("adamx")
 
 
-def test_memory_is_that_of_the_storages_alive():
+def test_memory_is_that_of_live_storages():
     program = traced(nn.ReLU(), torch.ones(1024), train=False)
     found = peak(program, recorded=False)
     assert (found.bytes, found.by_role) == (8192, {Role.INPUTS: 4096, Role.TEMPORARY: 4096})

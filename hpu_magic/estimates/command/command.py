@@ -38,8 +38,8 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     add(
         "model",
         metavar="MODEL",
-        help="module:callable that returns the model, or the folder or JSON file of a "
-        "configuration of transformers; weights are not read",
+        help="module:callable that creates the model, or the folder or JSON file of a transformers "
+        "configuration; weights are not read",
     )
     add(
         "--inputs",
@@ -106,8 +106,8 @@ def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     try:
         found = _generation(options) if _generates(options) else _step(options)
-    except EstimateError as refused:
-        print(f"hpu-magic: {refused}", file=sys.stderr)
+    except EstimateError as error:
+        print(f"hpu-magic: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
@@ -116,15 +116,15 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _generates(options: argparse.Namespace) -> bool:
-    """Tell whether text is generated.
+    """Return whether the options are for text generation.
 
     Raises
     ------
     EstimateError
-        Options of both kinds are given, or too few of one.
+        Options are missing, or belong to different kinds of estimates.
     """
     if options.prompt is None and options.new_tokens is None:
-        _refuse(options, _OF_GENERATION, "belongs to --prompt N --new-tokens N")
+        _refuse(options, _OF_GENERATION, "requires --prompt N --new-tokens N")
         if not options.inputs:
             raise EstimateError(
                 "An estimate needs the arguments of the model, such as --inputs 8x512:int64, or "
@@ -133,7 +133,7 @@ def _generates(options: argparse.Namespace) -> bool:
         return False
     if None in (options.prompt, options.new_tokens):
         raise EstimateError("Text generation needs both --prompt N and --new-tokens N.")
-    _refuse(options, _OF_A_STEP, "belongs to a step, and --prompt estimates generation")
+    _refuse(options, _OF_A_STEP, "is an option of a step and cannot be combined with --prompt")
     return True
 
 
@@ -149,15 +149,15 @@ def _refuse(options: argparse.Namespace, names: tuple[str, ...], why: str) -> No
 
 
 def _step(options: argparse.Namespace) -> Estimate:
-    # Here, because other commands answer without torch.
-    from hpu_magic.estimates.command.inputs import inputs_described
-    from hpu_magic.estimates.command.models import function_named, model_named
+    # Imported here, because other commands do not import torch.
+    from hpu_magic.estimates.command.inputs import parse_inputs
+    from hpu_magic.estimates.command.models import load_function, load_model
     from hpu_magic.estimates.estimate import estimate
 
-    inputs = inputs_described(options.inputs)
+    inputs = parse_inputs(options.inputs)
     optimizer = options.optimizer or "adamw"
     return estimate(
-        model_named(options.model),
+        load_model(options.model),
         *inputs,
         train=options.train,
         cards=options.cards,
@@ -165,31 +165,31 @@ def _step(options: argparse.Namespace) -> Estimate:
         optimizer=None if optimizer == "none" else optimizer,
         checkpointing=options.checkpointing,
         accumulate=options.accumulate,
-        loss=function_named(options.loss) if options.loss else None,
+        loss=load_function(options.loss) if options.loss else None,
         mode=options.mode or "lazy",
-        **_given(options, "card", "dtype"),
+        **_passed(options, "card", "dtype"),
         batch=_batch(options.batch),
     )
 
 
 def _generation(options: argparse.Namespace) -> GenerationEstimate:
-    from hpu_magic.estimates.command.models import model_named
+    from hpu_magic.estimates.command.models import load_model
     from hpu_magic.estimates.generation.estimate import estimate_generation
 
     return estimate_generation(
-        model_named(options.model),
+        load_model(options.model),
         _batch(options.batch) or 1,
         options.prompt,
         options.new_tokens,
         cards=options.cards,
         parallel=options.parallel,
         capture_prompt=options.capture_prompt,
-        **_given(options, "card", "mode", "dtype", "cache_dtype", "cache", "bucket"),
+        **_passed(options, "card", "mode", "dtype", "cache_dtype", "cache", "bucket"),
     )
 
 
-def _given(options: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Return the options that were given; the function knows what is taken for the others."""
+def _passed(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Return the options that were passed; the function has defaults for the others."""
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
@@ -199,4 +199,4 @@ def _batch(text: str | None) -> Any:
     try:
         return int(text)
     except ValueError:
-        raise EstimateError(f"--batch is {text!r}: write a number, or largest.") from None
+        raise EstimateError(f"--batch is {text!r}: use a number or largest.") from None

@@ -1,4 +1,4 @@
-"""The inputs that a command's line describes: ``8x512:int64``."""
+"""Inputs described on the command line, such as ``8x512:int64``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from hpu_magic.errors import suggestion
 from hpu_magic.estimates.errors import EstimateError
 
-_ONE = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>[0-9]+(?:x[0-9]+)*)(?::(?P<dtype>\w+))?")
+_PART = re.compile(r"(?:(?P<name>[A-Za-z_]\w*)=)?(?P<shape>[0-9]+(?:x[0-9]+)*)(?::(?P<dtype>\w+))?")
 _DTYPES = {
     "float32": torch.float32,
     "float16": torch.float16,
@@ -31,26 +31,26 @@ _DTYPES = {
 }
 
 
-def inputs_described(text: str) -> tuple[Any, ...]:
-    """Return tensors without memory, or one dict of them where they have names.
+def parse_inputs(text: str) -> tuple[Any, ...]:
+    """Return tensors without memory, or a dict of them if they have names.
 
     Parameters
     ----------
     text : str
-        Shapes with commas between, each with a type after a colon (float32 by default) and perhaps
-        a name before it: ``8x3x224x224``, ``input_ids=8x512:int64,attention_mask=8x512:int64``.
+        Shapes separated by commas, each with an optional type after a colon (float32 by default)
+        and an optional name: ``8x3x224x224``, ``input_ids=8x512:int64,mask=8x512:int64``.
 
     Raises
     ------
     EstimateError
-        One of them means nothing, or some have names and others none.
+        An input is invalid, or only some inputs have names.
     """
     named: list[tuple[str | None, torch.Tensor]] = []
-    for one in filter(None, (part.strip() for part in text.split(","))):
-        match = _ONE.fullmatch(one)
+    for part in filter(None, (each.strip() for each in text.split(","))):
+        match = _PART.fullmatch(part)
         if match is None:
             raise EstimateError(
-                f"--inputs {one!r} is no shape: write sizes and a type, as 8x512:int64 or "
+                f"--inputs {part!r} is not a shape: use sizes and a type, such as 8x512:int64 or "
                 "mask=8x512:bool."
             )
         sizes = [int(size) for size in match["shape"].split("x")]
@@ -61,7 +61,7 @@ def inputs_described(text: str) -> tuple[Any, ...]:
     if not named or None not in names:
         return (dict(named),) if named else ()
     if any(names):
-        raise EstimateError(f"--inputs {text!r}: give all inputs a name, or none.")
+        raise EstimateError(f"--inputs {text!r}: name all inputs, or none.")
     return tuple(tensor for _, tensor in named)
 
 
@@ -69,6 +69,6 @@ def _dtype(name: str | None) -> torch.dtype:
     if name is None:
         return torch.float32
     if name not in _DTYPES:
-        mend = suggestion(name, _DTYPES) or f"give one of {', '.join(_DTYPES)}."
-        raise EstimateError(f"There is no type {name!r}: {mend}")
+        fix = suggestion(name, _DTYPES) or f"use one of {', '.join(_DTYPES)}."
+        raise EstimateError(f"There is no type {name!r}: {fix}")
     return _DTYPES[name]

@@ -1,4 +1,4 @@
-"""The model that a command's line names: a function of a module, or a configuration in a file."""
+"""Models named on the command line: a function of a module, or a configuration in a file."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -17,43 +17,43 @@ from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.extras import absence
 
 
-def model_named(text: str) -> nn.Module:
-    """Return a model without memory for its weights, where its code lets it be made so.
+def load_model(text: str) -> nn.Module:
+    """Return a model, without memory for its weights if its code allows that.
 
     Parameters
     ----------
     text : str
-        ``module:callable`` that returns the model, or the folder or JSON file of a configuration of
-        transformers.
+        ``module:callable`` that returns the model, or the folder or JSON file of a transformers
+        configuration.
 
     Raises
     ------
     EstimateError
-        There is no such thing, or it makes no model.
+        The name does not exist, or is not a model.
     """
     path = Path(text).expanduser()
     if path.is_dir() or path.suffix == ".json":
-        return _of_configuration(path / "config.json" if path.is_dir() else path)
-    made = function_named(text)
-    if not isinstance(made, nn.Module):
-        made = _called(text, made)
-    if isinstance(made, nn.Module):
-        return made
-    raise EstimateError(f"{text} gives a {type(made).__name__}, and a torch.nn.Module is needed.")
+        return _from_configuration(path / "config.json" if path.is_dir() else path)
+    found = load_function(text)
+    if not isinstance(found, nn.Module):
+        found = _call(text, found)
+    if isinstance(found, nn.Module):
+        return found
+    raise EstimateError(f"{text} returns a {type(found).__name__}; it must be a torch.nn.Module.")
 
 
-def function_named(text: str) -> Any:
-    """Return what ``module:name`` names; modules of the working directory are found.
+def load_function(text: str) -> Any:
+    """Return the object ``module:name``; the module can be in the working directory.
 
     Raises
     ------
     EstimateError
-        There is no such module, or no such name in it.
+        The module or the name does not exist.
     """
     module_name, colon, name = text.partition(":")
     if not (colon and module_name and name):
         raise EstimateError(
-            f"{text!r} names nothing: give module:callable, as in models:make, or the folder or "
+            f"{text!r} is not a model: use module:callable, such as models:make, or the folder or "
             "JSON file of a model's configuration."
         )
     with _working_directory_first():
@@ -63,34 +63,34 @@ def function_named(text: str) -> Any:
             raise EstimateError(f"{module_name} cannot be imported: {error}.") from error
     for part in name.split("."):
         if not hasattr(found, part):
-            mend = suggestion(part, [one for one in dir(found) if not one.startswith("_")])
+            fix = suggestion(part, [each for each in dir(found) if not each.startswith("_")])
             raise EstimateError(
-                f"There is no {part!r} in {module_name}{f': {mend}' if mend else '.'}"
+                f"There is no {part!r} in {module_name}{f': {fix}' if fix else '.'}"
             )
         found = getattr(found, part)
     return found
 
 
-def _called(text: str, make: Any) -> Any:
+def _call(text: str, make: Any) -> Any:
     if not callable(make):
-        raise EstimateError(f"{text} is a {type(make).__name__}, neither a model nor a function.")
+        raise EstimateError(f"{text} is a {type(make).__name__}, not a model or a function.")
     try:
         with torch.device("meta"):
             return make()
-    except NotImplementedError:  # it moves or reads its weights, which takes memory
+    except NotImplementedError:  # it moves or reads its weights, which requires memory
         return make()
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:
             raise EstimateError(
-                f"{text} cannot be called without arguments: {error}; name a function that makes "
+                f"{text} cannot be called without arguments: {error}; use a function that creates "
                 "the model."
             ) from error
         raise
 
 
-def _of_configuration(path: Path) -> nn.Module:
+def _from_configuration(path: Path) -> nn.Module:
     if not path.is_file():
-        raise EstimateError(f"There is no file {path}: a model's folder has a config.json.")
+        raise EstimateError(f"There is no file {path}; the folder of a model has a config.json.")
     if why := absence("A configuration of transformers", "huggingface", ["transformers"]):
         raise EstimateError(why)
     import transformers
@@ -99,14 +99,13 @@ def _of_configuration(path: Path) -> nn.Module:
         config = transformers.AutoConfig.from_pretrained(path)
     except (ValueError, OSError, KeyError) as error:
         raise EstimateError(
-            f"{path} is no configuration that transformers knows: {_first_line(error)}"
+            f"{path} is not a configuration that transformers supports: {_first_line(error)}"
         ) from error
     kinds = [getattr(transformers, name, None) for name in config.architectures or ()]
-    kind = next((one for one in kinds if one is not None), transformers.AutoModelForCausalLM)
+    kind = next((each for each in kinds if each is not None), transformers.AutoModelForCausalLM)
     with torch.device("meta"):
-        made: Any = kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
-    model: nn.Module = made
-    return model
+        model: Any = kind.from_config(config) if hasattr(kind, "from_config") else kind(config)
+    return cast(nn.Module, model)
 
 
 def _first_line(error: Exception) -> str:

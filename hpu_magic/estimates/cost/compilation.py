@@ -1,26 +1,26 @@
-"""Time in which graphs are compiled when their shapes are met first."""
+"""Compilation time of graphs."""
 
 from __future__ import annotations
 
 from hpu_magic.estimates.cost.work import Kind, work_of
 from hpu_magic.estimates.tracing.program import Program
 
-SECONDS_AN_OPERATOR = 0.3e-3
-"""A server's log on Gaudi2 tells of 72 graphs of a model of eight thousand million parameters that
-were compiled in 28 s; a pass of such a model runs 1,300 operators."""
+SECONDS_PER_OPERATOR = 0.3e-3
+"""From the log of a server on Gaudi2, which compiled 72 graphs of a model with 8 billion parameters
+in 28 s. A pass of such a model runs 1,300 operators."""
 
 BAND = 1 / 4, 4.0
-"""Assumed: one log, of inference alone, with host and release not told."""
+"""Assumed, because there is only one log, of inference, without the host and the release."""
 
 
 def compile_seconds(program: Program, mode: str) -> float:
-    """Return the seconds that one graph of a program takes to compile; 0 in eager mode.
+    """Return the compilation time of a program's graph in seconds; 0 in eager mode.
 
-    There each operator has a small graph of its own, for which nothing is published.
+    In eager mode, each operator has its own small graph, whose compilation time is not published.
     """
     if mode == "eager":
         return 0.0
     operators = sum(
-        one.times for one in program.operations if work_of(one).kind is not Kind.NOTHING
+        each.times for each in program.operations if work_of(each).kind is not Kind.NOTHING
     )
-    return SECONDS_AN_OPERATOR * operators
+    return SECONDS_PER_OPERATOR * operators

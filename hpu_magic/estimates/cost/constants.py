@@ -1,4 +1,4 @@
-"""The constants of the cost model that no data sheet has: what they are, and what was fitted.
+"""The fitted constants of the cost model, which are not in data sheets.
 
 `tools/estimates.py fit` fits them to the published measurements, all generations and families at
 once; docs/estimates.md has the residuals of each row.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Each is a pure number unless a unit stands here.
+# Numbers without a unit, unless a unit is mentioned.
 MEANINGS = {
     "matrix_efficiency": "share of the matrix engines' peak rate that full arrays reach",
     "memory_efficiency": "share of the memory bandwidth that streaming access reaches",
@@ -29,7 +29,7 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Constants:
-    """What prices of operations are made with, besides the hardware's peaks; see `MEANINGS`."""
+    """Constants for the prices of operations, besides the hardware's peaks; see `MEANINGS`."""
 
     matrix_efficiency: Mapping[str, float]
     memory_efficiency: Mapping[str, float]
@@ -55,6 +55,6 @@ FITTED = Constants(
 )
 
 
-# Nine of ten measurements of families that the fit had not seen lie within this factor of their
-# estimate, by kind of work; docs/estimates.md has the errors. Where nothing was measured: assumed.
+# Factors of the estimate that contain 90 % of the measurements of families that were left out of
+# the fit, by kind of work; docs/estimates.md has the errors. Without measurements, assumed.
 BANDS = {"training": 1.3, "batches": 1.3, "single sequences": 1.25, "unmeasured": 2.5}

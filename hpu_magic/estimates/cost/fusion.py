@@ -1,4 +1,4 @@
-"""What of operations' operands passes through memory: in graphs, less than they read and write."""
+"""Memory traffic of operations, which fusion reduces in graphs."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from hpu_magic.estimates.tracing.program import NEVER, Operand, Program
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """What one operation moves."""
+    """The memory traffic of one operation."""
 
     moved: tuple[Operand, ...] = ()
-    """Operands that memory gives or takes."""
+    """Operands that are read from memory or written to it."""
     spared: tuple[Operand, ...] = ()
-    """Operands that stay on the die, where the compiler fuses all that it may."""
+    """Operands that stay on the die if the compiler fuses as much as possible."""
     begins: bool = False
-    """Whether a kernel begins with it."""
+    """Whether the operation is the first of a kernel."""
 
 
 def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator[Traffic]:
-    """Yield what each operation moves.
+    """Yield the memory traffic of each operation.
 
-    Without fusion each operation is a kernel, which reads all that it is given and writes all that
-    it makes. In graphs, vector operations that follow each other are one kernel: what they hand on
-    among themselves stays on the die, and what several of them read is read once.
+    Without fusion, each operation is a kernel, which reads its inputs and writes its outputs. In
+    graphs, consecutive vector operations are one kernel: their intermediate results stay on the
+    die, and an operand of several of them is read once.
 
     Parameters
     ----------
     program : Program
         The step.
     kinds : sequence of Kind
-        Of its operations.
+        The kinds of its operations.
     fused : bool
         Whether they run as graphs.
     """
@@ -61,28 +61,29 @@ def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator
         reads, writes = touched(operation, kind)
         moved: list[Operand] = []
         spared: list[Operand] = []
-        for one in _distinct(reads, program):
-            (spared if one.storage in here else moved).append(one)
-        for one in _distinct(writes, program):
-            (spared if uses.get(one.storage, kernel) == kernel else moved).append(one)
-        here.update(one.storage for one in (*operation.reads, *operation.writes))
+        for operand in _distinct(reads, program):
+            (spared if operand.storage in here else moved).append(operand)
+        for operand in _distinct(writes, program):
+            last = uses.get(operand.storage, kernel)
+            (spared if last == kernel else moved).append(operand)
+        here.update(operand.storage for operand in (*operation.reads, *operation.writes))
         yield Traffic(tuple(moved), tuple(spared), begins)
 
 
 def _distinct(operands: tuple[Operand, ...], program: Program) -> tuple[Operand, ...]:
-    """Return one operand for each storage, with the bytes of all its parts that are given."""
+    """Return one operand for each storage, with the bytes of all its parts."""
     found: dict[int, Operand] = {}
-    for one in operands:
-        other = found.get(one.storage)
+    for operand in operands:
+        other = found.get(operand.storage)
         if other is not None:
-            whole = max(program.storages[one.storage].bytes, one.bytes, other.bytes)
-            one = replace(one, bytes=min(one.bytes + other.bytes, whole))
-        found[one.storage] = one
+            limit = max(program.storages[operand.storage].bytes, operand.bytes, other.bytes)
+            operand = replace(operand, bytes=min(operand.bytes + other.bytes, limit))
+        found[operand.storage] = operand
     return tuple(found.values())
 
 
 def _kernels(kinds: Sequence[Kind]) -> list[int]:
-    """Return the number of the kernel that each operation runs in; views have those before them."""
+    """Return the number of each operation's kernel; views have that of the previous operation."""
     numbers, kernel, open_for_more = [], -1, False
     for kind in kinds:
         if kind is not Kind.NOTHING:
@@ -94,10 +95,10 @@ def _kernels(kinds: Sequence[Kind]) -> list[int]:
 
 
 def _last_kernels(program: Program, kernels: Sequence[int]) -> dict[int, int]:
-    """Return, for each storage, the last kernel that works with it; beyond all if it is left.
+    """Return the last kernel that uses each storage; larger than all kernels if it remains.
 
-    What no operation reads behind the one that makes it is a result; what was there before the
-    first one is there for the next step.
+    A storage that no operation reads after its creation is a result. A storage that exists before
+    the first operation remains for the next step.
     """
     beyond = len(kernels)
     return {

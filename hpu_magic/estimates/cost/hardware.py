@@ -1,4 +1,4 @@
-"""What each generation of cards has, as published."""
+"""Published figures of the generations of cards."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from hpu_magic.estimates.errors import EstimateError
 
 GIB = 2**30
 
-# An all-reduce of 32 MiB or more among eight Gaudi2 has 258.2 GB/s of 262.5 on the wire.
+# An all-reduce of at least 32 MiB among eight Gaudi2 cards reaches 258.2 of 262.5 GB/s.
 LINK_EFFICIENCY = 0.98
 
 
 @dataclass(frozen=True)
 class Generation:
-    """One card; the source of each figure stands beside it."""
+    """The figures of one card; their sources are next to the values."""
 
     name: str
     card: str
@@ -25,39 +25,39 @@ class Generation:
     array: tuple[int, int]
     """Rows and columns of one engine's array of multipliers."""
     array_shapes: tuple[tuple[int, int], ...]
-    """Tiles of an output that one engine can work on at a time."""
+    """Output tiles that one engine can calculate at a time."""
     vector_flops: float
-    """Peak of all vector processors in bf16, in FLOP/s; half of it in float32."""
+    """Peak of all vector processors in bf16, in FLOP/s; half of that in float32."""
     memory_bandwidth: float
     """HBM, in bytes/s."""
     memory: int
-    """Bytes that a process may allocate: `Limit` of `memory_stats`."""
+    """Bytes that a process can allocate: `Limit` in `memory_stats`."""
     sram: int
-    """Bytes of memory on the die that all engines share."""
+    """Bytes of on-die memory that all engines share."""
     pair_bandwidth: float
-    """Links between two cards of a machine, one way, in bytes/s."""
+    """Links between two cards of a machine, in one direction, in bytes/s."""
     scale_out_bandwidth: float
-    """Links of one card to other machines, one way, in bytes/s."""
-    cards_a_machine: int = 8
+    """Links of one card to other machines, in one direction, in bytes/s."""
+    cards_per_machine: int = 8
 
     @property
     def has_fp8(self) -> bool:
-        """Whether the matrix engines multiply 8-bit floating point numbers."""
+        """Whether the matrix engines support 8-bit floating point numbers."""
         return "fp8" in self.matrix_flops
 
 
-# Peaks, memory, bandwidths and links: "Intel Gaudi 3" at Hot Chips 2024 and the vendor's page
-# "Network Configuration"; limits: `memory_stats` as printed by release 1.17 on Gaudi2 (94.62 GiB),
-# by later ones on Gaudi (29.47) and Gaudi3 (126.5). A vector processor has 128 lanes of bf16, and
-# a lane does a multiplication and an addition a cycle: 24 of them at 1.65 GHz, 64 at 1.75 GHz.
-# No peak is published for float32 in the matrix engine; a quarter of bf16 is assumed.
+# Peaks, memory, bandwidths and links are from "Intel Gaudi 3" at Hot Chips 2024 and the vendor's
+# page "Network Configuration". Limits are the output of `memory_stats`, from release 1.17 on Gaudi2
+# (94.62 GiB), and later ones on Gaudi (29.47) and Gaudi3 (126.5). A vector processor has 128 lanes
+# of bf16, with a multiplication and an addition per cycle: 24 processors at 1.65 GHz, 64 at
+# 1.75 GHz. The float32 peak of the matrix engine is not published; a quarter of bf16 is assumed.
 GENERATIONS: dict[str, Generation] = {
     "gaudi": Generation(
         name="gaudi",
         card="HL-205",
-        matrix_flops={"bf16": 60e12, "fp32": 15e12},  # a slide; 60 to 80
+        matrix_flops={"bf16": 60e12, "fp32": 15e12},  # from a slide, which has 60 to 80
         matrix_engines=2,
-        array=(128, 128),  # not published; it follows from the peak at the clock below
+        array=(128, 128),  # not published, but follows from peak and clock
         array_shapes=((128, 128),),
         vector_flops=8 * 128 * 2 * 1.35e9,  # eight processors; their clock is not published
         memory_bandwidth=0.9e12,
@@ -83,7 +83,7 @@ GENERATIONS: dict[str, Generation] = {
     "gaudi3": Generation(
         name="gaudi3",
         card="HL-325",
-        matrix_flops={"bf16": 1835e12, "fp8": 1835e12, "fp32": 459e12},  # fp8 is no faster
+        matrix_flops={"bf16": 1835e12, "fp8": 1835e12, "fp32": 459e12},  # fp8 is not faster
         matrix_engines=8,
         array=(256, 256),
         array_shapes=((256, 256), (128, 512), (512, 128)),
@@ -98,14 +98,14 @@ GENERATIONS: dict[str, Generation] = {
 
 
 def generation_named(name: str) -> Generation:
-    """Return a generation by its name, such as ``"gaudi2"``; "Gaudi 2" and "G2" will do.
+    """Return a generation by its name, such as ``"gaudi2"``, "Gaudi 2" or "G2".
 
     Raises
     ------
     EstimateError
-        There is none of this name.
+        The name is unknown.
     """
     chosen = choice(name, GENERATIONS)
     if chosen is None:
-        raise EstimateError(f"card={name!r} is unknown: write {', '.join(GENERATIONS)}.")
+        raise EstimateError(f"card={name!r} is unknown: use {', '.join(GENERATIONS)}.")
     return GENERATIONS[chosen]

@@ -9,19 +9,19 @@ from hpu_magic.estimates.cost.hardware import LINK_EFFICIENCY, Generation
 def scatter(
     size: float, partners: int, generation: Generation, constants: Constants, stride: int = 1
 ) -> float:
-    """Return the seconds of a reduce-scatter, or of an all-gather, of `size` bytes in all.
+    """Return the seconds of a reduce-scatter or an all-gather of `size` bytes in total.
 
-    Within a machine, a card has its links to the partners and no others. Groups that span machines
-    first reduce within each, then each card its part with those of the other machines.
+    Within a machine, a card uses its links to the partners. Groups on several machines first reduce
+    within each machine; then each card exchanges its part with the other machines.
 
     Parameters
     ----------
     stride : int
-        How many cards apart two neighbours of the group are.
+        Distance between two neighboring cards of the group.
     """
     if partners < 2:
         return 0.0
-    within = max(min(partners, generation.cards_a_machine // stride), 1)
+    within = max(min(partners, generation.cards_per_machine // stride), 1)
     machines = partners / within
     seconds = constants.link_latency
     if within > 1:
@@ -41,7 +41,7 @@ def all_reduce(
 
 
 def send(size: float, generation: Generation, constants: Constants, stride: int = 1) -> float:
-    """Return the seconds in which a card sends `size` bytes to another."""
-    within = stride < generation.cards_a_machine
+    """Return the seconds to send `size` bytes from a card to another."""
+    within = stride < generation.cards_per_machine
     rate = generation.pair_bandwidth if within else generation.scale_out_bandwidth
     return constants.link_latency + size / (rate * LINK_EFFICIENCY)

@@ -1,4 +1,4 @@
-"""What each operation of a step asks of one card, as columns of numbers."""
+"""The work of each operation on one card, as columns of numbers."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 @dataclass(frozen=True)
 class Operations:
-    """One row an operation; all of it for the times that it runs in one run of the program."""
+    """One row per operation, multiplied by the number of its runs in the program."""
 
     arrays: Column
-    """Seconds of the matrix engines at their peak, with arrays as full as the shapes fill them."""
+    """Seconds of the matrix engines at their peak, for the share of the arrays that is filled."""
     instructions: Column
-    """Of the vector processors, for an element of bf16 each."""
+    """Instructions of the vector processors, for one element of bf16 each."""
     thin_arrays: Column
-    """As `arrays`, of products too thin to fill them: the vector processors may do these."""
+    """Like `arrays`, for products that are too thin; the vector processors may calculate these."""
     thin_instructions: Column
-    """As `instructions`, of the same products."""
+    """Like `instructions`, for the same products."""
     moved: Column
-    """Bytes of its operands that pass through memory."""
+    """Bytes of operands that are read from memory or written to it."""
     spared: Column
-    """Bytes of its operands that do not, where the compiler fuses all that it may."""
+    """Bytes of operands that stay on the die if the compiler fuses as much as possible."""
     scores: Column
-    """Bytes of attention's scores, counted for each time that they are written or read."""
+    """Bytes of attention's scores, counted for each read and write."""
     reduced: Column
     """Bytes of its all-reduce in a tensor-parallel group."""
     operators: Column
-    """How often it runs; 0 for views."""
+    """Number of runs; 0 for views."""
     kernels: Column
-    """How many kernels of a graph begin with it that nothing is fetched for ahead of time."""
+    """Number of kernels in a graph that start with it and whose weights are not prefetched."""
     optimizer: Column
-    """1 for the optimizer's, which run once for several runs of the rest."""
+    """1 for operations of the optimizer, which run once per step."""
 
 
 @dataclass(frozen=True)
@@ -58,9 +58,9 @@ class Products:
     rows: Column
     columns: Column
     left: Column
-    """Bytes of the operand that has the rows."""
+    """Bytes of the left operand, which has the rows."""
     right: Column
-    """Bytes of the operand that has the columns."""
+    """Bytes of the right operand, which has the columns."""
     result: Column
     """Bytes of the result."""
 
@@ -68,25 +68,25 @@ class Products:
 def quantities(
     program: Program, card: Generation, *, fused: bool, fp8: bool, layout: Layout
 ) -> tuple[Operations, Products]:
-    """Return what a program asks of one card.
+    """Return the work of a program on one card.
 
     Parameters
     ----------
     program : Program
-        What one card would run, were there no others.
+        The program on a single card.
     card : Generation
         The card.
     fused : bool
-        Whether it runs as graphs.
+        Whether operations run as graphs.
     fp8 : bool
-        Whether linear layers multiply 8-bit numbers.
+        Whether linear layers use 8-bit numbers.
     layout : Layout
-        What the card has of it.
+        The distribution over cards.
 
     Raises
     ------
     EstimateError
-        The model cannot be divided so.
+        The layout does not suit the model.
     """
     return _Reader(program, card, fp8, layout).read(fused)
 
@@ -95,24 +95,24 @@ class _Reader:
     def __init__(self, program: Program, card: Generation, fp8: bool, layout: Layout) -> None:
         self._program, self._card = program, card
         self._fp8, self._layout = fp8, layout
-        self._trains = any(one.phase is Phase.BACKWARD for one in program.operations)
+        self._trains = any(each.phase is Phase.BACKWARD for each in program.operations)
         self._weights = {
-            number for number, one in enumerate(program.storages) if one.role is Role.WEIGHTS
+            number for number, each in enumerate(program.storages) if each.role is Role.WEIGHTS
         }
         self._products: list[tuple[float, ...]] = []
 
     def read(self, fused: bool) -> tuple[Operations, Products]:
         program = self._program
-        works = [work_of(one) for one in program.operations]
+        works = [work_of(operation) for operation in program.operations]
         sharding = Sharding(program, self._layout.tensor)
-        moved = traffic(program, [one.kind for one in works], fused=fused)
+        moved = traffic(program, [work.kind for work in works], fused=fused)
         rows = []
         for number, (operation, work) in enumerate(zip(program.operations, works, strict=True)):
             found = next(moved)
             share = sharding.share(operation, work)
             sizes = [self._size(each, share) for each in (found.moved, found.spared)]
             rows.append(self._row(number, operation, share, sizes, found.begins))
-        sharding.refuse_whole_layers()
+        sharding.check_layers()
         table = np.array(rows, dtype=np.float64).reshape(len(rows), len(fields(Operations))).T
         each = np.array(self._products, dtype=np.float64).reshape(len(self._products), 6).T
         return Operations(*table), Products(each[0].astype(np.int64), *each[1:])
@@ -120,14 +120,14 @@ class _Reader:
     def _size(self, operands: tuple[Operand, ...], share: Share) -> float:
         return (
             sum(
-                one.bytes / (one.dtype.itemsize if self._in_8_bits(one.storage) else 1)
-                for one in operands
+                operand.bytes / (operand.dtype.itemsize if self._in_8_bits(operand.storage) else 1)
+                for operand in operands
             )
             / share.divided
         )
 
     def _in_8_bits(self, storage: int) -> bool:
-        """Whether a model that only runs keeps this so; one that trains casts its weights anew."""
+        """Return whether a weight is stored in 8 bits, which is so only without training."""
         return self._fp8 and not self._trains and storage in self._weights
 
     def _row(
@@ -145,16 +145,16 @@ class _Reader:
         thin_instructions, thin_arrays = 0.0, 0.0
         if work.products:
             dtype = self._type(operation, work)
-            for one in work.products:
-                by_arrays = array_seconds(one, self._card, dtype)
-                if by_arrays > one.flops / self._card.vector_flops:
+            for product in work.products:
+                by_arrays = array_seconds(product, self._card, dtype)
+                if by_arrays > product.flops / self._card.vector_flops:
                     thin_arrays += by_arrays
-                    thin_instructions += one.flops / 2
+                    thin_instructions += product.flops / 2
                 else:
                     arrays += by_arrays
             if work.kind is Kind.MATRIX:
                 cast = self._cast(work) if dtype == "fp8" and self._fp8 else 0.0
-                sizes[0] += 3 * cast  # two bytes read, one written
+                sizes[0] += 3 * cast  # two bytes are read, one is written
                 instructions += cast
                 self._stream(number, work, _WIDTHS[dtype])
         optimizer = operation.phase is Phase.OPTIMIZER
@@ -175,44 +175,46 @@ class _Reader:
         )
 
     def _prefetched(self, operation: Operation, work: Work) -> bool:
-        """Whether its weights are fetched beside the kernel before, which hides its begin."""
+        """Return whether weights are prefetched in the previous kernel, which hides the start."""
         return work.kind is Kind.MATRIX and any(
-            one.storage in self._weights for one in operation.reads
+            operand.storage in self._weights for operand in operation.reads
         )
 
     def _cast(self, work: Work) -> float:
-        """Return the elements that are made 8-bit numbers for a product."""
+        """Return the number of elements that are cast to 8 bits for a product."""
         return sum(
-            one.batch * (one.m * one.k + one.k * one.n * self._trains) for one in work.products
+            product.batch * (product.m + product.n * self._trains) * product.k
+            for product in work.products
         )
 
     def _stream(self, number: int, work: Work, width: int) -> None:
-        for one in work.products:
-            left, right = (width * one.elements(each) for each in ("left", "right"))
-            self._products.append((number, one.m, one.n, left, right, 2 * one.elements("result")))
+        for product in work.products:
+            left, right = (width * product.elements(side) for side in ("left", "right"))
+            result = 2 * product.elements("result")
+            self._products.append((number, product.m, product.n, left, right, result))
 
     def _type(self, operation: Operation, work: Work) -> str:
         reads = operation.reads
         grouped = name_of(operation.operator) == "_grouped_mm"
         if work.kind is Kind.ATTENTION or len(reads[0].shape) > 3 or grouped:
-            telling = reads[1 % len(reads)]
+            weight = reads[1 % len(reads)]
         else:
-            telling = reads[-1]
-        if self._fp8 and (len(telling.shape) == 2 or grouped):
+            weight = reads[-1]
+        if self._fp8 and (len(weight.shape) == 2 or grouped):
             return "fp8"
-        if telling.dtype in _FP8:
+        if weight.dtype in _FP8:
             return "fp8" if self._card.has_fp8 else "bf16"
-        return "fp32" if telling.dtype is torch.float32 else "bf16"
+        return "fp32" if weight.dtype is torch.float32 else "bf16"
 
 
 def array_seconds(product: Product, card: Generation, dtype: str) -> float:
-    """Return how long a product takes on the arrays at their peak, were memory no limit."""
+    """Return the seconds of a product on the arrays at their peak, without memory."""
     return product.flops / (card.matrix_flops[dtype] * filled(product, card))
 
 
 def filled(product: Product, card: Generation) -> float:
-    """Return the share of all arrays that a product's output fills, in the best of their shapes."""
-    if not product.flops:  # of an empty tensor
+    """Return the share of the arrays that a product's output fills, for the best shape."""
+    if not product.flops:  # an empty tensor
         return 1.0
     best = 0.0
     for rows, columns in card.array_shapes:

@@ -1,4 +1,4 @@
-"""What an operation asks of a card's engines: matrix products, vector instructions, bytes moved."""
+"""The work of an operation: matrix products, vector instructions and memory traffic."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpu_magic.estimates.tracing.program import Operand, Operation
 
 
 class Kind(StrEnum):
-    """Which part of a card does an operation."""
+    """The part of a card that runs an operation."""
 
     NOTHING = "nothing"
     MATRIX = "matrix"
@@ -24,16 +24,16 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """`batch` products of an m x k matrix with a k x n one."""
+    """`batch` products of an m x k matrix and a k x n matrix."""
 
     batch: int
     m: int
     n: int
     k: int
     unfolded: str = ""
-    """Which of ``"left"``, ``"right"`` and ``"result"`` has elements of an image several times."""
+    """Which of ``"left"``, ``"right"`` and ``"result"`` repeats elements of an image."""
     times: float = 1.0
-    """How often it has each of them, in the mean."""
+    """How often it contains each of them, on average."""
 
     def elements(self, operand: str) -> float:
         """Return the elements of ``"left"``, ``"right"`` or ``"result"``, each counted once."""
@@ -47,23 +47,23 @@ class Product:
 
     @property
     def flops(self) -> float:
-        """Multiplications and additions."""
+        """Number of multiplications and additions."""
         return 2.0 * self.batch * self.m * self.n * self.k
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one run of an operation asks for."""
+    """The work of one run of an operation."""
 
     kind: Kind
     products: tuple[Product, ...] = ()
     instructions: float = 0.0
-    """Vector instructions, counted for each element of bf16."""
+    """Number of vector instructions, for one element of bf16 each."""
     between: float = 0.0
-    """Bytes that pass between the engines within the operation, such as attention's scores."""
+    """Bytes between engines within the operation, such as attention's scores."""
 
 
-# Instructions for an element. A function such as exp is a table and a polynomial.
+# Instructions per element. A function such as exp uses a table and a polynomial.
 PLAIN, SPECIAL = 1.0, 10.0
 _SPECIAL = {
     *("exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "tanh", "sigmoid"),
@@ -72,7 +72,7 @@ _SPECIAL = {
     *("mish_backward", "softplus_backward", "hardswish", "elu", "selu", "logsumexp", "bernoulli"),
     *("native_dropout", "_fused_dropout", "dropout", "rand", "randn", "uniform", "normal"),
 }
-_PASSES = {  # instructions for an element of normalizations: sums, differences, a special function
+_PASSES = {  # instructions per element: sums, differences, a special function
     "_softmax": 3 + SPECIAL,
     "_log_softmax": 3 + SPECIAL,
     "_safe_softmax": 3 + SPECIAL,
@@ -101,12 +101,12 @@ _GATHER = {"embedding", "index", "index_select", "gather", "take", "embedding_de
 _GATHER |= {"index_put", "_unsafe_index", "_unsafe_index_put", "scatter", "scatter_add"}
 _GATHER |= {"index_add", "index_copy", "select_scatter", "slice_scatter", "nll_loss_forward"}
 _GATHER |= {"_embedding_bag", "_embedding_bag_forward_only", "scatter_reduce", "index_fill"}
-# Of these, PyTorch passes an operand for its shape alone: all, or the second.
+# Operators that use only the shape of their operands: of all, or of the second.
 _SHAPES = {"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"}
 _SHAPES |= {"new_zeros", "new_ones", "new_full"}
 _SHAPE_OF_SECOND = {"nll_loss_backward", "nll_loss2d_backward", "avg_pool2d_backward"}
 _SHAPE_OF_SECOND |= {"_adaptive_avg_pool2d_backward", "max_pool2d_with_indices_backward"}
-# In place, these write without reading what was there.
+# Operators that overwrite their operand in place without reading it.
 _OVERWRITES = {"copy", "fill", "zero", "normal", "uniform", "bernoulli", "random", "exponential"}
 
 
@@ -117,7 +117,7 @@ def name_of(operator: torch._ops.OpOverload) -> str:
 
 
 def work_of(operation: Operation) -> Work:
-    """Return what one run of an operation asks of the card."""
+    """Return the work of one run of an operation."""
     name = name_of(operation.operator)
     if operation.is_view or name in _NOTHING:
         return Work(Kind.NOTHING)
@@ -126,15 +126,15 @@ def work_of(operation: Operation) -> Work:
     if "scaled_dot_product" in name or "sdpa" in name:
         return _attention(name, operation)
     if name in _GATHER:
-        moved = max((one.elements for one in operation.writes), default=0)
+        moved = max((operand.elements for operand in operation.writes), default=0)
         return Work(Kind.GATHER, instructions=PLAIN * moved)
     return Work(Kind.VECTOR, instructions=_instructions(name, operation))
 
 
 def touched(operation: Operation, kind: Kind) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
-    """Return what an operation reads and writes: not what it is given for its shape alone.
+    """Return the operands that an operation reads and writes, without those used only for shapes.
 
-    Of a table, it is what is looked up or put in.
+    For a table, only the selected or updated rows count.
     """
     reads, writes = operation.reads, operation.writes
     name, in_place = name_of(operation.operator), operation.operator._schema.is_mutable
@@ -150,27 +150,27 @@ def touched(operation: Operation, kind: Kind) -> tuple[tuple[Operand, ...], tupl
     if kind is not Kind.GATHER or not writes:
         return reads, writes
     if not in_place:
-        return _at_most(reads, max(one.bytes for one in writes)), writes
-    table = {one.storage for one in writes}
-    given = tuple(one for one in reads if one.storage not in table)
-    return given, _at_most(writes, max((one.bytes for one in given), default=0))
+        return _at_most(reads, max(operand.bytes for operand in writes)), writes
+    table = {operand.storage for operand in writes}
+    others = tuple(operand for operand in reads if operand.storage not in table)
+    return others, _at_most(writes, max((operand.bytes for operand in others), default=0))
 
 
 def _at_most(operands: tuple[Operand, ...], size: int) -> tuple[Operand, ...]:
-    return tuple(replace(one, bytes=min(one.bytes, size)) for one in operands)
+    return tuple(replace(operand, bytes=min(operand.bytes, size)) for operand in operands)
 
 
 def _instructions(name: str, operation: Operation) -> float:
     if "foreach" in name or "optimizer" in name or name.startswith("_fused_adam"):
-        # A multi-tensor step of Adam's kind: two moments, a root and a quotient for each weight.
-        return sum(_wide(one) for one in operation.writes) * (PLAIN + 0.5 * SPECIAL)
-    elements = max((_wide(one) for one in (*operation.reads, *operation.writes)), default=0.0)
+        # A multi-tensor step like Adam's: two moments, a root and a quotient for each weight.
+        return sum(map(_wide, operation.writes)) * (PLAIN + 0.5 * SPECIAL)
+    elements = max(map(_wide, (*operation.reads, *operation.writes)), default=0.0)
     plain = name.removesuffix("_backward") if name not in _SPECIAL else name
     each = _PASSES.get(name) or (SPECIAL if plain in _SPECIAL else PLAIN)
     if name == "pow" and operation.arguments[1:2] in ((1,), (1.0,), (2,), (2.0,), (3,), (3.0,)):
         each = PLAIN
     if name == "div" and not _wide_second(operation):
-        each = PLAIN  # by a number: a multiplication
+        each = PLAIN  # division by a number is a multiplication
     return elements * each
 
 
@@ -179,12 +179,12 @@ def _wide_second(operation: Operation) -> bool:
 
 
 def _wide(operand: Operand) -> float:
-    """Return its elements, those of four bytes twice: half as many fit a vector."""
+    """Return the number of elements, twice for four bytes, because a vector holds half as many."""
     return operand.elements * max(min(operand.dtype.itemsize, 4), 2) / 2
 
 
 def _shapes(operation: Operation) -> list[tuple[int, ...]]:
-    return [one.shape for one in operation.reads]
+    return [operand.shape for operand in operation.reads]
 
 
 def _mm(operation: Operation) -> tuple[Product, ...]:
@@ -215,19 +215,19 @@ def _linear(operation: Operation) -> tuple[Product, ...]:
 
 def _gemm_fp8(operation: Operation) -> tuple[Product, ...]:
     left, right = _shapes(operation)[:2]
-    made = operation.writes[0].shape
-    inner = prod(left) // max(prod(made[:-1]), 1)
-    batch = prod(made[:-2]) if len(right) > 2 else 1
-    return (Product(batch, prod(made[:-1]) // batch, made[-1], inner),)
+    result = operation.writes[0].shape
+    inner = prod(left) // max(prod(result[:-1]), 1)
+    batch = prod(result[:-2]) if len(right) > 2 else 1
+    return (Product(batch, prod(result[:-1]) // batch, result[-1], inner),)
 
 
 def _grouped(operation: Operation) -> tuple[Product, ...]:
-    """Return a product for each group of rows, such as an expert's tokens, of one size each.
+    """Return a product for each group of rows, such as the tokens of an expert, of equal sizes.
 
-    Of more groups than there are rows, some have none, and their matrices are not read.
+    With few rows, some groups are empty, and their matrices are not read.
     """
     left, right = _shapes(operation)[:2]
-    if len(left) == len(right) == 2:  # groups of what is summed over, as for weights' gradients
+    if len(left) == len(right) == 2:  # groups along the summed dimension, as for gradients
         groups, rows, columns = operation.writes[0].shape
         return (Product(groups, rows, columns, -(-left[1] // groups)),)
     groups = left[0] if len(left) == 3 else right[0]
@@ -241,7 +241,7 @@ def _grouped(operation: Operation) -> tuple[Product, ...]:
 
 
 def _filled(groups: int, rows: int) -> int:
-    """Return how many groups have any rows, of rows that fall into them by chance."""
+    """Return the expected number of groups with rows, for rows in random groups."""
     return max(round(groups * (1 - (1 - 1 / groups) ** rows)), 1)
 
 
@@ -256,7 +256,7 @@ def _unfolded(
     weight: tuple[int, ...],
     options: Sequence[object],
 ) -> Product:
-    """Return a convolution as the product of its unfolded input with its weights."""
+    """Return a convolution as the product of its unfolded input and its weights."""
     transposed, groups = bool(options[0]), int(options[2])  # type: ignore[call-overload]
     places, image = (given, made) if transposed else (made, given)
     within = prod(weight[2:]) * weight[1]
@@ -273,8 +273,8 @@ def _convolution_backward(operation: Operation) -> tuple[Product, ...]:
     times = forward.times
     to_input = Product(forward.batch, forward.m, forward.k, forward.n, "result", times)
     to_weight = Product(forward.batch, forward.n, forward.k, forward.m, "right", times)
-    asked = wanted if isinstance(wanted, tuple) else (True, True)
-    return (to_input,) * bool(asked[0]) + (to_weight,) * bool(asked[1])
+    mask = wanted if isinstance(wanted, tuple) else (True, True)
+    return (to_input,) * bool(mask[0]) + (to_weight,) * bool(mask[1])
 
 
 _PRODUCTS: dict[str, Callable[[Operation], tuple[Product, ...]]] = {
@@ -299,22 +299,22 @@ _PRODUCTS: dict[str, Callable[[Operation], tuple[Product, ...]]] = {
 
 
 def _attention(name: str, operation: Operation) -> Work:
-    """Return attention as its products and its softmax, which runs over all of the scores.
+    """Return attention as its products and its softmax over all scores.
 
-    PyTorch's own is taken as its parts, since a card has no other kernel for it; the vendor's fused
-    one keeps its scores on the die.
+    PyTorch's attention consists of several operations, because a card has no other kernel for it.
+    The vendor's fused operator keeps the scores on the die.
     """
     backward = "backward" in name or "bwd" in name
     query, key, value = _shapes(operation)[1:4] if backward else _shapes(operation)[:3]
     batch, rows, columns = prod(query[:-2]), query[-2], key[-2]
     elements = float(batch) * rows * columns
-    # Heads that share keys are rows of one product, so that keys are taken to the arrays once.
+    # Heads with shared keys are rows of one product, so keys are loaded once.
     grouped = max(batch // max(prod(key[:-2]), 1), 1)
     batch, rows = batch // grouped, rows * grouped
     scores = Product(batch, rows, columns, query[-1])
     weighted = Product(batch, rows, value[-1], columns)
     fused = "sdpa" in name
-    # What is written and read again of the scores, in passes over them.
+    # Number of passes that write or read the scores.
     passes = 7 if backward else 4
     if not backward:
         return Work(
@@ -324,10 +324,10 @@ def _attention(name: str, operation: Operation) -> Work:
             0.0 if fused else 2.0 * passes * elements,
         )
     products = (
-        Product(batch, columns, value[-1], rows),  # to the values
-        Product(batch, rows, columns, value[-1]),  # to the probabilities
-        Product(batch, rows, query[-1], columns),  # to the queries
-        Product(batch, columns, query[-1], rows),  # to the keys
+        Product(batch, columns, value[-1], rows),  # gradient of the values
+        Product(batch, rows, columns, value[-1]),  # gradient of the probabilities
+        Product(batch, rows, query[-1], columns),  # gradient of the queries
+        Product(batch, columns, query[-1], rows),  # gradient of the keys
     )
     recomputed = (scores,) if "recomp" in name else ()
     return Work(

@@ -1,4 +1,4 @@
-"""How far an estimate of generation may be from a measurement, by its kind of work."""
+"""The bands of generation estimates, by kind of work."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from hpu_magic.estimates.cost.hardware import Generation
 
 @dataclass(frozen=True)
 class Band:
-    """Factors on the estimated seconds between which a measurement is expected."""
+    """The range in which a measurement is expected, as factors of the estimated seconds."""
 
     low: float
     high: float
     rows: str
-    """The kind of published measurements that they come from."""
+    """The kind of published measurements that determine the band."""
 
 
 def band_of(batch: int, cards: int, card: Generation) -> Band:
-    """Return the band of a kind of work.
+    """Return the band of a generation.
 
     Parameters
     ----------
     batch : int
-        Sequences of one card.
+        Sequences per card.
     cards : int
-        Cards that work together.
+        Number of cards.
     card : Generation
-        Of these.
+        Their generation.
     """
-    if cards > card.cards_a_machine:
+    if cards > card.cards_per_machine:
         factor, rows = BANDS["unmeasured"], "batches, widened for several machines"
     elif batch > 1:
         factor, rows = BANDS["batches"], "batches"

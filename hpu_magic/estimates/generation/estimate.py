@@ -1,4 +1,4 @@
-"""`hpu_magic.estimate_generation`: whether generation fits a card, and how fast it is there."""
+"""`hpu_magic.estimate_generation`: time and memory of text generation on cards."""
 
 from __future__ import annotations
 
@@ -35,17 +35,17 @@ def estimate_generation(
     Raises
     ------
     EstimateError
-        The model does not generate with a cache, an argument is wrong, one sequence does not fit
-        with ``batch="largest"``, or the operations depend on values.
+        The model does not generate with a cache, an argument is invalid, a single sequence does not
+        fit with ``batch="largest"``, or the operations depend on values.
     """
-    # PyTorch may have settled without a card; it is traced all the same.
+    # The model can also be traced if PyTorch was initialized without a card.
     with suppress(HPUError):
         device.torch_with_hpu()
     from hpu_magic.estimates.calls import uncompiled
     from hpu_magic.estimates.generation.estimator import estimate_of
     from hpu_magic.estimates.generation.protocol import protocol_of
     from hpu_magic.estimates.generation.settings import checked
-    from hpu_magic.estimates.stages import refuse_empty_stages
+    from hpu_magic.estimates.stages import check_stages
 
     model = uncompiled(model)
     protocol = protocol_of(model)
@@ -66,5 +66,5 @@ def estimate_generation(
             "capture_prompt": capture_prompt,
         },
     )
-    refuse_empty_stages(model, settings.layout)
+    check_stages(model, settings.layout)
     return estimate_of(model, protocol, settings)

@@ -1,4 +1,4 @@
-"""A generation traced, shared among cards and priced, for batches of any size."""
+"""Tracing, distribution and pricing of a generation for any batch size."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.generation.bands import band_of
-from hpu_magic.estimates.generation.memory import Memory, memory_of
+from hpu_magic.estimates.generation.memory import GenerationMemory, memory_of
 from hpu_magic.estimates.generation.passes import (
     Pass,
     Passes,
@@ -19,7 +19,7 @@ from hpu_magic.estimates.generation.passes import (
 )
 from hpu_magic.estimates.generation.protocol import Protocol
 from hpu_magic.estimates.generation.result import GenerationEstimate, over_memory
-from hpu_magic.estimates.generation.settings import Settings
+from hpu_magic.estimates.generation.settings import GenerationSettings
 from hpu_magic.estimates.generation.times import Times, times_of
 from hpu_magic.estimates.largest_batch import largest_batch
 
@@ -30,7 +30,7 @@ class Traced:
 
     prompt: Pass
     tokens: dict[int, Pass]
-    """Passes over one more token, by how many tokens come before it."""
+    """Passes over one more token, by the number of previous tokens."""
 
     @property
     def last(self) -> Pass:
@@ -39,13 +39,13 @@ class Traced:
 
 
 class Estimator:
-    """Estimates of one model's generation."""
+    """Estimates of a model's generation."""
 
-    def __init__(self, passes: Passes, settings: Settings) -> None:
+    def __init__(self, passes: Passes, settings: GenerationSettings) -> None:
         self._passes, self._settings = passes, settings
 
     def traced(self, batch: int) -> Traced:
-        """Return the passes of a batch of one card."""
+        """Return the passes for a batch of one card."""
         settings = self._settings
         first, final = settings.prompt, max(settings.length - 2, settings.prompt)
         positions = {settings.read_at(at) for at in (first, (first + final) // 2, final)}
@@ -56,25 +56,25 @@ class Estimator:
             {at: self._converted(self._passes.token(batch, at)) for at in sorted(positions)},
         )
 
-    def memory(self, traced: Traced) -> Memory:
-        """Return what one card needs."""
+    def memory(self, traced: Traced) -> GenerationMemory:
+        """Return the memory of one card."""
         return memory_of(traced.prompt, traced.last, self._settings)
 
     def largest_batch(self, known: Mapping[int, int]) -> int:
-        """Return the largest batch of one card; 0 if not even 1 fits.
+        """Return the largest batch of one card; 0 if none fits.
 
         Parameters
         ----------
         known : mapping
-            Bytes of batches that have been traced already.
+            Bytes of batches that have been traced.
         """
-        needed = NearlyStraight(lambda batch: self.memory(self._ends(batch)).total, known)
-        # Views of a single sequence are laid out otherwise than those of several.
+        needed = NearlyLinear(lambda batch: self.memory(self._ends(batch)).total, known)
+        # Views of a single sequence have other strides than those of several.
         start = max(max(known, default=1), 2)
         return largest_batch(needed, self._settings.card.memory, start)
 
     def _ends(self, batch: int) -> Traced:
-        """Return the passes that memory is told from: over the prompt and over the last token."""
+        """Return the passes that determine memory: over the prompt and over the last token."""
         settings = self._settings
         last = settings.length - 1
         return Traced(
@@ -83,57 +83,59 @@ class Estimator:
         )
 
     def times(self, traced: Traced) -> Times:
-        """Return how long it takes."""
+        """Return the times of a generation."""
         return times_of(traced.prompt, traced.tokens, self._settings)
 
-    def _converted(self, one: Pass) -> Pass:
+    def _converted(self, traced: Pass) -> Pass:
         settings = self._settings
         if settings.cache == "static":
-            one = preallocated(one)
+            traced = preallocated(traced)
         if settings.cache_dtype != settings.dtype:
-            one = with_cache_in(one, settings.cache_dtype)
-        return one
+            traced = with_cache_in(traced, settings.cache_dtype)
+        return traced
 
 
-class NearlyStraight:
-    """A quantity that grows evenly, but for steps: traced until a line foretells what is traced.
+class NearlyLinear:
+    """A nearly linear function, which is traced until linear interpolation predicts its values.
 
-    From then on its values are those of the line through the two nearest that are known.
+    From then on, its values are interpolated from the two nearest traced ones.
     """
 
     def __init__(self, trace: Callable[[int], int], known: Mapping[int, int]) -> None:
         self._trace, self._known = trace, dict(known)
-        self._foretold = False
+        self._predicted = False
 
     def __call__(self, at: int) -> int:
-        """Return the quantity, traced or foretold."""
+        """Return the value, traced or interpolated."""
         if at in self._known:
             return self._known[at]
         line = self._line(at)
-        if line is not None and self._foretold:
+        if line is not None and self._predicted:
             return round(line[0])
         self._known[at] = self._trace(at)
         if line is not None:
-            self._foretold = abs(self._known[at] - line[0]) < line[1]
+            self._predicted = abs(self._known[at] - line[0]) < line[1]
         return self._known[at]
 
     def _line(self, at: int) -> tuple[float, float] | None:
-        """Return the value of the line, and how much it rises with one more."""
+        """Return value and slope of the line at a position."""
         if len(self._known) < 2:
             return None
-        one, other = sorted(self._known, key=lambda each: abs(each - at))[:2]
-        slope = (self._known[other] - self._known[one]) / (other - one)
-        return self._known[one] + slope * (at - one), slope
+        first, second = sorted(self._known, key=lambda known: abs(known - at))[:2]
+        slope = (self._known[second] - self._known[first]) / (second - first)
+        return self._known[first] + slope * (at - first), slope
 
 
-def estimate_of(model: nn.Module, protocol: Protocol, settings: Settings) -> GenerationEstimate:
+def estimate_of(
+    model: nn.Module, protocol: Protocol, settings: GenerationSettings
+) -> GenerationEstimate:
     """Return the estimate of a model's generation.
 
     Raises
     ------
     EstimateError
-        One sequence does not fit, where the largest batch is asked for, or what runs depends on
-        numbers.
+        A single sequence does not fit if the largest batch is requested, or the operations depend
+        on values.
     """
     groups = settings.layout.data
     with passes_of(model, protocol, settings.dtype) as passes:

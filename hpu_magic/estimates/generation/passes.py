@@ -1,4 +1,4 @@
-"""Passes of a language model as programs: over a prompt, and over one more token."""
+"""Programs of a language model's passes over a prompt and over one more token."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ from torch import nn
 
 from hpu_magic.estimates.generation.protocol import Protocol, call, tensors_of
 from hpu_magic.estimates.tracing import twins
-from hpu_magic.estimates.tracing.fake_card import fake_card
+from hpu_magic.estimates.tracing.fake_card import device_type, fake_card
 from hpu_magic.estimates.tracing.modules import RunningModules
-from hpu_magic.estimates.tracing.place import device_type
 from hpu_magic.estimates.tracing.program import NEVER, Operand, Operation, Program, Role
 from hpu_magic.estimates.tracing.recorder import Recorder
 from hpu_magic.estimates.tracing.refusals import explained
@@ -25,46 +24,41 @@ _JOIN = torch.ops.aten.cat.default
 
 @dataclass(frozen=True)
 class Pass:
-    """One call of the model, and the choice of a token by the largest logit."""
+    """One call of the model, followed by the selection of the token with the largest logit."""
 
     program: Program
     before: frozenset[int]
-    """Storages of the cache that the pass is given."""
+    """Storages of the cache before the pass."""
     after: frozenset[int]
-    """Storages of the cache that it leaves."""
-
-    @property
-    def cache_bytes(self) -> int:
-        """Bytes of the cache that it leaves."""
-        return sum(self.program.storages[one].bytes for one in self.after)
+    """Storages of the cache after the pass."""
 
     def heads(self) -> dict[int, int]:
-        """Return of the storages of the cache how many heads each is kept by.
+        """Return the number of heads of each storage of the cache.
 
-        Keys and values are batch x heads x positions x width; other states are divided by their
-        second dimension as well.
+        Keys and values have the shape batch x heads x positions x width. Other states are also
+        divided along their second dimension.
         """
-        kept = self.before | self.after
+        cache = self.before | self.after
         return {
             operand.storage: operand.shape[1]
             for each in self.program.operations
             for operand in each.reads
-            if operand.storage in kept and len(operand.shape) > 2
+            if operand.storage in cache and len(operand.shape) > 2
         }
 
 
 class Passes:
-    """Traces passes of one model; each has its own program."""
+    """Traces passes of a model, each as its own program."""
 
     def __init__(self, model: nn.Module, protocol: Protocol, tensors: twins.Twins) -> None:
         self._model, self._protocol, self._tensors = model, protocol, tensors
 
     def prompt(self, batch: int, tokens: int) -> Pass:
-        """Return the pass over prompts of so many tokens."""
+        """Return the pass over prompts with a number of tokens."""
         return self._traced(batch, tokens, None)
 
     def token(self, batch: int, position: int) -> Pass:
-        """Return the pass over one more token behind `position` others, which are in the cache."""
+        """Return the pass over one more token after `position` tokens in the cache."""
         _, cache = self._run(_tokens(batch, position), None)
         return self._traced(batch, 1, cache)
 
@@ -74,48 +68,48 @@ class Passes:
     def _traced(self, batch: int, tokens: int, cache: Any) -> Pass:
         model = self._model
         program = Program(
-            classes={name: type(one).__name__ for name, one in model.named_modules()},
+            classes={name: type(module).__name__ for name, module in model.named_modules()},
             samples=batch,
             tokens=batch * tokens,
         )
         modules = RunningModules(model)
         recorder = Recorder(program, modules)
-        given = _tokens(batch, tokens)
-        self._hold(recorder, given)
+        inputs = _tokens(batch, tokens)
+        self._hold(recorder, inputs)
         before = set()
-        for one in tensors_of(cache):
-            recorder.hold(one, Role.CACHE)
-            before.add(_known(recorder, one))
+        for tensor in tensors_of(cache):
+            recorder.hold(tensor, Role.CACHE)
+            before.add(_index_of(recorder, tensor))
         with modules, recorder:
-            logits, after = self._run(given, cache)
-            # As `generate` does: the last position's logits in float32, of which one is chosen.
+            logits, cache_after = self._run(inputs, cache)
+            # Like `generate`, convert the logits of the last position to float32 and select one.
             last = logits[:, -1, :].to(copy=True, dtype=torch.float32)
             chosen = last.argmax(dim=-1)
-        for one in (logits, last):
-            program.storages[_known(recorder, one)].role = Role.LOGITS
-        left = {_known(recorder, one) for one in tensors_of(after)}
-        for index in left:
+        for tensor in (logits, last):
+            program.storages[_index_of(recorder, tensor)].role = Role.LOGITS
+        after = {_index_of(recorder, tensor) for tensor in tensors_of(cache_after)}
+        for index in after:
             program.storages[index].role = Role.CACHE
         del logits, last, chosen
-        recorder.close()  # the cache stays for the next pass
-        return Pass(program, frozenset(before), frozenset(left))
+        recorder.close()  # the cache remains for the next pass
+        return Pass(program, frozenset(before), frozenset(after))
 
-    def _hold(self, recorder: Recorder, given: torch.Tensor) -> None:
-        for name, one in self._tensors.parameters.items():
-            recorder.hold(one, Role.WEIGHTS, name.rpartition(".")[0])
+    def _hold(self, recorder: Recorder, inputs: torch.Tensor) -> None:
+        for name, weight in self._tensors.parameters.items():
+            recorder.hold(weight, Role.WEIGHTS, name.rpartition(".")[0])
         for name, buffer in self._tensors.buffers.items():
             recorder.hold(buffer, Role.BUFFERS, name.rpartition(".")[0])
-        recorder.hold(given, Role.INPUTS)
+        recorder.hold(inputs, Role.INPUTS)
 
 
 @contextmanager
 def passes_of(model: nn.Module, protocol: Protocol, dtype: torch.dtype) -> Iterator[Passes]:
-    """Trace passes of a model meanwhile; it is left as it was.
+    """Yield an object that traces passes of a model, which is not changed.
 
     Raises
     ------
     EstimateError
-        What runs depends on numbers, or on an operator that tells no shapes without them.
+        The operations depend on values, or an operator cannot determine shapes without them.
     """
     with (
         explained(),
@@ -126,41 +120,41 @@ def passes_of(model: nn.Module, protocol: Protocol, dtype: torch.dtype) -> Itera
         yield Passes(model, protocol, tensors)
 
 
-def preallocated(one: Pass) -> Pass:
-    """Return a pass whose cache lies there for all tokens from the first on.
+def preallocated(traced: Pass) -> Pass:
+    """Return the pass with a cache that is allocated for all tokens at the start.
 
-    Where the model joins what the cache holds with what is new, only the new part is written; the
-    memory is that of the cache which the pass leaves.
+    If the model concatenates the cache and new values, only the new values are written. The memory
+    is that of the cache after the pass.
     """
-    program = one.program
-    operations = [_written_in_place(each, one) for each in program.operations]
+    program = traced.program
+    operations = [_written_in_place(each, traced) for each in program.operations]
     storages = [replace(each) for each in program.storages]
-    for index in one.before - one.after:
+    for index in traced.before - traced.after:
         storages[index].bytes = 0
-    for index in one.after:
+    for index in traced.after:
         storages[index].born, storages[index].freed = NEVER, None
-    return replace(one, program=replace(program, operations=operations, storages=storages))
+    return replace(traced, program=replace(program, operations=operations, storages=storages))
 
 
-def _written_in_place(operation: Operation, one: Pass) -> Operation:
-    joins = operation.operator is _JOIN and operation.writes[0].storage in one.after
-    new = [each for each in operation.reads if each.storage not in one.before and each.bytes]
+def _written_in_place(operation: Operation, traced: Pass) -> Operation:
+    joins = operation.operator is _JOIN and operation.writes[0].storage in traced.after
+    new = [each for each in operation.reads if each.storage not in traced.before and each.bytes]
     if not joins or len(new) != 1:
         return operation
     written = replace(new[0], storage=operation.writes[0].storage)
     return replace(operation, operator=_COPY, reads=(new[0],), writes=(written,), arguments=())
 
 
-def with_cache_in(one: Pass, dtype: torch.dtype) -> Pass:
-    """Return a pass whose cache holds numbers of another type."""
-    kept = one.before | one.after
-    program = one.program
+def with_cache_in(traced: Pass, dtype: torch.dtype) -> Pass:
+    """Return the pass with another type of the cache."""
+    cache = traced.before | traced.after
+    program = traced.program
     storages = [replace(each) for each in program.storages]
-    for index, itemsize in _item_sizes(program, kept).items():
+    for index, itemsize in _item_sizes(program, cache).items():
         storages[index].bytes = storages[index].bytes * dtype.itemsize // itemsize
 
     def converted(operand: Operand) -> Operand:
-        if operand.storage not in kept:
+        if operand.storage not in cache:
             return operand
         count = operand.bytes * dtype.itemsize // operand.dtype.itemsize
         return replace(operand, dtype=dtype, bytes=count)
@@ -173,15 +167,15 @@ def with_cache_in(one: Pass, dtype: torch.dtype) -> Pass:
         )
         for each in program.operations
     ]
-    return replace(one, program=replace(program, operations=operations, storages=storages))
+    return replace(traced, program=replace(program, operations=operations, storages=storages))
 
 
-def _item_sizes(program: Program, kept: frozenset[int]) -> dict[int, int]:
+def _item_sizes(program: Program, cache: frozenset[int]) -> dict[int, int]:
     return {
         operand.storage: operand.dtype.itemsize
         for each in program.operations
         for operand in (*each.reads, *each.writes)
-        if operand.storage in kept
+        if operand.storage in cache
     }
 
 
@@ -189,7 +183,7 @@ def _tokens(batch: int, positions: int) -> torch.Tensor:
     return torch.empty(batch, positions, dtype=torch.int64, device=device_type())
 
 
-def _known(recorder: Recorder, tensor: torch.Tensor) -> int:
+def _index_of(recorder: Recorder, tensor: torch.Tensor) -> int:
     index = recorder.index_of(tensor)
-    assert index is not None  # it has been held, or made by an operation
+    assert index is not None  # the tensor was held or created by an operation
     return index

@@ -1,4 +1,4 @@
-"""What a causal language model of transformers' protocol takes and gives, whichever it is."""
+"""The call protocol of causal language models in transformers."""
 
 from __future__ import annotations
 
@@ -11,55 +11,53 @@ import torch
 from torch import nn
 
 from hpu_magic.estimates.errors import EstimateError
-from hpu_magic.estimates.tracing.place import device_type
+from hpu_magic.estimates.tracing.fake_card import device_type
 
-# Of the logits of a prompt, only the last token's choose the next one.
+# Arguments that limit the logits to the last positions.
 _LAST_LOGITS = ("logits_to_keep", "num_logits_to_keep")
-# What models call the memory of earlier tokens.
+# Names of the cache of previous tokens.
 _CACHES = ("past_key_values", "cache_params", "past_buckets_states")
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """How one model is called."""
+    """The arguments of a model's call."""
 
     cache: str
-    """Name under which it takes its cache and gives it back."""
+    """Name of the cache in arguments and outputs."""
     last_logits: str | None
-    """Name of the number of positions at the end that logits are asked of, if it takes one."""
+    """Name of the argument that limits the logits to the last positions, if there is one."""
     positions: int | None
-    """How many tokens it can place, if its configuration says."""
+    """Maximum number of tokens, if the configuration contains it."""
 
 
 def protocol_of(model: nn.Module) -> Protocol:
-    """Return how a model is called.
+    """Return the protocol of a model.
 
     Raises
     ------
     EstimateError
-        It is no causal language model, or one without a cache.
+        The model is not a causal language model, or has no cache.
     """
     if not isinstance(model, nn.Module):
-        raise EstimateError(
-            f"{type(model).__name__} is no torch.nn.Module, and only of those is there an estimate."
-        )
+        raise EstimateError(f"The model is a {type(model).__name__}; pass a torch.nn.Module.")
     name = type(model).__name__
     config: Any = getattr(model, "config", None)
     parameters = inspect.signature(model.forward).parameters
     if getattr(config, "is_encoder_decoder", False):
         raise EstimateError(
-            f"{name} is an encoder with a decoder, and an estimate of generation takes decoders "
-            "alone: estimate each part with hpu_magic.estimate(part, inputs, train=False)."
+            f"{name} has an encoder, but generation can only be estimated for decoders: estimate "
+            "each part with hpu_magic.estimate(part, inputs, train=False)."
         )
     if "input_ids" not in parameters:
         raise EstimateError(
-            f"{name} does not take input_ids as causal language models of transformers do: "
-            "estimate a pass of it with hpu_magic.estimate(model, inputs, train=False)."
+            f"{name} has no input_ids, unlike causal language models of transformers: estimate a "
+            "pass with hpu_magic.estimate(model, inputs, train=False)."
         )
-    cache = next((one for one in _CACHES if one in parameters), None)
+    cache = next((each for each in _CACHES if each in parameters), None)
     if cache is None or "use_cache" not in parameters:
         raise EstimateError(_without_cache(name))
-    last = next((one for one in _LAST_LOGITS if one in parameters), None)
+    last = next((each for each in _LAST_LOGITS if each in parameters), None)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     positions = getattr(text, "max_position_embeddings", None)
     return Protocol(cache, last, positions if isinstance(positions, int) else None)
@@ -73,13 +71,13 @@ def call(
     Parameters
     ----------
     model : torch.nn.Module
-        Of which `protocol_of` told the protocol.
+        The model.
     protocol : Protocol
-        How it is called.
+        Its protocol.
     tokens : torch.Tensor
         Token ids, batch x positions.
     cache : object or None
-        What the call before gave; written into where the model does that. None at first.
+        The cache from the previous call, which the model may modify; None in the first call.
     """
     options: dict[str, Any] = {"use_cache": True}
     if cache is not None:
@@ -90,30 +88,30 @@ def call(
     logits, after = _part(output, "logits", 0), _part(output, protocol.cache, 1)
     name = type(model).__name__
     if not isinstance(logits, torch.Tensor):
-        raise EstimateError(f"{name} returns no logits: give the model that has the language head.")
+        raise EstimateError(f"{name} returns no logits; pass the model with the language head.")
     if after is None or next(tensors_of(after), None) is None:
         raise EstimateError(_without_cache(name))
     return logits, after
 
 
 def tensors_of(cache: Any) -> Iterator[torch.Tensor]:
-    """Yield the floating point tensors of the card that a cache holds, of whatever form it is."""
+    """Yield the floating point tensors on the card in a cache of any type."""
     seen: set[int] = set()
     waiting = [cache]
     while waiting:
-        one = waiting.pop()
-        if id(one) in seen:
+        value = waiting.pop()
+        if id(value) in seen:
             continue
-        seen.add(id(one))
-        if isinstance(one, torch.Tensor):
-            if one.device.type == device_type() and one.is_floating_point():
-                yield one
-        elif isinstance(one, Mapping):
-            waiting += reversed(list(one.values()))
-        elif isinstance(one, list | tuple):
-            waiting += reversed(one)
-        elif not isinstance(one, type | nn.Module) and hasattr(one, "__dict__"):
-            waiting += reversed([v for v in vars(one).values() if not _is_plain(v)])
+        seen.add(id(value))
+        if isinstance(value, torch.Tensor):
+            if value.device.type == device_type() and value.is_floating_point():
+                yield value
+        elif isinstance(value, Mapping):
+            waiting += reversed(list(value.values()))
+        elif isinstance(value, list | tuple):
+            waiting += reversed(value)
+        elif not isinstance(value, type | nn.Module) and hasattr(value, "__dict__"):
+            waiting += reversed([v for v in vars(value).values() if not _is_plain(v)])
 
 
 def _is_plain(value: Any) -> bool:
@@ -130,6 +128,6 @@ def _part(output: Any, name: str, position: int) -> Any:
 
 def _without_cache(name: str) -> str:
     return (
-        f"{name} gives no cache of earlier tokens, so that each new token would run all of them "
-        "again: estimate one such pass with hpu_magic.estimate(model, ids, train=False)."
+        f"{name} has no cache, so each new token processes all previous ones again: estimate such "
+        "a pass with hpu_magic.estimate(model, ids, train=False)."
     )

@@ -1,4 +1,4 @@
-"""An estimate of generation as the user sees it: figures with their band, and their parts."""
+"""The estimate of a generation: figures with their band and their components."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hpu_magic import units
 from hpu_magic.estimates import figures
 from hpu_magic.estimates.by_module import ModuleShare, shares
 from hpu_magic.estimates.generation.bands import Band
-from hpu_magic.estimates.generation.memory import Memory
-from hpu_magic.estimates.generation.settings import Settings
+from hpu_magic.estimates.generation.memory import GenerationMemory
+from hpu_magic.estimates.generation.settings import GenerationSettings
 from hpu_magic.estimates.generation.times import Times
 from hpu_magic.estimates.portable import Portable
 from hpu_magic.runtime.present.report import Report, Row
@@ -19,14 +19,14 @@ from hpu_magic.runtime.present.report import Report, Row
 
 @dataclass(frozen=True, repr=False)
 class GenerationEstimate(Portable, Report):
-    """How fast text is generated, and what memory it takes; `print` shows it as a table."""
+    """Time and memory of text generation, as a table."""
 
     model: str
-    settings: Settings
+    settings: GenerationSettings
     batch: int
-    """Sequences generated at once, over all cards."""
+    """Simultaneous sequences over all cards."""
     times: Times
-    memory: Memory
+    memory: GenerationMemory
     find_largest: Callable[[], int]
     limits: Band
     largest: int | None = None
@@ -34,12 +34,12 @@ class GenerationEstimate(Portable, Report):
     """Time by module, as a tree, for the prompt and all new tokens."""
 
     def __post_init__(self) -> None:
-        """Add up the time of each module."""
+        """Calculate the time of each module."""
         classes = self.times.prompt.program.classes
         object.__setattr__(self, "modules", shares(classes, self.times.by_operation(), {}))
 
     def __getstate__(self) -> dict[str, Any]:
-        # The table shows it, and only here is the model that tells it.
+        # The table shows it, but a copy has no model to calculate it.
         _ = self.largest_batch
         return super().__getstate__()
 
@@ -50,7 +50,7 @@ class GenerationEstimate(Portable, Report):
 
     @property
     def token_seconds(self) -> float:
-        """Seconds of a step that adds a token to each sequence, on average."""
+        """Average seconds of a step that adds a token to each sequence."""
         return self.times.token
 
     @property
@@ -60,30 +60,27 @@ class GenerationEstimate(Portable, Report):
 
     @property
     def compile_seconds(self) -> float:
-        """Seconds in which the graphs of all its shapes are compiled, when they are met first."""
+        """Seconds of compilation for all shapes."""
         return self.times.compilation
 
     @property
     def tokens_per_second(self) -> float:
-        """New tokens a second over all cards, the prompt's time included."""
+        """New tokens per second over all cards, including the prompt's time."""
         return self.batch * self.settings.new_tokens / self.seconds
 
     @property
     def peak_memory(self) -> int:
-        """Bytes of one card in use at the moment of most."""
+        """Peak memory of one card in bytes."""
         return self.memory.total
 
     @property
     def largest_batch(self) -> int:
-        """Largest number of sequences that fits, over all cards; 0 if not even one does."""
-        if self.largest is None:
-            object.__setattr__(self, "largest", self.find_largest())
-        assert self.largest is not None
-        return self.largest
+        """Largest number of sequences that fits, over all cards; 0 if none fits."""
+        return self.searched()
 
     @property
     def fits(self) -> bool:
-        """Whether a card has that much memory."""
+        """Whether the memory of a card suffices."""
         return self.peak_memory <= self.settings.card.memory
 
     @property
@@ -93,24 +90,24 @@ class GenerationEstimate(Portable, Report):
 
     @property
     def by_kind(self) -> dict[str, float]:
-        """`seconds` by what they are spent on."""
+        """`seconds` by their limit."""
         return self.times.by_kind
 
     def title(self) -> str:
         """Return the headline."""
-        one = self.settings
-        cards = "" if one.layout.cards == 1 else f"{one.layout.cards} x "
-        how = [f"{one.mode} mode", one.precision, f"cache {one.cache}, {one.kv_dtype}"]
-        how.append(f"batch {self.batch}")
-        if one.layout.cards > 1:
-            how.append(str(one.layout))
+        settings = self.settings
+        cards = "" if settings.layout.cards == 1 else f"{settings.layout.cards} x "
+        how = [f"{settings.mode} mode", settings.precision]
+        how += [f"{settings.kv_dtype} {settings.cache} cache", f"batch {self.batch}"]
+        if settings.layout.cards > 1:
+            how.append(str(settings.layout))
         return (
-            f"Estimate: {self.model} makes {one.new_tokens} tokens behind {one.prompt} on {cards}"
-            f"{one.card.name} ({', '.join(how)})"
+            f"Estimate: {self.model} generates {settings.new_tokens} tokens after "
+            f"{settings.prompt} on {cards}{settings.card.name} ({', '.join(how)})"
         )
 
     def rows(self) -> Sequence[Row]:
-        """Return the figures, each with its band, and what they are made of."""
+        """Return the figures with their band, and their components."""
         return [
             ("first token", figures.duration(self.first_token_seconds, self.band)),
             ("each token", figures.duration(self.token_seconds, self.band)),
@@ -128,11 +125,11 @@ class GenerationEstimate(Portable, Report):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Return what an estimate is."""
+        """Return the explanation of estimates."""
         return (figures.note(f"published measurements of {self.limits.rows}"),)
 
     def warnings(self) -> Sequence[str]:
-        """Return what must be changed for it to run at all."""
+        """Return the necessary changes if the generation does not fit."""
         if self.fits:
             return ()
         return (over_memory(self.memory, self.settings),)
@@ -141,20 +138,20 @@ class GenerationEstimate(Portable, Report):
         return figures.memory(self.peak_memory, self.settings.card.memory)
 
 
-def over_memory(memory: Memory, settings: Settings) -> str:
-    """Say by how much a card is too small, and what would help."""
+def over_memory(memory: GenerationMemory, settings: GenerationSettings) -> str:
+    """Return a sentence on the missing memory and possible changes."""
     over = units.size(memory.total - settings.card.memory)
-    mends = ["a smaller batch"] if settings.batch not in (1, "largest") else []
+    fixes = ["a smaller batch"] if settings.batch not in (1, "largest") else []
     if memory.weights > memory.cache:
         if settings.precision != "fp8" and settings.card.has_fp8:
-            mends.append('dtype="fp8"')
+            fixes.append('dtype="fp8"')
     elif settings.kv_dtype != "fp8" and settings.card.has_fp8:
-        mends.append('cache_dtype="fp8"')
+        fixes.append('cache_dtype="fp8"')
     needed = settings.layout.tensor
     while needed * settings.card.memory < settings.layout.tensor * memory.total:
         needed *= 2
-    mends.append(f'parallel="tp={needed}" with {needed} cards')
+    fixes.append(f'parallel="tp={needed}" with {needed} cards')
     return (
-        f"{units.size(memory.total)} are needed on a card, {over} more than a {settings.card.name} "
-        f"has: {' or '.join(mends)} would make it fit."
+        f"A card needs {units.size(memory.total)}, {over} more than a {settings.card.name} has: "
+        f"use {' or '.join(fixes)}."
     )

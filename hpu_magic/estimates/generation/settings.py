@@ -1,4 +1,4 @@
-"""What a generation is estimated for: checked before anything is traced."""
+"""Checks of a generation's arguments, before the model is traced."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch
 from hpu_magic.estimates.cost.hardware import Generation, generation_named
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.generation.protocol import Protocol
-from hpu_magic.estimates.layout import Layout, parse, refuse_zero
+from hpu_magic.estimates.layout import Layout, check_without_training, parse
 from hpu_magic.estimates.options import MODES, one_of, positive
 
 CACHES = ("static", "dynamic")
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
-"""Type that a model computes in; fp8 takes linear layers to 8 bits."""
+"""Type of the computations; with fp8, only linear layers have 8 bits."""
 CACHE_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
 
 
 @dataclass(frozen=True)
-class Settings:
+class GenerationSettings:
     """The checked arguments."""
 
     batch: int | Literal["largest"]
@@ -28,7 +28,7 @@ class Settings:
     prompt: int
     """Tokens of each prompt."""
     new_tokens: int
-    """Tokens made behind each prompt."""
+    """Generated tokens per prompt."""
     kv_dtype: str
     card: Generation
     layout: Layout
@@ -40,7 +40,7 @@ class Settings:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Type that the model computes in."""
+        """Type of the computations."""
         return PRECISIONS[self.precision]
 
     @property
@@ -54,10 +54,9 @@ class Settings:
         return self.prompt + self.new_tokens
 
     def read_at(self, position: int) -> int:
-        """Return how many tokens a step reads from the cache if `position` of them are made.
+        """Return the number of tokens that a step reads from the cache after `position` tokens.
 
-        It is the whole cache where that is there from the first on, or as many buckets of it as
-        the tokens take.
+        From a static cache, it reads all tokens, or as many buckets as the tokens need.
         """
         if self.cache == "dynamic":
             return position
@@ -66,49 +65,49 @@ class Settings:
         return min(-(-(position + 1) // self.bucket) * self.bucket, self.length) - 1
 
 
-def checked(protocol: Protocol, given: dict[str, Any]) -> Settings:
-    """Return the arguments of an estimate of generation, checked.
+def checked(protocol: Protocol, values: dict[str, Any]) -> GenerationSettings:
+    """Check the arguments of a generation estimate and return them.
 
     Raises
     ------
     EstimateError
-        One of them is none that there is, or does not go with the others; the text names it.
+        An argument is invalid or contradicts others; the message names it.
     """
     for name in ("prompt", "new_tokens"):
-        positive(name, given[name])
-    if given["batch"] != "largest":
-        positive("batch", given["batch"])
-    length = given["prompt"] + given["new_tokens"]
+        positive(name, values[name])
+    if values["batch"] != "largest":
+        positive("batch", values["batch"])
+    length = values["prompt"] + values["new_tokens"]
     if protocol.positions is not None and length > protocol.positions:
         raise EstimateError(
-            f"prompt={given['prompt']} and new_tokens={given['new_tokens']} are {length} tokens, "
-            f"and the model has {protocol.positions} positions: ask for fewer."
+            f"prompt={values['prompt']} and new_tokens={values['new_tokens']} are {length} tokens, "
+            f"but the model has {protocol.positions} positions: use fewer tokens."
         )
-    mode = one_of("mode", given["mode"], MODES)
-    precision = one_of("dtype", given["dtype"], tuple(PRECISIONS))
-    cache = one_of("cache", given["cache"], CACHES)
-    if given["bucket"] is not None:
-        positive("bucket", given["bucket"])
-    kv_dtype = one_of("cache_dtype", given["cache_dtype"] or precision, tuple(CACHE_TYPES))
-    card = generation_named(given["card"])
+    mode = one_of("mode", values["mode"], MODES)
+    precision = one_of("dtype", values["dtype"], tuple(PRECISIONS))
+    cache = one_of("cache", values["cache"], CACHES)
+    if values["bucket"] is not None:
+        positive("bucket", values["bucket"])
+    kv_dtype = one_of("cache_dtype", values["cache_dtype"] or precision, tuple(CACHE_TYPES))
+    card = generation_named(values["card"])
     for name, value in (("dtype", precision), ("cache_dtype", kv_dtype)):
         if value == "fp8" and not card.has_fp8:
             raise EstimateError(
-                f"{name}='fp8': {card.name} has no 8-bit floating point numbers; give 'bf16', or "
+                f"{name}='fp8': {card.name} has no 8-bit floating point types; use 'bf16', or "
                 "card='gaudi2' or 'gaudi3'."
             )
-    return Settings(
-        given["batch"],
-        given["prompt"],
-        given["new_tokens"],
+    return GenerationSettings(
+        values["batch"],
+        values["prompt"],
+        values["new_tokens"],
         kv_dtype,
         card,
-        _layout(given["cards"], given["parallel"], given["batch"]),
+        _layout(values["cards"], values["parallel"], values["batch"]),
         mode,
         precision,
         cache,
-        given["bucket"],
-        given["capture_prompt"],
+        values["bucket"],
+        values["capture_prompt"],
     )
 
 
@@ -116,10 +115,10 @@ def _layout(cards: int, parallel: str | None, batch: int | str) -> Layout:
     if parallel is None and isinstance(cards, int) and cards > 1:
         parallel = f"tp={cards}"
     layout = parse(cards, parallel)
-    refuse_zero(layout)
+    check_without_training(layout)
     if isinstance(batch, int) and batch % layout.data:
         raise EstimateError(
-            f"batch={batch} cannot be divided among {layout.data} groups of cards: give a "
+            f"batch={batch} cannot be divided among {layout.data} groups of cards: use a "
             f"multiple of {layout.data}."
         )
     return layout

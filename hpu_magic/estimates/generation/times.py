@@ -1,4 +1,4 @@
-"""Time of a generation: its prompt, and its tokens while the cache grows."""
+"""Times of a generation: its prompt, and its tokens with a growing cache."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from hpu_magic.estimates.cost.compilation import compile_seconds
 from hpu_magic.estimates.cost.pricing import Prices, price
 from hpu_magic.estimates.generation.passes import Pass
-from hpu_magic.estimates.generation.settings import Settings
+from hpu_magic.estimates.generation.settings import GenerationSettings
 from hpu_magic.estimates.tracing.program import Program
 
 
 @dataclass(frozen=True)
 class Priced:
-    """A pass and what it costs, which stands for so many passes."""
+    """A pass with its prices, and the number of passes that it represents."""
 
     program: Program
     prices: Prices
@@ -28,9 +28,9 @@ class Times:
 
     prompt: Priced
     tokens: tuple[Priced, ...]
-    """Passes over one more token, at some lengths of the cache."""
+    """Passes over one more token, for some lengths of the cache."""
     compilation: float
-    """Seconds in which all that runs is compiled."""
+    """Seconds of compilation for all shapes."""
 
     @property
     def first_token(self) -> float:
@@ -39,59 +39,59 @@ class Times:
 
     @property
     def token(self) -> float:
-        """Seconds of a token behind the first, on average."""
-        passes = sum(one.times for one in self.tokens)
+        """Average seconds of a token after the first."""
+        passes = sum(each.times for each in self.tokens)
         if not passes:
             return self.tokens[-1].prices.seconds
-        return sum(one.times * one.prices.seconds for one in self.tokens) / passes
+        return sum(each.times * each.prices.seconds for each in self.tokens) / passes
 
     @property
     def total(self) -> float:
         """Seconds of the prompt and all new tokens."""
-        return sum(one.times * one.prices.seconds for one in (self.prompt, *self.tokens))
+        return sum(each.times * each.prices.seconds for each in (self.prompt, *self.tokens))
 
     @property
     def by_kind(self) -> dict[str, float]:
-        """`total` by what it is spent on."""
+        """`total` by its limit."""
         kinds: dict[str, float] = defaultdict(float)
-        for one in (self.prompt, *self.tokens):
-            for kind, seconds in one.prices.by_kind.items():
-                kinds[kind] += one.times * seconds
+        for each in (self.prompt, *self.tokens):
+            for kind, seconds in each.prices.by_kind.items():
+                kinds[kind] += each.times * seconds
         return dict(kinds)
 
     def by_operation(self) -> list[tuple[str, float, str]]:
-        """Return of each operation its module, its seconds in all, and what bounds it."""
+        """Return module, total seconds and limit of each operation."""
         return [
-            (operation.module, one.times * cost.seconds, cost.limit)
-            for one in (self.prompt, *self.tokens)
-            for operation, cost in zip(one.program.operations, one.prices.operations, strict=True)
+            (operation.module, each.times * cost.seconds, cost.limit)
+            for each in (self.prompt, *self.tokens)
+            for operation, cost in zip(each.program.operations, each.prices.operations, strict=True)
         ]
 
 
-def times_of(prompt: Pass, tokens: Mapping[int, Pass], settings: Settings) -> Times:
-    """Return the time of a generation.
+def times_of(prompt: Pass, tokens: Mapping[int, Pass], settings: GenerationSettings) -> Times:
+    """Return the times of a generation.
 
     Parameters
     ----------
     prompt : Pass
-        Over the prompt, which gives the first new token.
+        The pass over the prompt, which generates the first new token.
     tokens : mapping
-        Passes over one more token, by how many tokens come before it.
-    settings : Settings
-        How it runs.
+        Passes over one more token, by the number of previous tokens.
+    settings : GenerationSettings
+        The settings.
     """
 
-    def priced(one: Pass, times: float) -> Priced:
+    def priced(traced: Pass, times: float) -> Priced:
         prices = price(
-            one.program,
+            traced.program,
             settings.card,
             mode=settings.mode,
             precision=settings.precision,
             layout=settings.layout,
         )
-        return Priced(one.program, prices, times)
+        return Priced(traced.program, prices, times)
 
-    read = [settings.read_at(one) for one in range(settings.prompt, settings.length - 1)]
+    read = [settings.read_at(at) for at in range(settings.prompt, settings.length - 1)]
     counts = weights_of(sorted(tokens), read)
     token = next(iter(tokens.values())).program
     return Times(
@@ -103,14 +103,14 @@ def times_of(prompt: Pass, tokens: Mapping[int, Pass], settings: Settings) -> Ti
 
 
 def weights_of(known: list[int], wanted: Iterable[int]) -> dict[int, float]:
-    """Return how often each known position counts in a sum over wanted ones.
+    """Return the weight of each known position in a sum over wanted positions.
 
-    Positions between two known ones are taken to lie on the straight line between them.
+    Values between two known positions are interpolated linearly.
     """
     weights = dict.fromkeys(known, 0.0)
     for position in wanted:
-        below = max((one for one in known if one <= position), default=known[0])
-        above = min((one for one in known if one >= position), default=known[-1])
+        below = max((each for each in known if each <= position), default=known[0])
+        above = min((each for each in known if each >= position), default=known[-1])
         share = (position - below) / (above - below) if above > below else 0.0
         weights[below] += 1 - share
         weights[above] += share

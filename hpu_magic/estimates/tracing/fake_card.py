@@ -1,4 +1,4 @@
-"""A card whose tensors have no memory: operators run on shapes alone."""
+"""A fake card, whose tensors have no memory and whose operators only calculate shapes."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from torch._subclasses.fake_tensor import (
 from torch.utils import _pytree as pytree
 
 from hpu_magic.estimates.tracing import host_random, known_numbers
-from hpu_magic.estimates.tracing.place import device_type
+from hpu_magic.runtime.device import device
 
 Listener = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
-"""Told of each operator that runs: itself, its arguments and its result."""
+"""Called for each operator with the operator, its arguments and its result."""
 
 _WHICH_DEVICE = torch.ops.prim.device.default
 _INDEX = torch.ops.aten.index.Tensor
@@ -48,34 +48,42 @@ _BETWEEN = frozenset(
     inspect.getfile(one)
     for one in (sys.modules[__name__], torch._compile, torch._dynamo.eval_frame, torch.utils._stats)
 )
-"""Files whose functions stand between who calls an operator and its run here."""
+"""Files with functions between the caller of an operator and `FakeCard`."""
 _META = torch.device("meta")
 one_at_a_time = threading.RLock()
-"""Held by the thread that traces: meanwhile, a model has fake tensors."""
+"""Lock of the thread that traces, during which a model has fake tensors."""
+
+
+def device_type() -> str:
+    """Return ``"hpu"``, or ``"cpu"`` if PyTorch was initialized without a card.
+
+    Traces differ only in operators that are specific to a device.
+    """
+    return "hpu" if device.bridge_loaded() else "cpu"
 
 
 class FakeCard(FakeTensorMode):
-    """While it is active, tensors on the card are fake ones, and no card is asked for."""
+    """While it is active, tensors on the card are fake, and no card is acquired."""
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.listener: Listener | None = None
         self.sums_gradients = False
-        """Whether the operator that runs is autograd's sum of two gradients."""
-        self._within = False  # an operator that is made of others
+        """Whether the current operator is autograd's sum of two gradients."""
+        self._within = False  # an operator that calls others
 
     @property
     def avoid_device_init(self) -> bool:
-        """PyTorch's question whether it may bring numbers that it knows to the device."""
+        """Whether PyTorch must not copy constants to the device."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operator on shapes, and tell of it."""
-        if func is _WHICH_DEVICE:  # most calls are this question
+        """Run an operator on shapes, and call the listener."""
+        if func is _WHICH_DEVICE:  # most calls
             fake = args[0]
             return _META if fake.fake_mode.in_kernel_invocation else fake.fake_device
         self.sums_gradients = False
-        if func is _ADD and not self._within and _nobody_else_has_first(args):
+        if func is _ADD and not self._within and _owns_first(args):
             if _adds_bias(args):
                 self.__torch_dispatch__(_ADD_INTO, types, args, kwargs)
                 return super().__torch_dispatch__(_ALIAS, types, args[:1], {})
@@ -94,7 +102,7 @@ class FakeCard(FakeTensorMode):
 
     def _result(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         if func in _PRODUCTS:
-            _refuse_integers(args)
+            _check_types(args)
         if func is _GROUPED and args[0].dtype is not torch.bfloat16:
             return self._grouped_product(types, args, kwargs)
         try:
@@ -112,21 +120,21 @@ class FakeCard(FakeTensorMode):
         return result
 
     def _grouped_product(self, types: Any, args: Any, kwargs: Any) -> Any:
-        """Return the shape that bfloat16 gives: PyTorch tells none for types that CUDA lacks."""
+        """Return the product via bfloat16, because PyTorch has no shapes for other types."""
         factors = tuple(one.to(torch.bfloat16) for one in args[:2])
         result: Any = super().__torch_dispatch__(_GROUPED, types, (*factors, *args[2:]), kwargs)
         return result.to(args[0].dtype)
 
     def _ctc(self, logits: torch.Tensor, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss of each sequence, and the table that is kept for its gradient."""
+        """Return the loss of each sequence, and the table for its gradient."""
         steps, batch = (*logits.shape[:2], 1)[:2]
         with self:
             return logits.new_empty(batch), logits.new_empty(batch, steps, 2 * longest + 1)
 
     def _without_masks(self, indices: Any) -> list[Any] | None:
-        """Return indices with whole numbers in the place of masks, if it is known what they choose.
+        """Return the indices with integers instead of masks; None if values of masks are unknown.
 
-        How many elements a mask chooses decides the shape of what is chosen.
+        The number of selected elements determines the shape of the result.
         """
         found: list[Any] = []
         for one in indices:
@@ -144,37 +152,38 @@ class FakeCard(FakeTensorMode):
             fake = torch.empty_strided(
                 numbers.shape, numbers.stride(), dtype=numbers.dtype, device=device_type()
             )
-        known_numbers.tell(fake, numbers)
+        known_numbers.set_numbers(fake, numbers)
         return fake
 
 
 def _longest(lengths: Any) -> int | None:
-    """Return the largest length, of a list or of a tensor whose numbers are known."""
+    """Return the largest length in a list or in a tensor with known values."""
     if isinstance(lengths, torch.Tensor):
         numbers = known_numbers.numbers_of(lengths)
         lengths = None if numbers is None else numbers.flatten().tolist()
     return None if lengths is None else max(lengths, default=0)
 
 
-def _refuse_integers(factors: Any) -> None:
-    """Raise an error for a product of integers with numbers, as other devices than meta do."""
+def _check_types(factors: Any) -> None:
+    """Raise an error for products of integers and floats, like devices other than meta."""
     kinds = {one.dtype for one in factors if isinstance(one, torch.Tensor)}
     torch._check(
         len({one.is_floating_point or one.is_complex for one in kinds}) < 2,
-        lambda: f"no product has factors of {' and '.join(sorted(map(str, kinds)))}",
+        lambda: f"a product cannot have factors of {' and '.join(sorted(map(str, kinds)))}",
     )
 
 
-def _nobody_else_has_first(args: Any) -> bool:
-    if len(args) != 2 or not all(isinstance(one, FakeTensor) for one in args):
+def _owns_first(args: Any) -> bool:
+    """Return whether no other object refers to the storage of the first operand."""
+    if len(args) != 2 or not all(isinstance(each, FakeTensor) for each in args):
         return False
-    # Of its storage's references, one is the tensor's and one that of its Python object here.
+    # The storage has two references: from the tensor, and from the Python object here.
     alone: bool = torch._C._storage_Use_Count(args[0].untyped_storage()._cdata) <= 2
     return alone and args[0].dtype == args[1].dtype
 
 
 def _adds_bias(args: Any) -> bool:
-    """Tell whether a layer adds its bias to a product: in place, where no mode watches."""
+    """Return whether a layer adds its bias to a product, which it does in place without modes."""
     product, bias = args
     return bool(
         bias.dim() == 1 < product.dim() - 1
@@ -184,15 +193,15 @@ def _adds_bias(args: Any) -> bool:
 
 
 def _sums_gradients(args: Any) -> bool:
-    """Tell whether autograd sums two gradients: in place, where no mode watches."""
+    """Return whether autograd sums two gradients, which it does in place without modes."""
     if torch._C._current_autograd_node() is None or torch.is_grad_enabled():
         return False
-    one, other = args
-    return one.shape == other.shape and _is_dense(one) and _caller() == _AUTOGRAD
+    first, second = args
+    return first.shape == second.shape and _is_dense(first) and _caller() == _AUTOGRAD
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Tell whether its elements lie side by side, in whatever order of dimensions."""
+    """Return whether the elements are contiguous for some order of dimensions."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1:
@@ -203,7 +212,7 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _caller() -> str:
-    """Return the file of the Python function that calls, itself or by way of PyTorch's C++."""
+    """Return the file of the Python function that calls the operator, directly or through C++."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename in _BETWEEN:
         frame = frame.f_back
@@ -212,14 +221,14 @@ def _caller() -> str:
 
 @contextmanager
 def fake_card() -> Iterator[FakeCard]:
-    """Have a fake card meanwhile; traces of several threads wait for each other."""
+    """Activate a fake card; traces of several threads wait for each other."""
     with (
         one_at_a_time,
         _without_tracebacks(),
         host_random.same_each_time(),
-        _transformers_looks_at_numbers(),
-        _nothing_of_the_cpus(),
-        torch.compiler.set_stance("force_eager"),  # what is compiled runs the same operators
+        _transformers_reads_known_numbers(),
+        _without_cpu_operators(),
+        torch.compiler.set_stance("force_eager"),  # compiled code runs the same operators
         FakeCard() as card,
     ):
         yield card
@@ -227,7 +236,7 @@ def fake_card() -> Iterator[FakeCard]:
 
 @contextmanager
 def _without_tracebacks() -> Iterator[None]:
-    """Keep PyTorch from logging the errors of fake tensors, which are raised as well."""
+    """Prevent PyTorch from logging errors of fake tensors, which are also raised."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before = logger.disabled
     logger.disabled = True
@@ -238,10 +247,10 @@ def _without_tracebacks() -> Iterator[None]:
 
 
 @contextmanager
-def _nothing_of_the_cpus() -> Iterator[None]:
-    """Have the operators of a card on fake tensors of the CPU, which stand for it.
+def _without_cpu_operators() -> Iterator[None]:
+    """Use the operators of a card for fake tensors on the CPU, if these replace those of a card.
 
-    For the CPU, PyTorch has LSTMs and a transformer's layers as one operator each.
+    For the CPU, PyTorch has single operators for LSTMs and transformer layers.
     """
     if device_type() != "cpu":
         yield
@@ -256,11 +265,11 @@ def _nothing_of_the_cpus() -> Iterator[None]:
 
 
 @contextmanager
-def _transformers_looks_at_numbers() -> Iterator[None]:
-    """Let transformers look at numbers that are known.
+def _transformers_reads_known_numbers() -> Iterator[None]:
+    """Let transformers read known values of fake tensors.
 
-    It does not look at those of fake tensors, and takes ways that are right whatever they are, such
-    as a mask where nothing is masked. A card would not go there.
+    By default, it does not read them, and runs code that is correct for all values, such as a mask
+    without masked tokens, which it does not run on a card.
     """
     module: Any = sys.modules.get("transformers.utils.import_utils")
     is_fake: Any = getattr(module, "is_fake_tensor", None)
@@ -268,9 +277,9 @@ def _transformers_looks_at_numbers() -> Iterator[None]:
         yield
         return
 
-    def is_unknown(one: Any) -> bool:
-        known = isinstance(one, FakeTensor) and known_numbers.numbers_of(one) is not None
-        return bool(is_fake(one)) and not known
+    def is_unknown(tensor: Any) -> bool:
+        known = isinstance(tensor, FakeTensor) and known_numbers.numbers_of(tensor) is not None
+        return bool(is_fake(tensor)) and not known
 
     module.is_fake_tensor = is_unknown
     try:

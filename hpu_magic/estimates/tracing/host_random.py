@@ -1,4 +1,4 @@
-"""Random numbers that a model draws on the host, and the generators that it seeds."""
+"""The random number generators of the host during a trace."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import torch
 
 @contextmanager
 def same_each_time() -> Iterator[None]:
-    """Have Python's and NumPy's generators give the same numbers at each trace.
+    """Let Python's and NumPy's generators return the same numbers in each trace.
 
-    These and PyTorch's are left as they were.
+    Their states and that of PyTorch's generators are restored.
     """
     python, host = random.getstate(), torch.get_rng_state()
     numpy: Any = sys.modules.get("numpy.random")

@@ -1,8 +1,8 @@
-"""Whole numbers and truth values that follow from what a step is given, such as masks.
+"""Known integers and booleans in a trace, such as masks.
 
-Models look at some of them to choose what they run: whether any token is masked, whether positions
-follow each other. These few are computed beside the tensors without memory, on the CPU. A single
-random number, by which a model may skip a layer, is taken to be in the middle.
+Models read some of them to select operations, for example whether any token is masked or whether
+positions are consecutive. These few values are computed on the CPU, in addition to the tensors
+without memory. A single random number, by which a model may skip a layer, has its mean value.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 MOST = 2**20
-"""Elements of the largest tensor whose numbers are followed."""
+"""Maximum number of elements of tensors with known values."""
 
 aten = torch.ops.aten
 _KINDS = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
@@ -32,38 +32,38 @@ _LIFT = aten.lift_fresh.default
 _MIDDLE = {aten.rand: 0.5, aten.randn: 0.0}
 
 
-def tell(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
-    """Make the numbers of a fake tensor known, unless it is too large or of other kinds."""
+def set_numbers(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
+    """Store the values of a fake tensor, unless it is too large or has another type."""
     if _is_followed(numbers) and not tensor.is_inference():
-        _note(tensor, numbers)
+        _store(tensor, numbers)
 
 
 def numbers_of(tensor: Any) -> torch.Tensor | None:
-    """Return the numbers of a fake tensor as a CPU tensor; None where they are not known."""
+    """Return the values of a fake tensor as a CPU tensor; None if they are unknown."""
     if not isinstance(tensor, FakeTensor):
         return None
     known = vars(tensor).get("_known_numbers")
-    if known is None:  # PyTorch keeps those of lists and numbers in the model's code
+    if known is None:  # PyTorch stores the values of lists and numbers in the model's code
         constant: torch.Tensor | None = tensor.constant
         return constant if constant is not None and _is_followed(constant) else None
     if tensor.is_inference() or tensor._version != known[1]:
-        return None  # in the last case, it has been written to
+        return None  # a different version means that the tensor was written to
     numbers: torch.Tensor = known[0]
     return numbers
 
 
-def _note(tensor: torch.Tensor, numbers: torch.Tensor, *, writes: int = 0) -> None:
+def _store(tensor: torch.Tensor, numbers: torch.Tensor, *, writes: int = 0) -> None:
     vars(tensor)["_known_numbers"] = (numbers, tensor._version + writes)
 
 
 def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-    """Make the numbers of an operator's results known, where those of its operands are."""
+    """Store the values of an operator's results, if those of its operands are known."""
     if func.overloadpacket in _MIDDLE and isinstance(result, FakeTensor) and result.numel() == 1:
         middle = torch.full((), _MIDDLE[func.overloadpacket], dtype=result.dtype)
-        _note(result, middle.expand(result.shape))
+        _store(result, middle.expand(result.shape))
         return
     if func is _LIFT and type(args[0]) is torch.Tensor and isinstance(result, torch.Tensor):
-        tell(result, args[0].detach().clone())  # numbers of the model's code
+        set_numbers(result, args[0].detach().clone())  # constants in the model's code
         return
     if not _may_follow(func, args):
         return
@@ -78,13 +78,13 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
         return
     found = [one for one in pytree.tree_leaves(computed) if isinstance(one, torch.Tensor)]
     for one, numbers in zip(results, found, strict=True):
-        tell(one, numbers)
+        set_numbers(one, numbers)
 
 
 def _follow_write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Make the numbers known that an operator leaves in its first operand, and in what it views.
+    """Store the values that an operator writes to its first operand, and to the base of a view.
 
-    The count of writes rises once the operator is done.
+    PyTorch increases the version of the tensor after the operator.
     """
     target = args[0] if args else None
     if not isinstance(target, FakeTensor) or func._schema.arguments[0].alias_info is None:
@@ -95,18 +95,18 @@ def _follow_write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
     whole = numbers_of(base) if isinstance(base, FakeTensor) else None
     written = compute(func, args, kwargs)
     if isinstance(written, torch.Tensor):
-        _note(target, written, writes=1)
-        # The numbers of a view are a view of its base's.
+        _store(target, written, writes=1)
+        # The values of a view are a view of its base's values.
         if (
             base is not None
             and whole is not None
             and whole.untyped_storage() is written.untyped_storage()
         ):
-            _note(base, whole, writes=1)
+            _store(base, whole, writes=1)
 
 
 def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return what an operator gives on the CPU; None where an operand's numbers are unknown."""
+    """Return the result of an operator on the CPU; None if values of operands are unknown."""
     if torch.Tag.nondeterministic_seeded in func.tags:
         return None
     leaves, form = pytree.tree_flatten((args, kwargs))
@@ -124,12 +124,12 @@ def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     on_cpu, named = pytree.tree_unflatten(given, form)
     try:
         return func(*on_cpu, **named)
-    except (RuntimeError, IndexError):  # no kernel for these on the CPU, or wrong ones
+    except (RuntimeError, IndexError):  # invalid operands, or no CPU kernel
         return None
 
 
 def _may_follow(func: Any, args: tuple[Any, ...]) -> bool:
-    """Tell by the first operand, as most operators have floating point ones."""
+    """Check the first operand, because most operators have floating point operands."""
     first = next(_tensors(args), None)
     if first is None:
         return func.overloadpacket in _WITHOUT_OPERANDS

@@ -1,4 +1,4 @@
-"""What a model takes on a card whatever it runs: said where a step cannot be traced."""
+"""The memory of weights, gradients and optimizer, for steps that cannot be traced."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from hpu_magic.estimates.tracing.recorder import Recorder, card_bytes
 def sentence(
     model: nn.Module, dtype: torch.dtype | None, *, train: bool, optimizer: optimizers.Make | None
 ) -> str:
-    """Tell the bytes of weights, and where it trains of gradients and of what the optimizer keeps.
+    """Return a sentence on the memory of weights and, for training, of gradients and optimizer.
 
     Parameters
     ----------
     model : nn.Module
-        On any device; it is left as it was.
+        A model on any device, which is not changed.
     dtype : torch.dtype or None
-        Type of its floating point parameters; their own if None.
+        Type of its floating point parameters; by default, it does not change.
     train : bool
-        Whether what requires gradients has them.
+        Whether parameters that require gradients are trained.
     optimizer : callable or None
-        What makes the optimizer, as `optimizers.maker` gives it.
+        The result of `optimizers.maker`.
     """
     with fake_card(), twins.fake_tensors(model, dtype, training=train) as tensors:
         weights = list(tensors.parameters.values())
-        trained = [one for one in weights if train and one.requires_grad]
+        trained = [weight for weight in weights if train and weight.requires_grad]
         parts = [f"weights {units.size(_bytes_of(weights))}"]
         if trained:
             parts.append(f"gradients {units.size(_bytes_of(trained))}")
@@ -40,8 +40,8 @@ def sentence(
             with Recorder(program, RunningModules(model)) as recorder:
                 optimizers.record_step(optimizer, recorder, trained)
             parts.append(f"optimizer {units.size(program.of_role(Role.OPTIMIZER))}")
-    return f"Whatever it runs, it takes: {', '.join(parts)}."
+    return f"Without activations, the model needs: {', '.join(parts)}."
 
 
 def _bytes_of(tensors: list[nn.Parameter]) -> int:
-    return sum(card_bytes(one.dtype, one.numel()) for one in tensors)
+    return sum(card_bytes(tensor.dtype, tensor.numel()) for tensor in tensors)

@@ -1,4 +1,4 @@
-"""Tensors within what models take and give: tuples, lists, mappings and dataclasses of them."""
+"""Tensors in nested inputs and outputs: tuples, lists, mappings and dataclasses."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from torch.utils import _pytree as pytree
 
 
 def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Return a nest of the same form with each tensor changed; what it is made of is left as is."""
+    """Return a copy of a nest with each tensor replaced by `change(tensor)`."""
 
-    def leaf(one: Any) -> Any:
-        if isinstance(one, torch.Tensor):
-            return change(one)
-        if isinstance(one, UserDict):  # a batch of transformers
-            made: Any = copy(one)
-            made.data = mapped(one.data, change)
-            return made
-        if _is_record(one):
-            made = copy(one)
-            for name, held in _fields(one):
-                object.__setattr__(made, name, mapped(held, change))
-            return made
-        return one
+    def leaf(each: Any) -> Any:
+        if isinstance(each, torch.Tensor):
+            return change(each)
+        if isinstance(each, UserDict):  # a batch of transformers
+            result: Any = copy(each)
+            result.data = mapped(each.data, change)
+            return result
+        if _is_record(each):
+            result = copy(each)
+            for name, field in _fields(each):
+                object.__setattr__(result, name, mapped(field, change))
+            return result
+        return each
 
     return pytree.tree_map(leaf, value)
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors of a nest in their order."""
-    for one in pytree.tree_leaves(value):
-        if isinstance(one, torch.Tensor):
-            yield one
-        elif isinstance(one, Mapping):
-            yield from tensors(list(one.values()))
-        elif _is_record(one):
-            yield from tensors([held for _, held in _fields(one)])
+    """Yield the tensors of a nest, in order."""
+    for each in pytree.tree_leaves(value):
+        if isinstance(each, torch.Tensor):
+            yield each
+        elif isinstance(each, Mapping):
+            yield from tensors(list(each.values()))
+        elif _is_record(each):
+            yield from tensors([field for _, field in _fields(each)])
 
 
 def described(value: Any) -> str:
-    """Return what a nest is, in a few words: ``float32[8, 512]``, or the name of a type."""
+    """Return a short description of a nest: ``float32[8, 512]``, or the name of a type."""
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     if isinstance(value, list | tuple) and 0 < len(value) <= _SHOWN:
         return f"({', '.join(map(described, value))})"
     if isinstance(value, Mapping) and 0 < len(value) <= _SHOWN:
-        return f"{{{', '.join(f'{key}: {described(one)}' for key, one in value.items())}}}"
+        return f"{{{', '.join(f'{key}: {described(each)}' for key, each in value.items())}}}"
     if value is None or isinstance(value, bool | int | float):
         return repr(value)
     kind = type(value).__name__
@@ -65,5 +65,5 @@ def _is_record(value: Any) -> bool:
 
 
 def _fields(record: Any) -> list[tuple[str, Any]]:
-    named = [one.name for one in fields(record)]
-    return [(name, getattr(record, name)) for name in named if hasattr(record, name)]
+    names = [field.name for field in fields(record)]
+    return [(name, getattr(record, name)) for name in names if hasattr(record, name)]

@@ -1,4 +1,4 @@
-"""The optimizer's step: for one parameter of each shape, and counted for all, where it can be."""
+"""The step of an optimizer, which runs once for all parameters of a shape if possible."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from torch._subclasses.fake_tensor import (
 )
 
 from hpu_magic.estimates.errors import EstimateError
-from hpu_magic.estimates.tracing.place import device_type
+from hpu_magic.estimates.tracing.fake_card import device_type
 from hpu_magic.estimates.tracing.program import Phase, Role
 from hpu_magic.estimates.tracing.recorder import Recorder
-from hpu_magic.estimates.tracing.twins import STANDS_FOR
+from hpu_magic.estimates.tracing.twins import ORIGINAL
 
 Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 def maker(optimizer: torch.optim.Optimizer | str | None) -> Make | None:
-    """Return what makes an optimizer like the given one over other parameters; None for None.
+    """Return a function that creates a similar optimizer for other parameters.
 
     Parameters
     ----------
     optimizer : torch.optim.Optimizer, str or None
-        An instance, of which the class, the groups and their options count; a name of
-        `torch.optim`, or ``"FusedAdamW"`` and the vendor's others, in any spelling of case and
-        underscores; None for no optimizer.
+        An instance, whose class, groups and options are used; the name of an optimizer of
+        `torch.optim` or the vendor, such as ``"FusedAdamW"``, ignoring case and underscores; or
+        None, which is returned.
 
     Raises
     ------
     EstimateError
-        No optimizer has the name.
+        The name is unknown.
     """
     if optimizer is None:
         return None
@@ -43,17 +43,17 @@ def maker(optimizer: torch.optim.Optimizer | str | None) -> Make | None:
         return _Like(optimizer)
     if not isinstance(optimizer, str):
         raise EstimateError(
-            f"optimizer is a {type(optimizer).__name__}: give an instance of one, a name, or None."
+            f"optimizer is a {type(optimizer).__name__}: pass an optimizer, its name, or None."
         )
     found = _by_name(optimizer)
     return lambda parameters: found(parameters, lr=1e-3)
 
 
 class _Like:
-    """Makes optimizers with the groups and options of one that there is, without its state."""
+    """Creates optimizers with the groups and options of an existing one, without its state."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        # What accelerate wraps is the optimizer that steps.
+        # The optimizer within accelerate's wrapper.
         inner = getattr(optimizer, "optimizer", None)
         self._optimizer = inner if isinstance(inner, torch.optim.Optimizer) else optimizer
         self._groups = {
@@ -63,22 +63,22 @@ class _Like:
         }
 
     def group_of(self, parameter: nn.Parameter) -> int | None:
-        """Return the number of the group that a fake parameter's own is in; None for none."""
-        return self._groups.get(id(getattr(parameter, STANDS_FOR, None)))
+        """Return the group of a fake parameter's original; None if it has no group."""
+        return self._groups.get(id(getattr(parameter, ORIGINAL, None)))
 
     def stepped(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
-        """Return those that it has; all where it has none, being made for a copy of the model."""
-        own = [one for one in parameters if self.group_of(one) is not None]
+        """Return the parameters in the optimizer, or all if it is for a copy of the model."""
+        own = [parameter for parameter in parameters if self.group_of(parameter) is not None]
         return own or parameters
 
     def __call__(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         groups = [{**group, "params": []} for group in self._optimizer.param_groups]
         for one in parameters:
             groups[self.group_of(one) or 0]["params"].append(one)
-        groups = [one for one in groups if one["params"]]
+        groups = [group for group in groups if group["params"]]
         made: torch.optim.Optimizer = object.__new__(type(self._optimizer))
         vars(made).update(vars(self._optimizer), state=defaultdict(dict), param_groups=groups)
-        vars(made).pop("step", None)  # a scheduler's, which is bound to the user's own
+        vars(made).pop("step", None)  # set by a scheduler and bound to the user's optimizer
         for name, value in vars(made).items():
             if name.startswith("_optimizer_") and isinstance(value, OrderedDict):
                 vars(made)[name] = OrderedDict()  # the user's hooks
@@ -103,8 +103,8 @@ def _by_name(name: str) -> Any:
         return kinds[_plain(name)]
     except KeyError:
         raise EstimateError(
-            f"optimizer={name!r} is none that torch.optim or habana_frameworks has: give an "
-            f"instance, None, or one of {', '.join(sorted(kinds))}."
+            f"optimizer={name!r} is unknown in torch.optim and habana_frameworks: pass an "
+            f"optimizer, None, or one of {', '.join(sorted(kinds))}."
         ) from None
 
 
@@ -113,17 +113,17 @@ def _plain(name: str) -> str:
 
 
 def record_step(make: Make, recorder: Recorder, parameters: Iterable[nn.Parameter]) -> None:
-    """Record a step of an optimizer over parameters that have gradients.
+    """Record a step of an optimizer for parameters with gradients.
 
-    Parameters of one shape and type are stepped alike, so that one of them runs, and is counted as
-    often as there are; but where operators take lists of parameters, as PyTorch's of many tensors
-    and the vendor's fused ones do, all of them run. What an optimizer keeps is taken to be there
-    before the program begins, as it is from the second step on.
+    The step is the same for parameters of one shape and type, so one of them is traced and counted
+    for all. If operators have lists of parameters, like PyTorch's multi-tensor operators and the
+    vendor's fused ones, all parameters are traced. The optimizer's state is assumed to exist before
+    the program, as in all steps but the first.
 
     Raises
     ------
     EstimateError
-        The optimizer needs what only real numbers tell, or does not take these parameters.
+        The optimizer needs values, or does not support these parameters.
     """
     everyone = list(parameters)
     if isinstance(make, _Like):
@@ -133,33 +133,33 @@ def record_step(make: Make, recorder: Recorder, parameters: Iterable[nn.Paramete
         group = make.group_of(one) if isinstance(make, _Like) else 0
         alike[(tuple(one.shape), one.stride(), one.dtype, group)].append(one)
     try:
-        steps = [_Step(make, recorder, [group[0]], len(group)) for group in alike.values()]
+        steps = [_OptimizerStep(make, recorder, [group[0]], len(group)) for group in alike.values()]
         if len(everyone) > 1 and any(step.takes_lists for step in steps):
-            steps = [_Step(make, recorder, everyone, 1)]
+            steps = [_OptimizerStep(make, recorder, everyone, 1)]
         for step in steps:
             step.hold()
         for step in steps:
             step.record()
     except (DataDependentOutputException, DynamicOutputShapeException, TypeError) as error:
         raise EstimateError(
-            f"A step of this optimizer cannot be traced without numbers ({error}): give "
-            'another, such as optimizer="adamw" for its memory, or None.'
+            f"The step of this optimizer depends on values ({error}): pass another one, such as "
+            'optimizer="adamw", or None.'
         ) from error
     except (ValueError, RuntimeError) as error:
         raise EstimateError(
-            f"The optimizer refuses the model's parameters ({error}): give an instance over those "
-            "that it takes, another, or None."
+            f"The optimizer does not support the model's parameters ({error}): pass one for other "
+            "parameters, another one, or None."
         ) from error
 
 
-class _Step:
-    """A step of an optimizer over parameters, each of which stands for `count`."""
+class _OptimizerStep:
+    """A step of an optimizer for parameters, each of which represents `count` parameters."""
 
     def __init__(
         self, make: Make, recorder: Recorder, parameters: list[nn.Parameter], count: int
     ) -> None:
         self._recorder, self._count = recorder, count
-        # Parameters of its own: the memory of the model's and of gradients is counted already.
+        # Copies, because the memory of the model's parameters and gradients is already counted.
         self.takes_lists = False
         with recorder.instead(self._look_for_lists):
             self._stand_ins = [_stand_in(one) for one in parameters]
@@ -172,7 +172,7 @@ class _Step:
                 self.takes_lists = True
 
     def hold(self) -> None:
-        """Make known what is there before the second step."""
+        """Add the tensors that exist before the second step."""
         recorder = self._recorder
         for one in self._stand_ins:
             assert one.grad is not None
@@ -184,7 +184,7 @@ class _Step:
                 recorder.hold(value, Role.OPTIMIZER, count=self._count)
 
     def record(self) -> None:
-        """Record the second step, for which the first has left its state."""
+        """Record the second step, which uses the state of the first one."""
         recorder = self._recorder
         recorder.phase, recorder.times = Phase.OPTIMIZER, self._count
         try:

@@ -1,4 +1,4 @@
-"""What one step of a model runs: operations in their order, and the memory they use."""
+"""The program of a step: operations in order, and their storages."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ NEVER = -1
 
 
 class Phase(StrEnum):
-    """The part of a step that an operation belongs to."""
+    """The part of a step to which an operation belongs."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
-    RECOMPUTED = "recomputed"  # forward once more, within backward
+    RECOMPUTED = "recomputed"  # the forward pass again, in the backward pass
     OPTIMIZER = "optimizer"
 
 
 class Role(StrEnum):
-    """What a storage holds."""
+    """The contents of a storage."""
 
     WEIGHTS = "weights"
     BUFFERS = "buffers"
@@ -31,29 +31,29 @@ class Role(StrEnum):
     OPTIMIZER = "optimizer"
     ACTIVATIONS = "activations"
     TEMPORARY = "temporary"
-    CACHE = "cache"  # keys and values of earlier tokens
+    CACHE = "cache"  # keys and values of previous tokens
     LOGITS = "logits"
 
 
 @dataclass(slots=True)
 class Storage:
-    """Memory of the card: from the operation that makes it to the one behind which it is gone."""
+    """Memory on the card with its lifetime."""
 
     bytes: int
-    """What it takes where a card keeps int64 whole."""
+    """Bytes if a card stores int64 with 64 bits."""
     role: Role = Role.TEMPORARY
     module: str = ""
     dtype: torch.dtype | None = None
-    """Type of the first tensor that lies in it."""
+    """Type of its first tensor."""
     born: int = NEVER
-    """Index of the operation that makes it; `NEVER` if it is there before the first."""
+    """Index of the operation that creates it; `NEVER` if it exists before the first operation."""
     last_used: int = NEVER
-    """Index of the last operation that reads or writes it, other than to describe it anew."""
+    """Index of the last operation that reads or writes it, except for views."""
     continues: int | None = None
-    """Index of the storage whose memory it takes over where operations run at once: there, autograd
-    sums gradients in place."""
+    """Index of the storage whose memory it reuses if operations run immediately, because autograd
+    then sums gradients in place."""
     freed: int | None = None
-    """Number of operations that have begun when nobody refers to it any more; None if it stays."""
+    """Number of operations before the last reference was deleted; None if it remains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Operand:
     shape: tuple[int, ...]
     dtype: torch.dtype
     bytes: int
-    """What of the storage it covers at most; an expanded tensor covers less than its elements."""
+    """The bytes of the storage that it covers; an expanded tensor covers less than its elements."""
 
     @property
     def elements(self) -> int:
@@ -78,24 +78,24 @@ class Operand:
 
 @dataclass(slots=True)
 class Operation:
-    """A call of one operator on tensors of the card."""
+    """A call of an operator on tensors of the card."""
 
     operator: torch._ops.OpOverload
     reads: tuple[Operand, ...]
     writes: tuple[Operand, ...]
     is_view: bool
-    """It describes memory anew and moves none."""
+    """Whether it only creates a view."""
     module: str
     phase: Phase
     arguments: tuple[object, ...] = ()
-    """Positional arguments as given, with None in the place of tensors."""
+    """Positional arguments, with None instead of tensors."""
     times: int = 1
-    """How often it runs in a step: one optimizer's step stands for all tensors of its shape."""
+    """Number of runs in a step: an optimizer runs once for all tensors of a shape."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # PyTorch's operators cannot be pickled, and are found again by their names.
+        # PyTorch's operators cannot be pickled, so they are looked up by name.
         name, overload = self.operator._schema.name, self.operator._overloadname
-        values = [getattr(self, one.name) for one in fields(self)[1:]]
+        values = [getattr(self, each.name) for each in fields(self)[1:]]
         return _operation, (name, overload, *values)
 
 
@@ -106,16 +106,16 @@ def _operation(name: str, overload: str, *values: Any) -> Operation:
 
 @dataclass(slots=True)
 class Program:
-    """One step: operations, storages, and what each parameter is."""
+    """The operations and storages of one step."""
 
     operations: list[Operation] = field(default_factory=list)
     storages: list[Storage] = field(default_factory=list)
     classes: dict[str, str] = field(default_factory=dict)
-    """Name of each module's class, by its path; the model itself is at the empty path."""
+    """Name of each module's class, by its path; the path of the model is empty."""
     samples: int = 0
     """Size of the first dimension of the inputs."""
     tokens: int = 0
-    """Elements of the first input of integers, such as token ids; 0 without one."""
+    """Number of elements of the first integer input, such as token ids; 0 if there is none."""
 
     def of_role(self, role: Role) -> int:
         """Return the bytes of all storages of a role."""

@@ -1,4 +1,4 @@
-"""Activations that are computed again in the backward pass, to spare their memory."""
+"""Recomputation of activations in the backward pass, which saves memory."""
 
 from __future__ import annotations
 
@@ -26,16 +26,15 @@ _KEPT = tuple(
 
 @contextmanager
 def recomputing(model: nn.Module, kind: str) -> Iterator[None]:
-    """Let the model's layers keep less for the backward pass.
+    """Let the model's layers recompute activations in the backward pass.
 
     Parameters
     ----------
     model : nn.Module
-        Its layers are the modules of its longest list of modules of one class, as transformers'
-        layers are.
+        The model. Its layers are the modules of its longest list with a single class.
     kind : {"none", "full", "selective"}
-        What is kept: all; the inputs of each layer; those and the results of matrix products with
-        weights, which are the dearest to compute again.
+        The activations that are kept: all; the inputs of each layer; these and the results of
+        matrix products with weights, which are the most expensive to recompute.
 
     Raises
     ------
@@ -51,9 +50,9 @@ def recomputing(model: nn.Module, kind: str) -> Iterator[None]:
     changed = layers(model)
     if not changed:
         raise EstimateError(
-            f"checkpointing={kind!r} recomputes the layers of a model, and {type(model).__name__} "
-            "has no nn.ModuleList or nn.Sequential with several modules of one class: put "
-            'torch.utils.checkpoint into it yourself, and give checkpointing="none".'
+            f"checkpointing={kind!r} recomputes layers, but {type(model).__name__} has no "
+            "nn.ModuleList or nn.Sequential with several modules of one class: use "
+            'torch.utils.checkpoint in the model, with checkpointing="none".'
         )
     for layer in changed:
         vars(layer)["forward"] = _checkpointed(layer.forward, contexts)
@@ -65,14 +64,14 @@ def recomputing(model: nn.Module, kind: str) -> Iterator[None]:
 
 
 def layers(model: nn.Module) -> list[nn.Module]:
-    """Return the modules of the model's longest list of modules of one class."""
+    """Return the modules of the model's longest list with a single class."""
     longest: list[nn.Module] = []
     for module in model.modules():
         if isinstance(module, nn.ModuleList | nn.Sequential):
-            held = list(module)
-            alike = len({type(one) for one in held}) == 1 and len(held) > 1
-            if alike and any(True for _ in held[0].children()) and len(held) > len(longest):
-                longest = held
+            members = list(module)
+            alike = len(set(map(type, members))) == 1 and len(members) > 1
+            if alike and any(True for _ in members[0].children()) and len(members) > len(longest):
+                longest = members
     return longest
 
 

@@ -1,4 +1,4 @@
-"""Operators as they run on tensors without memory, and how long what they make is held."""
+"""Recording of operators on a fake card, and of the lifetimes of storages."""
 
 from __future__ import annotations
 
@@ -10,25 +10,24 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from hpu_magic.estimates.tracing.fake_card import FakeCard, Listener
+from hpu_magic.estimates.tracing.fake_card import FakeCard, Listener, device_type
 from hpu_magic.estimates.tracing.modules import RunningModules
-from hpu_magic.estimates.tracing.place import device_type
 from hpu_magic.estimates.tracing.program import Operand, Operation, Phase, Program, Role, Storage
 
-# No card computes with these: it keeps them in half their size.
+# Cards do not support these types and store them with half their size.
 _NARROWED = frozenset({torch.float64, torch.complex128})
 
 
 class Recorder:
-    """Appends to a program what runs on the active fake card while this is entered."""
+    """Appends the operators on the active fake card to a program inside the block."""
 
     def __init__(self, program: Program, modules: RunningModules) -> None:
         self.program = program
         self._modules = modules
-        # By the address of the storage; each entry leaves with its storage.
+        # By the address of the storage; an entry is removed with its storage.
         self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
         self.phase: Phase | None = None
-        """What all operations belong to; told from autograd where it is None."""
+        """The phase of all operations; None determines it from autograd."""
         self.times = 1
         self._listeners: list[Listener | None] = []
         self._card: FakeCard | None = None
@@ -44,7 +43,7 @@ class Recorder:
 
     @contextmanager
     def instead(self, listener: Listener | None) -> Iterator[None]:
-        """Note nothing meanwhile; another listener may."""
+        """Replace the recording by another listener, or None, inside the block."""
         self._listen(listener)
         try:
             yield
@@ -57,21 +56,21 @@ class Recorder:
         card.listener = listener
 
     def close(self) -> None:
-        """Take what is still there for what stays."""
+        """Treat the existing storages as remaining."""
         self._closed = True
 
     def hold(self, tensor: torch.Tensor, role: Role, module: str = "", *, count: int = 1) -> None:
-        """Make known `count` tensors like this one, which no operation makes."""
+        """Add `count` tensors like this one, which no operation creates."""
         storage = self.program.storages[self._index(tensor)]
         storage.bytes *= count
         storage.role, storage.module = role, module
 
     def stand_for(self, tensor: torch.Tensor) -> None:
-        """Take a tensor for others whose memory is counted already."""
+        """Add a tensor without memory, because it represents tensors that are already counted."""
         self.program.storages[self._index(tensor)].bytes = 0
 
     def index_of(self, tensor: torch.Tensor) -> int | None:
-        """Return the index of a tensor's storage, or None if no operation has met it."""
+        """Return the index of a tensor's storage, or None if it is unknown."""
         found = self._known.get(tensor.untyped_storage()._cdata)
         return None if found is None else found[1]
 
@@ -86,7 +85,7 @@ class Recorder:
         mutates = func._schema.is_mutable
         if mutates:
             made += _written(self._place, func, args, kwargs)
-            made = list({id(one): one for one in made}.values())
+            made = list({id(tensor): tensor for tensor in made}.values())
         writes = tuple([self._operand(tensor) for tensor in made])
         name, phase = self._modules.now()
         is_view = bool(made) and not mutates
@@ -146,14 +145,14 @@ class Recorder:
 
 
 def card_bytes(dtype: torch.dtype, elements: int) -> int:
-    """Return what a card takes for elements of a type, where it keeps int64 whole."""
+    """Return the bytes of elements on a card, if it stores int64 with 64 bits."""
     return elements * dtype.itemsize // (2 if dtype in _NARROWED else 1)
 
 
 def _active_card() -> FakeCard:
     active = torch._C._get_dispatch_mode(torch._C._TorchDispatchModeKey.FAKE)
     if not isinstance(active, FakeCard):
-        raise RuntimeError("A recorder is entered within tracing.fake_card.fake_card().")
+        raise RuntimeError("A recorder requires an active tracing.fake_card.fake_card().")
     return active
 
 
@@ -168,7 +167,7 @@ def _of(place: str, values: Iterable[Any]) -> Iterator[torch.Tensor]:
 
 
 def _plain(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return arguments without the tensors in them, which would be held."""
+    """Return arguments without tensors, which must not be kept."""
     return tuple(
         [
             None
@@ -184,7 +183,7 @@ def _plain(values: Iterable[Any]) -> tuple[Any, ...]:
 def _written(
     place: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[torch.Tensor]:
-    """Return the arguments that the operator writes into, by its schema."""
+    """Return the arguments to which the operator writes, according to its schema."""
     found: list[torch.Tensor] = []
     for position, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:

@@ -1,4 +1,4 @@
-"""What cannot be traced: the line that wants numbers, or the module and what it was given."""
+"""Errors of steps that cannot be traced, with the line or the module and its inputs."""
 
 from __future__ import annotations
 
@@ -28,39 +28,40 @@ _NOWHERE = "in PyTorch's own code"
 
 
 class UntracedError(EstimateError):
-    """Of what a step runs, nothing can be told beyond what the text names."""
+    """A step cannot be traced, for the reason in the message."""
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Have what cannot be traced say so with its line, and what a model raises with its module.
+    """Explain errors of tracing with their line, and errors of a model with their module.
 
     Raises
     ------
     EstimateError
-        What runs depends on numbers, or on an operator that tells no shapes without them; or a
-        module cannot take what it is given.
+        The operations depend on values, an operator cannot determine shapes without them, or the
+        inputs do not match a module.
     """
     try:
         yield
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise UntracedError(
-            f"What the model runs depends on numbers, which an estimate has not: {_line(error)}. "
-            "Make that choice outside of the model, or estimate the parts before and behind it."
+            f"The model's operations depend on values, which an estimate does not have: "
+            f"{_line(error)}. Move that choice out of the model, or estimate the parts before and "
+            "after it."
         ) from error
     except UnsupportedOperatorException as error:
         raise _without_shapes(str(error.args[0]), error) from error
     except EstimateError:
         raise
     except Exception as error:  # the model's code, which may raise anything
-        said = str(error)
-        if "no fake impl registered" in said:
-            named = re.search(r"<(?:CustomOpDef)?\(?([\w:.]+)", said)
+        message = str(error)
+        if "no fake impl registered" in message:
+            named = re.search(r"<(?:CustomOpDef)?\(?([\w:.]+)", message)
             raise _without_shapes(named[1] if named else "An operator", error) from error
-        if "two different devices" in said or "at least two devices" in said:
+        if "two different devices" in message or "at least two devices" in message:
             raise EstimateError(
-                f"A tensor would not be on the card beside the others: {_line(error)}. What a "
-                "model keeps must be a parameter, or a buffer by register_buffer, to move with it."
+                f"A tensor would not be on the card like the others: {_line(error)}. To move with "
+                "the model, it must be a parameter, or a buffer by register_buffer."
             ) from error
         if _raised_here(error):
             raise
@@ -68,53 +69,53 @@ def explained() -> Iterator[None]:
 
 
 def _raised_here(error: BaseException) -> bool:
-    """Tell whether it is this package's own fault."""
+    """Return whether this package raised the error."""
     frames = traceback.extract_tb(error.__traceback__)
     return not frames or frames[-1].filename.startswith(_OURS)
 
 
 def _by_module(error: Exception) -> str:
-    """Name the innermost module that raises, and what it and the model were given."""
-    said = str(error).strip().split("\n")[0].strip().rstrip(".") or "no reason is given"
+    """Return a message with the innermost module that raised the error, and its inputs."""
+    message = str(error).strip().split("\n")[0].strip().rstrip(".") or "no reason"
     if not isinstance(error, RuntimeError | TypeError | ValueError):
-        said = f"{type(error).__name__}: {said}"
+        message = f"{type(error).__name__}: {message}"
     line = _line(error)
     if line is not _NOWHERE:
-        said = f"{said} ({line})"
+        message = f"{message} ({line})"
     calls = [
         frame.f_locals
         for frame, _ in traceback.walk_tb(error.__traceback__)
         if frame.f_code.co_name == "_wrapped_call_impl"
     ]
     if not calls:
-        return f"The step cannot run: {said}."
+        return f"The step cannot run: {message}."
     model, module = calls[0]["self"], calls[-1]["self"]
     name, outer = type(module).__name__, type(model).__name__
     if module is model:
-        return f"{name} cannot take {_given(calls[-1])}: {said}."
+        return f"{name} cannot process {_inputs(calls[-1])}: {message}."
     path = next((path for path, one in model.named_modules() if one is module), "")
     where = f"{path} ({name})" if path else name
     return (
-        f"{where} of {outer} cannot take {_given(calls[-1])}: {said}. {outer} was called with "
-        f"{_given(calls[0])}."
+        f"{where} of {outer} cannot process {_inputs(calls[-1])}: {message}. {outer} was called "
+        f"with {_inputs(calls[0])}."
     )
 
 
-def _given(call: dict[str, Any]) -> str:
-    told = [described(one) for one in call["args"]]
-    told += [f"{name}={described(one)}" for name, one in call["kwargs"].items()]
-    return ", ".join(told) or "no input"
+def _inputs(call: dict[str, Any]) -> str:
+    inputs = [described(each) for each in call["args"]]
+    inputs += [f"{name}={described(each)}" for name, each in call["kwargs"].items()]
+    return ", ".join(inputs) or "no input"
 
 
 def _without_shapes(operator: str, error: BaseException) -> UntracedError:
     return UntracedError(
-        f"{operator} tells no shapes without computing ({_line(error)}): register a fake kernel "
-        "for it with torch.library.register_fake."
+        f"{operator} cannot determine shapes without computing ({_line(error)}): register a fake "
+        "kernel for it with torch.library.register_fake."
     )
 
 
 def _line(error: BaseException) -> str:
-    """Name the innermost line of the user's own, else of the library that is the model's."""
+    """Return the innermost line of the user's code, or of the model's library."""
     frames = [
         one
         for one in traceback.extract_tb(error.__traceback__)

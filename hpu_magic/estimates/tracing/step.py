@@ -1,4 +1,4 @@
-"""A step of a model, traced: forward, and where it trains backward and the optimizer's."""
+"""Tracing of a model's step: forward pass and, for training, backward pass and optimizer."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from torch import nn
 
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.tracing import lasting, nests, optimizers, twins
-from hpu_magic.estimates.tracing.fake_card import fake_card
+from hpu_magic.estimates.tracing.fake_card import device_type, fake_card
 from hpu_magic.estimates.tracing.modules import RunningModules
-from hpu_magic.estimates.tracing.place import device_type
 from hpu_magic.estimates.tracing.program import Program, Role
 from hpu_magic.estimates.tracing.recomputation import recomputing
 from hpu_magic.estimates.tracing.recorder import Recorder
@@ -26,22 +25,22 @@ Loss = Callable[[Any], torch.Tensor]
 
 @dataclass(frozen=True)
 class StepOptions:
-    """How a step runs."""
+    """Options of a step."""
 
     train: bool = True
     dtype: torch.dtype | None = None
-    """Type of the model's floating point tensors and inputs; their own if None."""
+    """Type of the model's floating point tensors and inputs; None does not change it."""
     autocast: torch.dtype | None = None
-    """Type that `torch.autocast` computes in; no autocast if None."""
+    """Type of `torch.autocast`; None disables autocast."""
     optimizer: optimizers.Make | None = None
     loss: Loss | None = None
-    """What of the output is minimized; the output's `loss`, or else its sum, if None."""
+    """Calculates the loss from the output; by default, the output's `loss`, or its sum."""
     batch: int | None = None
-    """Size of the inputs' first dimension; as given if None."""
+    """Size of the inputs' first dimension; None does not change it."""
     checkpointing: str = "none"
-    """What of the layers' activations is computed again: ``none``, ``full`` or ``selective``."""
+    """The activations of layers that are recomputed: ``none``, ``full`` or ``selective``."""
     accumulating: bool = False
-    """Gradients of earlier steps are there already."""
+    """Whether gradients of earlier steps exist."""
 
 
 def trace_step(
@@ -50,29 +49,30 @@ def trace_step(
     kwargs: Mapping[str, Any],
     options: StepOptions,
 ) -> Program:
-    """Return what one step runs, without computing it.
+    """Return the program of one step, without computing it.
 
     Parameters
     ----------
     model : nn.Module
-        On any device, ``meta`` too. It is left as it was.
+        A model on any device, including ``meta``. It is not changed.
     args, kwargs
-        What it is called with: tensors on any device, of which shapes and types count.
+        Inputs of the model on any device. Only their shapes and types matter.
     options : StepOptions
-        How it runs.
+        Options of the step.
 
     Raises
     ------
     EstimateError
-        What runs depends on numbers, or on an operator that tells no shapes without them.
+        The operations depend on values, or an operator cannot determine shapes without them.
     """
-    program = Program(classes={name: type(one).__name__ for name, one in model.named_modules()})
+    classes = {name: type(module).__name__ for name, module in model.named_modules()}
+    program = Program(classes=classes)
     modules = RunningModules(model)
     recorder = Recorder(program, modules)
     try:
         with ExitStack() as stack:
             stack.enter_context(explained())
-            # What surrounds the call is of other code; the options say how the step runs.
+            # The options determine how the step runs, not the context of the caller.
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.set_grad_enabled(options.train))
             stack.enter_context(torch.autocast(device_type(), enabled=False))
@@ -83,10 +83,10 @@ def trace_step(
             stack.enter_context(modules)
             step.run((args, dict(kwargs)))
     except UntracedError as error:
-        still = lasting.sentence(
+        lower_bound = lasting.sentence(
             model, options.dtype, train=options.train, optimizer=options.optimizer
         )
-        raise UntracedError(f"{error} {still}") from error.__cause__
+        raise UntracedError(f"{error} {lower_bound}") from error.__cause__
     return program
 
 
@@ -103,11 +103,11 @@ class _Step:
         self._options = options
         self._parameters, self._buffers = tensors.parameters, tensors.buffers
 
-    def run(self, given: Any) -> None:
-        """Record all of it."""
+    def run(self, call: Any) -> None:
+        """Record the step."""
         options = self._options
-        self._refuse_empty(given)
-        args, kwargs = twins.inputs(given, options.dtype, options.batch)
+        self._check_inputs(call)
+        args, kwargs = twins.inputs(call, options.dtype, options.batch)
         self._hold(args, kwargs)
         with self._recorder:
             if not options.train:
@@ -120,8 +120,8 @@ class _Step:
             saved = len(self._program.operations)
             loss.backward()
             del loss
-        self._tell_roles(saved)
-        trained = [one for one in self._parameters.values() if one.grad is not None]
+        self._set_roles(saved)
+        trained = [weight for weight in self._parameters.values() if weight.grad is not None]
         if options.optimizer is not None:
             with self._recorder:
                 optimizers.record_step(options.optimizer, self._recorder, trained)
@@ -130,25 +130,25 @@ class _Step:
     def _forward(self, args: Any, kwargs: Any) -> Any:
         dtype = self._options.autocast
         with torch.autocast(device_type(), dtype=dtype, enabled=dtype is not None):
-            return self._called()(*args, **kwargs)
+            return self._function()(*args, **kwargs)
 
-    def _called(self) -> Callable[..., Any]:
-        """Return what runs: a LightningModule trains by the step that it defines."""
+    def _function(self) -> Callable[..., Any]:
+        """Return the model, or the training step of a LightningModule."""
         step = getattr(self._model, "training_step", None)
         trains = self._options.train and self._options.loss is None
         if step is None or not trains or not _is_defined(step):
             return self._model
         if not getattr(self._model, "automatic_optimization", True):
             raise EstimateError(
-                f"{type(self._model).__name__} optimizes by hand, and its training_step needs a "
-                "Trainer: give loss=, a function of what forward returns, or train=False."
+                f"{type(self._model).__name__} uses manual optimization, so its training_step "
+                "needs a Trainer: pass loss=, a function of the output of forward, or train=False."
             )
 
         def run(*args: Any, **kwargs: Any) -> Any:
             batch = kwargs or (args[0] if len(args) == 1 else args)
-            for one in self._model.modules():
-                if hasattr(one, "training_step"):  # what it logs is for the trainer of a fit
-                    vars(one).update(dict.fromkeys(("log", "log_dict"), _leave_out))
+            for module in self._model.modules():
+                if hasattr(module, "training_step"):  # logging requires the trainer of a fit
+                    vars(module).update(dict.fromkeys(("log", "log_dict"), _do_nothing))
             return step(batch, 0) if len(signature(step).parameters) > 1 else step(batch)
 
         return run
@@ -158,61 +158,61 @@ class _Step:
         loss = _loss_of(output, self._options.loss)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             found = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
-            raise EstimateError(f"The loss is {found}, and backward takes a tensor of one number.")
+            raise EstimateError(f"The loss is {found}, but must be a tensor with one value.")
         if not loss.requires_grad:
             raise EstimateError(
-                "The loss depends on no parameter that requires a gradient: give train=False, or "
-                "let some require one."
+                "The loss depends on no parameter that requires a gradient: set requires_grad, or "
+                "pass train=False."
             )
         return loss
 
-    def _refuse_empty(self, given: Any) -> None:
-        found = list(nests.tensors(given))
-        sizes = [one.shape[0] for one in found if one.dim()]
+    def _check_inputs(self, call: Any) -> None:
+        found = list(nests.tensors(call))
+        sizes = [tensor.shape[0] for tensor in found if tensor.dim()]
         if sizes[:1] == [0] or (found and not any(map(torch.numel, found))):
-            args, kwargs = given
-            told = ", ".join(map(nests.described, (*args, *kwargs.values())))
+            args, kwargs = call
+            inputs = ", ".join(map(nests.described, (*args, *kwargs.values())))
             raise EstimateError(
-                f"There is nothing in what {type(self._model).__name__} is called with, {told}: "
-                "give at least one sample."
+                f"The inputs of {type(self._model).__name__}, {inputs}, are empty: pass at least "
+                "one sample."
             )
 
     def _hold(self, args: Any, kwargs: Any) -> None:
         hold, program = self._recorder.hold, self._program
-        for name, one in self._parameters.items():
+        for name, weight in self._parameters.items():
             path = name.rpartition(".")[0]
-            hold(one, Role.WEIGHTS, path)
-            if self._options.accumulating and one.requires_grad:
-                one.grad = torch.empty_like(one)
-                hold(one.grad, Role.GRADIENTS, path)
+            hold(weight, Role.WEIGHTS, path)
+            if self._options.accumulating and weight.requires_grad:
+                weight.grad = torch.empty_like(weight)
+                hold(weight.grad, Role.GRADIENTS, path)
         for name, buffer in self._buffers.items():
             hold(buffer, Role.BUFFERS, name.rpartition(".")[0])
-        for given in nests.tensors((args, kwargs)):
-            hold(given, Role.INPUTS)
-            if given.dim() and not program.samples:
-                program.samples = given.shape[0]
-            if given.dim() and not program.tokens and not given.is_floating_point():
-                program.tokens = given.numel()
-        # What has no dimension for them is one sample.
+        for tensor in nests.tensors((args, kwargs)):
+            hold(tensor, Role.INPUTS)
+            if tensor.dim() and not program.samples:
+                program.samples = tensor.shape[0]
+            if tensor.dim() and not program.tokens and not tensor.is_floating_point():
+                program.tokens = tensor.numel()
+        # Inputs without a dimension are one sample.
         program.samples = program.samples or 1
 
-    def _tell_roles(self, saved: int) -> None:
-        """Tell what backward left behind, and what it found."""
-        for name, one in self._parameters.items():
-            if one.grad is not None:
-                index = self._recorder.index_of(one.grad)
+    def _set_roles(self, saved: int) -> None:
+        """Set the roles of gradients, and of activations saved for the backward pass."""
+        for name, weight in self._parameters.items():
+            if weight.grad is not None:
+                index = self._recorder.index_of(weight.grad)
                 if index is not None:
                     storage = self._program.storages[index]
                     storage.role, storage.module = Role.GRADIENTS, name.rpartition(".")[0]
         for storage in self._program.storages:
-            left = storage.freed is None or storage.freed > saved
-            if storage.role is Role.TEMPORARY and 0 <= storage.born < saved and left:
+            kept = storage.freed is None or storage.freed > saved
+            if storage.role is Role.TEMPORARY and 0 <= storage.born < saved and kept:
                 storage.role = Role.ACTIVATIONS
 
 
-def _loss_of(output: Any, given: Loss | None) -> torch.Tensor:
-    if given is not None:
-        return given(output)
+def _loss_of(output: Any, function: Loss | None) -> torch.Tensor:
+    if function is not None:
+        return function(output)
     loss = getattr(output, "loss", None)
     if isinstance(loss, torch.Tensor):
         return loss
@@ -221,23 +221,23 @@ def _loss_of(output: Any, given: Loss | None) -> torch.Tensor:
         return found
     if isinstance(output, torch.Tensor) and output.dim() == 0:
         return output
-    parts = [one for one in nests.tensors(output) if one.requires_grad]
+    parts = [tensor for tensor in nests.tensors(output) if tensor.requires_grad]
     if not parts:
         raise EstimateError(
-            f"The model returns {nests.described(output)}, in which nothing depends on a parameter "
-            "that requires a gradient: let one require it, give loss=, a function of the output, "
-            "or train=False."
+            f"The model returns {nests.described(output)}, which depends on no parameter that "
+            "requires a gradient: set requires_grad, or pass loss=, a function of the output, or "
+            "train=False."
         )
     return torch.stack(
-        [(one.real if one.is_complex() else one).float().sum() for one in parts]
+        [(part.real if part.is_complex() else part).float().sum() for part in parts]
     ).sum()
 
 
 def _is_defined(step: Any) -> bool:
-    """Tell whether a training step is there, other than Lightning's own, which does nothing."""
+    """Return whether a training step is defined, other than Lightning's empty one."""
     module = str(getattr(step, "__module__", ""))
     return callable(step) and not module.startswith(("lightning.", "pytorch_lightning."))
 
 
-def _leave_out(*_: Any, **__: Any) -> None:
-    """Log nothing."""
+def _do_nothing(*_: Any, **__: Any) -> None:
+    pass

@@ -1,20 +1,23 @@
-"""What a trace leaves as it was: a model, with what it notes."""
+"""Restoring of a model's modules after a trace, and of their methods without HPU Graphs."""
 
 from __future__ import annotations
 
+import functools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from torch import nn
 
+_WRAPPERS = ("habana_frameworks.torch.hpu.", "hpu_magic.runtime.graphs.")
+
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Leave each module of a model as it was, and the lists, sets and dicts that it has."""
+    """Restore each module of a model, including its lists, sets and dicts."""
     modules = [(module, dict(vars(module))) for module in model.modules()]
-    # Parameters, buffers and modules are in such dicts.
+    # These dicts include those of parameters, buffers and modules.
     held = [found for _, attributes in modules for found in _contents(attributes.values(), 2)]
     try:
         yield
@@ -27,16 +30,16 @@ def untouched(model: nn.Module) -> Iterator[None]:
 
 
 def _contents(values: Any, levels: int) -> Iterator[tuple[Any, Any]]:
-    """Yield containers, and those within dicts, each with a copy of what is in it."""
-    for one in values:
-        if isinstance(one, dict):
-            yield one, dict(one)
+    """Yield containers, also those within dicts, with a copy of their contents."""
+    for value in values:
+        if isinstance(value, dict):
+            yield value, dict(value)
             if levels > 1:
-                yield from _contents(list(one.values()), levels - 1)
-        elif isinstance(one, list | deque):
-            yield one, list(one)
-        elif isinstance(one, set):
-            yield one, set(one)
+                yield from _contents(list(value.values()), levels - 1)
+        elif isinstance(value, list | deque):
+            yield value, list(value)
+        elif isinstance(value, set):
+            yield value, set(value)
 
 
 def _restore(container: Any, content: Any) -> None:
@@ -55,3 +58,27 @@ def _restore(container: Any, content: Any) -> None:
         container.update(content)
     else:
         container.extend(content)
+
+
+def unwrap(module: nn.Module) -> None:
+    """Remove the vendor's wrappers that replay HPU Graphs, because the graphs have real tensors."""
+    forwards = list(_wrapped(vars(module).get("forward")))
+    if not any(map(_is_graphs, forwards)):
+        return
+    del vars(module)["forward"]
+    if not _is_graphs(forwards[-1]):  # the module may have had its own attribute
+        vars(module)["forward"] = forwards[-1]
+
+
+def _wrapped(forward: Any) -> Iterator[Callable[..., Any]]:
+    """Yield a function and the functions that it wraps, down to the innermost."""
+    while forward is not None:
+        yield forward
+        forward = getattr(forward, "__wrapped__", None)
+
+
+def _is_graphs(forward: Any) -> bool:
+    while isinstance(forward, functools.partial):
+        forward = forward.func
+    module = getattr(forward, "__globals__", {}).get("__name__", "")
+    return f"{module}.".startswith(_WRAPPERS)

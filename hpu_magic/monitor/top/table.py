@@ -33,7 +33,7 @@ _OPTIONAL = {"bar", "full", "busy", "temp", "power", "clock", "user", "idle", "f
 _RIGHT = {"full", "busy", "temp", "power", "clock", "pid"}
 
 
-class Line(NamedTuple):
+class TableLine(NamedTuple):
     """A line of the table, with the module id of its card."""
 
     text: str
@@ -68,7 +68,7 @@ class Order:
 
 def table(
     snapshot: Snapshot, room: int | None = None, order: Order = Order(), shift: int = 0
-) -> list[Line]:
+) -> list[TableLine]:
     """Return the lines of a table of all cards; a dash marks a missing value.
 
     Parameters
@@ -87,8 +87,8 @@ def table(
     cards = order.sort(snapshot.cards)
     rows = [(card.module_id, row) for card in cards for row in _rows(card, shift)]
     shown = _columns([row for _, row in rows], room)
-    lines = [Line(_joined({name: name for name, _ in shown}, shown))]
-    lines += [Line(_joined(row, shown), module) for module, row in rows]
+    lines = [TableLine(_joined({name: name for name, _ in shown}, shown))]
+    lines += [TableLine(_joined(row, shown), module) for module, row in rows]
     return lines + (_remark(snapshot.reason, room) if snapshot.reason else [])
 
 
@@ -185,9 +185,9 @@ def _heading(name: str) -> str:
     return "" if name == "bar" else name
 
 
-def _remark(text: str, room: int | None) -> list[Line]:
+def _remark(text: str, room: int | None) -> list[TableLine]:
     lines = textwrap.wrap(printable(text), max(room, 10)) if room else [printable(text)]
-    return [Line(clipped(line, room) if room else line) for line in lines]
+    return [TableLine(clipped(line, room) if room else line) for line in lines]
 
 
 def _measured(value: float | None, unit: str) -> str:

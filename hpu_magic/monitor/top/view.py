@@ -9,7 +9,7 @@ from hpu_magic.monitor.reading import Snapshot
 from hpu_magic.monitor.top.card import MemoryHistory, page
 from hpu_magic.monitor.top.cells import clipped, padded, width
 from hpu_magic.monitor.top.screen import Styled
-from hpu_magic.monitor.top.table import ORDERS, Line, Order, headline, table
+from hpu_magic.monitor.top.table import ORDERS, Order, TableLine, headline, table
 
 _SHIFT = 8  # characters
 _HELP = (
@@ -118,7 +118,7 @@ class View:
         ]
         return [(heading.text, "bold" if rows else ""), *styled]
 
-    def _scroll(self, rows: list[Line], room: int) -> int:
+    def _scroll(self, rows: list[TableLine], room: int) -> int:
         """Return the first row to show, so that the selected card is visible."""
         chosen = [at for at, row in enumerate(rows) if row.card == self._chosen is not None]
         if chosen:

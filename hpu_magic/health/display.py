@@ -1,17 +1,41 @@
-"""A diagnosis as HTML for light and dark themes."""
+"""A diagnosis as text and as HTML."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import groupby
 
 from hpu_magic.health.finding import Finding
-from hpu_magic.health.terminal import counted
 
+_TERMINAL_COLOURS = {"red": "\x1b[31m", "amber": "\x1b[33m", "green": "\x1b[32m"}
+_END = "\x1b[0m"
 _CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
 _MARK = "display:inline-block;width:9px;height:9px;border-radius:50%;margin-right:6px"
 # Readable on light and dark backgrounds; the state is also written as a word.
 _COLOURS = {"red": "#d64545", "amber": "#b8790f", "green": "#3f8f50"}
+
+
+def text(
+    headline: str,
+    shown: Sequence[tuple[str, Finding]],
+    folded: Sequence[tuple[str, Finding]],
+    colours: bool,
+) -> str:
+    """Return the findings by group with their fixes, and one line that counts the others."""
+    lines = [headline]
+    for (state, group), members in groupby(shown, lambda each: (each[1].state, each[0])):
+        mark = f"{_TERMINAL_COLOURS[state]}{state}{_END}" if colours else state
+        lines.append(f"{mark}, {group}")
+        for _, finding in members:
+            problem, fix = finding.filled()
+            lines.append(f"  {finding.about}: {problem}")
+            if fix:
+                lines.append(f"    -> {fix}")
+    if folded:
+        lines.append(_counted(folded))
+    return "\n".join(lines)
 
 
 def html(
@@ -22,7 +46,7 @@ def html(
     if shown:
         parts.append(_table(shown))
     if folded:
-        parts.append(f"<details><summary>{escape(counted(folded))}</summary>")
+        parts.append(f"<details><summary>{escape(_counted(folded))}</summary>")
         parts.append(f"{_table(folded)}</details>")
     return "".join(parts)
 
@@ -41,3 +65,10 @@ def _row(group: str, finding: Finding) -> str:
         f'<th style="{_CELL};font-weight:normal">{escape(finding.about)}</th>'
         f'<td style="{_CELL};max-width:60em">{escape(text)}{advice}</td></tr>'
     )
+
+
+def _counted(folded: Sequence[tuple[str, Finding]]) -> str:
+    """Return the number of green findings that are not listed, by group."""
+    groups = Counter(group for group, _ in folded)
+    listed = ", ".join(f"{group} {count}" for group, count in groups.items())
+    return f"green: {listed} (--all shows them)"

@@ -1,4 +1,4 @@
-"""What each choice would gain: the step estimated again with it."""
+"""Comparison of estimates with and without each choice."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from hpu_magic.estimates.result import Estimate
 from hpu_magic.estimates.step_estimate import StepEstimator
 from hpu_magic.estimates.tracing.fake_card import one_at_a_time
 
-_LEAST = 1.02  # of a factor that is worth a line
+_LEAST = 1.02  # the smallest gain that is shown
 _WORTH_DOUBLING = 1.05
-_MOST_TIMES = 64  # the batch that there is; one much larger trains otherwise
+_MOST_TIMES = 64  # of the current batch; a much larger batch trains differently
 _SAME_OPERATIONS = {"mode", "cards", "parallel"}
 
 
 @dataclass(frozen=True)
-class _Weighed:
+class _Estimated:
     choice: Choice
     found: Estimate
 
 
-class Scale:
-    """Estimates of one model's step, as it is and as it could be.
+class Comparison:
+    """Estimates of a model's current step and of alternatives.
 
     Parameters
     ----------
     model : nn.Module
         The model.
     inputs : tuple
-        What it is called with.
+        Its inputs.
     arguments : mapping
-        Those of `estimate`.
+        Arguments of `estimate`.
 
     Raises
     ------
     EstimateError
-        The step as it is cannot be estimated.
+        The current step cannot be estimated.
     """
 
     def __init__(
@@ -56,18 +56,18 @@ class Scale:
     ) -> None:
         self._model, self._inputs, self._arguments = uncompiled(model), inputs, dict(arguments)
         own = inspect.signature(estimate).parameters
-        self._named = {name: one for name, one in arguments.items() if name not in own}
+        self._named = {name: value for name, value in arguments.items() if name not in own}
         self.base = estimate(model, *inputs, **arguments)
-        # The others are estimated of the model without what compiled it.
+        # The alternatives are estimated for the model without compilation.
         self._arguments["mode"] = self.base.options.mode
 
     def suggestions(self, name: str, framework: str | None) -> Iterator[Suggestion]:
-        """Yield what would gain, or is needed; see `choices` for the arguments."""
-        groups: dict[str, list[_Weighed]] = {}
+        """Yield changes with a gain and needed ones; see `choices` for the arguments."""
+        groups: dict[str, list[_Estimated]] = {}
         for choice in choices(self._model, self.base, name, framework):
             found = self._with(choice)
             if found is not None and self._gains(found):
-                groups.setdefault(choice.group, []).append(_Weighed(choice, found))
+                groups.setdefault(choice.group, []).append(_Estimated(choice, found))
         batch = self._batch(framework)
         if batch is not None:
             groups["batch"] = [batch]
@@ -83,7 +83,7 @@ class Scale:
                 return self._of_the_same(**choice.arguments)
             return estimate(self._model, *self._inputs, **self._arguments | dict(choice.arguments))
         except EstimateError:
-            return None  # a choice that this model or card has not
+            return None  # the model or card does not support this choice
 
     def _with_other_operators(
         self, during: Callable[[], AbstractContextManager[Any]]
@@ -92,12 +92,12 @@ class Scale:
             with one_at_a_time, during():
                 return estimate(self._model, *self._inputs, **self._arguments)
         except (EstimateError, TypeError, ValueError, RuntimeError):
-            return None  # the model calls its own with what the other does not take
+            return None  # the model passes arguments that the other operator does not have
 
     def _of_the_same(
         self, mode: str | None = None, cards: int | None = None, parallel: str | None = None
     ) -> Estimate:
-        """Return the estimate of the operations that were traced, launched or shared otherwise."""
+        """Return the estimate of the traced operations with another mode or layout."""
         base = self.base
         options = base.options if mode is None else replace(base.options, mode=mode)
         layout = base.layout if cards is None else parse(cards, parallel)
@@ -116,17 +116,17 @@ class Scale:
         paces = self.base.samples_per_second, found.samples_per_second
         return estimated(*paces, (self.base.band, found.band))
 
-    def _suggestion(self, several: list[_Weighed]) -> Suggestion:
-        """Return the best of a group, the others named in its reasons."""
+    def _suggestion(self, several: list[_Estimated]) -> Suggestion:
+        """Return the best choice of a group; its reason names the others."""
         base = self.base
         if not base.fits:
-            several = [one for one in several if one.found.fits] or several
-        best = max(several, key=lambda one: round(self._factor(one.found), 4))
+            several = [each for each in several if each.found.fits] or several
+        best = max(several, key=lambda each: round(self._factor(each.found), 4))
         choice, found = best.choice, best.found
         why = [_change_of_time(base, found)]
         if not base.fits:
-            why = [f"Memory of a card goes from {base.memory_text} to {found.memory_text}."]
-            why += ["By itself it does not make the step fit."] * (not found.fits)
+            why = [f"The memory of a card changes from {base.memory_text} to {found.memory_text}."]
+            why += ["This change alone does not make the step fit."] * (not found.fits)
         why += [
             f"{other.choice.title}: {self._gain(other.found)}."
             for other in several
@@ -144,8 +144,8 @@ class Scale:
             by_hand=choice.by_hand,
         )
 
-    def _batch(self, framework: str | None) -> _Weighed | None:
-        """Return the batch from which on a larger one gains little; the largest if none fits."""
+    def _batch(self, framework: str | None) -> _Estimated | None:
+        """Return the batch above which gains are small, or the largest if the step does not fit."""
         if self._arguments.get("batch") == "largest" or not self.base.batch:
             return None
         best = None
@@ -163,10 +163,10 @@ class Scale:
             best, pace, size = found, found.samples_per_second, size * step
         if best is None or not self._gains(best):
             return None
-        return _Weighed(of_batch(best.batch, self.base, framework), best)
+        return _Estimated(of_batch(best.batch, self.base, framework), best)
 
     def _buckets(self, name: str) -> Iterator[Suggestion]:
-        """Yield what can be said of the exchange of gradients: no estimate knows its buckets."""
+        """Yield a suggestion on the exchange of gradients, whose buckets are not estimated."""
         base = self.base
         if base.layout.data == 1 or base.layout.zero or not base.options.train:
             return
@@ -175,23 +175,23 @@ class Scale:
             return
         yield Suggestion(
             "Exchange gradients in larger buckets, in place",
-            f"The exchange of gradients takes {share:.0%} of a step ({_by_estimate(base)}); how "
-            "much of it other buckets hide is not estimated.",
+            f"The exchange of gradients takes {share:.0%} of a step ({_by_estimate(base)}); the "
+            "effect of other buckets is not estimated.",
             "from torch.nn.parallel import DistributedDataParallel\n"
             f"{as_code(name)} = DistributedDataParallel(\n"
             f"    {as_code(name)}, bucket_cap_mb=100, gradient_as_bucket_view=True\n"
             ")",
-            by_hand="it is a part of the script that all cards run",
+            by_hand="it changes the script that all cards run",
         )
 
 
 def _change_of_time(base: Estimate, found: Estimate) -> str:
     if found.batch == base.batch:
-        what = "A step" if base.options.train else "A pass"
+        subject = "A step" if base.options.train else "A pass"
         durations = f"{units.duration(base.seconds)} to {units.duration(found.seconds)}"
-        return f"{what} goes from {durations} ({_by_estimate(found)})."
-    before, after = (units.rate(one.samples_per_second, "samples") for one in (base, found))
-    batches = f"as batches go from {base.batch} to {found.batch}"
+        return f"{subject} changes from {durations} ({_by_estimate(found)})."
+    before, after = (units.rate(each.samples_per_second, "samples") for each in (base, found))
+    batches = f"with batches of {found.batch} instead of {base.batch}"
     return f"From {before} to {after}, {batches} ({_by_estimate(found)})."
 
 
