@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from typing import Any
 
@@ -16,6 +17,7 @@ class ExplainedErrors:
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
+        self._card_was_full = False
         shell.events.register("post_run_cell", self._after)
 
     def close(self) -> None:
@@ -43,7 +45,12 @@ class ExplainedErrors:
             return None
         from hpu_magic.runtime.measure.out_of_memory import explain
 
-        return explain(error, self._shell.user_ns, self._shell.user_ns_hidden)
+        if self._card_was_full:
+            # This error has replaced a traceback whose frames hold tensors, in reference cycles.
+            gc.collect()
+        explanation = explain(error, self._shell.user_ns, self._shell.user_ns_hidden)
+        self._card_was_full = explanation is not None
+        return explanation
 
 
 def _cause(error: BaseException) -> str | None:

@@ -68,6 +68,29 @@ def test_the_error_ends_in_what_was_asked_what_is_free_who_has_it_and_what_to_do
     )
 
 
+FILLS = """
+def work():
+    held = torch.ones(10 << 20, device="hpu")
+    return torch.ones(10 << 20, device="hpu")
+small = torch.ones(1 << 10, device="hpu")
+work()
+"""
+
+
+def test_another_error_frees_the_tensors_of_a_traceback(ended):
+    out = ended(FILLS, "1 / 0", "print(torch.hpu.memory_allocated() >> 20, 'MiB')").strip()
+    assert "The largest variable is the last traceback (40.0 MiB). Run another cell that" in out
+    assert out.endswith("\n0 MiB")
+
+
+def test_free_memory_after_a_cell_does_not_contradict_its_error(ended):
+    said = ended(FILLS, "x = torch.ones(12 << 20, device='hpu')").strip().splitlines()[-1]
+    assert said == (
+        "The card was full: 48.0 MiB were requested. Now that the cell has ended, 64.0 MiB of "
+        "64.0 MiB are free. Use a smaller batch or a type with fewer bits."
+    )
+
+
 def test_more_than_a_card_has_is_told_so(ended):
     said = ended("x = torch.ones(1 << 25, device='hpu')").strip().splitlines()[-1]
     assert said == (

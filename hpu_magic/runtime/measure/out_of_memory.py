@@ -14,6 +14,7 @@ from hpu_magic.runtime.measure.memory import TRACEBACK, held
 from hpu_magic.runtime.start import restart
 
 _NAMED = 3
+_SMALLEST_NAMED = 0.001  # of the card's memory
 # The vendor's allocator reports the bytes. Other allocators raise PyTorch's OutOfMemoryError.
 _REFUSED = re.compile(r"Allocation failed for size::\s*([0-9]+)")
 # The simulated card has free memory, but the machine has not.
@@ -52,11 +53,13 @@ def explain(
     request = f"{units.size(requested)} were requested" if requested else "more was requested"
     # Results of a cell that failed halfway are already freed.
     free = max(memory.limit - memory.in_use, 0)
-    sentences = [
-        f"The card is full: {request}, and {units.size(free)} of {units.size(memory.limit)} are "
-        "free now that the cell has ended."
-    ]
-    largest = sorted(held(namespace, hidden or {}).items(), key=lambda item: -item[1])[:_NAMED]
+    left = f"{units.size(free)} of {units.size(memory.limit)} are free"
+    sentences = [f"The card is full: {request}, and {left} now that the cell has ended."]
+    if 0 < requested <= free:
+        sentences = [f"The card was full: {request}. Now that the cell has ended, {left}."]
+    holders = held(namespace, hidden or {}).items()
+    named = [item for item in holders if item[1] >= memory.limit * _SMALLEST_NAMED]
+    largest = sorted(named, key=lambda item: -item[1])[:_NAMED]
     if largest:
         *others, last = (f"{name} ({units.size(size)})" for name, size in largest)
         named = f"variables are {', '.join(others)} and {last}" if others else f"variable is {last}"
