@@ -173,7 +173,10 @@ class FitMonitorBase:
         self._logged |= numbers
         if _SUMMARY in numbers:
             return
-        stage = "validation" if self._progress.phase == "validating" else "training"
+        # Before the first batch of an evaluation, the Trainer logs values of the training.
+        of_evaluation = any(name.startswith("eval_") for name in numbers)
+        evaluates = of_evaluation or self._progress.validation_batch is not None
+        stage = "validation" if evaluates else "training"
         values = {
             curve: value
             for name, value in numbers.items()

@@ -126,7 +126,27 @@ def test_evaluations_lie_in_the_chart_of_the_loss(trains: Callable[[str], Any]) 
     assert (result.outcome, result.steps) == ("finished", 8)
     assert result.metrics["eval_loss"] == pytest.approx(math.log(2), abs=0.1)
     assert 0 <= result.metrics["eval_accuracy"] <= 1
-    assert result.picture.count(">eval_loss") == result.picture.count(">eval_accuracy") == 1
+    assert result.picture.count(">validation") == result.picture.count(">eval_accuracy") == 1
+
+
+def test_values_logged_before_an_evaluation_are_of_the_training(
+    trains: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hpu_magic.runtime.measure.curves import Curves
+
+    stages: dict[str, set[str]] = {}
+    follow = Curves.follow
+
+    def noting(curves: Curves, name: str, belongs: str, stage: str, *more: Any, **options: Any):
+        stages.setdefault(name, set()).add(stage)
+        return follow(curves, name, belongs, stage, *more, **options)
+
+    monkeypatch.setattr(Curves, "follow", noting)
+    trains('judged = make_trainer(eval_strategy="steps", eval_steps=2)\nr = %hpu_fit judged')
+    assert stages["learning_rate"] == {"training"}
+    assert stages["loss"] == {"training"}
+    assert stages["eval_loss"] == {"validation"}
+    assert "loss, best" in trains("r.picture").result
 
 
 def test_early_stopping_is_named(trains: Callable[[str], Any], own_card: str) -> None:
