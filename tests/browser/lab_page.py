@@ -59,7 +59,7 @@ def restart(page: Any, lab: Any, notebook: str) -> None:
             lab.kernel_process(notebook) not in (None, before)
             and lab.kernel_states(notebook) == ["idle"]
         ),
-        30,
+        60,
         "the restart",
     )
     page.wait_for_timeout(1_000)
@@ -124,7 +124,7 @@ def offered_by_tab(page: Any, cell: int, typed: str) -> set[str]:
     own_words = set(re.findall(r"\w+|%+", editor.inner_text()))
     page.keyboard.type(typed)
     page.keyboard.press("Tab")
-    page.wait_for_selector(".jp-Completer-item", timeout=30_000)
+    page.wait_for_selector(".jp-Completer-item", timeout=60_000)
     return set(page.locator(".jp-Completer-match").all_inner_texts()) - own_words
 
 

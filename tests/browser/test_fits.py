@@ -75,7 +75,7 @@ def wait_for_fit(page: Any, view: str = ".hpu-Cards") -> None:
 
 def wait_for_no_fit(page: Any) -> None:
     fits = page.locator(".hpu-Fit:visible")
-    wait_until(page, lambda: fits.count() == 0, 30, "the end of what is told of the fit")
+    wait_until(page, lambda: fits.count() == 0, 60, "the end of what is told of the fit")
 
 
 def stop(page: Any, name: str) -> None:
@@ -111,8 +111,8 @@ def test_a_fit_is_told_and_stopped_after_a_reload(page: Any, lab: Lab, tmp_path:
     stop(page, "first.ipynb")
     wait_for_text(page, f"{SHOWN} .hpu-Fit-phase", "Stopping")
     wait_for_no_fit(page)
-    wait_until(page, lambda: lab.kernel_states("first.ipynb") == ["idle"], 30, "the cell's end")
-    wait_until(page, lambda: "left" not in page.locator(STATUS).inner_text(), 20, "the status bar")
+    wait_until(page, lambda: lab.kernel_states("first.ipynb") == ["idle"], 60, "the cell's end")
+    wait_until(page, lambda: "left" not in page.locator(STATUS).inner_text(), 60, "the status bar")
     assert page.problems == []
 
 
@@ -144,7 +144,7 @@ def test_another_browser_tells_of_fits_and_stops_them(
         wait_for_fit(other)
         stop(other, "second.ipynb")
         why = "The fit of second.ipynb could not be stopped. The kernel was asked to stop its fit"
-        wait_for_text(other, ".Toastify__toast", why, 30)
+        wait_for_text(other, ".Toastify__toast", why, 60)
         button = other.locator(".hpu-Cards").get_by_role("button", name=STOP.format("second.ipynb"))
         assert button.get_attribute("aria-disabled") == "false"
         assert other.locator(f"{SHOWN} .hpu-Fit-phase").inner_text() == ""

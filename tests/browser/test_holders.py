@@ -50,7 +50,7 @@ def age_session(page: Any, notebook: Path, seconds: float) -> None:
                 return True
         return False
 
-    wait_until(page, aged, 20, f"the idleness of {notebook.name}")
+    wait_until(page, aged, 60, f"the idleness of {notebook.name}")
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_second_notebook_is_told_who_holds_the_card_and_frees_it(
     keep_screenshot(
         page, page.locator("#jp-main-statusbar .jp-StatusBar-Left"), "status-bar.png", tmp_path
     )
-    wait_until(page, lambda: not busy_prompt(page, 1), 20, "the end of the cell")
+    wait_until(page, lambda: not busy_prompt(page, 1), 60, "the end of the cell")
 
     open_notebook(page, lab, "second.ipynb", LOAD, TAKE, workspace="cards")
     run_all(page)
@@ -142,7 +142,7 @@ def test_one_of_several_holders_is_chosen_and_another_window_keeps_up(
         run_all(page)
         wait_for_output(page, 1, "took a card")
         front = page.locator(".hpu-Card.hpu-mod-front")
-        wait_until(page, lambda: front.count() == 1, 20, "the mark of the notebook in front")
+        wait_until(page, lambda: front.count() == 1, 60, "the mark of the notebook in front")
         assert front.locator(".hpu-Card-number").inner_text() == "HPU 1"
         assert front.get_attribute("aria-current") == "true"
         name = front.locator(".hpu-Holder-name")

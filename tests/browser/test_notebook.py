@@ -73,7 +73,7 @@ def test_memory_panel_moves_in_notebook_7(page: Any, notebook: Lab) -> None:
     wait_until(page, lambda: cells.nth(1).inner_text() != before, 60, "a change of memory")
     assert busy_prompt(page, 2), "the panel has to move while another cell is busy"
     page.get_by_role("button", name="Stop").click()
-    cells.nth(1).locator(".jp-RenderedSVG").wait_for(timeout=20_000)
+    cells.nth(1).locator(".jp-RenderedSVG").wait_for(timeout=60_000)
     assert problems_of_ours(page) == []
 
 
@@ -96,7 +96,7 @@ def test_cards_are_a_page_of_their_own_in_notebook_7(
 ) -> None:
     page.goto(f"{notebook.url}/tree?token={notebook.token}")
     tabs(page).filter(has_text="HPU cards").click(timeout=60_000)
-    page.locator(".hpu-Card").first.wait_for(timeout=20_000)
+    page.locator(".hpu-Card").first.wait_for(timeout=60_000)
     assert page.locator(".hpu-Card").count() == 8
     assert "8 Gaudi2 cards" in page.locator(".hpu-Cards-headline").inner_text()
     assert faint_texts(page, ".hpu-Cards") == []
@@ -104,8 +104,8 @@ def test_cards_are_a_page_of_their_own_in_notebook_7(
 
     page.locator(".hpu-Card-title").nth(2).focus()
     page.keyboard.press("Enter")
-    page.locator(".hpu-CardCharts-number", has_text="HPU 2").wait_for(timeout=20_000)
-    page.locator(".hpu-Chart-plot canvas").first.wait_for(timeout=20_000)
+    page.locator(".hpu-CardCharts-number", has_text="HPU 2").wait_for(timeout=60_000)
+    page.locator(".hpu-Chart-plot canvas").first.wait_for(timeout=60_000)
     tabs(page).filter(has_text="HPU 2").locator(".lm-TabBar-tabCloseIcon").click()
     assert [one.inner_text() for one in tabs(page).all()] == ["Files", "Running", "HPU cards"]
     assert problems_of_ours(page) == []

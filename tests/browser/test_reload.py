@@ -59,16 +59,16 @@ def saved(lab: Any, name: str) -> list[Any]:
 def save(page: Any, lab: Any, name: str, holds: Callable[[list[Any]], bool]) -> None:
     shown_notebook(page).locator(".jp-InputPrompt").first.click()
     page.keyboard.press("Control+s")
-    wait_until(page, lambda: holds(saved(lab, name)), 20, "the saved file")
+    wait_until(page, lambda: holds(saved(lab, name)), 60, "the saved file")
 
 
 def draws(page: Any) -> None:
     """Wait for a curve that grows."""
     page.locator(STOP).wait_for(timeout=60_000)
-    wait_until(page, lambda: page.evaluate("!!window.Bokeh?.index?.roots"), 30, "BokehJS")
-    wait_until(page, lambda: page.evaluate(POINTS) > 5, 30, "a curve")
+    wait_until(page, lambda: page.evaluate("!!window.Bokeh?.index?.roots"), 60, "BokehJS")
+    wait_until(page, lambda: page.evaluate(POINTS) > 5, 60, "a curve")
     seen = page.evaluate(POINTS)
-    wait_until(page, lambda: page.evaluate(POINTS) > seen + 3, 30, "a longer curve")
+    wait_until(page, lambda: page.evaluate(POINTS) > seen + 3, 60, "a longer curve")
 
 
 def shows_result(page: Any, title: str) -> None:
@@ -76,7 +76,7 @@ def shows_result(page: Any, title: str) -> None:
     found = page.get_by_text(title)
     found.first.wait_for(timeout=60_000)
     live = shown_notebook(page).locator(".jp-OutputArea .jupyter-widgets")
-    wait_until(page, lambda: live.count() == 0, 20, "the result as it stays")
+    wait_until(page, lambda: live.count() == 0, 60, "the result as it stays")
     shown_notebook(page).locator(".jp-RenderedSVG").wait_for()
     assert found.count() == 1
 
@@ -155,7 +155,7 @@ def test_where_the_kernel_has_ended_words_and_picture_stay(page: Any, lab: Any) 
     lab.end_kernel(kernel)
     page.goto(lab.address(name))
     page.get_by_text("Model is being trained.").wait_for(timeout=60_000)
-    wait_until(page, lambda: shown_notebook(page).locator(".jp-RenderedSVG").count() == 1, 20, "it")
+    wait_until(page, lambda: shown_notebook(page).locator(".jp-RenderedSVG").count() == 1, 60, "it")
     assert page.get_by_text("widget...").count() == 0
     assert page.get_by_text("Error displaying widget").count() == 0
     save(page, lab, name, lambda outputs: [*map(len, (one["data"] for one in outputs))] == [2, 2])

@@ -54,7 +54,7 @@ def saved_mode(page: Any, lab: Lab, name: str) -> str:
     before = (lab.folder / name).stat().st_mtime_ns
     page.keyboard.press("Control+s")
     wait_until(
-        page, lambda: (lab.folder / name).stat().st_mtime_ns != before, 10, f"the saving of {name}"
+        page, lambda: (lab.folder / name).stat().st_mtime_ns != before, 60, f"the saving of {name}"
     )
     page.wait_for_timeout(500)
     return str(json.loads((lab.folder / name).read_text())["metadata"]["hpu_magic"]["mode"])
@@ -69,7 +69,7 @@ def test_mode_switch_brings_the_kernel_back_in_lazy_mode(
     wait_for_output(page, 2, "loaded eager")
     assert "variable None" in output(page, 0)
     switch = page.locator(SWITCH)
-    wait_until(page, lambda: switch.input_value() == "eager", 20, "the loaded mode in the switch")
+    wait_until(page, lambda: switch.input_value() == "eager", 60, "the loaded mode in the switch")
 
     switch.select_option("lazy")
     press(page, "Later")
@@ -77,7 +77,7 @@ def test_mode_switch_brings_the_kernel_back_in_lazy_mode(
     wait_until(
         page,
         lambda: chosen.inner_text() == "eager → lazy after restart",
-        10,
+        60,
         "the requested mode in the switch",
     )
     toolbar = shown_notebook(page).locator(".jp-NotebookPanel-toolbar")
@@ -87,7 +87,7 @@ def test_mode_switch_brings_the_kernel_back_in_lazy_mode(
     restart_and_run_all(page)
     wait_for_output(page, 2, "loaded lazy")
     assert "variable 1" in output(page, 0)
-    wait_until(page, lambda: chosen.inner_text() == "lazy", 20, "the loaded mode in the switch")
+    wait_until(page, lambda: chosen.inner_text() == "lazy", 60, "the loaded mode in the switch")
 
     switch.select_option("eager")
     restart(page, lab, "mode.ipynb")
@@ -124,10 +124,10 @@ def test_sidebar_comes_back_after_the_server_was_killed(page: Any, lab: Lab) -> 
     page.locator(OPEN_SIDEBAR).click()
     wait_for_text(page, ".hpu-Cards-headline", "1 Gaudi2 card simulated")
     lab.kill()
-    wait_for_text(page, ".hpu-Notice-title", "Connection to the server lost", 30)
+    wait_for_text(page, ".hpu-Notice-title", "Connection to the server lost", 60)
     lab.start()
     notice = page.locator(".hpu-Notice")
-    wait_until(page, lambda: not notice.is_visible(), 45, "the recovery of the sidebar")
+    wait_until(page, lambda: not notice.is_visible(), 60, "the recovery of the sidebar")
     wait_for_text(page, ".hpu-Cards-headline", "1 Gaudi2 card simulated")
 
 

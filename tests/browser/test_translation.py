@@ -122,7 +122,7 @@ def test_views_of_cards_are_translated(foreign_page: Any, foreign: Lab) -> None:
     page = foreign_page
     page.goto(f"{foreign.url}/lab/workspaces/words?token={foreign.token}")
     page.locator(OPEN_SIDEBAR).click(timeout=60_000)
-    page.locator(".hpu-Fit").first.wait_for(timeout=20_000)
+    page.locator(".hpu-Fit").first.wait_for(timeout=60_000)
     check(page, ".hpu-Cards", "⟦8 Gaudi2 cards⟧", "⟦1 in use⟧", "⟦epoch 1 of 10⟧", "⟦Validating⟧")
 
     page.get_by_role("button", name=re.compile("Shut down")).click()
@@ -131,11 +131,11 @@ def test_views_of_cards_are_translated(foreign_page: Any, foreign: Lab) -> None:
     page.keyboard.press("Escape")
 
     page.locator(".hpu-Card-title").first.click()
-    page.locator(".hpu-Chart-plot canvas").first.wait_for(timeout=20_000)
+    page.locator(".hpu-Chart-plot canvas").first.wait_for(timeout=60_000)
     check(page, ".hpu-CardCharts, .hpu-CardTab jp-button", "⟦Memory⟧", "⟦Pause⟧")
 
     page.get_by_role("button", name="⟦Open the overview of all cards⟧").click()
-    page.locator(".hpu-Past-bar").first.wait_for(timeout=20_000)
+    page.locator(".hpu-Past-bar").first.wait_for(timeout=60_000)
     check(page, ".hpu-Past, .hpu-PastTab jp-button", "⟦24 h⟧", "⟦Reset zoom⟧")
     # Only our own tabs: JupyterLab's, such as its Launcher, have words of JupyterLab's domain.
     page.keyboard.press("Control+Shift+L")
@@ -153,7 +153,7 @@ def test_controls_of_a_notebook_are_translated(foreign_page: Any, foreign: Lab) 
     run_all(page)
     page.locator(STATUS).wait_for(timeout=60_000)
     title = page.locator(STATUS)
-    wait_until(page, lambda: "⟦" in str(title.get_attribute("title")), 20, "the words")
+    wait_until(page, lambda: "⟦" in str(title.get_attribute("title")), 60, "the words")
     check(page, ".hpu-StatusItem", "⟦Click to show all cards⟧")
     check(page, ".hpu-ModeSwitch", "⟦Execution mode of the HPU⟧")
     assert page.problems == []
