@@ -114,7 +114,7 @@ def foreign_page(page: Any) -> Any:
 def test_catalog_holds_plurals_and_texts_of_several_lines() -> None:
     found = catalog()
     assert found["%1 %2 card"] == ["⟦%1 %2 card⟧", "⟦%1 %2 cards⟧"]
-    assert any(text.startswith("Its variables are lost: ") for text in found)
+    assert any(text.startswith("All of its variables will be lost, ") for text in found)
     assert len(found) > 100
 
 
