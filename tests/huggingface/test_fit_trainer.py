@@ -132,7 +132,7 @@ def test_evaluations_lie_in_the_chart_of_the_loss(trains: Callable[[str], Any]) 
 def test_values_logged_before_an_evaluation_are_of_the_training(
     trains: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from hpu_magic.runtime.measure.curves import Curves
+    from hpu_magic.runtime.training.curves import Curves
 
     stages: dict[str, set[str]] = {}
     follow = Curves.follow
