@@ -1,7 +1,7 @@
-"""Tests on the device: what the pytest plug-in of hpu_magic gives to tests.
+"""The pytest plug-in of hpu_magic, for tests on the device.
 
-`plugin` is what pytest loads. With ``--hpu`` it turns the device on, and the other modules come in;
-without, nothing here is imported beside it. ``docs/testing.md`` is the page for users.
+pytest loads `plugin`. Only with ``--hpu``, it activates the device and imports the other modules.
+``docs/testing.md`` is the documentation for users.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ __all__ = ["DeviceMemoryWarning", "RankError"]
 
 
 class DeviceMemoryWarning(UserWarning):
-    """A test left tensors on the device."""
+    """A test did not free tensors on the device."""
 
 
 class RankError(RuntimeError):
-    """A rank of ``hpu_cards`` ended, or did not come back; the text says which and where."""
+    """A rank of ``hpu_cards`` ended or did not return; the message contains rank and function."""

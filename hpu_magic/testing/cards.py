@@ -1,4 +1,4 @@
-"""``hpu_cards``: a function on several cards, each in a process of its own."""
+"""``hpu_cards``: a function on several cards, with one process per card."""
 
 from __future__ import annotations
 
@@ -26,44 +26,44 @@ from hpu_magic.testing import RankError
 from hpu_magic.testing.limits import add_cost, allowed_of
 from hpu_magic.testing.process import Companion, ending
 
-_GRACE = 5.0  # seconds in which other ranks may end what one has failed in, or themselves
-_WRITING = 5.0  # seconds in which one writes where it is
-_PAUSE = 0.2  # seconds without a further line, after which that is complete
-_STARTING = 300.0  # seconds, as the simulator may have to be compiled
+_GRACE = 5.0  # seconds for other ranks to return after a failure, or to end
+_WRITING = 5.0  # seconds for a rank to write its stack
+_PAUSE = 0.2  # seconds without a new line after which a stack is complete
+_STARTING = 300.0  # seconds, because the simulator may need to be compiled
 
 
 class Ranks:
-    """Processes on a card each, with the environment that torchrun gives.
+    """Processes with one card each, in the same environment as under torchrun.
 
-    Calling it runs a function on all of them at the same time and returns what each returned, by
-    rank. Functions of the test's file travel whole, local ones too. Tensors of a card are sent as
-    tensors of the host. The processes stay for the next call; after a failure, new ones begin.
+    A call runs a function on all ranks at the same time and returns their results by rank.
+    Functions of the test's file are sent by value, including local ones. Tensors on a card are sent
+    as host tensors. The processes continue until the next call; after a failure, new ones start.
 
     Parameters
     ----------
     count : int
-        How many: the world size.
+        Number of ranks, the world size.
     item : pytest.Item
-        The test. It is skipped where the machine has fewer cards.
+        The test, which is skipped if the machine has fewer cards.
     backend : str, optional
-        Have each rank join a process group first, such as ``"hccl"``.
+        Backend of a process group that each rank joins first, such as ``"hccl"``.
     timeout : float
-        Seconds that a call may take.
+        Maximum time of a call in seconds.
     """
 
     def __init__(
         self, count: int, item: pytest.Item, *, backend: str | None = None, timeout: float = 120.0
     ) -> None:
         if type(count) is not int or count < 1:
-            raise ValueError(f"hpu_cards({count!r}): give the number of cards, 1 or more.")
+            raise ValueError(f"The number of cards must be at least 1, got hpu_cards({count!r}).")
         self._count, self._item = count, item
         self._backend, self._timeout = backend, timeout
         self._processes: list[Companion] = []
-        self._stacks: list[IO[str]] = []  # what a rank writes on SIGUSR1
-        self._waiting: dict[Any, int] = {}  # ranks that have not answered yet, by connection
-        there = device.torch_with_hpu().hpu.device_count()
-        if there < count:
-            pytest.skip(f"needs {count} cards, and this machine has {there}")
+        self._stacks: list[IO[str]] = []  # files to which ranks write their stacks on SIGUSR1
+        self._waiting: dict[Any, int] = {}  # ranks that have not replied, by connection
+        available = device.torch_with_hpu().hpu.device_count()
+        if available < count:
+            pytest.skip(f"needs {count} cards, but this machine has {available}")
 
     def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
         """Run a function on all ranks.
@@ -71,14 +71,14 @@ class Ranks:
         Returns
         -------
         list
-            What each returned, by rank.
+            The results by rank.
 
         Raises
         ------
         RankError
-            A rank ended, or one did not come back in time; the others are ended.
+            A rank ended or did not return in time; the other ranks are ended.
         Exception
-            The first that a rank raised, with its traceback there as the cause.
+            The first exception of a rank, with its traceback as the cause.
         """
         __tracebackhide__ = True
         name = getattr(function, "__qualname__", repr(function))
@@ -94,10 +94,10 @@ class Ranks:
             raise
 
     def close(self) -> None:
-        """End the processes, which gives their cards back.
+        """End the processes, which releases their cards.
 
-        Those that wait for the next call end by themselves, so that what they keep for their end,
-        such as a measurement of coverage, is written.
+        Processes that wait for the next call end normally, so that they write data such as coverage
+        at their end.
         """
         idle = []
         for process in self._processes:
@@ -116,7 +116,7 @@ class Ranks:
     def _packed(self, function: Any, args: Any, kwargs: Any) -> bytes:
         values = {"function": function, "args": args, "kwargs": kwargs}
         try:
-            with _whole(getattr(self._item, "module", None)):
+            with _sent_by_value(getattr(self._item, "module", None)):
                 return transfer.pack(values, "hpu")
         except HPUError as refused:
             raise RankError(f"hpu_cards: {refused}") from refused.__cause__
@@ -140,31 +140,29 @@ class Ranks:
         self._answers("its start", _STARTING)
 
     def _refuse_held_cards(self) -> None:
-        """Say who holds cards, before ranks fail for want of one.
-
-        Raises
-        ------
-        RankError
-            Too few are free.
-        """
+        """Raise `RankError` with the holders of cards if too few cards are free."""
         cards = monitor.snapshot().cards
-        held = [(card.label, one) for card in cards for one in card.holders]
+        held = [(card.label, holder) for card in cards for holder in card.holders]
         free = sum(not card.holders for card in cards)
         if not cards or free >= self._count:
             return
-        named = ", ".join(
-            f"{name} by "
-            + ("this process" if one.pid == os.getpid() else f"process {one.pid} ({one.command})")
-            for name, one in held
+        holders = ", ".join(
+            f"{label} by "
+            + (
+                "this process"
+                if holder.pid == os.getpid()
+                else f"process {holder.pid} ({holder.command})"
+            )
+            for label, holder in held
         )
         raise RankError(
-            f"hpu_cards({self._count}) needs as many free cards, and {free} of {len(cards)} are "
-            f"free: held are {named}. End those processes; a test process keeps its card to its "
-            "end, so have tests with hpu_cards run before others, or in a session of their own."
+            f"hpu_cards({self._count}) needs {self._count} free cards, but {free} of {len(cards)} "
+            f"are free (held: {holders}): end those processes. A test process keeps its card until "
+            "its end, so run tests with hpu_cards before other tests, or in a separate session."
         )
 
     def _answers(self, name: str, longest: float) -> list[Any]:
-        """Return what the ranks send back, or raise what the first of them raised."""
+        """Return the results of the ranks, or raise the first exception of a rank."""
         __tracebackhide__ = True
         results: list[Any] = [None] * self._count
         waiting = self._waiting = {
@@ -215,13 +213,13 @@ class Ranks:
         which = ", ".join(map(str, ranks))
         noun = "rank" if len(ranks) == 1 else "ranks"
         return (
-            f"{noun} {which} of {self._count} did not come back from {name} within {longest:g} s.\n"
+            f"{noun} {which} of {self._count} did not return from {name} within {longest:g} s.\n"
             + "\n".join(stacks)
         )
 
 
 def _written(stack: IO[str], end: float) -> str:
-    """Return what a process has written to a file, once it has written no more for a while."""
+    """Return the text that a process writes to a file, after it has stopped writing."""
     text, before = "", None
     while text != before or (not text and time.monotonic() < end):
         before = text
@@ -232,12 +230,12 @@ def _written(stack: IO[str], end: float) -> str:
 
 
 class RankTraceback(Exception):
-    """The traceback of an exception in the process that raised it, as text."""
+    """The traceback of an exception in another process, as text."""
 
 
 @contextmanager
-def _whole(module: Any) -> Iterator[None]:
-    """Send functions and classes of a module whole: ranks may not find it by its name."""
+def _sent_by_value(module: Any) -> Iterator[None]:
+    """Send functions and classes of a module by value: ranks may be unable to import it."""
     if module is None or module.__name__ in cloudpickle.list_registry_pickle_by_value():
         yield
         return

@@ -1,4 +1,4 @@
-"""What a test may cost on the device: operators on the CPU, and graphs compiled again."""
+"""Limits of a test on the device: operators on the CPU, and recompilations of graphs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _MOST_NAMED = 4
 
 @dataclass(frozen=True)
 class Allowed:
-    """What a test may cost.
+    """The limits of a test.
 
     Attributes
     ----------
     fallbacks : collection of str or None
         Operators that may run on the CPU; None for all.
     recompilations : int or None
-        How often lines may compile another graph after their first; None for any number.
+        Maximum number of graphs that lines compile after their first; None for no limit.
     """
 
     fallbacks: Collection[str] | None = None
@@ -32,47 +32,47 @@ class Allowed:
 
     @property
     def everything(self) -> bool:
-        """Whether there is nothing to look for."""
+        """Whether the test has no limits."""
         return self.fallbacks is None and self.recompilations is None
 
 
 @dataclass
 class Cost:
-    """What was seen: calls on the CPU by operator and line, and compilations by line."""
+    """Calls on the CPU by operator and line, and compilations by line."""
 
     fallbacks: dict[tuple[str, str], int] = field(default_factory=dict)
     compilations: dict[str, list[str]] = field(default_factory=dict)
-    """For each line, the shapes of what it compiled, in their order."""
+    """For each line, the input shapes of its graphs in the order of compilation."""
 
     @classmethod
     def of(cls, report: LedgerReport, rank: str = "") -> Cost:
-        """Return what a ledger tells; `rank` is named beside each line."""
+        """Return the costs in a ledger; ``rank`` is added to the name of each line."""
         cost = cls()
         lines: dict[str, int] = defaultdict(int)
-        for one in report.causes(FALLBACK):
-            lines[one.name] += one.count
-            cost.fallbacks[one.name, _place(one.where, rank)] = one.count
-        # Where events do not tell lines, the metrics' totals stand alone.
+        for cause in report.causes(FALLBACK):
+            lines[cause.name] += cause.count
+            cost.fallbacks[cause.name, _place(cause.where, rank)] = cause.count
+        # The totals of the metrics include events without a line.
         for operator, count in report.fallbacks.items():
             if missing := count - lines[operator]:
                 cost.fallbacks[operator, _place("", rank)] = missing
-        told = 0
-        for one in report.causes(COMPILATION):
-            told += one.count
-            shapes = cost.compilations.setdefault(_place(one.where, rank), [])
-            shapes += [one.shapes] * one.count
-        if missing := report.compilations - told:
+        with_line = 0
+        for cause in report.causes(COMPILATION):
+            with_line += cause.count
+            shapes = cost.compilations.setdefault(_place(cause.where, rank), [])
+            shapes += [cause.shapes] * cause.count
+        if missing := report.compilations - with_line:
             cost.compilations.setdefault(_place("", rank), []).extend([""] * missing)
         return cost
 
     def add(self, other: Cost) -> None:
-        """Count another one's too, which is another process's."""
+        """Add the costs of another process."""
         self.fallbacks |= other.fallbacks
         for line, shapes in other.compilations.items():
             self.compilations.setdefault(line, []).extend(shapes)
 
     def objections(self, allowed: Allowed) -> Iterator[str]:
-        """Yield a sentence for each limit that was passed."""
+        """Yield a sentence for each limit that was exceeded."""
         if allowed.fallbacks is not None:
             calls = {key: n for key, n in self.fallbacks.items() if key[0] not in allowed.fallbacks}
             if calls:
@@ -88,18 +88,18 @@ _costs = pytest.StashKey[Cost]()
 
 
 class Limits:
-    """Holds each test to its limits."""
+    """Checks the limits of each test."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        """Keep the ledger of a test, and fail it by what that tells."""
+        """Record the ledger of a test, and let the test fail if it exceeds a limit."""
         allowed = allowed_of(item)
         if allowed.everything:
             return (yield)
-        device.torch_with_hpu()  # events are told once the device is there
+        device.torch_with_hpu()  # events exist only after the device is loaded
         item.stash[_costs] = Cost()
         with Ledger() as report:
             result = yield
@@ -112,18 +112,18 @@ class Limits:
 
 
 def add_cost(item: pytest.Item, cost: Cost) -> None:
-    """Count what another process did for a test that runs."""
+    """Add the cost of another process to a running test."""
     if _costs in item.stash:
         item.stash[_costs].add(cost)
 
 
 def allowed_of(item: pytest.Item) -> Allowed:
-    """Return a test's limits: those of its markers, else those of the command line.
+    """Return the limits of a test from its markers, or else from the command line.
 
     Raises
     ------
     pytest.fail.Exception
-        A marker's arguments mean nothing.
+        The arguments of a marker are invalid.
     """
     options = item.config.option
     fallbacks: Collection[str] | None = () if options.hpu_no_fallback else None
@@ -140,7 +140,7 @@ def _operators(item: pytest.Item, marker: pytest.Mark) -> Collection[str]:
     names = [allow] if isinstance(allow, str) else list(allow)
     if marker.args or set(marker.kwargs) - {"allow"} or not all(isinstance(n, str) for n in names):
         pytest.fail(
-            "The marker hpu_no_fallback takes names of operators as allow, such as "
+            "The marker hpu_no_fallback accepts only names of operators as allow, such as "
             'hpu_no_fallback(allow=["aten::linalg_qr.out"]).',
             pytrace=False,
         )
@@ -154,7 +154,8 @@ def _number(item: pytest.Item, marker: pytest.Mark) -> int | None:
         limit: int | None = values[0]
         return limit
     pytest.fail(
-        "The marker hpu_max_recompilations takes a number of 0 or more, or None for no limit.",
+        "The argument of the marker hpu_max_recompilations must be an integer of at least 0, or "
+        "None for no limit.",
         pytrace=False,
     )
 
@@ -166,30 +167,28 @@ def _place(where: str, rank: str) -> str:
 def _fallen_back(calls: dict[tuple[str, str], int]) -> str:
     operators = {name for name, _ in calls}
     count = "1 operator" if len(operators) == 1 else f"{len(operators)} operators"
-    said = (
+    items = (
         f"{name}{f' in {where}' if where else ''}{f' ({n} times)' if n > 1 else ''}"
         for (name, where), n in sorted(calls.items())
     )
-    return f"{count} ran on the CPU for want of a device kernel: {_some(said)}."
+    return f"{count} ran on the CPU because there is no device kernel: {_some(items)}."
 
 
 def _recompiled(again: dict[str, list[str]], count: int, limit: int) -> str:
     times = "once" if count == 1 else f"{count} times"
-    said = (
-        f"{where or 'in lines that are not known'} compiled {len(shapes)} graphs"
-        f"{_for_shapes(shapes)}"
+    items = (
+        f"{where or 'unknown lines'} compiled {len(shapes)} graphs{_for_shapes(shapes)}"
         for where, shapes in again.items()
     )
-    allowed = "none is allowed" if not limit else f"{limit} allowed"
-    return f"Graphs were compiled again {times} ({allowed}): {_some(said)}."
+    return f"Graphs were recompiled {times} (limit {limit}): {_some(items)}."
 
 
 def _for_shapes(shapes: Iterable[str]) -> str:
-    distinct = [f"({one})" for one in dict.fromkeys(shapes) if one]
+    distinct = [f"({text})" for text in dict.fromkeys(shapes) if text]
     return f" with inputs of {' and '.join(distinct[:_MOST_NAMED])}" if distinct else ""
 
 
-def _some(said: Iterable[str]) -> str:
-    named = list(said)
+def _some(items: Iterable[str]) -> str:
+    named = list(items)
     more = len(named) - _MOST_NAMED
     return "; ".join(named[:_MOST_NAMED] + ([f"{more} more"] if more > 0 else []))

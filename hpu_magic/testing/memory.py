@@ -1,4 +1,4 @@
-"""The device for one test, what the test left in its memory, and the memory of failures."""
+"""The device for one test, the tensors that the test does not free, and memory of failed tests."""
 
 from __future__ import annotations
 
@@ -23,71 +23,71 @@ if TYPE_CHECKING:
 
 _MOST_NAMED = 3
 _failed = pytest.StashKey[bool]()
-# References, not numbers: a number may come to name another storage.
-_Known = dict[int, Any]
+# References keep the numbers unique: a number could otherwise name another storage later.
+_Storages = dict[int, Any]
 
 
-class _Seen:
-    """The tensors' storages that were there at the last look, and the bytes in use then."""
+class _Known:
+    """The storages of tensors at the last check, and the bytes in use at that time."""
 
     def __init__(self) -> None:
         self.bytes = -1
-        self.storages: _Known = {}
+        self.storages: _Storages = {}
 
-    def look(self, in_use: int) -> dict[int, torch.Tensor]:
-        """Return the tensors on storages that were not there before, one each; note all."""
-        found: dict[int, torch.Tensor] = {}
-        storages: _Known = {}
+    def update(self, in_use: int) -> dict[int, torch.Tensor]:
+        """Record all storages; return one tensor for each new storage."""
+        new: dict[int, torch.Tensor] = {}
+        storages: _Storages = {}
         for tensor in _tensors():
-            known = storage_of(tensor)
-            if known is None:
+            storage = storage_of(tensor)
+            if storage is None:
                 continue
-            identity, _, reference = known
+            identity, _, reference = storage
             if identity not in self.storages:
-                found.setdefault(identity, tensor)
+                new.setdefault(identity, tensor)
             storages[identity] = reference
         self.bytes, self.storages = in_use, storages
-        return found
+        return new
 
 
-_seen = _Seen()
+_known = _Known()
 
 
 def device_of(item: pytest.Item) -> Iterator[torch.device]:
-    """Yield the device to a test, and tell afterwards what it left there.
+    """Yield the device to a test, and warn afterwards about tensors that it did not free.
 
     Raises
     ------
     pytest.fail.Exception
-        No card can be had; the text names the holders where they are known.
+        No card is available; the message contains the holders if they are known.
     """
     try:
         torch = device.take()
     except HPUError as refused:
         pytest.fail(str(refused), pytrace=False)
-    before = _in_use_unlike(torch, _seen.bytes)
-    # Most tests leave memory as it was, and going through all objects takes a while.
-    if before != _seen.bytes:
-        _seen.look(before)
+    before = _in_use_after_collection(torch, _known.bytes)
+    # Most tests do not change the memory in use, and iterating over all objects is slow.
+    if before != _known.bytes:
+        _known.update(before)
     yield torch.device("hpu")
-    after = _in_use_unlike(torch, before)
+    after = _in_use_after_collection(torch, before)
     if after == before:
         return
-    left = _seen.look(after)
+    left = _known.update(after)
     if after > before and left and _failed not in item.stash:
         path, line, _ = item.reportinfo()
-        text = _told(item, after - before, left)
+        text = _warning(item, after - before, left)
         warnings.warn_explicit(text, DeviceMemoryWarning, str(path), (line or 0) + 1)
 
 
 def _in_use(torch: Any) -> int:
-    """Bytes in use on the device, once its work is done."""
+    """Return the bytes in use on the device after all of its work."""
     torch.hpu.synchronize()
     return int(torch.hpu.memory_stats()["InUse"])
 
 
-def _in_use_unlike(torch: Any, expected: int) -> int:
-    """Bytes in use; if they are not what is expected, without garbage, which takes a while."""
+def _in_use_after_collection(torch: Any, expected: int) -> int:
+    """Return the bytes in use; unless they are as expected, collect garbage first."""
     in_use = _in_use(torch)
     if in_use == expected:
         return in_use
@@ -96,7 +96,7 @@ def _in_use_unlike(torch: Any, expected: int) -> int:
 
 
 class Failures:
-    """Frees the tensors of failed tests, of which tracebacks hold the local variables."""
+    """Frees the tensors of failed tests, whose tracebacks reference local variables."""
 
     def __init__(self) -> None:
         self._errors: list[BaseException] = []
@@ -105,7 +105,7 @@ class Failures:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Note the error, as a debugger may still look at its variables."""
+        """Record the error; a debugger may still need its variables."""
         report = yield
         if call.excinfo is not None:
             item.stash[_failed] = True
@@ -114,53 +114,53 @@ class Failures:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
-        """Free the variables before the fixtures end, of which one looks at the memory."""
+        """Free the variables before the fixtures end, because one of them checks the memory."""
         self._free()
 
     def pytest_runtest_logfinish(self) -> None:
-        """Free the variables of what failed since."""
+        """Free the variables of failures during the teardown."""
         self._free()
 
     def _free(self) -> None:
         errors, self._errors = self._errors, []
-        for one in _all_of(errors) if device.taken() else ():
-            traceback.clear_frames(one.__traceback__)
-            for frame, _ in traceback.walk_tb(one.__traceback__):
-                # Before Python 3.13 a copy of the variables stays as it was until somebody looks.
+        for error in _with_related(errors) if device.taken() else ():
+            traceback.clear_frames(error.__traceback__)
+            for frame, _ in traceback.walk_tb(error.__traceback__):
+                # In Python 3.12 and older, only an access updates the copy of the variables.
                 _ = frame.f_locals
 
 
-def _all_of(errors: list[BaseException]) -> Iterator[BaseException]:
-    """Yield errors, those that they are made of, and those before them, shown or not."""
+def _with_related(errors: list[BaseException]) -> Iterator[BaseException]:
+    """Yield errors, their causes and contexts, and the members of exception groups, each once."""
     waiting, seen = list(errors), set()
     while waiting:
-        one = waiting.pop()
-        if id(one) not in seen:
-            seen.add(id(one))
-            yield one
-            others = (one.__cause__, one.__context__, *getattr(one, "exceptions", ()))
+        error = waiting.pop()
+        if id(error) not in seen:
+            seen.add(id(error))
+            yield error
+            others = (error.__cause__, error.__context__, *getattr(error, "exceptions", ()))
             waiting += [other for other in others if isinstance(other, BaseException)]
 
 
 def _tensors() -> Iterator[torch.Tensor]:
     torch = sys.modules["torch"]
-    for one in gc.get_objects():
-        # Not isinstance, which asks proxies for their class.
-        if issubclass(type(one), torch.Tensor):
-            yield one
-            if one.is_leaf and isinstance(one.grad, torch.Tensor):
-                yield one.grad
+    for value in gc.get_objects():
+        # Not isinstance, which reads the class of a proxy.
+        if issubclass(type(value), torch.Tensor):
+            yield value
+            if value.is_leaf and isinstance(value.grad, torch.Tensor):
+                yield value.grad
 
 
-def _told(item: pytest.Item, grown: int, left: dict[int, torch.Tensor]) -> str:
-    by_size = sorted(left.values(), key=lambda one: -one.untyped_storage().nbytes())
-    named = [_described(one) for one in by_size[:_MOST_NAMED]]
+def _warning(item: pytest.Item, grown: int, left: dict[int, torch.Tensor]) -> str:
+    by_size = sorted(left.values(), key=lambda tensor: -tensor.untyped_storage().nbytes())
+    named = [_described(tensor) for tensor in by_size[:_MOST_NAMED]]
     if len(by_size) > _MOST_NAMED:
         named.append(f"and {len(by_size) - _MOST_NAMED} more")
     count = "1 tensor" if len(left) == 1 else f"{len(left)} tensors"
     return (
         f"{item.nodeid} left {count} on the device, {units.size(grown)} ({', '.join(named)}): "
-        "something outside of the test holds on to them, such as a global variable or a cache."
+        "remove references from outside of the test, such as global variables and caches."
     )
 
 

@@ -1,8 +1,8 @@
-"""Tests of both modes in one session: those of the other mode run in a process of their own.
+"""Tests of both modes in one session: tests of the other mode run in a separate process.
 
-A process has one mode. Tests marked with the other one go to a second pytest, which has collected
-the same tests; its reports are this session's. It holds a card as long as it lives, so it comes
-first, and ends before this process takes one.
+A process has one mode. A second pytest collects the same tests and runs those of the other mode;
+this session shows its reports. The second process holds a card until its end, so its tests run
+first, and it ends before this process takes a card.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _PATIENCE = 30.0  # seconds for the last fixtures
 
 
 class Modes:
-    """Decides in which process each test runs."""
+    """Assigns each test to a process."""
 
     def __init__(self, config: pytest.Config, mode: str) -> None:
         self.mode = mode
         self._config = config
         self._other: OtherMode | None = None
-        # As they are before tests change them.
+        # Copies from before the tests, which may change them.
         self._environment, self._path = dict(os.environ), list(sys.path)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run a test twice that is marked with both modes."""
+        """Run a test with markers of both modes twice."""
         if len(_marked(metafunc.definition)) > 1 and "hpu_mode" not in metafunc.fixturenames:
             metafunc.fixturenames.append("hpu_mode")
         if len(_marked(metafunc.definition)) > 1:
@@ -45,20 +45,23 @@ class Modes:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Put first what runs elsewhere, and needs cards that this process has not taken yet."""
+        """Move tests of the other process and of several cards to the front.
+
+        They need cards before this process takes one.
+        """
         items.sort(key=lambda item: (not self._elsewhere(item), not _on_several_cards(item)))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Any:
-        """Run a test of the other mode, and report it as one of this session."""
+        """Run a test of the other mode, and report it in this session."""
         if not self._elsewhere(item):
             return None
-        goes_on = nextitem is not None and self._elsewhere(nextitem)
+        continues = nextitem is not None and self._elsewhere(nextitem)
         item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-        for report in self._reports(item, nextitem if goes_on else None):
+        for report in self._reports(item, nextitem if continues else None):
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-        # What an earlier test of this process has set up may be wanted no more.
+        # Tear down fixtures of earlier tests that the next test does not use.
         item.session._setupstate.teardown_exact(nextitem)
         return True
 
@@ -69,12 +72,12 @@ class Modes:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_timeout_cancel_timer(self, item: pytest.Item) -> Any:
-        """There is none to cancel, either."""
+        """Do nothing: there is no timer."""
         return True if self._elsewhere(item) else None
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """End the other process, where the session stops before its last test, as by ``-x``."""
+        """End the other process if the session stops before its last test, such as by ``-x``."""
         if self._other is not None:
             self._other.finish()
 
@@ -98,7 +101,7 @@ class Modes:
 
 
 class OtherMode:
-    """A second pytest, in the other mode, that runs the tests that it is told to."""
+    """A second pytest in the other mode, which runs requested tests."""
 
     def __init__(
         self, config: pytest.Config, mode: str, environment: dict[str, str], path: list[str]
@@ -116,9 +119,9 @@ class OtherMode:
         self._connection.send((self._arguments(), getattr(config, "workerinput", None)))
 
     def _arguments(self) -> list[str]:
-        given = [str(argument) for argument in self._config.invocation_params.args]
+        arguments = [str(argument) for argument in self._config.invocation_params.args]
         manager, option = self._config.pluginmanager, self._config.option
-        # What writes a file or a screen is this process's.
+        # Only this process writes files and terminal output.
         added = ["--hpu", "--hpu-mode", self._mode]
         if manager.hasplugin("xdist"):
             added += ["-n0", "--dist=no"]
@@ -126,15 +129,15 @@ class OtherMode:
             added.append("--no-cov")
         if option.basetemp:
             added.append(f"--basetemp={option.basetemp}-{self._mode}")
-        end = given.index("--") if "--" in given else len(given)
-        return given[:end] + added + given[end:]
+        end = arguments.index("--") if "--" in arguments else len(arguments)
+        return arguments[:end] + added + arguments[end:]
 
     def run(self, item: pytest.Item, following: pytest.Item | None) -> Iterator[pytest.TestReport]:
-        """Yield a test's reports as they come; with none to follow, the process then ends."""
+        """Yield the reports of a test; if no test follows, end the process."""
         try:
             self._connection.send((item.nodeid, following.nodeid if following else None))
             while (answer := self._connection.recv())[0] != "done":
-                if (report := self._take(item, *answer)) is not None:
+                if (report := self._report(item, *answer)) is not None:
                     yield report
             if following is None:
                 self.finish()
@@ -145,22 +148,22 @@ class OtherMode:
             text = f"The process that ran this test in {self._mode} mode ended with {how}."
             yield _failed(item, text)
         except BaseException:
-            # An interrupt: its fixtures end as well.
+            # After an interrupt, the fixtures of the other process must end too.
             self.ended = True
             self._process.stop(_PATIENCE)
             raise
 
     def finish(self) -> None:
-        """Let the process take its fixtures down and end."""
+        """Let the process tear down its fixtures and end."""
         with suppress(OSError):
             self._connection.send(None)
         self._process.finish(_PATIENCE)
 
     def stop(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process."""
         self._process.stop()
 
-    def _take(self, item: pytest.Item, kind: str, content: Any) -> pytest.TestReport | None:
+    def _report(self, item: pytest.Item, kind: str, content: Any) -> pytest.TestReport | None:
         hook = self._config.hook
         if kind == "report":
             report = hook.pytest_report_from_serializable(config=self._config, data=content)
@@ -176,9 +179,9 @@ class OtherMode:
                 }
             )
             return None
-        again = f"pytest --hpu --hpu-mode {self._mode} shows why."
+        fix = f"run pytest --hpu --hpu-mode {self._mode} to find the cause."
         return _failed(
-            item, f"There is no such test in {self._mode} mode: {again}\n{content}".rstrip()
+            item, f"This test does not exist in {self._mode} mode: {fix}\n{content}".rstrip()
         )
 
 
@@ -188,7 +191,7 @@ def _failed(item: pytest.Item, text: str) -> pytest.TestReport:
 
 
 def _mode_of(item: pytest.Item) -> str | None:
-    """Return the mode that a test asks for; None where either will do."""
+    """Return the mode that a test requires; None if it runs in both modes."""
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     if parameters.get("hpu_mode") in MODES:
         return str(parameters["hpu_mode"])
@@ -197,13 +200,13 @@ def _mode_of(item: pytest.Item) -> str | None:
 
 
 def _marked(node: pytest.Item | Any) -> set[str]:
-    """Return the modes that the test is marked with, or else the nearest of what it is in."""
-    nearest, found = None, set()
+    """Return the modes of a test's own markers, or else those of the nearest class or module."""
+    nearest, modes = None, set()
     for owner, mark in node.iter_markers_with_node():
         if mark.name in MODES and nearest in (None, owner):
             nearest = owner
-            found.add(mark.name)
-    return found
+            modes.add(mark.name)
+    return modes
 
 
 def _on_several_cards(item: pytest.Item) -> bool:

@@ -1,4 +1,4 @@
-"""A pytest that runs the tests of the other mode, as another one asks for them."""
+"""A pytest that runs tests of the other mode on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpu_magic.testing.modes import SERVING
 
 
 def serve(connection: Connection) -> None:
-    """Run pytest with the arguments that come first, and then each test that is asked for."""
+    """Receive arguments, run pytest with them, and then run each requested test."""
     arguments, worker = connection.recv()
     server = _Server(connection, worker)
     pytest.main(arguments, plugins=[server])
@@ -32,44 +32,44 @@ class _Server:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
-        """Look like a worker of pytest-xdist, so that files are left to the first process."""
+        """Act like a worker of pytest-xdist, so that only the first process writes files."""
         early_config.stash[SERVING] = True
         vars(early_config)["workerinput"] = self._worker or {"workerid": "hpu", "workercount": 1}
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> None:
-        """Ask nobody: nobody is at the keyboard of this process."""
+        """Disable debuggers: this process has no keyboard input."""
         config.option.usepdb = config.option.trace = False
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Write nothing: the screen is the first process's."""
+        """Write nothing to the terminal, which belongs to the first process."""
         self._config = config
         manager, name = config.pluginmanager, "terminalreporter"
         if (reporter := manager.get_plugin(name)) is not None:
-            nowhere = open(os.devnull, "w")  # noqa: SIM115 (to the end of the session)
+            nowhere = open(os.devnull, "w")  # noqa: SIM115 (closed at the end of the session)
             config.add_cleanup(nowhere.close)
             manager.unregister(reporter)
             manager.register(type(reporter)(config, nowhere), name)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Keep why a file was not collected."""
+        """Record errors of the collection."""
         if report.failed:
             self._errors.append(report.longreprtext)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run what is asked for, until nothing is any more."""
+        """Run requested tests until the end of the session."""
         self._items = {item.nodeid: item for item in session.items}
         self.began = True
         self.answer()
         return True
 
     def answer(self) -> None:
-        """Answer until nothing is asked for any more."""
+        """Run requested tests until the end of the session."""
         items = self._items
-        while (asked := self._connection.recv()) is not None:
-            nodeid, following = asked
+        while (request := self._connection.recv()) is not None:
+            nodeid, following = request
             if nodeid in items:
                 item = items[nodeid]
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=items.get(following))
@@ -78,7 +78,7 @@ class _Server:
             self._connection.send(("done", None))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Hand on a test's report."""
+        """Send the report of a test."""
         content = self._config.hook.pytest_report_to_serializable(
             config=self._config, report=report
         )
@@ -87,11 +87,16 @@ class _Server:
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
     ) -> None:
-        """Hand on a warning."""
+        """Send a warning."""
         message: Any = warning_message.message
         try:
             pickle.dumps(message)
-        except Exception:  # noqa: BLE001 (whatever the warning's own code raises)
+        except Exception:  # noqa: BLE001 (the warning's own code may raise anything)
             message = str(message)
-        one = (message, warning_message.category, warning_message.filename, warning_message.lineno)
-        self._connection.send(("warning", (one, when, nodeid, location)))
+        warning = (
+            message,
+            warning_message.category,
+            warning_message.filename,
+            warning_message.lineno,
+        )
+        self._connection.send(("warning", (warning, when, nodeid, location)))

@@ -1,4 +1,4 @@
-"""What pytest loads: options, markers and fixtures. Without ``--hpu`` nothing else is imported."""
+"""Options, markers and fixtures of the plug-in. Without ``--hpu``, nothing else is imported."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 _OFF = "needs the hpu device: run pytest --hpu"
 _MARKERS = (
-    "eager: runs in eager mode, in a process of its own where the session is in lazy mode",
-    "lazy: runs in lazy mode, in a process of its own where the session is in eager mode",
-    "hpu_no_fallback(allow=()): fails if an operator runs on the CPU, but for those allowed",
-    "hpu_max_recompilations(n): fails if lines compile again more than n times; None: no limit",
+    "eager: run in eager mode, in a separate process if the session is in lazy mode",
+    "lazy: run in lazy mode, in a separate process if the session is in eager mode",
+    "hpu_no_fallback(allow=()): fail if an operator that is not in allow runs on the CPU",
+    "hpu_max_recompilations(n): fail after more than n recompilations of lines; None: no limit",
 )
 
 
@@ -28,35 +28,35 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--hpu",
         action="store_true",
-        help="tests have the hpu device, simulated where no vendor package is installed; "
-        "the options below mean nothing without it",
+        help="activate the hpu device, which is simulated if no vendor package is installed; "
+        "the other hpu options require it",
     )
     group.addoption(
         "--hpu-mode",
         choices=["eager", "lazy"],
-        help="execution mode of tests without a marker (PT_HPU_LAZY_MODE, else eager)",
+        help="execution mode of tests without a marker (default: PT_HPU_LAZY_MODE, else eager)",
     )
     group.addoption(
         "--hpu-no-fallback",
         action="store_true",
-        help="fail tests in which an operator runs on the CPU for want of a device kernel",
+        help="fail tests in which an operator without a device kernel runs on the CPU",
     )
     group.addoption(
         "--hpu-max-recompilations",
         type=_count,
         metavar="N",
-        help="fail tests in which lines that compiled a graph compile others, more than N times",
+        help="fail tests in which lines that compiled a graph recompile more than N times",
     )
 
 
 def _count(text: str) -> int:
     if not text.isascii() or not text.isdigit():
-        raise argparse.ArgumentTypeError(f"{text!r} is no number: give 0 or more")
+        raise argparse.ArgumentTypeError(f"N must be an integer of at least 0, got {text!r}")
     return int(text)
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Turn the device on before any test's file imports torch."""
+    """Activate the device before any test file imports torch."""
     if early_config.known_args_namespace.hpu:
         from hpu_magic.testing import session
 
@@ -64,7 +64,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the markers, and bring in what they mean."""
+    """Register the markers and their hooks."""
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
     if config.option.hpu:
@@ -77,9 +77,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def hpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     """The device, ``torch.device("hpu")``; the process takes its card at the first use.
 
-    The frames of tests that failed are cleared and garbage is collected, so that the next test has
-    the memory. A test that passed and left tensors on the device is told so by a
-    `DeviceMemoryWarning`. Skips where pytest runs without ``--hpu``.
+    The frames of failed tests are cleared and garbage is collected, so that the next test can use
+    the memory. A `DeviceMemoryWarning` is issued for a test that passes but does not free its
+    tensors on the device. Without ``--hpu``, tests with this fixture are skipped.
     """
     if not request.config.option.hpu:
         pytest.skip(_OFF)
@@ -90,12 +90,11 @@ def hpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 
 @pytest.fixture
 def hpu_cards(request: pytest.FixtureRequest) -> Iterator[Callable[..., Ranks]]:
-    """Functions on several cards: ``hpu_cards(2)(train, steps=3)`` is a list of two results.
+    """Run functions on several cards: ``hpu_cards(2)(train, steps=3)`` returns two results.
 
-    ``hpu_cards(n, backend=None, timeout=120)`` gives `Ranks`, whose calls run a function on each
-    of n cards, in processes with the environment that torchrun gives. They start at the first call
-    and end with the test. Skips where pytest runs without ``--hpu``, and where the machine has
-    fewer cards.
+    ``hpu_cards(n, backend=None, timeout=120)`` returns `Ranks`. A call runs a function on each of n
+    cards, in processes with the same environment as under torchrun. They start at the first call
+    and end with the test. Without ``--hpu`` or with fewer cards, the test is skipped.
     """
     if not request.config.option.hpu:
         pytest.skip(_OFF)

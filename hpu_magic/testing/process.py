@@ -1,4 +1,4 @@
-"""A Python process beside pytest's, which answers over a pipe and never outlives it."""
+"""A Python process next to pytest's, which replies through a pipe and ends with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 _PROGRAM = (
-    # Before its path is set, the working directory is on it.
+    # Without this, the working directory is on the path until the path is set.
     "import sys; sys.path[:] = [each for each in sys.path if each[:1] == '/']; "
     "import json; sys.path[:] = json.loads(sys.argv[1]); "
     "from hpu_magic.testing import process; process.run(*sys.argv[2:])"
@@ -23,21 +23,21 @@ _PROGRAM = (
 
 
 class Companion:
-    """Runs a function of one argument, its end of the pipe, in a process of its own.
+    """Runs a function in a separate process, with its end of a pipe as the argument.
 
-    It is not in the terminal's foreground, so that only `stop` interrupts it, and ends when this
-    process does, however that ends.
+    The process is not in the terminal's foreground, so that only `stop` interrupts it. It ends with
+    this process, for any reason.
 
     Parameters
     ----------
     function : str
         ``module:name``.
     environment : mapping of str to str
-        All of its variables.
+        All environment variables.
     path : sequence of str
-        Where it looks for modules.
+        Module path.
     folder : Path
-        Its working directory.
+        Working directory.
     """
 
     def __init__(
@@ -60,17 +60,11 @@ class Companion:
             os.close(ending)
 
     def finish(self, patience: float) -> None:
-        """Let it come to its end, which it knows to be wanted; `stop` it if it does not.
-
-        Parameters
-        ----------
-        patience : float
-            Seconds that it may take.
-        """
+        """Wait ``patience`` seconds for the process to end, and then interrupt it."""
         self._await_end(patience, signal.SIGINT)
 
     def stop(self, patience: float = 0.0) -> None:
-        """Interrupt it, and kill it where it has not ended after so many seconds."""
+        """Interrupt the process, and kill it if it has not ended after ``patience`` seconds."""
         if patience and self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         self._await_end(patience, signal.SIGKILL)
@@ -92,7 +86,7 @@ class Companion:
 
 
 def ending(process: subprocess.Popen[bytes]) -> str:
-    """Say how a process ended: ``signal 9 (SIGKILL)`` or ``exit status 3``."""
+    """Return how a process ended: ``signal 9 (SIGKILL)`` or ``exit status 3``."""
     status = process.wait()
     if status < 0:
         return f"signal {-status} ({signal.Signals(-status).name})"
@@ -108,6 +102,6 @@ def run(function: str, connection: str, ending: str) -> None:
 
 
 def _end_with(ending: int) -> None:
-    """End this process when nobody has the other end of a pipe open any more."""
+    """End this process when the other end of a pipe is closed."""
     os.read(ending, 1)
     os._exit(1)

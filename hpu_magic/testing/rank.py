@@ -1,4 +1,4 @@
-"""What runs in a rank of ``hpu_cards``: the functions that the test sends."""
+"""The process of a rank of ``hpu_cards``, which runs the functions of a test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hpu_magic.testing.limits import Allowed, Cost
 
 
 def serve(connection: Connection) -> None:
-    """Become a rank, and run functions until an empty message comes."""
+    """Become a rank, and run functions until an empty message arrives."""
     backend, allowed = connection.recv()
     with open(recv_handle(connection), "w") as file:
         faulthandler.register(signal.SIGUSR1, file, all_threads=False)
@@ -31,7 +31,7 @@ def serve(connection: Connection) -> None:
 
 
 def _begin(backend: str | None) -> None:
-    """Take the card of this rank, as scripts that torchrun starts do."""
+    """Take the card of this rank, like scripts under torchrun."""
     import torch.distributed
     from habana_frameworks.torch.distributed import hccl
 
@@ -42,12 +42,12 @@ def _begin(backend: str | None) -> None:
 
 
 def _call(payload: bytes) -> Any:
-    asked = transfer.unpack(payload)
-    return asked["function"](*asked["args"], **asked["kwargs"])
+    call = transfer.unpack(payload)
+    return call["function"](*call["args"], **call["kwargs"])
 
 
 def _answer(function: Any, allowed: Allowed) -> tuple[str, Any, Cost | None]:
-    """Return what a function returned or raised, and what it cost where that is asked for."""
+    """Return the result or the exception of a function, and its cost if there are limits."""
     costs: AbstractContextManager[Any] = nullcontext() if allowed.everything else Ledger()
     kind: str = "returned"
     content: Any = b""

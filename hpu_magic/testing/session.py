@@ -1,4 +1,4 @@
-"""What ``--hpu`` turns on, once a process."""
+"""Activation of the device by ``--hpu``, once per process."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ _mode = pytest.StashKey[str]()
 
 
 def turn_on(config: pytest.Config) -> None:
-    """Have the device come in with torch, in this process and in those that it starts.
+    """Activate the device for imports of torch in this process and in its child processes.
 
     Raises
     ------
     pytest.UsageError
-        There is no torch, or neither the vendor's package nor the simulator can be used.
+        torch is not installed, or neither the vendor's package nor the simulator can be used.
     """
     if importlib.util.find_spec("torch") is None:
         raise pytest.UsageError("--hpu needs PyTorch, which is not installed: pip install torch.")
-    config.stash[_mode] = _settle_mode(config.known_args_namespace.hpu_mode)
-    _give_cards(config)
+    config.stash[_mode] = _set_mode(config.known_args_namespace.hpu_mode)
+    _set_cards_folder(config)
     try:
         backend.activate()
     except (RuntimeError, ValueError) as refused:
@@ -42,7 +42,7 @@ def turn_on(config: pytest.Config) -> None:
 
 
 def configure(config: pytest.Config) -> None:
-    """Bring in what markers and options mean, and the line that says which device it is."""
+    """Register the hooks for markers and options, and the line with the device in the header."""
     config.pluginmanager.register(_Header(), "hpu_magic.header")
     config.pluginmanager.register(Failures(), "hpu_magic.failures")
     config.pluginmanager.register(Limits(config), "hpu_magic.limits")
@@ -56,32 +56,33 @@ def mode_of(config: pytest.Config) -> str:
 
 class _Header:
     def pytest_report_header(self, config: pytest.Config) -> str:
-        """Say which device tests have."""
+        """Return a line with the device and the mode."""
         kind = "simulated " if backend.is_simulated() else ""
         name = device.generation() or backend.version()
         return f"hpu: {kind}{name}, {mode_of(config)}"
 
 
-def _settle_mode(asked: str | None) -> str:
-    """Return the mode that this process has or is to load, and see to it that it loads that."""
+def _set_mode(requested: str | None) -> str:
+    """Return the mode of this process, and set the variable so that torch loads that mode."""
     loaded = execution.loaded_mode()
     if loaded is not None:
-        if asked not in (None, loaded):
+        if requested not in (None, loaded):
             raise pytest.UsageError(
-                f"--hpu-mode {asked} comes too late, as something has imported torch in {loaded} "
-                f"mode already: start pytest with {execution.VARIABLE}={execution.VALUES[asked]}."
+                f"--hpu-mode {requested} has no effect because torch was already imported in "
+                f"{loaded} mode: start pytest with "
+                f"{execution.VARIABLE}={execution.VALUES[requested]}."
             )
         return loaded
-    stands = os.environ.get(execution.VARIABLE)
-    before = None if stands is None else "eager" if stands == "0" else "lazy"
-    mode = asked or before or "eager"
+    value = os.environ.get(execution.VARIABLE)
+    before = None if value is None else "eager" if value == "0" else "lazy"
+    mode = requested or before or "eager"
     if mode != before:
         os.environ[execution.VARIABLE] = execution.VALUES[mode]
     return mode
 
 
-def _give_cards(config: pytest.Config) -> None:
-    """Have simulated cards that no notebook holds, and each worker of pytest-xdist its own."""
+def _set_cards_folder(config: pytest.Config) -> None:
+    """Use simulated cards that no notebook holds, with separate ones per pytest-xdist worker."""
     folder = os.environ.get(_CARDS)
     if not folder:
         folder = made = tempfile.mkdtemp(prefix="hpu_magic_pytest_")

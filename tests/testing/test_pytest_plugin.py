@@ -179,9 +179,7 @@ def test_a_session_has_both_modes_and_says_what_tests_cost(project):
     assert "a lazy word" in said
     left = [line for line in said.splitlines() if "DeviceMemoryWarning" in line]
     place = f"{project.path}/test_it.py:"
-    because = (
-        "something outside of the test holds on to them, such as a global variable or a cache."
-    )
+    because = "remove references from outside of the test, such as global variables and caches."
     assert [line.strip().removeprefix(place) for line in left] == [
         f"{line_of(SESSION, 'def test_lazy_leaves(hpu):') - 1}: DeviceMemoryWarning: "
         f"test_it.py::test_lazy_leaves left 1 tensor on the device, 1.00 MiB "
@@ -192,12 +190,12 @@ def test_a_session_has_both_modes_and_says_what_tests_cost(project):
     ]
     line = line_of(SESSION, "        torch.linalg.qr(torch.ones(3, 3, device=hpu))")
     assert (
-        "1 operator ran on the CPU for want of a device kernel: aten::linalg_qr.out in "
+        "1 operator ran on the CPU because there is no device kernel: aten::linalg_qr.out in "
         f"test_it.py, line {line} (2 times).\n" in said
     )
     line = line_of(SESSION, "        htcore.mark_step()")
     assert (
-        f"Graphs were compiled again 2 times (1 allowed): test_it.py, line {line} compiled 3 "
+        f"Graphs were recompiled 2 times (limit 1): test_it.py, line {line} compiled 3 "
         "graphs with inputs of ([2]) and ([3]) and ([4]).\n" in said
     )
     # Written by the first process alone, and whole.
@@ -347,12 +345,14 @@ def test_functions_run_on_several_cards(project):
         "test_no_number_of_cards": "FAILED",
         "test_a_card_that_somebody_holds": "FAILED",
     }
-    assert "needs 9 cards, and this machine has 8" in said
-    assert "E           ValueError: hpu_cards(0): give the number of cards, 1 or more." in said
+    assert "needs 9 cards, but this machine has 8" in said
     assert (
-        "RankError: hpu_cards(8) needs as many free cards, and 7 of 8 are free: held are HPU 0 by "
-        "this process. End those processes; a test process keeps its card to its end, so have "
-        "tests with hpu_cards run before others, or in a session of their own." in said
+        "E           ValueError: The number of cards must be at least 1, got hpu_cards(0)." in said
+    )
+    assert (
+        "RankError: hpu_cards(8) needs 8 free cards, but 7 of 8 are free (held: HPU 0 by this "
+        "process): end those processes. A test process keeps its card until its end, so run tests "
+        "with hpu_cards before other tests, or in a separate session." in said
     )
 
 
@@ -598,9 +598,12 @@ def test_processes_that_hang_or_die_fail_their_test_alone(project):
         "test_assertion_on_a_rank": "FAILED",
     }
     assert "The process that ran this test in lazy mode ended with signal 9 (SIGKILL)." in said
-    assert "There is no such test in lazy mode: pytest --hpu --hpu-mode lazy shows why." in said
+    assert (
+        "This test does not exist in lazy mode: run pytest --hpu --hpu-mode lazy to find the cause."
+        in said
+    )
     assert "Timeout (>5.0s) from pytest-timeout." in said
-    assert "RankError: rank 1 of 2 did not come back from sleeps within 1 s.\n" in said
+    assert "RankError: rank 1 of 2 did not return from sleeps within 1 s.\n" in said
     assert re.search(r'File ".*test_it\.py", line \d+ in sleeps', said)
     assert "RankError: rank 1 of 2 ended with signal 9 (SIGKILL) in dies." in said
     assert "E       assert 0 == 7\n" in said
@@ -645,8 +648,11 @@ def test_options_hold_for_all_tests_and_ranks_count(project):
     place = "aten::linalg_qr.out in test_it.py, line 4"
     assert f"kernel: {place}.\n" in said
     assert f"kernel: {place}, rank 0; {place}, rank 1.\n" in said
-    assert "The marker hpu_no_fallback takes names of operators as allow, such as" in said
-    assert "The marker hpu_max_recompilations takes a number of 0 or more, or None" in said
+    assert "The marker hpu_no_fallback accepts only names of operators as allow, such as" in said
+    assert (
+        "The argument of the marker hpu_max_recompilations must be an integer of at least 0, or"
+        in said
+    )
 
 
 @ALL
@@ -685,4 +691,4 @@ def test_the_tests_of_the_page_pass(project):
 def test_no_number_of_recompilations_is_refused(project):
     result = project.runpytest_subprocess("--hpu", "--hpu-max-recompilations", "few")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    assert "'few' is no number: give 0 or more" in result.stderr.str()
+    assert "N must be an integer of at least 0, got 'few'" in result.stderr.str()
