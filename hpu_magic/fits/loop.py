@@ -15,7 +15,7 @@ from hpu_magic.runtime.training.curves import LOSS, Curve
 from hpu_magic.runtime.training.logged_values import copied, number_of
 from hpu_magic.runtime.training.metric_names import metric_of
 from hpu_magic.runtime.training.observation import FitSettings, LoaderSettings, loader_settings
-from hpu_magic.runtime.training.source import Report
+from hpu_magic.runtime.training.source import FitReport
 from hpu_magic.runtime.training.step_report import StepReport, in_steps
 
 
@@ -40,7 +40,7 @@ class LoopSource:
         self.model_name = name
         self._device = device
         self._loss = loss
-        self._report: Report | None = None
+        self._report: FitReport | None = None
         self._steps: StepReport | None = None
         self._curves: dict[str, Curve | None] = {}
         self._logged: dict[Curve, Any] = {}
@@ -87,7 +87,7 @@ class LoopSource:
         return FitSettings(loader=self._loader)
 
     @contextmanager
-    def attached(self, report: Report) -> Iterator[None]:
+    def attached(self, report: FitReport) -> Iterator[None]:
         """Report the loop that runs inside the block."""
         self._report, self._steps = report, StepReport(report)
         self._curves, self._logged, self._epochs_begun = {}, {}, 0

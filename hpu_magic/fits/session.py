@@ -24,7 +24,7 @@ from hpu_magic.runtime.device import device
 from hpu_magic.runtime.device.peak import Peak
 from hpu_magic.runtime.training.progress import FitProgress
 from hpu_magic.runtime.training.sampler import Sampler, sampler
-from hpu_magic.runtime.training.source import FitSource, Report
+from hpu_magic.runtime.training.source import FitReport, FitSource
 
 _Value = TypeVar("_Value")
 
@@ -82,7 +82,7 @@ class FitSession:
     def open(self) -> None:
         """Sample, draw and publish the fit until `close` is called."""
         polls = [view.poll for view in self._views if view.poll is not None]
-        report = Report(sampler(), self.progress, self.stop, self._interval, polls)
+        report = FitReport(sampler(), self.progress, self.stop, self._interval, polls)
         subscription = sampler().subscribe(self.tick, rate=1 / self._interval)
         self._running.callback(subscription.close)
         self._running.enter_context(self.published())

@@ -15,7 +15,7 @@ from typing import Any
 from hpu_magic.runtime.training.curves import LOSS, Curve
 from hpu_magic.runtime.training.logged_values import copied, number_of
 from hpu_magic.runtime.training.metric_names import metric_of
-from hpu_magic.runtime.training.source import Report
+from hpu_magic.runtime.training.source import FitReport
 from hpu_magic.runtime.training.step_report import StepReport, in_steps, known_length
 
 _BOOKKEEPING = (
@@ -36,7 +36,7 @@ class FitMonitorBase:
         Receives the progress.
     """
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: FitReport) -> None:
         self._steps = StepReport(report)
         self._progress = report.progress
         self._losses: list[Any] = []  # of the batches of a step
@@ -282,7 +282,7 @@ def _wrapped(trainer: Any, method: Callable[..., Any]) -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=1)
-def monitor_class() -> Callable[[Report], FitMonitorBase]:
+def monitor_class() -> Callable[[FitReport], FitMonitorBase]:
     """Return the callback's class, derived from transformers' base class."""
     callback = sys.modules["transformers.trainer_callback"].TrainerCallback
     return type("FitMonitor", (FitMonitorBase, callback), {})

@@ -9,7 +9,7 @@ from typing import Any
 from hpu_magic.errors import HPUError
 from hpu_magic.huggingface.monitor import FitMonitorBase, monitor_class
 from hpu_magic.runtime.training.observation import FitSettings, loader_settings, optimizer_name
-from hpu_magic.runtime.training.source import Report
+from hpu_magic.runtime.training.source import FitReport
 
 _LIBRARIES = ("transformers", "optimum", "trl")
 _SHOWS_PROGRESS = ("ProgressCallback", "NotebookProgressCallback", "PrinterCallback")
@@ -115,7 +115,7 @@ class TrainerSource:
         )
 
     @contextmanager
-    def attached(self, report: Report) -> Iterator[None]:
+    def attached(self, report: FitReport) -> Iterator[None]:
         """Report the fit inside the block by a callback, which replaces the progress callbacks."""
         self._monitor = monitor = monitor_class()(report)
         callbacks = self._trainer.callback_handler.callbacks

@@ -26,8 +26,8 @@ class Introduction:
 
 
 @dataclass(frozen=True)
-class Place:
-    """The place of a worker in the group.
+class RankSettings:
+    """The settings of a rank.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ def free_port() -> int:
         return port
 
 
-def become_rank(place: Place) -> list[str]:
+def become_rank(settings: RankSettings) -> list[str]:
     """Make this worker a rank, and load hpu_magic in it.
 
     Returns
@@ -74,16 +74,16 @@ def become_rank(place: Place) -> list[str]:
     global _reports
     from IPython.core.getipython import get_ipython
 
-    os.environ.update(place.environment)
+    os.environ.update(settings.environment)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     share = max(1, cores // int(os.environ["LOCAL_WORLD_SIZE"]))
     os.environ.setdefault("OMP_NUM_THREADS", str(share))
-    if place.folder is not None and os.path.isdir(place.folder):
-        os.chdir(place.folder)
-    _look_in(place.path)
+    if settings.folder is not None and os.path.isdir(settings.folder):
+        os.chdir(settings.folder)
+    _look_in(settings.path)
     shell: Any = get_ipython()
     _let_cells_await(shell)
-    sessions.name_this_process(f"rank {os.environ['RANK']} of {os.path.basename(place.leader)}")
+    sessions.name_this_process(f"rank {os.environ['RANK']} of {os.path.basename(settings.leader)}")
     shell.run_line_magic("load_ext", "hpu_magic")
     _reports = RankReports(shell, int(os.environ["RANK"]))
     _reports.begin()

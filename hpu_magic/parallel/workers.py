@@ -97,8 +97,8 @@ class Workers:
                 place[VISIBLE] = ",".join(map(str, modules))
                 place[_CARD] = str(modules[local])
             folder = os.getcwd() if self._cluster.local else None
-            seat = worker.Place(place, folder, self._path(), leader)
-            requests.append(client[engine].apply_async(worker.become_rank, seat))
+            rank_settings = worker.RankSettings(place, folder, self._path(), leader)
+            requests.append(client[engine].apply_async(worker.become_rank, rank_settings))
         for request in requests:
             request.get()
 

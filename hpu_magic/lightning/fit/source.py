@@ -14,7 +14,7 @@ from hpu_magic.lightning.fit.monitor import FitMonitorBase
 from hpu_magic.lightning.names import trainer_namespace
 from hpu_magic.lightning.namespaces import default_namespace, plugins
 from hpu_magic.runtime.training.observation import FitSettings, loader_settings, optimizer_name
-from hpu_magic.runtime.training.source import Report
+from hpu_magic.runtime.training.source import FitReport
 
 
 def prepared(
@@ -91,7 +91,7 @@ class LightningSource:
         )
 
     @contextmanager
-    def attached(self, report: Report) -> Iterator[None]:
+    def attached(self, report: FitReport) -> Iterator[None]:
         """Report the fit inside the block by a callback."""
         trainer = self._trainer
         monitor_class = plugins(trainer_namespace(trainer) or default_namespace()).FitMonitor

@@ -1,4 +1,4 @@
-"""Live charts with Bokeh of what `line_charts` describes."""
+"""Bokeh renderer of the charts in `line_charts`."""
 
 from __future__ import annotations
 

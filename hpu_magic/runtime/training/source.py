@@ -14,8 +14,8 @@ from hpu_magic.runtime.training.sampler import Sampler
 
 
 @dataclass(frozen=True)
-class Report:
-    """The objects that a source updates during a fit.
+class FitReport:
+    """The objects through which a source reports a fit.
 
     Attributes
     ----------
@@ -70,11 +70,11 @@ class FitSource(Protocol):
     def settings(self) -> FitSettings:
         """Current settings of the fit."""
 
-    def attached(self, report: Report) -> AbstractContextManager[None]:
+    def attached(self, report: FitReport) -> AbstractContextManager[None]:
         """Report the fit that runs inside the block, and remove all hooks after it."""
 
     def stop(self) -> None:
-        """End the fit as soon as possible; any thread calls it after `Report.stopped` is set."""
+        """End the fit as soon as possible; any thread calls it after `FitReport.stopped` is set."""
 
     def interrupted(self, error: BaseException) -> bool:
         """Return whether an error of the fit is the user's interrupt."""

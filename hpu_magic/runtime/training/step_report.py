@@ -12,7 +12,7 @@ from hpu_magic.runtime.training.curves import Curve
 from hpu_magic.runtime.training.logged_values import FIRST_STEPS, LoggedValues, PendingValues
 from hpu_magic.runtime.training.observation import SETTLED
 from hpu_magic.runtime.training.pace import PaceSeries
-from hpu_magic.runtime.training.source import Report
+from hpu_magic.runtime.training.source import FitReport
 
 _SLOW = 30.0  # steps per second; up to this pace, the values of all steps are kept
 
@@ -30,7 +30,7 @@ class StepReport:
         Receives the progress.
     """
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: FitReport) -> None:
         self._to = report
         self.progress = report.progress
         self._observer = report.progress.observer

@@ -2,7 +2,10 @@ import { DisposableDelegate } from '@lumino/disposable';
 import type { IDisposable } from '@lumino/disposable';
 
 /** The part of `Document` that reports whether the page is visible. */
-export type Page = Pick<Document, 'hidden' | 'addEventListener' | 'removeEventListener'>;
+export type VisibilitySource = Pick<
+  Document,
+  'hidden' | 'addEventListener' | 'removeEventListener'
+>;
 
 /** Milliseconds without a visible view before the stream closes, for switches between views. */
 const GRACE = 2000;
@@ -15,7 +18,7 @@ export class Audience implements IDisposable {
   constructor(
     private readonly _gathered: () => void,
     private readonly _left: () => void,
-    private readonly _page: Page = document
+    private readonly _page: VisibilitySource = document
   ) {
     this._page.addEventListener('visibilitychange', this._update);
   }

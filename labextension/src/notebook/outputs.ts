@@ -2,16 +2,45 @@ import { isCodeCellModel } from '@jupyterlab/cells';
 import type { IOutput } from '@jupyterlab/nbformat';
 import type { NotebookPanel } from '@jupyterlab/notebook';
 import type { IOutputAreaModel } from '@jupyterlab/outputarea';
+import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
 import { requestOutputs } from './kernel';
-import { named, withoutWidget, type OutputName } from './outputNames';
+
+const METADATA = 'hpu_magic';
+const WIDGET = 'application/vnd.jupyter.widget-view+json';
+
+/** The identity of an output in its metadata. */
+interface OutputName {
+  /** Name of the output in the kernel. */
+  output: string;
+  /** Number of times that it was written. */
+  revision: number;
+  /** Whether it is final. */
+  over: boolean;
+}
+
+/** Return the identity of an output; null if it has none. */
+function named(metadata: ReadonlyPartialJSONObject): OutputName | null {
+  const name = metadata[METADATA] as Partial<OutputName> | undefined;
+  return typeof name?.output === 'string' && typeof name.revision === 'number'
+    ? { output: name.output, revision: name.revision, over: name.over === true }
+    : null;
+}
+
+/** Return the final form of an output that its kernel no longer has: text and pictures only. */
+function withoutWidget(output: IOutput): IOutput {
+  const { [WIDGET]: _, ...data } = (output.data ?? {}) as Record<string, unknown>;
+  const metadata = (output.metadata ?? {}) as Record<string, unknown>;
+  const name = { ...(metadata[METADATA] as object), over: true };
+  return { ...output, data, metadata: { ...metadata, [METADATA]: name } } as IOutput;
+}
 
 /** Milliseconds between two requests for outputs that are not final. */
 const INTERVAL = 3000;
 
-interface Place {
+interface OutputPlace {
   area: IOutputAreaModel;
   index: number;
   name: OutputName;
@@ -91,8 +120,8 @@ export class MissedOutputs implements IDisposable {
   }
 
   /** Return the outputs in the notebook that are not final. */
-  private _unfinished(): Place[] {
-    const found: Place[] = [];
+  private _unfinished(): OutputPlace[] {
+    const found: OutputPlace[] = [];
     for (const cell of this._panel.content.model?.cells ?? []) {
       if (!isCodeCellModel(cell)) {
         continue;
