@@ -96,7 +96,7 @@ def test_refused_user_is_told(page: Any, tmp_path: Path) -> None:
     with run_lab(tmp_path) as lab:
         title, detail = told(open_sidebar(page, lab))
     assert title == "No permission"
-    assert "ask for access" in detail
+    assert "request access" in detail
 
 
 def test_settings_take_effect_at_once(page: Any, tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_settings_take_effect_at_once(page: Any, tmp_path: Path) -> None:
         page.locator(".jp-PluginList-entry", has_text="HPU cards").click()
         form = page.locator(".jp-SettingsForm, .jp-SettingsPanel").first
         form.get_by_text("Sampling interval (s)").wait_for()
-        for label in ("Card that the kernel holds", "Execution mode", "Memory in use"):
+        for label in ("Card of the kernel", "Execution mode", "Memory in use"):
             assert form.get_by_label(label).is_checked()
         page.locator("[id='jp-SettingsEditor-hpu_magic:plugin_interval']").fill("3")
         page.wait_for_timeout(2_000)
