@@ -17,7 +17,7 @@ def figures() -> Iterator[Figure]:
     """Yield the round trip of an empty cell."""
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "hpu_magic")
-    shell.run_line_magic("hpu_workers", f"start -n {WORKERS}")
+    shell.run_line_magic("hpu_workers", f"on --cards {WORKERS}")
     with ipyparallel.Cluster(n=WORKERS, engines="local", log_level=50) as engines:
         view = engines[:]
         view.block = True
@@ -29,5 +29,5 @@ def figures() -> Iterator[Figure]:
                 ROUNDS,
             )
         )
-    shell.run_line_magic("hpu_workers", "stop")
+    shell.run_line_magic("hpu_workers", "off")
     yield Figure(f"%%hpu_workers, empty cell on {WORKERS} workers / %%px", value, "ratio", 1.2)

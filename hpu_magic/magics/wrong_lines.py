@@ -14,7 +14,7 @@ from hpu_magic.commands.parameters import Variable, Words
 from hpu_magic.errors import choice
 
 _SYNONYMS = {
-    "--cards": "-c -n --workers --devices --num-cards --nproc --count --processes --hpus",
+    "--cards": "-c -n --workers --devices --num-cards --nproc --count --processes --hpus --gpus",
     "--runs": "--number --times --loops --iterations --count --steps -n",
     "--repeats": "--repeat --rounds -r",
     "--inputs": "--sample --samples --args --example --batch-input -i --x --data",
@@ -32,8 +32,7 @@ _SYNONYMS = {
     "--panel": "--view --display --widget",
     "--restart": "--now --yes -y --force -f",
     "--lower": "--bf16 --lower-precision --ops",
-    "--device": "--to --hpu --cpu",
-    "--mode": "--lazy --eager",
+    "--device": "-d --to",
     "--block": "--blocklist --exclude --skip",
     "--allow": "--allowlist --include --only",
     "--stats": "--dump-stats-path --measurements",
@@ -100,9 +99,21 @@ _COMMANDS = {
     "%%hpu_autocast (first line of the cell)": "hpu_amp hpu_bf16 hpu_mixed hpu_precision",
     "%hpu_ledger on": "hpu_cost hpu_costs hpu_fallbacks hpu_compilations",
     "%hpu_advise model --inputs x": "hpu_advice hpu_suggest hpu_optimize",
+    "for batch in hpu_magic.watch(loader) in your loop": "hpu_watch hpu_loop",
 }
 """Lines of existing commands, and names that users try for them."""
-_VALUES = {"prompt": "512", "new_tokens": "128", "runs": "100", "repeats": "3", "cards": "4"}
+_VALUES = {
+    "prompt": "512",
+    "new_tokens": "128",
+    "runs": "100",
+    "repeats": "3",
+    "cards": "4",
+    "interval": "0.5",
+    "history": "120",
+    "grace": "5",
+    "batch": "8",
+    "objects": "model",
+}
 """Values of options in suggested lines."""
 _NOT_FOUND = re.compile(r"(?:Line|Cell) magic (?:function )?`(%{1,2})(hpu\w*)` not found")
 
@@ -137,9 +148,10 @@ def missing_command(message: str, known: Collection[str], cells: Collection[str]
     for line, names in _COMMANDS.items():
         if name in names.split():
             return f"There is no {mark}{name}: type {line}."
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.7)
-    if close:
-        return f"There is no {mark}{name}: type {'%%' if close[0] in cells else '%'}{close[0]}."
+    names = {one.removeprefix("hpu_"): one for one in known}
+    for close in difflib.get_close_matches(name.removeprefix("hpu_"), list(names), 1, 0.7):
+        similar = names[close]
+        return f"There is no {mark}{name}: type {'%%' if similar in cells else '%'}{similar}."
     return f"There is no {mark}{name}: type %hpu to list all commands."
 
 
@@ -205,6 +217,12 @@ def _value(action: argparse.Action) -> str:
     return str(action.metavar or action.dest)
 
 
+def _split(word: str) -> list[str]:
+    """Return an option and its value as two words."""
+    name, equals, value = word.partition("=")
+    return [name, value] if equals and name.startswith("--") else [word]
+
+
 def _quoted(word: str) -> str:
     return f'"{word}"' if re.search(r"\s", word) or not word else word
 
@@ -218,10 +236,14 @@ class _Line:
         mark: str,
         words: Sequence[str],
         variables: Collection[str],
+        *,
+        is_correction: bool = False,
     ) -> None:
         self._parser = parser
+        self._mark = mark
         self._shown = mark + parser.prog
-        self._words = list(words)
+        self._is_correction = is_correction
+        self._words = [part for word in words for part in _split(word)]
         self._variables = variables
         self._options = {name: one for one in options(parser) for name in one.option_strings}
 
@@ -237,7 +259,8 @@ class _Line:
             return self._no_choice(found[1], found[2])
         if found := re.match(r"argument (\S+): invalid \S+ value: '(.*)'$", message, re.S):
             action = self._action(found[1])
-            return f"needs {self._described(action)}, not {found[2]!r}", None
+            fixed = self._replaced(found[2], [_VALUES.get(action.dest, "4")])
+            return f"needs {self._described(action)}, not {found[2]!r}", self._checked(fixed)
         if found := re.match(r"argument (\S+): expected", message):
             action = self._action(found[1])
             wrong = [one for one in self._words if one in action.option_strings]
@@ -283,6 +306,11 @@ class _Line:
         plain = name.lstrip("-")
         if plain in switch:
             return self._checked(self._replaced(word, [plain]))
+        if plain in {one.dest for one in self._positional()}:
+            return self._checked(self._replaced(word, []))
+        for action in self._options.values():
+            if action.choices and choice(plain, [*map(str, action.choices)]):
+                return self._checked(self._replaced(word, [action.option_strings[-1], plain]))
         for close in difflib.get_close_matches(plain, list(known), n=1, cutoff=0.7):
             fixed = self._replaced(word, [known[close], *([value] * bool(equals))])
             return self._checked(fixed) or f"{self._shown} {syntax(self._options[known[close]])}"
@@ -290,10 +318,7 @@ class _Line:
 
     def _with_word(self, word: str) -> list[str] | None:
         """Return the words with an option for a word too many."""
-        for fixed in self._options_for(word):
-            if checked := self._checked(fixed):
-                return checked
-        return None
+        return next((fixed for fixed in self._options_for(word) if self._parses(fixed)), None)
 
     def _options_for(self, word: str) -> Iterator[list[str]]:
         name, equals, value = word.partition("=")
@@ -316,10 +341,10 @@ class _Line:
         for action in self._options.values():
             if action.choices and choice(word, [*map(str, action.choices)]):
                 yield self._replaced(word, [action.option_strings[-1], word])
-        if word.isdigit():
-            for target in ("--cards", "--runs"):
-                if target in self._options:
-                    yield self._replaced(word, [target, word])
+        numbers = ("--cards", "--runs", "--interval") if word.isdigit() else ("--interval",)
+        for target in (*numbers, "--show"):
+            if target in self._options and (target == "--show" or re.fullmatch(r"[\d.]+", word)):
+                yield self._replaced(word, [target, word])
         if "--dir" in self._options:
             before = self._words[: place - ("--trace" in self._words[place - 1 : place])]
             yield [*before, "--dir", word, *self._words[place + 1 :]]
@@ -343,17 +368,26 @@ class _Line:
         return listed, self._checked(self._replaced(word, [first]))
 
     def _required(self, names: list[str]) -> tuple[str, list[str] | None]:
+        missing = [self._action(name) for name in names]
+        numbers = [word for word in self._words if word.isdigit()]
+        if numbers and len(numbers) == len(missing) and {one.type for one in missing} == {int}:
+            words = [word for word in self._words if word not in numbers]
+            for action, number in zip(missing, numbers, strict=True):
+                words += [action.option_strings[-1], number]
+            if checked := self._checked(words):
+                return f"does not take {numbers[0]!r}", checked
         for word in self._words[1:]:
             if not word.startswith("-") and (fixed := self._with_word(word)):
                 return f"does not take {word!r}", fixed
-        missing = [self._action(name) for name in names]
         added: list[str] = []
         for action in missing:
             if action.option_strings:
                 value = _VALUES.get(action.dest, _value(action))
                 added += [action.option_strings[-1], value]
             else:
-                added.insert(0, str(action.metavar or action.dest).lower())
+                added.insert(
+                    0, _VALUES.get(action.dest, str(action.metavar or action.dest).lower())
+                )
         listed = " and ".join(syntax(one) if one.option_strings else one.dest for one in missing)
         return f"needs {listed}", [*self._words, *added]
 
@@ -383,10 +417,21 @@ class _Line:
         place = self._words.index(word) if word in self._words else len(self._words)
         return [*self._words[:place], *by, *self._words[place + 1 :]]
 
-    def _checked(self, words: list[str]) -> list[str] | None:
-        """Return corrected words if they can be parsed."""
+    def _parses(self, words: list[str]) -> bool:
         try:
             self._parser.parse_args(words)
         except UsageError:
-            return None
+            return False
+        return True
+
+    def _checked(self, words: list[str]) -> list[str] | None:
+        """Return corrected words, if necessary with one more correction; None if they are wrong."""
+        try:
+            self._parser.parse_args(words)
+        except UsageError as error:
+            if self._is_correction:
+                return None
+            line = _Line(self._parser, self._mark, words, self._variables, is_correction=True)
+            fixed = line.diagnosed(str(error))[1]
+            return fixed if isinstance(fixed, list) else None
         return words

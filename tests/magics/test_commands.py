@@ -173,7 +173,15 @@ LINES_TO_TYPE = {
     "%hpu_estimate_generation model": (
         "%hpu_estimate_generation model --prompt 512 --new-tokens 128"
     ),
+    "%hpu_estimate_generation model 512 128": (
+        "%hpu_estimate_generation model --prompt 512 --new-tokens 128"
+    ),
+    "%hpu_estimate model --inputs x --gpus 8": "%hpu_estimate model --inputs x --cards 8",
+    "%hpu_estimate model --inputs=x --fp8": "%hpu_estimate model --inputs x --dtype fp8",
+    "%hpu_workers start 4": "%hpu_workers on --cards 4",
+    "%hpu_ledger on graphs,peak": "%hpu_ledger on --show graphs,peak",
     "%hpu_restart lazy": "%hpu_restart --mode lazy",
+    "%hpu_restart --lazy": "%hpu_restart --mode lazy",
     "%hpu_doctor --verbose": "%hpu_doctor --all",
 }
 

@@ -204,8 +204,8 @@ def refused(answers: dict[str, Any], name: str) -> str:
     ("name", "sentence"),
     [
         ("on the cpu", "The model has parameters on cpu: type %hpu_to MODEL --dtype bf16 first."),
-        ("nothing", "Measuring needs either inputs or data: type %hpu_fp8_measure MODEL"),
-        ("both", "Measuring needs either inputs or data: type %hpu_fp8_measure MODEL"),
+        ("nothing", "Measuring needs either inputs or data: type %hpu_fp8_measure model"),
+        ("both", "Measuring needs either inputs or data: type %hpu_fp8_measure model"),
         ("no batches", "There is no variable '[]'"),
         ("no model", "A Tensor is not a model: pass a torch.nn.Module."),
         ("no data", "A Net is not data: pass a DataLoader or a list."),

@@ -92,7 +92,7 @@ def test_unneeded_restart_is_not_done(run, torch, forgetful):
 
 
 def test_unknown_mode_is_refused(run):
-    assert "invalid choice: 'graph'" in run("%hpu_mode graph").err
+    assert "needs eager or lazy, not 'graph'" in run("%hpu_mode graph").err
 
 
 def test_script_is_told_to_set_the_variable(forked_script):

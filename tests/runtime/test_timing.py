@@ -91,12 +91,12 @@ def test_an_error_in_a_statement_shows_no_frames_of_the_command(run, source):
 @pytest.mark.parametrize(
     ("source", "sentence"),
     [
-        ("%hpu_time", "give a statement"),
+        ("%hpu_time", "needs a statement: type %hpu_time model(batch)"),
         ("%hpu_time x = (", "is not Python"),
         ("%hpu_time -n -1 pass", "-n is -1"),
         ("%%hpu_time -r 0\npass", "-r is 0"),
-        ("%%hpu_time x\npass", "put it into the cell"),
-        ("%%hpu_time -n many\npass", "invalid int value: 'many'"),
+        ("%%hpu_time x\npass", "move it into the cell"),
+        ("%%hpu_time -n many\npass", "needs a whole number after -n/--runs, not 'many'"),
         ("%hpu_time -o 1x pass", "'1x' cannot be a variable"),
     ],
 )
@@ -104,7 +104,7 @@ def test_wrong_input_is_refused_in_a_sentence(run, source, sentence):
     cell = run(source)
     assert isinstance(cell.error, UsageError)
     assert sentence in cell.err
-    assert cell.err.count("\n") == 1
+    assert "Traceback" not in cell.err
 
 
 def test_defaults_are_configurable(run, shell):

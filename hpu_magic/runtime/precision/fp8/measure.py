@@ -154,8 +154,8 @@ def measure(
     """
     if (inputs is None) == (data is None):
         raise HPUError(
-            "Measuring needs either inputs or data: type %hpu_fp8_measure MODEL --inputs x, or "
-            "%hpu_fp8_measure MODEL --data loader."
+            "Measuring needs either inputs or data: type %hpu_fp8_measure model --inputs x, or "
+            "%hpu_fp8_measure model --data loader."
         )
     measurement = Measurement(model, settings(_STEP, config, **overrides))
     if data is None:
