@@ -69,8 +69,8 @@ def release() -> str:
 
 def versions_in(line: str) -> tuple[str, str]:
     """Return the versions of driver and firmware that ``hl-smi -v`` printed, empty if missing."""
-    found = (re.search(rf"{name}-([\d.]+)", line) for name in ("hl", "fw"))
-    driver, firmware = (match.group(1) if match else "" for match in found)
+    matches = (re.search(rf"{name}-([\d.]+)", line) for name in ("hl", "fw"))
+    driver, firmware = (match.group(1) if match else "" for match in matches)
     return driver, firmware
 
 

@@ -268,15 +268,15 @@ def _optimizer_state(optimizer: Any, torch: Any) -> list[tuple[dict[Any, Any], A
     Step counters stay on the cpu unless the optimizer is fused or capturable, as in
     ``Optimizer.load_state_dict``.
     """
-    found = []
+    states = []
     for group in optimizer.param_groups:
         on_device = bool(group.get("fused") or group.get("capturable"))
         for parameter in group["params"]:
             state = optimizer.state.get(parameter, {})
             for key, value in state.items():
                 if isinstance(value, torch.Tensor) and (key != "step" or on_device):
-                    found.append((state, key, value))
-    return found
+                    states.append((state, key, value))
+    return states
 
 
 def _check_optimizers(plan: Plan, objects: Mapping[str, Any], torch: Any) -> None:

@@ -246,8 +246,8 @@ def held(
     known : iterable of int
         Identities of storages that do not count.
     """
-    found = holders(_variables(namespace, hidden), known)
-    return {holder.name: holder.size for holder in found}
+    variables = _variables(namespace, hidden)
+    return {holder.name: holder.size for holder in holders(variables, known)}
 
 
 def _variables(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> dict[str, Any]:

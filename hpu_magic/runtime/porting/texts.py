@@ -139,27 +139,27 @@ def _parts(node: ast.expr) -> list[Part]:
 
 def pieces(node: ast.expr) -> list[ast.expr]:
     """Return the strings that are parts of a string expression, and the parts of these."""
-    found: list[ast.expr] = []
+    strings: list[ast.expr] = []
     match node:
         case ast.JoinedStr():
-            found = [each for each in node.values if isinstance(each, ast.Constant)]
+            strings = [each for each in node.values if isinstance(each, ast.Constant)]
         case ast.BinOp(op=ast.Add()) if _parts(node):
-            found = [each for each in (node.left, node.right) if _parts(each)]
+            strings = [each for each in (node.left, node.right) if _parts(each)]
         case ast.BinOp(left=ast.Constant() as text, op=ast.Mod()):
-            found = [text]
+            strings = [text]
         case ast.Call(func=ast.Attribute(value=ast.Constant() as text, attr="format")):
-            found = [text]
-    return [*found, *(each for part in found for each in pieces(part))]
+            strings = [text]
+    return [*strings, *(each for part in strings for each in pieces(part))]
 
 
 def _joined(parts: list[Part]) -> list[Part]:
-    found: list[Part] = []
+    joined: list[Part] = []
     for each in parts:
-        if isinstance(each, str) and found and isinstance(found[-1], str):
-            found[-1] += each
+        if isinstance(each, str) and joined and isinstance(joined[-1], str):
+            joined[-1] += each
         else:
-            found.append(each)
-    return found
+            joined.append(each)
+    return joined
 
 
 def _filled(text: str, value: ast.expr) -> list[Part]:
