@@ -359,7 +359,7 @@ def test_both_tables_of_torch_cuda_agree(torch, forked_script):
     printed = forked_script(
         """
         import json, torch
-        from habana_frameworks.torch.gpu_migration._table import entries
+        from habana_frameworks.torch.gpu_migration._cuda import entries
         print(json.dumps([[e.name, e.kind, e.counterpart] for e in entries()]))
         """,
         simulated=True,
