@@ -9,6 +9,7 @@ import pytest
 from IPython.core.error import UsageError
 
 import hpu_magic
+from hpu_magic.runtime.measure.timing import TimeReport
 
 
 def test_cell_runs_once_first_and_then_n_times_in_each_repeat(run, shell):
@@ -114,6 +115,11 @@ def test_defaults_are_configurable(run, shell):
         assert shell.user_ns["count"] == 1 + 2
     finally:
         run("%config HPUMagics.time_runs = 0\n%config HPUMagics.time_repeats = 5")
+
+
+def test_large_numbers_of_runs_have_separators():
+    report = TimeReport(first=[0.1], steady=[0.001] * 5, runs=9089)
+    assert dict(report.rows())["steady state"].endswith("(5 x 9,089 runs)")
 
 
 def test_plain_function(shell):

@@ -69,7 +69,7 @@ class MemoryReport(Table):
     def lines(self) -> Sequence[Sequence[str]]:
         """Return a line per statistic; unknown ones have no description."""
         return [
-            (_WORDS.get(key, ""), units.size(value) if key in _BYTES else str(value), key)
+            (_WORDS.get(key, ""), units.size(value) if key in _BYTES else f"{value:,}", key)
             for key, value in self.stats.items()
         ]
 

@@ -62,7 +62,7 @@ class TimeReport(Report):
     def rows(self) -> Sequence[Row]:
         """Return first runs and steady state."""
         spread = f"± {units.duration(self.deviation)}, best {units.duration(self.best)}"
-        repeats = f"{len(self.steady)} x {self.runs} runs"
+        repeats = f"{len(self.steady)} x {self.runs:,} runs"
         first = " + ".join(units.duration(seconds) for seconds in self.first)
         label = "first run" if len(self.first) == 1 else f"first {len(self.first)} runs"
         return [
