@@ -1,4 +1,4 @@
-"""Scripts with GPU migration switched on."""
+"""Fixture for scripts with GPU migration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ LIBRARY = "import habana_frameworks.torch.gpu_migration\nimport json, torch\n"
 
 @pytest.fixture
 def migrated(forked_script):
-    """Run a script with migration on and return what its last line prints, as JSON."""
+    """Run a script with GPU migration and return the JSON in its last line of output."""
 
     def run(code, lazy="0", **environment):
         printed = forked_script(

@@ -1,4 +1,4 @@
-"""The vendor's packages for looking behind the device: debug, experimental, profilers."""
+"""The vendor's debugging packages: debug, experimental, profilers."""
 
 import csv
 import importlib
@@ -25,7 +25,7 @@ def experimental(torch):
     return importlib.import_module("habana_frameworks.torch.utils.experimental")
 
 
-def test_the_modules_of_the_packages_are_found_by_their_names(torch):
+def test_debug_modules_are_attributes_of_their_packages(torch):
     bridge = "habana_frameworks.torch"
     for name in (
         "activity_profiler",
@@ -42,7 +42,7 @@ def test_the_modules_of_the_packages_are_found_by_their_names(torch):
         assert importlib.import_module(f"{bridge}.{name}").__name__ == f"{bridge}.{name}"
 
 
-def test_a_logger_writes_and_keeps_messages_of_its_kind(debug, caplog):
+def test_logger_writes_and_stores_messages(debug, caplog):
     log = debug.Logger("PT_TEST")
     debug.enable_logging("PT_TEST", "trace")
     log.set_store_data(True)
@@ -59,7 +59,7 @@ def test_a_logger_writes_and_keeps_messages_of_its_kind(debug, caplog):
     assert [each.levelno for each in caplog.records] == levels
 
 
-def test_a_logger_below_its_level_keeps_what_it_does_not_write(debug, caplog):
+def test_logger_stores_messages_below_its_level(debug, caplog):
     log = debug.Logger("PT_TEST")
     debug.enable_logging("PT_TEST", "error")
     log.info("not kept")
@@ -73,7 +73,7 @@ def test_a_logger_below_its_level_keeps_what_it_does_not_write(debug, caplog):
         debug.enable_logging("PT_TEST", "loud")
 
 
-def test_a_profiled_function_writes_a_file_a_call_and_returns_none(debug, tmp_path):
+def test_profiled_function_writes_one_file_per_call_and_returns_none(debug, tmp_path):
     folder = tmp_path / "profiles"
 
     @debug.cprofile(str(folder))
@@ -91,13 +91,13 @@ def test_a_profiled_function_writes_a_file_a_call_and_returns_none(debug, tmp_pa
     assert "dumps" in {function for _, _, function in pstats.Stats(str(first)).stats}
 
 
-def test_profiles_are_refused_a_file_as_their_folder(debug, tmp_path):
+def test_cprofile_refuses_a_file_as_folder(debug, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RuntimeError, match="exists but is not a directory"):
         debug.cprofile(str(tmp_path / "file"))
 
 
-def test_orders_to_a_compiler_that_is_not_there_return_nothing(debug):
+def test_compiler_functions_return_nothing(debug):
     assert debug._get_shape_agnostic_unsupported_ops() == set()
     assert debug._get_eager_compiler_unsupported_op_prefixes() == set()
     assert debug._is_enabled_weight_permute_pass() is False
@@ -107,13 +107,13 @@ def test_orders_to_a_compiler_that_is_not_there_return_nothing(debug):
     assert debug._towl_configure(True, "rank=0") is None
 
 
-def test_lazy_collectives_are_what_their_flag_says(debug, monkeypatch):
+def test_lazy_collectives_follow_their_flag(debug, monkeypatch):
     assert debug._is_enabled_lazy_collectives() is False
     monkeypatch.setenv("PT_HPU_ENABLE_LAZY_COLLECTIVES", "true")
     assert debug._is_enabled_lazy_collectives() is True
 
 
-def test_the_memory_log_has_the_statistics_below_each_message(torch, debug, tmp_path, monkeypatch):
+def test_memory_log_has_statistics_after_each_message(torch, debug, tmp_path, monkeypatch):
     monkeypatch.setenv("PT_HABANA_MEM_LOG_FILENAME", str(tmp_path / "log"))
     monkeypatch.setenv("RANK", "")
     debug._memstat_livealloc("alone")
@@ -131,7 +131,7 @@ def test_the_memory_log_has_the_statistics_below_each_message(torch, debug, tmp_
     assert list(after)[-1] == "TotActiveAllocs"
 
 
-def test_a_process_ends_at_once_with_a_note(forked_script, tmp_path):
+def test_terminated_process_leaves_a_message_in_the_logs(forked_script, tmp_path):
     code = """
     import os
     import torch
@@ -150,7 +150,7 @@ def test_a_process_ends_at_once_with_a_note(forked_script, tmp_path):
         assert (tmp_path / "logs" / name).read_text() == "too bad\n"
 
 
-def test_the_analyzer_counts_what_was_compiled(compile_on_hpu, debug):
+def test_analyzer_counts_compiled_operators(compile_on_hpu, debug):
     import torch
     from habana_frameworks.torch.utils.debug.dynamo_utils import FxGraphAnalyzer
 
@@ -172,7 +172,7 @@ def test_the_analyzer_counts_what_was_compiled(compile_on_hpu, debug):
 
 
 @pytest.mark.parametrize(("all_results", "expected"), [(False, 0), (True, 1)])
-def test_the_analyzer_leaves_out_the_cpu_unless_asked(compile_on_hpu, all_results, expected):
+def test_analyzer_counts_cpu_operators_on_request(compile_on_hpu, all_results, expected):
     import torch
     from habana_frameworks.torch.utils.debug.dynamo_utils import FxGraphAnalyzer
 
@@ -183,7 +183,7 @@ def test_the_analyzer_leaves_out_the_cpu_unless_asked(compile_on_hpu, all_result
     assert analyzer.get_partition_num() == expected
 
 
-def test_the_analyzer_tells_what_was_left_to_eager_mode(torch, caplog):
+def test_analyzer_logs_operators_in_eager_mode(torch, caplog):
     from habana_frameworks.torch.utils.debug import dynamo_utils
 
     graph = torch.fx.Graph()
@@ -200,7 +200,7 @@ def test_the_analyzer_tells_what_was_left_to_eager_mode(torch, caplog):
     assert "aten.neg.default" in caplog.records[0].getMessage()
 
 
-def test_a_model_tells_which_of_its_modules_compiled(lazy_process, tmp_path):
+def test_model_reports_compilations_by_module(lazy_process, tmp_path):
     out = lazy_process(
         f"""
         from habana_frameworks.torch.utils.experimental import detect_recompilation as tools
@@ -234,7 +234,7 @@ def test_a_model_tells_which_of_its_modules_compiled(lazy_process, tmp_path):
     assert out[-2:] == ["Model.0      2", "Model.1      2"]
 
 
-def test_dynamicity_is_looked_for_in_one_process(experimental, monkeypatch, torch):
+def test_dynamicity_is_refused_in_distributed_processes(experimental, monkeypatch, torch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     for function in (experimental.data_dynamicity, experimental.detect_recompilation_auto_model):
         with pytest.raises(AssertionError, match="Expected 1x run, but torch being used in dist"):
@@ -244,13 +244,13 @@ def test_dynamicity_is_looked_for_in_one_process(experimental, monkeypatch, torc
 @pytest.mark.parametrize(
     ("shapes", "amount"), [(1, "no"), (2, "a little"), (6, "some"), (21, "a lot of")]
 )
-def test_dynamicity_is_put_into_words(torch, experimental, capsys, shapes, amount):
+def test_dynamicity_is_described(torch, experimental, capsys, shapes, amount):
     experimental.data_dynamicity([torch.ones(size + 1) for size in range(shapes)])
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == f"There is {amount} dynamicity in input data shapes"
 
 
-def test_what_changes_its_size_is_padded_to_the_length_asked_for(torch, experimental):
+def test_changing_sizes_are_padded_to_maxlen(torch, experimental):
     source = [torch.ones(2, 3, 7), torch.ones(2, 5, 7)]
     loader = experimental.const_shape_dataloader(source, 6)
     assert [tuple(batch.shape) for batch in loader] == [(2, 6, 7)] * 2
@@ -259,14 +259,14 @@ def test_what_changes_its_size_is_padded_to_the_length_asked_for(torch, experime
         experimental.const_shape_dataloader(source, 4)
 
 
-def test_resetting_the_memory_warns_and_leaves_tensors(torch, experimental):
+def test_memory_reset_warns_and_keeps_tensors(torch, experimental):
     kept = torch.ones(3, device="hpu")
     with pytest.warns(UserWarning, match="used only to reset the memory in case of testing"):
         experimental._reset_device_memory()
     assert kept.tolist() == [1, 1, 1]
 
 
-def test_what_has_no_address_has_address_0(torch, experimental):
+def test_objects_without_memory_have_address_0(torch, experimental):
     assert experimental._data_ptr("no tensor") == 0
     assert experimental._data_ptr(torch.ones(1, device="meta")) == 0
 
@@ -285,24 +285,24 @@ for rank in "10":
 """
 
 
-def test_an_emulated_rank_is_the_only_one_that_stays(forked_script):
+def test_only_the_emulated_rank_continues(forked_script):
     out = forked_script(
         EMULATION,
         simulated=True,
         PT_HPU_EMULATE_DISTRIBUTED="1",
         PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK="1",
     )
-    # The rank that ends runs the script's own buffers empty, too.
+    # The process that ends also flushes the script's buffers.
     assert [line for line in out.splitlines() if line.isdigit()][-2:] == ["7", "0"]
     assert "Single rank emulation mode, rank 0 terminating" in out
 
 
-def test_without_emulation_every_rank_stays(forked_script):
+def test_all_ranks_continue_without_emulation(forked_script):
     out = forked_script(EMULATION, simulated=True, PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK="1")
     assert out.splitlines() == ["False", "7", "7"]
 
 
-def test_a_low_overhead_profile_holds_the_compilations(lazy_process, tmp_path):
+def test_low_overhead_profile_contains_compilations(lazy_process, tmp_path):
     out = lazy_process(
         f"""
         import os
@@ -328,7 +328,7 @@ def test_a_low_overhead_profile_holds_the_compilations(lazy_process, tmp_path):
     assert metrics == {"compile": {"count": 1, "duration_us": event["dur"]}}
 
 
-def test_a_forked_process_has_a_low_overhead_profile_of_its_own(forked_script, tmp_path):
+def test_forked_process_has_its_own_low_overhead_profile(forked_script, tmp_path):
     code = """
     import os
     import torch
@@ -350,7 +350,7 @@ def test_a_forked_process_has_a_low_overhead_profile_of_its_own(forked_script, t
     assert json.loads((tmp_path / f"metrics_pid{child}.json").read_text()) == {}
 
 
-def test_the_use_of_a_simulated_card_is_not_invented(torch, capsys):
+def test_utilization_of_a_simulated_card_is_nan(torch, capsys):
     from habana_frameworks.torch.hw_utilization_metric import HWUtilizationMetrics
 
     metrics = HWUtilizationMetrics()
@@ -368,7 +368,7 @@ def test_the_use_of_a_simulated_card_is_not_invented(torch, capsys):
     ("asked", "lazy", "loaded"),
     [("-1", "0", True), ("-1", "1", False), ("1", "1", True), ("0", "0", False)],
 )
-def test_the_bridge_loads_itself_as_its_flag_says(forked_script, asked, lazy, loaded):
+def test_autoload_follows_its_flag(forked_script, asked, lazy, loaded):
     code = """
     import sys
     from hpu_magic.simulator.finder import install_finder

@@ -1,4 +1,4 @@
-"""The names of the vendor's compile backend beside the backend itself."""
+"""The vendor's helper functions for the compile backend."""
 
 import collections
 
@@ -7,7 +7,7 @@ import pytest
 Pair = collections.namedtuple("Pair", "left right")
 
 
-def test_a_function_maps_over_nested_lists_and_tuples(torch):
+def test_auto_map_maps_over_nested_lists_and_tuples(torch):
     from habana_frameworks.torch.dynamo.utils import auto_map, str_join
 
     double = auto_map(lambda value, by=2: value * by)
@@ -15,7 +15,7 @@ def test_a_function_maps_over_nested_lists_and_tuples(torch):
     assert str_join(", ", [1, "a"]) == "1, a"
 
 
-def test_the_backend_logs_calls_and_graphs(torch):
+def test_backend_logs_calls_and_graphs(torch):
     from habana_frameworks.torch.dynamo.debug_utils import logger
 
     backend, graphs = logger.get_compile_backend_logger(), logger.get_fx_graph_logger()

@@ -1,4 +1,4 @@
-"""The vendor's functions around the device: choosing it, its switches, memory and randomness."""
+"""torch.hpu: choice of the card, options, memory and random numbers."""
 
 import contextlib
 import importlib
@@ -36,7 +36,7 @@ def utils(torch):
 
 @pytest.fixture
 def lines(forked_script):
-    """Run code after `IMPORTS` in a process of its own and return the lines it printed."""
+    """Run code after `IMPORTS` in a separate process and return its lines of output."""
 
     def run(code, **environment):
         return forked_script(IMPORTS + code, simulated=True, **environment).splitlines()
@@ -64,12 +64,12 @@ print("device_id=5," in hpu.get_device_properties(), hpu.current_device())
     assert rest == "True 0"
 
 
-def test_set_device_refuses_a_place_that_is_not_listed(lines):
+def test_set_device_refuses_an_unlisted_module(lines):
     (refusal,) = lines("print(refused(hpu.set_device, 2))", HABANA_VISIBLE_MODULES="3,5")
     assert "idx=2 when only [3, 5]" in refusal
 
 
-def test_the_index_of_a_device_is_the_named_one_or_the_acquired_cards(lines):
+def test_device_index_is_explicit_or_that_of_the_acquired_card(lines):
     code = """
 index = hpu._get_device_index
 print(index(3), index("hpu:1"), index(torch.device("hpu", 2)), index("cpu", allow_cpu=True))
@@ -92,7 +92,7 @@ print(index("hpu", optional=True), hpu.is_initialized(), index(None, True))
     ]
 
 
-def test_device_takes_0_and_the_chosen_module(lines):
+def test_device_accepts_0_and_the_chosen_module(lines):
     code = """
 with hpu.device(0), hpu.device("hpu"), hpu.device(3):
     print(torch.ones(1, device="hpu").device)
@@ -110,7 +110,7 @@ def test_device_of_a_tensor_is_device_0(torch, hpu):
     assert isinstance(hpu.device_of(torch.ones(1)), hpu.device)
 
 
-def test_properties_are_those_of_the_generation(lines):
+def test_properties_depend_on_the_generation(lines):
     code = "print(hpu.get_device_properties())\nprint(hpu.get_device_capability(0))"
     properties, capability = lines(code, HPU_MAGIC_CARD="gaudi3", HPU_MAGIC_MEMORY="1GiB")
     pairs = dict(pair.split("=") for pair in properties.strip("()").split(", "))
@@ -130,7 +130,7 @@ def test_properties_are_those_of_the_generation(lines):
     assert capability.startswith("1.")
 
 
-def test_questions_about_a_card_that_is_not_there_are_refused(hpu):
+def test_functions_refuse_a_missing_card(hpu):
     beyond = hpu.device_count()
     for ask in (hpu.get_device_capability, hpu.get_device_properties, hpu.get_device_name):
         with pytest.raises(AssertionError, match="Invalid device id"):
@@ -144,7 +144,7 @@ def test_different_cards_are_peers(hpu):
             hpu.can_device_access_peer(*pair)
 
 
-def test_set_deterministic_is_pytorchs_own_switch(torch, hpu):
+def test_set_deterministic_sets_pytorchs_option(torch, hpu):
     before = torch.are_deterministic_algorithms_enabled()
     try:
         for value in (True, False):
@@ -155,7 +155,7 @@ def test_set_deterministic_is_pytorchs_own_switch(torch, hpu):
         torch.use_deterministic_algorithms(before)
 
 
-def test_autocast_hooks_are_those_of_torch_autocast(torch, hpu):
+def test_autocast_functions_control_torch_autocast(torch, hpu):
     assert not hpu.is_autocast_hpu_enabled()
     with torch.autocast("hpu", dtype=torch.float16):
         assert hpu.is_autocast_hpu_enabled()
@@ -180,7 +180,7 @@ SWITCHES = [
 
 
 @pytest.mark.parametrize(("name", "getter", "_variable"), SWITCHES)
-def test_switches_are_read_back(hpu, name, getter, _variable):
+def test_options_are_read_back(hpu, name, getter, _variable):
     assert getattr(hpu, getter)() is False
     getattr(hpu, f"enable_{name}")()
     assert [getattr(hpu, read)() for _, read, _ in SWITCHES].count(True) == 1
@@ -189,14 +189,14 @@ def test_switches_are_read_back(hpu, name, getter, _variable):
     assert getattr(hpu, getter)() is False
 
 
-def test_switches_start_as_the_environment_says(lines):
+def test_options_start_with_the_environments_values(lines):
     getters = ", ".join(f"hpu.{getter}()" for _, getter, _ in SWITCHES)
     variables = {variable: "true" for _, _, variable in SWITCHES}
     variables["PT_HPU_INFERENCE_MODE"] = "0"
     assert lines(f"print({getters})", **variables) == ["True False True"]
 
 
-def test_a_capture_switches_dynamic_shapes_off(lines):
+def test_capture_disables_dynamic_shapes(lines):
     code = """
 hpu.enable_dynamic_shape()
 with hpu.graph(hpu.HPUGraph()):
@@ -206,7 +206,7 @@ print(hpu.get_dynamic_shape_status())
     assert lines(code, PT_HPU_LAZY_MODE="1") == ["False"]
 
 
-def test_sync_debug_mode_is_a_variable(hpu, monkeypatch):
+def test_sync_debug_mode_is_an_environment_variable(hpu, monkeypatch):
     monkeypatch.delenv("PT_ENABLE_HABANA_STREAMASYNC", raising=False)
     with pytest.raises(KeyError, match="PT_ENABLE_HABANA_STREAMASYNC"):
         hpu.get_sync_debug_mode()
@@ -216,7 +216,7 @@ def test_sync_debug_mode_is_a_variable(hpu, monkeypatch):
     assert hpu.get_sync_debug_mode() == "0"
 
 
-def test_recomputation_is_chosen_for_a_block_or_for_all(hpu):
+def test_recomputation_is_set_for_a_block_or_the_process(hpu):
     assert hpu.recompute_sdp_enabled() is True
     hpu.enable_recompute_sdp(False)
     with hpu.sdp_kernel():
@@ -243,12 +243,12 @@ def test_recomputation_is_chosen_for_a_block_or_for_all(hpu):
         ("set_mark_non_scale_const", (False,)),
     ],
 )
-def test_switches_that_nothing_reads_are_accepted(hpu, name, arguments):
+def test_options_without_effect_are_accepted(hpu, name, arguments):
     assert getattr(hpu, name)(*arguments) is None
 
 
 class Branching(nn.Sequential):
-    """What ``torch.fx`` cannot trace: the way taken depends on data."""
+    """A model that ``torch.fx`` cannot trace, because its branch depends on data."""
 
     def forward(self, x):
         return super().forward(x) if x.sum() > 0 else x
@@ -261,7 +261,7 @@ def layers(kind=nn.Sequential):
     return model
 
 
-def test_inference_folds_normalizations_into_convolutions(torch, hpu, core):
+def test_inference_fuses_normalizations_with_convolutions(torch, hpu, core):
     model = layers().eval()
     data = torch.rand(2, 1, 5, 5, device="hpu")
     try:
@@ -292,7 +292,7 @@ def _used(fused):
         (nn.Linear(2, 2).eval(), "cpu", ""),
     ],
 )
-def test_a_model_that_cannot_be_folded_stays_as_it_is(hpu, core, model, device, said, capsys):
+def test_model_that_cannot_be_fused_does_not_change(hpu, core, model, device, said, capsys):
     try:
         assert core.hpu_set_env(model.to(device)) is model
         printed = capsys.readouterr().out
@@ -303,7 +303,7 @@ def test_a_model_that_cannot_be_folded_stays_as_it_is(hpu, core, model, device, 
     assert not hpu.is_inference_mode_enabled()
 
 
-def test_initializing_inference_says_which_parameters_are_constant(hpu, core, monkeypatch):
+def test_inference_initialization_marks_constant_parameters(hpu, core, monkeypatch):
     face, marked = importlib.import_module("habana_frameworks.torch.hpu"), []
     monkeypatch.setattr(face, "set_mark_scale_const", lambda value: marked.append(value))
     monkeypatch.setattr(face, "set_mark_non_scale_const", lambda value: marked.append(value))
@@ -315,7 +315,7 @@ def test_initializing_inference_says_which_parameters_are_constant(hpu, core, mo
     assert marked == [True, True, False, False, True, False]
 
 
-def test_inference_warns_of_weight_sharing_in_lazy_mode_only(lines):
+def test_inference_warns_about_weight_sharing_only_in_lazy_mode(lines):
     code = "print(htcore.hpu_set_inference_env())"
     warning, none = lines(code, PT_HPU_LAZY_MODE="1")
     assert "PT_HPU_WEIGHT_SHARING=0" in warning
@@ -324,14 +324,14 @@ def test_inference_warns_of_weight_sharing_in_lazy_mode_only(lines):
     assert lines(code, PT_HPU_LAZY_MODE="0") == ["None"]
 
 
-def test_the_import_sets_the_profile_unless_it_is_set(lines, monkeypatch):
+def test_import_sets_the_profile_unless_it_is_set(lines, monkeypatch):
     monkeypatch.delenv("HABANA_PROFILE", raising=False)
     code = "print(os.environ['HABANA_PROFILE'])"
     assert lines(code) == ["profile_api_light"]
     assert lines(code, HABANA_PROFILE="0") == ["0"]
 
 
-def test_memory_by_its_other_names(torch, hpu):
+def test_other_names_of_memory_functions(torch, hpu):
     before = hpu.memory_usage()
     kept = torch.ones(1000, device="hpu")
     hpu.synchronize()
@@ -344,7 +344,7 @@ def test_memory_by_its_other_names(torch, hpu):
         assert hpu.max_memory_cached() == limit
 
 
-def test_the_extended_summary_accounts_for_the_whole_pool(torch, hpu):
+def test_extended_summary_covers_the_whole_pool(torch, hpu):
     kept = torch.ones(1 << 20, device="hpu")
     hpu.synchronize()
     stats, summary = hpu.memory_stats(), hpu._extended_memory_summary_dict()
@@ -378,7 +378,7 @@ def test_the_extended_summary_accounts_for_the_whole_pool(torch, hpu):
     assert active.split() == ["|active_allocs", f"{stats['ActiveAllocs']}|"]
 
 
-def test_formatted_statistics_have_a_line_a_key(hpu):
+def test_formatted_statistics_have_one_line_per_key(hpu):
     stats, (header, *rows) = hpu.memory_stats(), hpu.formatted_memory_stats().splitlines()
     assert "device ID 0" in header
     assert [row[:39].rstrip() for row in rows] == list(stats)
@@ -390,7 +390,7 @@ def test_formatted_statistics_have_a_line_a_key(hpu):
     assert rows[list(stats).index("NumFrees")][41:] == str(stats["NumFrees"])
 
 
-def test_seeds_of_all_devices_are_that_of_the_one(torch, hpu):
+def test_seed_all_seeds_the_only_device(torch, hpu):
     assert len(hpu.default_generators) == 1
     on_cpu = torch.random.get_rng_state()
     hpu.manual_seed_all(11)
@@ -403,7 +403,7 @@ def test_seeds_of_all_devices_are_that_of_the_one(torch, hpu):
     assert hpu.initial_seed() != 11
 
 
-def test_states_of_all_devices_are_that_of_the_one(torch, hpu):
+def test_states_of_all_devices_are_those_of_the_only_device(torch, hpu):
     states = hpu.get_rng_state_all()
     assert len(states) == 1
     first = torch.rand(4, device="hpu").tolist()
@@ -414,7 +414,7 @@ def test_states_of_all_devices_are_that_of_the_one(torch, hpu):
         hpu.set_rng_state_all(states * 2)
 
 
-def test_the_default_stream_is_number_0_whatever_is_current(hpu):
+def test_default_stream_is_0_for_any_current_stream(hpu):
     other = hpu.Stream()
     with hpu.stream(other):
         assert hpu.current_stream().stream_id == other.stream_id != 0
@@ -438,7 +438,7 @@ def test_tensor_info_is_address_and_size(torch, utils):
         ("gaudi3", "5 True synDeviceGaudi3"),
     ],
 )
-def test_the_device_type_is_the_generations(lines, generation, expected):
+def test_device_type_depends_on_the_generation(lines, generation, expected):
     code = """
 from habana_frameworks.torch.utils import experimental
 kind = experimental._get_device_type()
@@ -492,7 +492,7 @@ print(weight.detach().cpu().unique().tolist())
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_the_first_generation_refuses_operators_that_it_lacks(lines, lazy):
+def test_first_generation_refuses_operators_that_it_lacks(lines, lazy):
     found = lines(FIRST_GENERATION, HPU_MAGIC_CARD="gaudi", PT_HPU_LAZY_MODE=lazy)
     operators = (
         *("cast_to_fp8_v2", "fp8_gemm_v2", "fp8_gemm_v2", "sdpa_recomp_fwd", "convert_from_int4"),
@@ -536,7 +536,7 @@ print(host.to(device, torch.bfloat16).tolist(), x.bfloat16().sum().item())
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_the_first_generation_has_no_tensors_of_later_types(lines, lazy):
+def test_first_generation_refuses_tensors_of_later_types(lines, lazy):
     found = lines(TYPES_OF_LATER_GENERATIONS, HPU_MAGIC_CARD="gaudi", PT_HPU_LAZY_MODE=lazy)
     later = "needs a card of the second generation or a later one, but this card is GAUDI"
     assert found == [
@@ -546,7 +546,7 @@ def test_the_first_generation_has_no_tensors_of_later_types(lines, lazy):
     ]
 
 
-def test_the_legacy_loader_leaves_a_working_device(forked_script):
+def test_legacy_loader_keeps_a_working_device(forked_script):
     code = """
 import torch
 from habana_frameworks.torch.utils.library_loader import is_habana_available, load_habana_module

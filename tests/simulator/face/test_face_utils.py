@@ -1,4 +1,4 @@
-"""The vendor's names beside the device: typed tensors, tools against recompilation, the banner."""
+"""Typed tensors, tools for recompilations, and the bridge's banner."""
 
 import collections
 import copy
@@ -21,7 +21,7 @@ import pytest
 
 @pytest.fixture(scope="module")
 def torch(_session_shell):
-    """PyTorch with the device; without the shell's reset, which nothing here needs."""
+    """PyTorch with the device, without a reset of the shell."""
     return importlib.import_module("torch")
 
 
@@ -44,7 +44,7 @@ def run_plain(code, **environment):
     return done
 
 
-# What only a process of its own can show, on a first-generation card.
+# Needs a separate process with a first-generation card.
 PLAIN = """
 import json, os, sys, threading, warnings
 import torch
@@ -74,7 +74,7 @@ print("before", file=sys.stderr)
 context, found["at the context"] = warned(lambda: torch.autocast("hpu", dtype=torch.float16))
 found["acquired by autocast"] = torch.hpu.is_initialized()
 
-# The first tensors of several threads: each of them is on its way before one has a card.
+# Several threads create their first tensor before one of them has a card.
 together, acquire = threading.Barrier(4), cards.acquire
 
 def acquire_together():
@@ -124,7 +124,7 @@ def plain():
     return json.loads(done.stdout), done.stderr
 
 
-def test_the_first_use_of_the_card_prints_the_configuration_once(plain):
+def test_first_use_of_the_card_prints_the_configuration_once(plain):
     assert plain[0]["raced"]
     printed = plain[1].split("before\n")[1].split("rank 1 asked \n")[0]
     lines = printed.splitlines()
@@ -140,11 +140,11 @@ def test_the_first_use_of_the_card_prints_the_configuration_once(plain):
     assert f" CPU RAM   : {gigabytes:.0f} GB" in lines
 
 
-def test_the_pool_takes_the_share_of_the_card_that_its_flag_says(plain):
+def test_pool_uses_the_share_in_its_flag(plain):
     assert plain[0]["limit"] == 16 << 30
 
 
-def test_a_share_that_is_none_is_refused(torch, monkeypatch):
+def test_invalid_share_is_refused(torch, monkeypatch):
     flags = importlib.import_module("habana_frameworks.torch._flags")
     for text in ("0", "101", "half", ""):
         monkeypatch.setitem(flags.IN_FORCE, "PT_HPU_POOL_MEM_ACQUIRE_PERC", text)
@@ -152,7 +152,7 @@ def test_a_share_that_is_none_is_refused(torch, monkeypatch):
             flags.pool_percentage()
 
 
-def test_other_ranks_print_only_when_asked(plain):
+def test_other_ranks_print_only_on_request(plain):
     _, unasked, asked, first = plain[1].split("\nrank ")
     assert "CONFIGURATION" not in unasked
     assert asked.count("CONFIGURATION ON RANK = 1") == 1
@@ -170,7 +170,7 @@ _banner.show()
 """
 
 
-def test_a_shell_prints_no_configuration_unless_asked():
+def test_ipython_prints_the_configuration_only_on_request():
     unasked, asked = run_plain(IN_IPYTHON).stderr.split("acquired True")
     assert "CONFIGURATION" not in unasked
     assert asked.count("CONFIGURATION ON RANK = 0") == 1
@@ -200,7 +200,7 @@ def test_later_generations_accept_float16(torch):
             assert (a @ a).dtype == torch.float16
 
 
-def test_the_old_package_forwards_and_warns(plain):
+def test_old_package_forwards_and_warns(plain):
     for name, value in (("is_available", True), ("device_count", 8), ("get_device_name", "GAUDI")):
         result, (warning,) = plain[0][name]
         assert result == value
@@ -222,7 +222,7 @@ TYPES = {
 
 
 @pytest.mark.parametrize(("name", "dtype"), TYPES.items())
-def test_typed_tensors_make_and_know_their_own(torch, hpu, name, dtype):
+def test_typed_tensors_create_and_recognize_tensors(torch, hpu, name, dtype):
     kind, dtype = getattr(hpu, f"{name}Tensor"), getattr(torch, dtype)
     assert kind.dtype == dtype
     tensor = kind([1, 0])
@@ -235,7 +235,7 @@ def test_typed_tensors_make_and_know_their_own(torch, hpu, name, dtype):
         assert (made.shape, made.dtype) == ((2, 3), dtype)
 
 
-def test_a_typed_tensor_of_nothing_is_empty_and_of_a_tensor_shares_its_memory(hpu):
+def test_typed_tensor_is_empty_or_shares_memory_with_its_argument(hpu):
     assert hpu.FloatTensor().shape == (0,)
     tensor = hpu.IntTensor((5, 6))
     assert tensor.tolist() == [5, 6]
@@ -278,7 +278,7 @@ def test_typed_tensors_refuse_other_types_and_devices(torch, hpu):
         ((), {"size": 3}),
     ],
 )
-def test_typed_tensors_read_their_arguments_as_the_cpus(torch, hpu, arguments, named):
+def test_typed_tensors_accept_the_arguments_of_the_cpus(torch, hpu, arguments, named):
     arguments = [torch.Size([]) if isinstance(each, str) else each for each in arguments]
 
     def made(kind):
@@ -297,7 +297,7 @@ def test_conversion_by_type_compiles_on_the_cpu(torch):
     assert step(torch.ones(2)).dtype == torch.float64
 
 
-def test_a_stream_is_named_again_by_its_info(hpu):
+def test_stream_info_identifies_a_stream(hpu):
     stream = hpu.Stream()
     number, index, kind = hpu.get_stream_info(stream)
     assert (number, index) == (stream.stream_id, 0)
@@ -305,7 +305,7 @@ def test_a_stream_is_named_again_by_its_info(hpu):
     assert hpu.get_stream_info(hpu.default_stream())[0] == 0
 
 
-def test_modules_of_the_device_are_the_same_by_both_names(hpu):
+def test_modules_are_the_same_under_both_names(hpu):
     for name in ("events", "graphs", "memory", "metrics", "random", "streams"):
         ours = importlib.import_module(f"habana_frameworks.torch.hpu.{name}")
         assert importlib.import_module(f"torch.hpu.{name}") is ours is getattr(hpu, name)
@@ -317,7 +317,7 @@ def test_lightning_habana_reads_memory_by_its_name_of_the_module(torch):
     assert torch_hpu.hpu is torch.hpu
 
 
-def test_a_timer_measures_seconds(utils):
+def test_timer_measures_seconds(utils):
     with utils.internal.Timer() as timer:
         assert timer.seconds == 0
         time.sleep(0.05)
@@ -328,19 +328,19 @@ def test_a_timer_measures_seconds(utils):
     assert 0 < timer.seconds < before
 
 
-def test_the_directories_hold_headers_and_library(utils):
+def test_folders_contain_headers_and_library(utils):
     assert (Path(utils.lib_utils.get_include_dir()) / "lazy" / "recorder.h").exists()
     assert list(Path(utils.lib_utils.get_lib_dir()).glob("hpu_magic_engine*.so"))
 
 
-def test_the_deprecated_module_warns(utils):
+def test_deprecated_module_warns(utils):
     name = "habana_frameworks.torch.utils.distributed_utils"
     sys.modules.pop(name, None)
     with pytest.warns(FutureWarning, match="distributed_utils is deprecated"):
         importlib.import_module(name)
 
 
-def test_a_profile_is_driven_by_calls(torch, utils, tmp_path):
+def test_profile_is_controlled_by_calls(torch, utils, tmp_path):
     with pytest.raises(RuntimeError, match="call _setup_profiler"):
         utils.profiler._start_profiler()
     with pytest.raises(RuntimeError, match="call _start_profiler"):
@@ -360,7 +360,7 @@ def test_a_profile_is_driven_by_calls(torch, utils, tmp_path):
     assert "traceEvents" in json.loads((tmp_path / "trace.json").read_text())
 
 
-def test_cprofile_writes_a_file_a_block(utils, tmp_path):
+def test_cprofile_writes_one_file_per_block(utils, tmp_path):
     paths = []
     for _ in range(2):
         with utils.debug.cprofile(str(tmp_path / "profiles")) as path:
@@ -372,7 +372,7 @@ def test_cprofile_writes_a_file_a_block(utils, tmp_path):
     assert "dumps" in called
 
 
-def test_cleared_recipes_compile_again(lazy_process):
+def test_cleared_recipes_are_compiled_again(lazy_process):
     out = lazy_process(
         """
         from habana_frameworks.torch.hpu.metrics import metric_localcontext
@@ -395,12 +395,12 @@ def test_cleared_recipes_compile_again(lazy_process):
     assert out == ["True True", "True", "0 1 1 0 1"]
 
 
-def test_eager_mode_keeps_no_recipes(torch, utils):
+def test_eager_mode_has_no_recipes(torch, utils):
     torch.ones(3, device="hpu").mul(2)
     assert utils.debug._get_jit_cache_size() == 0
 
 
-def test_a_model_tells_which_shapes_compiled(lazy_process):
+def test_model_reports_compilations_by_shape(lazy_process):
     out = lazy_process(
         """
         from habana_frameworks.torch.utils import experimental
@@ -436,7 +436,7 @@ def test_a_model_tells_which_shapes_compiled(lazy_process):
     assert out[-1] == "True"
 
 
-def test_a_watched_model_keeps_its_names_and_is_copied_whole(torch, utils):
+def test_watched_model_keeps_its_names_and_can_be_copied(torch, utils):
     model = torch.nn.Linear(4, 1).to("hpu")
     watched = utils.experimental.detect_recompilation_auto_model(model)
     names = ["0.weight", "0.bias"]
@@ -456,7 +456,7 @@ def test_a_watched_model_keeps_its_names_and_is_copied_whole(torch, utils):
     assert watched.report() == []
 
 
-def test_a_shape_is_known_by_its_structure(torch, utils, capsys):
+def test_key_of_a_shape_has_its_structure(torch, utils, capsys):
     get_shape = utils.experimental.detect_recompilation.get_shape
     x = torch.zeros(2, 3, device="hpu")
     assert get_shape(x) == (2, 3)
@@ -473,7 +473,7 @@ def test_a_shape_is_known_by_its_structure(torch, utils, capsys):
         get_shape({1, 2})
 
 
-def test_a_loader_tells_its_shapes(torch, utils, capsys):
+def test_shapes_of_a_loader_are_reported(torch, utils, capsys):
     batches = [
         {"text": torch.ones(4, 3), "labels": [torch.ones(4)]},
         {"text": torch.ones(4, 5), "labels": [torch.ones(4)]},
@@ -490,7 +490,7 @@ def test_a_loader_tells_its_shapes(torch, utils, capsys):
 
 
 class Batches:
-    """A loader of the batches it is given; more can be added between two readings."""
+    """A loader of batches; more can be added between two iterations."""
 
     def __init__(self, *batches):
         self.batches = list(batches)
@@ -502,7 +502,7 @@ class Batches:
 Pair = collections.namedtuple("Pair", "text labels")
 
 
-def test_a_loader_of_constant_shapes_pads_and_leaves_out_the_short_last_batch(torch, utils):
+def test_loader_of_constant_shapes_pads_and_omits_a_short_last_batch(torch, utils):
     source = Batches(
         collections.UserDict(text=torch.ones(2, 1), labels=torch.ones(2, 1), name="a"),
         collections.UserDict(text=torch.ones(2, 3), labels=torch.ones(2, 3), name="b"),
@@ -531,7 +531,7 @@ def test_batches_keep_their_type(torch, utils):
     assert whole.text is source.batches[1].text
 
 
-def test_loaders_that_cannot_be_made_constant_are_refused(torch, utils):
+def test_loaders_without_possible_constant_shapes_are_refused(torch, utils):
     make = utils.experimental.const_shape_dataloader
     with pytest.raises(TypeError, match="list_iterator can be read only once"):
         make(iter([torch.ones(1)]))
@@ -543,7 +543,7 @@ def test_loaders_that_cannot_be_made_constant_are_refused(torch, utils):
         make([])
 
 
-def test_tensors_are_packed_apart_from_what_is_around_them(torch, hpu, capsys):
+def test_packer_separates_tensors_from_their_containers(torch, hpu, capsys):
     pair = collections.namedtuple("pair", "first second")
     a, b, c = (torch.full((n,), float(n), device="hpu") for n in (1, 2, 3))
     outs = (a, [b, 7, None], {"scores": pair(c, a), "loss": 0.5})
@@ -565,7 +565,7 @@ def test_tensors_are_packed_apart_from_what_is_around_them(torch, hpu, capsys):
     assert capsys.readouterr().out == "TensorPacker packed 2 tensors: [0, 1]\n"
 
 
-def test_the_bridge_binds_torch_and_knows_its_release(torch, utils):
+def test_bridge_exports_torch_and_checks_its_version(torch, utils):
     from habana_frameworks.torch import torch as bound
     from habana_frameworks.torch.utils.version_checker import is_pytorch_at_least
 
@@ -582,7 +582,7 @@ def test_the_bridge_binds_torch_and_knows_its_release(torch, utils):
         is_pytorch_at_least("newest")
 
 
-def test_a_step_is_marked_only_in_lazy_mode(lazy_process, torch, caplog):
+def test_step_is_marked_only_in_lazy_mode(lazy_process, torch, caplog):
     from habana_frameworks.torch.core.step_closure import _mark_step_if_lazy
 
     assert _mark_step_if_lazy() is None
@@ -599,11 +599,11 @@ def test_a_step_is_marked_only_in_lazy_mode(lazy_process, torch, caplog):
     ) == ["True", "0"]
 
 
-def test_the_computing_stream_is_the_default_one(hpu, utils):
+def test_compute_stream_is_the_default_stream(hpu, utils):
     assert utils.experimental._compute_stream() == hpu.default_stream().hpu_stream == 0
 
 
-def test_the_bytes_in_use_are_shared_with_other_processes(torch, hpu):
+def test_bytes_in_use_are_shared_with_other_processes(torch, hpu):
     name = hpu.memory._get_hlml_shared_object_name()
     assert hpu.memory._get_hlml_shared_object_name() == name
     read = lambda: struct.unpack("<3Q", Path("/dev/shm", name).read_bytes())  # noqa: E731
@@ -621,7 +621,7 @@ def test_the_bytes_in_use_are_shared_with_other_processes(torch, hpu):
     assert [each.name for each in threading.enumerate()].count("hpu-memory") == 1
 
 
-def test_the_shared_object_goes_with_its_process(plain):
+def test_shared_object_is_removed_with_its_process(plain):
     found, _ = plain
     assert found["exists"] is True
     assert not Path("/dev/shm", found["shared"]).exists()

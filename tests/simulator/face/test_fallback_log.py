@@ -1,4 +1,4 @@
-"""LOG_LEVEL_PT_FALLBACK has each CPU fallback written to the bridge's log."""
+"""With LOG_LEVEL_PT_FALLBACK, the bridge logs each CPU fallback."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code written for CUDA runs unchanged on the card, and the log says what became of it."""
+"""Code for CUDA runs unchanged on the card."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import pytest
 
 MODES = pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
-# As it stands in many a repository: nothing in it knows of another device than CUDA.
+# Like scripts in many repositories, which only support CUDA.
 TRAINING = """
 import copy, io, os, sys, tempfile
 import torch
@@ -65,7 +65,7 @@ with tempfile.TemporaryDirectory() as folder:
 
 
 @MODES
-def test_a_training_script_for_cuda_runs_as_it_is(forked_script, lazy):
+def test_training_script_for_cuda_runs_unchanged(forked_script, lazy):
     report = """
 import json
 by_hand = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 1)).to("hpu")
@@ -97,7 +97,7 @@ print(json.dumps({
 
 
 @MODES
-def test_every_device_argument_that_names_a_gpu_means_the_card(migrated, lazy, needs):
+def test_all_device_arguments_are_mapped_to_the_card(migrated, lazy, needs):
     needs("GENERATORS")
     found = migrated(
         """
@@ -159,7 +159,7 @@ def test_every_device_argument_that_names_a_gpu_means_the_card(migrated, lazy, n
     }
 
 
-def test_every_public_name_of_torch_cuda_is_in_the_table(forked_script):
+def test_table_contains_all_public_names_of_torch_cuda(forked_script):
     printed = forked_script(
         """
         import importlib, json, pkgutil, types
@@ -219,7 +219,7 @@ def test_every_public_name_of_torch_cuda_is_in_the_table(forked_script):
 
 
 @MODES
-def test_functions_of_torch_cuda_answer_for_the_card(migrated, lazy):
+def test_functions_of_torch_cuda_use_the_card(migrated, lazy):
     found = migrated(
         """
         x = torch.ones(256, device="cuda")
@@ -272,7 +272,7 @@ def test_functions_of_torch_cuda_answer_for_the_card(migrated, lazy):
     }
 
 
-def test_what_has_no_counterpart_is_inactive_a_dummy_or_an_error(migrated):
+def test_names_without_counterpart_do_nothing_or_return_a_dummy_or_fail(migrated):
     assert migrated(
         """
         def error(function, *arguments):
@@ -304,7 +304,7 @@ def test_what_has_no_counterpart_is_inactive_a_dummy_or_an_error(migrated):
 
 
 @MODES
-def test_mixed_precision_takes_the_cards_type_where_none_is_named(migrated, lazy):
+def test_mixed_precision_uses_the_cards_type_by_default(migrated, lazy):
     assert migrated(
         """
         linear, x = torch.nn.Linear(4, 4).cuda(), torch.ones(2, 4).cuda()
@@ -366,7 +366,7 @@ def test_checkpoints_of_gpus_load_on_the_card(migrated):
 
         file = io.BytesIO()
         with mock.patch("torch.serialization.location_tag", lambda storage: "cuda:1"):
-            torch.save(torch.arange(3.0), file)  # what a process with two GPUs leaves behind
+            torch.save(torch.arange(3.0), file)  # like a process with two GPUs
 
         def loaded(*arguments, **options):
             file.seek(0)
@@ -386,7 +386,7 @@ def test_checkpoints_of_gpus_load_on_the_card(migrated):
     ) == [*[["hpu:0", True]] * 6, ["cpu", True]]
 
 
-def test_torch_device_and_its_like_stay_types(migrated, needs):
+def test_replaced_types_are_still_types(migrated, needs):
     needs("GENERATORS")
     assert migrated(
         """
@@ -411,7 +411,7 @@ def test_torch_device_and_its_like_stay_types(migrated, needs):
     ) == [True, False, True, True, True, True, True, True, True]
 
 
-def test_migration_holds_in_threads_and_acquires_no_card(migrated):
+def test_migration_applies_to_threads_and_acquires_no_card(migrated):
     assert migrated(
         """
         import threading
@@ -428,7 +428,7 @@ def test_migration_holds_in_threads_and_acquires_no_card(migrated):
     ) == [[False, True, False], ["hpu:0", "hpu:0"]]
 
 
-def test_data_parallel_uses_the_one_card(migrated):
+def test_data_parallel_uses_the_only_card(migrated):
     assert migrated(
         """
         model = torch.nn.Linear(3, 2)

@@ -1,4 +1,4 @@
-"""GPU migration says what became of each call, line by line."""
+"""Log of GPU migration."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_log_names_each_line_once(forked_script, tmp_path, capfd, level):
     assert re.fullmatch(r"gpu_migration_\d+\.log", log.name)
 
 
-def test_wrong_level_is_refused_with_what_to_write(forked_script):
+def test_wrong_level_is_refused(forked_script):
     printed = forked_script(
         """
         import torch

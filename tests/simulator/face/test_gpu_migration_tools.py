@@ -1,4 +1,4 @@
-"""GPU migration beside what else reads PyTorch's functions: compilers, modes, pickle, graphs."""
+"""GPU migration with compilers, function modes, pickle and graphs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ print(json.dumps(found))
 """
 
 
-def test_compiled_and_scripted_functions_mean_the_card(script, tmp_path):
+def test_compiled_and_scripted_functions_use_the_card(script, tmp_path):
     path = tmp_path / "functions.py"  # TorchScript and Dynamo read the source
     path.write_text(FUNCTIONS)
     printed = script(
@@ -82,7 +82,7 @@ def test_compiled_and_scripted_functions_mean_the_card(script, tmp_path):
     }
 
 
-def test_subclasses_and_modes_see_the_functions_that_have_the_names(migrated):
+def test_subclasses_and_modes_receive_the_replacements(migrated):
     assert migrated(
         """
         from torch.overrides import TorchFunctionMode
@@ -118,7 +118,7 @@ def test_subclasses_and_modes_see_the_functions_that_have_the_names(migrated):
     ) == [*[[True, "hpu", "Mine"]] * 3, [True, "hpu"]]
 
 
-def test_functions_and_types_survive_pickle(migrated):
+def test_functions_and_types_can_be_pickled(migrated):
     assert (
         migrated(
             """
@@ -135,7 +135,7 @@ def test_functions_and_types_survive_pickle(migrated):
 
 
 def test_a_process_group_begins_and_ends_between_compiled_functions(migrated):
-    """PyTorch then forgets what it knows of functions, and learns it anew."""
+    """PyTorch then clears its caches of functions and fills them again."""
     found = migrated(
         """
         import os, tempfile
@@ -159,7 +159,7 @@ def test_a_process_group_begins_and_ends_between_compiled_functions(migrated):
     assert found == ["nccl", [[2.0, 2.0], [2.0, 2.0]]]
 
 
-def test_parameters_that_only_cuda_has_are_taken(migrated):
+def test_parameters_of_cuda_are_accepted(migrated):
     found = migrated(
         """
         import warnings
@@ -255,7 +255,7 @@ def test_cuda_graphs_are_hpu_graphs_in_lazy_mode(migrated):
     ) == [True, True, True, False]
 
 
-def test_pytorchs_own_tools_work_with_it(migrated):
+def test_pytorchs_tools_work_with_migration(migrated):
     assert migrated(
         """
         from torch.utils.checkpoint import checkpoint

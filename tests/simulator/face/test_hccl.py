@@ -1,4 +1,4 @@
-"""The backend hccl in one process, and what the launcher says."""
+"""The backend hccl in one process, and the launcher's environment variables."""
 
 import json
 
@@ -57,7 +57,7 @@ print(json.dumps(found))
 
 
 @pytest.mark.parametrize("mode", ["0", "1"])
-def test_a_group_of_one_process_exchanges_with_itself(forked_script, mode):
+def test_group_of_one_process_runs_collectives(forked_script, mode):
     out = forked_script(COLLECTIVES, simulated=True, PT_HPU_LAZY_MODE=mode)
     found = json.loads(out.splitlines()[-1])
     assert found.pop("backend") == "hccl"
@@ -118,7 +118,7 @@ NONE = [None] * 6
         ({"RANK": "0"}, [1, 0, -1], [None, "0", None, None, None, "0"]),
     ],
 )
-def test_a_process_is_who_its_launcher_says(forked_script, environment, who, variables):
+def test_process_has_the_rank_of_its_launcher(forked_script, environment, who, variables):
     out = forked_script(LAUNCH, simulated=True, **environment)
     assert json.loads(out.splitlines()[-1]) == [who, variables]
 
@@ -138,7 +138,7 @@ def test_more_processes_than_cards_are_refused(forked_script):
     assert who == "(3, 1, 1)"
 
 
-def test_a_list_of_modules_that_is_none_is_refused(forked_script):
+def test_invalid_list_of_modules_is_refused(forked_script):
     code = """
     import torch
     from habana_frameworks.torch.hpu import _utils
@@ -170,14 +170,16 @@ def limit_of_the_card(forked_script, **environment):
     ("world_size", "allowance", "limit"),
     [("1", "100", 1 << 30), ("2", "100", (1 << 30) - (100 << 20)), ("2", "4096", 0)],
 )
-def test_memory_is_kept_for_collectives_of_several(forked_script, world_size, allowance, limit):
+def test_memory_is_reserved_for_collectives_of_processes(
+    forked_script, world_size, allowance, limit
+):
     found = limit_of_the_card(
         forked_script, WORLD_SIZE=world_size, PT_HCCL_MEMORY_ALLOWANCE_MB=allowance
     )
     assert int(found.splitlines()[-1]) == limit
 
 
-def test_an_allowance_that_is_none_is_refused(forked_script):
+def test_invalid_allowance_is_refused(forked_script):
     found = limit_of_the_card(forked_script, WORLD_SIZE="2", PT_HCCL_MEMORY_ALLOWANCE_MB="much")
     assert "PT_HCCL_MEMORY_ALLOWANCE_MB='much' is not a size" in found
 
@@ -186,8 +188,8 @@ END_OF_PYTHON = """
 import atexit, ctypes, json, os, sys, time
 
 hold, release = os.pipe()
-# Runs behind all other handlers, with the GIL, until the other end of the pipe is closed. Next
-# Python ends: threads that have asked for the GIL meanwhile get it then.
+# Runs after all other handlers, with the GIL, until the other end of the pipe is closed. Then
+# Python ends, and threads that wait for the GIL receive it.
 atexit.register(ctypes.PyDLL(None).read, hold, ctypes.create_string_buffer(1), 1)
 
 import torch
@@ -237,8 +239,8 @@ print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in 
 """
 
 
-def test_python_ends_while_threads_of_a_group_let_go_of_it(script, tmp_path):
-    """Rank 0 ends with a collective under way, rank 1 as soon as it has left its group."""
-    # Not simulated=True, which brings a handler that runs behind the script's own.
+def test_python_ends_while_threads_of_a_group_release_the_gil(script, tmp_path):
+    """Rank 0 ends during a collective, rank 1 immediately after it left its group."""
+    # Not simulated=True, which adds a handler that runs after the script's handler.
     out = script(END_OF_PYTHON, TORCH_DEVICE_BACKEND_AUTOLOAD="0", STORE=f"file://{tmp_path}/store")
     assert json.loads(out.splitlines()[-1]) == [0, 0]

@@ -1,4 +1,4 @@
-"""Habana mixed precision: which type an operator computes in, and the files that say so."""
+"""Habana mixed precision: types of operators, and files with operator lists."""
 
 import importlib
 import json
@@ -42,21 +42,21 @@ def requested(torch):
         ("softmax", "b", True, "b"),
     ],
 )
-def test_an_operator_computes_in_the_type_of_its_rule(torch, rules, name, inputs, in_place, dtype):
+def test_operator_computes_in_the_type_of_its_rule(torch, rules, name, inputs, in_place, dtype):
     types = {"f": torch.float32, "b": torch.bfloat16}
     chosen, why = rules.Rules().dtype(name, [types[each] for each in inputs], in_place)
     assert chosen == types[dtype]
     assert why
 
 
-def test_a_list_wins_over_widening_and_over_what_a_product_is_computed_by(torch, rules):
+def test_lists_override_widening_and_the_operators_of_products(torch, rules):
     lists = rules.Rules(frozenset({"add", "addmm"}), frozenset({"linear"}))
     both = [torch.bfloat16, torch.float32]
     assert lists.dtype("add", both, False) == (torch.bfloat16, "bf16 list")
     assert lists.dtype("linear", both, False) == (torch.float32, "fp32 list")
 
 
-def test_level_o2_computes_products_in_bf16_and_all_else_in_fp32(torch, requested):
+def test_level_o2_computes_products_in_bf16_and_others_in_fp32(torch, requested):
     o2 = requested("O2", "no such file", "")
     for name in ("mm", "linear", "matmul", "baddbmm", "conv2d", "conv_transpose3d"):
         assert o2.dtype(name, [torch.float32], False)[0] == torch.bfloat16
@@ -98,7 +98,7 @@ def test_files_replace_the_lists_of_o1(requested, rules, tmp_path):
         ("mm\nbmm\n", "mm\n", "mm cannot be in both lists, {bf16} and {fp32}; remove it from one"),
     ],
 )
-def test_a_malformed_list_is_refused_by_file_line_and_mend(requested, tmp_path, bf16, fp32, said):
+def test_malformed_list_is_refused_with_file_line_and_fix(requested, tmp_path, bf16, fp32, said):
     files = {"bf16": tmp_path / "bf16.txt", "fp32": tmp_path / "fp32.txt"}
     files["bf16"].write_text(bf16, encoding="latin-1")
     files["fp32"].write_text(fp32)
@@ -107,7 +107,7 @@ def test_a_malformed_list_is_refused_by_file_line_and_mend(requested, tmp_path, 
     assert str(refused.value).startswith(said.format(**files))
 
 
-def test_a_list_that_is_not_there_and_a_wrong_level_are_refused(requested, tmp_path):
+def test_missing_list_and_wrong_level_are_refused(requested, tmp_path):
     with pytest.raises(ValueError, match=r"bf16_file_path='.*missing' cannot be read \(No such"):
         requested("O1", str(tmp_path / "missing"), "")
     with pytest.raises(ValueError, match="opt_level='O3' does not exist; use 'O1'"):
@@ -245,7 +245,7 @@ print(json.dumps({name: str(found.dtype)[6:] for name, (found, _) in results.ite
 
 
 @pytest.mark.parametrize("mode", ["0", "1"])
-def test_what_is_written_says_the_type_of_an_operator(forked_script, mode):
+def test_written_tensor_determines_the_type_of_an_operator(forked_script, mode):
     out = forked_script(WRITTEN, simulated=True, PT_HPU_LAZY_MODE=mode)
     assert json.loads(out.splitlines()[-1]) == {
         "mm": "float32",
@@ -313,7 +313,7 @@ print(graph(a).dtype, torch.compile(scripted, backend="hpu_backend")(a).dtype)
 """
 
 
-def test_functions_are_found_by_the_object_at_their_name(forked_script, tmp_path):
+def test_replacements_are_found_by_name(forked_script, tmp_path):
     (tmp_path / "script.py").write_text(LOOKED_UP)  # TorchScript reads sources
     code = f"import runpy\nrunpy.run_path({str(tmp_path / 'script.py')!r})"
     assert forked_script(code, simulated=True).splitlines()[-5:] == [
@@ -338,7 +338,7 @@ print(torch.nn.functional.silu(a).dtype)
 """
 
 
-def test_a_verbose_log_names_the_type_and_the_rule_of_each_call(forked_script, tmp_path):
+def test_verbose_log_contains_type_and_rule_of_each_call(forked_script, tmp_path):
     (tmp_path / "list").write_text("silu\n")
     lists = f"bf16_file_path={str(tmp_path / 'list')!r}"
     assert forked_script(VERBOSE.format(lists=lists), simulated=True).splitlines() == [

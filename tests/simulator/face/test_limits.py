@@ -1,4 +1,4 @@
-"""What a release of PyTorch cannot do is found by asking it, and said once."""
+"""Features that a release of PyTorch lacks are detected and reported once."""
 
 from hpu_magic.simulator import activate
 
@@ -8,7 +8,7 @@ from habana_frameworks.torch import _limits  # noqa: E402
 from torch.utils import _foreach_utils  # noqa: E402
 
 
-def test_a_release_without_fused_optimizers_is_told_in_one_sentence(monkeypatch):
+def test_missing_fused_optimizers_are_reported_in_one_sentence(monkeypatch):
     before = _limits.missing()
     monkeypatch.setattr(_foreach_utils, "_get_fused_kernels_supported_devices", lambda: ["cuda"])
     assert _limits.missing() == [
@@ -19,7 +19,7 @@ def test_a_release_without_fused_optimizers_is_told_in_one_sentence(monkeypatch)
     assert "lacks on hpu: fused optimizers" in _limits.sentence()
 
 
-def test_what_is_missing_is_said_when_the_device_loads(forked_script):
+def test_missing_features_are_printed_when_the_device_loads(forked_script):
     out = forked_script(
         """
         import contextlib, io
@@ -35,7 +35,7 @@ def test_what_is_missing_is_said_when_the_device_loads(forked_script):
     assert out.strip() == "1"
 
 
-def test_a_graph_without_pytorchs_boxed_code_still_empties_its_list(monkeypatch):
+def test_graph_without_boxed_code_empties_its_list(monkeypatch):
     import torch
     from habana_frameworks.torch.dynamo.compile_backend import backends
 

@@ -1,4 +1,4 @@
-"""Metrics, the files they are written to, events, and the profiler's trace."""
+"""Metrics and their files, events, and the profiler's trace."""
 
 import gzip
 import json
@@ -9,7 +9,7 @@ import pytest
 FALLBACK = "torch.linalg.lstsq(torch.eye(2, device='hpu'), torch.eye(2, device='hpu'))"
 
 
-def test_a_new_shape_compiles_and_a_known_one_does_not(lazy_process):
+def test_only_new_shapes_are_compiled(lazy_process):
     assert lazy_process(
         """
         from habana_frameworks.torch.hpu.metrics import metric_localcontext
@@ -27,7 +27,7 @@ def test_a_new_shape_compiles_and_a_known_one_does_not(lazy_process):
     ) == ["[1, 0, 1, 0, 0]", "True"]
 
 
-def test_what_looks_at_the_devices_progress_runs_what_was_recorded(lazy_process):
+def test_progress_of_the_device_includes_recorded_operations(lazy_process):
     assert lazy_process(
         """
         from hpu_magic.simulator import engine
@@ -48,7 +48,7 @@ def test_what_looks_at_the_devices_progress_runs_what_was_recorded(lazy_process)
     ) == ["0 0 0", "1", "0", "0"]
 
 
-def test_an_event_tells_that_the_card_was_taken_and_a_full_card_that_nothing_made_room(
+def test_events_report_an_acquired_card_and_a_full_card(
     forked_script,
 ):
     out = forked_script(
@@ -94,7 +94,7 @@ def test_an_event_tells_that_the_card_was_taken_and_a_full_card_that_nothing_mad
 
 
 @pytest.mark.parametrize("limit", ["PT_HPU_MAX_COMPOUND_OP_SIZE", "PT_HPU_MAX_ACCUM_SIZE"])
-def test_a_full_graph_runs_by_itself(forked_script, limit):
+def test_full_graph_runs_automatically(forked_script, limit):
     out = forked_script(
         """
         import torch
@@ -114,11 +114,11 @@ def test_a_full_graph_runs_by_itself(forked_script, limit):
         PT_HPU_LAZY_MODE="1",
         **{limit: "4"},
     )
-    # Three wait for the mark, four fill a graph, and nine fill one that is known.
+    # Three operations wait for the mark, four fill a graph, and nine fill a cached graph.
     assert out.splitlines() == ["0", "1", "0", "[16.0, 16.0, 16.0]"]
 
 
-def test_the_mark_of_an_iteration_runs_closures_and_nothing_else(lazy_process):
+def test_mark_of_an_iteration_runs_only_closures(lazy_process):
     assert lazy_process(
         """
         from hpu_magic.simulator import engine
@@ -133,7 +133,7 @@ def test_the_mark_of_an_iteration_runs_closures_and_nothing_else(lazy_process):
 
 @pytest.fixture(scope="module")
 def reported(forked_script, tmp_path_factory):
-    """Folder and printed lines of a process of rank 3 that asks for all that metrics can tell."""
+    """Return folder and output of a process of rank 3 with all metrics enabled."""
     folder = tmp_path_factory.mktemp("metrics")
     out = forked_script(
         """
@@ -158,17 +158,17 @@ def reported(forked_script, tmp_path_factory):
     return folder, out.splitlines()
 
 
-def test_the_recipe_cache_counts_when_asked_for(reported):
+def test_recipe_cache_is_counted_on_request(reported):
     _, lines = reported
     assert lines == ["2 2", "[2] [1, 1]"]
 
 
-def test_a_rank_writes_its_metrics_to_a_file_of_its_own(reported):
+def test_rank_writes_metrics_to_its_own_file(reported):
     folder, _ = reported
     assert [file.name for file in folder.iterdir()] == ["metrics-rank3.json"]
 
 
-def test_compilations_are_listed_one_by_one_when_asked_for(reported):
+def test_single_compilations_are_listed_on_request(reported):
     folder, _ = reported
     records = json.loads((folder / "metrics-rank3.json").read_text())
     [compilation] = [one for one in records if one["metric_name"] == "graph_compilation"]
@@ -189,7 +189,7 @@ def test_compilations_are_listed_one_by_one_when_asked_for(reported):
     ],
     ids=["RANK", "MPI", "no suffix", "no rank"],
 )
-def test_the_rank_is_part_of_the_name_and_no_file_is_overwritten(
+def test_file_name_contains_the_rank_and_files_are_not_overwritten(
     forked_script, tmp_path, file, environment, written
 ):
     folder = tmp_path / "made.by" / "the bridge"
@@ -217,7 +217,7 @@ def test_the_rank_is_part_of_the_name_and_no_file_is_overwritten(
         assert {record["triggered_by"] for record in records} == {"process_exit"}
 
 
-def test_processes_that_write_at_once_take_names_of_their_own(torch, tmp_path):
+def test_simultaneous_processes_use_different_file_names(torch, tmp_path):
     from habana_frameworks.torch.hpu.metrics import metrics_dump
 
     torch.ones(1, device="hpu")
@@ -259,15 +259,15 @@ MANY_RECIPES = """
 """
 
 
-def test_as_many_graphs_and_names_are_remembered_as_anybody_needs(forked_script):
+def test_number_of_stored_graphs_and_names_is_limited(forked_script):
     flags = {"PT_HPU_LAZY_MODE": "1", "PT_HPU_ENABLE_CACHE_METRICS": "1"}
     counted, names = forked_script(MANY_RECIPES, simulated=True, **flags).splitlines()
-    # Those of the first, used again, and of what came last are known; the second's is forgotten.
+    # The first one, which was used again, and the last ones are cached; the second one is not.
     assert counted == f"2 {(1 << 14) + 2} {1 << 14}"
     assert names == f"{4096 + 1}"
 
 
-def test_without_the_flag_there_is_no_recipe_cache(torch):
+def test_recipe_cache_needs_its_flag(torch):
     from habana_frameworks.torch.hpu import metrics
 
     assert metrics.metric_global("recipe_cache") is None
@@ -296,7 +296,7 @@ def test_fallbacks_are_counted_by_operator_globally_and_inside_a_block(torch):
     assert debug._get_fallback_op_count()[operator] >= 3
 
 
-def test_a_stopped_metric_counts_nothing_and_goes_on_when_started(torch):
+def test_stopped_metric_continues_after_start(torch):
     from habana_frameworks.torch.hpu.metrics import metric_localcontext
 
     with metric_localcontext("cpu_fallback") as metric:
@@ -311,7 +311,7 @@ def test_a_stopped_metric_counts_nothing_and_goes_on_when_started(torch):
         assert metric.name() == "cpu_fallback"
 
 
-def test_an_event_names_the_line_that_caused_it(torch):
+def test_event_contains_the_line_that_caused_it(torch):
     from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId
 
     dispatcher = EventDispatcher.instance()
@@ -328,7 +328,7 @@ def test_an_event_names_the_line_that_caused_it(torch):
         assert "torch.linalg.lstsq(torch.eye" in source.readlines()[int(event["line"]) - 1]
 
 
-def test_a_subscriber_is_called_in_time_and_its_mistakes_stay_its_own(torch, caplog):
+def test_subscriber_is_called_in_time_and_its_errors_are_isolated(torch, caplog):
     import threading
 
     from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId
@@ -346,7 +346,7 @@ def test_a_subscriber_is_called_in_time_and_its_mistakes_stay_its_own(torch, cap
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_events_of_ones_own_reach_the_subscribers_of_their_kind(torch):
+def test_custom_events_reach_subscribers_of_their_kind(torch):
     from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId
 
     dispatcher = EventDispatcher.instance()
@@ -358,7 +358,7 @@ def test_events_of_ones_own_reach_the_subscribers_of_their_kind(torch):
     assert seen == [[("epoch", "3")]]
 
 
-def test_a_change_calls_back_until_the_metric_stops(torch):
+def test_callbacks_end_when_the_metric_stops(torch):
     from habana_frameworks.torch.hpu.metrics import metric_localcontext
 
     numbers = []
@@ -370,9 +370,7 @@ def test_a_change_calls_back_until_the_metric_stops(torch):
 
 
 @pytest.mark.parametrize("variable", ["PT_HPU_METRICS", "HABANA_PT_METRICS"])
-def test_metrics_are_dumped_at_the_triggers_that_the_environment_names(
-    forked_script, tmp_path, variable
-):
+def test_metrics_are_written_at_the_triggers_in_the_environment(forked_script, tmp_path, variable):
     target = tmp_path / "new" / "metrics.json"
     for _ in range(2):  # the second process keeps the first one's file
         forked_script(
@@ -402,7 +400,7 @@ def test_metrics_are_dumped_at_the_triggers_that_the_environment_names(
     assert records[-3]["generated_on"].count(":") == 2
 
 
-def test_a_change_of_a_metric_is_a_trigger_and_writes_that_metric_as_text(forked_script, tmp_path):
+def test_change_of_a_metric_triggers_a_text_record(forked_script, tmp_path):
     target = tmp_path / "metrics.txt"
     forked_script(
         f"""
@@ -425,13 +423,13 @@ def test_a_change_of_a_metric_is_a_trigger_and_writes_that_metric_as_text(forked
     assert rows[1].startswith("\tFallbackOps: {'aten::")
 
 
-def test_no_file_is_written_by_a_process_that_used_no_card(forked_script, tmp_path):
+def test_process_without_card_writes_no_file(forked_script, tmp_path):
     target = tmp_path / "metrics.json"
     forked_script("import torch", simulated=True, PT_HPU_METRICS_FILE=str(target))
     assert not target.exists()
 
 
-def test_a_dump_on_request_is_text_or_json(torch, tmp_path):
+def test_requested_file_is_text_or_json(torch, tmp_path):
     from habana_frameworks.torch.hpu.metrics import metrics_dump
 
     torch.ones(1, device="hpu")
@@ -444,7 +442,7 @@ def test_a_dump_on_request_is_text_or_json(torch, tmp_path):
         metrics_dump(str(tmp_path / "metrics.xml"), "xml")
 
 
-def test_a_profile_shows_operators_and_what_the_bridge_did(torch, tmp_path, needs):
+def test_profile_contains_operators_and_events_of_the_bridge(torch, tmp_path, needs):
     needs("PROFILED_CARDS")
     from torch.profiler import ProfilerActivity, profile
 
@@ -465,7 +463,7 @@ def test_a_profile_shows_operators_and_what_the_bridge_did(torch, tmp_path, need
     assert trace["deviceProperties"][-1]["name"] == torch.hpu.get_device_name()
 
 
-def test_activities_are_the_vendors_and_equal_pytorchs(torch, tmp_path):
+def test_activities_equal_pytorchs(torch, tmp_path):
     from habana_frameworks.torch import activity_profiler
 
     kinds, theirs = torch.profiler.ProfilerActivity, torch._C._profiler.ProfilerActivity
@@ -482,7 +480,7 @@ def test_activities_are_the_vendors_and_equal_pytorchs(torch, tmp_path):
         assert "aten::relu" in {each.key for each in profiled.key_averages()}
 
 
-def test_a_profile_in_steps_is_written_for_tensorboard(torch, tmp_path):
+def test_profile_with_a_schedule_is_written_for_tensorboard(torch, tmp_path):
     from torch.profiler import profile, schedule, tensorboard_trace_handler
 
     handler = tensorboard_trace_handler(str(tmp_path))

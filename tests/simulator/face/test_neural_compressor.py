@@ -1,4 +1,4 @@
-"""Intel Neural Compressor measures and quantizes on the device as on a card, unchanged."""
+"""Intel Neural Compressor measures and quantizes on the device without changes."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ finalize_calibration(model)
 """
 )
 
-# Each method in turn, with what went into each layer and what came out of it.
+# Inputs and outputs of each layer, for each method.
 QUANTIZE = (
     MODEL
     + """
@@ -102,7 +102,7 @@ for method, scale_format, more in json.loads(os.environ["METHODS"]):
                     else None) for name, layer in model.named_children()}
     torch.save((weights, calls, types), os.path.join(folder, f"{method}_{scale_format}.pt"))
 
-# The last one once more, captured or compiled, with other values.
+# The last method again, captured or compiled, with other values.
 with torch.no_grad():
     expected = [model(images(number)).cpu() for number in (3, 4)]
     if htcore.is_lazy():
@@ -137,7 +137,7 @@ def write_config(folder: Path, mode: str) -> Path:
 
 
 class Runs:
-    """The two steps, each in processes of its own, and what they gave."""
+    """Both steps in separate processes, and their results."""
 
     def __init__(self, folder: Path, lazy: str, forked_script) -> None:
         self.folder, self._run = folder, forked_script
@@ -166,7 +166,7 @@ def runs(request, tmp_path_factory, forked_script) -> Runs:
     return made
 
 
-def test_a_measurement_is_the_largest_magnitude_that_a_layer_met(runs):
+def test_measurement_is_the_largest_magnitude_of_a_layer(runs):
     measured = runs.measured()
     assert set(measured) == {"conv", "into", "scores", "softmax", "mix", "out"}
     weights, _, _ = runs.quantized("maxabs_hw", "scalar")
@@ -179,32 +179,32 @@ def test_a_measurement_is_the_largest_magnitude_that_a_layer_met(runs):
 
 
 def nearest(values):
-    """E4M3 with its largest value 240, rounded to the nearest, in float64."""
+    """Round to the nearest E4M3 number, at most 240, and return float64."""
     return values.double().clamp(-240, 240).float().to(torch.float8_e4m3fn).double()
 
 
 def scale(method: str, largest, backoff: float):
-    """The scale that a method gives a maximum: dividing by it leaves room of 1/backoff."""
+    """Return a method's scale for a maximum, with a margin of 1/backoff."""
     exact = (torch.as_tensor(largest).bfloat16() / (240 * backoff)).double()
     if method == "maxabs_arbitrary":
         return exact
     exponent = torch.log2(exact).ceil()
-    if method == "maxabs_hw":  # what the hardware has: 2^-8, 2^-4, 1, 2^4
+    if method == "maxabs_hw":  # scales of the hardware: 2^-8, 2^-4, 1, 2^4
         exponent = ((exponent / 4).ceil() * 4).clamp(-8, 4)
     return torch.exp2(exponent) if method != "unit_scale" else torch.ones_like(exact)
 
 
 def quantized(values, factor):
-    """What a value is after its way through 8 bits; the inverse scale and product are bf16."""
+    """Return values after a cast to 8 bits and back; the inverse scale and product are bf16."""
     inverse = (1 / factor).bfloat16()
     return nearest(values.bfloat16() * inverse) * factor
 
 
 def reference(name, method, measured, weights, inputs):
-    """What a quantized layer gives, in float64."""
+    """Return the result of a quantized layer in float64."""
     of_weights = "maxabs_pow2" if method.startswith("act_") else method
     method = "maxabs_hw" if method.startswith("act_") else method
-    if name == "softmax":  # the output alone has eight bits
+    if name == "softmax":  # only the output has 8 bits
         room = scale(method, measured["outputs"][0][0][0], 0.25)
         return quantized(torch.softmax(inputs[0].double(), -1).bfloat16(), room)
     given = [
@@ -224,8 +224,8 @@ def reference(name, method, measured, weights, inputs):
     return plain if bias is None else plain + bias.double()
 
 
-def test_a_layer_computes_in_eight_bits_with_the_measured_scales(runs):
-    # Behind the products lie two roundings to bf16: of the product, and of its sum with the bias.
+def test_layer_computes_in_8_bits_with_the_measured_scales(runs):
+    # The product and its sum with the bias are each rounded to bf16.
     measured = runs.measured()
     for method, scale_format in runs.methods:
         weights, calls, types = runs.quantized(method, scale_format)
@@ -238,12 +238,12 @@ def test_a_layer_computes_in_eight_bits_with_the_measured_scales(runs):
             found = output.double()
             assert found.isfinite().all()
             error = (found - expected).abs().max() / expected.abs().max()
-            # A value of the softmax may lie between two of eight bits: its exponentials differ.
+            # Exponentials differ slightly, so softmax may round to another 8-bit number.
             limit = 2.0**-4 if name == "softmax" else 2.0**-8
             assert error <= limit, (method, scale_format, name, error)
 
 
-def test_scales_as_numbers_and_as_tensors_give_the_same(runs):
+def test_scales_as_numbers_and_as_tensors_are_equivalent(runs):
     if ("maxabs_hw", "const") not in runs.methods:
         pytest.skip("eager mode says it")
     one, other = (runs.quantized("maxabs_hw", kind)[1] for kind in ("scalar", "const"))
@@ -267,7 +267,7 @@ def test_dynamic_scales_need_no_measurements(runs):
         assert error <= 2.0**-8, name
 
 
-def test_a_quantized_model_is_captured_and_compiled(runs):
+def test_quantized_model_is_captured_and_compiled(runs):
     found, expected = torch.load(runs.folder / "again.pt")
     assert not torch.equal(*expected)
     assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))

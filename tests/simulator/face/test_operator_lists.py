@@ -1,4 +1,4 @@
-"""Files with the operators of autocast, by the variables that name them."""
+"""Operator lists of autocast from files in environment variables."""
 
 import json
 
@@ -39,7 +39,7 @@ LOSS = ["float32", "float32", "float32", "bfloat16"]
         ("0", {"FP32_LIST": "softmax"}, DEFAULT),
     ],
 )
-def test_the_lists_are_those_of_the_variables(forked_script, tmp_path, mode, lists, expected):
+def test_lists_come_from_the_environment_variables(forked_script, tmp_path, mode, lists, expected):
     environment = {"PT_HPU_LAZY_MODE": mode}
     for name, text in lists.items():
         (tmp_path / name).write_text(text)
@@ -74,7 +74,7 @@ except ValueError as error:
         ),
     ],
 )
-def test_a_malformed_list_is_refused_as_the_bridge_loads(
+def test_malformed_list_is_refused_when_the_bridge_loads(
     forked_script, tmp_path, variable, text, said
 ):
     (tmp_path / "list").write_text(text)
@@ -82,7 +82,7 @@ def test_a_malformed_list_is_refused_as_the_bridge_loads(
     assert out.startswith(said.format(tmp_path / "list"))
 
 
-def test_a_list_that_cannot_be_read_leaves_the_default(forked_script, tmp_path):
+def test_unreadable_list_keeps_the_default(forked_script, tmp_path):
     code = COMPUTED.replace(
         "import json, warnings", REFUSED.partition("try:")[0] + "import json, warnings"
     )
@@ -105,7 +105,7 @@ print(operators.LOWER_VARIABLE in os.environ, operators.FP32_VARIABLE in os.envi
 
 
 @pytest.mark.parametrize("text", ["exp\nlinear\n", "\ufeffexp\r\nlinear"], ids=["plain", "marked"])
-def test_the_notebook_side_knows_the_older_names(script, tmp_path, text):
+def test_runtime_supports_the_older_names(script, tmp_path, text):
     (tmp_path / "list").write_text(text, encoding="utf-8")
     out = script(IN_FORCE, LOWER_LIST=str(tmp_path / "list"))
     assert out.splitlines() == [

@@ -1,4 +1,4 @@
-"""Setting up quantization: observers and their scales, constants, ranges, the quantizer."""
+"""Setup of quantization: observers and scales, constants, ranges, the quantizer."""
 
 import importlib
 import math
@@ -36,7 +36,7 @@ def kind(request, core):
         (1e9, {"dtype": "float8_e5m2"}, 1.0),
     ],
 )
-def test_a_scale_is_one_that_the_hardware_has_for_free(torch, kind, largest, options, scale):
+def test_scale_is_rounded_to_a_free_scale_of_the_hardware(torch, kind, largest, options, scale):
     if "dtype" in options:
         options = {**options, "dtype": getattr(torch, options["dtype"])}
     observer = kind(**options)
@@ -47,7 +47,7 @@ def test_a_scale_is_one_that_the_hardware_has_for_free(torch, kind, largest, opt
     assert (found.item(), zero_point.item(), zero_point.dtype) == (scale, 0, torch.int64)
 
 
-def test_an_observer_looks_at_the_device_and_skips_what_is_empty(torch, kind):
+def test_observer_reads_device_tensors_and_skips_empty_ones(torch, kind):
     observer = kind()
     observer(torch.ones(0))
     names = dict(observer.named_buffers())
@@ -58,7 +58,7 @@ def test_an_observer_looks_at_the_device_and_skips_what_is_empty(torch, kind):
     assert all(math.isinf(value.item()) for value in dict(observer.named_buffers()).values())
 
 
-def test_observers_keep_what_they_saw_in_their_buffers(torch, core):
+def test_observers_store_maxima_in_buffers(torch, core):
     both, largest = core.observer.AbsMaxObserver(), core.observer.SimpleAbsMaxObserver()
     for observer in (both, largest):
         observer(torch.tensor([-3.0, 2.0]))
@@ -80,7 +80,7 @@ def test_observers_keep_what_they_saw_in_their_buffers(torch, core):
         ("quant_min", "quant_min must be -quant_max, and they are -7 and 448.0."),
     ],
 )
-def test_observers_refuse_what_they_cannot_observe(torch, kind, option, said):
+def test_observers_refuse_unsupported_options(torch, kind, option, said):
     value = {"dtype": torch.int8, "qscheme": torch.per_tensor_affine, "quant_min": -7}
     with pytest.raises(NotImplementedError) as refused:
         kind(**{option: value.get(option, True)})
@@ -121,7 +121,7 @@ def test_lazy_mode_marks_the_parameters_and_reads_the_ranges(lazy_process, tmp_p
     assert out[-2:] == ["0", "2 {'net/conv': (-1.0, 2.5)}"]
 
 
-def test_a_line_that_is_no_range_is_named(core, tmp_path, torch, monkeypatch):
+def test_invalid_line_of_ranges_is_reported(core, tmp_path, torch, monkeypatch):
     (tmp_path / "ranges").write_text("conv 0 1\nconv 0\n")
     monkeypatch.setenv("PT_INFERENCE_RANGE_FILE", str(tmp_path / "ranges"))
     with pytest.raises(ValueError, match="ranges, line 2: 'conv 0' is not a range; write a name"):
@@ -147,7 +147,7 @@ def test_the_quantized_ranges(torch, core):
     assert core.quantizer.habana_quantizer.get_supported_operators() == []
 
 
-def test_a_model_is_quantized_by_its_graph(torch, core):
+def test_exported_model_is_quantized(torch, core):
     pt2e = core._pt2e.find("quantizer")
     if pt2e is None:
         with pytest.raises(ImportError, match="install torchao"):
@@ -169,19 +169,19 @@ def test_a_model_is_quantized_by_its_graph(torch, core):
     torch.testing.assert_close(graph(data), model(data), atol=0.1, rtol=0.1)
 
 
-def test_a_graph_that_breaks_is_not_exported(torch, core):
+def test_graph_breaks_are_not_exported(torch, core):
     with pytest.raises(NotImplementedError, match="exports a model only as one graph"):
         core.quantize_pt2e.export(torch.nn.Linear(1, 1))
 
 
-def test_an_exported_program_is_saved_and_loaded(torch, core, tmp_path):
+def test_exported_program_is_saved_and_loaded(torch, core, tmp_path):
     model, data = torch.nn.Linear(2, 1).eval(), torch.rand(3, 2)
     path = str(tmp_path / "model.pt2")
     core.quantize_pt2e.save_pt2e(torch.export.export(model, (data,)), path)
     assert torch.equal(core.quantize_pt2e.load_pt2e(path).module()(data), model(data))
 
 
-def test_the_adams_of_pytorch_are_replaced_where_the_flag_says_so(forked_script):
+def test_flag_replaces_pytorchs_adam_and_adamw(forked_script):
     code = """
     import torch
     print(hasattr(torch.optim.AdamW, "_marks_steps"))

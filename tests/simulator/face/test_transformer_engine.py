@@ -1,7 +1,7 @@
-"""8-bit training against float64: what layers compute, and how their scales follow.
+"""8-bit training compared with float64: results of layers, and scales.
 
-Amaxes are exact. A scale may differ by float32's rounding, a bfloat16 result by half a step, 2**-8
-of itself, beside the rounding of its sum, 2**-16 of the largest result.
+Amaxes are exact. A scale can differ by the rounding of float32. A bfloat16 result can differ by
+half a step (2**-8 of its value) plus the rounding of its sum (2**-16 of the largest result).
 """
 
 import math
@@ -23,7 +23,7 @@ FORMATS = {"E5M2": (E5M2, E5M2), "HYBRID": (E4M3, E5M2), "E4M3": (E4M3, E4M3)}
 
 
 def rounded(tensor, scale, fp8):
-    """A tensor as its cast to 8 bits with `scale` leaves it, in float64."""
+    """Return a tensor after a cast to 8 bits with `scale`, in float64."""
     factor = torch.tensor(scale, dtype=torch.float32).to(tensor.dtype)
     limit = LARGEST[fp8]
     cast = (tensor * factor).float().clamp(-limit, limit).to(fp8)
@@ -106,7 +106,7 @@ def test_scales_follow_the_largest_magnitudes(name, length, algorithm, margin):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", FORMATS)
-def test_all_three_products_are_of_rounded_tensors(name, dtype, monkeypatch):
+def test_all_three_products_multiply_rounded_tensors(name, dtype, monkeypatch):
     monkeypatch.setenv("PT_TE_FORCE_SR_BWD", "0")
     forward, backward = FORMATS[name]
     given = recipe.DelayedScaling(fp8_format=recipe.Format[name])
@@ -158,7 +158,7 @@ def trained(enabled, steps=60):
     return losses
 
 
-def test_training_converges_as_in_bfloat16():
+def test_training_converges_like_in_bfloat16():
     in_8_bits, in_bfloat16 = trained(True), trained(False)
     assert in_8_bits != in_bfloat16
     assert in_bfloat16[-1] < 0.4 * in_bfloat16[0]
@@ -166,7 +166,7 @@ def test_training_converges_as_in_bfloat16():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_product_is_within_8_bits_of_the_exact_one(dtype):
+def test_error_of_a_product_is_that_of_8_bits(dtype):
     """Three bits of mantissa: the root mean square of the error is under 4 %, here below 5 %."""
     module = layer(256, 128, dtype)
     data = inputs(3, 64, 256, dtype=dtype).to("hpu")
@@ -180,7 +180,7 @@ def test_a_product_is_within_8_bits_of_the_exact_one(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_without_8_bits_a_layer_is_that_of_pytorch(dtype):
+def test_layer_without_8_bits_equals_pytorchs(dtype):
     module = layer(8, 3, dtype)
     plain = torch.nn.Linear(8, 3, device="hpu", dtype=dtype)
     plain.load_state_dict({"weight": module.weight, "bias": module.bias})
@@ -210,13 +210,13 @@ def test_without_8_bits_a_layer_is_that_of_pytorch(dtype):
     assert module.fp8_meta == {}
 
 
-def test_without_8_bits_a_layer_computes_in_the_type_of_its_input():
+def test_layer_without_8_bits_computes_in_the_type_of_its_input():
     data = inputs(1, 4, 6, dtype=torch.bfloat16).to("hpu")
     assert layer()(data).dtype is torch.bfloat16
     assert te.LayerNormLinear(6, 3)(data).dtype is torch.bfloat16
 
 
-def test_a_result_is_of_autocasts_type_else_that_of_the_parameters_else_bfloat16():
+def test_result_has_the_type_of_autocast_or_parameters_or_bfloat16():
     data = torch.ones(2, 6, device="hpu")
     with te.fp8_autocast():
         assert te.Linear(6, 5)(data).dtype is torch.bfloat16
@@ -226,9 +226,9 @@ def test_a_result_is_of_autocasts_type_else_that_of_the_parameters_else_bfloat16
 
 
 def steps(module, given, modes):
-    """Take steps whose inputs and gradients are 2, 4, 8, ...
+    """Run steps with inputs and gradients of 2, 4, 8, ...
 
-    Returns which were measured, and whose amax the scales follow after each: of inputs, gradients.
+    Returns the measured steps, and for each step the amaxes in the scales of inputs and gradients.
     """
     found = []
     for number, mode in enumerate(modes, 1):
@@ -262,14 +262,12 @@ def steps(module, given, modes):
     ],
 )
 @pytest.mark.parametrize("algorithm", ["most_recent", "max"])
-def test_the_second_step_of_an_interval_is_measured_for_the_next(
-    interval, measured, followed, algorithm
-):
+def test_second_step_of_an_interval_is_measured(interval, measured, followed, algorithm):
     given = recipe.DelayedScaling(interval=interval, amax_compute_algo=algorithm)
     assert steps(layer(), given, [None] * 9) == (measured, followed)
 
 
-def test_a_step_may_be_measured_or_not_as_its_region_says():
+def test_region_can_force_measurement():
     modes = [None, None, None, True, False, None, False, None, None]
     found = steps(layer(), recipe.DelayedScaling(interval=2), modes)
     assert found == ([2, 4, 6, 8], [0, 0, 2, 2, 4, 4, 6, 6, 8])
@@ -277,11 +275,11 @@ def test_a_step_may_be_measured_or_not_as_its_region_says():
     assert found == ([1, 2, 5], [0, 1, 2, 2, 2])
 
 
-def test_an_evaluation_is_not_measured():
+def test_evaluation_is_not_measured():
     assert steps(layer().eval(), recipe.DelayedScaling(), [None, True]) == ([], [0, 0])
 
 
-def test_all_steps_may_be_measured_or_none():
+def test_measurement_can_be_forced_for_all_steps():
     state, given, module = te.fp8.FP8GlobalStateManager, recipe.DelayedScaling(interval=8), layer()
     try:
         for value, expected in ((True, ([1, 2, 3], [0, 1, 2])), (False, ([], [3, 3, 3]))):
@@ -340,13 +338,13 @@ def test_gradients_round_stochastically_with_two_formats(name, variable, stochas
         assert found[0][1].mean().item() == pytest.approx(1.1, abs=0.01)
 
 
-def test_the_variable_for_rounding_has_two_values(monkeypatch):
+def test_variable_for_rounding_has_two_values(monkeypatch):
     monkeypatch.setenv("PT_TE_FORCE_SR_BWD", "yes")
     with pytest.raises(ValueError, match="PT_TE_FORCE_SR_BWD='yes' is not 0 or 1; use 1 to round"):
         te.fp8.get_fp8_te_sr(recipe.DelayedScaling(), fprop=False)
 
 
-def test_a_module_that_is_used_twice_takes_one_step_and_the_largest_of_both():
+def test_module_used_twice_counts_one_step_and_the_larger_magnitude():
     module = layer(6, 6)
     with te.fp8_autocast(fp8_recipe=recipe.DelayedScaling(amax_history_len=3)):
         first = module(torch.full((1, 6), 7.0, device="hpu"))
@@ -357,7 +355,7 @@ def test_a_module_that_is_used_twice_takes_one_step_and_the_largest_of_both():
 
 
 @pytest.mark.parametrize("value", [0.0, torch.inf, torch.nan], ids=str)
-def test_zeros_and_what_is_not_finite_leave_scales_as_they_are(value):
+def test_zeros_and_nonfinite_values_do_not_change_scales(value):
     module = layer()
     for each in (4.0, value, value):
         with te.fp8_autocast():
@@ -368,7 +366,7 @@ def test_zeros_and_what_is_not_finite_leave_scales_as_they_are(value):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_the_smallest_magnitudes_have_a_scale_whose_inverse_is_a_number(dtype):
+def test_smallest_magnitudes_have_a_scale_with_a_finite_inverse(dtype):
     module = layer(dtype=dtype)
     tiny = torch.full((2, 6), 2.0**-126, device="hpu", dtype=dtype)
     tiny[0] = 0
@@ -404,7 +402,7 @@ def test_layer_norm_linear_is_a_normalization_and_a_linear_layer(monkeypatch):
 
 
 @pytest.mark.parametrize("parameters", ["assigned", "given"])
-def test_a_layer_without_parameters_takes_those_of_another(parameters):
+def test_layer_without_parameters_uses_those_of_another(parameters):
     owner, module = layer(), layer(skip_weight_param_allocation=True)
     assert list(module.parameters()) == []
     data = inputs(1, 3, 6).to("hpu")
@@ -433,7 +431,7 @@ def test_frozen_parameters_and_inputs_get_no_gradient():
 
 
 @pytest.mark.parametrize("asked", ["argument", "variable"])
-def test_less_memory_gives_the_same_gradients(asked, monkeypatch):
+def test_minimized_memory_does_not_change_gradients(asked, monkeypatch):
     gradients, held = [], []
     for minimize in (False, True):
         if asked == "variable":
@@ -457,7 +455,7 @@ def test_less_memory_gives_the_same_gradients(asked, monkeypatch):
 
 @pytest.mark.parametrize("scale", [1.0, 8.0])
 @pytest.mark.parametrize(("dtype", "nearest"), [(E5M2, 20.0), (E4M3, 18.0)], ids=str)
-def test_casts_round_to_nearest_or_right_on_average(dtype, nearest, scale):
+def test_casts_round_to_nearest_or_stochastically(dtype, nearest, scale):
     meta = te.utils.FP8TensorMeta(
         torch.full((2,), scale, device="hpu"),
         torch.ones(2, device="hpu"),
@@ -478,7 +476,7 @@ def test_casts_round_to_nearest_or_right_on_average(dtype, nearest, scale):
     assert meta.scale_inv.tolist() == [1.0, 1 / scale]
 
 
-def test_casts_use_and_fill_the_places_of_a_meta():
+def test_casts_use_and_fill_a_meta():
     places = te.utils.FP8FwdTensors
     meta = te.utils.FP8TensorMeta()
     meta.scale = torch.tensor([1.0, 8.0], device="hpu")

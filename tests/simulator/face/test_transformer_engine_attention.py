@@ -1,7 +1,7 @@
-"""Attention in 8 bits: where it is, how far it is from the exact one, and its scales.
+"""Attention in 8 bits: supported options, error and scales.
 
-E5M2 has two bits of mantissa: the root mean square of an operand's error is under 8 %, and results
-and gradients of three or four such operands stay below 15 %.
+E5M2 has two bits of mantissa: the root mean square error of an operand is below 8 %, and that of
+results and gradients with three or four operands below 15 %.
 """
 
 import pytest
@@ -75,7 +75,7 @@ def test_training_passes_through_8_bits(dtype, of_keys):
     assert of_backward[1].item() == pytest.approx(57344 / of_scores.abs().max().item(), rel=0.2)
 
 
-def test_the_operands_are_rounded_before_they_meet():
+def test_operands_are_rounded_before_products():
     module = te.FusedAttention(scale=1.0)
     q, k, v = (torch.full((1, 1, 3, 2), value, device="hpu") for value in (0.0, 1.0, 1.1))
     with te.fp8_autocast(fp8_recipe=IN_E5M2):
@@ -84,7 +84,7 @@ def test_the_operands_are_rounded_before_they_meet():
     assert out.flatten().tolist() == [1.0, 1.0, 1.0, 1.0, 0.9375, 0.9375]
 
 
-def test_recomputing_changes_no_bit():
+def test_recomputation_changes_no_bit():
     results = [
         step(te.FusedAttention(enable_recompute=recompute), operands())[0]
         for recompute in (False, True)
@@ -118,7 +118,7 @@ def test_checkpointing_changes_neither_gradients_nor_scales(reentrant):
 
 
 @pytest.mark.parametrize("recompute", [False, True])
-def test_dropout_drops_in_training_alone(recompute):
+def test_dropout_applies_only_in_training(recompute):
     module = te.FusedAttention(attention_dropout=0.5, enable_recompute=recompute)
     q, k, _ = operands(of_keys=Q)
     v = torch.ones(Q, device="hpu").bfloat16().requires_grad_()
@@ -138,7 +138,7 @@ def test_dropout_drops_in_training_alone(recompute):
 
 
 @pytest.mark.parametrize("where", ["outside", "disabled", "two formats", "not causal", "a mask"])
-def test_what_8_bits_do_not_have_is_attention_of_the_inputs_type(where):
+def test_unsupported_attention_computes_in_the_type_of_the_inputs(where):
     module, tensors = te.FusedAttention(), operands()
     given = recipe.DelayedScaling() if where == "two formats" else IN_E5M2
     mask = torch.zeros(24, 24, device="hpu").bfloat16() if where == "a mask" else None
@@ -155,7 +155,7 @@ def test_what_8_bits_do_not_have_is_attention_of_the_inputs_type(where):
     assert all(each.grad is not None for each in tensors)
 
 
-def test_inference_takes_masks_in_8_bits():
+def test_inference_supports_masks_in_8_bits():
     module, tensors = te.FusedAttention(), operands()
     step(module, tensors)
     module.eval()

@@ -1,6 +1,6 @@
-"""Checkpointed forward passes in 8 bits that others come between: each is repeated as it was.
+"""Recomputation of checkpointed forward passes in 8 bits, with other passes in between.
 
-Reentrant checkpoints sum the gradients of parameters in another order, which float32 rounds.
+Reentrant checkpoints sum the gradients of parameters in another order, with other rounding errors.
 """
 
 import copy
@@ -36,7 +36,7 @@ WAYS = [te.checkpoint, not_reentrant, reentrant]
 
 
 class Block(torch.nn.Module):
-    """A layer that is used twice, and one behind a normalization."""
+    """A layer that is used twice, and a layer after a normalization."""
 
     def __init__(self, inner=plain):
         super().__init__()
@@ -64,7 +64,7 @@ def scales(block):
 
 
 def gradients(block, apply, backward, between=lambda block: None, steps=3):
-    """Gradients of steps whose backward passes come after all of their forward passes."""
+    """Return gradients of steps with all forward passes before the backward passes."""
     given = recipe.DelayedScaling(amax_history_len=2)
     data, losses = [batch(step % 3) for step in range(steps)], []
     for each in data:
@@ -89,12 +89,12 @@ def assert_same(found, expected):
 
 @pytest.mark.parametrize("backward", ["together", "in order", "the last first"])
 @pytest.mark.parametrize("apply", WAYS)
-def test_each_step_is_repeated_with_its_own_scales(apply, backward):
+def test_each_step_is_recomputed_with_its_own_scales(apply, backward):
     assert_same(gradients(Block(), apply, backward), gradients(Block(), plain, backward))
 
 
 @pytest.mark.parametrize("apply", WAYS)
-def test_any_number_of_steps_may_come_before_the_backward_passes(apply):
+def test_many_steps_can_precede_their_backward_passes(apply):
     expected = gradients(Block(), plain, "in order", steps=70)
     assert_same(gradients(Block(), apply, "in order", steps=70), expected)
 
@@ -115,7 +115,7 @@ def test_scales_of_steps_are_freed_with_their_graphs(apply):
 
 
 class Twice(Block):
-    """A region of its own for each use of its layers, and a layer that autograd does not record."""
+    """A block with a region for each use of its layers, and a layer without autograd."""
 
     def __init__(self):
         super().__init__()
@@ -137,7 +137,7 @@ class Twice(Block):
 
 
 @pytest.mark.parametrize("apply", WAYS)
-def test_each_use_within_a_checkpoint_is_repeated_with_its_own_scales(apply):
+def test_each_use_in_a_checkpoint_is_recomputed_with_its_own_scales(apply):
     results = []
     for way in (plain, apply):
         block, data = Twice(), [batch(seed) for seed in range(3)]
@@ -170,13 +170,13 @@ def test_an_evaluation_in_between_changes_nothing(apply, between):
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
 @pytest.mark.parametrize("outer", WAYS)
 @pytest.mark.parametrize("inner", [not_reentrant, reentrant])
-def test_checkpoints_within_checkpoints_are_repeated_twice(outer, inner):
+def test_nested_checkpoints_are_recomputed_twice(outer, inner):
     expected = gradients(Block(), plain, "in order")
     assert_same(gradients(Block(inner), outer, "in order"), expected)
 
 
 @pytest.mark.parametrize("apply", WAYS)
-def test_a_step_without_8_bits_is_repeated_without(apply):
+def test_step_without_8_bits_is_recomputed_without(apply):
     results = []
     for way in (plain, apply):
         block, data = Block(), [batch(0), batch(1)]
@@ -190,7 +190,7 @@ def test_a_step_without_8_bits_is_repeated_without(apply):
 
 
 @pytest.mark.parametrize("how", ["deepcopy", "pickle"])
-def test_a_copy_has_nothing_to_repeat(how):
+def test_copy_has_nothing_to_recompute(how):
     block = Block()
     gradients(block, reentrant, "in order")
     if how == "deepcopy":
@@ -210,7 +210,7 @@ def test_a_copy_has_nothing_to_repeat(how):
     assert_same(*found)
 
 
-def test_another_thread_meets_whole_metas():
+def test_other_threads_see_complete_metas():
     seen = []
 
     class Watched(te.Linear):
@@ -226,8 +226,8 @@ def test_another_thread_meets_whole_metas():
 
 
 @pytest.mark.parametrize("apply", [plain, *WAYS])
-def test_a_state_may_be_loaded_before_the_backward_pass(apply):
-    """Scales begin anew then: gradients have those of a first step."""
+def test_state_can_be_loaded_before_the_backward_pass(apply):
+    """The scales of gradients are then those of a first step."""
     found = []
     for loads in (False, True):
         torch.manual_seed(0)

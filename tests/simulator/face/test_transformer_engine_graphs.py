@@ -1,4 +1,4 @@
-"""8-bit training in compiled and captured code: results and scales are those of eager mode."""
+"""8-bit training in compiled and captured code equals eager mode."""
 
 import pytest
 import torch
@@ -24,7 +24,7 @@ def inputs(step):
 
 
 @pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
-def test_a_compiled_model_computes_as_eager_mode_does(monkeypatch):
+def test_compiled_model_equals_eager_mode(monkeypatch):
     monkeypatch.setenv("PT_TE_FORCE_SR_BWD", "0")
     torch._dynamo.reset()
     plain, inner = (torch.nn.Sequential(layer(), torch.nn.ReLU()) for _ in range(2))
@@ -42,7 +42,7 @@ def test_a_compiled_model_computes_as_eager_mode_does(monkeypatch):
 
 
 @pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
-def test_a_replayed_step_goes_on_with_its_scales(monkeypatch):
+def test_replayed_step_updates_its_scales(monkeypatch):
     monkeypatch.setenv("PT_TE_FORCE_SR_BWD", "0")
 
     def step(module, data):
@@ -78,7 +78,7 @@ def test_a_replayed_step_goes_on_with_its_scales(monkeypatch):
 
 @pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
 @pytest.mark.parametrize("wrap", ["make_graphed_callables", "ModuleCacher"])
-def test_scales_go_on_in_the_vendors_wrappers(wrap):
+def test_scales_are_updated_in_the_vendors_wrappers(wrap):
     class Model(torch.nn.Module):
         def __init__(self):
             super().__init__()

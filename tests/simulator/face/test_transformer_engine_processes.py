@@ -1,6 +1,6 @@
-"""8-bit training in processes of their own: other generations of the card, and lists for autocast.
+"""8-bit training in separate processes: other generations of the card, and lists of autocast.
 
-With HYBRID, attention's results are within 5 % of the exact ones, root mean square.
+With HYBRID, the root mean square error of attention is below 5 %.
 """
 
 import pytest
@@ -28,7 +28,7 @@ print(te.fp8.FP8GlobalStateManager.is_fp8_enabled())
 """
 
 
-def test_the_first_generation_has_no_8_bits(forked_script):
+def test_first_generation_refuses_8_bits(forked_script):
     out = forked_script(ON_THE_FIRST, simulated=True, HPU_MAGIC_CARD="gaudi")
     assert out.splitlines()[-3:] == [
         "torch.float32",
@@ -58,12 +58,12 @@ torch.save(module.state_dict(), os.environ["STATE"])
 """
 
 
-def test_the_third_generation_reaches_further_and_mixes_types(forked_script, tmp_path):
+def test_third_generation_has_a_larger_range_and_mixes_types(forked_script, tmp_path):
     file = tmp_path / "state"
     environment = {"HPU_MAGIC_CARD": "gaudi3", "STATE": str(file)}
     out = forked_script(ON_THE_THIRD, simulated=True, **environment)
     assert out.splitlines()[-3:] == ["{torch.float8_e4m3fn}", "64.0", "True"]
-    # On the second generation it goes on with the range that there is.
+    # The second generation continues with its own range.
     module = te.Linear(64, 32).eval()
     module.load_state_dict(torch.load(file))
     meta = module.fp8_meta["scaling_fwd"]
@@ -118,7 +118,7 @@ print(meta.scale[0].item() * 7, meta.scale_inv[0].item() * 240)
 """
 
 
-def test_autocast_does_not_reach_the_scales(forked_script, tmp_path):
+def test_autocast_does_not_affect_scales(forked_script, tmp_path):
     (tmp_path / "lower").write_text("div\nmul\nreciprocal\nwhere\n")
     variables = {"PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": str(tmp_path / "lower")}
     out = forked_script(UNDER_AUTOCAST, simulated=True, **variables)

@@ -32,7 +32,7 @@ def batch(seed, *shape):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to("hpu")
 
 
-def test_a_region_is_entered_and_left_however_it_ends():
+def test_region_is_left_after_an_error():
     coarse, fine = recipe.DelayedScaling(margin=3), recipe.DelayedScaling(interval=2)
 
     @te.fp8_autocast(fp8_recipe=coarse, fp8_group="group")
@@ -69,7 +69,7 @@ def test_a_region_is_entered_and_left_however_it_ends():
     assert not State.is_fp8_enabled()
 
 
-def test_scales_follow_in_the_next_outermost_region():
+def test_scales_are_updated_in_the_next_outermost_region():
     module = te.Linear(4, 4)
     data = torch.full((2, 4), 6.0, device="hpu")
     coarse = recipe.DelayedScaling(margin=1)
@@ -83,7 +83,7 @@ def test_scales_follow_in_the_next_outermost_region():
     assert scales(module)["scaling_fwd"]["scale"][0] == 20.0
 
 
-def test_what_was_measured_before_an_error_counts_for_the_next_step():
+def test_measurements_before_an_error_count_for_the_next_step():
     module = te.Linear(4, 4)
 
     @te.fp8_autocast()
@@ -99,7 +99,7 @@ def test_what_was_measured_before_an_error_counts_for_the_next_step():
         assert scales(module)["scaling_fwd"]["scale"][0] == scale
 
 
-def test_what_a_backward_measured_before_an_error_counts_for_the_next_one():
+def test_measurements_of_a_failed_backward_count_for_the_next_one():
     module = te.Linear(4, 4)
     data = batch(0, 2, 4)
 
@@ -119,7 +119,7 @@ def test_what_a_backward_measured_before_an_error_counts_for_the_next_one():
         assert scales(module)["scaling_bwd"]["scale"] == [scale]
 
 
-def test_a_recipe_may_change_between_steps():
+def test_recipe_can_change_between_steps():
     module = te.Linear(4, 4)
     for length, value in ((3, 8.0), (3, 4.0), (3, 2.0), (5, 1.0), (2, 0.5)):
         given = recipe.DelayedScaling(amax_history_len=length)
@@ -195,7 +195,7 @@ def new_training():
     return model, torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 
 
-def test_resumed_training_is_uninterrupted_training():
+def test_resumed_training_equals_uninterrupted_training():
     model, optimizer = new_training()
     whole = train(model, optimizer, range(7))
     first, its_optimizer = new_training()
@@ -214,7 +214,7 @@ def test_resumed_training_is_uninterrupted_training():
     assert scales(second.second) == scales(model.second)
 
 
-def test_loading_takes_the_state_of_an_ordinary_layer_and_of_a_new_one():
+def test_state_of_an_ordinary_or_new_layer_is_loaded():
     plain = torch.nn.Linear(4, 3)
     module = te.Linear(4, 3)
     with te.fp8_autocast():
@@ -231,7 +231,7 @@ def test_loading_takes_the_state_of_an_ordinary_layer_and_of_a_new_one():
 
 
 @pytest.mark.parametrize("foreign", [None, torch.zeros(4, dtype=torch.uint8), io.BytesIO(b"...")])
-def test_scales_of_another_package_begin_anew(foreign):
+def test_scales_of_another_package_are_reset(foreign):
     module = te.Linear(4, 3)
     with te.fp8_autocast():
         module(batch(0, 2, 4))
@@ -291,7 +291,7 @@ def batches_of_microbatches(
 @pytest.mark.parametrize("minimize_memory", [False, True])
 @pytest.mark.parametrize("cached", [False, True])
 @pytest.mark.parametrize("order", ["one after another", "two forward, two backward"])
-def test_microbatches_may_share_the_cast_weight(cached, order, minimize_memory):
+def test_microbatches_can_share_the_cast_weight(cached, order, minimize_memory):
     expected = batches_of_microbatches(False, "one after another")
     found = batches_of_microbatches(cached, order, minimize_memory)
     assert all(map(torch.equal, found[0], expected[0]))
@@ -299,7 +299,7 @@ def test_microbatches_may_share_the_cast_weight(cached, order, minimize_memory):
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_a_checkpoint_repeats_the_weight_that_microbatches_shared(reentrant):
+def test_checkpoint_reuses_the_shared_weight_of_microbatches(reentrant):
     def apply(*args):
         return torch_checkpoint(*args, use_reentrant=reentrant)
 
@@ -310,7 +310,7 @@ def test_a_checkpoint_repeats_the_weight_that_microbatches_shared(reentrant):
         assert found[1] == expected[1]
 
 
-def test_the_kept_cast_is_used_until_a_first_microbatch_or_a_new_state():
+def test_stored_cast_is_used_until_a_first_microbatch_or_a_new_state():
     module, data = te.Linear(4, 3, bias=False), torch.ones(2, 4, device="hpu")
     other = {"weight": torch.full((3, 4), 4.0)}
 
@@ -330,7 +330,7 @@ def test_the_kept_cast_is_used_until_a_first_microbatch_or_a_new_state():
 
 
 @pytest.mark.parametrize("ran", [0, 1, 2, 5])
-def test_steps_with_dummy_data_leave_saved_scales_alone(ran):
+def test_saved_scales_are_restored_after_steps_with_dummy_data(ran):
     given = recipe.DelayedScaling(interval=2, amax_history_len=2, amax_compute_algo="max")
 
     def run(module, steps):
@@ -358,7 +358,7 @@ def test_steps_with_dummy_data_leave_saved_scales_alone(ran):
     assert scales(module) == scales(plain)
 
 
-def test_a_module_is_freed_without_the_garbage_collector():
+def test_module_is_freed_without_the_garbage_collector():
     module = te.Linear(4, 3)
     with te.fp8_autocast():
         module(batch(0, 2, 4)).sum().backward()
@@ -371,7 +371,7 @@ def test_a_module_is_freed_without_the_garbage_collector():
         gc.enable()
 
 
-def test_a_deep_copy_has_scales_of_its_own():
+def test_deep_copy_has_its_own_scales():
     import copy
 
     module = te.Linear(4, 3)
@@ -400,7 +400,7 @@ def test_a_deep_copy_has_scales_of_its_own():
         ),
     ],
 )
-def test_a_recipe_says_what_it_does_not_take(options, error, sentence):
+def test_recipe_refuses_unsupported_values(options, error, sentence):
     with pytest.raises(error, match=sentence):
         recipe.DelayedScaling(**options)
 
@@ -453,12 +453,12 @@ def test_a_recipe_says_what_it_does_not_take(options, error, sentence):
         ),
     ],
 )
-def test_a_layer_says_what_it_does_not_take(use, error, sentence):
+def test_layer_refuses_unsupported_values(use, error, sentence):
     with te.fp8_autocast(), pytest.raises(error, match=sentence):
         use()
 
 
-def test_scales_that_inference_made_go_on_in_training():
+def test_scales_from_inference_are_updated_in_training():
     module = te.Linear(4, 3).eval()
     with torch.inference_mode(), te.fp8_autocast():
         module(batch(0, 2, 4))
@@ -470,7 +470,7 @@ def test_scales_that_inference_made_go_on_in_training():
         assert scales(module)["scaling_fwd"]["scale"][0] == scale
 
 
-def test_scales_are_float32_whatever_the_default_is():
+def test_scales_are_float32_for_any_default_type():
     torch.set_default_dtype(torch.bfloat16)
     try:
         module = te.Linear(4, 3)
@@ -483,7 +483,7 @@ def test_scales_are_float32_whatever_the_default_is():
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4,), (2, 0, 4), (3, 1, 2, 4)], ids=str)
-def test_any_shape_of_input_will_do(shape):
+def test_any_shape_of_input_is_accepted(shape):
     module = te.Linear(4, 3)
     with torch.no_grad():
         module.weight.fill_(0.5)
@@ -498,7 +498,7 @@ def test_any_shape_of_input_will_do(shape):
     assert torch.equal(module.weight.grad.cpu(), torch.full((3, 4), float(rows)))
 
 
-def test_a_gradient_has_no_gradient():
+def test_second_derivatives_are_refused():
     data = batch(0, 2, 4).requires_grad_()
     with te.fp8_autocast():
         out = te.Linear(4, 3)(data)

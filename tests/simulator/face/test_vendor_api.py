@@ -1,4 +1,4 @@
-"""The tables of the vendor's names against what the simulator defines."""
+"""The tables of the vendor's names agree with the simulator."""
 
 import importlib
 import inspect
@@ -13,7 +13,7 @@ def torch(_session_shell):
     return importlib.import_module("torch")
 
 
-# Names of rows whose state is not what importing them gives; runs in both modes.
+# Names whose import does not agree with their state; runs in both modes.
 WRONG_STATES = """
 import warnings
 from hpu_magic.simulator.vendor_names import State, names
@@ -32,8 +32,8 @@ wrong = [each.name for each in names() if is_there(each) is (each.state is State
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
-def test_a_name_is_there_exactly_if_the_table_says_so(forked_script, lazy):
-    # In a process of its own: to import gpu_migration is to switch it on.
+def test_names_exist_as_listed_in_the_table(forked_script, lazy):
+    # In a separate process, because the import of gpu_migration enables it.
     printed = forked_script(WRONG_STATES + "\nprint(wrong)", simulated=True, PT_HPU_LAZY_MODE=lazy)
     assert printed.splitlines()[-1] == "[]"
 
@@ -48,8 +48,8 @@ def documented(torch, signature):
 
 
 def defined(function):
-    """Parameters that can be given by place; any other must have a default."""
-    from torch import autograd  # with the device, which the tests' shell has brought in by now
+    """Return the positional parameters; others must have a default."""
+    from torch import autograd  # not earlier, because the shell must load the device first
 
     if isinstance(function, type) and issubclass(function, autograd.Function):
         function = function.forward  # what apply() takes
@@ -73,7 +73,7 @@ def test_signatures_are_the_documented_ones(torch):
     assert len(rows) > 150
 
 
-def test_another_name_order_or_default_is_another_signature(torch):
+def test_signatures_differ_by_name_order_or_default(torch):
     def function(a, b=1, *, c=2, **others): ...
 
     assert defined(function) == documented(torch, "(a, b=1)")
@@ -81,7 +81,7 @@ def test_another_name_order_or_default_is_another_signature(torch):
         assert defined(function) != documented(torch, other)
 
 
-# What the engine defines and the table has not for this mode, and the reverse.
+# Differences between the operators of the engine and the table for this mode.
 WRONG_OPERATORS = """
 import os
 from habana_frameworks.torch.core import is_lazy
@@ -98,21 +98,21 @@ for schema, name in declared.items():
     if str(getattr(getattr(torch.ops.hpu, packet), overload or "default")._schema) != schema:
         wrong.append(name)
 """
-MEND = "fix the operator's line in vendor_names/operators.tsv"
+FIX = "fix the operator's line in vendor_names/operators.tsv"
 
 
-def test_operators_are_declared_as_the_vendor_declares_them(torch):
+def test_operators_are_declared_like_the_vendors(torch):
     found = {"torch": torch}
     exec(WRONG_OPERATORS, found)
-    assert found["wrong"] == [], MEND
+    assert found["wrong"] == [], FIX
     assert len(found["declared"]) > 30
 
 
-def test_operators_of_lazy_mode_are_declared_as_the_vendor_declares_them(lazy_process):
-    assert lazy_process(WRONG_OPERATORS + "\nprint(wrong)") == ["[]"], MEND
+def test_operators_of_lazy_mode_are_declared_like_the_vendors(lazy_process):
+    assert lazy_process(WRONG_OPERATORS + "\nprint(wrong)") == ["[]"], FIX
 
 
-def test_operators_that_pytorch_declares_have_kernels_of_the_device(torch):
+def test_operators_declared_by_pytorch_have_device_kernels(torch):
     import torch.ao.quantization.fx._decomposed
 
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -121,14 +121,14 @@ def test_operators_that_pytorch_declares_have_kernels_of_the_device(torch):
     assert [each.name for each in declared if not has_kernel(each.name, "HPU")] == []
 
 
-def test_each_row_is_there_once_and_says_why_it_is_not_complete():
+def test_rows_are_unique_and_have_a_reason_if_incomplete():
     rows = [*names(), *operators()]
     assert len({each.name for each in names()}) == len(names())
     assert len({each.schema for each in operators()}) == len(operators())
     assert [each for each in rows if each.state is not State.COMPLETE and not each.note] == []
 
 
-def test_a_name_that_is_nowhere_is_not_found(torch):
+def test_missing_names_are_not_found(torch):
     for missing in ("hpu.no_such_name", "no_such_module.name", "hpu.HPUGraph.no_such_method"):
         with pytest.raises((ImportError, AttributeError)):
             Name("", missing, "", State.COMPLETE, "").find()

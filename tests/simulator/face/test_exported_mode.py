@@ -1,8 +1,8 @@
-"""What the environment says of the mode, to those who read it after the bridge has been loaded."""
+"""The mode in the environment after the bridge is loaded."""
 
 import pytest
 
-TOLD = """
+EXPORTED = """
 import os, subprocess, sys
 import torch, habana_frameworks.torch
 from habana_frameworks.torch.utils.internal import is_lazy
@@ -17,13 +17,13 @@ subprocess.run([sys.executable, "-c", "import torch; " + child], check=True)
 
 
 @pytest.mark.parametrize(("asked", "told"), [(None, "0 False"), ("1", "1 True"), ("2", "2 True")])
-def test_the_loaded_mode_is_told_here_and_to_children(forked_script, monkeypatch, asked, told):
+def test_loaded_mode_is_exported_to_child_processes(forked_script, monkeypatch, asked, told):
     monkeypatch.delenv("PT_HPU_LAZY_MODE", raising=False)
     environment = {} if asked is None else {"PT_HPU_LAZY_MODE": asked}
-    assert forked_script(TOLD, simulated=True, **environment) == f"{told} {told}\n"
+    assert forked_script(EXPORTED, simulated=True, **environment) == f"{told} {told}\n"
 
 
-def test_nothing_is_told_before_the_bridge_is_loaded(script, monkeypatch):
+def test_mode_is_not_exported_before_the_bridge_is_loaded(script, monkeypatch):
     monkeypatch.delenv("PT_HPU_LAZY_MODE", raising=False)
     code = (
         "import os, hpu_magic.simulator as s; s.activate(); print('PT_HPU_LAZY_MODE' in os.environ)"
@@ -32,8 +32,8 @@ def test_nothing_is_told_before_the_bridge_is_loaded(script, monkeypatch):
 
 
 @pytest.mark.parametrize("first", ["%load_ext hpu_magic", "import torch"])
-def test_told_mode_is_no_wish_of_the_user(script, monkeypatch, tmp_path, first):
-    """A front end would store a wish in the notebook; and another mode may still be asked for."""
+def test_exported_mode_is_not_stored_as_a_setting(script, monkeypatch, tmp_path, first):
+    """A front end would store a setting in the notebook, and the user may still choose a mode."""
     monkeypatch.delenv("PT_HPU_LAZY_MODE", raising=False)
     code = f"""
         from IPython.core.interactiveshell import InteractiveShell
@@ -48,7 +48,7 @@ def test_told_mode_is_no_wish_of_the_user(script, monkeypatch, tmp_path, first):
     assert "restart the kernel by hand (in JupyterLab: Kernel, Restart)." in out
 
 
-def test_mode_that_the_user_has_set_is_a_wish(script):
+def test_mode_set_by_the_user_is_a_setting(script):
     code = """
         import hpu_magic, torch
         from hpu_magic.runtime.execution.mode import requested_mode
