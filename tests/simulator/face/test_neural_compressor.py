@@ -245,7 +245,7 @@ def test_layer_computes_in_8_bits_with_the_measured_scales(runs):
 
 def test_scales_as_numbers_and_as_tensors_are_equivalent(runs):
     if ("maxabs_hw", "const") not in runs.methods:
-        pytest.skip("eager mode says it")
+        pytest.skip("tested in eager mode")
     one, other = (runs.quantized("maxabs_hw", kind)[1] for kind in ("scalar", "const"))
     for name in one:
         assert all(torch.equal(a, b) for a, b in zip(one[name], other[name], strict=True))
