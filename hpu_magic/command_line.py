@@ -1,4 +1,4 @@
-"""The command ``hpu-magic``, the one entry to what hpu_magic does in a terminal."""
+"""The command ``hpu-magic``, the entry point of hpu_magic in a terminal."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GROUPS = {
         "build": "hpu-magic build --dir /opt/hpu_magic/engine",
     },
 }
-"""What commands are for, and one example of each."""
+"""Commands by purpose, with an example of each."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Answers an unknown command with those that are meant, and none with all that there are."""
+    """Lists all commands if none is named, and similar ones for an unknown command."""
 
     def error(self, message: str) -> NoReturn:
         if message.endswith("required: COMMAND"):
@@ -51,12 +51,12 @@ class _Parser(argparse.ArgumentParser):
         if wrong is None:
             super().error(message)
         names = [name for group in _GROUPS.values() for name in group]
-        mend = suggestion(wrong[1], names) or f"give one of {', '.join(names)}."
-        self.exit(2, f"hpu-magic: there is no command {wrong[1]!r}: {mend}\n")
+        fix = suggestion(wrong[1], names) or f"use {', '.join(names)}."
+        self.exit(2, f"hpu-magic: there is no command {wrong[1]!r}: {fix}\n")
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return what reads the command's line; of each subcommand, `run` does it."""
+    """Return the parser; each subcommand sets `run`."""
     parser = _Parser(
         prog="hpu-magic",
         usage="hpu-magic [-h] [--version] COMMAND ...",
@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _overview(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> str:
-    """Return the commands in their groups, each with what it does and an example."""
+    """Return the commands by group, each with its purpose and an example."""
     said = {action.dest: action.help for action in commands._get_subactions()}
     lines = []
     for title, group in _GROUPS.items():
@@ -96,8 +96,8 @@ def _add_build(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     build = commands.add_parser(
         "build",
         help="compile the simulated device, for this user or for all of the machine",
-        description="Compile the simulated device for this Python and its torch, unless that has "
-        "been done, and print where it lies.",
+        description="Compile the simulated device for this Python and its torch, if necessary, and "
+        "print its location.",
         epilog="Machines of the same kind load it without a compiler. Python looks first into "
         "HPU_MAGIC_SYSTEM_CACHE, by default share/hpu_magic/engine in the environment's folder. "
         "Example, as root: hpu-magic build --dir /opt/hpu_magic/engine",
@@ -106,7 +106,7 @@ def _add_build(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--dir",
         type=Path,
         metavar="DIR",
-        help="store it in this system cache; what root stores there, all users load",
+        help="store it in this system cache, from which all users load engines that root stored",
     )
     build.set_defaults(run=_build)
 
@@ -138,7 +138,7 @@ def _add_hl_smi(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "hl-smi",
         help="answer as the vendor's hl-smi, for the simulated cards",
         description="Answer as the vendor's hl-smi, for the simulated cards. Processes with the "
-        "simulator, and what they start, find it as hl-smi behind all other programs.",
+        "simulator, and what they start, find it as hl-smi after all other programs.",
         epilog="Examples: hpu-magic hl-smi; hpu-magic hl-smi -q -d MEMORY; "
         "hpu-magic hl-smi -Q index,memory.used -f csv,noheader",
     )

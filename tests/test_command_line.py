@@ -67,7 +67,7 @@ def test_help_has_all_commands_with_valid_examples(capsys):
 
 @pytest.mark.parametrize(
     ("given", "mend"),
-    [("tpo", "did you mean 'top'?"), ("x", "give one of top, hl-smi, estimate, doctor, build.")],
+    [("tpo", "did you mean 'top'?"), ("x", "use top, hl-smi, estimate, doctor, build.")],
 )
 def test_unknown_command_gets_a_suggestion(capsys, given, mend):
     with pytest.raises(SystemExit) as left:

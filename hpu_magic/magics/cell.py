@@ -1,20 +1,19 @@
 """Run a cell under a magic so that it stays a plain cell.
 
-A cell that begins with one of our cell magics is not handed to the magic as text. It is run by
-IPython itself, as any other cell, inside a ``with`` statement that the magic supplies::
+A cell that begins with one of our cell magics is not passed to the magic as text. IPython runs it
+like any other cell, inside a ``with`` statement of the magic::
 
     %%hpu_autocast --dtype bf16          with entered("hpu_autocast", "--dtype bf16"):
     loss = step()                  ->        loss = step()
     loss                                     show(loss)
 
-Two transformers do it. The text transformer replaces the first line by a marker and leaves the
-other lines where they are, so that IPython applies other magics, ``!commands`` and its
-detection of ``await`` as always, and so that line numbers are the user's. The syntax-tree
-transformer puts the ``with`` in place of the marker. As the code runs in IPython's own frame,
-tracebacks, interrupts, ``await`` and ``Out`` need no imitation.
+Two transformers do this. The text transformer replaces the first line by a marker and keeps the
+other lines, so that IPython still handles other magics, ``!commands`` and ``await``, and line
+numbers do not change. The syntax-tree transformer replaces the marker by the ``with``. Because the
+code runs in IPython's frame, tracebacks, interrupts, ``await`` and ``Out`` work without extra code.
 
-The value of the last expression is displayed after the magic's context is left, so that
-printing a tensor is not itself run under autocast or counted by a timer.
+The value of the last expression is displayed after the end of the context, so that printing a
+tensor does not run under autocast and is not timed.
 """
 
 from __future__ import annotations
@@ -66,8 +65,8 @@ def offer(
     name : str
         Name of the magic, which must also be registered with IPython (for help and lists).
     factory : callable
-        Takes the rest of the first line, returns a context manager. It may raise `UsageError`
-        or `HPUError`; then the cell does not run. If the context manager has a method
+        Returns a context manager for the rest of the first line. If it raises `UsageError` or
+        `HPUError`, the cell does not run. If the context manager has a method
         ``summary()``, its result is displayed below the cell's own output, whether or not the
         cell raised; None displays nothing.
     repeats : bool
@@ -82,13 +81,13 @@ def offer(
 
 
 def is_offered(line: str) -> bool:
-    """Tell whether a line begins a cell under one of the offered magics."""
+    """Return whether a line begins a cell under one of the offered magics."""
     found = _FIRST_LINE.match(line)
     return found is not None and found[1] in _magics
 
 
 def enable(shell: Any) -> None:
-    """Install both transformers in an `InteractiveShell`; doing it twice changes nothing."""
+    """Install both transformers in an `InteractiveShell`, unless they are installed."""
     if plain_cell not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(plain_cell)
     if not any(isinstance(one, _Wrapper) for one in shell.ast_transformers):
@@ -97,7 +96,7 @@ def enable(shell: Any) -> None:
 
 
 def disable(shell: Any) -> None:
-    """Remove what `enable` installed."""
+    """Remove both transformers."""
     if plain_cell in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.remove(plain_cell)
     shell.ast_transformers[:] = [
@@ -134,7 +133,7 @@ plain_cell.has_side_effects = True  # type: ignore[attr-defined]
 
 
 def under(name: str, line: str, typed: str = "") -> None:
-    """Refuse: the marker was run as it stands, by a magic that ignores syntax-tree transformers."""
+    """Raise an error: a magic that ignores syntax-tree transformers has run the marker."""
     raise UsageError(
         f"%%{name} {line} was not applied, because the magic above it compiles the cell itself: "
         f"put %%{name} on the first line."
@@ -220,7 +219,7 @@ def _displayed(body: list[ast.stmt], interactivity: str) -> list[ast.stmt]:
     """Pass the values that a plain cell would display to `show`.
 
     The rules are those of ``InteractiveShell.ast_node_interactivity``. Under "all" IPython
-    compiles the whole ``with`` interactively, and Python displays every expression by itself.
+    compiles the complete ``with`` interactively, and Python displays every expression.
     """
     if not body or interactivity in ("none", "all"):
         return body
@@ -269,7 +268,7 @@ class _ShowNested(ast.NodeTransformer):
 
 
 class _Entered:
-    """A magic's context around its cell, and what is displayed after it."""
+    """The context of a magic around its cell, and the values to display after it."""
 
     def __init__(self, context: AbstractContextManager[Any], repeats: bool) -> None:
         self.context = context
@@ -333,7 +332,7 @@ def _show_as_typed(frame: FrameType, line: str) -> None:
 
 
 def again() -> bool:
-    """Tell whether the innermost cell that repeats runs once more (called by the cell)."""
+    """Return whether the innermost repeating cell runs once more (called by the cell)."""
     current = _stack()[-1]
     with _usage_errors():
         more = current.context.again()  # type: ignore[attr-defined]

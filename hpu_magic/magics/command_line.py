@@ -1,4 +1,4 @@
-"""The line of a command up to the cursor: which words are complete, and what the last one is."""
+"""The line of a command up to the cursor: its complete words, and the word being typed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 # `%hpu_to ...`, `report = %hpu_time ...`, `%%hpu_capture ...`, and with automagic `hpu_to ...`.
 _COMMAND = re.compile(r"^\s*(?:[\w.,\s\[\]'\"]+=\s*(?=%))?(?P<mark>%{0,2})(?P<name>\w+)\s")
-# What makes a line without a mark a statement of Python.
+# Operators that make a line without a mark a Python statement.
 _OPERATOR = re.compile(r"\s*(=|[!<>*/+@&|^%-]+=|[,.(\[:])")
 
 
@@ -21,7 +21,7 @@ def command_at(shell: Any, line: str, cursor: int) -> tuple[Any, str, bool] | No
     -------
     tuple or None
         The magic, the text between its name and the cursor, and whether it is the cell form;
-        None where the line calls no command before the cursor.
+        None if the line calls no command before the cursor.
     """
     found = _COMMAND.match(line[:cursor])
     if found is None:
@@ -40,7 +40,7 @@ def command_at(shell: Any, line: str, cursor: int) -> tuple[Any, str, bool] | No
 def split(text: str) -> tuple[list[str], str]:
     """Split arguments as a shell does: the complete words, and the one at the end.
 
-    The last word has no end yet, and its quotation mark may be open.
+    The last word is incomplete, and its quotation mark may be open.
     """
     words: list[str] = []
     word, begun, quote = "", False, ""
@@ -63,18 +63,18 @@ def split(text: str) -> tuple[list[str], str]:
 
 @dataclass
 class Call:
-    """What the complete words of a command say.
+    """The arguments in the complete words of a command.
 
     Attributes
     ----------
     given : list of argparse.Action
-        Options that are there.
+        Options in the line.
     awaiting : argparse.Action or None
         The option whose value comes next.
     positional : argparse.Action or None
-        The argument that comes next when no option does.
+        The next positional argument.
     values : list of str
-        What has been given for `positional`.
+        Values of `positional` so far.
     verbatim : bool
         Whether the rest is the user's code.
     """
@@ -87,7 +87,7 @@ class Call:
 
 
 def option(parser: argparse.ArgumentParser, name: str) -> argparse.Action | None:
-    """Return the option of that name, which may be shortened as argparse allows."""
+    """Return the option with a name, which may be abbreviated."""
     options = parser._option_string_actions
     if name in options:
         return options[name]

@@ -25,14 +25,14 @@ _PROMISING = re.compile(r"Module|Tensor|Parameter|Optimizer|Loader")
 
 
 class _Fitting(list[SimpleCompletion]):
-    """All that fits; IPython asks for its length only to see whether others are suppressed."""
+    """All completions; never empty for IPython, which then suppresses other matchers."""
 
     def __len__(self) -> int:
         return max(1, super().__len__())
 
 
 def enable(shell: Any) -> None:
-    """Offer the completions in `shell`."""
+    """Add the completions to `shell`."""
 
     @context_matcher(priority=1000, identifier=_IDENTIFIER)
     def hpu_magic_matcher(context: CompletionContext) -> Any:
@@ -52,13 +52,13 @@ def enable(shell: Any) -> None:
 
 
 def disable(shell: Any) -> None:
-    """Take the completions back."""
+    """Remove the completions."""
     matchers = shell.Completer.custom_matchers
     matchers[:] = [one for one in matchers if getattr(one, "matcher_identifier", "") != _IDENTIFIER]
 
 
 def _complete(shell: Any, context: CompletionContext) -> tuple[str, list[str]] | None:
-    """Return the text that is completed and what fits; None where IPython completes."""
+    """Return the text that is completed and its completions; None if IPython completes."""
     lines = context.full_text.split("\n")
     line = lines[context.cursor_line] if context.cursor_line < len(lines) else lines[-1]
     called = command_at(shell, line, context.cursor_position)
@@ -79,7 +79,7 @@ def _complete(shell: Any, context: CompletionContext) -> tuple[str, list[str]] |
         return None
     later = understood(parser, split(line[context.cursor_position :])[0]).given
     word, fitting = _fitting(shell, owner, parser, call, later, word)
-    # A word with quotation marks within it is left alone.
+    # Words that contain quotation marks are not completed.
     return (word, fitting) if text.endswith(word) else ("", [])
 
 
@@ -100,7 +100,7 @@ def _fitting(
     later: list[argparse.Action],
     word: str,
 ) -> tuple[str, list[str]]:
-    """Return the part of the word that is completed, and what it may become."""
+    """Return the part of the word that is completed, and its completions."""
     if call.awaiting is not None:
         return _values(shell, owner, call.awaiting, [], word)
     name, given, value = word.partition("=")
@@ -148,7 +148,7 @@ def _values(
 
 
 def _variables(shell: Any, fits: Any, word: str) -> Iterator[str]:
-    """Yield the user's variables that fit, or what the one before the last dot has that does."""
+    """Yield matching variables, or matching attributes of the object before the last dot."""
     owner, dot, _ = word.rpartition(".")
     if not dot:
         hidden = shell.user_ns_hidden
@@ -166,20 +166,20 @@ def _variables(shell: Any, fits: Any, word: str) -> Iterator[str]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield what an object holds; no code of its own runs, but for properties that promise much."""
+    """Yield the attributes of an object, with properties only if their type may match."""
     held = dict(getattr(value, "__dict__", {}))
     for registry in ("_modules", "_parameters", "_buffers"):
         entries = held.get(registry)
         held.update(entries if isinstance(entries, dict) else {})
     for name, promised in _properties(type(value)).items():
         if name not in held and _PROMISING.search(promised):
-            with suppress(Exception):  # a property of the user's may raise anything
+            with suppress(Exception):  # a property of a user's class may raise anything
                 held[name] = getattr(value, name)
     yield from ((name, one) for name, one in held.items() if not name.startswith("_"))
 
 
 def _properties(owner: type) -> dict[str, str]:
-    """Return what the properties of a class say that they return."""
+    """Return the annotated types of the properties of a class."""
     found: dict[str, str] = {}
     for one in reversed(owner.__mro__):
         for name, attribute in vars(one).items():

@@ -1,4 +1,4 @@
-"""What front ends ask of a kernel over its control channel, answered while a cell runs.
+"""Requests of front ends over the control channel of a kernel, answered while a cell runs.
 
 ipykernel calls the handlers in its control thread; they touch neither the user's namespace nor
 standard output.
@@ -28,7 +28,7 @@ def status(request: Content) -> dict[str, Any]:
 
 
 def choose_mode(request: Content) -> dict[str, Any]:
-    """Answer ``hpu_magic_mode_request``: ask for a mode as ``%hpu_mode`` does."""
+    """Answer ``hpu_magic_mode_request``: request a mode like ``%hpu_mode``."""
     from hpu_magic.errors import HPUError
     from hpu_magic.runtime.execution.mode import request as request_mode
 
@@ -60,7 +60,7 @@ def stop_fit(request: Content) -> dict[str, Any]:
 
 
 def outputs(request: Content) -> dict[str, Any]:
-    """Answer ``hpu_magic_outputs_request``: what should stand in outputs that a page names."""
+    """Answer ``hpu_magic_outputs_request``: the current contents of outputs that a page names."""
     from hpu_magic.panels import outputs
 
     asked = request.get("outputs")
@@ -97,7 +97,7 @@ def disable(shell: InteractiveShell) -> None:
 
 
 def restore_mode(stored: str) -> None:
-    """Ask for the mode stored with a notebook; a front end runs this before the first cell.
+    """Request the mode stored with a notebook; a front end runs this before the first cell.
 
     Loads neither the extension nor torch and prints nothing.
 

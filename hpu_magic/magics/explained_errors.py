@@ -13,7 +13,7 @@ from hpu_magic.plain_text import printable
 
 
 class ExplainedErrors:
-    """Watches the errors that cells end with."""
+    """Prints the sentence after a cell with an error."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -21,7 +21,7 @@ class ExplainedErrors:
         shell.events.register("post_run_cell", self._after)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop printing."""
         self._shell.events.unregister("post_run_cell", self._after)
 
     def _after(self, result: Any) -> None:

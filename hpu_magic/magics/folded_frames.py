@@ -1,4 +1,4 @@
-"""A plain sentence below a traceback that frames of a fit were left out of."""
+"""A sentence below a traceback that omits frames of a fit."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from IPython.core.error import UsageError
 
 
 class FoldedFramesNote:
-    """Watches the errors that cells end with."""
+    """Prints the sentence after a cell with an error."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
         shell.events.register("post_run_cell", self._after)
 
     def close(self) -> None:
-        """Watch no more."""
+        """Stop printing."""
         self._shell.events.unregister("post_run_cell", self._after)
 
     def _after(self, result: Any) -> None:
         error = result.error_in_exec
-        # Neither an interrupt nor a refusal is looked for in frames.
+        # Interrupts and usage errors have no omitted frames.
         if not isinstance(error, Exception) or isinstance(error, UsageError):
             return
         traceback = self._shell.InteractiveTB

@@ -1,4 +1,4 @@
-"""Tells other processes which notebook this is, and when it last ran a cell."""
+"""Publish the notebook of this process, and when it last ran a cell, to other processes."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _VS_CODE = "__vsc_ipynb_file__"
 
 
 class _Told:
-    """The shell's announcement, kept up by its events."""
+    """The announcement of a shell, updated by its events."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._announcement = Announcement(
             notebook(shell),
             running=_running(shell),
-            # `control` answers, where there is a control channel.
+            # `control` answers if there is a control channel.
             stoppable=hasattr(getattr(shell, "kernel", None), "control_handlers"),
         )
         self._events = shell.events
@@ -32,7 +32,7 @@ class _Told:
         self._events.unregister("post_run_cell", self._after)
         self._announcement.withdraw()
 
-    # IPython looks at the parameters to know what to pass.
+    # IPython inspects the parameters to choose the arguments.
     def _before(self, info: object) -> None:
         self._announcement.begin()
 
@@ -44,14 +44,14 @@ _told: _Told | None = None
 
 
 def enable(shell: InteractiveShell) -> None:
-    """Begin to tell."""
+    """Start publishing."""
     global _told
     disable(shell)
     _told = _Told(shell)
 
 
 def disable(shell: InteractiveShell) -> None:
-    """Tell nothing any more."""
+    """Stop publishing."""
     global _told
     if _told is not None:
         _told.close()
@@ -59,14 +59,14 @@ def disable(shell: InteractiveShell) -> None:
 
 
 def notebook(shell: InteractiveShell) -> str | None:
-    """Return the path of the shell's notebook, where a front end has told; None in a terminal."""
+    """Return the path of the shell's notebook if the front end sets it; None in a terminal."""
     if not hasattr(shell, "kernel"):
         return None
-    # VS Code sets a variable, and gives servers a name of its own making.
+    # VS Code sets a variable, and uses generated names for servers.
     told = shell.user_ns.get(_VS_CODE) or os.environ.get("JPY_SESSION_NAME")
     return told if isinstance(told, str) and told else None
 
 
 def _running(shell: InteractiveShell) -> bool:
-    """Tell whether a cell runs now, whose result the display hook is to note."""
+    """Return whether a cell is running."""
     return getattr(shell.displayhook, "exec_result", None) is not None
