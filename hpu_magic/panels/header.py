@@ -13,12 +13,12 @@ _HEADER = """<div style="line-height:1.5;padding:2px 0;font-variant-numeric:tabu
 <div style="height:3px;margin-top:5px;border-radius:2px;background:rgba(128,128,128,.22);
 overflow:hidden">{bar}</div>
 </div>"""
-_BAR = '<div style="height:3px;border-radius:2px;width:{percent:.1f}%;background:{colour}"></div>'
+_BAR = '<div style="height:3px;border-radius:2px;width:{percent:.1f}%;background:{color}"></div>'
 # The negative delay continues the animation although each update replaces the element.
 _ENDLESS_BAR = """<style>
 @keyframes hpu-endless {{ from {{ margin-left: 0 }} to {{ margin-left: 80% }} }}
 @media (prefers-reduced-motion: reduce) {{ .hpu-endless {{ animation: none !important }} }}</style>
-<div class="hpu-endless" style="height:3px;border-radius:2px;width:20%;background:{colour};
+<div class="hpu-endless" style="height:3px;border-radius:2px;width:20%;background:{color};
 animation:hpu-endless 2s ease-in-out {delay:.2f}s infinite alternate"></div>"""
 
 
@@ -49,12 +49,12 @@ def header(
         Seconds that a task without a known end has run; the bar then moves back and forth.
     """
     if warning:
-        colour = f"var(--jp-error-color1,{palette.NOT_FINITE})"
-        warning = f'<b style="color:{colour}">{escape(warning)}</b>, '
+        color = f"var(--jp-error-color1,{palette.NOT_FINITE})"
+        warning = f'<b style="color:{color}">{escape(warning)}</b>, '
     percent = 100 * min(max(share or 0.0, 0.0), 1.0)
-    bar = _BAR.format(percent=percent, colour=palette.TRAIN)
+    bar = _BAR.format(percent=percent, color=palette.TRAIN)
     if endless_for is not None:
-        bar = _ENDLESS_BAR.format(delay=-(endless_for % 4), colour=palette.TRAIN)
+        bar = _ENDLESS_BAR.format(delay=-(endless_for % 4), color=palette.TRAIN)
     return _HEADER.format(
         headline=headline,
         detail=warning + escape(detail),

@@ -26,7 +26,7 @@ class Line(NamedTuple):
     """
 
     column: str
-    colour: str
+    color: str
     dashes: str = ""
     name: str = ""
 

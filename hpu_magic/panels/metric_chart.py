@@ -31,7 +31,7 @@ class Style:
 
     curve: Curve
     label: str
-    colour: str
+    color: str
     dashes: str
 
     @property
@@ -47,7 +47,7 @@ def styles(curves: Sequence[Curve]) -> list[Style]:
     kinds = [(curve.stage, curve.every) for curve in curves]
     for curve, kind in zip(curves, kinds, strict=True):
         look = palette.CURVES[kind]
-        is_first = all((style.colour, style.dashes) != look for style in result)
+        is_first = all((style.color, style.dashes) != look for style in result)
         has_both = curve.every == "epoch" and (curve.stage, "step") in kinds
         label = curve.stage + (" by epoch" if has_both else "")
         if kinds.count(kind) > 1:

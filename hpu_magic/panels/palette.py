@@ -1,6 +1,6 @@
-"""Colours and sizes shared by the live charts and the static picture.
+"""Colors and sizes shared by the live charts and the static picture.
 
-All colours have medium lightness, so that they are legible on light and dark pages.
+All colors have medium lightness, so that they are legible on light and dark pages.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ CURVES = {
     ("validation", "epoch"): (VALIDATION, ""),
     ("validation", "step"): (VALIDATION, "2 2"),
 }
-"""Colour and dashes of the curves of a metric, by stage and by frequency. Curves by epoch also have
+"""Color and dashes of the curves of a metric, by stage and by frequency. Curves by epoch also have
 dots."""
 
 FURTHER_CURVES = (("#0b9e73", "10 3 2 3"), ("#c46fa0", "4 5"), ("#0b9e73", "12 3 2 3 2 3"))
-"""Colour and dashes of further curves in one chart.
+"""Color and dashes of further curves in one chart.
 
-All combinations of dashes and dots differ, so that curves are distinguishable without colour. The
-colours are distinguishable for people with any kind of colour vision.
+All combinations of dashes and dots differ, so that curves are distinguishable without color. The
+colors are distinguishable for people with any kind of color vision.
 """
 
 COMPILATION_DASHES = "5 3"

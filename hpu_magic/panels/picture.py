@@ -1,6 +1,6 @@
 """The static picture of a run that stays in the notebook: plain SVG without script or fonts.
 
-It contains the charts of the live panel in the same colours and proportions. It needs no kernel
+It contains the charts of the live panel in the same colors and proportions. It needs no kernel
 and is legible on light and dark pages.
 """
 
@@ -94,7 +94,7 @@ class _Picture:
         values = [value for each in points.values() for _, value in each]
         text = title(metric, record.curves, curves) if curves else metric
         first = self._top == 0.0
-        entries = [(style.label, style.colour, style.dashes) for style in shown]
+        entries = [(style.label, style.color, style.dashes) for style in shown]
         height = FIRST_HEIGHT if first else HEIGHT
         frame = self._frame(height, text, entries, *_ticks(values), epochs=first)
         self._marks(frame)
@@ -129,11 +129,11 @@ class _Picture:
         text = chart.title(record)
         if last and any(mark.kind == "compilation" for mark in record.marks):
             text += ", dashed vertical lines: graph compilations"
-        entries = [(each.name, each.colour, each.dashes) for each in chart.lines]
+        entries = [(each.name, each.color, each.dashes) for each in chart.lines]
         frame = self._frame(chart.height, text, entries, ticks, label)
         self._marks(frame)
         for each, values in zip(chart.lines, points, strict=True):
-            self._parts += line(frame, values, each.colour, each.dashes)
+            self._parts += line(frame, values, each.color, each.dashes)
         if chart.of_memory and ticks[-1] >= record.limit:
             at = frame.y(record.limit)
             right = palette.WIDTH - frame.right
@@ -181,10 +181,10 @@ class _Picture:
         self._top = frame.bottom + _GAP
 
     def _curve(self, frame: Frame, style: Style, points: list[Point]) -> None:
-        self._parts += line(frame, points, style.colour, style.dashes)
+        self._parts += line(frame, points, style.color, style.dashes)
         if style.dots:
             known = [point for point in points if math.isfinite(point[1])]
-            self._parts += [dot(frame, *point, style.colour) for point in thinned(known)]
+            self._parts += [dot(frame, *point, style.color) for point in thinned(known)]
 
     def _marks(self, frame: Frame) -> None:
         """Draw vertical lines at the starts of epochs and at compilations."""

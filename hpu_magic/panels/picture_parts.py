@@ -56,7 +56,7 @@ class Frame:
         return f"<g><title>{escape(f'{noted.curve} {noted.full}')}</title>{rule}{label}</g>"
 
 
-def line(frame: Frame, points: Sequence[Point], colour: str, dashes: str = "") -> list[str]:
+def line(frame: Frame, points: Sequence[Point], color: str, dashes: str = "") -> list[str]:
     """Return a line through points, with gaps at values that are not finite."""
     dash = f' stroke-dasharray="{dashes}"' if dashes else ""
     pieces = [thinned(run) for run in runs(points)]
@@ -66,14 +66,14 @@ def line(frame: Frame, points: Sequence[Point], colour: str, dashes: str = "") -
     if not path:
         return []
     # A line of one point is invisible.
-    alone = [dot(frame, *run[0], colour) for run in pieces if len(run) == 1]
-    line = f'<path d="{path}" fill="none" stroke="{colour}" stroke-width="1.6"{dash}/>'
+    alone = [dot(frame, *run[0], color) for run in pieces if len(run) == 1]
+    line = f'<path d="{path}" fill="none" stroke="{color}" stroke-width="1.6"{dash}/>'
     return [line, *alone]
 
 
-def dot(frame: Frame, time: float, value: float, colour: str) -> str:
+def dot(frame: Frame, time: float, value: float, color: str) -> str:
     """Return a dot at a point."""
-    return f'<circle cx="{frame.x(time):.1f}" cy="{frame.y(value):.1f}" r="2.5" fill="{colour}"/>'
+    return f'<circle cx="{frame.x(time):.1f}" cy="{frame.y(value):.1f}" r="2.5" fill="{color}"/>'
 
 
 def runs(points: Sequence[Point]) -> Iterator[list[Point]]:
@@ -110,7 +110,7 @@ def legend(
 ) -> tuple[list[str], float]:
     """Return the legend, right-aligned, and the baseline of its last line.
 
-    Entries are label, colour and dashes. The first line is next to the title.
+    Entries are label, color and dashes. The first line is next to the title.
     """
     parts: list[str] = []
     fitting: list[tuple[str, str, str]] = []
@@ -125,13 +125,13 @@ def legend(
 
 def _legend_line(baseline: float, entries: Sequence[tuple[str, str, str]]) -> list[str]:
     parts, right = [], float(palette.WIDTH - _RIGHT)
-    for label, colour, dashes in reversed(entries):
+    for label, color, dashes in reversed(entries):
         parts.append(drawing.text(right, baseline, label, "end"))
         right -= palette.width_of(label) + 4
         dash = f' stroke-dasharray="{dashes}"' if dashes else ""
         parts.append(
             f'<line x1="{right - 28:.1f}" y1="{baseline - 4:.1f}" x2="{right:.1f}" '
-            f'y2="{baseline - 4:.1f}" stroke="{colour}" stroke-width="2"{dash}/>'
+            f'y2="{baseline - 4:.1f}" stroke="{color}" stroke-width="2"{dash}/>'
         )
         right -= 40
     return parts

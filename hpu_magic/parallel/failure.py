@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from hpu_magic.parallel.output import named
 
-_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+_COLORS = re.compile(r"\x1b\[[\d;]*m")
 # Python appends the file name of the cell to the text of a SyntaxError.
 _IN_CELL = re.compile(r"\((?:\d+\.py|<ipython-input-[^>]*>), (line \d+)\)$")
 
@@ -37,7 +37,7 @@ class RankFailure:
         if not self.name:
             return self.message
         # The traceback above contains the complete text.
-        lines = (line.strip() for line in _COLOURS.sub("", self.message).splitlines())
+        lines = (line.strip() for line in _COLORS.sub("", self.message).splitlines())
         first = _IN_CELL.sub(r"(\1 of the cell)", next(filter(None, lines), ""))
         return f"raised {self.name}: {first}" if first else f"raised {self.name}"
 

@@ -124,9 +124,9 @@ def test_fit_on_the_cpu_shows_no_device_memory(fits: Callable[[str], Any]) -> No
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("%hpu_fit", "takes one to three names"),
+        ("%hpu_fit", "needs a Trainer"),
         ("%hpu_fit trainer", "fit needs a LightningModule to train, not None"),
-        ("%hpu_fit trainer model data data", "takes one to three names"),
+        ("%hpu_fit trainer model data data", "does not take 'data'"),
         ("%hpu_fit trainr model", "There is no variable 'trainr': did you mean 'trainer'"),
         (
             "%hpu_fit model trainer",
@@ -135,7 +135,7 @@ def test_fit_on_the_cpu_shows_no_device_memory(fits: Callable[[str], Any]) -> No
         ("%hpu_fit trainer data", "fit needs a LightningModule to train, not a DataLoader"),
         ("%hpu_fit trainer model --interval 0", "must be 0.02 to 60 seconds, got 0"),
         ("%hpu_fit trainer model --fast", "no option '--fast'"),
-        ("%%hpu_fit trainer\npass", "takes no names"),
+        ("%%hpu_fit trainer\npass", "takes no 'trainer'"),
     ],
 )
 def test_wrong_input_gets_one_sentence(

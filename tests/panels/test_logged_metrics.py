@@ -422,7 +422,7 @@ def test_curves_of_one_chart_look_different():
         for name in names
         for every in ("step", "epoch")
     ]
-    looks = [(one.colour, one.dashes, one.dots) for one in styles(curves.of("acc"))]
+    looks = [(one.color, one.dashes, one.dots) for one in styles(curves.of("acc"))]
     assert len(made) == 8
     assert len(set(looks)) == len(looks) == 6
 

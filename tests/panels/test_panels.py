@@ -414,7 +414,7 @@ def test_panel_outside_a_notebook_is_a_table(run: Callable[[str], Any], torch: A
         ("%hpu_memory_live --history 0.5", "must be 1 to 86400 seconds, got 0.5"),
         ("%hpu_memory_live off", "No panel is live"),
         ("%hpu_memory_live now", "needs on or off, not 'now'"),
-        ("%hpu_memory_live --colour", "no option '--colour'"),
+        ("%hpu_memory_live --color", "no option '--color'"),
     ],
 )
 def test_wrong_panel_options_get_one_sentence(

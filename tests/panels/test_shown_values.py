@@ -267,7 +267,7 @@ def test_the_plan_counts_steps_and_batches():
     assert FitProgress().remaining is None
 
 
-def test_no_two_curves_are_told_apart_by_colour_alone():
+def test_no_two_curves_are_told_apart_by_color_alone():
     looks = [(dashes, every) for (_, every), (_, dashes) in palette.CURVES.items()]
     looks += [
         (dashes, every) for _, dashes in palette.FURTHER_CURVES for every in ("step", "epoch")

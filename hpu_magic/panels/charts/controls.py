@@ -13,15 +13,15 @@ from hpu_magic.panels import palette
 from hpu_magic.panels.document import CHOICE
 
 _NONE = ""
-_COLOUR = f"var(--jp-ui-font-color1, {palette.TEXT})"
+_COLOR = f"var(--jp-ui-font-color1, {palette.TEXT})"
 _BORDER = "var(--jp-border-color1, #8888)"
-# One line of small controls in the colours of the page, which wraps if necessary.
+# One line of small controls in the colors of the page, which wraps if necessary.
 _ROW = ":host { flex-wrap: wrap; gap: 2px 14px; padding: 0 0 4px 2px; }"
 _CONTROL = f"""
-:host {{ --font-size: 12px; font-family: {palette.FONT}; color: {_COLOUR}; margin: 0; }}
-.bk-input-group {{ flex-direction: row; align-items: center; gap: 6px; color: {_COLOUR}; }}
+:host {{ --font-size: 12px; font-family: {palette.FONT}; color: {_COLOR}; margin: 0; }}
+.bk-input-group {{ flex-direction: row; align-items: center; gap: 6px; color: {_COLOR}; }}
 .bk-input-group > label {{
-  color: {_COLOUR}; font-size: 12px; margin: 0; white-space: nowrap;
+  color: {_COLOR}; font-size: 12px; margin: 0; white-space: nowrap;
 }}
 select.bk-input {{
   min-height: 0; height: 22px; line-height: 18px; padding: 0 18px 0 5px; font-size: 12px;
@@ -29,10 +29,10 @@ select.bk-input {{
   background-position: right 10px center, right 5px center !important;
   background-image: linear-gradient(45deg, transparent 50%, currentColor 50%),
     linear-gradient(135deg, currentColor 50%, transparent 50%) !important;
-  color: {_COLOUR}; background-color: var(--jp-layout-color1, transparent);
+  color: {_COLOR}; background-color: var(--jp-layout-color1, transparent);
   border: 1px solid {_BORDER}; border-radius: 2px;
 }}
-select.bk-input option {{ color: {_COLOUR}; background-color: var(--jp-layout-color1, Canvas); }}
+select.bk-input option {{ color: {_COLOR}; background-color: var(--jp-layout-color1, Canvas); }}
 select.bk-input:focus {{ outline: 2px solid {palette.TRAIN}; box-shadow: none; }}
 """
 

@@ -1,4 +1,4 @@
-"""An empty chart in the colours of the page's theme."""
+"""An empty chart in the colors of the page's theme."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from bokeh.plotting import figure
 
 from hpu_magic.panels import palette
 
-# Titles, axes and legends use the colour of the page's theme. If the page has none, or if Bokeh
-# does not support these variables, they use the colour of the models.
+# Titles, axes and legends use the color of the page's theme. If the page has none, or if Bokeh
+# does not support these variables, they use the color of the models.
 THEMED = "".join(
     f"--bk-{part}text-color: var(--jp-ui-font-color1, {palette.TEXT});"
     for part in ("", "major-label-", "label-")
 )
-# A legend is an element of the page and reads its colour before it is attached.
+# A legend is an element of the page and reads its color before it is attached.
 _THEMED_LEGEND = f".bk-label {{ color: var(--jp-ui-font-color1, {palette.TEXT}) !important; }}"
 # The legend wraps if necessary, and moves up next to the title if there is room.
 _WRAPPED = """

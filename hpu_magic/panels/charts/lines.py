@@ -111,6 +111,7 @@ class LinePlot:
             "nearly_full": NEARLY_FULL,
         }
         rescale = CustomJS(args=args, code=_SCALE)
+        plot.js_on_change("inner_width", rescale)  # when a page opens
         lines.js_on_change("streaming", rescale)
         lines.js_on_change("data", rescale)
         self._pool.js_on_change("data", rescale)
@@ -128,7 +129,7 @@ class LinePlot:
 
 def _look(line: Line) -> dict[str, Any]:
     return {
-        "line_color": line.colour,
+        "line_color": line.color,
         "line_width": 1.6,
         "line_dash": dash_lengths(line.dashes),
     }

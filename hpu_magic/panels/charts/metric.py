@@ -228,14 +228,14 @@ class MetricChart:
 
 def _look(style: Style) -> dict[str, Any]:
     return {
-        "line_color": style.colour,
+        "line_color": style.color,
         "line_width": 1.6,
         "line_dash": dash_lengths(style.dashes),
     }
 
 
 def _dots(style: Style, source: ColumnDataSource, place: Any) -> Any:
-    dots = Scatter(x=place, y="value", size=5, fill_color=style.colour, line_color=style.colour)
+    dots = Scatter(x=place, y="value", size=5, fill_color=style.color, line_color=style.color)
     return drawn(source, dots)
 
 
