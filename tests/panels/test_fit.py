@@ -57,7 +57,7 @@ def test_cell_form_gives_every_fit_its_panel(fits: Callable[[str], Any]) -> None
 
 
 def test_cell_without_a_fit_says_so(fits: Callable[[str], Any]) -> None:
-    assert "saw no trainer.fit" in fits("%%hpu_fit\n1 + 1").out
+    assert "found no trainer.fit" in fits("%%hpu_fit\n1 + 1").out
 
 
 def test_what_ends_a_fit_before_its_plan_is_named(
