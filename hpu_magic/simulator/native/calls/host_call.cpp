@@ -23,7 +23,7 @@ using torch::jit::Stack;
 
 namespace {
 
-bool fills(const c10::OperatorHandle& op) {
+bool is_fill(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> names{
       "aten::copy_",   "aten::fill_",    "aten::zero_",   "aten::normal_",
       "aten::uniform_", "aten::random_", "aten::cauchy_", "aten::bernoulli_",
@@ -32,7 +32,7 @@ bool fills(const c10::OperatorHandle& op) {
 }
 
 /// Whether the type of a declared argument is of a kind, or an optional of it.
-bool takes(const c10::Argument& argument, c10::TypeKind kind) {
+bool is_of_kind(const c10::Argument& argument, c10::TypeKind kind) {
   const c10::Type& type = *argument.type();
   if (const auto* optional = type.castRaw<c10::OptionalType>()) {
     return optional->getElementType()->kind() == kind;
@@ -90,7 +90,7 @@ void HostCall::run_on_shapes() {
 /// Whether the call overwrites an argument without reading it. The size of an output is known
 /// before the kernel runs only if it was inferred.
 bool HostCall::overwrites(size_t i) const {
-  return (outputs_ && schema_.arguments()[i].is_out()) || (i == 0 && fills(op_));
+  return (outputs_ && schema_.arguments()[i].is_out()) || (i == 0 && is_fill(op_));
 }
 
 c10::IValue& HostCall::argument(size_t i) {
@@ -111,7 +111,7 @@ void HostCall::arguments_to_host() {
 void HostCall::round_numbers() {
   for (size_t i = 0; i < schema_.arguments().size(); ++i) {
     c10::IValue& value = argument(i);
-    if (!takes(schema_.arguments()[i], c10::TypeKind::NumberType)) {
+    if (!is_of_kind(schema_.arguments()[i], c10::TypeKind::NumberType)) {
       continue;
     }
     if (value.isDouble()) {
@@ -165,7 +165,7 @@ void HostCall::argument_to_host(size_t i) {
     value = std::move(list);
   } else if (value.isDevice() && value.toDevice().type() == kDevice) {
     value = c10::Device(c10::kCPU);
-  } else if (takes_generator(declared)) {
+  } else if (is_generator(declared)) {
     value = host_generator(value.isNone() ? at::Generator() : value.toGenerator());
   }
 }
@@ -181,7 +181,8 @@ void HostCall::run_kernel() {
   const BelowAutograd below_autograd;
   std::vector<bool> wanted;
   if (op_.operator_name().name == "aten::convolution_backward" && schema_.returns().size() == 3) {
-    const c10::List<bool> mask = argument(*schema_.argumentIndexWithName("output_mask")).toBoolList();
+    const c10::List<bool> mask =
+        argument(*schema_.argumentIndexWithName("output_mask")).toBoolList();
     wanted.assign(mask.begin(), mask.end());
   }
   if (reduced_ && multiplies_slowly()) {
@@ -298,7 +299,8 @@ void HostCall::run_widened() {
         is_reduced(dtype)
             ? operand.view.to(wider(dtype), /*non_blocking=*/false, /*copy=*/false, format)
             : operand.view);
-    widening = std::max<int64_t>(widening, wide.back().element_size() / operand.view.element_size());
+    widening = std::max<int64_t>(
+        widening, wide.back().element_size() / operand.view.element_size());
     replace(operand, wide.back());
   }
   redispatch(widening);
@@ -501,8 +503,8 @@ bool lacks_dtype(const c10::Error& error) {
       what.find("not supported for Float8") != std::string_view::npos;
 }
 
-bool takes_generator(const c10::Argument& argument) {
-  return takes(argument, c10::TypeKind::GeneratorType);
+bool is_generator(const c10::Argument& argument) {
+  return is_of_kind(argument, c10::TypeKind::GeneratorType);
 }
 
 }  // namespace hpu

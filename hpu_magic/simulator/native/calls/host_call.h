@@ -92,6 +92,6 @@ void check_operand(const at::Tensor& tensor, size_t index);
 bool lacks_dtype(const c10::Error& error);
 
 /// Whether a declared argument is a random generator.
-bool takes_generator(const c10::Argument& argument);
+bool is_generator(const c10::Argument& argument);
 
 }  // namespace hpu

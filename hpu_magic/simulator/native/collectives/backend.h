@@ -45,7 +45,7 @@ class Hccl final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override;
   void setSequenceNumberForGroup() override {}
 
-  // Later releases of PyTorch than the oldest supported one call these two.
+  // Called by releases of PyTorch that are later than the oldest supported one.
   bool supportsCoalescing() const {
     return true;
   }

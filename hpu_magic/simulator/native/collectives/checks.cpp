@@ -19,7 +19,7 @@ const std::vector<at::Tensor>& only(
   return lists[0];
 }
 
-void check_like(const at::Tensor& one, const at::Tensor& other, const char* name) {
+void check_same_size(const at::Tensor& one, const at::Tensor& other, const char* name) {
   TORCH_CHECK(
       one.scalar_type() == other.scalar_type() && one.numel() == other.numel(), "hccl's ", name,
       " needs tensors of one type and size, but got ", one.scalar_type(), " of ", one.sizes(),

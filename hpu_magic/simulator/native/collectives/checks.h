@@ -18,7 +18,7 @@ const std::vector<at::Tensor>& only(
     const std::vector<std::vector<at::Tensor>>& lists, int size, const char* name);
 
 /// Raises unless both have the same type and number of elements.
-void check_like(const at::Tensor& one, const at::Tensor& other, const char* name);
+void check_same_size(const at::Tensor& one, const at::Tensor& other, const char* name);
 
 /// Raises unless `whole` has as many elements as the parts of all ranks.
 void check_parts(const at::Tensor& whole, const at::Tensor& part, int size, const char* name);

@@ -173,7 +173,7 @@ Hccl::Started Hccl::allgather(
   const at::Tensor from = operands.read(input);
   Tensors to;
   for (const at::Tensor& output : only(outputs, size_, "all_gather")) {
-    check_like(output, input, "all_gather");
+    check_same_size(output, input, "all_gather");
     to.push_back(operands.write(output));
   }
   return launch(
@@ -225,7 +225,7 @@ Hccl::Started Hccl::reduce_scatter(
   const at::Tensor& output = only(outputs, "reduce_scatter");
   const Tensors& parts = only(inputs, size_, "reduce_scatter");
   for (const at::Tensor& part : parts) {
-    check_like(output, part, "reduce_scatter");
+    check_same_size(output, part, "reduce_scatter");
   }
   add_scattered_reduction(
       steps, operands, output, operands.joined(parts), options.reduceOp, options.timeout);

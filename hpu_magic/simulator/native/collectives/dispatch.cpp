@@ -102,7 +102,8 @@ Started reduce(const Arguments& arguments) {
 Started allgather(const Arguments& arguments) {
   Lists outputs = arguments.lists(0);
   Tensors inputs = arguments[1].toTensorVector();
-  return arguments.backend(2).allgather(outputs, inputs, arguments.options<c10d::AllgatherOptions>());
+  return arguments.backend(2).allgather(
+      outputs, inputs, arguments.options<c10d::AllgatherOptions>());
 }
 
 Started allgather_base(const Arguments& arguments) {

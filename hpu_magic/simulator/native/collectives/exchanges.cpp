@@ -60,7 +60,7 @@ Hccl::Started Hccl::gather(
   Tensors to;
   if (options.rootRank == rank_) {
     for (const at::Tensor& output : only(outputs, size_, "gather")) {
-      check_like(output, input, "gather");
+      check_same_size(output, input, "gather");
       to.push_back(operands.write(output));
     }
   }
@@ -86,7 +86,7 @@ Hccl::Started Hccl::scatter(
   Tensors from;
   if (options.rootRank == rank_) {
     for (const at::Tensor& input : only(inputs, size_, "scatter")) {
-      check_like(output, input, "scatter");
+      check_same_size(output, input, "scatter");
       from.push_back(operands.read(input));
     }
   }

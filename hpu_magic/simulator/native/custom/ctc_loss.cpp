@@ -41,8 +41,8 @@ void check_targets(const CtcSequences& sequences) {
         ", but there are only ", targets.numel(), " targets.");
     used = targets.narrow(0, 0, total);
   } else {
-    const at::Tensor place = at::arange(targets.size(1), targets.options());
-    used = targets.masked_fill(place >= sequences.target_lengths.unsqueeze(1), 0);
+    const at::Tensor position = at::arange(targets.size(1), targets.options());
+    used = targets.masked_fill(position >= sequences.target_lengths.unsqueeze(1), 0);
   }
   const int64_t classes = sequences.log_probs.size(2);
   TORCH_CHECK(
@@ -99,10 +99,10 @@ void check_reduction(int64_t reduction) {
 at::Tensor after_end(const CtcSequences& sequences, const at::Tensor& alpha) {
   const auto options = sequences.input_lengths.options();
   const at::Tensor time = at::arange(alpha.size(0), options).reshape({-1, 1, 1});
-  const at::Tensor place = at::arange(alpha.size(2), options);
+  const at::Tensor position = at::arange(alpha.size(2), options);
   return at::logical_or(
       time >= sequences.input_lengths.unsqueeze(1),
-      place > sequences.target_lengths.unsqueeze(1) * 2);
+      position > sequences.target_lengths.unsqueeze(1) * 2);
 }
 
 /// The loss, and the logarithms of forward probabilities as [time, batch, 2 * length + 1].

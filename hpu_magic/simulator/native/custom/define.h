@@ -140,7 +140,8 @@ class Operators {
   /// Implements an operator that a Python library declares in its own namespace when it is
   /// imported.
   template <class Function>
-  void declared_by(const std::string& its_namespace, const std::string& schema, Function* function) {
+  void declared_by(
+      const std::string& its_namespace, const std::string& schema, Function* function) {
     const std::string name = schema.substr(0, schema.find('('));
     library(its_namespace.c_str())
         .impl(

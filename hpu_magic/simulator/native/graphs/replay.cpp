@@ -94,7 +94,7 @@ ReplayStep::Mode ReplayStep::prepare() {
       arguments_.emplace_back(view_of(value.toTensor()));
     } else if (value.isTensorList() || value.isOptionalTensorList() || value.isDevice()) {
       return Mode::as_recorded;
-    } else if (takes_generator(schema.arguments()[i])) {
+    } else if (is_generator(schema.arguments()[i])) {
       arguments_.emplace_back(
           host_generator(value.isNone() ? at::Generator() : value.toGenerator()));
     } else {

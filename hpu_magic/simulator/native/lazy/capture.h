@@ -1,5 +1,5 @@
-// The capture of an HPU Graph, as lazy mode sees it, and the operations that it refuses. Replay of a
-// captured HPU Graph is in graphs/.
+// The capture of an HPU Graph, as lazy mode sees it, and the operations that it refuses. The replay
+// is in graphs/.
 #pragma once
 
 #include "lazy/recorded_graph.h"

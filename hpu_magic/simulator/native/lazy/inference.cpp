@@ -216,7 +216,7 @@ Inference infer_by_trial(
   stack.reserve(arguments.size());
   const DrawsInTrial draws;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    const bool draws_by = type == c10::kCPU && takes_generator(schema.arguments()[i]);
+    const bool draws_by = type == c10::kCPU && is_generator(schema.arguments()[i]);
     stack.push_back(
         draws_by ? c10::IValue(host_generator(at::Generator())) : stand_in(arguments[i], type));
   }

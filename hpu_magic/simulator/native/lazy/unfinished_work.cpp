@@ -16,7 +16,7 @@ namespace {
 
 bool draws(const Node& node) {
   const auto& arguments = node.op.schema().arguments();
-  return std::any_of(arguments.begin(), arguments.end(), takes_generator);
+  return std::any_of(arguments.begin(), arguments.end(), is_generator);
 }
 
 const c10::StorageImpl* storage_of(const at::Tensor& tensor) {

@@ -106,7 +106,8 @@ bool book(size_t bytes) {
 
 bool has_room(int64_t bytes) {
   acquire();
-  const int64_t in_use = page.load(std::memory_order_relaxed)->in_use.load(std::memory_order_relaxed);
+  const int64_t in_use =
+      page.load(std::memory_order_relaxed)->in_use.load(std::memory_order_relaxed);
   return in_use + bytes <= limit.load(std::memory_order_relaxed);
 }
 

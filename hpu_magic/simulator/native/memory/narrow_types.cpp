@@ -92,8 +92,8 @@ void check(const at::Tensor& tensor, const char* wide, const char* narrow) {
     }
   }
   TORCH_CHECK(
-      least > most || (least >= lowest && most <= highest), "Error when trying to cast ", wide, " to ", narrow,
-      ", Input values range [", least, ", ", most, "] exceeds ", narrow, " range [", lowest, ", ",
+      least > most || (least >= lowest && most <= highest), "Error when trying to cast ", wide,
+      " to ", narrow, ", Input values range [", least, ", ", most, "] exceeds ", narrow, " range [", lowest, ", ",
       highest, "]");
 }
 
@@ -116,7 +116,8 @@ bool include(const at::Tensor& tensor) {
 }
 
 void apply(const at::Tensor& tensor, Values values) {
-  if (!include(tensor) || !tensor.has_storage() || !tensor.storage().data() || tensor.numel() == 0) {
+  if (!include(tensor) || !tensor.has_storage() || !tensor.storage().data() ||
+      tensor.numel() == 0) {
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView below_autograd;

@@ -39,7 +39,8 @@ c10::ScalarType widest(const Stack& stack, size_t first) {
 
 /// An operator keeps the type of the argument that it writes, in in-place and out= forms. If this
 /// type is an integer, nothing is cast, and the operator raises its own error.
-std::optional<c10::ScalarType> written_dtype(const c10::FunctionSchema& schema, const Stack& stack) {
+std::optional<c10::ScalarType> written_dtype(
+    const c10::FunctionSchema& schema, const Stack& stack) {
   const size_t first = stack.size() - schema.arguments().size();
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
     if (is_written(schema.arguments()[i]) && stack[first + i].isTensor()) {

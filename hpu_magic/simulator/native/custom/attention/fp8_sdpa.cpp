@@ -46,7 +46,9 @@ at::Tensor restored(const at::Tensor& values, const Scale& factor) {
 /// The factor that converts values from 8 bits: the inverse of the other direction's factor, unless
 /// it is passed.
 Scale factor_back(const Scale& back, const Scale& there) {
-  return is_defined(back) || !is_defined(there) ? back : Scale(there->to(ScalarType::Float).reciprocal());
+  return is_defined(back) || !is_defined(there)
+      ? back
+      : Scale(there->to(ScalarType::Float).reciprocal());
 }
 
 void check_fp8_operands(
@@ -73,7 +75,8 @@ Attended attend(
   const at::Tensor exact = probabilities_of(made.scores, masks);
   made.amax_s = amax_if(exact, is_amax_s);
   made.probabilities =
-      is_defined(scales.q_s) ? to_fp8(scaled(exact, scales.q_s), is_fp8(dtype) ? dtype : kE4M3) : exact;
+      is_defined(scales.q_s) ? to_fp8(scaled(exact, scales.q_s), is_fp8(dtype) ? dtype : kE4M3)
+                             : exact;
   made.seed = at::zeros({1}, q.options().dtype(ScalarType::Int));
   made.kept = at::ones({1}, q.options().dtype(ScalarType::Char));
   at::Tensor weights = made.probabilities.to(ScalarType::Float);

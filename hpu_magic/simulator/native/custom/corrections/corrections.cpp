@@ -12,7 +12,8 @@ namespace {
 using at::ScalarType;
 
 at::Tensor take(const at::Tensor& self, const at::Tensor& index) {
-  return at::take(self, index.scalar_type() == ScalarType::Int ? index.to(ScalarType::Long) : index);
+  const bool narrow = index.scalar_type() == ScalarType::Int;
+  return at::take(self, narrow ? index.to(ScalarType::Long) : index);
 }
 
 at::Tensor add_relu(const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {

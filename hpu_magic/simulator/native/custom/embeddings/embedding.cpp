@@ -43,8 +43,8 @@ at::Tensor sums_of_bags(
   const at::Tensor lengths = bounds.slice(0, 1) - bounds.slice(0, 0, bags);
   const at::Tensor bag =
       at::arange(bags, lengths.options()).repeat_interleave(lengths);
-  const at::Tensor places = positions_of_segments(bounds.slice(0, 0, bags), lengths);
-  const at::Tensor rows = input.index_select(0, indices.index_select(0, places));
+  const at::Tensor positions = positions_of_segments(bounds.slice(0, 0, bags), lengths);
+  const at::Tensor rows = input.index_select(0, indices.index_select(0, positions));
   return at::zeros({bags, input.size(1)}, input.options().dtype(ScalarType::Float))
       .index_add_(0, bag, rows.to(ScalarType::Float));
 }
@@ -110,11 +110,11 @@ RowGradients row_gradients(
   TORCH_CHECK(
       valid >= 0 && valid <= indices.size(0), name, " has ", indices.size(0), " gradients, but ",
       valid, " are valid.");
-  const auto [rows, place, counts] =
+  const auto [rows, position, counts] =
       at::_unique2(indices.narrow(0, 0, valid).to(ScalarType::Long), /*sorted=*/true, true);
   at::Tensor summed =
       at::zeros({rows.size(0), weights.size(1)}, gradients.options().dtype(ScalarType::Float));
-  summed.index_add_(0, place, gradients.narrow(0, 0, valid).to(ScalarType::Float));
+  summed.index_add_(0, position, gradients.narrow(0, 0, valid).to(ScalarType::Float));
   return {rows, summed};
 }
 

@@ -45,11 +45,11 @@ ThreeTensors permuted(
       "There must be a weight for each of ", indices.sizes(), " indices, but weights have shape ",
       weights->sizes(), ".");
   const at::Tensor chosen = each.index_select(0, order);
-  const at::Tensor places =
+  const at::Tensor positions =
       positions_of_segments((each.cumsum(0) - each).index_select(0, order), chosen);
   return {
-      chosen.to(lengths.scalar_type()), indices.index_select(0, places),
-      is_defined(weights) ? weights->index_select(0, places) : at::Tensor()};
+      chosen.to(lengths.scalar_type()), indices.index_select(0, positions),
+      is_defined(weights) ? weights->index_select(0, positions) : at::Tensor()};
 }
 
 ThreeTensors permute_1d(
@@ -154,8 +154,8 @@ ThreeTensors bounds_check_indices(
       weights->sizes(), ".");
   const at::Tensor bounds = as_int64("offsets", offsets);
   const at::Tensor ordered = corrected_offsets(bounds, indices.numel());
-  const at::Tensor places = at::arange(indices.numel(), bounds.options());
-  const at::Tensor bag = at::searchsorted(ordered, places, false, /*right=*/true) - 1;
+  const at::Tensor positions = at::arange(indices.numel(), bounds.options());
+  const at::Tensor bag = at::searchsorted(ordered, positions, false, /*right=*/true) - 1;
   const at::Tensor table = at::floor_divide(bag, std::max<int64_t>(bags / tables, 1));
   const at::Tensor rows = as_int64("rows_per_table", rows_per_table).index_select(0, table);
   const at::Tensor each = as_int64("indices", indices);

@@ -55,7 +55,8 @@ at::Tensor inner(const at::Tensor& tokens, const Expert& expert, const std::stri
 }
 
 /// Converts inner values to 8 bits and back.
-at::Tensor through_fp8(const at::Tensor& values, size_t i, const ExpertScales& scales, ScalarType fp8) {
+at::Tensor through_fp8(
+    const at::Tensor& values, size_t i, const ExpertScales& scales, ScalarType fp8) {
   at::Tensor factor;
   if (scales.inner.empty()) {
     factor = values.abs().max() / largest_fp8(fp8);

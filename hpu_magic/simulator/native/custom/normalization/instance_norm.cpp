@@ -9,7 +9,8 @@ namespace {
 
 using at::ScalarType;
 
-void check_channels(const char* name, const at::Tensor& input, const std::optional<at::Tensor>& of) {
+void check_channels(
+    const char* name, const at::Tensor& input, const std::optional<at::Tensor>& of) {
   TORCH_CHECK(
       input.dim() >= 3 && at::isFloatingType(input.scalar_type()),
       "InstanceNorm input must be floating-point numbers of shape [N, C, ...], but is ",
@@ -20,12 +21,12 @@ void check_channels(const char* name, const at::Tensor& input, const std::option
       " channels, but has shape ", of->sym_sizes(), ".");
 }
 
-/// [N, C] or [C] in a shape that broadcasts over [N, C, places].
-at::Tensor over_places(const at::Tensor& values) {
+/// [N, C] or [C] in a shape that broadcasts over [N, C, positions].
+at::Tensor over_positions(const at::Tensor& values) {
   return values.to(ScalarType::Float).unsqueeze(-1);
 }
 
-at::Tensor places_of(const at::Tensor& tensor) {
+at::Tensor positions_of(const at::Tensor& tensor) {
   return tensor.to(ScalarType::Float).flatten(2);
 }
 
@@ -36,16 +37,16 @@ ThreeOfNorm instance_norm(
     const std::optional<at::Tensor>& bias, double eps) {
   check_channels("weight", input, weight);
   check_channels("bias", input, bias);
-  const at::Tensor wide = places_of(input);
+  const at::Tensor wide = positions_of(input);
   const at::Tensor mean = wide.mean(-1);
-  const at::Tensor centred = wide - over_places(mean);
+  const at::Tensor centred = wide - over_positions(mean);
   const at::Tensor istd = (centred.square().mean(-1) + eps).rsqrt();
-  at::Tensor out = centred * over_places(istd);
+  at::Tensor out = centred * over_positions(istd);
   if (is_defined(weight)) {
-    out = out * over_places(*weight);
+    out = out * over_positions(*weight);
   }
   if (is_defined(bias)) {
-    out = out + over_places(*bias);
+    out = out + over_positions(*bias);
   }
   return {out.reshape_symint(input.sym_sizes()).to(input.scalar_type()), mean, istd};
 }
@@ -65,14 +66,14 @@ ThreeOfNorm instance_norm_backward(
         "InstanceNorm backward needs mean and istd of shape [N, C] for an input of ",
         input.sym_sizes(), ", but one has ", kept->sym_sizes(), ".");
   }
-  const at::Tensor grad = places_of(grad_in);
-  const at::Tensor normalized = (places_of(input) - over_places(mean)) * over_places(istd);
+  const at::Tensor grad = positions_of(grad_in);
+  const at::Tensor normalized = (positions_of(input) - over_positions(mean)) * over_positions(istd);
   const at::Tensor scaled_grad =
-      is_defined(gamma) ? grad * over_places(*gamma) : grad;
+      is_defined(gamma) ? grad * over_positions(*gamma) : grad;
   const at::Tensor along = (scaled_grad * normalized).mean(-1, /*keepdim=*/true);
   const at::Tensor of_input =
       (scaled_grad - scaled_grad.mean(-1, /*keepdim=*/true) - normalized * along) *
-      over_places(istd);
+      over_positions(istd);
   return {
       of_input.reshape_symint(input.sym_sizes()), grad.sum(c10::IntArrayRef{0, 2}),
       (grad * normalized).sum(c10::IntArrayRef{0, 2})};

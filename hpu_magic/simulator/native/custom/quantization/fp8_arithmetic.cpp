@@ -194,8 +194,8 @@ at::Tensor conv2d_fp8(
         "Multi-element scale tensors are not supported yet.");
   }
   at::Tensor result = at::conv2d_symint(
-      widened(input, ScalarType::Float), widened(weight, ScalarType::Float), {}, stride, padding, dilation,
-      groups);
+      widened(input, ScalarType::Float), widened(weight, ScalarType::Float), {}, stride, padding,
+      dilation, groups);
   result = scaled(scaled(result, scale_input), scale_weight);
   return (has_bias ? result + bias->reshape({-1, 1, 1}) : result).to(dtype);
 }
@@ -265,7 +265,8 @@ at::Tensor softmax_fp8(
         !scaled_input || (*scale)->scalar_type() == ScalarType::Float,
         scale == &input_scale ? "Input" : "Output", " scale must be of dtype: Float");
   }
-  at::Tensor scores = scaled(scaled(widened(input, ScalarType::Float), inv_attn_heads), input_scale);
+  at::Tensor scores =
+      scaled(scaled(widened(input, ScalarType::Float), inv_attn_heads), input_scale);
   if (is_defined(fused_add)) {
     TORCH_CHECK(
         scaled_input,

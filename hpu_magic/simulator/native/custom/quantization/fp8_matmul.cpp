@@ -18,7 +18,7 @@ using at::ScalarType;
 constexpr int64_t kFewestProducts = int64_t{1} << 20;
 // Processors with bfloat16 instructions are more than twice as fast. A smaller difference may be
 // noise, and the choice affects the last bits of results.
-constexpr double kWorthwhile = 1.4;
+constexpr double kNoticeable = 1.4;
 
 double seconds_of_product(ScalarType dtype) {
   const at::Tensor a = at::ones({128, 256}, dtype);
@@ -37,7 +37,7 @@ double seconds_of_product(ScalarType dtype) {
 /// Measured once per process.
 bool bfloat16_is_faster() {
   static const bool faster =
-      seconds_of_product(ScalarType::BFloat16) * kWorthwhile < seconds_of_product(ScalarType::Float);
+      seconds_of_product(ScalarType::BFloat16) * kNoticeable < seconds_of_product(ScalarType::Float);
   return faster;
 }
 
