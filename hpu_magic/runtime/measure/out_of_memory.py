@@ -58,8 +58,8 @@ def explain(
     if 0 < requested <= free:
         sentences = [f"The card was full: {request}. Now that the cell has ended, {left}."]
     holders = held(namespace, hidden or {}).items()
-    named = [item for item in holders if item[1] >= memory.limit * _SMALLEST_NAMED]
-    largest = sorted(named, key=lambda item: -item[1])[:_NAMED]
+    large = [item for item in holders if item[1] >= memory.limit * _SMALLEST_NAMED]
+    largest = sorted(large, key=lambda item: -item[1])[:_NAMED]
     if largest:
         *others, last = (f"{name} ({units.size(size)})" for name, size in largest)
         named = f"variables are {', '.join(others)} and {last}" if others else f"variable is {last}"
