@@ -145,8 +145,8 @@ def missing_command(message: str, known: Collection[str], cells: Collection[str]
         return f"Type {lines.get(name, f'%%{name}')} as the first line of a cell{listing}."
     if name in known:
         return f"Type %{name} (one %): it does not run a cell."
-    for line, names in _COMMANDS.items():
-        if name in names.split():
+    for line, words in _COMMANDS.items():
+        if name in words.split():
             return f"There is no {mark}{name}: type {line}."
     names = {one.removeprefix("hpu_"): one for one in known}
     for close in difflib.get_close_matches(name.removeprefix("hpu_"), list(names), 1, 0.7):
