@@ -1,4 +1,4 @@
-"""What the bench reports, where it can be told without a quiet machine."""
+"""Reports of the benchmarks, as far as they do not depend on a quiet machine."""
 
 import ast
 import json
@@ -22,14 +22,14 @@ def test_figure_holds_up_to_its_target(value, target, holds):
     assert Figure("step", value, "ratio", target).holds is holds
 
 
-def test_both_run_in_every_round_and_take_turns_at_going_first():
+def test_both_run_in_each_round_in_alternating_order():
     calls = []
     pairs = in_turn(lambda: calls.append("a"), lambda: calls.append("b"), 4)
     assert "".join(calls) == "ab" + "ab" + "ba" + "ab" + "ba"
     assert len(pairs) == 4
 
 
-def test_what_disturbs_some_rounds_changes_no_ratio():
+def test_disturbed_rounds_do_not_change_a_ratio():
     quiet = [(1.0, 2.0)] * 12
     disturbed = [(1.0, 9.0), (7.0, 2.0), (30.0, 2.0), (1.0, 12.0), (5.0, 50.0), (1.0, 8.0)]
     assert quiet_ratio(quiet) == 2.0
@@ -37,9 +37,7 @@ def test_what_disturbs_some_rounds_changes_no_ratio():
     assert quiet_ratio([(1.0, 3.0)] * 12 + disturbed) == 3.0
 
 
-def test_loading_is_timed_with_bytecode_also_where_the_environment_forbids_it(
-    tmp_path, monkeypatch
-):
+def test_loading_is_timed_with_bytecode_despite_the_environment(tmp_path, monkeypatch):
     (tmp_path / "fresh_source.py").write_text("seconds = 0.5\n")
     monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
@@ -67,7 +65,7 @@ def test_memory_in_use_equals_the_live_storages_after_mixed_work(tmp_path):
 
 
 def test_no_figure_is_a_time():
-    """Milliseconds do not travel between machines: what takes time is compared to other work."""
+    """Times depend on the machine, so they are measured relative to other work."""
     calls = [
         node
         for path in (ROOT / "bench").glob("*.py")

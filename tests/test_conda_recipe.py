@@ -1,4 +1,4 @@
-"""conda's recipe: as its builder reads it, and as pyproject.toml has it."""
+"""The recipe of conda, compared with pyproject.toml."""
 
 import re
 import sys
@@ -25,12 +25,12 @@ import requirements  # noqa: E402
 
 
 def as_conda(line):
-    """What pip asks for, in conda's words."""
+    """Return the requirements of pip in conda's syntax."""
     name, limits = re.fullmatch(r"([\w-]+)(.*)", line).groups()
     return f"{name.replace('torch', 'pytorch')} {limits}".strip()
 
 
-def test_the_recipe_requires_what_pip_does():
+def test_the_recipe_has_the_requirements_of_pip():
     recipe = yaml.safe_load(RECIPE.read_text())
     described = requirements.described()
     needs = recipe["outputs"][0]["requirements"]
@@ -42,7 +42,7 @@ def test_the_recipe_requires_what_pip_does():
     assert sorted(needs["run_constraints"]) == sorted(map(as_conda, optional))
 
 
-def test_condas_builder_reads_the_recipe_for_each_torch_and_python():
+def test_the_recipe_is_valid_for_each_torch_and_python():
     rattler = pytest.importorskip("rattler_build", reason="py-rattler-build is not installed")
     recipe = rattler.Stage0Recipe.from_file(RECIPE)
     platform = rattler.PlatformConfig(target_platform="linux-64")

@@ -1,4 +1,4 @@
-"""Environments of libraries that are not among the project's own: made once, and kept."""
+"""Cached environments of libraries that the project does not require."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BY_NAME = pytest.mark.parametrize("environment", ENVIRONMENTS, ids=lambda each: 
 
 
 def wheel(folder: Path, name: str) -> Path:
-    """Write a package of one module, of release 0.1."""
+    """Write a package with one module, with version 0.1."""
     path = folder / f"{name}-0.1-py3-none-any.whl"
     about = f"{name}-0.1.dist-info"
     files = {
@@ -38,7 +38,7 @@ def wheel(folder: Path, name: str) -> Path:
 
 @pytest.fixture
 def small(tmp_path, monkeypatch) -> Environment:
-    """An environment of one package, which the project has in another release."""
+    """An environment with one package, which the project requires in another version."""
     (tmp_path / "tools" / "environments").mkdir(parents=True)
     monkeypatch.setattr(environments, "PROJECT", tmp_path)
     monkeypatch.setenv("PIP_NO_INDEX", "1")
@@ -51,7 +51,7 @@ def small(tmp_path, monkeypatch) -> Environment:
     return made
 
 
-def test_what_was_made_of_the_same_is_kept(small, tmp_path, capfd):
+def test_environment_of_the_same_packages_is_kept(small, tmp_path, capfd):
     small.releases.write_text("tqdm==0.1\n")
     folder = tmp_path / "kept" / "small"
     folder.mkdir(parents=True)
@@ -65,7 +65,7 @@ def test_what_was_made_of_the_same_is_kept(small, tmp_path, capfd):
 @pytest.mark.skipif(
     "HPU_MAGIC_TEST_ALL_MODELS" not in os.environ, reason="make huggingface runs it"
 )
-def test_an_environment_is_made_once_and_again_after_a_failure(small, tmp_path, capfd):
+def test_an_environment_is_created_once_and_again_after_a_failure(small, tmp_path, capfd):
     called = ["small", "--keep", str(tmp_path / "kept")]
     small.releases.write_text("tqdm==0.2\n")  # there is no such release
     with pytest.raises(subprocess.CalledProcessError):
@@ -89,7 +89,7 @@ def test_an_environment_is_made_once_and_again_after_a_failure(small, tmp_path, 
     assert found.stdout.strip() == f'["of the environment", "a stand-in", "{torch.__version__}"]'
 
 
-def test_other_releases_make_another_environment(small):
+def test_other_releases_create_another_environment(small):
     small.releases.write_text("tqdm==0.1\n")
     made_of = small.made_of()
     assert made_of == small.made_of()
@@ -115,7 +115,7 @@ def test_all_packages_have_exact_releases(environment):
     [each for each in ENVIRONMENTS if not each.own_releases],
     ids=lambda each: each.name,
 )
-def test_an_environment_beside_the_projects_releases_contradicts_none(environment):
+def test_an_environment_does_not_contradict_the_projects_releases(environment):
     project = (PROJECT / "constraints.txt").read_text().splitlines()
     theirs = {line.partition("==")[0] for line in project}
     own = {line.partition("==")[0] for line in environment.releases.read_text().splitlines()}
@@ -124,7 +124,7 @@ def test_an_environment_beside_the_projects_releases_contradicts_none(environmen
     assert environment.constraints() == ["-c", files[0], "-c", files[1]]
 
 
-def test_a_name_that_there_is_not_is_told_with_those_that_there_are(capsys):
+def test_an_unknown_name_is_refused_with_the_known_ones(capsys):
     with pytest.raises(SystemExit):
         environments.main(["optimum"])
     assert "choose from" in (told := capsys.readouterr().err)

@@ -1,4 +1,4 @@
-"""What the wheel brings to Jupyter."""
+"""Contents of the wheel."""
 
 import importlib.metadata
 import json
@@ -36,7 +36,7 @@ def below(files: list[str], folder: str) -> list[str]:
     return [name.split(f"/{folder}/")[1] for name in files if f"/{folder}/" in name]
 
 
-def test_wheel_brings_the_built_extension_once(files):
+def test_wheel_contains_the_built_extension_once(files):
     extension = below(files, "data/share/jupyter/labextensions/hpu_magic")
     assert {"package.json", "install.json", "schemas/hpu_magic/plugin.json"} <= set(extension)
     assert [name for name in extension if name.startswith("static/remoteEntry")]
@@ -48,24 +48,24 @@ def test_extension_and_package_have_one_version():
     assert metadata["version"] == importlib.metadata.version("hpu_magic")
 
 
-def test_wheel_turns_the_server_extension_on(files):
+def test_wheel_enables_the_server_extension(files):
     settings = below(files, "data/etc/jupyter")
     assert settings == ["jupyter_server_config.d/hpu_magic.json"]
 
 
-def test_wheel_brings_what_python_runs_at_its_start(files):
+def test_wheel_contains_the_start_up_file(files):
     assert [name for name in files if name.endswith(".pth")] == ["hpu_magic_simulator.pth"]
 
 
-def test_editable_installation_brings_it_too(tmp_path):
+def test_editable_installation_contains_it_too(tmp_path):
     names = built(tmp_path, "wheel:editable").namelist()
     assert "hpu_magic_simulator.pth" in names
 
 
-def test_wheel_brings_no_front_end_sources(files):
+def test_wheel_contains_no_front_end_sources(files):
     assert not [name for name in files if "node_modules" in name or name.endswith(".ts")]
 
 
-def test_wheel_brings_the_simulated_hl_smi_as_a_program(wheel):
+def test_wheel_contains_the_simulated_hl_smi_as_a_program(wheel):
     [tool] = [one for one in wheel.infolist() if one.filename.endswith("/bin/hl-smi")]
     assert tool.external_attr >> 16 & 0o111 == 0o111

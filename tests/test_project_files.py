@@ -1,4 +1,4 @@
-"""What is told of the project beside its code: versions, citation, workflow, forms and hooks."""
+"""Files of the project besides its code: versions, citation, workflow, forms and hooks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_changelog_and_citation_have_the_version_of_the_package():
     assert re.findall(r"hpu_magic_engine==([\d.]+)", text("pyproject.toml")) == [version()]
 
 
-def test_each_release_of_the_changelog_says_when_and_what():
+def test_each_release_of_the_changelog_has_a_date_and_entries():
     kinds = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security", "Known limits"}
     for release in re.split(r"^## ", text("CHANGELOG.md"), flags=re.M)[1:]:
         heading, _, rest = release.partition("\n")
@@ -70,7 +70,7 @@ def jobs() -> dict[str, Any]:
     return read(".github/workflows/tests.yml")["jobs"]
 
 
-def test_the_workflow_tries_the_combinations_of_the_table_of_versions():
+def test_the_workflow_tests_the_combinations_of_the_table_of_versions():
     tried = jobs()["versions"]["strategy"]["matrix"]["include"]
     table = [{"combination": each.name, "python": each.python} for each in versions.COMBINATIONS]
     assert tried == table
@@ -91,7 +91,7 @@ def test_the_workflow_installs_the_torch_of_the_makefile():
     assert used == chosen * 2
 
 
-def test_the_workflow_makes_what_can_be_made_and_may_only_read():
+def test_the_workflow_uses_existing_targets_and_can_only_read():
     assert read(".github/workflows/tests.yml")["permissions"] == {"contents": "read"}
     targets = set(re.findall(r"^([\w-]+):", text("Makefile"), re.M))
     steps = [step for job in jobs().values() for step in job["steps"]]
@@ -101,7 +101,7 @@ def test_the_workflow_makes_what_can_be_made_and_may_only_read():
     assert all(step["uses"].startswith("actions/") for step in steps if "uses" in step)
 
 
-# What others read, by the schemas that they publish for it, and what is known to be unsafe
+# Schemas of files that other services read, and unsafe workflows
 
 
 @pytest.mark.parametrize(
@@ -113,17 +113,17 @@ def test_the_workflow_makes_what_can_be_made_and_may_only_read():
         ("citation-file-format", [ROOT / "CITATION.cff"]),
     ],
 )
-def test_files_that_others_read_have_the_form_that_is_asked(schema, files):
+def test_files_match_their_schemas(schema, files):
     done = ran("check-jsonschema", "--builtin-schema", f"vendor.{schema}", *files)
     assert (done.returncode, done.stdout) == (0, "ok -- validation done\n")
 
 
-def test_workflows_do_nothing_that_is_known_to_be_unsafe():
+def test_workflows_are_not_unsafe():
     done = ran("zizmor", "--offline", "-q", "-c", ROOT / ".github" / "zizmor.yml", *WORKFLOWS)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
-def test_a_workflow_that_will_not_do_is_told(tmp_path):
+def test_an_unsafe_workflow_is_reported(tmp_path):
     wrong, unsafe = tmp_path / "wrong.yml", tmp_path / "unsafe.yml"
     written = WORKFLOWS[0].read_text()
     wrong.write_text(written.replace("runs-on:", "run-on:"))
@@ -144,14 +144,14 @@ def fields(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
-def test_fields_of_a_form_are_told_apart(path):
+def test_fields_of_a_form_are_distinct(path):
     ids = [field["id"] for field in fields(path)]
     labels = [field["attributes"]["label"] for field in fields(path)]
     assert all(re.fullmatch(r"[\w-]+", each) for each in ids)
     assert len(ids) == len(set(ids)) == len(set(labels)) > 0
 
 
-def test_forms_have_names_of_their_own_and_ask_for_the_doctor():
+def test_forms_have_distinct_names_and_request_the_doctor():
     assert [path.stem for path in FORMS] == ["bug", "feature", "question"]
     assert len({form(path)["name"] for path in FORMS}) == len(FORMS)
     [doctor] = [field for field in fields(FORMS[0]) if field["id"] == "doctor"]
@@ -159,10 +159,10 @@ def test_forms_have_names_of_their_own_and_ask_for_the_doctor():
     assert doctor["validations"] == {"required": True}
 
 
-# What is checked before a commit
+# Hooks of commits
 
 
-def test_hooks_are_the_checks_of_make_with_the_tools_that_it_installs():
+def test_hooks_run_the_checks_of_make_with_its_tools():
     [local] = read(".pre-commit-config.yaml")["repos"]
     assert local["repo"] == "local"
     *python, notebooks = [hook["entry"] for hook in local["hooks"]]
@@ -173,7 +173,7 @@ def test_hooks_are_the_checks_of_make_with_the_tools_that_it_installs():
     assert "\nnbconvert\n" in text("requirements-dev.txt")
 
 
-# The guide for those who carry on
+# The guide for contributors
 
 
 def test_every_part_has_its_row_of_tests_and_every_named_test_is_there():

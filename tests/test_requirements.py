@@ -22,8 +22,8 @@ DISTRIBUTIONS = {
         "accelerate <=1.10.1,>=1.7.0",
         "torch",
         "diffusers <0.35.2,>=0.35.1",  # not installed
-        "datasets >= 99; extra == 'tests'",  # nobody asked for it
-        "pillow >= 99",  # has no say here
+        "datasets >= 99; extra == 'tests'",  # this extra is not installed
+        "pillow >= 99",  # not a requirement of this library
         "of the past (>=1",
     ],
     "transformers-5.23.0": ["huggingface-hub<3.0,>=1.31.0", 'torch>=2.6; extra == "torch"'],

@@ -1,4 +1,4 @@
-"""What `make sanitize` calls clean, and what its report says."""
+"""Results and report of `make sanitize`."""
 
 import sys
 from pathlib import Path
@@ -33,7 +33,7 @@ def test_ends_the_worker():
 CLEAN = (1, 0, 0, (), 60.0)
 
 
-def test_what_fails_and_what_processes_die_of_is_counted(tmp_path, monkeypatch, capsys):
+def test_failures_and_crashes_are_counted(tmp_path, monkeypatch, capsys):
     try:
         sanitize.library("libasan.so")
     except (OSError, SystemExit) as missing:
@@ -59,7 +59,7 @@ def test_what_fails_and_what_processes_die_of_is_counted(tmp_path, monkeypatch, 
         (0, 0, (), False),
     ],
 )
-def test_the_command_fails_and_the_report_says_so_unless_all_is_clean(
+def test_the_command_fails_unless_all_suites_are_clean(
     passed, failed, findings, clean, tmp_path, monkeypatch
 ):
     def run(suite, lazy, arguments):

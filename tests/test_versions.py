@@ -1,4 +1,4 @@
-"""The table of releases: its rows are what the runs printed."""
+"""The table of releases, whose rows are results of the runs."""
 
 import sys
 from pathlib import Path
@@ -19,12 +19,12 @@ import versions
         ("", 0, 1, 0),
     ],
 )
-def test_counts_are_those_of_pytests_last_line(output, passed, failed, skipped):
+def test_counts_are_read_from_the_last_line_of_pytest(output, passed, failed, skipped):
     expected = {"passed": passed, "failed": failed, "skipped": skipped}
     assert versions.counts(output) == expected
 
 
-def test_a_row_takes_the_place_of_its_last_one_alone(tmp_path):
+def test_a_row_replaces_only_its_previous_one(tmp_path):
     table = tmp_path / "versions.md"
     table.write_text("head\n| 2.6 | old |\n| 2.8 | kept |\n")
     versions.write(table, "2.6", {"torch": "2.6.0", "passed": "3"})
@@ -39,7 +39,7 @@ def test_each_combination_has_its_row():
 
 @pytest.fixture
 def ran(tmp_path, monkeypatch):
-    """Run `main` on a table of its own and return the folders in which combinations ran."""
+    """Run `main` with a temporary table and return the folders of the combinations."""
     table = tmp_path / "versions.md"
     table.write_text("".join(f"| {each.name} | - |\n" for each in versions.COMBINATIONS))
     folders = []
@@ -59,20 +59,20 @@ def ran(tmp_path, monkeypatch):
     return main
 
 
-def test_environments_are_gone_after_their_run(ran):
+def test_environments_are_deleted_after_their_run(ran):
     folders, table = ran("2.6", "2.8")
     assert len(folders) == 2
     assert not any(folder.exists() for folder in folders)
     assert table.count("| all | 1 | 0 |") == 2
 
 
-def test_what_a_quick_run_leaves_out_is_there_and_its_row_says_so(ran):
+def test_a_quick_run_omits_existing_tests_and_is_marked(ran):
     assert all((versions.PROJECT / suite).exists() for suite in versions.EXHAUSTIVE)
     _, table = ran("--quick", "2.8")
     assert table.count("| quick | 1 | 0 |") == 1
 
 
-def test_kept_environments_are_there_for_the_next_run(ran, tmp_path):
+def test_kept_environments_are_used_by_the_next_run(ran, tmp_path):
     kept = tmp_path / "kept"
     for _ in range(2):
         folders, _ = ran("--keep", str(kept), "2.8")

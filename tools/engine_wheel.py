@@ -26,7 +26,7 @@ from hpu_magic.simulator.engine.key import Key
 
 PROJECT = Path(__file__).parents[1]
 # Newest version of the C++ library -> C library of the manylinux systems that have it.
-_BESIDE = {(3, 4, 24): (2, 27), (3, 4, 25): (2, 28), (3, 4, 29): (2, 34), (3, 4, 30): (2, 35)}
+_MANYLINUX = {(3, 4, 24): (2, 27), (3, 4, 25): (2, 28), (3, 4, 29): (2, 34), (3, 4, 30): (2, 35)}
 _PROJECT = """\
 [build-system]
 requires = ["hatchling"]
@@ -170,13 +170,13 @@ def platform_tag(library: Path, machine: str) -> str:
     ).stdout
     libc = max(_versions("GLIBC", headers), default=(2, 17))
     needed = max(_versions("GLIBCXX", headers), default=(3, 4))
-    beside = [system for newest, system in sorted(_BESIDE.items()) if needed <= newest]
-    if not beside:
+    libcs = [system for newest, system in sorted(_MANYLINUX.items()) if needed <= newest]
+    if not libcs:
         raise ValueError(
             f"{library.name} requires GLIBCXX_{'.'.join(map(str, needed))}, which is newer than "
             f"that of all systems in {Path(__file__).name}."
         )
-    major, minor = max(libc[:2], beside[0])
+    major, minor = max(libc[:2], libcs[0])
     return f"manylinux_{major}_{minor}_{machine}"
 
 

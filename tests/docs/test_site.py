@@ -1,4 +1,4 @@
-"""The site as Sphinx builds it, without what notebooks show."""
+"""The site built by Sphinx, without outputs of notebooks."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     command = [sys.executable, "tools/build_site.py", "--fast", "--into", str(folder)]
     built = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=240)
     assert (built.returncode, built.stderr) == (0, "")
-    assert len(built.stdout.splitlines()) == 1  # no module says anything when it is imported
+    assert len(built.stdout.splitlines()) == 1  # modules print nothing when they are imported
     return folder / "site"
 
 
@@ -56,7 +56,7 @@ def test_every_public_name_has_an_entry(site: Path) -> None:
     assert {*results, *ERRORS} <= entries
 
 
-def test_signatures_name_nothing_that_only_a_module_knows(site: Path) -> None:
+def test_signatures_contain_no_private_names(site: Path) -> None:
     defaults = {
         default
         for page in (site / "reference" / "api").glob("*.html")
@@ -66,7 +66,7 @@ def test_signatures_name_nothing_that_only_a_module_knows(site: Path) -> None:
     assert not [one for one in defaults if re.match(r"_|lambda|[A-Z][A-Z_]+$", one)]
 
 
-def test_pages_fetch_nothing_from_elsewhere_and_name_no_folder_of_this_machine(site: Path) -> None:
+def test_pages_load_nothing_external_and_contain_no_local_paths(site: Path) -> None:
     for page in set(site.rglob("*.html")) - set((site / "_static").rglob("*.html")):
         text = page.read_text()
         fetched = re.findall(

@@ -1,4 +1,4 @@
-"""The picture of the parts is what the table of parts says."""
+"""The diagram of the parts, compared with their table."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ def test_the_table_is_read_row_by_row() -> None:
     }
 
 
-def test_what_follows_from_the_rest_is_not_drawn() -> None:
+def test_implied_imports_are_not_drawn() -> None:
     assert drawing(TABLE).findtext("desc") == (
         "a imports b, habana_frameworks.torch; b imports c; "
         "habana_frameworks.torch imports simulator."
     )
 
 
-def test_a_part_stands_above_all_that_it_imports_and_beside_no_other() -> None:
+def test_a_part_is_above_its_imports_and_overlaps_no_other() -> None:
     boxes = {}
     for group in drawing(ARCHITECTURE).findall("g"):
         box, name = group.find("rect"), group.findtext("text[@class='name']")
@@ -68,7 +68,7 @@ def test_each_folder_of_the_package_is_drawn() -> None:
     assert there - {"sessions"} <= architecture.parts(ARCHITECTURE).keys()
 
 
-def test_the_page_has_the_picture_in_place_of_the_letters() -> None:
+def test_the_page_has_the_diagram_instead_of_its_text_version() -> None:
     page = architecture.with_picture(ARCHITECTURE)
     assert page.count("<svg") == 1
     assert "┌" in ARCHITECTURE

@@ -1,4 +1,4 @@
-"""The pages of commands say of each command what its parser takes."""
+"""The pages of commands list the options of their parsers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def rows(page: str) -> list[set[str]]:
-    """The names that stand above each definition."""
+    """Return the names of each definition."""
     defined = re.findall(r"^(.+)\n: ", page, re.MULTILINE)
     return [{one.split()[0] for one in re.findall(r"`([^`]+)`", line)} for line in defined]
 
@@ -73,7 +73,7 @@ def test_defaults_are_those_of_a_new_session(pages: Path) -> None:
     assert "| `time_repeats` | `5` |" in (pages / "magics" / "index.md").read_text()
 
 
-def test_examples_of_a_docstring_become_code_and_prose_keeps_its_marks() -> None:
+def test_examples_of_a_docstring_become_code() -> None:
     text = """Show *all* of ``a|b`` -- with --new-tokens, see name_. Examples::
 
         first = 1

@@ -1,4 +1,4 @@
-"""The built site as a reader sees it: from files, in a real Chromium; `make check-docs`."""
+"""The built site in Chromium, from files; `make check-docs`."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ LOOKED_AT = (
     "tour/train.html",
     "vendor_api.html",
 )
-# The article's width is the window's; what is wider has a box that scrolls.
-# The lists of pages and headings have boxes that scroll, in which nothing is to be cut off.
+# The article has the width of the window; wider contents are in boxes that scroll.
+# The lists of pages and headings are in boxes that scroll, where nothing may be cut off.
 LISTS = """() => [...document.querySelectorAll(".bd-sidebar-primary, .bd-sidebar-secondary")]
   .filter(one => one.clientWidth > 0 && one.scrollWidth > one.clientWidth + 1)
   .map(one => one.className)"""
@@ -72,7 +72,7 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(browser: Any) -> Iterator[Any]:
-    """Open pages; at the end, none has asked for anything but files or complained."""
+    """Open pages, and check that they only loaded files and reported no errors."""
     contexts, problems = [], []
 
     def opened(path: str, width: int = WIDTHS["desk"], **options: Any) -> Any:
@@ -99,7 +99,7 @@ def visit(browser: Any) -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[str]:
-    """The site's address on a server of this machine's own."""
+    """The site's address on a local server."""
     handler = functools.partial(QuietHandler, directory=str(SITE))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
@@ -125,7 +125,7 @@ def test_search_finds_a_commands_page(browser: Any, served: str, how: str) -> No
     )
     found = results.locator("a").evaluate_all("all => all.map(one => one.getAttribute('href'))")
     assert found[0].startswith("reference/magics/hpu_autocast.html")
-    if how == "served":  # from files, a page may not read what another one says
+    if how == "served":  # pages from files cannot read other pages
         page.wait_for_selector("#search-results .context")
     results.locator("a").first.click()
     assert page.locator("h1").inner_text().startswith("%hpu_autocast")
@@ -145,7 +145,7 @@ def test_no_page_is_wider_than_its_window(visit: Any, width: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_all_text_can_be_read(visit: Any, scheme: str) -> None:
+def test_all_text_is_legible(visit: Any, scheme: str) -> None:
     page = visit("index.html", color_scheme=scheme)
     faint = {}
     for path in LOOKED_AT:
@@ -156,7 +156,7 @@ def test_all_text_can_be_read(visit: Any, scheme: str) -> None:
     assert faint == {}
 
 
-def test_the_first_pages_picture_moves_until_it_is_held(visit: Any) -> None:
+def test_the_animation_of_the_first_page_can_be_paused(visit: Any) -> None:
     page = visit("index.html", color_scheme="light")
     shown = page.locator(".fit img:visible")
     assert shown.evaluate_all("all => all.map(one => one.currentSrc.split('/').pop())") == [
@@ -169,7 +169,7 @@ def test_the_first_pages_picture_moves_until_it_is_held(visit: Any) -> None:
     assert shown.get_attribute("alt")
 
 
-def test_who_prefers_no_motion_gets_none(visit: Any) -> None:
+def test_reduced_motion_is_respected(visit: Any) -> None:
     page = visit("index.html", color_scheme="dark", reduced_motion="reduce")
     shown = page.locator(".fit img:visible")
     assert shown.evaluate_all("all => all.map(one => one.currentSrc.split('/').pop())") == [

@@ -1,4 +1,4 @@
-"""A page's links lead to the same on the site as among the project's files."""
+"""Links of a page on the site have the same targets as in the project."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def project(tmp_path: Path) -> Path:
         ("CHANGELOG.md", "changelog.md", "#top", "#top"),
     ],
 )
-def test_links_lead_where_the_site_has_it(
+def test_links_lead_to_pages_of_the_site(
     project: Path, origin: str, page: str, link: str, there: str
 ) -> None:
     site = project.parent / "site"
@@ -42,7 +42,7 @@ def test_links_lead_where_the_site_has_it(
     )
 
 
-def test_a_file_that_is_no_page_can_be_downloaded(project: Path) -> None:
+def test_other_files_can_be_downloaded(project: Path) -> None:
     site = project.parent / "site"
     on_the_site("[m](../Makefile)", project / "docs" / "doctor.md", site / "a.md", project, site)
     assert (site / "files" / "Makefile").read_text() == "all:\n"

@@ -1,4 +1,4 @@
-"""Notebooks of the site are executed once, and each has its card in the gallery."""
+"""Execution of the site's notebooks, and their cards in the gallery."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from website.thumbnails import drawn, thumbnail
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_notebook_is_executed_again_only_when_something_has_changed(tmp_path: Path) -> None:
+def test_a_notebook_is_only_executed_again_after_a_change(tmp_path: Path) -> None:
     package, cache = tmp_path / "package", tmp_path / "cache"
     package.mkdir()
     (package / "a.py").write_text("first")
@@ -57,7 +57,7 @@ def cell(**data: str) -> Any:
     )
 
 
-def test_a_picture_is_what_a_cell_draws_or_says() -> None:
+def test_a_picture_shows_the_output_of_a_cell() -> None:
     png = base64.b64encode(b"PNG").decode()
     assert thumbnail(cell(png=png, text="figure"), "c") == (".png", b"PNG")
     suffix, picture = thumbnail(cell(svg='<svg width="3"><g/></svg>', text="chart"), "c")
