@@ -210,8 +210,8 @@ def test_what_cannot_be_built_is_left_out_of_the_files_and_of_the_requirements(
     monkeypatch.setattr(wheels, "table", lambda: rows)
     assert dist.engines(tmp_path, None) == []
     assert capsys.readouterr().out == (
-        f"left out: torch 2.13, Python 3.11, {here[1]}: it has not been compiled\n"
-        f"left out: torch 2.13, Python 3.11, riscv64: this is {' '.join(here)}\n"
+        f"omitted: torch 2.13, Python 3.11, {here[1]}: it has not been compiled\n"
+        f"omitted: torch 2.13, Python 3.11, riscv64: this is {' '.join(here)}\n"
     )
     [wheel] = tmp_path.glob("*.whl")
     with zipfile.ZipFile(wheel) as archive:
@@ -257,5 +257,5 @@ def test_the_platform_is_the_oldest_that_has_what_the_library_asks_for(monkeypat
 def test_a_library_newer_than_any_known_system_makes_no_wheel(monkeypatch):
     told = subprocess.CompletedProcess([], 0, stdout="x GLIBCXX_3.4.99\n")
     monkeypatch.setattr(engine_wheel.subprocess, "run", lambda *_, **__: told)
-    with pytest.raises(ValueError, match=r"engine\.so asks for GLIBCXX_3\.4\.99, which is newer"):
+    with pytest.raises(ValueError, match=r"engine\.so requires GLIBCXX_3\.4\.99, which is newer"):
         engine_wheel.platform_tag(Path("engine.so"), "x86_64")
