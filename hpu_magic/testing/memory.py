@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 _MOST_NAMED = 3
 _failed = pytest.StashKey[bool]()
+_left = pytest.StashKey[str]()
 # References keep the numbers unique: a number could otherwise name another storage later.
 _Storages = dict[int, Any]
 
@@ -75,9 +76,7 @@ def device_of(item: pytest.Item) -> Iterator[torch.device]:
         return
     left = _known.update(after)
     if after > before and left and _failed not in item.stash:
-        path, line, _ = item.reportinfo()
-        text = _warning(item, after - before, left)
-        warnings.warn_explicit(text, DeviceMemoryWarning, str(path), (line or 0) + 1)
+        item.stash[_left] = _warning(item, after - before, left)
 
 
 def _in_use(torch: Any) -> int:
@@ -105,11 +104,18 @@ class Failures:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Record the error; a debugger may still need its variables."""
+        """Record the error, because a debugger may still need its variables, or warn at the end.
+
+        The error of a fixture that ends before the device's holds tensors during the check.
+        """
         report = yield
         if call.excinfo is not None:
             item.stash[_failed] = True
             self._errors.append(call.excinfo.value)
+        elif call.when == "teardown" and _left in item.stash:
+            path, line, _ = item.reportinfo()
+            text = item.stash[_left]
+            warnings.warn_explicit(text, DeviceMemoryWarning, str(path), (line or 0) + 1)
         return report
 
     @pytest.hookimpl(tryfirst=True)

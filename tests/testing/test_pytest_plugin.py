@@ -237,6 +237,15 @@ def broken(hpu):
 def test_fixture(broken):
     pass
 
+@pytest.fixture
+def broken_at_the_end(hpu):
+    tensor = much()
+    yield
+    raise ValueError("while it is torn down")
+
+def test_fixture_teardown(broken_at_the_end):
+    pass
+
 @pytest.fixture(scope="module")
 def broken_for_all():
     tensor = much()
@@ -281,7 +290,7 @@ def test_no_failure_before_a_test_counts_as_its_memory(project):
     project.makepyfile(test_it=FAILURES)
     result = project.runpytest_subprocess("--hpu", "-rA")
     said = result.stdout.str()
-    assert re.search(r"5 failed, 1 passed, 1 skipped, 1 xfailed, 1 warning, 2 errors in", said)
+    assert re.search(r"5 failed, 2 passed, 1 skipped, 1 xfailed, 1 warning, 3 errors in", said)
     (left,) = [line for line in said.splitlines() if "DeviceMemoryWarning" in line]
     assert "test_it.py::test_leaves_little left 1 tensor on the device, 400 B" in left
 
