@@ -341,10 +341,12 @@ class _Line:
         for action in self._options.values():
             if action.choices and choice(word, [*map(str, action.choices)]):
                 yield self._replaced(word, [action.option_strings[-1], word])
-        numbers = ("--cards", "--runs", "--interval") if word.isdigit() else ("--interval",)
-        for target in (*numbers, "--show"):
-            if target in self._options and (target == "--show" or re.fullmatch(r"[\d.]+", word)):
-                yield self._replaced(word, [target, word])
+        if re.fullmatch(r"[\d.]+", word):
+            for target in ("--cards", "--runs", "--interval"):
+                if target in self._options:
+                    yield self._replaced(word, [target, word])
+        if "," in word and "--show" in self._options:
+            yield self._replaced(word, ["--show", word])
         if "--dir" in self._options:
             before = self._words[: place - ("--trace" in self._words[place - 1 : place])]
             yield [*before, "--dir", word, *self._words[place + 1 :]]
