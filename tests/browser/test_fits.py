@@ -143,7 +143,7 @@ def test_another_browser_tells_of_fits_and_stops_them(
 
         wait_for_fit(other)
         stop(other, "second.ipynb")
-        why = "The fit of second.ipynb could not be stopped. The kernel was asked to stop its fit"
+        why = "The fit of second.ipynb could not be stopped. The kernel received the request"
         wait_for_text(other, ".Toastify__toast", why, 60)
         button = other.locator(".hpu-Cards").get_by_role("button", name=STOP.format("second.ipynb"))
         assert button.get_attribute("aria-disabled") == "false"
