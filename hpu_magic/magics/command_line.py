@@ -75,6 +75,8 @@ class Call:
         The next positional argument.
     values : list of str
         Values of `positional` so far.
+    words : list of str
+        Values of all positional arguments so far.
     verbatim : bool
         Whether the rest is the user's code.
     """
@@ -83,6 +85,7 @@ class Call:
     awaiting: argparse.Action | None = None
     positional: argparse.Action | None = None
     values: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
     verbatim: bool = False
 
 
@@ -114,6 +117,7 @@ def understood(parser: argparse.ArgumentParser, words: Sequence[str]) -> Call:
             call.verbatim = True
             return call
         elif waiting:
+            call.words.append(word)
             call.values.append(word)
             if waiting[0].nargs in (None, argparse.OPTIONAL):
                 waiting.pop(0)

@@ -13,6 +13,7 @@ from IPython.core.magic import line_cell_magic, magics_class
 from hpu_magic.commands import training as commands
 from hpu_magic.magics import cell as cells
 from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.command_line import understood
 from hpu_magic.magics.declared import options_of
 from hpu_magic.magics.settings import HPUMagics
 
@@ -34,9 +35,9 @@ class FitMagics(CommandMagics):
         """Return whether a model or data may follow: not after a Trainer that has its own."""
         from hpu_magic.huggingface.names import is_trainer
 
-        named = [word for word in words if not word.startswith("-")]
+        named = understood(self.hpu_fit.parser, words).words  # type: ignore[attr-defined,union-attr]
         trainer = None
-        if argument != "trainer" and named:
+        if named:
             with suppress(Exception):  # an attribute of the user's object may raise anything
                 trainer = self.find(named[0])
         return not is_trainer(trainer)

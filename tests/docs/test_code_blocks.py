@@ -29,7 +29,7 @@ FILES: dict[str, Callable[[str], Any]] = {
 }
 NOT_CODE = ("text", SHOWN)
 NOT_RUN = [
-    *[("CONTRIBUTING.md", "test_worked_examples.py")] * 20,
+    *[("CONTRIBUTING.md", "test_worked_examples.py")] * 15,
     (
         "docs/tour/from_optimum_habana.md",
         "optimum-habana needs an environment of its own, in which make huggingface tests it",

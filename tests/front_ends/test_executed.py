@@ -134,7 +134,8 @@ def test_the_page_holds_the_panel_as_a_picture(below: dict[str, Any]) -> None:
 
 
 def test_the_page_holds_commands_and_graphs_as_tables(below: dict[str, Any]) -> None:
-    for cell in (walk.DEVICE, walk.GRAPH, walk.REPLAY):
+    assert len(below[walk.DEVICE].select("table")) == 2  # the device and the list of commands
+    for cell in (walk.GRAPH, walk.REPLAY):
         assert len(below[cell].select("table")) == 1, cell
 
 

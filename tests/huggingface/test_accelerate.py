@@ -172,7 +172,7 @@ def test_a_number_stands_for_the_one_card(model):
     expected = model(tokens()).logits.detach()
     spread = dispatch_model(model, {"model": 0, "lm_head": 1})
     assert {str(each.device) for each in spread.parameters()} == {"hpu:0"}
-    with pytest.raises(RuntimeError, match="use another card in another process"):
+    with pytest.raises(RuntimeError, match="start another process to use another card"):
         assert_computes_on_the_card(spread, expected, {"hpu:0"})
 
 

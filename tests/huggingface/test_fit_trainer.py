@@ -503,7 +503,7 @@ def test_nothing_is_offered_behind_a_trainer_that_has_its_model(
         "of_lightning net": ["loader"],
         "nobody": ["net"],
     }
-    options = ["--interval", "--output"]
+    options = ["--interval", "--output", "--panel"]
     for words, expected in cases.items():
         line = f"%hpu_fit {words} "
         wanted = expected or [one for one in options if one != "--output" or "-o" not in words]

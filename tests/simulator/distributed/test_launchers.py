@@ -148,10 +148,9 @@ def test_a_rank_chooses_its_card_by_the_first_index(tmp_path, way, visible, mode
         module, total, other, far, context = (tmp_path / f"store-{rank}").read_text().splitlines()
         assert (int(module), total) == (modules[rank], "[3.0, 3.0]")
         owned = (
-            f"This process uses HPU {module} and sees it as hpu:0; use another card in another "
-            "process."
+            f"This process uses HPU {module} as hpu:0; start another process to use another card."
         )
-        few = f"This process may use hpu:0 to hpu:{len(modules) - 1}; name one of them."
+        few = f"This process can use hpu:0 to hpu:{len(modules) - 1}."
         assert other == f"habana active device: 0 != 3. {few if visible else owned}"
         assert far == f"habana active device: 0 != 9. {few}"
         assert context == f"Invalid device id 2: {other.replace('!= 3', '!= 2')}"
@@ -195,7 +194,7 @@ def refused(call):
 print(refused(lambda: print({set(x.tolist()) == {2.0} for x in [WAY]}, WAY.device)))
 print(acquired() and acquired().module_id, refused(lambda: torch.zeros(1, device="hpu:2")))
 """
-OWNED = "This process uses HPU 1 and sees it as hpu:0; use another card in another process."
+OWNED = "This process uses HPU 1 as hpu:0; start another process to use another card."
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
@@ -220,9 +219,9 @@ def test_the_first_index_chooses_the_card(forked_script, tmp_path, way, lazy):
         ({"HABANA_VISIBLE_MODULES": "6,7"}, "7"),
         ({"HLS_MODULE_ID": "1"}, "1"),
         ({"HLS_MODULE_ID": "4", "LOCAL_RANK": "1"}, "4"),
-        ({"HLS_MODULE_ID": "4"}, "0 != 1. This process uses HPU 4 and sees it as hpu:0;"),
-        ({"HABANA_VISIBLE_MODULES": "6"}, "0 != 1. This process may use hpu:0 alone; name one"),
-        ({"HPU_MAGIC_CARDS": "1"}, "0 != 1. This process may use hpu:0 alone; name one"),
+        ({"HLS_MODULE_ID": "4"}, "0 != 1. This process uses HPU 4 as hpu:0;"),
+        ({"HABANA_VISIBLE_MODULES": "6"}, "0 != 1. This process can use only hpu:0."),
+        ({"HPU_MAGIC_CARDS": "1"}, "0 != 1. This process can use only hpu:0."),
     ],
 )
 def test_an_index_goes_with_what_the_environment_says(forked_script, tmp_path, settings, said):
