@@ -18,5 +18,5 @@ def test_tab_offers_the_modes_and_the_options(page: Any, lab: Lab) -> None:
     wait_until(page, lambda: "[2]" in cells.nth(1).inner_text(), 60, "the end of the cells")
     assert offered_by_tab(page, 1, " ") == {"eager", "lazy"}
     page.keyboard.press("Escape")
-    assert offered_by_tab(page, 1, "--") == {"--restart", "--no-restart"}
+    assert offered_by_tab(page, 1, "--") == {"--output", "--restart"}
     assert page.problems == []

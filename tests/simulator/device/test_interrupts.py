@@ -81,12 +81,16 @@ def trainer(model):
     return step
 
 step, undisturbed = trainer(model), trainer(twin)
-interrupted = steps = 0
+start = time.perf_counter()
+step()
+htcore.mark_step()
+delay = (time.perf_counter() - start) / 4
+interrupted, steps = 0, 1
 while interrupted < 2 and steps < 20:
     steps += 1
     step()
     try:
-        interrupt_in(0.05)
+        interrupt_in(delay)
         htcore.mark_step()
         interrupt_in(0)
     except KeyboardInterrupt:
