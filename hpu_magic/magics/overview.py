@@ -17,8 +17,8 @@ COMMANDS = (
     ("%%hpu_fit", "train with the live panel; %hpu_fit trainer model data without a cell"),
     ("%%hpu_profile --dir traces", "table of operators, and a trace file"),
     (
-        "%hpu_ledger on",
-        "line below each cell: graphs, fallbacks, host reads, replays, peak; off",
+        "%hpu_ledger on --show graphs,peak",
+        "line below each cell, of all facts without --show, until %hpu_ledger off",
     ),
     ("%hpu_mode lazy --restart", "choose the execution mode, eager or lazy"),
     ("%hpu_flags NAME=VALUE", "set a flag of the runtime; %hpu_flags lists them"),
@@ -32,7 +32,7 @@ COMMANDS = (
     ),
     (
         "%hpu_fp8_measure model --inputs x",
-        "8-bit inference: measure (or --data loader)",
+        "8-bit inference: measure a model in bf16 after model.eval() (or --data loader)",
     ),
     ("%hpu_fp8_quantize model --inputs x", "second step, in a new process: quantize"),
     ("%%hpu_workers --cards 4", "run this cell on four workers (--push x,y before, -o z after)"),

@@ -74,6 +74,8 @@ run("no model", "%hpu_fp8_measure x --inputs x")
 run("no data", "%hpu_fp8_measure model --data model")
 run("no sample", "%hpu_fp8_measure model --inputs model")
 run("training", "model.train()\\n%hpu_fp8_measure model --inputs x")
+run("new", "new = nn.Linear(2, 2)\\n%hpu_fp8_measure new --inputs x")
+run("new here", "new = new.to('hpu')\\n%hpu_fp8_measure new --inputs x")
 run("unknown", "model.eval()\\n%hpu_fp8_measure model --inputs x --block haed,Linear")
 run("everything", "%hpu_fp8_measure model --inputs x --block Linear,Conv2d")
 run("names", '''
@@ -211,6 +213,16 @@ def refused(answers: dict[str, Any], name: str) -> str:
         ("no data", "A Net is not data: pass a DataLoader or a list."),
         ("no sample", "A Net cannot be an input: pass tensors, or a function"),
         ("training", "The model is in training mode: call model.eval() first."),
+        (
+            "new",
+            "The model is in training mode and has parameters on cpu: call model.eval() and type "
+            "%hpu_to MODEL --dtype bf16 first.",
+        ),
+        (
+            "new here",
+            "The model is in training mode and has float32 parameters: call model.eval() and type "
+            "%hpu_to MODEL --dtype bf16 first.",
+        ),
         (
             "unknown",
             "The blocklist contains the name 'haed', but no module has it: did you mean 'head'?",

@@ -90,14 +90,18 @@ def check_model(model: Any) -> None:
     if getattr(model, "is_quantized", False) or getattr(model, "is_prepared", False):
         state = "quantized" if getattr(model, "is_quantized", False) else "measured"
         raise HPUError(f"The model is already {state}: create it again.")
+    states, fixes = [], []
     if model.training:
-        raise HPUError("The model is in training mode: call model.eval() first.")
-    elsewhere = devices_elsewhere(model)
-    if elsewhere:
-        raise HPUError(
-            f"The model has parameters on {', '.join(elsewhere)}: type %hpu_to MODEL "
-            "--dtype bf16 first."
-        )
+        states.append("is in training mode")
+        fixes.append("call model.eval()")
+    if elsewhere := devices_elsewhere(model):
+        states.append(f"has parameters on {', '.join(elsewhere)}")
+        fixes.append("type %hpu_to MODEL --dtype bf16")
+    elif states and torch.float32 in {parameter.dtype for parameter in model.parameters()}:
+        states.append("has float32 parameters")  # `layers` refuses them if this is the only state
+        fixes.append("type %hpu_to MODEL --dtype bf16")
+    if states:
+        raise HPUError(f"The model {' and '.join(states)}: {' and '.join(fixes)} first.")
 
 
 def layers(model: Any, settings: Settings) -> list[Layer]:
