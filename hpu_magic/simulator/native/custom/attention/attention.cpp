@@ -2,13 +2,12 @@
 
 #include "calls/generator.h"
 #include "custom/define.h"
+#include "custom/parallel.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
-#include <ATen/TensorIterator.h>
 #include <ATen/TensorOperators.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 
 #include <algorithm>
 #include <limits>
@@ -101,22 +100,6 @@ FourDimensional four_dimensional(
     four.mask = as_four(mask.expand(with_last(leading(mask), q.size(-2), k.size(-2))), four.batch);
   }
   return four;
-}
-
-/// Calls `work` with each number below `count`, on PyTorch's threads. at::parallel_for does this
-/// only in code that is compiled with PyTorch's OpenMP.
-template <class Work>
-void each_below(int64_t count, const Work& work) {
-  const at::Tensor numbers = at::arange(count, at::TensorOptions().dtype(ScalarType::Long));
-  auto iterator = at::TensorIteratorConfig().add_const_input(numbers).build();
-  iterator.for_each(
-      [&](char** data, const int64_t* strides, int64_t size) {
-        const at::AutoDispatchBelowADInplaceOrView below_autograd;  // not yet set on other threads
-        for (int64_t i = 0; i < size; ++i) {
-          work(*reinterpret_cast<const int64_t*>(data[0] + i * strides[0]));
-        }
-      },
-      /*grain_size=*/1);
 }
 
 constexpr int64_t kQueriesAtOnce = 64;

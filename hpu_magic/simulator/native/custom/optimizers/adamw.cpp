@@ -57,7 +57,7 @@ void store(const at::Tensor& moment, const at::Tensor& value, const at::Tensor& 
   if (std::isfinite(fitting) && fitting > 0.0) {  // otherwise all values are zero: keep the scale
     scale.fill_(std::exp2(std::floor(std::log2(fitting))));
   }
-  moment.copy_(to_fp8(value * scale.to(value.scalar_type()), moment.scalar_type(), true));
+  moment.copy_(stochastic_fp8(value * scale.to(value.scalar_type()), moment.scalar_type()));
 }
 
 void step(const Weight& of, const AdamW& by) {

@@ -1,7 +1,6 @@
 #include "custom/quantization/fp8.h"
 
 #include "calls/dtypes.h"
-#include "calls/generator.h"
 #include "custom/define.h"
 
 #include <ATen/Functions.h>
@@ -14,21 +13,6 @@ namespace hpu::custom {
 using at::ScalarType;
 
 namespace {
-
-/// Rounds up or down at random, so that the expected result is the value itself. Below the smallest
-/// subnormal number, one of the neighbors is 0.
-at::Tensor round_stochastically(const at::Tensor& values, ScalarType fp8) {
-  const int64_t mantissa_bits = fp8 == kE5M2 ? 2 : 3;
-  const int64_t smallest_exponent = fp8 == kE5M2 ? -14 : -6;
-  const at::Tensor exponent = std::get<1>(at::frexp(values)) - 1;
-  const auto quantum =
-      at::exp2((exponent.clamp_min(smallest_exponent) - mantissa_bits).to(ScalarType::Float));
-  const auto draw = values.is_meta() ? at::empty_like(values)
-                                     : at::rand(
-                                           values.sizes(), host_generator(at::Generator()),
-                                           values.options());
-  return at::copysign(at::floor(at::abs(values) / quantum + draw) * quantum, values);
-}
 
 /// A scale per channel, in a shape that broadcasts.
 at::Tensor shaped(const at::Tensor& scale, ScaleShape shape) {
@@ -66,17 +50,6 @@ void check_formats(const char* name, const at::Tensor& a, const at::Tensor& b) {
       a.scalar_type() == b.scalar_type() || float8_e4m3fn_limit() > kGaudi2Float8Limit, name,
       " inputs must have the same dtype on this generation, but are ", toString(a.scalar_type()),
       " and ", toString(b.scalar_type()), ".");
-}
-
-at::Tensor to_fp8(const at::Tensor& values, ScalarType fp8, bool stochastic) {
-  const double limit = largest_fp8(fp8);
-  const bool as_they_are = !stochastic && values.scalar_type() == ScalarType::BFloat16;
-  at::Tensor bounded =
-      at::clamp(as_they_are ? values : values.to(ScalarType::Float), -limit, limit);
-  if (stochastic) {
-    bounded = at::clamp(round_stochastically(bounded, fp8), -limit, limit);
-  }
-  return bounded.to(fp8);
 }
 
 at::Tensor scaled(const at::Tensor& values, const Scale& scale, ScaleShape shape) {

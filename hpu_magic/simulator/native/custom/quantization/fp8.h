@@ -23,18 +23,20 @@ bool is_float_or_bfloat16(at::ScalarType dtype);
 /// Checks the types of a product's operands: two formats in one product need Gaudi3.
 void check_formats(const char* name, const at::Tensor& a, const at::Tensor& b);
 
-/// Rounds to nearest, ties to even, or stochastically; saturates at the generation's largest value.
-at::Tensor to_fp8(const at::Tensor& values, at::ScalarType fp8, bool stochastic = false);
+/// Rounds to nearest, ties to even; saturates at the generation's largest value.
+at::Tensor to_fp8(const at::Tensor& values, at::ScalarType fp8);
+
+/// Rounds up or down at random, so that the expected result is the value itself; saturates.
+at::Tensor stochastic_fp8(const at::Tensor& values, at::ScalarType fp8);
 
 /// `values` times a scale, in the type of `values`. A scale with one element per channel is
 /// reshaped so that it broadcasts.
 at::Tensor scaled(const at::Tensor& values, const Scale& scale, ScaleShape shape = std::nullopt);
 
-/// Converts 8-bit values to float32 or bfloat16 exactly, by tables; converts other values by
-/// PyTorch's kernels.
+/// Converts 8-bit values to float32 or bfloat16 exactly, and other values with PyTorch's kernels.
 at::Tensor widened(const at::Tensor& values, at::ScalarType dtype);
 
-/// `to_fp8` of the values times a scale, by tables where possible.
+/// `to_fp8` or `stochastic_fp8` of the values times a scale.
 at::Tensor scaled_to_fp8(
     const at::Tensor& values, const Scale& scale, ScaleShape shape, at::ScalarType fp8,
     bool stochastic);

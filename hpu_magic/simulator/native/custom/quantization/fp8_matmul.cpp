@@ -21,8 +21,8 @@ constexpr int64_t kFewestProducts = int64_t{1} << 20;
 constexpr double kNoticeable = 1.4;
 
 double seconds_of_product(ScalarType dtype) {
-  const at::Tensor a = at::ones({128, 256}, dtype);
-  const at::Tensor b = at::ones({256, 256}, dtype);
+  const at::Tensor a = at::ones({256, 512}, dtype);
+  const at::Tensor b = at::ones({512, 512}, dtype);
   at::mm(a, b);
   double shortest = std::numeric_limits<double>::infinity();
   for (int round = 0; round < 7; ++round) {
