@@ -94,13 +94,7 @@ export class CardRow {
     if (!quiet) {
       const edge = upperEdge(highest, this._total);
       this._sparkline.draw(series.time, series.memory_used, series.span, edge);
-      const title = trans.__(
-        'Memory in the last %1: up to %2. The upper edge is %3.',
-        span(series.span),
-        peak(highest, this._total),
-        capacity(edge)
-      );
-      setAttribute(this._sparkline.node, 'title', title);
+      this._describeHistory(series.span, highest, edge);
     }
   }
 
@@ -114,8 +108,9 @@ export class CardRow {
     const text = memoryText(card);
     this._meter.hidden = share === null;
     setText(this._usage, text);
-    this.node.dataset.level = memoryLevel(share, options);
-    if (share !== null) {
+    setAttribute(this.node, 'data-level', memoryLevel(share, options));
+    if (share !== null && share !== this._share) {
+      this._share = share;
       this._fill.style.transform = `scaleX(${share.toFixed(4)})`;
       setAttribute(this._meter, 'aria-label', trans.__('Memory of %1', cardTitle(card.module_id)));
       setAttribute(this._meter, 'aria-valuenow', String(Math.round(100 * share)));
@@ -140,6 +135,21 @@ export class CardRow {
     });
   }
 
+  private _describeHistory(length: number, highest: number, edge: number): void {
+    const described = `${length} ${highest} ${edge}`;
+    if (described !== this._described) {
+      this._described = described;
+      this._sparkline.node.title = trans.__(
+        'Memory in the last %1: up to %2. The upper edge is %3.',
+        span(length),
+        peak(highest, this._total),
+        capacity(edge)
+      );
+    }
+  }
+
+  private _share: number | null = null;
+  private _described = '';
   private _free = false;
   private readonly _number = element('span', 'hpu-Card-number');
   private readonly _name = element('span', 'hpu-Card-name');

@@ -28,12 +28,17 @@ export function looksAlike(first: Ends, second: Ends, pixel: number): boolean {
   );
 }
 
+/** Points closer to the previous point than this, in pixels, are omitted. */
+const NEAR = 1;
+
 /** Return the path of the values and of the area below them; NaN leaves a gap. */
 function trace(time: Float64Array, values: Float64Array, scale: Scale): [Path2D, Path2D] {
   const line = new Path2D();
   const area = new Path2D();
   let left = NaN;
   let right = NaN;
+  let height = NaN; // of the last point
+  let drawn = NaN; // position of the last point
   for (let i = 0; i <= values.length; i++) {
     const value = i < values.length ? values[i]! : NaN;
     if (isNaN(value)) {
@@ -51,10 +56,18 @@ function trace(time: Float64Array, values: Float64Array, scale: Scale): [Path2D,
       left = right;
       line.moveTo(right, y);
       area.moveTo(right, y);
-    } else {
+    } else if (
+      right - drawn >= NEAR ||
+      Math.abs(y - height) >= NEAR ||
+      isNaN(values[i + 1] ?? NaN)
+    ) {
       line.lineTo(right, y);
       area.lineTo(right, y);
+    } else {
+      continue;
     }
+    drawn = right;
+    height = y;
   }
   return [line, area];
 }

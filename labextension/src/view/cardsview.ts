@@ -61,13 +61,21 @@ export abstract class CardsView extends Widget {
       this._watching?.dispose();
       this._watching = null;
       frames.cancel(this._draw);
+      this._stopCountdown();
+    }
+  }
+
+  private _stopCountdown(): void {
+    // Clearing a timeout that does not exist takes as long as the rest of a small drawing.
+    if (this._countdown !== 0) {
       window.clearTimeout(this._countdown);
+      this._countdown = 0;
     }
   }
 
   private readonly _draw = (): void => {
     this.draw();
-    window.clearTimeout(this._countdown);
+    this._stopCountdown();
     if ('retryAt' in this.machine.connection) {
       // The view shows the seconds until the next attempt.
       this._countdown = window.setTimeout(() => this.request(), 1000);
