@@ -59,6 +59,7 @@ class FitSession:
         self._kinds = [kind for kind in KINDS if kind not in hidden]
         self._peak = Peak() if on_hpu else None
         self._rested_peak: int | None = None
+        self._label: str | None = None
         self._drawing = threading.Lock()
         self._views = self._new_views(panel)
         self._running = ExitStack()
@@ -77,7 +78,11 @@ class FitSession:
     @property
     def device_label(self) -> str:
         """The card, whose number is known from the first tensor on, or another device."""
-        return str(self._source.device) if self._peak is None else device.label()
+        if self._peak is None:
+            return str(self._source.device)
+        if self._label is None and device.own_number() is not None:
+            self._label = device.label()
+        return self._label or device.label()
 
     def open(self) -> None:
         """Sample, draw and publish the fit until `close` is called."""

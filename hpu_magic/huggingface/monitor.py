@@ -71,7 +71,8 @@ class FitMonitorBase:
         def training_step(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             self._in_hand = False
             loss = original(*args, **kwargs)
-            self._losses.append(copied(loss))
+            # Most losses are never read, so only `_keep` copies them.
+            self._losses.append(loss.detach() if hasattr(loss, "detach") else loss)
             self._steps.batch_ended()
             self._in_hand = True
             return loss
@@ -209,8 +210,7 @@ class FitMonitorBase:
     def _keep(self) -> None:
         """Keep the loss of the step that has just ended."""
         if self._loss is not None and self._losses:
-            loss = self._losses[0] if len(self._losses) == 1 else sum(self._losses)
-            self._steps.keep({self._loss: loss})
+            self._steps.keep({self._loss: copied(sum(self._losses[1:], self._losses[0]))})
 
     def failed(self) -> None:
         """Record the batch in which the fit failed."""

@@ -7,6 +7,7 @@ import json
 import os
 import stat
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -81,8 +82,13 @@ def name(pid: int) -> str | None:
     return None if started is None else f"{pid}-{started}"
 
 
+@lru_cache(maxsize=1)
+def _own_name(pid: int) -> str | None:
+    return name(pid)
+
+
 def _own_path(folder: Path | None) -> Path | None:
-    file_name = name(os.getpid())
+    file_name = _own_name(os.getpid())
     return None if file_name is None or folder is None else folder / _FOLDER / file_name
 
 

@@ -66,6 +66,8 @@ class FitMonitorBase:
         Functions that the training thread calls at each read.
     """
 
+    # The hook at the end of a batch; None while no report is due.
+    on_train_batch_end: Callable[..., None] | None = None
     on_train_batch_start = None
     on_before_zero_grad = None
     on_before_backward = None
@@ -90,7 +92,6 @@ class FitMonitorBase:
         self._polls = tuple(polls)
         self._due = 0.0
         self._validation_due = 0.0
-        self._awake = True
         self._alarm: Subscription | None = None
         self._batches: Any = None  # Lightning's count, from the start of training
         self._counted = 0  # batches at `_counted_at`
@@ -109,7 +110,7 @@ class FitMonitorBase:
     def stop(self) -> None:
         """End the fit after the current batch; can be called from any thread."""
         self._stop.set()
-        self._awake = True
+        self._enable_hook()
 
     # Lightning's hooks
 
@@ -132,6 +133,7 @@ class FitMonitorBase:
             progress.deadline = progress.training_began + allowed
         progress.curves.goals.update(goals_of(trainer.callbacks))
         self._due = progress.training_began + self._interval
+        self._enable_hook()
         self._resume()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
@@ -158,11 +160,6 @@ class FitMonitorBase:
             self.progress.epochs_done += 1
         else:
             self.progress.batches_over = self.progress.batch
-
-    @property
-    def on_train_batch_end(self) -> Callable[..., None] | None:
-        """The hook at the end of a batch; None while no report is due."""
-        return self._batch_ended if self._awake else None
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Note that a validation begins, whose time is not counted as training."""
@@ -245,6 +242,7 @@ class FitMonitorBase:
         self._trainer = None
         if self._alarm is not None:
             self._alarm.close()
+        self._enable_hook(False)
         # An interrupted fit leaves its batch in the collections of logged values.
         loop = trainer.fit_loop.epoch_loop
         for results in (loop._results, loop.val_loop._results):
@@ -256,7 +254,10 @@ class FitMonitorBase:
     def _wake(self, _: Sampler) -> None:
         """Enable the hook at the end of the next batch; called from the sampler's thread."""
         if self._stop.is_set() or time.monotonic() >= self._due:
-            self._awake = True
+            self._enable_hook()
+
+    def _enable_hook(self, enabled: bool = True) -> None:
+        self.on_train_batch_end = self._batch_ended if enabled else None
 
     def _batch_ended(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -272,10 +273,11 @@ class FitMonitorBase:
             elif self._pending.full:
                 self._pending.read()
                 self._pause()
-            self._awake = self._stop.is_set() or self._keeps_each(number)
+            self._enable_hook(self._stop.is_set() or self._keeps_each(number))
         # If the hook is disabled now, logged values will be old at the next report. The loss is
         # kept, because every second batch may have none.
-        self._keep(trainer, pl_module, outputs, number, logged=self._awake)
+        logged = self.on_train_batch_end is not None
+        self._keep(trainer, pl_module, outputs, number, logged=logged)
         if self._stop.is_set():
             self._end_early(trainer)
 
