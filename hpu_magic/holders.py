@@ -50,11 +50,11 @@ def holder(pid: int) -> Holder:
     """Return the process `pid` as a holder, without its user."""
     if not pid:
         return Holder(0, "a process outside this PID namespace", None)
+    session = sessions.session(pid)
     try:
-        name = program_name(pid)
+        name = program_name(pid, session)
     except PermissionError:
         return Holder(pid, "a process of another user", None)
-    session = sessions.session(pid)
     if session is None:
         return Holder(pid, name, None)
     return Holder(pid, name, None, session.idle, session.fit)

@@ -27,8 +27,15 @@ _PYTHON_VALUES, _SHELL_VALUES = "WX", "oO"
 _LONG_WITH_VALUE = {"--check-hash-based-pycs", "--rcfile", "--init-file"}
 
 
-def program_name(pid: int) -> str:
+def program_name(pid: int, session: sessions.SessionState | None) -> str:
     """Return the name of a process: ``analysis.ipynb`` for a kernel, else ``python train.py``.
+
+    Parameters
+    ----------
+    pid : int
+        The process.
+    session : SessionState or None
+        Its session.
 
     Raises
     ------
@@ -38,7 +45,7 @@ def program_name(pid: int) -> str:
     words = command_words(pid)
     if not words:
         return ENDED
-    return _shortened(_notebook(pid, words) or _named(words))
+    return _shortened(_notebook(pid, words, session) or _named(words))
 
 
 def full_command(pid: int) -> str:
@@ -53,7 +60,7 @@ def full_command(pid: int) -> str:
     if not words:
         return ENDED
     command = " ".join([os.path.basename(words[0]), *words[1:]])
-    return _shortened(_notebook(pid, words) or command)
+    return _shortened(_notebook(pid, words, sessions.session(pid)) or command)
 
 
 def command_words(pid: int) -> list[str]:
@@ -137,9 +144,8 @@ def _is_kernel(words: Sequence[str]) -> bool:
     return _target(words[1:], "cm", _PYTHON_VALUES).removeprefix("-m ") in _KERNELS
 
 
-def _notebook(pid: int, words: Sequence[str]) -> str | None:
+def _notebook(pid: int, words: Sequence[str], session: sessions.SessionState | None) -> str | None:
     """Return the notebook of a kernel, from its session or from its server."""
-    session = sessions.session(pid)
     if session is not None and session.name:
         return session.name
     if session is not None and session.notebook:

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from hpu_magic import program_name
+from hpu_magic import program_name, sessions
 from hpu_magic.program_name import LONGEST, command_words, full_command
 
 SECRET = "S3CRET"
@@ -39,11 +39,15 @@ OTHERS = [
 ]
 
 
+def name_of(pid):
+    return program_name.program_name(pid, sessions.session(pid))
+
+
 @pytest.fixture
 def seen(monkeypatch):
     def name(words):
         monkeypatch.setattr(program_name, "command_words", lambda _: words)
-        return program_name.program_name(0)
+        return program_name.program_name(0, None)
 
     return name
 
@@ -89,11 +93,11 @@ def ended(process):
 def test_name_of_a_script_has_no_token(script):
     process = start(sys.executable, script.name, f"--token={SECRET}", cwd=script.parent)
     try:
-        assert program_name.program_name(process.pid) == f"{PYTHON} train.py"
+        assert name_of(process.pid) == f"{PYTHON} train.py"
         assert full_command(process.pid) == f"{PYTHON} train.py --token={SECRET}"
     finally:
         ended(process)
-    assert program_name.program_name(process.pid) == "ended process"
+    assert name_of(process.pid) == "ended process"
     assert full_command(process.pid) == "ended process"
 
 
@@ -102,7 +106,7 @@ def test_title_of_a_process_is_its_command_line(script):
     process = start(title, "-c", "echo; read line", executable="/bin/sh")
     try:
         assert command_words(process.pid)[:3] == ["python", str(script), f"--token={SECRET}"]
-        assert program_name.program_name(process.pid) == "python train.py"
+        assert name_of(process.pid) == "python train.py"
     finally:
         ended(process)
 
@@ -115,9 +119,9 @@ def test_kernel_has_the_name_of_its_notebook(tmp_path, monkeypatch):
     # A child has the environment of the kernel, but is not a kernel.
     child = start(sys.executable, "-c", WAIT)
     try:
-        assert program_name.program_name(process.pid) == "analysis 2.ipynb"
+        assert name_of(process.pid) == "analysis 2.ipynb"
         assert full_command(process.pid) == "analysis 2.ipynb"
-        assert program_name.program_name(child.pid) == f"{PYTHON} -c"
+        assert name_of(child.pid) == f"{PYTHON} -c"
     finally:
         ended(process)
         ended(child)

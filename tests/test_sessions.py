@@ -19,6 +19,10 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as ano
 STRANGER = 54321
 
 
+def name_of(pid):
+    return program_name.program_name(pid, sessions.session(pid))
+
+
 def wait_for(condition):
     deadline = time.monotonic() + 100
     while not condition():
@@ -53,7 +57,11 @@ def kernel():
 def test_kernel_without_a_server_publishes_notebook_and_idle_time(kernel):
     client, pid = kernel
     assert sessions.session(pid).notebook == "/home/ada/deep/first.ipynb"
-    assert program_name.program_name(pid) == program_name.full_command(pid) == "first.ipynb"
+    assert (
+        program_name.program_name(pid, sessions.session(pid))
+        == program_name.full_command(pid)
+        == "first.ipynb"
+    )
 
     client.execute("import time; time.sleep(2)")
     wait_for(lambda: sessions.session(pid).idle == 0)
@@ -216,5 +224,5 @@ def test_process_can_have_a_name_instead_of_a_notebook(announce, monkeypatch):
     sessions.name_this_process("rank 2 of first.ipynb")
     announce("/notebooks/second.ipynb")
     assert sessions.session(os.getpid()).name == "rank 2 of first.ipynb"
-    assert program_name.program_name(os.getpid()) == "rank 2 of first.ipynb"
+    assert name_of(os.getpid()) == "rank 2 of first.ipynb"
     assert program_name.full_command(os.getpid()) == "rank 2 of first.ipynb"

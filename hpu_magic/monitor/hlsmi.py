@@ -104,9 +104,11 @@ def installed() -> bool:
 
 def program() -> str | None:
     """Return the path of the vendor's program, or None."""
-    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
-    vendors = [each for each in folders if not hl_smi.is_simulated(os.path.join(each, _PROGRAM))]
-    return shutil.which(_PROGRAM, path=os.pathsep.join(vendors))
+    for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
+        found = shutil.which(_PROGRAM, path=folder)
+        if found and not hl_smi.is_simulated(found):
+            return found
+    return None
 
 
 def read() -> tuple[tuple[CardReading, ...], DeviceHolders]:
