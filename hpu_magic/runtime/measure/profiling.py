@@ -140,7 +140,9 @@ class profile:
     def __enter__(self) -> profile:
         device.synchronize()
         # The default activities include the device on Gaudi.
-        self._profiler = self._torch.profiler.profile(record_shapes=True)
+        # A recording has one cycle; without `acc_events`, torch 2.10 and 2.11 warn that they clear
+        # the events of earlier cycles.
+        self._profiler = self._torch.profiler.profile(record_shapes=True, acc_events=True)
         self._profiler.__enter__()
         self._start = time.perf_counter()
         return self
