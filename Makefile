@@ -20,7 +20,6 @@
 # make docs  build the site of the documentation into build/site; its pages need no network
 # make check-docs  look at the site in Chromium: search, widths, contrast, both themes
 # make check-links  ask for every page elsewhere that the site leads to
-# make tables  write docs/huggingface.md and docs/estimates.md from their tables
 # make huggingface  run every model, precision and cache of the Hugging Face libraries, in each mode
 # make estimates  compare the estimated memory of all test models with the simulator's, in each mode
 # make examples  run the pytest plug-in and the examples of docs/examples in full
@@ -47,7 +46,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: lab notebooks test examples wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize dist check-dist \
-	docs check-docs check-links tables lint lint-python front-end engine labextension system clean
+	docs check-docs check-links lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
 $(BIN)/python:
@@ -256,10 +255,6 @@ check-docs: docs
 # The only look at the documentation that needs a network.
 check-links: $(DOCUMENTING) engine
 	@$(BIN)/python tools/build_site.py --fast --links
-
-tables: $(RUNNING)
-	@$(BIN)/python tools/huggingface.py
-	@$(BIN)/python tools/estimates.py
 
 # The engine with sanitizers is another one than the one that everything else uses.
 sanitize: $(DEVELOPING)

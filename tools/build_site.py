@@ -1,6 +1,6 @@
 """Builds the documentation site in build/site: ``make docs``.
 
-``--fast`` does not execute the notebooks; the tests use it.
+``--fast`` neither executes the notebooks nor estimates the published measurements; tests use it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ _ROOT = Path(__file__).parents[1]
 def main() -> int:
     """Build the site with the options of the command line, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--fast", action="store_true", help="do not execute the notebooks")
+    parser.add_argument(
+        "--fast", action="store_true", help="omit outputs of notebooks, and estimates"
+    )
     parser.add_argument("--links", action="store_true", help="only check links to other sites")
     parser.add_argument(
         "--into", type=Path, default=_ROOT / "build", help="folder for the site and its sources"

@@ -1,24 +1,23 @@
-"""Fits the constants of estimates to published measurements, and writes docs/estimates.md.
+"""Fits the constants of estimates to published measurements, and checks their errors.
 
-``python tools/estimates.py``, which ``make tables`` runs, writes the page with the current
-constants. ``python tools/estimates.py fit`` prints the best constants for `cost/constants.py`. Both
-trace all measured models, which takes a few minutes.
+``python tools/estimates.py fit`` prints the best constants for `cost/constants.py`, and their
+errors. After a change of the constants, update the errors in ``docs/estimates.md``, too.
+``python tools/estimates.py figures`` prints the estimates of all measurements as JSON, for the
+documentation site. Both trace all measured models, which takes a few minutes.
 """
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
+import argparse
+import json
+from dataclasses import asdict
 
-from calibration import page
-from calibration.fit import error, fitted, held_out, spread, values
+from calibration.fit import Figures, error, fitted, held_out, spread, values
 from calibration.measurements import KINDS, Job, job_of, measurements
 from calibration.peaks import peaks
 
 from hpu_magic import backend
 from hpu_magic.estimates.cost.constants import FITTED, Constants
-
-PAGE = Path(__file__).parent.parent / "docs" / "estimates.md"
 
 
 def jobs() -> list[Job]:
@@ -46,11 +45,21 @@ def residuals(measured: list[Job], constants: Constants) -> str:
     return "\n".join(lines)
 
 
+def figures(measured: list[Job]) -> Figures:
+    """Return the estimates of all measurements with the current constants."""
+    return Figures(
+        [job.estimate(FITTED) for job in measured],
+        held_out(measured, FITTED),
+        [peak.estimated for peak in peaks()],
+    )
+
+
 if __name__ == "__main__":
-    found = jobs()
-    if sys.argv[1:] == ["fit"]:
-        print(residuals(found, fitted(found, FITTED)))
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=("fit", "figures"))
+    task = parser.parse_args().task
+    all_jobs = jobs()
+    if task == "fit":
+        print(residuals(all_jobs, fitted(all_jobs, FITTED)))
     else:
-        text = page.page(found, FITTED, held_out(found, FITTED), list(peaks()))
-        PAGE.write_text(text, encoding="utf-8")
-        print(f"Wrote {PAGE}.")
+        print(json.dumps(asdict(figures(all_jobs))))

@@ -34,11 +34,17 @@ def test_every_page_is_built(site: Path) -> None:
     assert written <= built
 
 
-def test_the_vendors_names_are_tables(site: Path) -> None:
-    page = (site / "vendor_api.html").read_text()
-    assert "core.mark_step" in page
-    assert "hpu::accumulate_grads_" in page
-    assert "caching_allocator_alloc" in page
+@pytest.mark.parametrize(
+    ("page", "entries"),
+    [
+        ("vendor_api", ["core.mark_step", "hpu::accumulate_grads_", "caching_allocator_alloc"]),
+        ("huggingface", ["notebook_launcher", "test_a_fit_equals_the_cpus"]),
+        ("estimates", ["matrix_efficiency.gaudi2", "bloomz-176b", "8192 x 8192", "zero3"]),
+    ],
+)
+def test_pages_end_with_tables_of_data(site: Path, page: str, entries: list[str]) -> None:
+    text = (site / f"{page}.html").read_text()
+    assert [entry for entry in entries if entry not in text] == []
 
 
 def test_every_public_name_has_an_entry(site: Path) -> None:

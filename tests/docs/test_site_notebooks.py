@@ -24,7 +24,9 @@ def test_a_notebook_is_only_executed_again_after_a_change(tmp_path: Path) -> Non
     nbformat.write(new_notebook(cells=[new_code_cell(counted, id="run")]), notebook)
 
     def shown() -> Any:
-        return notebooks.executed([notebook], package, cache)["counted"].cells[0].outputs[0].text
+        environment = notebooks.environment_of(package)
+        done = notebooks.executed([notebook], environment, cache)
+        return done["counted"].cells[0].outputs[0].text
 
     assert [shown(), shown()] == ["1\n", "1\n"]
     assert (tmp_path / "log").read_text() == "x"

@@ -1,4 +1,4 @@
-"""The published measurements, and the page with the errors of estimates."""
+"""The published measurements, and the tables with the errors of estimates."""
 
 import re
 import sys
@@ -10,8 +10,14 @@ import pytest
 PROJECT = Path(__file__).parents[2]
 sys.path.insert(0, str(PROJECT / "tools"))
 
-from calibration import page  # noqa: E402  (needs the path above)
-from calibration.fit import PRIORS, fitted, spread, values, with_values  # noqa: E402
+from calibration.fit import (  # noqa: E402  (needs the path above)
+    PRIORS,
+    Figures,
+    fitted,
+    spread,
+    values,
+    with_values,
+)
 from calibration.layers import alike_added  # noqa: E402
 from calibration.measurements import (  # noqa: E402
     KINDS,
@@ -22,14 +28,10 @@ from calibration.measurements import (  # noqa: E402
     measurements,
     rows_of,
 )
+from website import estimates  # noqa: E402
 
 from hpu_magic.estimates.cost.constants import BANDS, FITTED, MEANINGS  # noqa: E402
 from hpu_magic.estimates.cost.pricing import add_up, seconds_of  # noqa: E402
-
-
-@pytest.fixture(scope="module")
-def text():
-    return (PROJECT / "docs" / "estimates.md").read_text()
 
 
 @pytest.fixture(scope="module")
@@ -37,29 +39,40 @@ def products():
     return [job_of(one) for one in measurements() if one.kind == PRODUCTS]
 
 
-def test_page_lists_all_measurements_and_constants(text):
+def table(text, heading):
+    return text[text.index(f"## {heading}\n") :].partition("\n## ")[0]
+
+
+def test_tables_list_all_measurements_and_constants():
+    text = estimates.tables()
     for kind in KINDS:
-        heading = f"## {kind[0].upper()}{kind[1:]}\n"
-        table = text[text.index(heading) :].partition("\n## ")[0]
-        published = re.findall(r"^\| [^|]+ \| ([^|]+) \| ([\d.e+]+) ", table, re.MULTILINE)
+        rows = table(text, f"{kind[0].upper()}{kind[1:]}")
+        published = re.findall(r"^\| [^|]+ \| ([^|]+) \| ([\d.e+]+) ", rows, re.MULTILINE)
         assert published == [
             (one.job, f"{one.value:.4g}") for one in measurements() if one.kind == kind
         ]
-    assert page.constants_table(FITTED) in text
+    peaks = re.findall(
+        r"^\| [^|]+ \| [^|]+ \| ([\d.e+]+ \w+) ", table(text, "Memory"), re.MULTILINE
+    )
+    assert peaks == [f"{float(row['value']):.4g} {row['unit']}" for row in rows_of("memory.tsv")]
+    assert set(re.findall(r"^\| `([\w.]+)` ", table(text, "Constants"), re.MULTILINE)) == set(
+        PRIORS
+    )
 
 
-def test_page_lists_all_published_memory_peaks(text):
-    table = text[text.index("## Memory\n") :].partition("\n## ")[0]
-    published = re.findall(r"^\| [^|]+ \| [^|]+ \| ([\d.e+]+ \w+) ", table, re.MULTILINE)
-    assert published == [
-        f"{float(row['value']):.4g} {row['unit']}" for row in rows_of("memory.tsv")
-    ]
-
-
-def test_errors_of_products_on_the_page_are_those_of_the_constants(text, products):
-    for one in products:
-        row = f"| GEMM | {one.measurement.job} | {one.measurement.value:.4g} TFLOP/s | "
-        assert f"{row}{one.estimate(FITTED):.4g} |" in text
+def test_tables_compare_estimates_with_published_values():
+    measured = list(measurements())
+    peaks = [float(row["value"]) * 1.5 for row in rows_of("memory.tsv")]
+    figures = Figures([one.value * 1.2 for one in measured], [-0.3] * len(measured), peaks)
+    text = estimates.tables(figures)
+    for kind in KINDS:
+        for row in table(text, f"{kind[0].upper()}{kind[1:]}").splitlines()[4:]:
+            assert "| +20% | -30% |" in row
+    assert all("| +50% |" in row for row in table(text, "Memory").splitlines()[7:])
+    for row in table(text, "Errors by kind of work and generation").splitlines()[4:]:
+        assert row.endswith("| 20% | 20% | 30% | 30% |")
+    for row in table(text, "Errors by family, held out of the fit").splitlines()[4:]:
+        assert row.endswith("| 30% | 30% |")
 
 
 def test_all_constants_are_explained():

@@ -1,24 +1,11 @@
-"""The table of features: complete, proven and as the page shows it."""
+"""The table of features: complete and proven."""
 
 from __future__ import annotations
 
-import importlib.util
 from collections import Counter
-from pathlib import Path
 
 import pytest
 from features import FEATURES, TRANSFORMERS, Status, proofs, proves
-
-ROOT = Path(__file__).parent.parent.parent
-
-
-def test_the_page_is_what_the_features_say():
-    spec = importlib.util.spec_from_file_location(
-        "huggingface_page", ROOT / "tools" / "huggingface.py"
-    )
-    generator = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(generator)
-    assert generator.PAGE.read_text(encoding="utf-8") == generator.page(), "run make tables"
 
 
 def test_every_feature_is_proven_by_a_test():

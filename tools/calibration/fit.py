@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 
 import numpy as np
@@ -35,6 +35,17 @@ PRIORS: dict[str, tuple[float, float]] = {
 _SHARES = ("efficiency", "fusion")
 _NOISE = 0.12
 _FEW = 6
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Estimates of all measurements, in their order."""
+
+    estimated: Sequence[float]
+    held_out: Sequence[float]
+    """Relative errors with constants that are fitted to the other families of models."""
+    peaks: Sequence[float]
+    """Estimates of the measurements of memory."""
 
 
 def fitted(jobs: Iterable[Job], start: Constants) -> Constants:
@@ -69,15 +80,15 @@ def fitted(jobs: Iterable[Job], start: Constants) -> Constants:
     return with_values(start, np.exp(found.x))
 
 
-def held_out(jobs: Sequence[Job], start: Constants) -> dict[int, float]:
-    """Return the error of each measurement by its index, fitted without its family."""
-    found: dict[int, float] = {}
+def held_out(jobs: Sequence[Job], start: Constants) -> list[float]:
+    """Return the error of each measurement, with constants fitted to the other families."""
+    errors = [0.0] * len(jobs)
     for family in sorted({job.measurement.family for job in jobs}):
         constants = fitted([job for job in jobs if job.measurement.family != family], start)
         for index, job in enumerate(jobs):
             if job.measurement.family == family:
-                found[index] = error(job, constants)
-    return found
+                errors[index] = error(job, constants)
+    return errors
 
 
 def values(constants: Constants) -> dict[str, float]:

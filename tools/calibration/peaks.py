@@ -1,35 +1,22 @@
-"""Published peak memory and largest batches, with estimates for the same jobs."""
+"""Estimates for the jobs with a published peak memory or largest batch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from calibration import models
-from calibration.measurements import BATCHED, SINGLE, TRAINING, Measurement, rows_of
+from calibration.measurements import rows_of
 from hpu_magic.estimates.estimate import estimate
 from hpu_magic.estimates.generation.estimate import estimate_generation
 
 _UNITS = {"MiB": 2**20, "GiB": 2**30}
-LARGEST = "sequences"
+_LARGEST = "sequences"
 
 
-@dataclass(frozen=True)
-class Peak:
-    """A published figure of memory or of the largest batch, with its estimate."""
-
-    measurement: Measurement
-    estimated: float
-
-
-def peaks() -> Iterator[Peak]:
-    """Yield all published figures."""
+def peaks() -> Iterator[float]:
+    """Yield the estimates of all published figures, in their unit."""
     for row in rows_of("memory.tsv"):
-        if row["new"] == "-":
-            yield Peak(Measurement(row, TRAINING), _training(row))
-        else:
-            kind = SINGLE if row["batch"] == "1" else BATCHED
-            yield Peak(Measurement(row, kind), _generation(row))
+        yield _training(row) if row["new"] == "-" else _generation(row)
 
 
 def _training(row: dict[str, str]) -> float:
@@ -61,6 +48,6 @@ def _generation(row: dict[str, str]) -> float:
         dtype=row["precision"],
         cache_dtype=row["kv"],
     )
-    if row["unit"] == LARGEST:
+    if row["unit"] == _LARGEST:
         return float(found.largest_batch)
     return found.peak_memory / _UNITS[row["unit"]]

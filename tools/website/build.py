@@ -23,7 +23,7 @@ def build(project: Path, into: Path, *, executed: bool = True, links: bool = Fal
     into : Path
         Will contain ``site`` and its sources, ``site_sources``.
     executed : bool
-        Whether the gallery shows the notebooks' outputs.
+        Whether to execute the notebooks and to estimate the published measurements.
     links : bool
         Only check external links, which needs a network connection.
     """
@@ -31,7 +31,7 @@ def build(project: Path, into: Path, *, executed: bool = True, links: bool = Fal
 
     started = time.monotonic()
     sources = into / "site_sources"
-    assemble(project, sources, into / "site_notebooks" if executed else None)
+    assemble(project, sources, into if executed else None)
     prepared = time.monotonic()
     doctrees = ["-d", str(into / "site_doctrees")]
     if links:

@@ -23,15 +23,15 @@ _TOGETHER = 2
 _LONG = ("before_the_card", "fine_tune", "multi_card", "object_detection")
 
 
-def executed(notebooks: Sequence[Path], package: Path, cache: Path) -> dict[str, Any]:
+def executed(notebooks: Sequence[Path], environment: bytes, cache: Path) -> dict[str, Any]:
     """Return the executed notebooks by name.
 
     Parameters
     ----------
     notebooks : sequence of Path
         Their files without outputs.
-    package : Path
-        The folder of the package; all notebooks are executed again if it changes.
+    environment : bytes
+        A digest of the installed packages; all notebooks are executed again if it changes.
     cache : Path
         The folder of executed notebooks; outdated ones are deleted.
 
@@ -41,7 +41,6 @@ def executed(notebooks: Sequence[Path], package: Path, cache: Path) -> dict[str,
         A cell without the tag for expected errors failed.
     """
     cache.mkdir(parents=True, exist_ok=True)
-    environment = _environment(package)
     files = {
         path.stem: cache / f"{path.stem}-{_key(path, environment)}.ipynb" for path in notebooks
     }
@@ -50,7 +49,7 @@ def executed(notebooks: Sequence[Path], package: Path, cache: Path) -> dict[str,
     missing = [path for path in notebooks if not files[path.stem].exists()]
     missing.sort(key=lambda path: path.stem not in _LONG)
     if missing:
-        print(f"Executing {len(missing)} notebooks, which takes some minutes ...", flush=True)
+        print(f"Executing {len(missing)} notebooks, which takes a few minutes ...", flush=True)
     with ThreadPoolExecutor(_TOGETHER) as pool:
         for done in [pool.submit(_execute, path, files[path.stem]) for path in missing]:
             done.result()
@@ -83,8 +82,8 @@ def _execute(source: Path, into: Path) -> None:
     print(f"{source.name}: executed in {time.monotonic() - started:.0f} s", flush=True)
 
 
-def _environment(package: Path) -> bytes:
-    """Return a digest of the package and of all installed distributions."""
+def environment_of(package: Path) -> bytes:
+    """Return a digest of a package's files and of all installed distributions."""
     digest = hashlib.sha256()
     for file in _files(package):
         digest.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes())

@@ -3,14 +3,25 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import nbformat
 
-from website import api, architecture, commands, gallery, links, notebooks, vendor_names
+from website import (
+    api,
+    architecture,
+    commands,
+    estimates,
+    gallery,
+    huggingface,
+    links,
+    notebooks,
+    vendor_names,
+)
 
 
-def assemble(project: Path, into: Path, executions: Path | None) -> None:
+def assemble(project: Path, into: Path, caches: Path | None) -> None:
     """Replace the folder of the site's sources.
 
     Parameters
@@ -19,14 +30,20 @@ def assemble(project: Path, into: Path, executions: Path | None) -> None:
         The folder that holds ``docs``, ``notebooks`` and ``hpu_magic``.
     into : Path
         The folder that Sphinx reads.
-    executions : Path, optional
-        The folder of executed notebooks; without it, the site shows them without outputs.
+    caches : Path, optional
+        The folder with the caches of executed notebooks and of estimates; without it, the site
+        shows notebooks without outputs, and measurements without estimates.
     """
     files = sorted((project / "notebooks").glob("*.ipynb"))
-    if executions is None:
+    if caches is None:
         shown = {path.stem: nbformat.read(path, as_version=4) for path in files}
+        figures = None
     else:
-        shown = notebooks.executed(files, project / "hpu_magic", executions)
+        environment = notebooks.environment_of(project / "hpu_magic")
+        with ThreadPoolExecutor(1) as pool:
+            estimated = pool.submit(estimates.calculated, caches / "site_estimates", environment)
+            shown = notebooks.executed(files, environment, caches / "site_notebooks")
+            figures = estimated.result()
     shutil.rmtree(into, ignore_errors=True)
     shutil.copytree(project / "docs", into, ignore=shutil.ignore_patterns("__pycache__"))
     gallery.write(shown, into / "notebooks")
@@ -36,8 +53,14 @@ def assemble(project: Path, into: Path, executions: Path | None) -> None:
         origin = project / "docs" / page.relative_to(into)
         if origin.exists():
             page.write_text(_page(origin, page, project, into))
-    with (into / "vendor_api.md").open("a", encoding="utf-8") as page:
-        page.write("\n" + vendor_names.tables())
+    tables = {
+        "estimates.md": estimates.tables(figures),
+        "huggingface.md": huggingface.tables(),
+        "vendor_api.md": vendor_names.tables(),
+    }
+    for name, text in tables.items():
+        with (into / name).open("a", encoding="utf-8") as page:
+            page.write("\n" + text)
     drawing = into / "architecture.md"
     drawing.write_text(architecture.with_picture(drawing.read_text()))
     for name, called in links.ROOT_PAGES.items():

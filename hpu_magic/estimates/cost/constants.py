@@ -1,7 +1,7 @@
 """The fitted constants of the cost model, which are not in data sheets.
 
 `tools/estimates.py fit` fits them to the published measurements, all generations and families at
-once; docs/estimates.md has the residuals of each row.
+once. The documentation site shows the residuals of each row on the page docs/estimates.md.
 """
 
 from __future__ import annotations
