@@ -32,7 +32,7 @@ NOT_RUN = [
     *[("CONTRIBUTING.md", "test_worked_examples.py")] * 15,
     (
         "docs/tour/from_optimum_habana.md",
-        "optimum-habana needs an environment of its own, in which make huggingface tests it",
+        "optimum-habana needs a separate environment, in which make huggingface tests it",
     ),
     (
         "docs/tour/train.md",

@@ -38,6 +38,7 @@ def test_every_page_is_built(site: Path) -> None:
     ("page", "entries"),
     [
         ("vendor_api", ["core.mark_step", "hpu::accumulate_grads_", "caching_allocator_alloc"]),
+        ("lightning_habana", ["HPUDeepSpeedPrecisionPlugin", "resources.SYNAPSE_1_11"]),
         ("huggingface", ["notebook_launcher", "test_a_fit_equals_the_cpus"]),
         ("estimates", ["matrix_efficiency.gaudi2", "bloomz-176b", "8192 x 8192", "zero3"]),
     ],

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-DOCUMENT = Path(__file__).parents[2] / "docs" / "lightning_habana.md"
 
 TRAIN = """
 import sys
@@ -211,18 +210,3 @@ def test_an_installed_package_comes_first(
         requested("1")
     requested("0")
     assert sys.meta_path == finders
-
-
-def test_the_document_shows_the_table() -> None:
-    from hpu_magic.lightning.habana import counterparts
-
-    rows = re.findall(r"^\| `(\w+)` \| (.*?) \| (.*?) \| (.*?) \|$", DOCUMENT.read_text(), re.M)
-    assert rows == [
-        (
-            one.name,
-            ", ".join(f"`{module}`" for module in one.modules),
-            f"`{one.here}`" if one.here else "",
-            one.note,
-        )
-        for one in counterparts()
-    ]

@@ -14,7 +14,7 @@ from website import (
     commands,
     estimates,
     gallery,
-    huggingface,
+    libraries,
     links,
     notebooks,
     vendor_names,
@@ -55,7 +55,8 @@ def assemble(project: Path, into: Path, caches: Path | None) -> None:
             page.write_text(_page(origin, page, project, into))
     tables = {
         "estimates.md": estimates.tables(figures),
-        "huggingface.md": huggingface.tables(),
+        "huggingface.md": libraries.huggingface(),
+        "lightning_habana.md": libraries.lightning_habana(),
         "vendor_api.md": vendor_names.tables(),
     }
     for name, text in tables.items():

@@ -1,4 +1,4 @@
-"""Tables of the Hugging Face features, which the site appends to ``docs/huggingface.md``."""
+"""Tables of the features and names of other libraries, which the site appends to their pages."""
 
 from __future__ import annotations
 
@@ -14,8 +14,24 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tests" / "huggingface"))
 from features import FEATURES, Feature, Status, proofs
 
 
-def tables() -> str:
-    """Return the tables in Markdown."""
+def lightning_habana() -> str:
+    """Return the table of lightning_habana's names for ``docs/lightning_habana.md``."""
+    from hpu_magic.lightning.habana import counterparts
+
+    rows = [
+        (
+            f"`{name.name}`",
+            ", ".join(f"`{module}`" for module in name.modules),
+            f"`{name.here}`" if name.here else "",
+            name.note,
+        )
+        for name in counterparts()
+    ]
+    return table(("name", "modules", "replacement", "notes"), rows)
+
+
+def huggingface() -> str:
+    """Return the tables of features for ``docs/huggingface.md``."""
     parts = [f"## Number of features\n\n{_counts()}"]
     tests: dict[tuple[str, str], list[str]] = {}
     for library, name, test in proofs():
