@@ -1,4 +1,4 @@
-"""How Sphinx builds the site; `tools/build_site.py` puts its sources together."""
+"""Sphinx configuration of the site, whose sources `tools/build_site.py` collects."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ extensions = [
     "website.autodoc",
 ]
 
-# Several results have a `peak_memory`, so that a mention of it is no link.
+# Several results have an attribute `peak_memory`, so Sphinx cannot resolve the name alone.
 suppress_warnings = ["ref.python"]
 
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist"]
 myst_heading_anchors = 3
 
-# They are executed before Sphinx runs, side by side; what widgets leave is shown as HTML, since a
-# page without a kernel would have to fetch the widgets' code from the network.
+# The notebooks are executed before Sphinx runs. Widgets are shown as HTML, because a page without a
+# kernel would have to load the widgets' code from the network.
 nb_execution_mode = "off"
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}
 nb_mime_priority_overrides = [("html", "application/vnd.jupyter.widget-view+json", None)]
@@ -51,7 +51,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "hpu_magic"
 html_static_path = ["_static", "images"]
 html_context = {"default_mode": "auto"}
-# Pages of cards take the room of the columns beside them.
+# Pages with grids of cards use the space of the side columns.
 html_sidebars: dict[str, list[str]] = {"index": [], "notebooks/index": []}
 html_css_files = ["site.css"]
 html_show_sourcelink = False
@@ -72,7 +72,7 @@ html_theme_options = {
 
 
 def setup(app: Sphinx) -> None:
-    """Have blocks of Python coloured as cells of a notebook."""
+    """Highlight blocks of Python like notebook cells, and output as text."""
     for name in ("python", "py", "ipython", "ipython3"):
         app.add_lexer(name, NotebookLexer)
     app.add_lexer("output", TextLexer)

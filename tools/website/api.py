@@ -1,4 +1,4 @@
-"""The reference of functions and classes: a page for each public name, from its docstring."""
+"""Reference pages of functions and classes: one per public name, from its docstring."""
 
 from __future__ import annotations
 
@@ -63,9 +63,9 @@ ERRORS = ("errors.HPUError", "estimates.errors.EstimateError")
 _HEAD = """\
 # Functions and classes
 
-`import hpu_magic` loads neither torch nor plotting libraries; each name below is loaded at its
-first use. Results are objects: a notebook shows them as tables, other front ends as text, and their
-attributes hold the figures.
+`import hpu_magic` imports neither torch nor plotting libraries. Each name below is imported on
+first use. Results are objects. A notebook shows them as tables, and other front ends show them as
+text. Their attributes contain the figures.
 
 """
 _LIGHTNING = """\
@@ -79,7 +79,7 @@ def write(into: Path) -> None:
     """Write the pages: ``api/*.rst`` and ``api/index.md``."""
     folder = into / "api"
     folder.mkdir(parents=True)
-    lightning()  # its first import prints a message; here, the build does not show it
+    lightning()  # the first import prints a message, which this function hides
     parts, pages = [_HEAD], []
     for group, names in FUNCTIONS.items():
         lines = [f"- [`hpu_magic.{name}`]({name}.rst): {_summary(name)}" for name in names]
@@ -101,11 +101,11 @@ def write(into: Path) -> None:
 
 
 def documented(name: str) -> Any:
-    """Return the object of a public name; of a callable module, its ``__call__``."""
+    """Return the object of a public name; for a callable module, its ``__call__``."""
     import hpu_magic
 
-    meant = getattr(hpu_magic, name)
-    return type(meant).__call__ if isinstance(meant, type(hpu_magic)) else meant
+    value = getattr(hpu_magic, name)
+    return type(value).__call__ if isinstance(value, type(hpu_magic)) else value
 
 
 def lightning() -> Any:

@@ -37,20 +37,20 @@ class Place:
 
     @property
     def middle(self) -> float:
-        """The horizontal centre."""
+        """The horizontal center."""
         return self.x + self.width / 2
 
 
 def parts(page: str) -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return the contents and imports of each part, from the page's table."""
-    rows = {name: (holds, imports) for name, holds, imports in _ROW.findall(page)}
-    known = [*rows, *_OUTSIDE]
-    found = {}
-    for name, (holds, imports) in rows.items():
+    rows = {name: (contents, imports) for name, contents, imports in _ROW.findall(page)}
+    names = [*rows, *_OUTSIDE]
+    described = {}
+    for name, (contents, imports) in rows.items():
         words = re.findall(r"[\w.]+", imports.replace("simulator.cards", "simulator"))
-        found[name] = (holds, tuple(one for one in known if one in words))
-    used = {one for _, below in found.values() for one in below}
-    return found | {name: part for name, part in _OUTSIDE.items() if name in used}
+        described[name] = (contents, tuple(name for name in names if name in words))
+    used = {name for _, imports in described.values() for name in imports}
+    return described | {name: part for name, part in _OUTSIDE.items() if name in used}
 
 
 def with_picture(page: str) -> str:
@@ -60,22 +60,22 @@ def with_picture(page: str) -> str:
 
 
 def drawn(page: str) -> str:
-    """Return the diagram as SVG, in the colours of the site's theme."""
+    """Return the diagram as SVG, in the colors of the site's theme."""
     described = parts(page)
     lines = _needed({name: below for name, (_, below) in described.items()})
     places = _places(lines)
-    width = max(one.x + one.width for one in places.values())
-    height = max(one.y for one in places.values()) + _HEIGHT
-    shown = [
-        _line(places, upper, lower) for upper, one in places.items() for lower in one.below
-    ] + [_box(name, holds, places[name]) for name, (holds, _) in described.items()]
+    width = max(place.x + place.width for place in places.values())
+    height = max(place.y for place in places.values()) + _HEIGHT
+    elements = [
+        _line(places, upper, lower) for upper, place in places.items() for lower in place.below
+    ] + [_box(name, contents, places[name]) for name, (contents, _) in described.items()]
     imports = "; ".join(
         f"{name} imports {', '.join(below)}" for name, below in lines.items() if below
     )
     return (
         f'<svg viewBox="-1 -1 {width + 2:.0f} {height + 2}" width="{width + 2:.0f}" role="img">'
         f"<title>The parts of hpu_magic, each above those that it imports</title>"
-        f"<desc>{escape(imports)}.</desc>{''.join(shown)}</svg>"
+        f"<desc>{escape(imports)}.</desc>{''.join(elements)}</svg>"
     )
 
 
@@ -83,10 +83,10 @@ def _needed(imports: Lines) -> Lines:
     """Omit imports that another import implies."""
 
     def reached(name: str) -> set[str]:
-        return {one for below in imports[name] for one in {below, *reached(below)}}
+        return {part for below in imports[name] for part in {below, *reached(below)}}
 
     return {
-        name: tuple(one for one in below if not any(one in reached(other) for other in below))
+        name: tuple(part for part in below if not any(part in reached(other) for other in below))
         for name, below in imports.items()
     }
 
@@ -97,7 +97,7 @@ def _places(lines: Lines) -> dict[str, Place]:
 
     def height(name: str) -> int:
         if name not in heights:
-            heights[name] = max((height(one) + 1 for one in lines[name]), default=0)
+            heights[name] = max((height(below) + 1 for below in lines[name]), default=0)
         return heights[name]
 
     highest = max(map(height, lines))
@@ -113,31 +113,31 @@ def _places(lines: Lines) -> dict[str, Place]:
             places[at].below.append(lower)
     rows = [[name for name in places if places[name].row == row] for row in range(highest + 1)]
     for _ in range(8):
-        _ordered(rows, places, {name: one.below for name, one in places.items()})
+        _ordered(rows, places, {name: place.below for name, place in places.items()})
         above: dict[str, list[str]] = {name: [] for name in places}
-        for name, one in places.items():
-            for lower in one.below:
+        for name, place in places.items():
+            for lower in place.below:
                 above[lower].append(name)
         _ordered(rows[::-1], places, above)
     return places
 
 
 def _ordered(rows: list[list[str]], places: dict[str, Place], near: dict[str, list[str]]) -> None:
-    """Order each row by the centre of the connected parts, and centre the row."""
+    """Order each row by the center of the connected parts, and center the row."""
     for row in rows:
-        row.sort(key=lambda name: fmean([places[one].middle for one in near[name]] or [0.0]))
+        row.sort(key=lambda name: fmean([places[part].middle for part in near[name]] or [0.0]))
         total = sum(places[name].width + _GAP for name in row) - _GAP
-        widest = max(sum(places[one].width + _GAP for one in other) - _GAP for other in rows)
+        widest = max(sum(places[part].width + _GAP for part in other) - _GAP for other in rows)
         x = (widest - total) / 2
         for name in row:
             places[name].x = x
             x += places[name].width + _GAP
 
 
-def _box(name: str, holds: str, place: Place) -> str:
+def _box(name: str, contents: str, place: Place) -> str:
     outside = " outside" if name in _OUTSIDE else ""
     called = name.partition(".")[0]
-    plain = holds.replace("`", "").strip()
+    plain = contents.replace("`", "").strip()
     about = textwrap.wrap(re.split(r"[:;]", plain)[0], _LETTERS, max_lines=_LINES, placeholder=" …")
     lines = "".join(
         f'<text x="{place.x + 10:.0f}" y="{place.y + 36 + 14 * at}">{escape(line)}</text>'

@@ -17,51 +17,51 @@ _JOINED = re.compile(r"^(\w+(?:, \w+)+) : (.+)\n((?:    .*\n)+)", re.MULTILINE)
 
 def setup(app: Sphinx) -> dict[str, bool]:
     """Connect the hooks."""
-    app.connect("autodoc-skip-member", _of_the_presentation)
+    app.connect("autodoc-skip-member", _skipped)
     app.connect("autodoc-process-signature", _signature)
     # Before napoleon, whose priority is 500.
     app.connect("autodoc-process-docstring", _docstring, priority=400)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
-def _of_the_presentation(
+def _skipped(
     app: Sphinx, what: str, name: str, member: Any, skip: bool, options: Any
 ) -> bool | None:
-    """Skip the methods with which a report displays itself."""
+    """Skip the methods that only display a report."""
     from hpu_magic.runtime.present.table import Table
 
     return True if hasattr(Table, name) or name in ("html", "html_body") else None
 
 
 def _signature(
-    app: Sphinx, what: str, name: str, meant: Any, options: Any, arguments: str, returned: str
+    app: Sphinx, what: str, name: str, value: Any, options: Any, arguments: str, returned: str
 ) -> Any:
     """Hide the signatures of results, which users do not create."""
     if what == "class" and not name.startswith("hpu_magic.lightning.") and name.count(".") > 1:
         return "", ""
-    return arguments and (_with_values(meant, arguments), returned)
+    return arguments and (_with_values(value, arguments), returned)
 
 
-def _with_values(meant: Any, arguments: str) -> str:
-    """Return a signature with values in place of private names, and dots in place of code."""
+def _with_values(function: Any, arguments: str) -> str:
+    """Return a signature with values instead of private names, and dots instead of code."""
 
-    def shown(named: re.Match[str]) -> str:
-        value = vars(sys.modules[meant.__module__]).get(named[1], ...)
+    def default(match: re.Match[str]) -> str:
+        value = vars(sys.modules[function.__module__]).get(match[1], ...)
         return "=..." if value is ... or callable(value) else f"={value!r}"
 
-    return _NAMED.sub(shown, arguments)
+    return _NAMED.sub(default, arguments)
 
 
 def _docstring(
-    app: Sphinx, what: str, name: str, meant: Any, options: Any, lines: list[str]
+    app: Sphinx, what: str, name: str, value: Any, options: Any, lines: list[str]
 ) -> None:
     """Document a callable module by its call, and list attributes one by one."""
-    if inspect.ismodule(meant):
+    if inspect.ismodule(value):
         lines[:] = [*inspect.cleandoc(documented(name.rpartition(".")[2]).__doc__).splitlines(), ""]
-    lines[:] = _JOINED.sub(_apart, "\n".join(lines)).split("\n")
+    lines[:] = _JOINED.sub(_separated, "\n".join(lines)).split("\n")
 
 
-def _apart(joined: re.Match[str]) -> str:
-    # Napoleon separates names that share a description among parameters, but not attributes.
+def _separated(joined: re.Match[str]) -> str:
+    # Napoleon separates parameters that share a description, but not attributes.
     names, kind, about = joined.groups()
     return "".join(f"{name} : {kind}\n{about}" for name in names.split(", "))

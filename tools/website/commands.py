@@ -19,16 +19,16 @@ _HEAD = """\
 # Commands and their options
 
 The commands are available after `%load_ext hpu_magic`. `%command?` shows the text of a page.
-`%command` processes one line, `%%command` the cell below it. Tab completes options and suitable
-variables.
+`%command` applies to one line, and `%%command` to the cell below it. Tab completes options and
+suitable variables.
 
 """
 _SETTINGS = """\
 ## Settings
 
-You can change defaults of options: for a session with `%config HPUMagics.time_runs = 10`, or
+You can change the defaults of options, for a session with `%config HPUMagics.time_runs = 10`, or
 permanently with `c.HPUMagics.time_runs = 10` in `~/.ipython/profile_default/ipython_config.py`.
-`%config HPUMagics` lists all settings and their values. An option on the line overrides the
+`%config HPUMagics` lists all settings and their values. An option of a command overrides the
 setting.
 
 """
@@ -50,7 +50,7 @@ class Command:
 
     @property
     def shown(self) -> str:
-        """Its forms as typed, such as ``%name, %%name``."""
+        """Its forms, such as ``%name, %%name``."""
         return ", ".join(f"{mark}{self.name}" for mark in self.forms)
 
     @property
@@ -61,23 +61,23 @@ class Command:
 
 def magics() -> list[Command]:
     """Return all magics in loading order."""
-    found: dict[str, Command] = {}
+    commands: dict[str, Command] = {}
     for module, name in _FAMILIES:
         family = getattr(import_module(f"hpu_magic.magics.{module}"), name)
         for kind, mark in (("line", "%"), ("cell", "%%")):
             for magic, method in family.magics[kind].items():
-                forms = found[magic].forms if magic in found else ()
-                found[magic] = Command(magic, (*forms, mark), getattr(family, method).parser)
-    return list(found.values())
+                forms = commands[magic].forms if magic in commands else ()
+                commands[magic] = Command(magic, (*forms, mark), getattr(family, method).parser)
+    return list(commands.values())
 
 
 def options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
     """Return the arguments of a parser, except the one for help."""
-    return [one for one in parser._actions if not isinstance(one, argparse._HelpAction)]
+    return [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
 
 
 def invocation(action: argparse.Action) -> str:
-    """Return an option as typed, with its value."""
+    """Return an option with its value, as users type it."""
     return argparse.HelpFormatter("")._format_action_invocation(action)
 
 
@@ -89,9 +89,11 @@ def write(into: Path) -> None:
     for command in commands:
         (folder / f"{command.name}.md").write_text(_page(command))
     rows = [
-        (f"[{code(one.shown)}]({one.name}.md)", from_docstring(one.summary)) for one in commands
+        (f"[{code(command.shown)}]({command.name}.md)", from_docstring(command.summary))
+        for command in commands
     ]
-    contents = "```{toctree}\n:hidden:\n\n" + "\n".join(one.name for one in commands) + "\n```\n"
+    names = "\n".join(command.name for command in commands)
+    contents = "```{toctree}\n:hidden:\n\n" + names + "\n```\n"
     (folder / "index.md").write_text(
         _HEAD + table(("command", ""), rows) + "\n" + _SETTINGS + _settings() + "\n" + contents
     )
@@ -118,7 +120,9 @@ def _terminal() -> str:
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """Return the parsers of a command's subcommands, by name."""
-    [action] = [one for one in parser._actions if isinstance(one, argparse._SubParsersAction)]
+    [action] = [
+        action for action in parser._actions if isinstance(action, argparse._SubParsersAction)
+    ]
     return dict(action.choices)
 
 
@@ -130,13 +134,13 @@ def _usage(parser: argparse.ArgumentParser, shown: str) -> str:
 
 def _arguments(parser: argparse.ArgumentParser) -> str:
     return "\n\n".join(
-        ", ".join(code(one) for one in _typed(action)) + "\n: " + _about(parser, action)
+        ", ".join(map(code, _typed(action))) + "\n: " + _about(parser, action)
         for action in options(parser)
     )
 
 
 def _about(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
-    """Return the help of an option, with its default once."""
+    """Return the help of an option, which mentions its default once."""
     about = from_docstring(argparse.HelpFormatter(parser.prog)._expand_help(action))
     default = _default(parser, action)
     return (_DEFAULT.sub("", about) if "default: " in default else about) + default

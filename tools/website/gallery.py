@@ -33,15 +33,15 @@ GALLERY: dict[str, dict[str, str]] = {
 _HEAD = """\
 # Notebooks
 
-The notebooks were executed on the simulator when this page was built, and run unchanged on a card.
-They are in the folder `notebooks/` of the project; `make lab` opens the first.
+These notebooks were executed on the simulator when this page was built. They run unchanged on a
+card. They are in the project's folder `notebooks/`, and `make lab` opens the first one.
 """
 # Messages that other libraries print when they are imported.
 _OTHERS = re.compile(r"torchao|register_constant|auto_accelerator")
 
 
 def write(notebooks: Mapping[str, Any], into: Path) -> None:
-    """Write the gallery's page, its pictures and the notebooks.
+    """Write the gallery page, its pictures and the notebooks.
 
     Parameters
     ----------
@@ -55,10 +55,12 @@ def write(notebooks: Mapping[str, Any], into: Path) -> None:
     ValueError
         The gallery lacks a notebook, or lists one that does not exist.
     """
-    placed = {name: cell for group in GALLERY.values() for name, cell in group.items()}
-    if placed.keys() != notebooks.keys():
-        odd = ", ".join(sorted(placed.keys() ^ notebooks.keys()))
-        raise ValueError(f"The gallery and the folder of notebooks differ in {odd}: fix GALLERY.")
+    listed = [name for group in GALLERY.values() for name in group]
+    if set(listed) != notebooks.keys():
+        different = ", ".join(sorted(set(listed) ^ notebooks.keys()))
+        raise ValueError(
+            f"The gallery and the folder of notebooks differ in {different}: fix GALLERY."
+        )
     pictures = into / "pictures"
     pictures.mkdir(parents=True)
     parts = [_HEAD]
@@ -71,7 +73,7 @@ def write(notebooks: Mapping[str, Any], into: Path) -> None:
             cards.append(_card(name, notebooks[name], f"pictures/{name}{suffix}"))
         grid = "::::{grid} 1 2 2 3\n:gutter: 3\n\n" + "\n".join(cards) + "::::\n"
         parts.append(f"## {group}\n\n{grid}")
-    parts.append("```{toctree}\n:hidden:\n\n" + "\n".join(placed) + "\n```\n")
+    parts.append("```{toctree}\n:hidden:\n\n" + "\n".join(listed) + "\n```\n")
     (into / "index.md").write_text("\n".join(parts))
 
 
@@ -89,10 +91,7 @@ def _card(name: str, notebook: Any, picture: str) -> str:
 
 
 def _clean(notebook: Any) -> Any:
-    """Remove messages of other libraries from the outputs.
-
-    Charts become part of the page, so that they use its colours.
-    """
+    """Remove other libraries' messages, and convert charts to HTML that uses the page's colors."""
     for cell in notebook.cells:
         for output in cell.get("outputs", ()):
             data = output.get("data", {})
@@ -102,5 +101,5 @@ def _clean(notebook: Any) -> Any:
                 lines = output.text.splitlines(keepends=True)
                 output.text = "".join(line for line in lines if not _OTHERS.search(line))
         if "outputs" in cell:
-            cell.outputs = [one for one in cell.outputs if one.get("text") != ""]
+            cell.outputs = [output for output in cell.outputs if output.get("text") != ""]
     return notebook

@@ -8,7 +8,7 @@ from pygments.token import Keyword, Operator, Punctuation, Text
 
 
 class NotebookLexer(PythonLexer):
-    """Python with magics and shell commands; cells of magics are Python, too."""
+    """Python with magics and shell commands; the contents of cell magics are also Python."""
 
     name = "Python of notebooks"
     aliases = ()

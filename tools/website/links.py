@@ -34,22 +34,22 @@ def on_the_site(text: str, origin: Path, page: Path, project: Path, site: Path) 
         The folders of the project and of the site's sources.
     """
 
-    def moved(found: re.Match[str]) -> str:
-        target = Path(os.path.normpath(origin.parent / found["path"]))
-        there = _place(target, project, site)
-        if there is None:
-            return found[0]
-        return f"]({os.path.relpath(there, page.parent)}{found['place'] or ''})"
+    def converted(link: re.Match[str]) -> str:
+        target = Path(os.path.normpath(origin.parent / link["path"]))
+        on_site = _place(target, project, site)
+        if on_site is None:
+            return link[0]
+        return f"]({os.path.relpath(on_site, page.parent)}{link['place'] or ''})"
 
     parts, end = [], 0
     for code in _CODE.finditer(text):
-        parts += [_LINK.sub(moved, text[end : code.start()]), code[0]]
+        parts += [_LINK.sub(converted, text[end : code.start()]), code[0]]
         end = code.end()
-    return "".join([*parts, _LINK.sub(moved, text[end:])])
+    return "".join([*parts, _LINK.sub(converted, text[end:])])
 
 
 def _place(target: Path, project: Path, site: Path) -> Path | None:
-    """Return the path of a project's file on the site."""
+    """Return the path on the site of a file of the project."""
     if not target.is_file() or not target.is_relative_to(project):
         return None
     inside = target.relative_to(project)

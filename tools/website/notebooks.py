@@ -17,7 +17,7 @@ from traitlets.config import Config
 
 # Folders in the package that executions do not read.
 _BUILT = ("labextension", "__pycache__")
-# Number of simultaneous kernels, with one thread each.
+# Number of simultaneous kernels; each kernel uses one thread.
 _TOGETHER = 2
 # The longest notebooks, which start first.
 _LONG = ("before_the_card", "fine_tune", "multi_card", "object_detection")
@@ -87,7 +87,7 @@ def environment_of(package: Path) -> bytes:
     digest = hashlib.sha256()
     for file in _files(package):
         digest.update(str(file.relative_to(package)).encode() + b"\0" + file.read_bytes())
-    for installed in sorted(f"{one.name}=={one.version}" for one in distributions()):
+    for installed in sorted(f"{package.name}=={package.version}" for package in distributions()):
         digest.update(installed.encode() + b"\n")
     return digest.digest()
 

@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 _QUOTED = re.compile(r"(`+)(.+?)\1", re.DOTALL)
-# Names of options, which docstrings do not quote, and characters that Markdown interprets.
+# Names of options, which docstrings do not quote; characters with a meaning in Markdown.
 _OPTION = re.compile(r"((?<![\w-])--[a-z][\w-]*)")
 _MARKED = re.compile(r"([*_<\[\]|$\\])")
 
@@ -27,7 +27,7 @@ def fenced(language: str, text: str) -> str:
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return rows of Markdown as a table."""
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    # A bar would end the cell, even within code.
+    # A bar would end the cell, even in code.
     lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
     return "\n".join(lines) + "\n"
 
@@ -71,6 +71,6 @@ def _prose(text: str) -> str:
 def _escaped(text: str) -> str:
     # Options become code, so that Sphinx does not convert their hyphens to dashes.
     pieces = _OPTION.split(text)
-    pieces[::2] = [_MARKED.sub(r"\\\1", one) for one in pieces[::2]]
+    pieces[::2] = [_MARKED.sub(r"\\\1", piece) for piece in pieces[::2]]
     pieces[1::2] = map(code, pieces[1::2])
     return "".join(pieces)

@@ -11,7 +11,7 @@ _WIDTH, _HEIGHT = 480, 270
 _SIZE = 19
 _LINES = 10
 _DRAWING = re.compile(r"<svg\b.*?</svg>", re.DOTALL)
-_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+_COLORS = re.compile(r"\x1b\[[\d;]*m")
 
 
 def thumbnail(notebook: Any, cell_id: str) -> tuple[str, bytes]:
@@ -29,23 +29,23 @@ def thumbnail(notebook: Any, cell_id: str) -> tuple[str, bytes]:
     ValueError
         The notebook has no such cell.
     """
-    found = [cell for cell in notebook.cells if cell.get("id") == cell_id]
-    if not found:
+    cell = next((cell for cell in notebook.cells if cell.get("id") == cell_id), None)
+    if cell is None:
         raise ValueError(f"The notebook has no cell {cell_id!r} for its picture.")
     texts = []
-    for output in found[0].outputs:
+    for output in cell.outputs:
         data = output.get("data", {})
         if "image/png" in data:
             return ".png", base64.b64decode(data["image/png"])
         if "image/svg+xml" in data:
             return ".svg", _on_paper(data["image/svg+xml"])
         texts.append(output.get("text") or data.get("text/plain", ""))
-    text = "\n".join(texts) or found[0].source
-    return ".svg", drawn(_COLOURS.sub("", text))
+    text = "\n".join(texts) or cell.source
+    return ".svg", drawn(_COLORS.sub("", text))
 
 
 def drawn(text: str) -> bytes:
-    """Return an SVG of the first lines of a text."""
+    """Return the first lines of a text as SVG."""
     lines = text.strip("\n").splitlines()[:_LINES]
     shown = "".join(
         f'<text x="18" y="{30 + at * 1.3 * _SIZE:.1f}" xml:space="preserve"'
@@ -65,6 +65,6 @@ def _weight(line: int) -> str:
 
 
 def _on_paper(drawing: str) -> bytes:
-    """Add a white background to a chart, whose colours require one."""
+    """Add a white background to a chart, whose colors require one."""
     head, mark, rest = drawing.partition(">")
     return f'{head}{mark}<rect width="100%" height="100%" fill="#fff"/>{rest}'.encode()

@@ -13,9 +13,11 @@ _FACE = Path(hpu_magic.__file__).parent / "simulator" / "face" / "habana_framewo
 _MIGRATION = """\
 ## `torch.cuda`, with GPU migration
 
-**hpu_match** is a counterpart on the device. **hpu_modified** is an emulation. **hpu_mismatch** has
-no counterpart: it returns a dummy value or raises an error. Devices have the type `hpu`, so
-comparisons of `device.type` with `"cuda"` are False.
+- **hpu_match**: the device has the same function.
+- **hpu_modified**: another function of the device has the same effect.
+- **hpu_mismatch**: there is no counterpart. The function returns a dummy value or raises an error.
+
+Devices have the type `hpu`, so a comparison of `device.type` with `"cuda"` is False.
 """
 
 
