@@ -1,6 +1,6 @@
-"""JupyterHub on a machine with Gaudi cards: each user's server has a card, given back as it ends.
+"""JupyterHub on a machine with Gaudi cards: each user's server gets a card and frees it at its end.
 
-Run by root, as JupyterHub starts users' servers under their own accounts:
+Start it as root, because JupyterHub starts the servers under the users' accounts:
 ``jupyterhub -f jupyterhub_config.py``.
 """
 
@@ -13,128 +13,130 @@ from pathlib import Path
 from jupyterhub.spawner import LocalProcessSpawner
 from tornado import web
 
-c = get_config()  # noqa: F821 (JupyterHub gives it)
+c = get_config()  # noqa: F821 (JupyterHub defines it)
 
-# Who has which card, for every user's sidebar. Users may read it, and only JupyterHub writes it.
+# The user of each card, for the sidebars. All users can read this file, only JupyterHub writes it.
 CARD_USERS = Path(os.environ.get("CARD_USERS", "/run/hpu_magic/card_users.json"))
 
 
 def refusal(text):
-    """Return the error whose text the user's page shows."""
+    """Return an error whose text JupyterHub shows to the user."""
     error = web.HTTPError(503, text.replace("%", "%%"))
     error.jupyterhub_message = text
     return error
 
 
 class OneCard:
-    """What makes a spawner allot a card to each server."""
+    """Mixin for spawners that assigns a card to each server."""
 
-    allotted = {}  # module id: user and time, of the servers of all users
+    assigned = {}  # module id: user and start time; shared by the servers of all users
     card = None
     _starting = False
 
     async def start(self):
-        """Take a card and start the server; without a card, the user is told whose they are."""
-        await self._take_card()
+        """Assign a card and start the server; without a free card, raise an error."""
+        await self._assign_free_card()
         self._starting = True
         try:
             return await super().start()
         except BaseException:
-            self._give_back()
+            self._free_card()
             raise
         finally:
             self._starting = False
 
     def get_env(self):
-        """Let the server's kernels take this card and no other."""
+        """Limit the server's kernels to its card."""
         environment = super().get_env()
         environment["HABANA_VISIBLE_MODULES"] = str(self.card)
         environment["HPU_MAGIC_CARD_USERS"] = str(CARD_USERS)
         return environment
 
     def get_state(self):
-        """Remember the card over a restart of JupyterHub, which servers survive."""
+        """Save the card for a restart of JupyterHub, during which servers keep running."""
         state = super().get_state()
         if self.card is not None:
             state["card"] = self.card
         return state
 
     def load_state(self, state):
-        """Have the card of a server that was there before JupyterHub."""
+        """Restore the card of a running server after a restart of JupyterHub."""
         super().load_state(state)
         if state.get("card") is not None:
-            self._allot(state["card"])
+            self._assign(state["card"])
 
     def clear_state(self):
-        """The server has ended, in whichever way."""
+        """Free the card after the server has ended for any reason."""
         super().clear_state()
         if not self._starting:
-            self._give_back()
+            self._free_card()
 
-    async def _take_card(self):
-        cards = await self._look()
+    async def _assign_free_card(self):
+        cards = await self._read_cards()
         free = [
-            one["module_id"]
-            for one in cards
-            if one["module_id"] not in self.allotted and not one["holders"]
+            card["module_id"]
+            for card in cards
+            if card["module_id"] not in self.assigned and not card["holders"]
         ]
         if not free:
             raise refusal(
-                f"No card is free: {self._whose(cards) or 'this machine shows none'}. Ask one of "
-                "them to stop their server (File > Hub Control Panel), and start again."
+                f"No card is free: {self._holders(cards) or 'this machine has none'}. Ask a user "
+                "to stop their server (File > Hub Control Panel), and start again."
             )
-        self._allot(free[0])
+        self._assign(free[0])
 
-    async def _look(self):
-        """Read the cards in a process of its own, as a driver may hang."""
+    async def _read_cards(self):
+        """Read the cards in a separate process, because a driver may hang."""
         command = ("hpu-magic", "top", "--json")
-        asked = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         try:
-            said, _ = await asyncio.wait_for(asked.communicate(), 30)
+            output, _ = await asyncio.wait_for(process.communicate(), 30)
         except asyncio.TimeoutError:
-            asked.kill()
-            said = b""
-        if not said:
-            raise refusal("The cards cannot be read: hpu-magic doctor tells administrators why.")
-        return json.loads(said)["cards"]
+            process.kill()
+            output = b""
+        if not output:
+            raise refusal(
+                "JupyterHub cannot read the cards; an administrator can run hpu-magic doctor."
+            )
+        return json.loads(output)["cards"]
 
-    def _whose(self, cards):
-        held = [
-            f"HPU {module} is {user}'s since {since:%H:%M}"
-            for module, (user, since) in sorted(self.allotted.items())
+    def _holders(self, cards):
+        holders = [
+            f"HPU {module} is in use by {user} since {since:%H:%M}"
+            for module, (user, since) in sorted(self.assigned.items())
         ]
-        held += [
-            f"HPU {one['module_id']} is held by a process of {holder['user'] or 'somebody'}"
-            for one in cards
-            if one["module_id"] not in self.allotted
-            for holder in one["holders"][:1]
+        holders += [
+            f"HPU {card['module_id']} is held by a process of {holder['user'] or 'another user'}"
+            for card in cards
+            if card["module_id"] not in self.assigned
+            for holder in card["holders"][:1]
         ]
-        return ", ".join(held)
+        return ", ".join(holders)
 
-    def _allot(self, card):
+    def _assign(self, card):
         self.card = card
-        self.allotted[card] = (self.user.name, datetime.now())
+        self.assigned[card] = (self.user.name, datetime.now())
         self._publish()
 
-    def _give_back(self):
+    def _free_card(self):
         if self.card is not None:
-            self.allotted.pop(self.card, None)
+            self.assigned.pop(self.card, None)
             self.card = None
             self._publish()
 
     def _publish(self):
-        users = {str(card): user for card, (user, _) in self.allotted.items()}
+        users = {str(card): user for card, (user, _) in self.assigned.items()}
         CARD_USERS.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        beside = CARD_USERS.with_suffix(".new")
-        beside.write_text(json.dumps(users))
-        beside.chmod(0o644)
-        beside.replace(CARD_USERS)  # readers see the one or the other
+        new = CARD_USERS.with_suffix(".new")
+        new.write_text(json.dumps(users))
+        new.chmod(0o644)
+        new.replace(CARD_USERS)  # atomic, so readers never see an incomplete file
 
 
 class OneCardSpawner(OneCard, LocalProcessSpawner):
-    """Starts servers under users' own accounts, with a card each."""
+    """Starts each server under the user's account, with one card."""
 
 
 c.JupyterHub.spawner_class = OneCardSpawner
-c.JupyterHub.bind_url = "http://127.0.0.1:8000"  # behind the proxy that has the certificate
+c.JupyterHub.bind_url = "http://127.0.0.1:8000"  # for a proxy that provides HTTPS
 c.Spawner.default_url = "/lab"

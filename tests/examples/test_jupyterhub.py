@@ -93,8 +93,9 @@ def test_each_user_has_a_card_until_their_server_ends(spawner, tmp_path):
         asyncio.run(mary.start())
     told = refused.value.jupyterhub_message
     assert re.fullmatch(
-        r"No card is free: HPU 0 is ada's since \d\d:\d\d, HPU 1 is grace's since \d\d:\d\d\. "
-        r"Ask one of them to stop their server \(File > Hub Control Panel\), and start again\.",
+        r"No card is free: HPU 0 is in use by ada since \d\d:\d\d, HPU 1 is in use by grace since "
+        r"\d\d:\d\d\. Ask a user to stop their server \(File > Hub Control Panel\), "
+        r"and start again\.",
         told,
     )
     ada.clear_state()
@@ -116,7 +117,7 @@ def test_a_machine_whose_cards_cannot_be_read_is_said_to_be_so(spawner, tmp_path
     with pytest.raises(web.HTTPError) as refused:
         asyncio.run(spawner("ada").start())
     assert refused.value.jupyterhub_message == (
-        "The cards cannot be read: hpu-magic doctor tells administrators why."
+        "JupyterHub cannot read the cards; an administrator can run hpu-magic doctor."
     )
 
 
@@ -125,9 +126,9 @@ def test_cards_stay_allotted_over_a_restart_of_the_hub(spawner, tmp_path):
     asyncio.run(ada.start())
     state = ada.get_state()
     assert state == {"pid": 7, "card": 0}
-    spawner.allotted.clear()  # a new process
+    spawner.assigned.clear()  # a new process
     spawner("ada").load_state(state)
-    assert spawner.allotted[0][0] == "ada"
+    assert spawner.assigned[0][0] == "ada"
 
 
 def test_a_card_that_is_held_outside_is_left_alone(spawner, tmp_path):
@@ -288,7 +289,9 @@ def test_a_real_hub_allots_two_cards_to_three_users(hub, tmp_path):
         started = Path(f"/proc/{server['state']['pid']}/environ").read_text().split("\0")
         assert f"HABANA_VISIBLE_MODULES={module}" in started
     told = hub.server("mary")["refused"]
-    assert re.match(r"No card is free: HPU 0 is ada's since .*, HPU 1 is grace's since ", told)
+    assert re.match(
+        r"No card is free: HPU 0 is in use by ada since .*, HPU 1 is in use by grace since ", told
+    )
     # A process of ada's takes her card, and grace's sidebar names her.
     with subprocess.Popen(
         [sys.executable, "-c", HOLDS],

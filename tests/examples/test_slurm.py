@@ -104,7 +104,7 @@ def test_a_machine_that_is_not_well_starts_nothing(tmp_path):
     sick = {"hpu-magic": "assert sys.argv[1:] == ['doctor']\nprint('red')\nsys.exit(1)"}
     done = submitted(tmp_path, 2, "train.py", programs=sick)
     assert (done.returncode, done.stdout) == (1, "red\n")
-    assert done.stderr == "slurm.sh: a machine is not well (above), nothing was started.\n"
+    assert done.stderr == "slurm.sh: fix the problems above; nothing was started.\n"
 
 
 def test_without_a_script_it_says_how_it_is_called(tmp_path):
