@@ -1,32 +1,32 @@
-# make lab    open the quickstart in JupyterLab, with the sidebar where Node can build it; LAB has more
-#             options of JupyterLab: make lab LAB="--port 9999 --no-browser"
-# make notebooks  install what the other notebooks import
-# make test   run every check and test
+# make lab    open the quickstart in JupyterLab, with the sidebar if Node is available; LAB passes
+#             options to JupyterLab: make lab LAB="--port 9999 --no-browser"
+# make notebooks  install the packages of all notebooks
+# make test   run all checks and tests
 # make demo   run the quickstart without a browser
-# make fuzz   COUNT random programs on the device and the CPU, from seed FIRST, and random lines for
-#             the commands
+# make fuzz   compare COUNT random programs on the device with the CPU, from seed FIRST, and run the
+#             commands with random lines
 # make bench  measure speed and memory
-# make versions  test other releases of torch, Python, Lightning and JupyterLab (ONLY=2.8 for one,
-#                KEEP=folder for environments that stay, QUICK=1 without the tables of operators)
-# make wrong-arguments  call the vendor's operators COUNT times each with what their schemas suggest
-# make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode, and memory
-#            formats as on other processors
+# make versions  test other releases of torch, Python, Lightning and JupyterLab (ONLY=2.8: only one;
+#                KEEP=folder: keep the environments; QUICK=1: without the tables of operators)
+# make wrong-arguments  call each of the vendor's operators COUNT times with invalid arguments
+# make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode; also check
+#            the memory formats of other processors
 # make collectives  compare COUNT random collectives of two and four cards with gloo, from seed FIRST
-# make races  run random programs of several threads, forks and interrupts
-# make dist  build the source archive and all wheels into build/dist (KEEP=folder for environments
-#            of other releases of torch and Python that stay)
-# make check-dist  build all of that and install it into empty environments, use it, upgrade it and
-#            take it out again (KEEP as there)
-# make docs  build the site of the documentation into build/site; its pages need no network
-# make check-docs  look at the site in Chromium: search, widths, contrast, both themes
-# make check-links  ask for every page elsewhere that the site leads to
-# make huggingface  run every model, precision and cache of the Hugging Face libraries, in each mode
-# make estimates  compare the estimated memory of all test models with the simulator's, in each mode
-# make examples  run the pytest plug-in and the examples of docs/examples in full
+# make races  run random programs with several threads, forks and interrupts
+# make dist  build the source archive and all wheels in build/dist (KEEP=folder: keep the
+#            environments of other releases of torch and Python)
+# make check-dist  run make dist, and install, use, upgrade and uninstall the wheels in empty
+#            environments (KEEP as above)
+# make docs  build the documentation site in build/site; its pages work offline
+# make check-docs  check the site in Chromium: search, widths, contrast, both themes
+# make check-links  check the site's links to other sites
+# make huggingface  run all models, precisions and caches of the Hugging Face libraries, in both modes
+# make estimates  compare the estimated memory of all test models with the simulator's, in both modes
+# make examples  run all tests of the pytest plug-in and of docs/examples
 # make sanitize  run the device on an engine with sanitizers; writes docs/checks.md
 #
-# PYTHON chooses the interpreter (3.10 to 3.13) and TORCH the torch that is
-# installed, for example TORCH="torch==2.13.0 --index-url ..." for a CPU wheel.
+# PYTHON selects the interpreter (3.10 to 3.13), and TORCH the installed torch, for example
+# TORCH="torch==2.13.0 --index-url ..." for a CPU wheel.
 
 PYTHON ?= python3
 TORCH ?= torch==2.13.0
