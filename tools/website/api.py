@@ -58,7 +58,7 @@ FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "from_cuda": ("runtime.porting.report.PortReport", "runtime.porting.findings.Finding"),
     },
 }
-ERRORS = ("errors.HPUError", "estimates.errors.EstimateError")
+ERRORS = ("HPUError", "estimates.errors.EstimateError")
 
 _HEAD = """\
 # Functions and classes

@@ -11,7 +11,7 @@ from sphinx.application import Sphinx
 
 from website.api import documented
 
-_NAMED = re.compile(r"=([A-Z][A-Z_]+|_\w+|lambda [^,)]*)(?=[,)])")
+_NAMED = re.compile(r"=((?:\w+\.)*(?:[A-Z][A-Z_]+|_\w+)|lambda [^,)]*)(?=[,)])")
 _JOINED = re.compile(r"^(\w+(?:, \w+)+) : (.+)\n((?:    .*\n)+)", re.MULTILINE)
 
 
@@ -46,7 +46,9 @@ def _with_values(function: Any, arguments: str) -> str:
     """Return a signature with values instead of private names, and dots instead of code."""
 
     def default(match: re.Match[str]) -> str:
-        value = vars(sys.modules[function.__module__]).get(match[1], ...)
+        value: Any = sys.modules[function.__module__]
+        for name in match[1].split("."):
+            value = getattr(value, name, ...)
         return "=..." if value is ... or callable(value) else f"={value!r}"
 
     return _NAMED.sub(default, arguments)
