@@ -50,7 +50,7 @@ def figures(measured: list[Job]) -> Figures:
     return Figures(
         [job.estimate(FITTED) for job in measured],
         held_out(measured, FITTED),
-        [peak.estimated for peak in peaks()],
+        list(peaks()),
     )
 
 
