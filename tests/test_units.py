@@ -12,6 +12,39 @@ MIB, GIB = 1 << 20, 1 << 30
 @pytest.mark.parametrize(
     ("count", "text"),
     [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1024, "1.00 KiB"),
+        (1024**2 - 1, "1.00 MiB"),
+        (14.2 * 1024**2, "14.2 MiB"),
+        (96 * 1024**3, "96.0 GiB"),
+        (-2048, "-2.00 KiB"),
+    ],
+)
+def test_size_is_binary(count, text):
+    assert units.size(count) == text
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (2.7e-6, "2.70 µs"),
+        (0.0031, "3.10 ms"),
+        (0.9999, "1.00 s"),
+        (12.34, "12.3 s"),
+        (59.96, "1 min 0 s"),
+        (125, "2 min 5 s"),
+        (7260, "2 h 1 min"),
+    ],
+)
+def test_duration_has_a_suitable_unit(seconds, text):
+    assert units.duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
         (96 * GIB, "96 GiB"),
         (64 * MIB, "64 MiB"),
         (GIB + GIB // 2, "1.5 GiB"),
@@ -68,6 +101,10 @@ def test_usage_has_one_unit_if_both_are_the_same(used, total, text):
 )
 def test_rate_has_three_digits(per_second, text):
     assert units.rate(per_second, "samples") == text
+
+
+def test_rate_counts_steps_by_default():
+    assert units.rate(412.3) == "412 steps/s"
 
 
 @pytest.mark.parametrize(

@@ -35,13 +35,13 @@ def test_training_under_autocast_keeps_fp32_gradients(run, model, torch):
 
 
 @pytest.mark.parametrize("ending", ["1 / 0", "raise KeyboardInterrupt"])
-def test_state_is_restored_when_the_cell_ends_badly(run, model, torch, ending):
+def test_state_is_restored_after_an_error_or_interrupt(run, model, torch, ending):
     run(f"%%hpu_autocast --dtype fp16\n{ending}")
     assert not torch.is_autocast_enabled("hpu")
     assert torch.get_autocast_dtype("hpu") == torch.bfloat16
 
 
-def test_on_holds_for_all_later_cells_until_off(run, model, torch):
+def test_on_applies_to_later_cells_until_off(run, model, torch):
     cell = run("%hpu_autocast on --dtype bf16")
     assert "simulated" in cell.out
     assert run("model(x).dtype").result == torch.bfloat16
@@ -52,13 +52,13 @@ def test_on_holds_for_all_later_cells_until_off(run, model, torch):
     assert run("model(x).dtype").result == torch.float32
 
 
-def test_on_leaves_the_process_as_it_was_between_cells(run, model, torch):
+def test_autocast_is_disabled_between_cells(run, model, torch):
     run("%hpu_autocast on")
     run("y = model(x)")
     assert not torch.is_autocast_enabled("hpu")
 
 
-def test_on_reaches_cells_that_a_cell_runs(run, model, torch, shell):
+def test_on_applies_to_nested_cells(run, model, torch, shell):
     run("%hpu_autocast on")
     run("get_ipython().run_cell('inner = model(x).dtype')\nouter = model(x).dtype")
     assert shell.user_ns["inner"] == torch.bfloat16
@@ -70,7 +70,7 @@ def test_off_takes_effect_within_its_cell(run, model, torch):
     assert run("%hpu_autocast off\nmodel(x).dtype").result == torch.float32
 
 
-def test_off_lets_a_cell_in_another_thread_leave_autocast_at_its_end(run, model, torch, shell):
+def test_off_ends_autocast_of_a_cell_in_another_thread(run, model, torch, shell):
     run("%hpu_autocast on")
     started, go_on = threading.Event(), threading.Event()
     shell.user_ns.update(started=started, go_on=go_on)
@@ -89,7 +89,7 @@ def test_off_lets_a_cell_in_another_thread_leave_autocast_at_its_end(run, model,
     assert (shell.user_ns["waited"], seen) == (True, [False])
 
 
-def test_default_dtype_is_configurable_and_an_option_wins(run, model, torch):
+def test_option_overrides_the_configured_dtype(run, model, torch):
     run("%config HPUMagics.autocast_dtype = 'fp16'")
     try:
         assert run("%%hpu_autocast\nmodel(x).dtype").result == torch.float16
@@ -98,7 +98,7 @@ def test_default_dtype_is_configurable_and_an_option_wins(run, model, torch):
         run("%config HPUMagics.autocast_dtype = 'bf16'")
 
 
-def test_verbose_tells_what_ran_in_which_type(run, model):
+def test_all_lists_operations_by_their_type(run, model):
     cell = run("%%hpu_autocast --all\nloss = torch.nn.functional.mse_loss(model(x), x)")
     assert "in bfloat16" in cell.out
     assert "addmm x1" in cell.out
@@ -107,13 +107,13 @@ def test_verbose_tells_what_ran_in_which_type(run, model):
     assert "lower precision: the default list" in cell.out
 
 
-def test_unknown_operator_is_refused_with_close_names(run, model):
+def test_unknown_operator_is_rejected_with_similar_names(run, model):
     cell = run("%%hpu_autocast --lower linaer,matmul\nmodel(x)")
     assert isinstance(cell.error, UsageError)
     assert "There is no operator 'linaer': did you mean 'linear'" in cell.err
 
 
-def test_other_lists_are_remembered_and_the_cell_waits_for_the_restart(run, model, shell):
+def test_changed_lists_are_remembered_and_need_a_restart(run, model, shell):
     cell = run("%%hpu_autocast --lower linear,matmul\nran = True")
     assert isinstance(cell.error, UsageError)
     assert "restart the kernel" in cell.err
@@ -127,13 +127,13 @@ def test_other_lists_are_remembered_and_the_cell_waits_for_the_restart(run, mode
     restart.remember(dict.fromkeys(remembered))
 
 
-def test_the_loaded_lists_may_be_asked_for(run, model, torch):
+def test_lists_that_are_already_loaded_need_no_restart(run, model, torch):
     lists = ",".join(sorted(operators.LOWER))
     assert run(f"%%hpu_autocast --lower {lists}\nmodel(x).dtype").result == torch.bfloat16
     assert run("%%hpu_autocast --level O1\nmodel(x).dtype").result == torch.bfloat16
 
 
-def test_list_may_be_a_file_with_one_name_a_line(run, model, tmp_path):
+def test_list_may_be_a_file_with_one_name_per_line(run, model, tmp_path):
     file = tmp_path / "ops.txt"
     file.write_text("\n".join(sorted(operators.LOWER)) + "\n")
     assert run(f"%%hpu_autocast --lower {file}\n6 * 7").result == 42
@@ -154,21 +154,21 @@ def test_list_may_be_a_file_with_one_name_a_line(run, model, tmp_path):
         ("--dtype 'bf16", "quotation mark"),
     ],
 )
-def test_wrong_options_are_refused_in_a_sentence(run, model, shell, line, sentence):
+def test_wrong_options_are_rejected_with_one_sentence(run, model, shell, line, sentence):
     cell = run(f"%%hpu_autocast {line}\nran = True")
     assert isinstance(cell.error, UsageError)
     assert sentence in cell.err
     assert "ran" not in shell.user_ns
 
 
-def test_level_o2_keeps_only_matrix_work_in_lower_precision():
+def test_level_o2_keeps_only_matrix_operators_in_lower_precision():
     lists = operators.requested(level="O2")
     assert {"linear", "conv2d", "bmm"} <= lists.lower
     assert {"softmax", "layer_norm", "add"} <= lists.fp32
     assert not lists.lower & lists.fp32
 
 
-def test_plain_context_manager(model, torch, shell):
+def test_context_manager_applies_to_its_block(model, torch, shell):
     x = shell.user_ns["x"]
     with hpu_magic.autocast(dtype="fp16"):
         assert model(x).dtype == torch.float16
@@ -178,12 +178,12 @@ def test_plain_context_manager(model, torch, shell):
 
 
 @pytest.mark.parametrize("dtype", ["fp32", "int8", "nonsense"])
-def test_plain_context_manager_refuses_other_types(shell, dtype):
+def test_context_manager_rejects_other_types(shell, dtype):
     with pytest.raises(ValueError, match="bf16"):
         hpu_magic.autocast(dtype=dtype)
 
 
-def test_lists_given_before_torch_is_imported_are_in_force_at_once(script, tmp_path):
+def test_lists_set_before_torch_is_imported_need_no_restart(notebook):
     cells = [
         "%load_ext hpu_magic",
         "%%hpu_autocast --lower mm,addmm,linear\n"
@@ -191,13 +191,6 @@ def test_lists_given_before_torch_is_imported_are_in_force_at_once(script, tmp_p
         "print(torch.mm(x, x).dtype, torch.bmm(x[None], x[None]).dtype)",
         "%hpu_autocast",
     ]
-    out = script(
-        f"""
-        from IPython.core.interactiveshell import InteractiveShell
-        for source in {cells!r}:
-            InteractiveShell.instance().run_cell(source, store_history=True)
-        """,
-        JPY_SESSION_NAME=str(tmp_path / "lists.ipynb"),
-    )
+    out = notebook(*cells)
     assert "torch.bfloat16 torch.float32" in out
     assert "lower precision: addmm linear mm" in out

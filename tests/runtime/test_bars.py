@@ -16,32 +16,33 @@ def drawn(rows):
 
 
 def widths(picture):
-    return [float(one) for one in re.findall(r'width="([\d.]+)" height="12"', picture)]
+    return [float(width) for width in re.findall(r'width="([\d.]+)" height="12"', picture)]
 
 
-def test_bars_are_as_long_as_their_values():
+def test_bar_lengths_are_proportional_to_values():
     picture = drawn([("a", 1.0, 0.5), ("b", 4.0, 2.0), ("c", 0.0, 0.0)])
-    one, four, none = widths(picture)
-    assert (round(four / one, 2), none) == (4.0, 0.0)
+    short, long, empty = widths(picture)
+    assert (round(long / short, 2), empty) == (4.0, 0.0)
     assert "<title>b: 4 %, 2 %</title>" in picture
     assert "first &lt;kind&gt;" in picture
-    assert [label for label in ("0 %", "4 %") if f">{label}</text>" in picture] == ["0 %", "4 %"]
+    assert ">0 %</text>" in picture
+    assert ">4 %</text>" in picture
 
 
-def test_long_names_end_where_the_bars_begin():
+def test_long_names_are_shortened():
     name = "model.layers.17.self_attention.query_key_value.projection"
     picture = drawn([(name, 1.0, 1.0)])
     assert f"<title>{name}: " in picture
     assert "…" in picture
-    assert max(len(one) for one in re.findall(r">([^<>]*)</text>", picture)) <= 34
+    assert max(len(text) for text in re.findall(r">([^<>]*)</text>", picture)) <= 34
 
 
-def test_values_that_are_not_finite_are_named():
+def test_values_that_are_not_finite_are_labeled():
     picture = drawn([("broken", math.nan, math.inf), ("right", 2.0, 1.0)])
     assert len(widths(picture)) == 1
     assert ">nan</text>" in picture
 
 
-def test_nothing_and_zeros_are_drawn_too():
+def test_empty_and_zero_data_are_drawn():
     assert widths(drawn([])) == []
     assert widths(drawn([("a", 0.0, 0.0)])) == [0.0]

@@ -63,36 +63,36 @@ float32
 
 @pytest.fixture
 def net(run: Any, torch: Any) -> None:
-    """Put a model and what it takes into the user's namespace."""
+    """Define a model and a sample of its inputs in the user's namespace."""
     assert run(NET).error is None
+
+
+def of_any_card(report: Any) -> str:
+    """Return the report's text with N as the card number, which depends on other processes."""
+    return re.sub(r"\bHPU \d", "HPU N", f"{report!r}\n")
 
 
 def test_each_operation_is_shown_with_its_type_and_the_reason(run: Any, net: None) -> None:
     explained = run("explained = %hpu_explain_autocast model --inputs sample\nexplained").result
-    assert of_any_card(repr(explained) + "\n") == EXPLAINED
+    assert of_any_card(explained) == EXPLAINED
     assert sum(explained.operations.values()) == 1 + 3 * 5 + 6
     assert explained.conversions == 19
 
 
-def of_any_card(text: str) -> str:
-    """Return the text with N as the card's number, which depends on what else runs."""
-    return re.sub(r"\bHPU \d", "HPU N", text)
-
-
-def test_lazy_mode_explains_the_same(forked_script: Any) -> None:
-    said = forked_script(
-        NET + "import hpu_magic; print(hpu_magic.explain_autocast(model, sample))",
+def test_lazy_mode_gives_the_same_explanation(forked_script: Any) -> None:
+    printed = forked_script(
+        NET + "import hpu_magic; print(hpu_magic.explain_autocast(model, sample), end='')",
         simulated=True,
         PT_HPU_LAZY_MODE="1",
     )
-    assert of_any_card(said) == EXPLAINED
+    assert re.sub(r"\bHPU \d", "HPU N", f"{printed}\n") == EXPLAINED
 
 
-def test_lists_in_force_are_what_counts(forked_script: Any, tmp_path: Any) -> None:
+def test_operator_lists_of_the_environment_are_used(forked_script: Any, tmp_path: Any) -> None:
     lower, fp32 = tmp_path / "lower.txt", tmp_path / "fp32.txt"
     lower.write_text("gelu\n")
     fp32.write_text("linear\n")
-    said = forked_script(
+    printed = forked_script(
         """
         import hpu_magic, torch
         model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU(), torch.nn.Softmax(-1))
@@ -103,7 +103,7 @@ def test_lists_in_force_are_what_counts(forked_script: Any, tmp_path: Any) -> No
         PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST=str(lower),
         PT_HPU_AUTOCAST_FP32_OPS_LIST=str(fp32),
     )
-    assert of_any_card(said).splitlines() == [
+    assert re.sub(r"\bHPU \d", "HPU N", printed).splitlines() == [
         "Sequential under autocast float16 on HPU N (simulated GAUDI2)",
         "  module       operation  type     why",
         "  0 (Linear)   linear     float32  fp32 list",
@@ -115,7 +115,7 @@ def test_lists_in_force_are_what_counts(forked_script: Any, tmp_path: Any) -> No
     ]
 
 
-def test_model_and_random_numbers_stay_as_they_were(run: Any, net: None, torch: Any) -> None:
+def test_model_and_random_state_are_unchanged(run: Any, net: None, torch: Any) -> None:
     before = run("{name: value.clone() for name, value in model.state_dict().items()}").result
     torch.manual_seed(0)
     expected = torch.rand(3, device="hpu").tolist()
@@ -130,7 +130,7 @@ def test_model_and_random_numbers_stay_as_they_were(run: Any, net: None, torch: 
     assert not torch.is_autocast_enabled("hpu")
 
 
-def test_modules_share_a_line_only_where_they_do_the_same(run: Any, torch: Any) -> None:
+def test_modules_share_a_row_only_if_their_operations_are_equal(run: Any, torch: Any) -> None:
     run(
         """
         import torch
@@ -160,7 +160,7 @@ def test_modules_share_a_line_only_where_they_do_the_same(run: Any, torch: Any) 
     ]
 
 
-def test_numbers_that_no_range_holds_stay_apart(run: Any, torch: Any) -> None:
+def test_numbers_that_form_no_range_have_separate_rows(run: Any, torch: Any) -> None:
     run(
         """
         import torch
@@ -181,7 +181,7 @@ def test_numbers_that_no_range_holds_stay_apart(run: Any, torch: Any) -> None:
     ]
 
 
-def test_buffers_are_put_back_however_the_model_changes_them(torch: Any) -> None:
+def test_buffers_are_restored_after_any_kind_of_change(torch: Any) -> None:
     class Counting(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -209,7 +209,7 @@ def test_buffers_are_put_back_however_the_model_changes_them(torch: Any) -> None
     assert values == {"made": [0], "written": [0], "expanded": [1, 1, 1], "inferred": [0]}
 
 
-def test_other_threads_may_run_the_model(run: Any, net: None, shell: Any) -> None:
+def test_model_may_run_in_another_thread_meanwhile(run: Any, net: None, shell: Any) -> None:
     model, sample = (shell.user_ns[name] for name in ("model", "sample"))
     ended = threading.Event()
 
@@ -220,12 +220,12 @@ def test_other_threads_may_run_the_model(run: Any, net: None, shell: Any) -> Non
     with ThreadPoolExecutor() as pool:
         other = pool.submit(run_model)
         for _ in range(3):
-            assert of_any_card(repr(hpu_magic.explain_autocast(model, sample)) + "\n") == EXPLAINED
+            assert of_any_card(hpu_magic.explain_autocast(model, sample)) == EXPLAINED
         ended.set()
         assert other.result() is None
 
 
-def test_modules_that_a_model_runs_in_other_threads_are_named(torch: Any) -> None:
+def test_modules_that_ran_in_other_threads_are_listed_as_missing(torch: Any) -> None:
     class Halves(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -236,7 +236,7 @@ def test_modules_that_a_model_runs_in_other_threads_are_named(torch: Any) -> Non
                 return self.here(x), pool.submit(self.there, x).result()
 
     explained = hpu_magic.explain_autocast(Halves().to("hpu"), torch.ones(2, 2, device="hpu"))
-    assert {one.module for one in explained.operations} == {"here (Linear)"}
+    assert {operation.module for operation in explained.operations} == {"here (Linear)"}
     assert explained.unseen == {"there (Linear)"}
     assert repr(explained).endswith(
         "These modules ran in other threads and are missing: there (Linear). Autocast affects only "
@@ -244,21 +244,21 @@ def test_modules_that_a_model_runs_in_other_threads_are_named(torch: Any) -> Non
     )
 
 
-def test_a_model_takes_keywords_that_the_function_has_too(torch: Any) -> None:
+def test_model_keywords_may_have_the_names_of_options(torch: Any) -> None:
     class Net(torch.nn.Module):
         def forward(self, x: Any, *, dtype: Any, sample_keywords: int) -> Any:
             return (x @ x).to(dtype) * sample_keywords
 
     x = torch.ones(2, 2, device="hpu")
-    given = {"dtype": torch.float64, "sample_keywords": 3}
-    explained = hpu_magic.explain_autocast(Net(), (x, given))
-    assert [(one.name, one.dtype) for one in explained.operations] == [
+    keywords = {"dtype": torch.float64, "sample_keywords": 3}
+    explained = hpu_magic.explain_autocast(Net(), (x, keywords))
+    assert [(operation.name, operation.dtype) for operation in explained.operations] == [
         ("matmul", "bfloat16"),
         ("mul", "float64"),
     ]
 
 
-def test_a_profile_that_is_being_recorded_goes_on(net: None, shell: Any, torch: Any) -> None:
+def test_running_profile_is_not_interrupted(net: None, shell: Any, torch: Any) -> None:
     model, sample = (shell.user_ns[name] for name in ("model", "sample"))
     with torch.autograd.profiler.profile() as profile:
         model(*sample)
@@ -268,7 +268,7 @@ def test_a_profile_that_is_being_recorded_goes_on(net: None, shell: Any, torch: 
     assert sum(event.name == "aten::exp" for event in profile.function_events) == 2
 
 
-def test_types_that_autocast_does_not_cast_are_given_another_reason(torch: Any) -> None:
+def test_reason_says_which_types_autocast_does_not_cast(torch: Any) -> None:
     class Net(torch.nn.Module):
         def forward(self, x: Any) -> Any:
             wide = x.double() @ x.double()
@@ -280,12 +280,10 @@ def test_types_that_autocast_does_not_cast_are_given_another_reason(torch: Any) 
     assert ("matmul", "float32", "lower-precision list") not in lines
 
 
-def test_named_arguments_come_from_a_dict(run: Any, net: None) -> None:
+def test_keyword_arguments_come_from_a_dict(run: Any, net: None) -> None:
     run("words, rest = sample[0], {'scale': sample[1]}")
-    assert (
-        of_any_card(repr(run("%hpu_explain_autocast model --inputs words,rest").result) + "\n")
-        == EXPLAINED
-    )
+    explained = run("%hpu_explain_autocast model --inputs words,rest").result
+    assert of_any_card(explained) == EXPLAINED
 
 
 @pytest.mark.parametrize(
@@ -299,7 +297,7 @@ def test_named_arguments_come_from_a_dict(run: Any, net: None) -> None:
         ("bare --inputs there", "No operation of the model ran on floating-point tensors of the"),
     ],
 )
-def test_wrong_lines_are_refused_in_a_sentence(
+def test_wrong_line_is_rejected_with_one_sentence(
     run: Any, net: None, line: str, sentence: str
 ) -> None:
     run("host, bare, there = nn.Linear(2, 2), nn.ReLU(), torch.ones(2)")
@@ -308,18 +306,16 @@ def test_wrong_lines_are_refused_in_a_sentence(
     assert str(error).startswith(sentence)
 
 
-def test_an_error_of_the_model_leaves_no_hook_and_no_profile_behind(run: Any, net: None) -> None:
+def test_error_in_the_model_leaves_no_hook_and_no_profile(run: Any, net: None) -> None:
     assert isinstance(run("%hpu_explain_autocast model --inputs words").error, UsageError)
     wrong = run(
         "wrong = torch.ones(3, 3, device='hpu')\n%hpu_explain_autocast model --inputs wrong,wrong"
     )
     assert not isinstance(wrong.error, UsageError | type(None))
-    assert (
-        of_any_card(repr(run("%hpu_explain_autocast model --inputs sample").result) + "\n")
-        == EXPLAINED
-    )
+    explained = run("%hpu_explain_autocast model --inputs sample").result
+    assert of_any_card(explained) == EXPLAINED
 
 
-def test_a_type_that_is_none_of_autocasts_is_refused(net: None, shell: Any) -> None:
+def test_type_that_autocast_does_not_support_is_rejected(net: None, shell: Any) -> None:
     with pytest.raises(HPUError, match="Autocast cannot compute in float32"):
         hpu_magic.explain_autocast(shell.user_ns["model"], (), dtype="fp32")

@@ -13,26 +13,8 @@ import hpu_magic
 from hpu_magic.runtime.execution.flags import READ, FlagsReport, documented
 from hpu_magic.runtime.start import restart
 
-IPYTHON = """
-from IPython.core.interactiveshell import InteractiveShell
-shell = InteractiveShell.instance()
-for source in {cells!r}:
-    shell.run_cell(source, store_history=True)
-"""
 
-
-@pytest.fixture
-def notebook(script, tmp_path):
-    """Run cells in a fresh process of the same notebook."""
-
-    def run_cells(*cells, **environment):
-        name = str(tmp_path / "work.ipynb")
-        return script(IPYTHON.format(cells=list(cells)), JPY_SESSION_NAME=name, **environment)
-
-    return run_cells
-
-
-def test_every_flag_is_complete_and_its_default_is_a_value_it_takes():
+def test_every_flag_is_complete_and_its_default_is_valid():
     assert len(documented()) >= 100
     for flag in documented().values():
         assert flag.read in READ
@@ -45,16 +27,16 @@ def test_all_flags_are_listed_with_default_meaning_and_reader(run, torch):
     cell = run("%hpu_flags")
     assert "simulated" in cell.out
     assert len(cell.result.lines()) == len(documented())
-    [line] = [one for one in cell.result.lines() if one[0] == "PT_HPU_PLACE_ON_CPU"]
+    [line] = [line for line in cell.result.lines() if line[0] == "PT_HPU_PLACE_ON_CPU"]
     assert line[3] == "at import, by the bridge"
     assert "fall back to the CPU" in line[4]
 
 
-def test_changed_flags_come_first_and_the_others_are_folded_away(run, torch, monkeypatch):
+def test_changed_flags_come_first_and_the_others_are_folded(run, torch, monkeypatch):
     names = [flag.name for flag in documented().values()]
     monkeypatch.setenv("HABANA_PROFILE", "profile_api_light")  # its default
     before = run("%hpu_flags").result
-    # The tests' own environment sets some.
+    # The environment of the tests sets some flags.
     changed = {flag.name for flag in documented().values() if before.differs(flag)}
     assert "HABANA_PROFILE" not in changed
 
@@ -78,22 +60,22 @@ def test_changed_flags_come_first_and_the_others_are_folded_away(run, torch, mon
     assert {name for name in names if f">{name}<" in folded} == {*names} - changed
 
 
-def test_flags_that_are_all_as_they_were_are_said_in_a_line():
+def test_one_line_says_that_all_flags_have_their_defaults():
     report = FlagsReport(list(documented().values()), {}, {}, folded=True)
     assert repr(report).splitlines()[1:] == [
         "  All have their defaults; %hpu_flags WORD searches names and meanings."
     ]
 
 
-def test_switches_that_mean_the_same_do_not_differ():
+def test_spellings_of_the_same_switch_are_equal():
     switch = dataclasses.replace(documented()["PT_HPU_SYNC_LAUNCH"], kind="switch", default="true")
     same = [switch.same(value, "true") for value in ("1", "TRUE", "0", "false", "")]
     assert same == [True, True, False, False, False]
 
 
-def test_a_word_is_looked_for_in_names_and_meanings(run, torch):
-    found = [line[0] for line in run("%hpu_flags Cache_Metrics").result.lines()]
-    assert found == ["PT_HPU_ENABLE_CACHE_METRICS"]
+def test_word_is_searched_in_names_and_meanings(run, torch):
+    names = [line[0] for line in run("%hpu_flags Cache_Metrics").result.lines()]
+    assert names == ["PT_HPU_ENABLE_CACHE_METRICS"]
     meant = {flag.name for flag in documented().values() if "generator" in flag.meaning.lower()}
     shown = {line[0] for line in run("%hpu_flags generator").result.lines()}
     assert meant
@@ -103,19 +85,19 @@ def test_a_word_is_looked_for_in_names_and_meanings(run, torch):
         hpu_magic.flags("cache", "1")
 
 
-def test_flags_say_which_have_no_effect_on_the_simulator(run, torch):
+def test_flags_without_effect_on_the_simulator_are_marked(run, torch):
     lines = {line[0]: line[-1] for line in run("%hpu_flags").result.lines()}
     assert lines["PT_HPU_POOL_STRATEGY"] == (
         "Search strategy of the memory pool for a free block. No effect on the simulator: memory "
         "is allocated from the machine on demand."
     )
     assert lines["PT_HPU_LAZY_MODE"] == documented()["PT_HPU_LAZY_MODE"].meaning
-    without = {name for name, said in lines.items() if "No effect on the simulator: " in said}
+    without = {name for name, text in lines.items() if "No effect on the simulator: " in text}
     assert without == {flag.name for flag in documented().values() if flag.simulated}
 
 
-def test_flags_with_an_effect_are_read_somewhere():
-    """Neural Compressor, which runs on the simulator as on a card, reads its own."""
+def test_flags_with_an_effect_occur_in_the_code():
+    """Flags with an effect occur in the code, or are flags of Neural Compressor."""
     package = Path(hpu_magic.__file__).parent
     folders = ("simulator/face", "simulator/native", "simulator/cards", "runtime/precision")
     sources = "".join(
@@ -130,19 +112,19 @@ def test_flags_with_an_effect_are_read_somewhere():
     assert [n for n in effective if n not in sources and not n.startswith(others)] == []
 
 
-def test_flag_without_effect_says_so_where_it_is_set(run, torch, forgetful):
+def test_setting_a_flag_without_effect_adds_a_note(run, torch, forgetful):
     cell = run("%hpu_flags PT_HPU_SYNC_LAUNCH=1")
     note = "No effect on the simulator: there are no separate threads and streams."
     assert note in cell.result.notes()
 
 
-def test_beginning_of_a_name_shows_all_that_begin_so(run):
+def test_prefix_lists_all_flags_that_begin_with_it(run):
     names = [flag.name for flag in run("%hpu_flags PT_HPU_METRICS").result.flags]
     assert "PT_HPU_METRICS_FILE" in names
     assert all(name.startswith("PT_HPU_METRICS") for name in names)
 
 
-def test_flag_set_too_late_is_remembered_and_the_restart_offered(run, torch, forgetful):
+def test_flag_set_after_import_is_remembered_for_a_restart(run, torch, forgetful):
     cell = run("%hpu_flags PT_HPU_ENABLE_CACHE_METRICS=1")
     assert "not set (1 after a restart)" in cell.out
     assert "%hpu_flags --restart" in cell.out
@@ -152,7 +134,7 @@ def test_flag_set_too_late_is_remembered_and_the_restart_offered(run, torch, for
     assert restart.recall() == {}
 
 
-def test_flag_set_in_time_is_set_and_kept_for_the_next_start(notebook):
+def test_flag_set_before_import_takes_effect_and_is_remembered(notebook):
     read = "import os; print('has', os.environ['PT_HPU_MAX_COMPOUND_OP_SIZE'])"
     out = notebook("%load_ext hpu_magic", "%hpu_flags PT_HPU_MAX_COMPOUND_OP_SIZE=7", read)
     assert "takes effect with" in out
@@ -163,7 +145,7 @@ def test_flag_set_in_time_is_set_and_kept_for_the_next_start(notebook):
     assert "after a restart" not in again
 
 
-def test_what_came_after_the_import_is_not_shown_as_in_force(notebook):
+def test_variable_set_after_the_import_is_not_shown_as_the_value(notebook):
     out = notebook(
         "%load_ext hpu_magic",
         "import torch, os",
@@ -186,7 +168,7 @@ def test_what_came_after_the_import_is_not_shown_as_in_force(notebook):
         ("PT_HPU=1", "no documented flag"),
     ],
 )
-def test_wrong_flag_or_value_is_refused_and_changes_nothing(run, line, sentence):
+def test_wrong_flag_or_value_is_rejected_without_effect(run, line, sentence):
     before = dict(os.environ)
     cell = run(f"%hpu_flags {line}")
     assert isinstance(cell.error, UsageError)
@@ -195,18 +177,18 @@ def test_wrong_flag_or_value_is_refused_and_changes_nothing(run, line, sentence)
     assert restart.recall() == {}
 
 
-def test_script_is_told_to_start_with_the_flag(forked_script):
+def test_error_in_a_script_says_to_start_python_with_the_flag(forked_script):
     code = """
     import hpu_magic, torch
     try:
         hpu_magic.flags("PT_HPU_SYNC_LAUNCH", "1")
-    except ValueError as refused:
-        print(refused)
+    except ValueError as error:
+        print(error)
     """
     assert "start python with PT_HPU_SYNC_LAUNCH=1" in forked_script(code, simulated=True)
 
 
-def test_a_restart_without_a_server_is_refused(run):
+def test_restart_without_a_server_is_rejected(run):
     assert run("%hpu_restart").err == (
         "UsageError: No Jupyter server can restart this process: end this session and start it "
         "again.\n"

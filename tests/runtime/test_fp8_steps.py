@@ -1,4 +1,4 @@
-"""fp8 inference by plain functions: the vendor's files, lazy mode, loaders, other cards."""
+"""FP8 inference with functions: statistics files, lazy mode, data loaders, other cards."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ def model():
 
 random = torch.Generator().manual_seed(2)
 x, mask = torch.randn(2, 5, 8, generator=random) * 3, torch.zeros(2, 5, 5)
-moved = [one.to("hpu", torch.bfloat16) for one in (x, mask)]
+moved = [value.to("hpu", torch.bfloat16) for value in (x, mask)]
 
 
-def attempt(function, *given, **options):
+def attempt(function, *arguments, **options):
     try:
-        return repr(function(*given, **options))
-    except hpu_magic.errors.HPUError as refused:
-        return str(refused)
+        return repr(function(*arguments, **options))
+    except hpu_magic.errors.HPUError as error:
+        return str(error)
 """
 
 MEASURE = (
@@ -61,7 +61,7 @@ MEASURE = (
 class Compiled(nn.Module):
     def __init__(self, compiled):
         super().__init__()
-        self._orig_mod = compiled  # as torch.compile has it, which lazy mode is without
+        self._orig_mod = compiled  # like torch.compile, which lazy mode does not support
 
 
 class Two(typing.NamedTuple):
@@ -131,8 +131,8 @@ for name, options in json.loads(os.environ["WAYS"]).items():
     quantized = model()
     try:
         report = hpu_magic.fp8_quantize(quantized, (x, {"mask": mask}), **options)
-    except hpu_magic.errors.HPUError as refused:
-        answers[name] = str(refused)
+    except hpu_magic.errors.HPUError as error:
+        answers[name] = str(error)
         continue
     answers[name] = {
         "title": report.title(),
@@ -163,7 +163,7 @@ print(json.dumps(answers))
 
 
 class Processes:
-    """Runs the steps in processes of their own, in one folder."""
+    """Runs each step in its own process, in one folder."""
 
     def __init__(self, folder: Path, forked_script: Any) -> None:
         self.folder, self._script = folder, forked_script
@@ -186,12 +186,12 @@ def processes(tmp_path_factory, forked_script) -> Processes:
 
 
 LAZY = {"PT_HPU_LAZY_MODE": "1", "PT_HPU_WEIGHT_SHARING": "0"}
-ALONE = {"WORLD_SIZE": "1", "LOCAL_RANK": "0"}  # as a launcher starts a single process
+ALONE = {"WORLD_SIZE": "1", "LOCAL_RANK": "0"}  # set by a launcher for a single process
 
 
 @pytest.fixture(scope="module")
 def measured(processes) -> dict[str, Any]:
-    """What measuring in lazy mode gave."""
+    """Answers of the measurement process in lazy mode."""
     return processes(MEASURE, "MEASURE", **LAZY, **ALONE)
 
 
@@ -202,73 +202,67 @@ def largest(size: float) -> float:
     return (values.bfloat16() * size).abs().max().item()
 
 
-def test_quant_config_names_the_settings(measured):
-    assert measured["file"] == "./stats/net_hooks_maxabs.json".removeprefix("./")
+def test_quant_config_contains_the_settings(measured):
+    assert measured["file"] == "stats/net_hooks_maxabs.json"
     assert measured["outputs"] == 1
     assert measured["columns"][-1] == "largest output"
-    assert (
-        "MEASURE.json, line 3: the mode is MEASURE, and this is the step QUANTIZE"
-        in (measured["wrong step"])
-    )
+    sentence = "MEASURE.json, line 3: the mode is MEASURE, and this is the step QUANTIZE"
+    assert sentence in measured["wrong step"]
 
 
-def test_a_function_a_loader_and_names_reach_the_model(measured):
+def test_calibration_accepts_a_function_a_loader_keywords_and_named_tuples(measured):
     assert measured["inputs"] == [largest(2)]
-    assert measured["batches"] == [2, [largest(1)]], "labels behind what is required are left out"
+    assert measured["batches"] == [2, [largest(1)]], "labels after the required inputs are dropped"
     assert measured["named"] == [largest(1)]
+    assert measured["pair"] == [largest(2)]
 
 
-def test_a_layer_that_neural_compressor_mistakes_is_refused(measured):
+def test_softmax_that_neural_compressor_mistakes_is_rejected_unless_blocked(measured):
     assert "'1' is a torch.nn.Softmax" in measured["softmax"]
     assert "put Softmax in the blocklist" in measured["softmax"]
     assert measured["blocked"] == ["0"]
 
 
-def test_a_layer_in_two_places_is_refused(measured):
-    assert measured["shared"] == (
-        "'0' is the same layer as '1.1', and Neural Compressor replaces only one of them: put '0' "
-        "in the blocklist."
-    )
+@pytest.mark.parametrize(
+    ("answer", "sentence"),
+    [
+        (
+            "shared",
+            "'0' is the same layer as '1.1', and Neural Compressor replaces only one of them: put "
+            "'0' in the blocklist.",
+        ),
+        (
+            "no folder",
+            "Measurements cannot be written to 'a file/n' ([Errno 17] File exists: 'a file'): set "
+            "another path (dump_stats_path).",
+        ),
+        (
+            "compiled",
+            "The Attention is compiled, which changes the names of its layers: pass the original "
+            "model, and compile it after quantization.",
+        ),
+        (
+            "float32",
+            "The weights of 'keys' are bfloat16, and fp8 inference starts from float32: type "
+            "%hpu_to MODEL --dtype float32 first.",
+        ),
+        ("dynamic", "Dynamic quantization needs no measurements: quantize the model."),
+    ],
+)
+def test_unsuitable_model_or_setting_is_rejected_before_measuring(measured, answer, sentence):
+    assert measured[answer] == sentence
 
 
-def test_a_place_that_cannot_be_written_to_is_refused_before_measuring(measured):
-    assert measured["no folder"] == (
-        "Measurements cannot be written to 'a file/n' ([Errno 17] File exists: 'a file'): set "
-        "another path (dump_stats_path)."
-    )
-
-
-def test_a_compiled_model_is_refused(measured):
-    assert measured["compiled"] == (
-        "The Attention is compiled, which changes the names of its layers: pass the original "
-        "model, and compile it after quantization."
-    )
-
-
-def test_named_tuples_reach_the_model(measured):
-    assert measured["pair"] == [largest(2)]
-
-
-def test_another_type_before_quantization_is_named(measured):
-    assert measured["float32"] == (
-        "The weights of 'keys' are bfloat16, and fp8 inference starts from float32: type %hpu_to "
-        "MODEL --dtype float32 first."
-    )
-
-
-def test_what_is_not_finite_has_no_scale(measured):
+def test_infinite_activations_are_warned_about(measured):
     assert measured["infinite"] == [
         "Values in keys, values, out are not finite, so they have no scale: measure again with "
         "other data, or block these layers."
     ]
 
 
-def test_a_script_is_told_the_next_step(measured):
+def test_script_gets_a_note_about_the_next_step(measured):
     assert measured["notes"][-1] == (
         "The second step needs another process: call hpu_magic.fp8_quantize(model, inputs) there."
-    )
-    assert measured["dynamic"] == (
-        "Dynamic quantization needs no measurements: quantize the model."
     )
 
 
@@ -276,7 +270,7 @@ WAYS = {
     "as measured": {},
     "pow2": {"scale_method": "maxabs_pow2", "scale_format": "const"},
     "E5M2": {"fp8_config": "E5M2"},
-    # Scales that were calculated for one format are not for the other.
+    # Scales that were calculated for one format do not fit the other.
     "wide": {"scale_method": "maxabs_arbitrary", "fp8_config": "E5M2"},
     "narrow": {"scale_method": "maxabs_arbitrary"},
     "dynamic": {"dynamic_quantization": True, "scale_method": "maxabs_pow2"},
@@ -290,25 +284,27 @@ ORIGINS = ["", "[]", "3", '{"layers": []}', '{"generation": [], "layers": {}}', 
 
 @pytest.fixture(scope="module")
 def quantized(processes, measured) -> dict[str, Any]:
-    """What quantizing in lazy mode gave."""
+    """Answers of the quantization process in lazy mode."""
     environment = {"WAYS": json.dumps(WAYS), "ORIGINS": json.dumps(ORIGINS)}
     return processes(QUANTIZE, "QUANTIZE", **environment, **LAZY, **ALONE)
 
 
-def test_every_way_quantizes_with_a_small_error(quantized):
+def test_quantization_error_is_small_for_every_method(quantized):
     layers = [["keys", "Linear"], ["values", "Linear"], ["out", "Linear"]]
     for name in WAYS:
-        found = quantized[name]
-        assert found["layers"] == (layers[-1:] if name == "one" else layers)
-        assert found["calls"] == ([2] if name == "one" else [1, 1, 2])
-        largest_error = 0.3 if name in ("E5M2", "wide") else 0.15  # it has a bit less
-        assert all(0 < error < largest_error for error in (*found["errors"], found["output"])), name
+        answer = quantized[name]
+        assert answer["layers"] == (layers[-1:] if name == "one" else layers)
+        assert answer["calls"] == ([2] if name == "one" else [1, 1, 2])
+        largest_error = 0.3 if name in ("E5M2", "wide") else 0.15  # E5M2 has one mantissa bit less
+        assert all(0 < error < largest_error for error in (*answer["errors"], answer["output"])), (
+            name
+        )
     assert quantized["E5M2"]["errors"][0] > 1.5 * quantized["as measured"]["errors"][0]
     assert "fp8 (E5M2)" in quantized["E5M2"]["title"]
     assert quantized["dynamic"]["notes"][0] == "Scales: dynamic maxabs_pow2."
 
 
-def test_without_a_sample_there_are_no_errors(quantized):
+def test_without_a_sample_no_errors_are_reported(quantized):
     columns, lines, picture, note = quantized["no sample"]
     assert (columns, lines, picture) == (["layer", "class"], [["out", "Linear"]], "")
     assert note == "Pass a sample of the model's inputs to see the error of each layer."
@@ -317,44 +313,42 @@ def test_without_a_sample_there_are_no_errors(quantized):
 QUANTIZED = r"Attention quantized to fp8 \(E4M3\) on HPU \d \(simulated GAUDI2\): 1 layer"
 
 
-def test_a_function_that_returns_no_tensors_shows_no_error_of_the_output(quantized):
+def test_calibration_function_without_tensor_output_reports_layer_errors_only(quantized):
     title, shown = quantized["no output"]
     assert re.fullmatch(QUANTIZED, title)
     assert shown == [True]
 
 
-def test_what_neural_compressor_fails_with_is_a_sentence(quantized):
+def test_exception_of_neural_compressor_becomes_a_sentence(quantized):
     assert quantized["settings"] == (
         "Neural Compressor failed with TypeError ('str' object does not support item assignment): "
         "change the settings and create the model again."
     )
 
 
-def test_measurements_whose_origin_cannot_be_read_are_taken(quantized):
+def test_measurements_with_an_unreadable_origin_are_used(quantized):
     titles = quantized["origins"]
     assert len(titles) == len(ORIGINS)
     assert all(re.fullmatch(QUANTIZED, title) for title in titles)
 
 
-def test_half_a_file_holds_no_measurements(quantized):
+def test_truncated_measurements_are_rejected(quantized):
     assert quantized["half"] == (
         "broken/net_hooks_maxabs.npz contains no measurements: measure the model again."
     )
 
 
-def test_another_generation_measures_anew_or_takes_the_scales_of_the_one_before(
-    processes, measured
-):
+def test_other_generation_needs_new_measurements_or_its_scales_by_option(processes, measured):
     ways = {"as they are": {}, "its scales": {"device_for_scales": "GAUDI2"}}
-    found = processes(QUANTIZE, "QUANTIZE", WAYS=json.dumps(ways), HPU_MAGIC_CARD="gaudi3")
-    assert found["as they are"] == (
+    answers = processes(QUANTIZE, "QUANTIZE", WAYS=json.dumps(ways), HPU_MAGIC_CARD="gaudi3")
+    assert answers["as they are"] == (
         "The measurements stats/net_hooks_maxabs.json are from a GAUDI2, and this card is a "
         "GAUDI3: measure the model on this card."
     )
-    assert "GAUDI3" in found["its scales"]["title"]
+    assert "GAUDI3" in answers["its scales"]["title"]
 
 
-def test_one_of_several_processes_is_refused(shell, monkeypatch):
+def test_process_of_a_distributed_job_is_rejected(shell, monkeypatch):
     import torch
 
     monkeypatch.setenv("WORLD_SIZE", "8")
@@ -362,7 +356,7 @@ def test_one_of_several_processes_is_refused(shell, monkeypatch):
         hpu_magic.fp8_measure(torch.nn.Linear(1, 1), torch.ones(1))
 
 
-def test_what_is_missing_is_named(shell, monkeypatch):
+def test_missing_package_is_named_with_its_install_command(shell, monkeypatch):
     import torch
 
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)

@@ -1,8 +1,6 @@
-"""What is said below the error of a cell for which the card was too full."""
+"""The explanation below an out-of-memory error of a cell."""
 
 from __future__ import annotations
-
-import re
 
 import pytest
 
@@ -43,25 +41,21 @@ torch.ones(3 << 20, device="hpu")
     ("lazy", "largest"),
     [
         ("0", "batches (32.0 MiB), Out[3] (12.0 MiB) and model (4.00 MiB)"),
-        # There the variable has been promised its memory before the card refuses it.
+        # In lazy mode, the variable is bound before the card rejects the allocation.
         ("1", "batches (32.0 MiB), more (20.0 MiB) and Out[3] (12.0 MiB)"),
     ],
 )
-def test_the_error_ends_in_what_was_asked_what_is_free_who_has_it_and_what_to_do(
-    ended, lazy, largest
-):
+def test_explanation_names_request_free_memory_largest_variables_and_remedies(ended, lazy, largest):
     full = "more = torch.ones(5 << 20, device='hpu')\nprint(more[0].item())"
     out = ended(HELD, full, PT_HPU_LAZY_MODE=lazy)
-    *_, error, said = out.strip().splitlines()
+    *_, error, explanation = out.strip().splitlines()
     assert error.startswith("RuntimeError: ")
-    asked, free, limit = re.match(
-        r"The card is full: ([0-9.]+) MiB were requested, and ([0-9.]+) MiB of ([0-9.]+) MiB are "
-        r"free now that the cell has ended\. ",
-        said,
-    ).groups()
-    assert (asked, limit) == ("20.0", "64.0")
-    assert float(free) == 16.0
-    assert said.partition(" ended. ")[2] == (
+    sizes, _, advice = explanation.partition(" ended. ")
+    assert sizes == (
+        "The card is full: 20.0 MiB were requested, and 16.0 MiB of 64.0 MiB are free now that the "
+        "cell has"
+    )
+    assert advice == (
         f"The largest variables are {largest}. "
         "Delete unused variables (del batches), delete earlier results of cells (%reset -f out), "
         "or use a smaller batch or a type with fewer bits."
@@ -77,35 +71,39 @@ work()
 """
 
 
-def test_another_error_frees_the_tensors_of_a_traceback(ended):
+def test_next_error_frees_the_tensors_of_the_traceback(ended):
     out = ended(FILLS, "1 / 0", "print(torch.hpu.memory_allocated() >> 20, 'MiB')").strip()
     assert "The largest variable is the last traceback (40.0 MiB). Run another cell that" in out
     assert out.endswith("\n0 MiB")
 
 
-def test_free_memory_after_a_cell_does_not_contradict_its_error(ended):
-    said = ended(FILLS, "x = torch.ones(12 << 20, device='hpu')").strip().splitlines()[-1]
-    assert said == (
-        "The card was full: 48.0 MiB were requested. Now that the cell has ended, 64.0 MiB of "
-        "64.0 MiB are free. Use a smaller batch or a type with fewer bits."
-    )
+@pytest.mark.parametrize(
+    ("cells", "sentence"),
+    [
+        (
+            (FILLS, "x = torch.ones(12 << 20, device='hpu')"),
+            "The card was full: 48.0 MiB were requested. Now that the cell has ended, 64.0 MiB of "
+            "64.0 MiB are free. Use a smaller batch or a type with fewer bits.",
+        ),
+        (
+            ("x = torch.ones(1 << 25, device='hpu')",),
+            "The request is larger than the card: 128 MiB were requested, and the card has "
+            "64.0 MiB. Request less, for example with a smaller batch.",
+        ),
+    ],
+    ids=["memory that the cell has freed", "request larger than the card"],
+)
+def test_explanation_distinguishes_freed_memory_and_too_large_requests(ended, cells, sentence):
+    assert ended(*cells).strip().splitlines()[-1] == sentence
 
 
-def test_more_than_a_card_has_is_told_so(ended):
-    said = ended("x = torch.ones(1 << 25, device='hpu')").strip().splitlines()[-1]
-    assert said == (
-        "The request is larger than the card: 128 MiB were requested, and the card has 64.0 MiB. "
-        "Request less, for example with a smaller batch."
-    )
+def test_lack_of_host_memory_is_explained_once(ended):
+    out = ended("x = torch.zeros(1 << 50, device='hpu')", HPU_MAGIC_MEMORY="16384TiB")
+    assert "but this machine does not" in out
+    assert "The card is full" not in out
 
 
-def test_a_machine_without_room_for_the_card_is_explained_once(ended):
-    said = ended("x = torch.zeros(1 << 50, device='hpu')", HPU_MAGIC_MEMORY="16384TiB").strip()
-    assert "but this machine does not" in said
-    assert "The card is full" not in said
-
-
-def test_an_error_that_wraps_the_refusal_is_explained_and_others_are_not(ended):
+def test_only_errors_caused_by_a_full_card_are_explained(ended):
     wrapped = """
 try:
     torch.ones(1 << 25, device="hpu")
@@ -124,7 +122,7 @@ except RuntimeError as full:
     assert outcomes == [True, False, False, False]
 
 
-def test_nothing_is_said_once_the_extension_is_unloaded(ended):
+def test_nothing_is_explained_after_the_extension_is_unloaded(ended):
     out = ended("%unload_ext hpu_magic", "x = torch.ones(1 << 25, device='hpu')")
     assert "Allocation failed" in out
     assert "card is full" not in out

@@ -10,7 +10,7 @@ from IPython.core.error import UsageError
 from hpu_magic.runtime.start import restart
 
 
-def test_eager_mode_is_told_that_graphs_need_lazy_mode_and_how_to_get_there(run, shell, torch):
+def test_eager_mode_rejects_graphs_and_names_the_command_for_lazy_mode(run, shell, torch):
     shell.user_ns["x"] = torch.ones(3, device="hpu")
     for source in ("%%hpu_capture step --inputs x\ny = x + 1", "%hpu_wrap model"):
         shell.user_ns["model"] = torch.nn.Linear(2, 2).to("hpu")
@@ -39,7 +39,7 @@ def test_restart_option_remembers_lazy_mode(run, torch, forgetful):
         ("%hpu_wrap model --max-graphs 0", "--max-graphs is 0"),
     ],
 )
-def test_wrong_input_is_refused_in_a_sentence(run, shell, torch, source, sentence):
+def test_wrong_input_is_rejected_with_one_sentence(run, shell, torch, source, sentence):
     shell.user_ns.update(number=3, model=torch.nn.Linear(1, 1))
     if "--max-graphs" in source:
         shell.user_ns["model"].to("hpu")
@@ -49,7 +49,7 @@ def test_wrong_input_is_refused_in_a_sentence(run, shell, torch, source, sentenc
     assert "Traceback" not in cell.err
 
 
-def test_without_captures_the_list_says_how_to_make_one(run):
+def test_empty_list_says_how_to_capture_a_graph(run):
     assert "%%hpu_capture NAME captures a cell" in run("%hpu_graphs").out
 
 
@@ -69,7 +69,7 @@ def test_capture_shows_operations_memory_inputs_and_outputs(lazy, step):
     assert lazy.value("y.cpu().tolist()") == [[1, 3, 5], [7, 9, 11]]
 
 
-def test_outputs_are_the_graphs_own_tensors(lazy, step):
+def test_outputs_are_the_tensors_of_the_graph(lazy, step):
     lazy("own = y")
     lazy("x = x + 1\n%hpu_replay step")
     assert lazy.value("own is y")
@@ -78,13 +78,13 @@ def test_outputs_are_the_graphs_own_tensors(lazy, step):
     assert lazy.value("y is own")
 
 
-def test_input_changed_in_place_is_replayed(lazy, step):
+def test_replay_uses_an_input_that_was_changed_in_place(lazy, step):
     lazy("x.fill_(4.0)\nreport = %hpu_replay step")
     assert lazy.value("y.cpu().tolist()") == [[9] * 3] * 2
     assert lazy.value("report.copied") == []
 
 
-def test_replays_are_counted_and_memory_does_not_move(lazy, step):
+def test_replays_are_counted_and_do_not_allocate_memory(lazy, step):
     lazy("%hpu_replay step\nbefore = torch.hpu.memory_allocated()")
     answer = lazy("report = %hpu_replay step -n 100\nreport")
     assert "replayed 100 times" in answer.text
@@ -97,16 +97,13 @@ def test_replays_are_counted_and_memory_does_not_move(lazy, step):
 @pytest.mark.parametrize(
     ("new", "sentence"),
     [
-        (
-            "torch.ones(4, 3, device='hpu')",
-            "has shape (4, 3), but was captured with shape (2, 3)",
-        ),
+        ("torch.ones(4, 3, device='hpu')", "has shape (4, 3), but was captured with shape (2, 3)"),
         ("torch.ones(2, 3, device='hpu').int()", "captured with dtype torch.float32"),
         ("torch.ones(2, 3)", "has device cpu, but was captured with device hpu:0"),
         ("7", "'x' of graph step is now a int"),
     ],
 )
-def test_input_that_does_not_fit_is_refused_and_nothing_is_replayed(lazy, step, new, sentence):
+def test_incompatible_input_is_rejected_before_a_replay(lazy, step, new, sentence):
     lazy(f"kept = y.clone()\nx = {new}")
     answer = lazy("%hpu_replay step")
     assert "UsageError" in answer.text
@@ -114,7 +111,7 @@ def test_input_that_does_not_fit_is_refused_and_nothing_is_replayed(lazy, step, 
     assert lazy.value("torch.equal(kept, y)")
 
 
-def test_host_read_is_refused_with_line_operation_and_mend(lazy, step):
+def test_host_read_is_rejected_with_line_operation_and_fix(lazy, step):
     answer = lazy("%%hpu_capture bad --inputs x --warmup 0\nz = x * 2\nvalue = z.sum().item()")
     assert "RuntimeError" in answer.error
     assert "line 3" in answer.text
@@ -125,7 +122,7 @@ def test_host_read_is_refused_with_line_operation_and_mend(lazy, step):
     assert "bad" not in lazy("%hpu_graphs").text
 
 
-def test_shape_that_depends_on_values_is_refused_with_its_line(lazy, step):
+def test_data_dependent_shape_is_rejected_with_its_line(lazy, step):
     answer = lazy("%%hpu_capture bad --inputs x --warmup 0\nz = x * 2\n\nkept = z[z > 1]")
     assert "RuntimeError" in answer.error
     assert "kept = z[z > 1]" in answer.text
@@ -133,34 +130,34 @@ def test_shape_that_depends_on_values_is_refused_with_its_line(lazy, step):
     assert "torch.where" in answer.text
 
 
-def test_line_inside_the_users_function_is_named_too(lazy, step):
+def test_error_shows_the_line_inside_the_users_function(lazy, step):
     lazy("def biggest(value):\n    return value.max().item()")
     answer = lazy("%%hpu_capture bad --inputs x --warmup 0\ntop = biggest(x)")
     assert "top = biggest(x)" in answer.text
     assert "return value.max().item()" in answer.text
 
 
-def test_after_a_refusal_the_device_works_and_the_older_graph_is_kept(lazy, step):
+def test_rejected_capture_keeps_the_device_usable_and_the_previous_graph(lazy, step):
     lazy("%%hpu_capture step --inputs x --warmup 0\nvalue = x.sum().item()")
     assert lazy.value("(x * 2).sum().item()") == 30
     lazy("x = x + 1\n%hpu_replay step")
     assert lazy.value("y.cpu().tolist()") == [[3, 5, 7], [9, 11, 13]]
 
 
-def test_error_of_the_user_ends_the_capture(lazy, step):
+def test_error_in_the_cell_ends_the_capture(lazy, step):
     answer = lazy("%%hpu_capture bad --inputs x --warmup 0\nz = x * 2\n1 / 0")
     assert "ZeroDivisionError" in answer.error
     assert "was not captured" not in answer.text
     assert lazy.value("torch.hpu.is_current_stream_capturing()") is False
 
 
-def test_cell_without_device_work_is_refused(lazy):
+def test_cell_without_device_work_is_rejected(lazy):
     answer = lazy("%%hpu_capture nothing\nnumber = 3")
     assert "does nothing on the device" in answer.text
     assert "There is no graph" in lazy("%hpu_replay nothing").text
 
 
-def test_training_step_trains_at_each_replay(lazy):
+def test_replayed_training_step_trains(lazy):
     lazy(
         "torch.manual_seed(0)\nmodel = nn.Linear(4, 1).to('hpu')\n"
         "optimizer = torch.optim.SGD(model.parameters(), lr=0.05)\n"
@@ -176,7 +173,7 @@ def test_training_step_trains_at_each_replay(lazy):
     assert lazy.value("loss.item()") < 0.01 * first
 
 
-def test_warmup_runs_come_before_the_capture(lazy):
+def test_warmup_runs_precede_the_capture(lazy):
     lazy("calls = []\nx = torch.ones(2, device='hpu')")
     lazy("%%hpu_capture counted --inputs x --warmup 3\ncalls.append(1)\ny = x + 1")
     assert lazy.value("len(calls)") == 4
@@ -184,7 +181,7 @@ def test_warmup_runs_come_before_the_capture(lazy):
     assert lazy.value("len(calls)") == 4
 
 
-def test_dropped_graph_is_forgotten(lazy, step):
+def test_deleted_graph_cannot_be_replayed(lazy, step):
     assert "step" not in lazy("%hpu_graphs --delete step").text
     assert "There is no graph 'step'" in lazy("%hpu_replay step").text
 
@@ -198,14 +195,14 @@ def test_dropped_graph_is_forgotten(lazy, step):
         ("%%hpu_capture g --warmup -1", "--warmup is -1"),
     ],
 )
-def test_wrong_capture_is_refused_before_the_cell_runs(lazy, line, sentence):
+def test_wrong_capture_is_rejected_before_the_cell_runs(lazy, line, sentence):
     lazy("number, host, ran = 3, torch.ones(2), False")
     answer = lazy(f"{line}\nran = True")
     assert sentence in answer.text
     assert lazy.value("ran") is False
 
 
-def test_replay_count_below_one_is_refused(lazy, step):
+def test_replay_count_below_one_is_rejected(lazy, step):
     assert "-n is 0" in lazy("%hpu_replay step -n 0").text
 
 
@@ -242,7 +239,7 @@ def test_model_wrapped_for_training_trains(lazy, how):
     assert last < 0.1 * first
 
 
-def test_plain_functions(lazy):
+def test_functions_capture_and_replay(lazy):
     lazy(
         "import hpu_magic\nx = torch.ones(3, device='hpu')\n"
         "graph = hpu_magic.capture(lambda value: value * 3, 'tripled', inputs=[x])\n"

@@ -16,20 +16,20 @@ from hpu_magic.runtime.measure.ledger import Ledger
 
 @pytest.fixture
 def on(run, shell, torch):
-    """The ledger switched on, with a tensor x on the device."""
+    """Switch the ledger on, with a tensor x on the device, and return `run`."""
     shell.user_ns["x"] = torch.ones(256, 4, device="hpu")
     run("%hpu_ledger on")
     return run
 
 
-def test_cell_that_does_not_use_the_device_gets_no_line(on):
+def test_cell_without_device_work_prints_no_line(on):
     assert on("number = 3").out == ""
     assert on("%hpu_ledger on").out == (
         "The ledger is on: below each cell that uses the device, a line shows its cost.\n"
     )
 
 
-def test_cell_that_uses_the_device_gets_one_line_with_the_peak(on, torch, own_card):
+def test_cell_with_device_work_prints_one_line_with_the_peak(on, torch, own_card):
     peak = units.size(torch.hpu.memory_allocated() + 4096)
     cell = on("y = x + 1")
     [line] = cell.out.splitlines()
@@ -37,29 +37,28 @@ def test_cell_that_uses_the_device_gets_one_line_with_the_peak(on, torch, own_ca
     assert f"peak {peak}" in line
 
 
-def test_showing_a_tensor_is_counted_for_the_cell_that_shows_it(on):
+def test_displaying_a_tensor_counts_as_a_synchronization_of_its_cell(on):
     for source, line in (("x[:2]", 1), ("y = 1\n\nprint(x[:2])", 3), ("display(x[:2])", 1)):
         cell = on(source)
         assert re.search(rf"\d host synchronizations \(line {line}[;)]", cell.out), cell.out
         assert {entry.where for entry in on("%hpu_ledger last").result.entries} == {f"line {line}"}
 
 
-def test_synchronizations_are_counted_with_their_line(on):
+def test_synchronizations_are_counted_per_source_line(on):
     cell = on("y = x + 1\nfor _ in range(3):\n    value = y.sum().item()")
     assert "3 host synchronizations (line 3)" in cell.out
-    [entry] = [
-        one for one in on("%hpu_ledger last").result.entries if one.kind == "host synchronization"
-    ]
+    entries = on("%hpu_ledger last").result.entries
+    [entry] = [entry for entry in entries if entry.kind == "host synchronization"]
     assert (entry.count, entry.where) == (3, "line 3")
 
 
-def test_line_of_a_function_names_its_cell(on, shell):
+def test_line_inside_a_function_names_the_cell_that_defines_it(on, shell):
     on("def read(value):\n    return value.sum().item()")
     number = shell.execution_count - 1
     assert f"1 host synchronization (In [{number}], line 2)" in on("read(x)").out
 
 
-def test_last_keeps_the_table_while_other_cells_run(on):
+def test_last_returns_the_latest_cell_that_used_the_device(on):
     on("y = x.sum().item()")
     on("number = 3")
     report = on("costs = %hpu_ledger last\ncosts").result
@@ -68,7 +67,7 @@ def test_last_keeps_the_table_while_other_cells_run(on):
     assert report.compilations == 0
 
 
-def test_notebook_line_opens_into_the_table(on):
+def test_line_in_a_notebook_expands_to_the_table(on):
     from hpu_magic.runtime.measure.ledger_report import LedgerLine
 
     on("y = x.sum().item()")
@@ -77,18 +76,13 @@ def test_notebook_line_opens_into_the_table(on):
     assert html.index("host synchronization") < html.index("<table>")
 
 
-def test_cell_that_fails_is_accounted_for_too(on):
+def test_failed_cell_still_prints_its_line(on):
     cell = on("y = x + 1\n1 / 0")
     assert isinstance(cell.error, ZeroDivisionError)
     assert "peak" in cell.out.splitlines()[-1]
 
 
-def test_off_ends_the_lines(on):
-    on("%hpu_ledger off")
-    assert on("y = x + 1").out == ""
-
-
-def test_last_without_any_is_refused(script):
+def test_last_without_a_measured_cell_does_not_import_torch(script):
     out = script(
         """
         from IPython.core.interactiveshell import InteractiveShell
@@ -102,20 +96,20 @@ def test_last_without_any_is_refused(script):
     assert out.splitlines()[-1] == "False"
 
 
-def test_wrong_word_is_refused(run):
+def test_unknown_argument_is_rejected(run):
     cell = run("%hpu_ledger maybe")
     assert isinstance(cell.error, UsageError)
     assert "needs on, off or last, not 'maybe'" in cell.err
 
 
-def test_cpu_fallback_is_named_with_operator_and_line(on, torch):
+def test_line_names_operator_and_line_of_a_cpu_fallback(on, torch):
     cell = on("import torch\n\neigenvalues = torch.linalg.eigvalsh(x.T @ x)")
     assert "1 CPU fallback (aten::" in cell.out
     assert "line 3" in cell.out
     assert sum(on("%hpu_ledger last").result.fallbacks.values()) == 1
 
 
-def test_plain_context_manager(torch):
+def test_context_manager_measures_a_block(torch):
     x = torch.ones(3, device="hpu")
     with hpu_magic.ledger() as costs:
         x.sum().item()
@@ -128,7 +122,7 @@ def test_plain_context_manager(torch):
     assert "was not used" in repr(idle)
 
 
-def test_compilation_is_charged_to_the_cell_with_its_shapes_and_only_once(lazy):
+def test_compilation_is_reported_once_with_its_shapes(lazy):
     lazy("%hpu_ledger on\nlayer = nn.Linear(4, 2).to('hpu')")
     run = "layer(torch.ones({rows}, 4).to('hpu'))\nhtcore.mark_step()"
     first = lazy(run.format(rows=5))
@@ -138,18 +132,7 @@ def test_compilation_is_charged_to_the_cell_with_its_shapes_and_only_once(lazy):
     assert "1 graph compiled in" in lazy(run.format(rows=6)).text
 
 
-def test_changing_shapes_are_one_line_of_the_table_each(lazy):
-    lazy("%hpu_ledger on")
-    lazy(
-        "for rows in (21, 22, 23):\n    torch.ones(rows, device='hpu') * 2\n    htcore.mark_step()"
-    )
-    assert lazy.value(
-        "(lambda r: [r.compilations, len(r.lines())])(get_ipython().run_line_magic("
-        "'hpu_ledger', 'last'))"
-    ) == [3, 3]
-
-
-def test_line_names_the_shapes_that_changed(lazy):
+def test_each_new_shape_is_one_compilation_and_one_table_row(lazy):
     lazy("%hpu_ledger on\nlayer = nn.Linear(3, 2).to('hpu')")
     answer = lazy(
         "for rows in (31, 32, 33):\n    layer(torch.ones(rows, 3).to('hpu'))\n"
@@ -157,9 +140,11 @@ def test_line_names_the_shapes_that_changed(lazy):
     )
     assert "3 graphs compiled in" in answer.text
     assert "([31, 3], [32, 3], [33, 3], line 3)" in answer.text
+    lazy("report = get_ipython().run_line_magic('hpu_ledger', 'last')")
+    assert lazy.value("[report.compilations, len(report.lines())]") == [3, 3]
 
 
-def test_compilations_become_marks_of_the_panel(lazy):
+def test_compilations_become_marks_in_the_sampler(lazy):
     lazy(
         "from hpu_magic.runtime.training.sampler import Sampler\nsampler = Sampler()\n"
         "x = torch.ones(41).to('hpu')\nsampler.sample()\n"
@@ -169,7 +154,7 @@ def test_compilations_become_marks_of_the_panel(lazy):
     assert text.startswith("1 graph compiled in ")
 
 
-def test_synchronizations_are_not_counted_before_the_device_reported_one(forked_script):
+def test_synchronization_count_is_none_until_the_device_reports_one(forked_script):
     out = forked_script(
         """
         import torch
@@ -187,7 +172,7 @@ def test_synchronizations_are_not_counted_before_the_device_reported_one(forked_
     assert out.splitlines()[-3:] == ["None", "1", "0"]
 
 
-def test_cell_whose_graph_runs_again_in_place_has_used_the_device(lazy):
+def test_rerun_of_a_compiled_in_place_graph_counts_as_device_use(lazy):
     lazy("%hpu_ledger off\nimport hpu_magic\nx = torch.ones(41, device='hpu')")
     lazy("htcore.mark_step()")
     lazy("x.add_(1)\nhtcore.mark_step()")
@@ -197,7 +182,7 @@ def test_cell_whose_graph_runs_again_in_place_has_used_the_device(lazy):
     assert lazy.value("idle.touched") is False
 
 
-def test_cell_that_works_in_place_has_used_the_device(on):
+def test_in_place_operation_counts_as_device_use(on):
     assert "nothing compiled; peak" in on("x.add_(1);").out
     assert on("shape = x.shape").out == ""
 
@@ -207,7 +192,7 @@ def test_cell_that_works_in_place_has_used_the_device(on):
     ["[x]", "{'a': x}", "module", "optimizer"],
     ids=["list", "dict", "module", "optimizer"],
 )
-def test_tensors_written_in_place_are_found_in_what_holds_them(torch, holder):
+def test_in_place_writes_are_found_in_containers_and_modules(torch, holder):
     module = torch.nn.Linear(2, 2).to("hpu")
     x = module.weight
     optimizer = torch.optim.SGD([x], lr=0.1)
@@ -220,7 +205,7 @@ def test_tensors_written_in_place_are_found_in_what_holds_them(torch, holder):
     assert not idle.touched
 
 
-def test_optimizer_step_has_used_the_device(on):
+def test_optimizer_step_counts_as_device_use(on):
     on("from torch import nn, optim\nmodel = nn.Linear(4, 2).to('hpu')")
     on("optimizer = optim.SGD(model.parameters(), lr=0.1)\nmodel(x).sum().backward()")
     on("optimizer.step()")
@@ -228,13 +213,13 @@ def test_optimizer_step_has_used_the_device(on):
 
 
 class _Hostile:
-    """Objects of user code that must not be asked."""
+    """An object whose attributes must not be read."""
 
     def __getattribute__(self, name):
         raise ValueError(name)
 
 
-def test_odd_values_do_not_disturb_the_ledger(torch):
+def test_objects_that_raise_on_access_are_ignored(torch):
     class Broken(torch.nn.Module):
         def parameters(self, recurse=True):
             raise ValueError("no parameters")
@@ -251,7 +236,7 @@ def test_odd_values_do_not_disturb_the_ledger(torch):
     shrunk.untyped_storage().resize_(0)
     x = torch.ones(3, device="hpu")
     values = [_Hostile(), Broken(), Unhashable(), made_for_inference, shrunk, x]
-    namespace = {**{str(number): one for number, one in enumerate(values)}, "all": values}
+    namespace = {**{str(number): value for number, value in enumerate(values)}, "all": values}
     with Ledger(namespace=namespace) as costs:
         x.add_(1)
     assert costs.touched
@@ -265,7 +250,7 @@ def test_ledger_keeps_no_tensor_alive(torch):
         assert torch.hpu.memory_allocated() <= before - 4000
 
 
-def test_graph_break_is_named_with_reason_and_line(on, compile_on_hpu):
+def test_line_shows_reason_and_source_line_of_a_graph_break(on, compile_on_hpu):
     on("import torch")
     on(
         "@torch.compile(backend='hpu_backend')\n"
@@ -278,11 +263,11 @@ def test_graph_break_is_named_with_reason_and_line(on, compile_on_hpu):
     report = on("%hpu_ledger last").result
     assert report.graph_breaks == 1
     assert re.search(r"; 1 graph break \(.*graph_break.*, line 4\)", report.title())
-    assert [one.kind for one in report.entries].count("graph break") == 1
+    assert [entry.kind for entry in report.entries].count("graph break") == 1
     assert "graph break" not in on("y = step(x)").out
 
 
-def test_branch_on_a_value_is_a_graph_break(torch, compile_on_hpu):
+def test_branch_on_a_tensor_value_is_reported_as_a_graph_break(torch, compile_on_hpu):
     def step(v):
         if v.sum() > 0:
             v = v + 1
@@ -291,18 +276,18 @@ def test_branch_on_a_value_is_a_graph_break(torch, compile_on_hpu):
     x = torch.ones(3, device="hpu")
     with hpu_magic.ledger() as costs:
         compile_on_hpu(step)(x)
-    [entry] = [one for one in costs.entries if one.kind == "graph break"]
+    [entry] = [entry for entry in costs.entries if entry.kind == "graph break"]
     assert (entry.name, entry.count) == ("Data-dependent branching", 1)
     line = step.__code__.co_firstlineno + 1
     assert entry.where == f"test_ledger.py, line {line}"
 
 
-def test_function_given_up_for_a_break_in_a_loop_is_told(torch, compile_on_hpu):
+def test_function_that_dynamo_skips_because_of_a_break_is_reported(torch, compile_on_hpu):
     from torch._dynamo import exc, symbolic_convert
 
     only_logged = "Skipping frame because there is a graph break"
     if any(only_logged in inspect.getsource(module) for module in (exc, symbolic_convert)):
-        pytest.skip("this release of PyTorch keeps no record of it")
+        pytest.skip("this release of PyTorch does not record skipped functions")
 
     def step(v):
         for _ in range(2):
@@ -315,38 +300,40 @@ def test_function_given_up_for_a_break_in_a_loop_is_told(torch, compile_on_hpu):
         compile_on_hpu(step)(x)
     assert (costs.compilations, costs.graph_breaks) == (0, 1)
     line = step.__code__.co_firstlineno
-    [entry] = [one for one in costs.entries if one.kind == "graph break"]
+    [entry] = [entry for entry in costs.entries if entry.kind == "graph break"]
     assert entry.name == "Call to `torch._dynamo.graph_break()`; not compiled"
     assert entry.where == f"test_ledger.py, line {line}"
 
 
-def test_graph_breaks_survive_the_end_of_pytorchs_record(torch, compile_on_hpu):
+@pytest.fixture
+def breaks(torch):
+    """A function with one graph break."""
+
     def step(v):
         torch._dynamo.graph_break()
         return v + 1
 
+    return step
+
+
+def test_graph_breaks_survive_a_reset_of_dynamo(torch, compile_on_hpu, breaks):
     x = torch.ones(3, device="hpu")
     with hpu_magic.ledger() as costs:
-        compile_on_hpu(step)(x)
+        compile_on_hpu(breaks)(x)
         torch._dynamo.reset()
     assert costs.graph_breaks == 1
     assert re.search(r"; 1 graph break \(.*graph_break", costs.title())
 
 
-def test_graph_break_on_the_cpu_is_no_use_of_the_device(torch, compile_on_hpu):
-    def step(v):
-        torch._dynamo.graph_break()
-        return v + 1
-
-    x = torch.ones(3)
+def test_graph_break_on_the_cpu_does_not_count_as_device_use(torch, breaks):
     with hpu_magic.ledger() as costs:
-        torch.compile(step, backend="eager")(x)
+        torch.compile(breaks, backend="eager")(torch.ones(3))
     assert costs.graph_breaks == 1
     assert not costs.touched
 
 
 class _Graph:
-    """Stands for the vendor's class, whose methods call one another or not."""
+    """A class like the vendor's, whose replay methods call each other."""
 
     def replay(self, asynchronous=False):
         if asynchronous:
@@ -361,7 +348,7 @@ class _OwnGraph(_Graph):
         self.replayV2([], tlist, asynchronous)
 
 
-def test_replays_are_counted_once_whichever_method_is_called(torch, monkeypatch):
+def test_each_replay_is_counted_once_for_every_replay_method(torch, monkeypatch):
     monkeypatch.setattr(torch.hpu, "HPUGraph", _OwnGraph)
     before = dict(vars(_OwnGraph))
     graph = _OwnGraph()
@@ -376,12 +363,12 @@ def test_replays_are_counted_once_whichever_method_is_called(torch, monkeypatch)
     assert (outer.replays, inner.replays) == (4, 2)
     assert dict(vars(_OwnGraph)) == before
     assert "replay" not in vars(_OwnGraph)
-    with hpu_magic.ledger() as none:
+    with hpu_magic.ledger() as idle:
         pass
-    assert not none.touched
+    assert not idle.touched
 
 
-def test_replays_of_several_threads_are_counted(torch, monkeypatch):
+def test_replays_in_several_threads_are_counted(torch, monkeypatch):
     monkeypatch.setattr(torch.hpu, "HPUGraph", _OwnGraph)
     graph = _OwnGraph()
 
@@ -391,14 +378,14 @@ def test_replays_of_several_threads_are_counted(torch, monkeypatch):
 
     threads = [threading.Thread(target=replay) for _ in range(4)]
     with hpu_magic.ledger() as costs:
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
     assert costs.replays == 800
 
 
-def test_what_replaced_a_method_in_between_stays(torch, monkeypatch):
+def test_method_that_was_replaced_meanwhile_is_kept(torch, monkeypatch):
     monkeypatch.setattr(torch.hpu, "HPUGraph", _OwnGraph)
 
     def own(self):
@@ -410,7 +397,7 @@ def test_what_replaced_a_method_in_between_stays(torch, monkeypatch):
     monkeypatch.undo()
 
 
-def test_class_that_cannot_be_changed_is_left_alone(torch, monkeypatch):
+def test_graph_class_that_cannot_be_patched_is_left_alone(torch, monkeypatch):
     monkeypatch.setattr(torch.hpu, "HPUGraph", int)
     monkeypatch.setattr("hpu_magic.runtime.graphs.replays._METHODS", ("bit_length",))
     with hpu_magic.ledger() as costs:
@@ -418,7 +405,7 @@ def test_class_that_cannot_be_changed_is_left_alone(torch, monkeypatch):
     assert costs.replays == 0
 
 
-def test_cell_that_only_replays_a_graph_gets_a_line(lazy):
+def test_cell_that_only_replays_a_graph_prints_a_line(lazy):
     lazy("%hpu_ledger off\nx = torch.ones(43, device='hpu')\nlayer = nn.Tanh()")
     lazy("%%hpu_capture again --inputs x\ny = x * 2 + 1")
     lazy("%hpu_ledger on")
@@ -453,14 +440,14 @@ def test_replays_of_wrapped_models_are_counted(lazy, call, replays):
     assert lazy.value("costs.replays") == replays
 
 
-def test_lazy_ledger_runs_nothing_by_looking_at_tensors(lazy):
+def test_ledger_does_not_execute_pending_lazy_operations(lazy):
     lazy("%hpu_ledger off\nimport hpu_magic\na = torch.ones(44, device='hpu')\nhtcore.mark_step()")
     lazy("b = a * 3")
     lazy("with hpu_magic.ledger() as costs:\n    pass")
     assert lazy.value("[costs.touched, costs.compilations]") == [False, 0]
 
 
-def test_an_inner_ledger_leaves_the_outer_its_peak(torch):
+def test_inner_ledger_does_not_reset_the_peak_of_the_outer_one(torch):
     x = torch.ones(1, device="hpu")
     base = torch.hpu.memory_allocated()
     with hpu_magic.ledger() as outer:
@@ -472,7 +459,7 @@ def test_an_inner_ledger_leaves_the_outer_its_peak(torch):
     assert inner.peak - base < 1 << 10
 
 
-def test_a_memory_cell_leaves_the_ledger_its_peak(on, shell, torch):
+def test_memory_cell_does_not_reset_the_peak_of_the_ledger(on, shell, torch):
     used = torch.hpu.memory_allocated()
     on(
         "import torch\ntorch.ones(1 << 20, device='hpu').sum().item()\n"
@@ -483,7 +470,7 @@ def test_a_memory_cell_leaves_the_ledger_its_peak(on, shell, torch):
     assert shell.user_ns["inner"].peak - used < 1 << 20
 
 
-def test_a_ledger_within_a_memory_cell_leaves_it_its_peak(run, shell, torch):
+def test_ledger_does_not_reset_the_peak_of_a_memory_cell(run, shell, torch):
     shell.user_ns.update(torch=torch, hpu_magic=hpu_magic, x=torch.ones(1, device="hpu"))
     run(
         "%%hpu_memory -o outer\ntorch.ones(1 << 20, device='hpu').sum().item()\n"
@@ -494,17 +481,17 @@ def test_a_ledger_within_a_memory_cell_leaves_it_its_peak(run, shell, torch):
     assert inner.peak - outer.before < 1 << 20
 
 
-def test_a_ledger_used_again_starts_anew(torch):
-    one = hpu_magic.ledger()
-    with one as first:
+def test_reused_ledger_starts_with_empty_counts(torch):
+    ledger = hpu_magic.ledger()
+    with ledger as first:
         torch.ones(3, device="hpu").sum().item()
-    with one as second:
+    with ledger as second:
         pass
     assert (first.touched, len(first.entries)) == (True, 1)
     assert (second.touched, second.entries) == (False, [])
 
 
-def test_off_ends_the_ledger_of_a_cell_in_another_thread(on, shell, torch):
+def test_off_ends_the_measurement_of_a_cell_in_another_thread(on, shell, torch):
     class Graph(_Graph):
         pass
 
@@ -525,7 +512,7 @@ def test_off_ends_the_ledger_of_a_cell_in_another_thread(on, shell, torch):
     assert on("y = x + 1").out == ""
 
 
-def test_alone_it_tells_its_state(run, torch):
+def test_without_argument_the_state_is_shown(run, torch):
     off = run("%hpu_ledger")
     assert not off.result.on
     assert "is off." in off.out

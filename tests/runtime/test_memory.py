@@ -11,18 +11,6 @@ from hpu_magic import units
 from hpu_magic.runtime.execution.facts import facts
 from hpu_magic.runtime.measure.memory import MemoryReport
 
-KEYS = [
-    "Limit",
-    "InUse",
-    "MaxInUse",
-    "NumAllocs",
-    "NumFrees",
-    "ActiveAllocs",
-    "MaxAllocSize",
-    "TotalSystemAllocs",
-    "TotalSystemFrees",
-    "TotalActiveAllocs",
-]
 MIB = 1 << 20
 
 
@@ -44,27 +32,31 @@ def used(run, ns):
     return measure
 
 
-def test_line_shows_the_documented_keys_in_their_order(run, ns, torch):
+def test_report_contains_the_documented_keys_in_order(run, ns, torch):
     cell = run("%hpu_memory")
-    assert list(cell.result.stats) == KEYS
+    assert list(cell.result.stats) == [
+        *("Limit", "InUse", "MaxInUse", "NumAllocs", "NumFrees", "ActiveAllocs", "MaxAllocSize"),
+        *("TotalSystemAllocs", "TotalSystemFrees", "TotalActiveAllocs"),
+    ]
     assert cell.result.stats["InUse"] == torch.hpu.memory_allocated()
     assert "96.0 GiB" in cell.out
     assert "simulated" in cell.out
     assert hpu_magic.memory().stats["Limit"] == cell.result.stats["Limit"]
 
 
-def test_statistics_are_told_in_words_beside_the_vendors_keys(run, ns, torch):
+def test_statistics_have_a_description_next_to_the_vendors_key(run, ns, torch):
     cell = run("%hpu_memory")
-    assert [line[2] for line in cell.result.lines()] == KEYS
-    assert all(line[0] for line in cell.result.lines())
-    assert len({line[0] for line in cell.result.lines()}) == len(KEYS)
+    descriptions, _, keys = zip(*cell.result.lines(), strict=True)
+    assert list(keys) == list(cell.result.stats)
+    assert all(descriptions)
+    assert len(set(descriptions)) == len(keys)
     stats = cell.result.stats
     lines = [line.split() for line in cell.out.splitlines()]
     assert ["in", "use", *units.size(stats["InUse"]).split(), "InUse"] in lines
     assert ["allocations", f"{stats['NumAllocs']:,}", "NumAllocs"] in lines
-    # What another release of the bridge adds has its key.
-    coming = MemoryReport({"Limit": 1 << 30, "NumDefrags": 168537})
-    assert coming.lines()[1] == ("", "168,537", "NumDefrags")
+    # A key of a later release has no description.
+    later = MemoryReport({"Limit": 1 << 30, "NumDefrags": 168537})
+    assert later.lines()[1] == ("", "168,537", "NumDefrags")
 
 
 def test_cell_shows_before_after_and_peak(used, ns):
@@ -75,7 +67,7 @@ def test_cell_shows_before_after_and_peak(used, ns):
     assert use.peak - use.before == 3 * MIB
 
 
-def test_cell_names_what_it_left_behind(used, ns, torch):
+def test_cell_lists_the_variables_that_keep_new_memory(used, ns, torch):
     ns["old"] = torch.zeros(1 << 18, device="hpu")
     use = used(
         "a = {'deep': [torch.zeros(1 << 18, device='hpu')]}\n"
@@ -89,35 +81,35 @@ def test_cell_names_what_it_left_behind(used, ns, torch):
     assert use.after - use.before == sum(use.left.values())
 
 
-def test_a_rebound_name_counts_although_its_memory_is_used_again(used, ns, torch):
+def test_new_variable_counts_even_if_it_reuses_freed_memory(used, ns, torch):
     ns["x"] = torch.zeros(1 << 18, device="hpu")
     assert used("del x\ny = torch.zeros(1 << 18, device='hpu')").left == {"y": MIB}
 
 
-def test_a_float64_is_left_with_the_four_bytes_that_a_card_takes(used, ns, torch):
+def test_float64_tensor_counts_with_four_bytes_per_element(used, ns, torch):
     use = used("wide = torch.zeros(1 << 18, dtype=torch.float64, device='hpu')")
     assert use.left == {"wide": MIB}
     assert use.after - use.before == MIB
 
 
-def test_displayed_value_is_left_in_out(used, ns):
+def test_displayed_value_is_listed_as_out(used, ns):
     use = used("torch.zeros(1 << 18, device='hpu')")
     assert list(use.left.values()) == [MIB]
     assert next(iter(use.left)).startswith("Out[")
 
 
-def test_cell_that_raised_is_reported_as_well(run, ns):
+def test_failed_cell_is_reported_too(run, ns):
     cell = run("%%hpu_memory\nkept = torch.zeros(1 << 18, device='hpu')\n1 / 0")
     assert isinstance(cell.error, ZeroDivisionError)
     assert "left in kept  1.00 MiB" in cell.out
 
 
-def test_what_a_traceback_keeps_alive_is_named(run, ns):
+def test_tensors_of_the_last_traceback_are_listed(run, ns):
     run("def step():\n    held = torch.zeros(1 << 18, device='hpu')\n    1 / 0")
     assert "left in the last traceback  1.00 MiB" in run("%%hpu_memory\nstep()").out
 
 
-def test_cell_that_left_nothing_says_so(run, ns):
+def test_cell_that_keeps_no_tensors_is_reported_so(run, ns):
     assert "left no new tensors" in run("%%hpu_memory\n1 + 1").out
 
 
@@ -125,13 +117,13 @@ MEASURES = {
     "nothing": "pass",
     "cell": "%%hpu_memory\ny = torch.zeros(1 << 18, device='hpu')\ndel y",
     "ledger": "%hpu_ledger on\ny = torch.zeros(1 << 18, device='hpu')\n%hpu_ledger off\ndel y",
-    "fit": "for one in hpu_magic.watch(range(3)): y = torch.zeros(1 << 18, device='hpu')\ndel y",
+    "fit": "for _ in hpu_magic.watch(range(3)): y = torch.zeros(1 << 18, device='hpu')\ndel y",
     "panel": "hpu_magic.memory_live()",
 }
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_the_peak_is_that_since_the_users_own_last_reset(run, ns, torch, measure):
+def test_measurements_do_not_reset_the_users_peak(run, ns, torch, measure):
     ns["hpu_magic"] = hpu_magic
     ns["kept"] = torch.zeros(1 << 20, device="hpu")
     torch.hpu.reset_peak_memory_stats()
@@ -151,7 +143,7 @@ def test_the_peak_is_that_since_the_users_own_last_reset(run, ns, torch, measure
         assert run("%hpu_memory").result.stats["MaxInUse"] == report.stats["InUse"] + MIB // 2
 
 
-def test_a_reset_in_a_measured_cell_takes_no_peak_from_the_cell(used, ns):
+def test_reset_in_a_measured_cell_does_not_change_the_cells_peak(used, ns):
     use = used(
         "big = torch.zeros(1 << 20, device='hpu'); del big\n"
         "torch.hpu.reset_peak_memory_stats()\n"
@@ -161,7 +153,7 @@ def test_a_reset_in_a_measured_cell_takes_no_peak_from_the_cell(used, ns):
     assert hpu_magic.memory().stats["MaxInUse"] == use.after + MIB
 
 
-def test_without_a_card_none_is_taken(script):
+def test_report_does_not_acquire_a_card(script):
     out = script(
         """
         import hpu_magic
@@ -195,12 +187,12 @@ class Model(torch.nn.Module):
 
 
 def held_by(report):
-    """The rows of the table below the statistics, without what makes them a table."""
+    """Return the rows of the table of variables below the statistics."""
     text = repr(report).replace("\N{NO-BREAK SPACE}", " ").partition("Held by variables\n")[2]
     return [tuple(re.split("  +", line.strip())) for line in text.splitlines()[1:]]
 
 
-def test_layers_that_are_alike_are_told_as_one(run, ns):
+def test_equal_layers_share_a_row(run, ns):
     run(LAYERED)
     report = run("model = Model().to('hpu')\n%hpu_memory").result
     assert held_by(report)[:5] == [
@@ -208,13 +200,13 @@ def test_layers_that_are_alike_are_told_as_one(run, ns):
         ("model.stack.layers.*", "15.0 MiB", "12 Layer, 1.25 MiB each"),
         ("model.stack.layers.*.feed", "12.0 MiB", "12 Linear, 1.00 MiB each"),
         ("model.stack.layers.*.attention", "3.00 MiB", "12 Linear, 256 KiB each"),
-        ("model.embed", "512 KiB", "Embedding"),  # and the head, whose weights are the same
+        ("model.embed", "512 KiB", "Embedding"),  # the head shares its weights
     ]
     assert "<td" in report._repr_html_()
     assert "model.stack.layers.*.feed" in report._repr_html_()
 
 
-def test_layers_of_several_sizes_and_kinds_are_told_apart(run, ns):
+def test_layers_of_different_classes_have_separate_rows(run, ns):
     run(LAYERED)
     run(
         "class Wide(Layer): pass\n"
@@ -230,7 +222,7 @@ def test_layers_of_several_sizes_and_kinds_are_told_apart(run, ns):
     ]
 
 
-def test_gradients_and_what_has_a_model_are_told(run, ns):
+def test_gradients_optimizers_and_owners_of_models_are_listed(run, ns):
     run(
         "optimizer = None\n"
         "model = torch.nn.Sequential(torch.nn.Linear(256, 256), torch.nn.ReLU(), "
@@ -252,7 +244,7 @@ def test_gradients_and_what_has_a_model_are_told(run, ns):
     ]
 
 
-def test_cell_tells_the_modules_that_it_left_behind(run, ns):
+def test_cell_lists_the_modules_that_keep_new_memory(run, ns):
     run(LAYERED)
     out = run("%%hpu_memory\nmodel = Model().to('hpu')").out.replace("\N{NO-BREAK SPACE}", " ")
     rows = [tuple(re.split("  +", line.strip())) for line in out.splitlines()]
@@ -265,7 +257,7 @@ def test_cell_tells_the_modules_that_it_left_behind(run, ns):
     ]
 
 
-def test_what_a_backward_pass_would_need_is_left_elsewhere(run, ns):
+def test_memory_for_a_later_backward_pass_is_listed_separately(run, ns):
     ns["model"] = run("torch.nn.Sequential(*(torch.nn.Tanh() for _ in range(4)))").result
     ns["x"] = run("torch.zeros(1 << 18, device='hpu', requires_grad=True)").result
     out = run("%%hpu_memory\ny = model(x).sum()").out

@@ -1,4 +1,4 @@
-"""CUDA code becomes code for the card, with its comments and its layout."""
+"""CUDA code is converted to code for Gaudi, and keeps its comments and layout."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ for x, y in loader:
 '''
 
 
-def test_a_training_loop_is_ported_with_its_comments_and_layout():
+def test_training_loop_keeps_its_comments_and_layout():
     report = hpu_magic.from_cuda(TRAINING, mark_steps=True)
     assert report.ported == LAZY_TRAINING
     assert [(each.line, each.kind, each.text) for each in report.findings] == [
@@ -85,18 +85,18 @@ def test_a_training_loop_is_ported_with_its_comments_and_layout():
     ]
 
 
-def test_eager_mode_marks_no_steps():
+def test_eager_mode_inserts_no_mark_step():
     eager = LAZY_TRAINING.replace("    htcore.mark_step()\n", "")
     assert hpu_magic.from_cuda(TRAINING, mark_steps=False).ported == eager
 
 
-def test_what_was_ported_needs_no_porting():
+def test_porting_twice_changes_nothing():
     again = hpu_magic.from_cuda(LAZY_TRAINING, mark_steps=True)
     assert (again.ported, again.changed) == (LAZY_TRAINING, False)
     assert repr(again).startswith("Nothing to port to hpu (simulated GAUDI2)")
 
 
-def test_every_statement_is_executed_in_its_line():
+def test_executed_code_keeps_line_numbers():
     report = hpu_magic.from_cuda(TRAINING, mark_steps=True)
     lines = report.executed.splitlines()
     assert len(lines) == len(TRAINING.splitlines())
@@ -180,8 +180,8 @@ def test_every_statement_is_executed_in_its_line():
         ("print('of cuda: 3', cuda, x.cudart)", "print('of cuda: 3', cuda, x.cudart)"),
     ],
 )  # fmt: skip
-def test_a_line_is_ported(cuda, hpu):
-    # The import behind it binds torch, and is told to be there already.
+def test_line_is_ported(cuda, hpu):
+    # `known` contains the names that the ported code would otherwise import.
     known = {"htcore": None, "torch": __import__("torch")}
     report = port(cuda, mark_steps=False, variables=known)
     assert report.ported == f"{hpu}\n"
@@ -205,14 +205,14 @@ def test_a_line_is_ported(cuda, hpu):
          'from torch.amp import autocast\nautocast("hpu")'),
     ],
 )  # fmt: skip
-def test_imports_follow(cuda, hpu):
+def test_imports_and_their_uses_are_ported(cuda, hpu):
     report = port(cuda, mark_steps=False, variables={"htcore": None})
     assert report.ported == f"{hpu}\n"
     ast.parse(report.executed)
     assert report.executed.count("\n") == report.original.count("\n")
 
 
-def test_names_of_earlier_cells_are_known(torch):
+def test_names_of_earlier_cells_are_resolved(torch):
     variables = {
         "torch": torch,
         "t": torch,
@@ -238,7 +238,7 @@ def test_names_of_earlier_cells_are_known(torch):
     assert "device is device(type='cuda') from another cell: port that cell" in repr(report)
 
 
-def test_steps_are_marked_once_and_where_they_end():
+def test_mark_step_is_inserted_once_after_backward_and_step():
     code = (
         "import habana_frameworks.torch.core as htcore\n"
         "for x in y: loss.backward()\n"
@@ -271,7 +271,7 @@ def test_steps_are_marked_once_and_where_they_end():
         ("p = torch.cuda.MemPool()", "torch.cuda.MemPool has no counterpart"),
     ],
 )
-def test_what_has_no_counterpart_is_named_with_its_line(code, sentence):
+def test_code_without_counterpart_is_reported_with_its_line(code, sentence):
     report = hpu_magic.from_cuda(f"x = 1\n{code}\n")
     assert [each.line for each in report.missing] == [2]
     assert f"Warning: Line 2: {report.missing[0].text}." in repr(report)
@@ -298,18 +298,18 @@ def test_what_has_no_counterpart_is_named_with_its_line(code, sentence):
         ("torch.autocast('cuda', dtype=torch.float16)", "float16 is kept, but bfloat16"),
     ],
 )
-def test_what_is_worth_knowing_is_said(code, sentence):
+def test_remark_is_shown_for_code_that_behaves_differently(code, sentence):
     report = hpu_magic.from_cuda(code)
     assert report.missing == ()
     assert sentence in repr(report)
 
 
-def test_code_that_is_no_python_is_refused_with_its_line():
+def test_invalid_python_is_rejected_with_its_line():
     with pytest.raises(HPUError, match=r"^Line 2 is not valid Python \(.*\): correct it"):
         hpu_magic.from_cuda("x = 1\ny = (\n")
 
 
-def test_report_shows_the_diff_as_text_and_page():
+def test_report_shows_the_diff_as_text_and_html():
     report = hpu_magic.from_cuda("a = 1\nx = '<b>'\ny = f(x).cuda()\nb = 2\n")
     assert repr(report) == (
         "Ported to hpu (simulated GAUDI2): 1 line changed\n"
@@ -325,7 +325,7 @@ def test_report_shows_the_diff_as_text_and_page():
         assert piece in page
 
 
-def test_table_knows_every_name_of_torch_cuda(torch):
+def test_table_contains_every_public_name_of_torch_cuda(torch):
     def public(name):
         value = getattr(torch.cuda, name)
         return (
@@ -339,23 +339,23 @@ def test_table_knows_every_name_of_torch_cuda(torch):
     assert names - set(tables.torch_cuda()) == set()
 
 
-def test_table_names_only_what_there_is(torch):
+def test_replacements_in_the_table_exist(torch):
     for name, (action, text, why) in tables.torch_cuda().items():
         if "." not in name and not hasattr(torch.cuda, name):
-            continue  # another release's
+            continue  # a name of another release
         assert action in ("name", "value", "none"), name
         if action == "name":
-            found = torch
+            target = torch
             for part in text.split(".")[1:]:
-                found = getattr(found, part)
+                target = getattr(target, part)
         else:
             assert why, name
         if action == "value":
             ast.literal_eval(text)
 
 
-def test_both_tables_of_torch_cuda_agree(torch, forked_script):
-    """What the toolkit maps has a name here, and what it refuses has none."""
+def test_table_agrees_with_the_gpu_migration_toolkit(torch, forked_script):
+    """Names that the migration toolkit maps have a replacement here; names it rejects have none."""
     printed = forked_script(
         """
         import json, torch

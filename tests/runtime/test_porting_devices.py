@@ -1,8 +1,9 @@
-"""A text becomes the card's name only if it reaches what takes a device; other text stays."""
+"""Device strings are converted only if they are used as devices; other strings stay."""
 
 from __future__ import annotations
 
 import ast
+import re
 
 import pytest
 
@@ -24,180 +25,142 @@ def ported(code, **variables):
     return report
 
 
+def on_hpu(code):
+    """Return the code with each device string, backend and module of CUDA replaced."""
+    code = re.sub(r"f?'cuda(:(\d|\{rank\}))?'", "'hpu'", code)
+    return code.replace("'nccl'", "'hccl'").replace("torch.cuda", "torch.hpu")
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        # Arguments that are devices
+        "x.to(device='cuda:0')",
+        "torch.ones(2, device='cuda')",
+        "torch.load(p, 'cuda')",
+        "torch.load(p, map_location='cuda:0')",
+        "torch.load(p, map_location=f'cuda:{rank}')",
+        "torch.set_default_device('cuda')",
+        "torch.cuda.set_device('cuda:1')",
+        "torch.cuda.synchronize('cuda:0')",
+        "torch.amp.GradScaler('cuda')",
+        "torch.autocast(device_type='cuda')",
+        "with autocast('cuda'): f()",
+        "torch.Generator('cuda')",
+        "torch.nn.Linear(2, 2, True, 'cuda')",
+        "with torch.device('cuda'): f()",
+        "pipeline('text', device='cuda:0')",
+        "load(m, device_map={'': 'cuda:0'})",
+        "send_to_device(x, 'cuda')",
+        "Trainer(accelerator='cuda')",
+        "dist.init_process_group(backend='nccl')",
+        "b = 'nccl' if cuda else 'gloo'\ndist.init_process_group(b)",
+        "p.add_argument('--device', default='cuda', choices=['cpu', 'cuda'])",
+        "args = p.parse_args(['--device', 'cuda'])",
+        "settings.get('device', 'cuda')",
+        "os.environ.get('DEVICE', 'cuda')",
+        "getattr(args, 'device', 'cuda')",
+        "config['device'] = 'cuda'",
+        "config = {'device': 'cuda', 'name': 'a'}",
+        "dict(device='cuda')",
+        # Through variables
+        "kind = 'cuda'\nx.to(kind)",
+        "a = b = 'cuda:0'\nc = b\nx.to(c)",
+        "a, n = 'cuda', 3\nx.to(a)",
+        "if (kind := 'cuda'): x.to(kind)",
+        "place = f'cuda:{rank}'\nx.to(place)",
+        "kind = 'cuda'\nx.to(f'{kind}:0')",
+        "kind = 'cuda' if torch.cuda.is_available() else 'cpu'",
+        "kind = 'cuda' if a else 'mps' if b else 'cpu'\nx.to(kind)",
+        "if a:\n    kind = 'cuda'\nelse:\n    kind = 'cpu'",
+        "x.to(args.kind or 'cuda')",
+        "device = 'cuda'\nprint(f'on {device}')",
+        "DEVICE: str = 'cuda:0'",
+        "device = torch.device(f'cuda:{rank}')\nmodel.to(device)",
+        # Through functions and classes
+        "def f(x, kind='cuda'): return x.to(kind)",
+        "def f(x, *, kind='cuda'): return x.to(kind)",
+        "def f(x, kind): return x.to(kind)\nf(y, 'cuda')",
+        "def f(x, kind): return x.to(kind)\nf(kind='cuda', x=y)",
+        "f = lambda x, kind: x.to(kind)\nf(y, 'cuda')",
+        "def pick(): return 'cuda'\nx.to(pick())",
+        "def get_device(): return 'cuda'",
+        "class A:\n    def __init__(self): self.kind = 'cuda'\n"
+        "    def go(self, x): return x.to(self.kind)",
+        "class A:\n    def __init__(self, kind): self.kind = kind\n"
+        "    def go(self, x): return x.to(self.kind)\nA('cuda')",
+        "class C:\n    kind = 'cuda'\nx.to(C.kind)",
+        "class C:\n    kind: str = 'cpu'\nc = C(kind='cuda')\nx.to(c.kind)",
+        "class A:\n    @property\n    def kind(self): return 'cuda'\n"
+        "    def go(self, x): return x.to(self.kind)",
+        # Through containers
+        "kinds = ['cpu', 'cuda']\nfor k in kinds: x.to(k)",
+        "for i, k in enumerate(['cpu', 'cuda']): x.to(k)",
+        "[x.to(k) for k in ('cpu', 'cuda')]",
+        "places = {'a': 'cuda:0', 'b': 'cuda:1'}\nx.to(places['a'])",
+        "for n, k in {'a': 'cuda'}.items(): x.to(k)",
+        "ks = []\nks.append('cuda')\nx.to(ks[0])",
+        # Through argument unpacking, generators and callbacks
+        "def f(kind): return x.to(kind)\nf(**{'kind': 'cuda', 'n': 1})",
+        "def f(*a): return x.to(a[0])\nf(*['cuda'])",
+        "def f(**kw): return x.to(kw['kind'])\nf(**dict(kind='cuda'))",
+        "x.to(*('cuda',))",
+        "def kinds(): yield 'cuda'\nfor k in kinds(): x.to(k)",
+        "def kinds(): yield from ['cuda']\nfor k in kinds(): x.to(k)",
+        "list(map(lambda k: x.to(k), ['cuda:0', 'cuda:1']))",
+        "list(map(torch.device, ['cuda:0', 'cuda:1']))",
+        "from functools import partial\npartial(torch.Tensor.to, x, 'cuda')",
+        "from functools import partial\ndef f(x, k): x.to(k)\ng = partial(f, x)\ng('cuda')",
+        "def f(kind): x.to(kind)\nThread(target=f, args=('cuda:0',)).start()",
+        "def call(f, k): f(k)\ncall(lambda k: x.to(k), 'cuda')",
+        "def f(kind): x.to(kind)\nways = {'a': f}\nways['a']('cuda')",
+        "torch.load(p, map_location=lambda s, at: 'cuda:1')",
+        "import itertools\nat = itertools.cycle(['cuda:0', 'cuda:1'])\nx.to(next(at))",
+        "x.to(':'.join(['cuda', '0']))",
+        "kind = 'cuda'\nx.to(kind + ':0')",
+        # Through fields, inherited attributes and options
+        "@dataclass\nclass C:\n    name: str\n    kind: str\nc = C('a', 'cuda')\nx.to(c.kind)",
+        "class C:\n    kinds: list = field(default_factory=lambda: ['cuda'])\nx.to(C().kinds[0])",
+        "class C:\n    kind: str = 'cuda'\ndef run(c): x.to(c.kind)\nrun(C())",
+        "from collections import namedtuple\nC = namedtuple('C', 'kind n')\nc = C('cuda', 3)\n"
+        "x.to(c.kind)",
+        "class A:\n    kind = 'cuda'\nclass B(A):\n    def go(self): x.to(self.kind)",
+        "class A:\n    def __init__(self, k): self.k = k\nclass B(A):\n"
+        "    def __init__(self): super().__init__('cuda')\n    def go(self): x.to(self.k)",
+        "c = settings({'kind': 'cuda', 'n': 1})\nx.to(c.kind)",
+        "p.add_argument('--gpu', default='cuda:0')\na = p.parse_args(['--gpu', 'cuda'])\n"
+        "x.to(a.gpu)",
+        "p.add_argument('-w', '--run-on', default='cuda')\na = vars(p.parse_args())\n"
+        "x.to(a['run_on'])",
+        # Comparisons
+        "if x.device.type in ('cuda', 'mps'): f()",
+        "if str(x.device).startswith('cuda'): f()",
+        "if 'cuda' in str(x.device): f()",
+        "if x.device == torch.device('cuda', 0): f()",
+        "kind = x.device.type\nif kind == 'cuda': f()",
+        "def f(kind):\n    if kind == 'cuda': g()\n    x.to(kind)",
+        "if args.device == 'cuda': f()",
+        "kind = 'cuda'\nx.to(kind)\nif kind == 'cuda': f()",
+        "size = {'cuda': 64, 'cpu': 8}[x.device.type]",
+        "sizes = {'cuda': 64, 'cpu': 8}\ndevice = 'cuda'\nsize = sizes[device]",
+        "match x.device.type:\n    case 'cuda' | 'mps': f()",
+        "self.assertEqual(x.device.type, 'cuda')",
+        "d, kind = f'cuda:{rank}', 'cuda:0'\nx.to(d)\ny.to(kind)\nopen(f'{kind}.txt')",
+        "if dist.get_backend() == 'nccl': f()",
+    ],
+)
+def test_string_that_is_used_as_a_device_is_converted(code):
+    assert ported(code).ported == f"{on_hpu(code)}\n"
+
+
 @pytest.mark.parametrize(
     ("cuda", "hpu"),
     [
-        # What takes a device
-        ("x.to(device='cuda:0')", "x.to(device='hpu')"),
-        ("torch.ones(2, device='cuda')", "torch.ones(2, device='hpu')"),
-        ("torch.load(p, 'cuda')", "torch.load(p, 'hpu')"),
-        ("torch.load(p, map_location='cuda:0')", "torch.load(p, map_location='hpu')"),
-        ("torch.load(p, map_location=f'cuda:{rank}')", "torch.load(p, map_location='hpu')"),
-        ("torch.set_default_device('cuda')", "torch.set_default_device('hpu')"),
-        ("torch.cuda.set_device('cuda:1')", "torch.hpu.set_device('hpu')"),
-        ("torch.cuda.synchronize('cuda:0')", "torch.hpu.synchronize('hpu')"),
-        ("torch.amp.GradScaler('cuda')", "torch.amp.GradScaler('hpu')"),
-        ("torch.autocast(device_type='cuda')", "torch.autocast(device_type='hpu')"),
-        ("with autocast('cuda'): f()", "with autocast('hpu'): f()"),
-        ("torch.Generator('cuda')", "torch.Generator('hpu')"),
-        ("torch.nn.Linear(2, 2, True, 'cuda')", "torch.nn.Linear(2, 2, True, 'hpu')"),
-        ("with torch.device('cuda'): f()", "with torch.device('hpu'): f()"),
-        ("pipeline('text', device='cuda:0')", "pipeline('text', device='hpu')"),
-        ("load(m, device_map={'': 'cuda:0'})", "load(m, device_map={'': 'hpu'})"),
-        ("send_to_device(x, 'cuda')", "send_to_device(x, 'hpu')"),
-        ("Trainer(accelerator='cuda')", "Trainer(accelerator='hpu')"),
-        ("dist.init_process_group(backend='nccl')", "dist.init_process_group(backend='hccl')"),
-        ("b = 'nccl' if cuda else 'gloo'\ndist.init_process_group(b)",
-         "b = 'hccl' if cuda else 'gloo'\ndist.init_process_group(b)"),
-        ("p.add_argument('--device', default='cuda', choices=['cpu', 'cuda'])",
-         "p.add_argument('--device', default='hpu', choices=['cpu', 'hpu'])"),
-        ("args = p.parse_args(['--device', 'cuda'])", "args = p.parse_args(['--device', 'hpu'])"),
-        ("settings.get('device', 'cuda')", "settings.get('device', 'hpu')"),
-        ("os.environ.get('DEVICE', 'cuda')", "os.environ.get('DEVICE', 'hpu')"),
-        ("getattr(args, 'device', 'cuda')", "getattr(args, 'device', 'hpu')"),
-        ("config['device'] = 'cuda'", "config['device'] = 'hpu'"),
-        ("config = {'device': 'cuda', 'name': 'a'}", "config = {'device': 'hpu', 'name': 'a'}"),
-        ("dict(device='cuda')", "dict(device='hpu')"),
-        # Through variables
-        ("kind = 'cuda'\nx.to(kind)", "kind = 'hpu'\nx.to(kind)"),
-        ("a = b = 'cuda:0'\nc = b\nx.to(c)", "a = b = 'hpu'\nc = b\nx.to(c)"),
-        ("a, n = 'cuda', 3\nx.to(a)", "a, n = 'hpu', 3\nx.to(a)"),
-        ("if (kind := 'cuda'): x.to(kind)", "if (kind := 'hpu'): x.to(kind)"),
-        ("place = f'cuda:{rank}'\nx.to(place)", "place = 'hpu'\nx.to(place)"),
         ("place = 'cuda' + ':' + str(rank)\nx.to(place)", "place = 'hpu'\nx.to(place)"),
-        ("kind = 'cuda'\nx.to(f'{kind}:0')", "kind = 'hpu'\nx.to(f'{kind}:0')"),
-        ("kind = 'cuda' if torch.cuda.is_available() else 'cpu'",
-         "kind = 'hpu' if torch.hpu.is_available() else 'cpu'"),
-        ("kind = 'cuda' if a else 'mps' if b else 'cpu'\nx.to(kind)",
-         "kind = 'hpu' if a else 'mps' if b else 'cpu'\nx.to(kind)"),
-        ("if a:\n    kind = 'cuda'\nelse:\n    kind = 'cpu'",
-         "if a:\n    kind = 'hpu'\nelse:\n    kind = 'cpu'"),
-        ("x.to(args.kind or 'cuda')", "x.to(args.kind or 'hpu')"),
-        ("device = 'cuda'\nprint(f'on {device}')", "device = 'hpu'\nprint(f'on {device}')"),
-        ("DEVICE: str = 'cuda:0'", "DEVICE: str = 'hpu'"),
-        ("device = torch.device(f'cuda:{rank}')\nmodel.to(device)",
-         "device = torch.device('hpu')\nmodel.to(device)"),
-        # Through functions and classes
-        ("def f(x, kind='cuda'): return x.to(kind)", "def f(x, kind='hpu'): return x.to(kind)"),
-        ("def f(x, *, kind='cuda'): return x.to(kind)",
-         "def f(x, *, kind='hpu'): return x.to(kind)"),
-        ("def f(x, kind): return x.to(kind)\nf(y, 'cuda')",
-         "def f(x, kind): return x.to(kind)\nf(y, 'hpu')"),
-        ("def f(x, kind): return x.to(kind)\nf(kind='cuda', x=y)",
-         "def f(x, kind): return x.to(kind)\nf(kind='hpu', x=y)"),
-        ("f = lambda x, kind: x.to(kind)\nf(y, 'cuda')",
-         "f = lambda x, kind: x.to(kind)\nf(y, 'hpu')"),
-        ("def pick(): return 'cuda'\nx.to(pick())", "def pick(): return 'hpu'\nx.to(pick())"),
-        ("def get_device(): return 'cuda'", "def get_device(): return 'hpu'"),
-        ("class A:\n    def __init__(self): self.kind = 'cuda'\n"
-         "    def go(self, x): return x.to(self.kind)",
-         "class A:\n    def __init__(self): self.kind = 'hpu'\n"
-         "    def go(self, x): return x.to(self.kind)"),
-        ("class A:\n    def __init__(self, kind): self.kind = kind\n"
-         "    def go(self, x): return x.to(self.kind)\nA('cuda')",
-         "class A:\n    def __init__(self, kind): self.kind = kind\n"
-         "    def go(self, x): return x.to(self.kind)\nA('hpu')"),
-        ("class C:\n    kind = 'cuda'\nx.to(C.kind)", "class C:\n    kind = 'hpu'\nx.to(C.kind)"),
-        ("class C:\n    kind: str = 'cpu'\nc = C(kind='cuda')\nx.to(c.kind)",
-         "class C:\n    kind: str = 'cpu'\nc = C(kind='hpu')\nx.to(c.kind)"),
-        ("class A:\n    @property\n    def kind(self): return 'cuda'\n"
-         "    def go(self, x): return x.to(self.kind)",
-         "class A:\n    @property\n    def kind(self): return 'hpu'\n"
-         "    def go(self, x): return x.to(self.kind)"),
-        # Through containers
-        ("kinds = ['cpu', 'cuda']\nfor k in kinds: x.to(k)",
-         "kinds = ['cpu', 'hpu']\nfor k in kinds: x.to(k)"),
-        ("for i, k in enumerate(['cpu', 'cuda']): x.to(k)",
-         "for i, k in enumerate(['cpu', 'hpu']): x.to(k)"),
-        ("[x.to(k) for k in ('cpu', 'cuda')]", "[x.to(k) for k in ('cpu', 'hpu')]"),
-        ("places = {'a': 'cuda:0', 'b': 'cuda:1'}\nx.to(places['a'])",
-         "places = {'a': 'hpu', 'b': 'hpu'}\nx.to(places['a'])"),
-        ("for n, k in {'a': 'cuda'}.items(): x.to(k)", "for n, k in {'a': 'hpu'}.items(): x.to(k)"),
-        ("ks = []\nks.append('cuda')\nx.to(ks[0])", "ks = []\nks.append('hpu')\nx.to(ks[0])"),
-        # Through Python's ways to pass values
-        ("def f(kind): return x.to(kind)\nf(**{'kind': 'cuda', 'n': 1})",
-         "def f(kind): return x.to(kind)\nf(**{'kind': 'hpu', 'n': 1})"),
-        ("def f(*a): return x.to(a[0])\nf(*['cuda'])",
-         "def f(*a): return x.to(a[0])\nf(*['hpu'])"),
-        ("def f(**kw): return x.to(kw['kind'])\nf(**dict(kind='cuda'))",
-         "def f(**kw): return x.to(kw['kind'])\nf(**dict(kind='hpu'))"),
-        ("x.to(*('cuda',))", "x.to(*('hpu',))"),
-        ("def kinds(): yield 'cuda'\nfor k in kinds(): x.to(k)",
-         "def kinds(): yield 'hpu'\nfor k in kinds(): x.to(k)"),
-        ("def kinds(): yield from ['cuda']\nfor k in kinds(): x.to(k)",
-         "def kinds(): yield from ['hpu']\nfor k in kinds(): x.to(k)"),
-        ("list(map(lambda k: x.to(k), ['cuda:0', 'cuda:1']))",
-         "list(map(lambda k: x.to(k), ['hpu', 'hpu']))"),
-        ("list(map(torch.device, ['cuda:0', 'cuda:1']))",
-         "list(map(torch.device, ['hpu', 'hpu']))"),
-        ("from functools import partial\npartial(torch.Tensor.to, x, 'cuda')",
-         "from functools import partial\npartial(torch.Tensor.to, x, 'hpu')"),
-        ("from functools import partial\ndef f(x, k): x.to(k)\ng = partial(f, x)\ng('cuda')",
-         "from functools import partial\ndef f(x, k): x.to(k)\ng = partial(f, x)\ng('hpu')"),
-        ("def f(kind): x.to(kind)\nThread(target=f, args=('cuda:0',)).start()",
-         "def f(kind): x.to(kind)\nThread(target=f, args=('hpu',)).start()"),
-        ("def call(f, k): f(k)\ncall(lambda k: x.to(k), 'cuda')",
-         "def call(f, k): f(k)\ncall(lambda k: x.to(k), 'hpu')"),
-        ("def f(kind): x.to(kind)\nways = {'a': f}\nways['a']('cuda')",
-         "def f(kind): x.to(kind)\nways = {'a': f}\nways['a']('hpu')"),
-        ("torch.load(p, map_location=lambda s, at: 'cuda:1')",
-         "torch.load(p, map_location=lambda s, at: 'hpu')"),
-        ("import itertools\nat = itertools.cycle(['cuda:0', 'cuda:1'])\nx.to(next(at))",
-         "import itertools\nat = itertools.cycle(['hpu', 'hpu'])\nx.to(next(at))"),
-        ("x.to(':'.join(['cuda', '0']))", "x.to(':'.join(['hpu', '0']))"),
-        ("kind = 'cuda'\nx.to(kind + ':0')", "kind = 'hpu'\nx.to(kind + ':0')"),
-        # Through fields, inherited attributes and options
-        ("@dataclass\nclass C:\n    name: str\n    kind: str\nc = C('a', 'cuda')\nx.to(c.kind)",
-         "@dataclass\nclass C:\n    name: str\n    kind: str\nc = C('a', 'hpu')\nx.to(c.kind)"),
-        ("class C:\n    kinds: list = field(default_factory=lambda: ['cuda'])\nx.to(C().kinds[0])",
-         "class C:\n    kinds: list = field(default_factory=lambda: ['hpu'])\nx.to(C().kinds[0])"),
-        ("class C:\n    kind: str = 'cuda'\ndef run(c): x.to(c.kind)\nrun(C())",
-         "class C:\n    kind: str = 'hpu'\ndef run(c): x.to(c.kind)\nrun(C())"),
-        ("from collections import namedtuple\nC = namedtuple('C', 'kind n')\nc = C('cuda', 3)\n"
-         "x.to(c.kind)",
-         "from collections import namedtuple\nC = namedtuple('C', 'kind n')\nc = C('hpu', 3)\n"
-         "x.to(c.kind)"),
-        ("class A:\n    kind = 'cuda'\nclass B(A):\n    def go(self): x.to(self.kind)",
-         "class A:\n    kind = 'hpu'\nclass B(A):\n    def go(self): x.to(self.kind)"),
-        ("class A:\n    def __init__(self, k): self.k = k\nclass B(A):\n"
-         "    def __init__(self): super().__init__('cuda')\n    def go(self): x.to(self.k)",
-         "class A:\n    def __init__(self, k): self.k = k\nclass B(A):\n"
-         "    def __init__(self): super().__init__('hpu')\n    def go(self): x.to(self.k)"),
-        ("c = settings({'kind': 'cuda', 'n': 1})\nx.to(c.kind)",
-         "c = settings({'kind': 'hpu', 'n': 1})\nx.to(c.kind)"),
-        ("p.add_argument('--gpu', default='cuda:0')\na = p.parse_args(['--gpu', 'cuda'])\n"
-         "x.to(a.gpu)",
-         "p.add_argument('--gpu', default='hpu')\na = p.parse_args(['--gpu', 'hpu'])\nx.to(a.gpu)"),
-        ("p.add_argument('-w', '--run-on', default='cuda')\na = vars(p.parse_args())\n"
-         "x.to(a['run_on'])",
-         "p.add_argument('-w', '--run-on', default='hpu')\na = vars(p.parse_args())\n"
-         "x.to(a['run_on'])"),
-        # Comparisons
-        ("if x.device.type in ('cuda', 'mps'): f()", "if x.device.type in ('hpu', 'mps'): f()"),
-        ("if str(x.device).startswith('cuda'): f()", "if str(x.device).startswith('hpu'): f()"),
-        ("if 'cuda' in str(x.device): f()", "if 'hpu' in str(x.device): f()"),
         ("if str(x.device) == 'cuda:0': f()", "if str(x.device) == 'hpu:0': f()"),
         ("if x.device == torch.device('cuda:0'): f()", "if x.device == torch.device('hpu:0'): f()"),
-        ("if x.device == torch.device('cuda', 0): f()",
-         "if x.device == torch.device('hpu', 0): f()"),
         ("d = torch.device(f'cuda:{rank}')\nassert x.device == d",
          "d = torch.device('hpu:0')\nassert x.device == d"),
-        ("kind = x.device.type\nif kind == 'cuda': f()",
-         "kind = x.device.type\nif kind == 'hpu': f()"),
-        ("def f(kind):\n    if kind == 'cuda': g()\n    x.to(kind)",
-         "def f(kind):\n    if kind == 'hpu': g()\n    x.to(kind)"),
-        ("if args.device == 'cuda': f()", "if args.device == 'hpu': f()"),
-        ("kind = 'cuda'\nx.to(kind)\nif kind == 'cuda': f()",
-         "kind = 'hpu'\nx.to(kind)\nif kind == 'hpu': f()"),
-        ("size = {'cuda': 64, 'cpu': 8}[x.device.type]",
-         "size = {'hpu': 64, 'cpu': 8}[x.device.type]"),
-        ("sizes = {'cuda': 64, 'cpu': 8}\ndevice = 'cuda'\nsize = sizes[device]",
-         "sizes = {'hpu': 64, 'cpu': 8}\ndevice = 'hpu'\nsize = sizes[device]"),
-        ("match x.device.type:\n    case 'cuda' | 'mps': f()",
-         "match x.device.type:\n    case 'hpu' | 'mps': f()"),
-        ("self.assertEqual(x.device.type, 'cuda')", "self.assertEqual(x.device.type, 'hpu')"),
-        ("d, kind = f'cuda:{rank}', 'cuda:0'\nx.to(d)\ny.to(kind)\nopen(f'{kind}.txt')",
-         "d, kind = 'hpu', 'hpu'\nx.to(d)\ny.to(kind)\nopen(f'{kind}.txt')"),
         ("assert 'cuda' in str(x.device)\nassert str(x.device) == 'cuda:0'",
          "assert 'hpu' in str(x.device)\nassert str(x.device) == 'hpu:0'"),
         ("assert x.device == torch.device('cuda:0')\nassert x.device.type == 'cuda'\n"
@@ -206,10 +169,9 @@ def ported(code, **variables):
          "assert str(x.device).startswith('hpu')"),
         ("d = 'cuda:0'\nx.to(d)\nassert str(x.device) == d\nif d == 'cuda:0': f()",
          "d = 'hpu:0'\nx.to(d)\nassert str(x.device) == d\nif d == 'hpu:0': f()"),
-        ("if dist.get_backend() == 'nccl': f()", "if dist.get_backend() == 'hccl': f()"),
     ],
 )  # fmt: skip
-def test_a_text_that_reaches_a_device_is_the_card(cuda, hpu):
+def test_index_is_kept_only_in_comparisons(cuda, hpu):
     assert ported(cuda).ported == f"{hpu}\n"
 
 
@@ -270,7 +232,7 @@ def test_a_text_that_reaches_a_device_is_the_card(cuda, hpu):
         ("sizes = {'cuda': 64, 'hpu': 32}\nsize = sizes[x.device.type]", "'cuda'", SEVERAL),
     ],
 )  # fmt: skip
-def test_other_text_stays_and_is_reported(code, text, why):
+def test_string_that_is_not_a_device_stays_and_is_reported(code, text, why):
     report = ported(code)
     assert report.ported.replace("torch.hpu", "torch.cuda") == f"{code}\n"
     line = next(i for i, each in enumerate(code.split("\n"), 1) if "cuda" in each or "nccl" in each)
@@ -290,7 +252,7 @@ def test_other_text_stays_and_is_reported(code, text, why):
          "map_location = {'cuda:0': 'hpu'}\nload(p, map_location=map_location)"),
     ],
 )  # fmt: skip
-def test_keys_of_map_location_still_match_the_file(code, hpu):
+def test_keys_of_map_location_keep_the_saved_device(code, hpu):
     report = ported(code)
     assert report.ported == f"{hpu}\n"
     assert f"'cuda:0' {SAVED}" in [each.text for each in report.findings]
@@ -318,7 +280,7 @@ def test_keys_of_map_location_still_match_the_file(code, hpu):
         "a, b = A('cuda:0'), A('cuda:1')",
     ],
 )
-def test_different_texts_stay_different(code):
+def test_strings_that_would_become_equal_stay_unchanged(code):
     report = ported(code)
     assert report.ported == f"{code}\n"
     assert {each.text for each in report.findings} == {
@@ -340,13 +302,13 @@ def test_different_texts_stay_different(code):
     ],
 )
 @pytest.mark.parametrize("made", ["rates = {'cuda': 1, 'cpu': 2}", "rates = {}", "pass"])
-def test_keys_of_a_dict_and_their_lookups_are_the_same(made, use):
+def test_dictionary_keys_and_their_lookups_change_together(made, use):
     code = f"{made}\nkind = 'cuda'\nx.to(kind)\nrates[kind] = 3\n{use}\nother['cuda']\n"
     text, _, other = code.rpartition("other")
     assert ported(code).ported == text.replace("cuda", "hpu") + f"other{other}"
 
 
-def test_lookups_of_keys_that_stay_stay_too():
+def test_lookups_of_unchanged_keys_stay_unchanged():
     code = (
         "out = {}\nfor d in ('cuda:0', 'cuda:1'):\n    out[d] = x.to(d)\n"
         "    if 'cuda' in d: f()\n    if d.startswith('cuda'): g()\nout['cuda:0'] += 1\n"
@@ -354,7 +316,7 @@ def test_lookups_of_keys_that_stay_stay_too():
     assert ported(code).ported == code
 
 
-def test_a_device_that_is_other_text_too_is_reported():
+def test_device_that_is_also_used_as_other_text_is_reported():
     report = ported("kind = 'cuda'\nx.to(kind)\nopen(f'{kind}.txt')")
     assert report.ported == "kind = 'hpu'\nx.to(kind)\nopen(f'{kind}.txt')\n"
     assert [(each.line, each.text) for each in report.findings] == [
@@ -362,7 +324,7 @@ def test_a_device_that_is_other_text_too_is_reported():
     ]
 
 
-def test_functions_and_texts_of_earlier_cells_are_known():
+def test_functions_and_strings_of_earlier_cells_are_followed():
     def train(model, where_device):
         pass
 
@@ -382,7 +344,7 @@ def test_functions_and_texts_of_earlier_cells_are_known():
     ]
 
 
-def test_ported_checkpoints_of_a_gpu_are_read(torch, tmp_path, run, shell):
+def test_ported_load_maps_the_device_of_a_checkpoint(torch, tmp_path, run, shell):
     storage = torch.ones(2, device="hpu")
     torch.save(storage, tmp_path / "hpu.pt")
     shell.user_ns["path"] = tmp_path / "hpu.pt"
@@ -393,7 +355,7 @@ def test_ported_checkpoints_of_a_gpu_are_read(torch, tmp_path, run, shell):
     assert (cell.error, cell.result) == (None, "cpu")
 
 
-def test_ported_checks_and_lookups_run_on_the_card(run):
+def test_ported_comparisons_and_lookups_hold_on_the_device(run):
     cell = run(
         "%%hpu_from_cuda\nimport torch\nrates = {'cuda': 0.5, 'cpu': 1}\ndevice = 'cuda'\n"
         "x = torch.ones(2, device=device)\nassert 'cuda' in str(x.device)\n"

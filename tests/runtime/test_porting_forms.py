@@ -1,4 +1,4 @@
-"""CUDA code is ported in whichever form it was typed: parentheses, lines, texts, arguments."""
+"""CUDA code is ported in any spelling: parentheses, continuation lines, strings, arguments."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ from hpu_magic.runtime.porting.port import port
          'from torch.amp import autocast, GradScaler; autocast("hpu")'),
     ],
 )  # fmt: skip
-def test_every_form_is_ported(torch, cuda, hpu):
+def test_every_spelling_is_ported(torch, cuda, hpu):
     known = {"htcore": None, "torch": torch, "model": torch.nn.Linear(1, 1)}
     report = port(cuda, mark_steps=False, variables=known)
     assert report.ported == f"{hpu}\n"
@@ -82,7 +82,7 @@ def test_every_form_is_ported(torch, cuda, hpu):
         '"""Doc."""\nfrom __future__ import annotations\nfrom torch.cuda import (Event,\n  stream)',
     ],
 )
-def test_the_bridge_is_imported_behind_an_import_over_several_lines(first):
+def test_habana_import_is_added_after_a_multi_line_import(first):
     report = hpu_magic.from_cuda(f"{first}\nEvent()\n", mark_steps=False)
     lines = report.executed.split("\n")
     assert len(lines) == len(report.original.split("\n"))
@@ -117,12 +117,12 @@ def test_the_bridge_is_imported_behind_an_import_over_several_lines(first):
         ("torch.cuda.memory_stats()", "such as InUse, MaxInUse and Limit."),
     ],
 )
-def test_what_is_left_is_said(code, sentence):
+def test_code_that_is_not_ported_is_reported(code, sentence):
     report = hpu_magic.from_cuda(code)
     assert report.missing == ()
     assert sentence in repr(report)
 
 
-def test_an_import_where_another_failed_is_not_guarded():
+def test_import_in_an_except_block_is_not_optional():
     report = hpu_magic.from_cuda("try:\n    import a\nexcept ImportError:\n    import apex\n")
     assert [each.line for each in report.missing] == [4]

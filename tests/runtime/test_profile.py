@@ -27,7 +27,7 @@ def multiplied(run, shell, torch, tmp_path):
 
 def test_operators_are_listed_with_calls_time_and_shapes(multiplied):
     report, cell = multiplied
-    [product] = [one for one in report.operators if one.name == "aten::mm"]
+    [product] = [operator for operator in report.operators if operator.name == "aten::mm"]
     assert product.calls == 3
     assert 0 < product.host + product.on_device <= report.seconds
     assert product.shapes == "[64, 32], [32, 64]"
@@ -35,9 +35,9 @@ def test_operators_are_listed_with_calls_time_and_shapes(multiplied):
     assert "aten::mm" in cell.out
 
 
-def test_a_column_in_which_nothing_would_stand_is_left_out(multiplied):
+def test_empty_columns_are_omitted(multiplied):
     report, cell = multiplied
-    timed = any(one.on_device for one in report.operators)
+    timed = any(operator.on_device for operator in report.operators)
     expected = ["operator", "calls", "host time"] + ["device time"] * timed + ["input shapes"]
     assert list(report.columns()) == expected
     assert {len(line) for line in report.lines()} == {len(expected)}
@@ -47,7 +47,7 @@ def test_a_column_in_which_nothing_would_stand_is_left_out(multiplied):
     assert (ProfileReport([]).columns(), ProfileReport([]).lines()) == ([], [])
 
 
-def test_the_profiler_itself_prints_nothing_in_a_script():
+def test_profiler_prints_nothing_in_a_script():
     code = "import torch, hpu_magic\nx = torch.ones(3)\nwith hpu_magic.profile(trace=False): x + 1"
     settings = {name: value for name, value in os.environ.items() if name != "KINETO_LOG_LEVEL"}
     done = subprocess.run(
@@ -61,51 +61,54 @@ def test_the_profiler_itself_prints_nothing_in_a_script():
     assert [line for line in done.stderr.splitlines() if "SIMULATED" not in line] == []
 
 
-def test_trace_is_written_in_the_form_that_tensorboard_and_perfetto_read(multiplied):
+def test_trace_file_suits_tensorboard_and_perfetto(multiplied):
     report, cell = multiplied
     assert report.trace in cell.out
     assert report.trace.endswith(".pt.trace.json")
     with open(report.trace) as file:
         events = json.load(file)["traceEvents"]
-    products = [one for one in events if one.get("name") == "aten::mm"]
+    products = [event for event in events if event.get("name") == "aten::mm"]
     assert len(products) == 3
-    assert all(one["ph"] == "X" and one["dur"] > 0 for one in products)
-    assert cut_across(events) == []
+    assert all(event["ph"] == "X" and event["dur"] > 0 for event in products)
+    assert overlapping(events) == []
 
 
-def cut_across(events):
-    """Return the slices that only partly lie within another of their track: Perfetto drops them."""
+def overlapping(events):
+    """Return the names of slices that only partly overlap another slice of their track.
+
+    Perfetto drops such slices.
+    """
     tracks = {}
-    for one in events:
-        if one["ph"] == "X":
-            tracks.setdefault((one["pid"], one["tid"]), []).append(one)
-    found = []
+    for event in events:
+        if event["ph"] == "X":
+            tracks.setdefault((event["pid"], event["tid"]), []).append(event)
+    names = []
     for track in tracks.values():
-        open_until = []
-        for one in sorted(track, key=lambda one: (one["ts"], -one["dur"])):
-            end = one["ts"] + one["dur"]
-            while open_until and open_until[-1] <= one["ts"]:
-                open_until.pop()
-            if open_until and end > open_until[-1] + 1e-3:  # of a microsecond
-                found.append(one["name"])
-            open_until.append(end)
-    return found
+        ends = []
+        for event in sorted(track, key=lambda event: (event["ts"], -event["dur"])):
+            end = event["ts"] + event["dur"]
+            while ends and ends[-1] <= event["ts"]:
+                ends.pop()
+            if ends and end > ends[-1] + 1e-3:  # microseconds
+                names.append(event["name"])
+            ends.append(end)
+    return names
 
 
-def test_without_a_trace_nothing_is_written(run, shell, torch, tmp_path, monkeypatch):
+def test_no_file_is_written_without_a_trace(run, shell, torch, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run("%%hpu_profile --no-trace -o report\ntorch.ones(3)")
     assert shell.user_ns["report"].trace is None
     assert list(tmp_path.iterdir()) == []
 
 
-def test_error_in_the_cell_is_the_users_and_what_ran_is_shown(run, torch):
+def test_failed_cell_still_shows_its_operators(run, torch):
     cell = run("%%hpu_profile --no-trace\nimport torch\ntorch.ones(3)\n1 / 0")
     assert isinstance(cell.error, ZeroDivisionError)
     assert "aten::ones" in cell.out
 
 
-def test_folder_that_cannot_be_made_is_refused(run, tmp_path):
+def test_folder_that_cannot_be_created_is_rejected(run, tmp_path):
     (tmp_path / "file").write_text("")
     cell = run(f"%%hpu_profile --dir {tmp_path}/file/traces\nran = True")
     assert isinstance(cell.error, UsageError)
@@ -113,7 +116,7 @@ def test_folder_that_cannot_be_made_is_refused(run, tmp_path):
     assert run("'ran' in dir()").result is False
 
 
-def test_plain_context_manager(torch):
+def test_context_manager_profiles_a_block(torch):
     with hpu_magic.profile(trace=False) as profile:
         torch.ones(8, device="hpu") * 2
-    assert any(one.name == "aten::mul" for one in profile.report.operators)
+    assert any(operator.name == "aten::mul" for operator in profile.report.operators)

@@ -1,4 +1,4 @@
-"""What is remembered for notebooks has a bound; the least recently used goes first."""
+"""Remembered settings of notebooks: their number is bounded, and the environment may override."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def folder(tmp_path, monkeypatch) -> Path:
     return tmp_path / "hpu_magic"
 
 
-def test_the_least_recently_used_notebooks_are_forgotten(folder, monkeypatch):
+def test_least_recently_used_notebooks_are_forgotten(folder, monkeypatch):
     for number in range(5):
         monkeypatch.setenv("JPY_SESSION_NAME", f"/home/ada/{number}.ipynb")
         restart.remember({NAME: str(number)})
-        for path in folder.glob("*.json"):  # each a while ago
+        for path in folder.glob("*.json"):  # age the files
             os.utime(path, (path.stat().st_atime - 100, path.stat().st_mtime - 100))
         if number == 2:
             monkeypatch.setenv("JPY_SESSION_NAME", "/home/ada/0.ipynb")
@@ -40,7 +40,7 @@ def test_the_least_recently_used_notebooks_are_forgotten(folder, monkeypatch):
     assert len([path for path in folder.iterdir() if path.is_file()]) == 3
 
 
-def test_what_a_broken_off_write_left_counts_too(folder, monkeypatch):
+def test_temporary_files_of_interrupted_writes_are_removed(folder, monkeypatch):
     for number in range(10):
         (folder / f"tmp{number}").touch()
         os.utime(folder / f"tmp{number}", (0, 0))
@@ -53,32 +53,37 @@ def test_what_a_broken_off_write_left_counts_too(folder, monkeypatch):
 STARTED = """
 from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell.instance()
-{kernel}
 shell.run_line_magic("load_ext", "hpu_magic")
 import os
 print("has", os.environ.get("{name}"))
 print(shell.run_line_magic("{command}", "{line}"))
 """
-SETTINGS = [
-    ("PT_HPU_LAZY_MODE", "1", "0", "hpu_mode", ""),
-    (NAME, "1", "0", "hpu_flags", NAME),
-    ("PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST", "/mine.txt", "/theirs.txt", "hpu_mode", ""),
-]
+SETTINGS = pytest.mark.parametrize(
+    ("name", "kept", "inherited", "command", "line"),
+    [
+        ("PT_HPU_LAZY_MODE", "1", "0", "hpu_mode", ""),
+        (NAME, "1", "0", "hpu_flags", NAME),
+        ("PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST", "/mine.txt", "/theirs.txt", "hpu_mode", ""),
+    ],
+)
 
 
-@pytest.mark.parametrize(("name", "kept", "inherited", "command", "line"), SETTINGS)
-def test_in_a_terminal_the_environment_wins(
-    folder, script, monkeypatch, name, kept, inherited, command, line
-):
+@pytest.fixture
+def terminal(folder, monkeypatch):
+    """A session without a notebook."""
     monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
     monkeypatch.setattr(restart, "_kernel_id", None)
+
+
+@SETTINGS
+def test_environment_overrides_the_setting_in_a_terminal(
+    terminal, script, monkeypatch, name, kept, inherited, command, line
+):
     restart.remember({name: kept})
-    code = STARTED.format(kernel="", name=name, command=command, line=line)
+    code = STARTED.format(name=name, command=command, line=line)
     out = script(code, **{name: inherited})
-    assert (
-        f"{name}={inherited} is set in the environment and overrides {kept}, the setting of this "
-        "folder."
-    ) in out.splitlines()
+    sentence = f"is set in the environment and overrides {kept}, the setting of this folder."
+    assert f"{name}={inherited} {sentence}" in out.splitlines()
     assert f"has {inherited}" in out.splitlines()
     assert "after a restart" not in out
     if name == "PT_HPU_LAZY_MODE":
@@ -89,13 +94,13 @@ def test_in_a_terminal_the_environment_wins(
     assert "in the environment" not in again
 
 
-@pytest.mark.parametrize(("name", "kept", "inherited", "command", "line"), SETTINGS)
-def test_in_a_notebook_the_users_last_setting_wins(
+@SETTINGS
+def test_setting_overrides_the_environment_in_a_notebook(
     folder, script, monkeypatch, name, kept, inherited, command, line
 ):
     monkeypatch.setenv("JPY_SESSION_NAME", "/home/ada/a.ipynb")
     restart.remember({name: kept})
-    code = STARTED.format(kernel="", name=name, command=command, line=line)
+    code = STARTED.format(name=name, command=command, line=line)
     out = script(code, **{name: inherited}).splitlines()
     assert f"{name}={kept} is the setting of this notebook; the environment had {inherited}." in out
     assert f"has {kept}" in out
@@ -103,10 +108,8 @@ def test_in_a_notebook_the_users_last_setting_wins(
     assert "the environment had" not in same
 
 
-def test_a_mode_typed_in_a_terminal_is_requested_whatever_it_inherits(folder, script, monkeypatch):
-    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
-    monkeypatch.setattr(restart, "_kernel_id", None)
+def test_mode_typed_in_a_terminal_overrides_the_environment(terminal, script):
     restart.remember({"PT_HPU_LAZY_MODE": "1"})
-    code = STARTED.format(kernel="", name="PT_HPU_LAZY_MODE", command="hpu_mode", line="lazy")
+    code = STARTED.format(name="PT_HPU_LAZY_MODE", command="hpu_mode", line="lazy")
     out = script(code, PT_HPU_LAZY_MODE="0")
     assert "requested  lazy" in out

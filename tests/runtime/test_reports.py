@@ -8,24 +8,24 @@ import pytest
 
 import hpu_magic
 from hpu_magic.errors import HPUError
-from hpu_magic.runtime.present.report import plain_value
+from hpu_magic.runtime.present.report import Report, plain_value
 
 
 @pytest.mark.parametrize("line", ["%hpu", "%hpu_mode", "%hpu_flags", "%hpu_memory", "%hpu_ledger"])
-def test_every_report_is_a_dict_that_json_represents(run, torch, line):
+def test_every_report_converts_to_json(run, torch, line):
     report = run(f"report = {line}\nreport").result
     values = report.to_dict()
     assert json.loads(json.dumps(values)) == values
 
 
-def test_the_fields_of_a_report_are_the_keys_of_its_dict(run, torch, shell):
+def test_fields_of_a_report_are_the_keys_of_its_dict(run, torch, shell):
     shell.user_ns["x"] = torch.ones(4, device="hpu")
     report = run("%hpu_time -n 2 -r 1 -o timed x + 1").result
     assert report.to_dict()["runs"] == report.runs == 2
     assert report.to_dict()["steady"] == report.steady
 
 
-def test_a_table_is_a_data_frame(run):
+def test_table_converts_to_a_data_frame(run):
     pandas = pytest.importorskip("pandas")
     report = hpu_magic.flags("PT_HPU_LAZY_MODE")
     frame = report.to_frame()
@@ -34,16 +34,34 @@ def test_a_table_is_a_data_frame(run):
     assert frame.values.tolist() == [list(line) for line in report.lines()]
 
 
-def test_a_data_frame_without_pandas_is_refused(run, monkeypatch):
+def test_data_frame_needs_pandas(run, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pandas", None)
     with pytest.raises(HPUError, match="pip install pandas"):
         hpu_magic.flags("PT_HPU_LAZY_MODE").to_frame()
 
 
-def test_values_without_a_plain_form_are_named_by_their_class():
+def test_values_without_a_plain_form_become_their_class_name():
     assert plain_value({("a", 1): {2}, "b": object()}) == {"a, 1": [2], "b": "object"}
 
 
-def test_every_refusal_is_one_class():
+def test_rejected_request_raises_hpu_error():
     with pytest.raises(hpu_magic.HPUError, match="no HPU 77"):
         hpu_magic.status(77)
+
+
+def test_html_escapes_names_of_the_user():
+    class Named(Report):
+        def title(self):
+            return "<title>"
+
+        def rows(self):
+            return [("<b>", "a & b")]
+
+        def warnings(self):
+            return ["<careful>"]
+
+    html = Named()._repr_html_()
+    assert "&lt;b&gt;" in html
+    assert "a &amp; b" in html
+    assert "<careful>" not in html
+    assert "Warning: <careful>" in repr(Named())

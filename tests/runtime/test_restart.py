@@ -1,4 +1,4 @@
-"""The remembered restart, with a real Jupyter server."""
+"""A kernel restart with remembered settings, on a real Jupyter server."""
 
 from __future__ import annotations
 
@@ -18,27 +18,49 @@ def server(tmp_path: Path) -> Iterator[Server]:
     server.process.wait(timeout=30)
 
 
-def test_restart_brings_the_notebook_back_in_the_new_mode(server):
-    session = {"path": "work.ipynb", "name": "work.ipynb", "type": "notebook"}
-    kernel_id = server.ask("sessions", {**session, "kernel": {"name": "python3"}})["kernel"]["id"]
-    client = server.connect(kernel_id)
-    first = int(run(client, "import os; print(os.getpid())"))
-    run(client, "%load_ext hpu_magic")
-    run(client, "import torch")
-    assert "%hpu_mode lazy --restart" in run(client, "%hpu_mode lazy")
-    assert "restarts now in lazy mode" in run(client, "%hpu_mode lazy --restart")
-    wait_for(lambda: not Path(f"/proc/{first}").exists())
-    client.stop_channels()
-    wait_for(lambda: server.ask(f"kernels/{kernel_id}")["execution_state"] != "dead")
+class Notebook:
+    """A notebook with a kernel on the server."""
 
-    client = server.connect(kernel_id)
-    second = int(run(client, "import os; print(os.getpid())"))
-    assert second != first
-    assert "PT_HPU_LAZY_MODE=1" in run(client, "%load_ext hpu_magic")
-    assert run(client, "os.environ['PT_HPU_LAZY_MODE']") == "'1'"
-    state = run(client, "%hpu_mode")
-    assert "requested  lazy" in state
-    client.stop_channels()
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        session = {"path": "work.ipynb", "name": "work.ipynb", "type": "notebook"}
+        created = server.ask("sessions", {**session, "kernel": {"name": "python3"}})
+        self._kernel_id = created["kernel"]["id"]
+        self._connect()
+
+    def __call__(self, source: str) -> str:
+        return run(self._client, source)
+
+    def _connect(self) -> None:
+        self._client = self._server.connect(self._kernel_id)
+        self._pid = int(self("import os; print(os.getpid())"))
+
+    def wait_for_restart(self) -> None:
+        before = self._pid
+        wait_for(lambda: not Path(f"/proc/{before}").exists())
+        self._client.stop_channels()
+        kernel = f"kernels/{self._kernel_id}"
+        wait_for(lambda: self._server.ask(kernel)["execution_state"] != "dead")
+        self._connect()
+        assert self._pid != before
+
+
+@pytest.fixture
+def notebook(server: Server) -> Iterator[Notebook]:
+    notebook = Notebook(server)
+    yield notebook
+    notebook._client.stop_channels()
+
+
+def test_restart_starts_the_notebook_in_the_requested_mode(notebook):
+    notebook("%load_ext hpu_magic")
+    notebook("import torch")
+    assert "%hpu_mode lazy --restart" in notebook("%hpu_mode lazy")
+    assert "restarts now in lazy mode" in notebook("%hpu_mode lazy --restart")
+    notebook.wait_for_restart()
+    assert "PT_HPU_LAZY_MODE=1" in notebook("%load_ext hpu_magic")
+    assert notebook("os.environ['PT_HPU_LAZY_MODE']") == "'1'"
+    assert "requested  lazy" in notebook("%hpu_mode")
 
 
 MODEL = """
@@ -54,26 +76,16 @@ x = torch.randn(16, 8)
     importlib.util.find_spec("neural_compressor") is None,
     reason="neural-compressor-pt is not installed; it needs Python 3.11",
 )
-def test_a_restart_lies_between_the_two_steps_of_fp8_inference(server):
-    session = {"path": "fp8.ipynb", "name": "fp8.ipynb", "type": "notebook"}
-    kernel_id = server.ask("sessions", {**session, "kernel": {"name": "python3"}})["kernel"]["id"]
-    client = server.connect(kernel_id)
-    first = int(run(client, "import os; print(os.getpid())"))
-    run(client, "%load_ext hpu_magic")
-    run(client, MODEL)
-    assert "Sequential measured for fp8" in run(client, "%hpu_fp8_measure model --inputs x")
-    assert "restart the kernel (or add --restart)" in run(
-        client, "%hpu_fp8_quantize model --inputs x"
-    )
-    assert "restarts now" in run(client, "%hpu_fp8_quantize model --inputs x --restart")
-    wait_for(lambda: not Path(f"/proc/{first}").exists())
-    client.stop_channels()
-    wait_for(lambda: server.ask(f"kernels/{kernel_id}")["execution_state"] != "dead")
-
-    client = server.connect(kernel_id)
-    run(client, "%load_ext hpu_magic")
-    run(client, MODEL)
-    shown = run(client, "%hpu_fp8_quantize model --inputs x")
+def test_restart_separates_the_two_steps_of_fp8_inference(notebook):
+    notebook("%load_ext hpu_magic")
+    notebook(MODEL)
+    assert "Sequential measured for fp8" in notebook("%hpu_fp8_measure model --inputs x")
+    quantize = "%hpu_fp8_quantize model --inputs x"
+    assert "restart the kernel (or add --restart)" in notebook(quantize)
+    assert "restarts now" in notebook(f"{quantize} --restart")
+    notebook.wait_for_restart()
+    notebook("%load_ext hpu_magic")
+    notebook(MODEL)
+    shown = notebook(quantize)
     assert "Sequential quantized to fp8 (E4M3)" in shown
     assert "relative error of the output" in shown
-    client.stop_channels()

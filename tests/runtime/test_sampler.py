@@ -1,4 +1,4 @@
-"""The sampler: bounded series, a thread only while somebody looks, and no card taken."""
+"""The sampler: bounded series, a thread only while there are subscriptions, no card in use."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hpu_magic.runtime.training.sampler import RingBuffer, Sampler
 def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
+        assert time.monotonic() < deadline, "the condition was not met in time"
         time.sleep(0.01)
 
 
@@ -33,12 +33,12 @@ def test_ring_buffer_keeps_the_newest_rows_in_order() -> None:
     assert len(buffer) == 4
 
 
-def test_ring_buffer_refuses_a_row_of_another_width() -> None:
+def test_ring_buffer_rejects_a_row_with_another_number_of_values() -> None:
     with pytest.raises(ValueError, match="has 2 values"):
         RingBuffer(("time", "value")).append(1.0)
 
 
-def test_values_are_read_once_by_each_reader() -> None:
+def test_each_reader_reads_a_value_once() -> None:
     sampler = Sampler()
     sampler.record("train", loss=2.0)
     rows, cursor = sampler.read("train")
@@ -48,14 +48,14 @@ def test_values_are_read_once_by_each_reader() -> None:
     assert sampler.read("train")[0]["loss"] == [2.0, 1.0]
 
 
-def test_series_refuses_other_values_than_it_was_begun_with() -> None:
+def test_series_rejects_names_that_differ_from_its_first_row() -> None:
     sampler = Sampler()
     sampler.record("train", loss=2.0)
     with pytest.raises(ValueError, match="'train' has the values"):
         sampler.record("train", accuracy=0.5)
 
 
-def test_marks_do_not_grow_without_bound() -> None:
+def test_number_of_marks_is_bounded() -> None:
     sampler = Sampler(capacity=10)
     for index in range(25):
         sampler.mark("epoch", str(index))
@@ -83,7 +83,7 @@ def test_thread_runs_while_there_are_subscriptions() -> None:
     again.close()
 
 
-def test_rate_is_bounded() -> None:
+def test_ticks_do_not_exceed_the_rate() -> None:
     sampler = Sampler()
     ticks: list[float] = []
     with sampler.subscribe(lambda _: ticks.append(time.monotonic()), rate=10):
@@ -92,12 +92,14 @@ def test_rate_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("rate", [0, -1, 51, float("nan"), float("inf")])
-def test_rate_out_of_range_is_refused(rate: float) -> None:
+def test_rate_out_of_range_is_rejected(rate: float) -> None:
     with pytest.raises(ValueError, match="above 0 and at most 50"):
         Sampler().subscribe(rate=rate)
 
 
-def test_broken_panel_is_taken_off_and_others_go_on(caplog: pytest.LogCaptureFixture) -> None:
+def test_only_the_failing_subscriber_is_removed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     sampler = Sampler()
     ticks: list[int] = []
 
@@ -122,7 +124,7 @@ def test_memory_in_use_is_sampled(torch: Any) -> None:
     assert row["limit"] == torch.hpu.memory_stats()["Limit"]
 
 
-def test_sampling_takes_no_card_and_imports_no_torch() -> None:
+def test_sampling_neither_acquires_a_card_nor_imports_torch() -> None:
     program = """
 import sys, time
 from hpu_magic import backend

@@ -12,7 +12,7 @@ import hpu_magic
 from hpu_magic.runtime.measure.timing import TimeReport
 
 
-def test_cell_runs_once_first_and_then_n_times_in_each_repeat(run, shell):
+def test_cell_runs_once_and_then_n_times_per_repeat(run, shell):
     run("count = 0")
     run("%%hpu_time -n 3 -r 2 -o report\ncount += 1")
     assert shell.user_ns["count"] == 1 + 3 * 2
@@ -23,7 +23,7 @@ def test_cell_runs_once_first_and_then_n_times_in_each_repeat(run, shell):
 
 
 @pytest.mark.parametrize(("run_number", "repeats"), [(1, 0), (4, 0), (5, 1), (8, 2)])
-def test_an_interrupt_leaves_the_repeats_that_were_made(run, run_number, repeats):
+def test_interrupt_reports_the_completed_repeats(run, run_number, repeats):
     run("count = 0")
     cell = run(
         f"%%hpu_time -n 3 -r 5\ncount += 1\nif count == {run_number}:\n    raise KeyboardInterrupt"
@@ -46,7 +46,7 @@ def test_value_of_the_last_run_is_displayed_once(run):
     assert cell.out.count("Out[") == 1
 
 
-def test_first_runs_are_reported_apart_from_the_steady_state(run, shell):
+def test_slow_first_runs_are_excluded_from_the_steady_state(run, shell):
     run("import time\npauses = [0.6, 0.4, 0.03]")
     run("%%hpu_time -r 2 -o report\ntime.sleep(pauses[0] if len(pauses) == 1 else pauses.pop(0))")
     report = shell.user_ns["report"]
@@ -55,7 +55,7 @@ def test_first_runs_are_reported_apart_from_the_steady_state(run, shell):
     assert 0.03 <= report.mean < 0.4
 
 
-def test_device_work_is_waited_for(run, shell, torch):
+def test_time_includes_the_work_on_the_device(run, shell, torch):
     shell.user_ns["x"] = torch.ones(64, 64, device="hpu")
     cell = run("%hpu_time -n 5 -r 3 x @ x")
     assert cell.result.mean > 0
@@ -70,7 +70,7 @@ def test_statement_keeps_its_quotes_and_dashes(run, shell):
     assert shell.user_ns["kept"] == "a  'bcc"
 
 
-def test_error_in_the_cell_is_the_users(run):
+def test_error_in_the_cell_is_raised_with_its_line(run):
     cell = run("%%hpu_time\nx = 1\n1 / 0")
     assert isinstance(cell.error, ZeroDivisionError)
     assert "line 3" in cell.out
@@ -81,7 +81,7 @@ def test_error_in_the_cell_is_the_users(run):
     "source",
     ["%hpu_time 1 / 0", "get_ipython().run_cell_magic('hpu_time', '', '1 / 0')"],
 )
-def test_an_error_in_a_statement_shows_no_frames_of_the_command(run, source):
+def test_traceback_of_a_statement_omits_frames_of_the_magic(run, source):
     cell = run(source)
     assert isinstance(cell.error, ZeroDivisionError)
     assert "1 / 0" in cell.out
@@ -101,7 +101,7 @@ def test_an_error_in_a_statement_shows_no_frames_of_the_command(run, source):
         ("%hpu_time -o 1x pass", "'1x' cannot be a variable"),
     ],
 )
-def test_wrong_input_is_refused_in_a_sentence(run, source, sentence):
+def test_wrong_input_is_rejected_with_one_sentence(run, source, sentence):
     cell = run(source)
     assert isinstance(cell.error, UsageError)
     assert sentence in cell.err
@@ -122,7 +122,7 @@ def test_large_numbers_of_runs_have_separators():
     assert dict(report.rows())["steady state"].endswith("(5 x 9,089 runs)")
 
 
-def test_plain_function(shell):
+def test_function_times_a_callable(shell):
     report = hpu_magic.time(time.sleep, 0.002, runs=2, repeats=2)
     assert 0.002 <= report.best <= report.mean
     with pytest.raises(ValueError, match="is not callable"):

@@ -1,4 +1,4 @@
-"""Modules wrapped in HPU Graphs that are called with many shapes: what that costs is told."""
+"""Warnings about wrapped modules that are called with many input shapes."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import hpu_magic
 def called(module, sizes, **options):
     module = module.to("hpu")
     hpu_magic.wrap(module, **options)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         for size in sizes:
             module(torch.ones(size, 4, device="hpu"))
-    return [str(one.message) for one in told]
+    return [str(warning.message) for warning in caught]
 
 def listed():
     return [(line[0], *line[3:5]) for line in hpu_magic.graphs().lines()]
 """
 
 
-def test_many_shapes_are_told_once_with_their_memory_and_buckets(lazy_process):
+def test_many_shapes_cause_one_warning_with_memory_and_padding(lazy_process):
     *sentences, listed = lazy_process(
         WRAPPED
         + """
@@ -44,7 +44,7 @@ print(listed())
     ]
 
 
-def test_shapes_beyond_the_most_graphs_are_told_to_run_without(lazy_process):
+def test_warning_says_which_shapes_run_without_a_graph(lazy_process):
     sentence, listed, title = lazy_process(
         WRAPPED
         + """
@@ -58,28 +58,23 @@ print(hpu_magic.graphs().title())
     )
     assert "and 2 of them have a graph, with" in sentence
     assert "and the others run without: pad the inputs in dimension 0" in sentence
-    assert [line[1] for line in eval(listed)] == [
-        "0",
-        "0",
-        "1 calls without",
-        "1 calls without",
-        "2 calls without",
-    ]
+    calls = [line[1] for line in eval(listed)]
+    assert calls == ["0", "0", "1 calls without", "1 calls without", "2 calls without"]
     assert re.match(r"2 graphs on HPU \d \(simulated GAUDI2\)", title)
 
 
-def test_shapes_of_training_are_told_and_those_of_evaluation_are_not(lazy_process):
+def test_only_shapes_of_training_cause_a_warning_if_wrapped_for_training(lazy_process):
     assert lazy_process(
         WRAPPED
         + """
 for mode in (True, False):
     model = torch.nn.Linear(4, 2).train(mode)
-    print(["to multiples of 8" in one for one in called(model, range(1, 9), train=True)])
+    print(["to multiples of 8" in warning for warning in called(model, range(1, 9), train=True)])
 """
     ) == ["[True]", "[]"]
 
 
-def test_tensors_that_change_in_rank_are_padded_to_a_few_sizes(lazy_process):
+def test_warning_for_changing_ranks_suggests_a_few_sizes(lazy_process):
     (sentence,) = lazy_process(
         WRAPPED
         + """
@@ -88,11 +83,11 @@ class Sum(torch.nn.Module):
         return x.sum()
 module = Sum()
 hpu_magic.wrap(module, train=False)
-with warnings.catch_warnings(record=True) as told:
+with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     for rank in range(5):
         module(x=torch.ones((2,) * rank, device="hpu"))
-print(*(one.message for one in told))
+print(*(warning.message for warning in caught))
 """
     )
     assert "5 shapes (x (), (2,), (2, 2), (2, 2, 2), (2, 2, 2, 2))" in sentence

@@ -1,0 +1,25 @@
+"""Fixture for cells in a new process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+_CELLS = """
+from IPython.core.interactiveshell import InteractiveShell
+for source in {cells!r}:
+    InteractiveShell.instance().run_cell(source, store_history=True)
+"""
+
+
+@pytest.fixture
+def notebook(script: Callable[..., str], tmp_path: Path) -> Callable[..., str]:
+    """Run cells in a new process of the same notebook and return the output."""
+
+    def run_cells(*cells: str, name: str = "work", **environment: str) -> str:
+        notebook = str(tmp_path / f"{name}.ipynb")
+        return script(_CELLS.format(cells=list(cells)), JPY_SESSION_NAME=notebook, **environment)
+
+    return run_cells
