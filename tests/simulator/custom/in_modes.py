@@ -1,4 +1,4 @@
-"""What every family of the vendor's operators is asked in each mode."""
+"""Runs operators directly, compiled and in a replayed graph."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ Results = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 def run(operator: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
-    """Call an operator and let it run, in lazy mode too."""
+    """Call an operator and execute it, in lazy mode too."""
     results = operator(*arguments, **keywords)
     htcore.mark_step()
     return results
@@ -21,30 +21,30 @@ def _all(results: Results) -> tuple[torch.Tensor, ...]:
     return (results,) if isinstance(results, torch.Tensor) else tuple(results)
 
 
-def _assert_same(found: Results, expected: Results) -> None:
-    """The same bits, whatever the type."""
-    for one, other in zip(_all(found), _all(expected), strict=True):
+def _assert_same(results: Results, expected: Results) -> None:
+    """Compare types, shapes, devices and exact values."""
+    for one, other in zip(_all(results), _all(expected), strict=True):
         assert (one.shape, one.dtype, one.device) == (other.shape, other.dtype, other.device)
         torch.testing.assert_close(one.cpu().float(), other.cpu().float(), rtol=0, atol=0)
 
 
 def assert_compiles(function: Callable[..., Results], *samples: Sequence[torch.Tensor]) -> None:
-    """A compiled function gives what the plain one gives, for samples of several shapes."""
+    """Compare a compiled function with the plain one, for samples of several shapes."""
     compiled = torch.compile(function, backend="hpu_backend", fullgraph=True)
     for sample in samples:
         _assert_same(compiled(*sample), function(*sample))
 
 
 def assert_replays(function: Callable[..., Results], *samples: Sequence[torch.Tensor]) -> None:
-    """A captured function gives, for samples of one shape, what the plain one gives."""
-    given = [tensor.clone() for tensor in samples[0]]
+    """Compare a captured function with the plain one, for samples of the same shape."""
+    inputs = [tensor.clone() for tensor in samples[0]]
     graph = hpu.HPUGraph()
     with hpu.stream(hpu.Stream()):
         graph.capture_begin()
-        captured = function(*given)
+        captured = function(*inputs)
         graph.capture_end()
     for sample in samples:
-        for tensor, fresh in zip(given, sample, strict=True):
+        for tensor, fresh in zip(inputs, sample, strict=True):
             tensor.copy_(fresh)
         graph.replay()
         _assert_same(captured, function(*sample))

@@ -1,24 +1,12 @@
-"""A window of keys and sinks in FusedSDPA, against float64: float32 within 1e-5, bfloat16 2e-2."""
+"""Attention windows and sinks of FusedSDPA, compared with float64: float32 1e-5, bfloat16 2e-2."""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.hpex.kernels import FusedSDPA  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-from in_modes import assert_compiles, assert_replays  # noqa: E402
+from habana_frameworks.torch.hpex.kernels import FusedSDPA
+from operator_tensors import RECOMPUTE, on_device, random_tensors
 
 B, H, L, S, E = 2, 4, 5, 7, 8
-RECOMPUTE = pytest.mark.parametrize("recompute", [True, False], ids=["recompute", "keep"])
 WINDOWS = pytest.mark.parametrize("window", [(2, 1), (0, 0), (-1, 1), (1, -1)], ids=str)
-
-
-def samples(*shapes, dtype=torch.float32, seed=0):
-    made = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=made).to(dtype) for shape in shapes]
 
 
 def reference(q, k, v, *, mask=None, causal=False, window=(-1, -1), sink=None):
@@ -35,14 +23,14 @@ def reference(q, k, v, *, mask=None, causal=False, window=(-1, -1), sink=None):
             if outside or (causal and j > i):
                 scores[..., i, j] = -torch.inf
     if sink is not None:
-        beside = sink.double().reshape(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
-        scores = torch.cat([scores, beside], -1)
+        column = sink.double().reshape(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
+        scores = torch.cat([scores, column], -1)
     probabilities = torch.softmax(scores, -1)[..., : k.shape[-2]].nan_to_num(0.0)
     return probabilities @ v, probabilities
 
 
 def attend(q, k, v, *, mask=None, causal=False, window=(-1, -1), sink=None, recompute=True, probs):
-    moved = [each if each is None else each.to("hpu") for each in (q, k, v, mask, sink)]
+    moved = on_device((q, k, v, mask, sink))
     return FusedSDPA.apply(
         *(*moved[:4], 0.0, causal, None, "None", recompute, None, "left", False, probs, window),
         moved[4],
@@ -52,41 +40,41 @@ def attend(q, k, v, *, mask=None, causal=False, window=(-1, -1), sink=None, reco
 @RECOMPUTE
 @WINDOWS
 @pytest.mark.parametrize("masked", ["none", "bool", "float", "causal"])
-def test_a_query_sees_the_keys_of_its_window(window, masked, recompute):
-    q, k, v, added = samples((B, H, L, E), (B, 2, S, E), (B, 2, S, E), (B, 1, L, S))
+def test_query_attends_to_the_keys_in_its_window(window, masked, recompute):
+    q, k, v, added = random_tensors((B, H, L, E), (B, 2, S, E), (B, 2, S, E), (B, 1, L, S))
     mask = {"bool": added > -0.5, "float": added}.get(masked)
-    given = {"mask": mask, "causal": masked == "causal", "window": window}
-    found = attend(q, k, v, **given, recompute=recompute, probs=False)
-    expected, _ = reference(q, k, v, **given)
-    torch.testing.assert_close(found.cpu().double(), expected, rtol=1e-5, atol=1e-5)
+    options = {"mask": mask, "causal": masked == "causal", "window": window}
+    actual = attend(q, k, v, **options, recompute=recompute, probs=False)
+    expected, _ = reference(q, k, v, **options)
+    torch.testing.assert_close(actual.cpu().double(), expected, rtol=1e-5, atol=1e-5)
 
 
 @RECOMPUTE
 @pytest.mark.parametrize("heads", [H, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_sink_draws_attention_to_nothing(dtype, heads, recompute):
-    q, k, v = samples((B, H, L, E), (B, heads, S, E), (B, heads, S, E), dtype=dtype)
+def test_sink_takes_a_share_of_the_attention(dtype, heads, recompute):
+    q, k, v = random_tensors((B, H, L, E), (B, heads, S, E), (B, heads, S, E), dtype=dtype)
     sink = torch.tensor([-3.0, 0.0, 2.0, 30.0]).to(dtype)
-    given = {"causal": True, "window": (3, 0), "sink": sink}
-    found = attend(q, k, v, **given, recompute=recompute, probs=False)
-    expected, _ = reference(q, k, v, **given)
+    options = {"causal": True, "window": (3, 0), "sink": sink}
+    actual = attend(q, k, v, **options, recompute=recompute, probs=False)
+    expected, _ = reference(q, k, v, **options)
     tolerance = 1e-5 if dtype is torch.float32 else 2e-2
-    assert (found.dtype, found.shape) == (dtype, q.shape)
-    torch.testing.assert_close(found.cpu().double(), expected, rtol=tolerance, atol=tolerance)
+    assert (actual.dtype, actual.shape) == (dtype, q.shape)
+    torch.testing.assert_close(actual.cpu().double(), expected, rtol=tolerance, atol=tolerance)
 
 
-def test_probabilities_that_come_back_leave_room_for_the_sink():
-    q, k, v = samples((B, H, L, E), (B, 2, S, E), (B, 2, S, E))
-    given = {"window": (2, -1), "sink": torch.tensor([0.0, 1.0, -1.0, 2.0])}
-    out, found = attend(q, k, v, **given, probs=True)
-    expected_out, expected = reference(q, k, v, **given)
+def test_returned_probabilities_leave_a_share_for_the_sink():
+    q, k, v = random_tensors((B, H, L, E), (B, 2, S, E), (B, 2, S, E))
+    options = {"window": (2, -1), "sink": torch.tensor([0.0, 1.0, -1.0, 2.0])}
+    out, actual = attend(q, k, v, **options, probs=True)
+    expected_out, expected = reference(q, k, v, **options)
     torch.testing.assert_close(out.cpu().double(), expected_out, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(found.cpu().double(), expected, rtol=1e-5, atol=1e-5)
-    assert (found.sum(-1) < 0.99).any()
+    torch.testing.assert_close(actual.cpu().double(), expected, rtol=1e-5, atol=1e-5)
+    assert (actual.sum(-1) < 0.99).any()
 
 
-def test_a_window_and_a_sink_are_for_inference():
-    q = samples((B, H, L, E))[0].to("hpu")
+def test_window_and_sink_are_rejected_in_training():
+    q = random_tensors((B, H, L, E))[0].to("hpu")
     leaf = q.clone().requires_grad_()
     rest = None, 0.0, False, None, "None", None, None, "left", False, False
     for option in (((2, 0), None), ((-1, -1), torch.zeros(H, device="hpu"))):
@@ -104,15 +92,5 @@ def everything(q, k, v, sink):
 
 
 def operands(length, seed=0):
-    made = samples((B, H, length, E), (B, 2, length, E), (B, 2, length, E), (H,), seed=seed)
-    return [each.to("hpu") for each in made]
-
-
-@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
-def test_a_compiled_window_is_that_of_eager_mode():
-    assert_compiles(everything, operands(3), operands(5))
-
-
-@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
-def test_a_replay_sees_the_window_of_what_lies_in_the_captured_inputs():
-    assert_replays(everything, operands(3), operands(3, seed=1))
+    made = random_tensors((B, H, length, E), (B, 2, length, E), (B, 2, length, E), (H,), seed=seed)
+    return on_device(made)

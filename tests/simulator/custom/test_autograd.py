@@ -1,14 +1,9 @@
-"""What autograd sees of the vendor's operators."""
+"""Autograd detects in-place updates by the vendor's operators."""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.hpex.normalization import FusedClipNorm  # noqa: E402
-from habana_frameworks.torch.hpex.optimizers import FusedAdamW, FusedLamb, FusedSGD  # noqa: E402
+from habana_frameworks.torch.hpex.normalization import FusedClipNorm
+from habana_frameworks.torch.hpex.optimizers import FusedAdamW, FusedLamb, FusedSGD
 
 
 @pytest.mark.parametrize(
@@ -21,7 +16,7 @@ from habana_frameworks.torch.hpex.optimizers import FusedAdamW, FusedLamb, Fused
     ],
     ids=["adamw", "lamb", "sgd", "momentum"],
 )
-def test_a_backward_through_weights_of_before_a_step_is_refused(optimizer):
+def test_backward_through_weights_that_a_step_updated_is_rejected(optimizer):
     weight = torch.ones(3, device="hpu", requires_grad=True)
     weight.grad = torch.ones(3, device="hpu")
     loss = (weight * weight).sum()
@@ -31,7 +26,7 @@ def test_a_backward_through_weights_of_before_a_step_is_refused(optimizer):
     assert weight.grad.tolist() == [1.0] * 3
 
 
-def test_clipping_counts_as_a_write_of_the_gradients():
+def test_clipping_changes_the_version_of_the_gradients():
     weight = torch.ones(3, device="hpu", requires_grad=True)
     weight.grad = torch.full((3,), 4.0, device="hpu")
     before = weight.grad._version

@@ -1,47 +1,47 @@
-"""What a card computes and the CPU's kernels refuse, or compute wrongly."""
+"""Operations that a card computes, but CPU kernels reject or compute wrongly."""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch import core as htcore  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-from in_modes import assert_replays, run  # noqa: E402
-
-FLOAT8 = pytest.mark.parametrize("fp8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+from habana_frameworks.torch import core as htcore
+from habana_frameworks.torch.utils.internal import is_lazy
+from in_modes import assert_replays, run
+from operator_tensors import EAGER, FORMATS, LAZY, on_device
 
 
-@FLOAT8
+@FORMATS
 @pytest.mark.parametrize(
     "operation",
     [
         lambda x: x.min(),
         lambda x: x.max(1)[0],
         lambda x: x.amax(1),
+        lambda x: x.amin(1),
         lambda x: x.clamp(-2, 2),
         lambda x: x + x,
+        lambda x: x * x,
         lambda x: torch.nn.functional.pad(x, (1, 2)),
         lambda x: x[x.new_tensor([1], dtype=torch.long)],
         lambda x: x.index_select(1, x.new_tensor([2, 0], dtype=torch.long)),
+        lambda x: x.index_fill(1, x.new_tensor([0], dtype=torch.long), 1.0),
         lambda x: x > 0,
         lambda x: x == x.flip(0),
     ],
-    ids=["min", "max", "amax", "clamp", "add", "pad", "index", "select", "greater", "equal"],
+    ids=[
+        *("min", "max", "amax", "amin", "clamp", "add", "mul", "pad", "index", "index_select"),
+        *("index_fill", "greater", "equal"),
+    ],
 )
-def test_float8_in_ordinary_operators(fp8, operation):
+def test_ordinary_operators_support_fp8(fp8, operation):
     numbers = torch.tensor([[1.0, -2.0, 3.5], [0.0, 5.0, -6.0]])
-    found, expected = operation(numbers.to(fp8).to("hpu")), operation(numbers)
-    assert found.dtype == (expected.dtype if expected.dtype == torch.bool else fp8)
-    assert torch.equal(found.cpu().float(), expected.float())
+    actual, expected = operation(numbers.to(fp8).to("hpu")), operation(numbers)
+    assert actual.dtype == (expected.dtype if expected.dtype == torch.bool else fp8)
+    assert torch.equal(actual.cpu().float(), expected.float())
 
 
-def test_take_by_int32():
+def test_take_accepts_int32_indices():
     numbers, index = torch.randn(3, 4), torch.tensor([[0, -1], [5, 7]], dtype=torch.int32)
-    found = torch.take(numbers.to("hpu"), index.to("hpu"))
-    assert torch.equal(found.cpu(), torch.take(numbers, index.long()))
+    actual = torch.take(numbers.to("hpu"), index.to("hpu"))
+    assert torch.equal(actual.cpu(), torch.take(numbers, index.long()))
     with pytest.raises(RuntimeError, match="Expected a long tensor for index, but got Short"):
         run(torch.take, numbers.to("hpu"), index.short().to("hpu"))
 
@@ -59,22 +59,22 @@ DRAWS = {
 
 @pytest.mark.parametrize("draw", DRAWS.values(), ids=DRAWS)
 @pytest.mark.parametrize("compiled", [False, True])
-def test_drawn_bools_are_whole_numbers_of_both_kinds(draw, compiled):
+def test_random_bools_have_both_values_and_follow_the_seed(draw, compiled):
     if compiled and is_lazy():
         pytest.skip("lazy mode has no compile backend")
     draw = torch.compile(draw, backend="hpu_backend") if compiled else draw
     torch.manual_seed(0)
-    found = draw()
-    assert (found.dtype, found.shape, found.device.type) == (torch.bool, (64, 64), "hpu")
-    assert 1600 < found.sum().item() < 2500
+    actual = draw()
+    assert (actual.dtype, actual.shape, actual.device.type) == (torch.bool, (64, 64), "hpu")
+    assert 1600 < actual.sum().item() < 2500
     for rounding in (torch.ceil, torch.floor, torch.round, torch.trunc):
-        assert torch.equal(rounding(found).cpu(), found.cpu())
+        assert torch.equal(rounding(actual).cpu(), actual.cpu())
     torch.manual_seed(0)
-    assert torch.equal(draw().cpu(), found.cpu())
+    assert torch.equal(draw().cpu(), actual.cpu())
 
 
 @pytest.mark.parametrize("name", ["ceil", "floor", "round", "trunc"])
-def test_rounding_leaves_bools_as_they_are(name):
+def test_rounding_keeps_bools(name):
     values = torch.tensor([[True, False], [False, True]])
     ours = values.to("hpu")
     copy = getattr(torch, name)(ours)
@@ -88,7 +88,7 @@ def test_rounding_leaves_bools_as_they_are(name):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_add_relu_in_every_type(dtype):
+def test_add_relu_supports_floating_point_types(dtype):
     left, right = torch.randn(2, 3).to(dtype), torch.randn(3).to(dtype)
     expected = torch.relu(torch.add(left, right, alpha=2))
     ours, theirs = left.to("hpu"), right.to("hpu")
@@ -101,10 +101,10 @@ def test_add_relu_in_every_type(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.uint8], ids=str)
-def test_lerp_of_whole_numbers_is_whole(dtype):
+def test_lerp_of_integers_is_an_integer(dtype):
     start, end = torch.tensor([1, 2, 3], dtype=dtype), torch.tensor([5, 9, 4], dtype=dtype)
     weight = torch.tensor([0, 1, 2], dtype=dtype)
-    device = [each.to("hpu") for each in (start, end, weight)]
+    device = on_device((start, end, weight))
     assert torch.lerp(*device).cpu().tolist() == [1, 9, 5]
     assert torch.lerp(device[0], device[1], 2).cpu().tolist() == [9, 16, 5]
     assert device[0].lerp_(device[1], device[2]).cpu().tolist() == [1, 9, 5]
@@ -127,19 +127,19 @@ LIMITS = {
 
 
 @pytest.mark.parametrize(("dtype", "most"), LIMITS.items(), ids=str)
-def test_random_draws_what_the_dtype_holds_exactly(dtype, most):
+def test_random_covers_the_integers_that_the_dtype_represents_exactly(dtype, most):
     drawn = torch.empty(4000, dtype=dtype, device="hpu").random_().cpu().double()
     assert (drawn >= 0).all()
     assert 0.99 * most <= drawn.max().item() <= most
     assert (drawn % 1 == 0).all()
 
 
-def test_random_refuses_complex_numbers_in_the_vendors_words():
+def test_random_rejects_complex_numbers_with_the_vendors_message():
     with pytest.raises(RuntimeError, match="Got unsupported type for random uniform: ComplexFloat"):
         run(torch.empty(3, dtype=torch.complex64, device="hpu").random_)
 
 
-def test_uniform_whole_numbers_lie_between_the_bounds_both_included():
+def test_uniform_integers_include_both_bounds():
     for dtype, low, high in ((torch.int32, -3.7, 2.9), (torch.int8, 0, 4), (torch.bool, 0, 1)):
         drawn = torch.empty(500, dtype=dtype, device="hpu").uniform_(low, high)
         assert sorted({int(each) for each in drawn.cpu()}) == list(range(int(low), int(high) + 1))
@@ -148,15 +148,15 @@ def test_uniform_whole_numbers_lie_between_the_bounds_both_included():
     assert not torch.equal(numbers, numbers.round())
 
 
-def test_masked_scale_divides_by_what_is_left_of_its_scale():
+def test_masked_scale_divides_by_one_minus_the_inverse_scale():
     mask = torch.tensor([1, 0, 1], dtype=torch.uint8, device="hpu")
     for dtype in (torch.float32, torch.int32):
         numbers = torch.tensor([3, 4, 6], dtype=dtype, device="hpu")
-        found = torch._masked_scale(numbers, mask, 4.0)
-        assert (found.dtype, found.tolist()) == (dtype, [4, 0, 8])
+        actual = torch._masked_scale(numbers, mask, 4.0)
+        assert (actual.dtype, actual.tolist()) == (dtype, [4, 0, 8])
 
 
-def test_an_output_is_resized():
+def test_resize_output_keeps_the_values():
     out = torch.arange(4.0, device="hpu")
     assert torch._resize_output_(out, [2, 3], torch.device("hpu", 0)) is out
     assert (out.shape, out.flatten()[:4].tolist()) == ((2, 3), [0.0, 1.0, 2.0, 3.0])
@@ -164,20 +164,20 @@ def test_an_output_is_resized():
         torch._resize_output_(out, [2], torch.device("cpu"))
 
 
-def test_a_bool_keeps_its_raw_byte_on_its_way():
+def test_bool_keeps_its_raw_byte_in_copies():
     raw = torch.tensor([[0, 1, 2], [255, 0, 7]], dtype=torch.uint8)
-    given = raw.view(torch.bool)
-    there = given.to("hpu")
+    bools = raw.view(torch.bool)
+    there = bools.to("hpu")
     assert torch.equal(there.view(torch.uint8).cpu(), raw)
     column = torch.zeros(2, 3, dtype=torch.bool, device="hpu")
-    column[:, 1:].copy_(given[:, 1:])
+    column[:, 1:].copy_(bools[:, 1:])
     htcore.mark_step()
     assert torch.equal(column.view(torch.uint8).cpu()[:, 1:], raw[:, 1:])
     assert torch.equal(there.cpu().view(torch.uint8), raw)
 
 
-@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
-def test_a_compiled_function_sees_the_raw_byte_of_a_bool():
+@EAGER
+def test_compiled_function_reads_the_raw_byte_of_a_bool():
     compiled = torch.compile(lambda x: x.view(torch.uint8) + 1, backend="hpu_backend")
     raw = torch.tensor([0, 1, 2, 7], dtype=torch.uint8)
     assert compiled(raw.view(torch.bool).to("hpu")).tolist() == [1, 2, 3, 8]
@@ -194,7 +194,7 @@ def test_a_compiled_function_sees_the_raw_byte_of_a_bool():
     ],
     ids=["uniform", "normal", "bernoulli", "random", "randn"],
 )
-def test_a_generator_of_the_cpu_draws_for_the_device(draw):
+def test_cpu_generator_seeds_device_numbers(draw):
     def twice(seed):
         generator = torch.Generator().manual_seed(seed)
         x = torch.zeros(64, device="hpu")
@@ -211,14 +211,14 @@ def test_a_generator_of_the_cpu_draws_for_the_device(draw):
     assert not torch.equal(first, other[0])
     assert torch.equal(state, same_state)
     assert torch.equal(torch.hpu.get_rng_state(), device_state)
-    drawn_by_hand = torch.Generator().manual_seed(1)  # one number for each call
+    drawn_by_hand = torch.Generator().manual_seed(1)  # one number per call
     torch.empty(2, dtype=torch.int32).random_(generator=drawn_by_hand)
     assert torch.equal(drawn_by_hand.get_state(), state)
 
 
 @pytest.mark.parametrize("median", [torch.median, torch.nanmedian])
-def test_a_median_of_an_expanded_tensor_reads_nothing_past_it(median):
-    row = torch.arange(64.0)  # the CPU's kernel reads past it, so that the tensor has to be copied
+def test_median_of_an_expanded_tensor_stays_within_its_memory(median):
+    row = torch.arange(64.0)  # the CPU kernel reads beyond an expanded tensor
     for _ in range(20):
         expanded = row.to("hpu").expand(4, 64)
         values, places = median(expanded, 0)
@@ -229,24 +229,24 @@ def test_a_median_of_an_expanded_tensor_reads_nothing_past_it(median):
         assert torch.equal(out[0].cpu(), row)
 
 
-WHOLE = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
+INTEGERS = [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64]
 
 
-@pytest.mark.parametrize("dtype", WHOLE, ids=str)
+@pytest.mark.parametrize("dtype", INTEGERS, ids=str)
 @pytest.mark.parametrize(("bins", "low", "high"), [(4, 0, 3), (5, 1, 7), (10, 0, 0), (1, 2, 2)])
-def test_histc_counts_whole_numbers_in_their_type(dtype, bins, low, high):
+def test_histc_of_integers_keeps_their_type(dtype, bins, low, high):
     numbers = torch.tensor([[0, 1, 1, 3], [7, 3, 3, 9]])
     expected = torch.histc(numbers.double(), bins, low, high).to(dtype)
     ours = numbers.to(dtype).to("hpu")
-    found = torch.histc(ours, bins, low, high)
-    assert found.dtype == dtype
-    assert torch.equal(found.cpu(), expected)
+    actual = torch.histc(ours, bins, low, high)
+    assert actual.dtype == dtype
+    assert torch.equal(actual.cpu(), expected)
     memory = torch.zeros(3 * bins, dtype=dtype).to("hpu")
     assert torch.histc(ours, bins, low, high, out=memory[bins : 2 * bins]).dtype == dtype
     assert torch.equal(memory.cpu(), torch.cat([expected * 0, expected, expected * 0]))
 
 
-def test_histc_puts_a_bound_into_the_bin_that_it_opens():
+def test_histc_counts_a_bound_in_the_bin_that_it_starts():
     assert torch.histc(torch.tensor([49]).to("hpu"), 10, 0, 490).tolist() == [0, 1] + [0] * 8
     assert torch.histc(torch.tensor([5, 5]).to("hpu"), 2).tolist() == [0, 2]
     assert torch.histc(torch.tensor([], dtype=torch.int).to("hpu"), 3).tolist() == [0, 0, 0]
@@ -255,14 +255,14 @@ def test_histc_puts_a_bound_into_the_bin_that_it_opens():
 @pytest.mark.parametrize(
     ("bins", "low", "reason"), [(0, 0, "bins must be > 0"), (2, 3, "max must")]
 )
-def test_histc_of_whole_numbers_refuses_as_of_others(bins, low, reason):
+def test_histc_rejects_invalid_bins_for_every_type(bins, low, reason):
     for dtype in (torch.int32, torch.float32):
         with pytest.raises(RuntimeError, match=reason):
             run(torch.histc, torch.arange(3, dtype=dtype).to("hpu"), bins, low, 1)
 
 
-@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
-def test_a_replay_computes_the_wider_types():
+@LAZY
+def test_corrected_operators_can_be_replayed():
     def compute(numbers, index, whole):
         return torch.take(numbers, index), torch.lerp(whole, whole * 2, 3), numbers.view(-1)
 
@@ -274,25 +274,25 @@ def test_a_replay_computes_the_wider_types():
 
 
 @pytest.mark.parametrize("requested", [(False, False), (True, False), (False, True), (True, True)])
-def test_unique_returns_what_was_requested(requested):
+def test_unique_returns_the_requested_outputs(requested):
     numbers = torch.tensor([3, 1, 3, 2, 1])
     expected = torch._unique2(numbers, True, *requested)
-    found = torch._unique2(numbers.to("hpu"), True, *requested)
+    actual = torch._unique2(numbers.to("hpu"), True, *requested)
     returned = (True, *(each or is_lazy() for each in requested))
-    assert [each is not None for each in found] == list(returned)
-    for one, other, is_there in zip(found, expected, returned, strict=True):
+    assert [each is not None for each in actual] == list(returned)
+    for one, other, is_there in zip(actual, expected, returned, strict=True):
         if is_there:
             assert torch.equal(one.cpu(), other)
 
 
 @pytest.mark.parametrize("requested", [(False, False), (True, False), (False, True), (True, True)])
-def test_unique_fills_all_outputs_that_are_passed(requested):
+def test_unique_fills_all_passed_outputs(requested):
     numbers = torch.tensor([3, 1, 3, 2, 1])
     options = (True, *requested)
     expected = torch._unique2(numbers, *options)
     outs = {f"out{i}": torch.zeros(2, dtype=torch.int64, device="hpu") for i in range(3)}
-    found = torch.ops.aten._unique2.out(numbers.to("hpu"), *options, **outs)
-    for one, out, other in zip(found, outs.values(), expected, strict=True):
+    actual = torch.ops.aten._unique2.out(numbers.to("hpu"), *options, **outs)
+    for one, out, other in zip(actual, outs.values(), expected, strict=True):
         assert one is out
         assert torch.equal(out.cpu(), other)
 
@@ -302,10 +302,10 @@ def test_unique_fills_all_outputs_that_are_passed(requested):
 )
 @pytest.mark.parametrize("dim", [None, 0])
 @pytest.mark.parametrize("unique", [torch.unique, torch.unique_consecutive])
-def test_the_functions_over_unique_return_tensors(unique, dim, options):
+def test_unique_functions_return_the_results_of_pytorch(unique, dim, options):
     numbers = torch.tensor([[3, 1], [3, 1], [2, 1]])
-    found, expected = (unique(x, dim=dim, **options) for x in (numbers.to("hpu"), numbers))
-    for one, other in zip(*(x if options else [x] for x in (found, expected)), strict=True):
+    actual, expected = (unique(x, dim=dim, **options) for x in (numbers.to("hpu"), numbers))
+    for one, other in zip(*(x if options else [x] for x in (actual, expected)), strict=True):
         assert torch.equal(one.cpu(), other)
 
 
@@ -323,7 +323,7 @@ def test_the_functions_over_unique_return_tensors(unique, dim, options):
     ids=["gelu", "gelu_", "gelu.out", "gelu_backward", "gelu_backward.grad_input"],
 )
 @pytest.mark.parametrize("form", ["asdf", "Tanh", ""])
-def test_gelu_refuses_a_form_that_it_does_not_have(gelu, form):
+def test_gelu_rejects_an_unknown_approximation(gelu, form):
     with pytest.raises(RuntimeError, match="approximate argument must be either none or tanh"):
         run(gelu, torch.ones(3, device="hpu"), form)
 
@@ -357,6 +357,6 @@ print([torch.equal(computed("hpu", "none"), computed("cpu", form)) for form in (
         ("1", {"PT_HPU_FORCE_TANH_FOR_GELU": "0"}, "[True, False] True\n"),
     ],
 )
-@pytest.mark.skipif(is_lazy(), reason="starts processes of both modes")
-def test_gelu_takes_its_tanh_form_unless_the_flag_is_off(forked_script, lazy, flags, forms):
+@pytest.mark.skipif(is_lazy(), reason="the test starts processes in both modes")
+def test_gelu_uses_tanh_unless_the_flag_is_off(forked_script, lazy, flags, forms):
     assert forked_script(GELU, simulated=True, PT_HPU_LAZY_MODE=lazy, **flags) == forms

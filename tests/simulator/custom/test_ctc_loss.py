@@ -1,15 +1,10 @@
-"""Connectionist temporal classification against torch.nn.CTCLoss in float64: within 1e-4."""
+"""CTC loss, compared with PyTorch in float64: within 1e-4."""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.hpex.kernels import CTCLoss  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-from in_modes import assert_compiles, assert_replays, run  # noqa: E402
+from habana_frameworks.torch.hpex.kernels import CTCLoss
+from in_modes import run
+from operator_tensors import EAGER, on_device, rejects
 
 hpu_ops = torch.ops.hpu
 T, N, C = 12, 3, 5
@@ -26,51 +21,53 @@ JOINED = torch.tensor([1, 2, 3, 4, 2, 2, 1, 4])
 INPUTS, LENGTHS = torch.tensor([12, 10, 7]), torch.tensor([4, 3, 1])
 
 
-def assert_as_pytorch(probs, targets, inputs, lengths, *, blank, reduction, zero_infinity=False):
+def assert_matches_pytorch(
+    probs, targets, inputs, lengths, *, blank, reduction, zero_infinity=False
+):
     leaf, exact = probs.to("hpu").requires_grad_(), probs.double().requires_grad_()
-    moved = [each.to("hpu") for each in (targets, inputs, lengths)]
-    found = CTCLoss.apply(leaf, *moved, blank, reduction, zero_infinity)
+    moved = on_device((targets, inputs, lengths))
+    actual = CTCLoss.apply(leaf, *moved, blank, reduction, zero_infinity)
     expected = torch.nn.functional.ctc_loss(
         exact, targets.long(), inputs.long(), lengths.long(), blank, reduction, zero_infinity
     )
-    assert (found.dtype, found.device.type) == (torch.float32, "hpu")
-    flat = found.detach().cpu().double().flatten()
+    assert (actual.dtype, actual.device.type) == (torch.float32, "hpu")
+    flat = actual.detach().cpu().double().flatten()
     torch.testing.assert_close(flat, expected.detach().flatten(), rtol=1e-4, atol=1e-4)
     weights = torch.arange(1.0, flat.numel() + 1)
-    found.backward(weights.reshape(found.shape).to("hpu"))
+    actual.backward(weights.reshape(actual.shape).to("hpu"))
     expected.backward(weights.double().reshape(expected.shape))
     torch.testing.assert_close(leaf.grad.cpu().double(), exact.grad, rtol=1e-4, atol=1e-4)
-    return found
+    return actual
 
 
 @REDUCTIONS
 @pytest.mark.parametrize("targets", [PADDED, JOINED], ids=["padded", "joined"])
-@pytest.mark.parametrize("whole", [torch.int64, torch.int32], ids=str)
-def test_loss_and_gradient_are_those_of_pytorch(targets, whole, reduction):
+@pytest.mark.parametrize("integer", [torch.int64, torch.int32], ids=str)
+def test_loss_and_gradient_match_pytorch(targets, integer, reduction):
     probs = log_probs(T, N, C)
-    given = (each.to(whole) for each in (targets, INPUTS, LENGTHS))
-    found = assert_as_pytorch(probs, *given, blank=0, reduction=reduction)
-    assert found.shape == ((N,) if reduction == "none" else ())
+    arguments = (each.to(integer) for each in (targets, INPUTS, LENGTHS))
+    actual = assert_matches_pytorch(probs, *arguments, blank=0, reduction=reduction)
+    assert actual.shape == ((N,) if reduction == "none" else ())
 
 
 @REDUCTIONS
-def test_one_sequence_needs_no_batch(reduction):
-    given = log_probs(T, C), torch.tensor([1, 3, 3]), torch.tensor(T), torch.tensor(3)
-    found = assert_as_pytorch(*given, blank=4, reduction=reduction)
-    assert found.shape == ((1,) if reduction == "none" else ())
+def test_single_sequence_needs_no_batch_dimension(reduction):
+    arguments = log_probs(T, C), torch.tensor([1, 3, 3]), torch.tensor(T), torch.tensor(3)
+    actual = assert_matches_pytorch(*arguments, blank=4, reduction=reduction)
+    assert actual.shape == ((1,) if reduction == "none" else ())
 
 
 @REDUCTIONS
-def test_what_cannot_be_aligned_is_infinite_or_zero(reduction):
+def test_impossible_alignment_is_infinite_or_zero(reduction):
     probs, inputs = log_probs(T, N, C), torch.tensor([12, 2, 7])
-    given = probs, PADDED, inputs, LENGTHS
-    assert_as_pytorch(*given, blank=0, reduction=reduction, zero_infinity=True)
-    moved = [each.to("hpu") for each in given]
+    arguments = probs, PADDED, inputs, LENGTHS
+    assert_matches_pytorch(*arguments, blank=0, reduction=reduction, zero_infinity=True)
+    moved = on_device(arguments)
     loss = CTCLoss.apply(*moved, 0, reduction)
     assert torch.isinf(loss.cpu()).any()
 
 
-def test_the_kept_logarithms_have_room_for_the_longest_padded_target():
+def test_alpha_has_room_for_the_longest_padded_target():
     moved = [each.to("hpu") for each in (log_probs(T, N, C), PADDED, INPUTS, LENGTHS - 1)]
     loss, alpha = hpu_ops.ctc_loss_custom(*moved, 0, 1, False)
     assert (loss.shape, alpha.shape) == ((), (T, N, 2 * 4 + 1))
@@ -81,9 +78,9 @@ def test_the_kept_logarithms_have_room_for_the_longest_padded_target():
     assert -of_each.item() == pytest.approx(exact[0].item(), rel=1e-4)
 
 
-def test_bfloat16_is_computed_in_float32():
+def test_bfloat16_loss_is_computed_in_float32():
     probs = log_probs(T, N, C).bfloat16()
-    moved = [each.to("hpu") for each in (probs, PADDED, INPUTS, LENGTHS)]
+    moved = on_device((probs, PADDED, INPUTS, LENGTHS))
     loss, alpha = hpu_ops.ctc_loss_custom(*moved, 0, 2, False)
     assert (loss.dtype, alpha.dtype) == (torch.bfloat16, torch.bfloat16)
     expected = torch.nn.functional.ctc_loss(
@@ -92,17 +89,17 @@ def test_bfloat16_is_computed_in_float32():
     assert loss.item() == pytest.approx(expected.item(), rel=2**-8)
 
 
-def test_lengths_may_be_sequences_of_numbers():
+def test_lengths_may_be_python_sequences():
     probs = log_probs(T, N, C)
-    found = CTCLoss.apply(
+    actual = CTCLoss.apply(
         probs.to("hpu"), PADDED.to("hpu"), INPUTS.tolist(), tuple(LENGTHS.tolist())
     )
     expected = torch.nn.functional.ctc_loss(probs, PADDED, INPUTS, LENGTHS)
-    torch.testing.assert_close(found.cpu(), expected, rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(actual.cpu(), expected, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         ({"targets": PADDED + 1}, "targets must be classes from 0 to 4, but some are not."),
         ({"targets": PADDED.float()}, "targets and lengths must be integers, but some are"),
@@ -116,44 +113,51 @@ def test_lengths_may_be_sequences_of_numbers():
     ],
     ids=str,
 )
-def test_what_the_loss_does_not_take_is_refused(changed, said):
-    given = {"targets": PADDED, "inputs": INPUTS, "lengths": LENGTHS, "blank": 0, "reduction": 1}
-    given |= changed
-    moved = [given[name].to("hpu") for name in ("targets", "inputs", "lengths")]
+def test_invalid_loss_is_rejected(changed, message):
+    arguments = {
+        "targets": PADDED,
+        "inputs": INPUTS,
+        "lengths": LENGTHS,
+        "blank": 0,
+        "reduction": 1,
+    }
+    arguments |= changed
+    moved = [arguments[name].to("hpu") for name in ("targets", "inputs", "lengths")]
     probs = log_probs(T, N, C).to("hpu")
-    with pytest.raises(RuntimeError) as refused:
-        run(hpu_ops.ctc_loss_custom, probs, *moved, given["blank"], given["reduction"], False)
-    assert said in str(refused.value)
+    with rejects(message):
+        run(
+            hpu_ops.ctc_loss_custom,
+            probs,
+            *moved,
+            arguments["blank"],
+            arguments["reduction"],
+            False,
+        )
 
 
-def test_a_reduction_of_another_name_is_refused():
+def test_unknown_reduction_is_rejected():
     moved = [each.to("hpu") for each in (log_probs(T, N, C), PADDED, INPUTS, LENGTHS)]
     with pytest.raises(ValueError, match='must be "none", "mean" or "sum", but is'):
         CTCLoss.apply(*moved, 0, "max")
 
 
 def everything(probs, targets, inputs, lengths):
-    given = probs, targets, inputs, lengths
-    loss, alpha = hpu_ops.ctc_loss_custom(*given, 0, 1, False)
-    grad = hpu_ops.ctc_loss_custom_backward(loss, *given, loss, alpha, 0, 1, False)
+    arguments = probs, targets, inputs, lengths
+    loss, alpha = hpu_ops.ctc_loss_custom(*arguments, 0, 1, False)
+    grad = hpu_ops.ctc_loss_custom_backward(loss, *arguments, loss, alpha, 0, 1, False)
     return loss, alpha, grad
 
 
 def operands(batch, seed=0):
     rows = torch.arange(batch) % N
     made = log_probs(T, batch, C, seed=seed), PADDED[rows], INPUTS[rows], LENGTHS[rows]
-    return [each.to("hpu") for each in made]
+    return on_device(made)
 
 
-@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
-def test_a_compiled_loss_is_that_of_eager_mode():
-    assert_compiles(everything, operands(3), operands(5))
-
-
-@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
-def test_compiled_training_has_the_gradient_of_eager_mode():
-    def loss_of(*given):
-        return CTCLoss.apply(*given, 0, "mean", False)
+@EAGER
+def test_compiled_training_gives_the_gradient_of_eager_mode():
+    def loss_of(*arguments):
+        return CTCLoss.apply(*arguments, 0, "mean", False)
 
     grads = []
     for function in (loss_of, torch.compile(loss_of, backend="hpu_backend", fullgraph=True)):
@@ -162,8 +166,3 @@ def test_compiled_training_has_the_gradient_of_eager_mode():
         grads.append(probs.grad.cpu())
     assert grads[0].any()
     assert torch.equal(*grads)
-
-
-@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
-def test_a_replay_computes_the_loss_of_what_lies_in_the_captured_inputs():
-    assert_replays(everything, operands(3), operands(3, seed=1))

@@ -1,16 +1,11 @@
-"""Operators on device tensors themselves: gradients of variables, the order of weights."""
+"""Operators that accumulate gradients and permute weights."""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+from operator_tensors import EAGER
 
 hpu_ops = torch.ops.hpu
-pytestmark = pytest.mark.skipif(is_lazy(), reason="operators of eager mode")
+pytestmark = EAGER
 
 
 def variables():
@@ -21,21 +16,21 @@ def gradients(value):
     return [torch.full(shape, value, device="hpu") for shape in ((3, 2), (4,))]
 
 
-def test_gradients_are_set_first_and_grow_then():
+def test_gradients_are_set_first_and_accumulated_later():
     weights, first = variables(), gradients(1.0)
     assert hpu_ops.accumulate_grads_(weights, first) is None
     assert [weight.grad is grad for weight, grad in zip(weights, first, strict=True)] == [True] * 2
     hpu_ops.accumulate_grads_(weights, gradients(2.5))
     assert [weight.grad.unique().tolist() for weight in weights] == [[3.5], [3.5]]
-    assert weights[0].grad is first[0]  # it grew in place
+    assert weights[0].grad is first[0]  # accumulated in place
 
 
-def test_lists_that_do_not_fit_are_refused_and_nothing_is_written():
+def test_incompatible_lists_are_rejected_without_effect():
     weights = variables()
-    with pytest.raises(RuntimeError) as refused:
+    with pytest.raises(RuntimeError) as error:
         hpu_ops.accumulate_grads_(weights, gradients(1.0)[:1])
-    said = "Inputs to hpu::accumulate_grads_ must be of the same size, got: 2 and 1"
-    assert said in str(refused.value)
+    message = "Inputs to hpu::accumulate_grads_ must be of the same size, got: 2 and 1"
+    assert message in str(error.value)
     with pytest.raises(RuntimeError, match="needs gradients of their variables' shapes"):
         hpu_ops.accumulate_grads_(weights, gradients(1.0)[:1] * 2)
     assert [weight.grad for weight in weights] == [None, None]
@@ -45,7 +40,7 @@ def test_lists_that_do_not_fit_are_refused_and_nothing_is_written():
     assert not weights[0].grad.any()
 
 
-def test_a_compiled_function_accumulates_between_its_graphs():
+def test_compiled_function_accumulates_gradients():
     @torch.compile(backend="hpu_backend")
     def step(weights, grads):
         doubled = [grad * 2 for grad in grads]
@@ -58,7 +53,7 @@ def test_a_compiled_function_accumulates_between_its_graphs():
         assert [weight.grad.unique().tolist() for weight in weights] == [[expected]] * 2
 
 
-def test_the_order_of_weights_shows_nowhere():
+def test_weight_permutation_has_no_visible_effect():
     weight = torch.randn(4, 3, 2, 2, device="hpu")
     assert hpu_ops.weight_permutation(weight) is weight
     compiled = torch.compile(
@@ -72,6 +67,6 @@ def test_the_order_of_weights_shows_nowhere():
     assert same.data_ptr() == weight.data_ptr()
 
 
-def test_a_cpu_tensor_among_them_is_refused():
+def test_cpu_tensor_is_rejected():
     with pytest.raises((RuntimeError, NotImplementedError)):
         hpu_ops.weight_permutation(torch.ones(2))

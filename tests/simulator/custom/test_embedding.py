@@ -1,42 +1,28 @@
-"""Embedding bags and the optimizers of their rows, against float64: within 1e-5."""
+"""Embedding bags and sparse optimizers, compared with float64: within 1e-5."""
 
 import itertools
-import re
 
 import pytest
 import torch
+from habana_frameworks.torch import _hpex_C
+from habana_frameworks.torch.hpex import kernels
+from habana_frameworks.torch.hpex.kernels import EmbeddingBag, EmbeddingBagPreproc
+from habana_frameworks.torch.hpex.kernels.RandomSeed import random_seed
+from habana_frameworks.torch.hpex.optimizers.SparseAdagrad import SparseAdagrad
+from habana_frameworks.torch.hpex.optimizers.SparseSGD import SparseSGD
+from habana_frameworks.torch.utils.internal import is_lazy
+from in_modes import run
+from operator_tensors import LAZY, on_device, random_tensor, random_tensors, rejects
 
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch import _hpex_C  # noqa: E402
-from habana_frameworks.torch.hpex import kernels  # noqa: E402
-from habana_frameworks.torch.hpex.kernels import EmbeddingBag, EmbeddingBagPreproc  # noqa: E402
-from habana_frameworks.torch.hpex.kernels.RandomSeed import random_seed  # noqa: E402
-from habana_frameworks.torch.hpex.optimizers.SparseAdagrad import SparseAdagrad  # noqa: E402
-from habana_frameworks.torch.hpex.optimizers.SparseSGD import SparseSGD  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-from in_modes import assert_replays, run  # noqa: E402
-
-LAZY = pytest.mark.skipif(not is_lazy(), reason="lazy mode's own")
 INDICES, OFFSETS = [3, 1, 3, 0, 3], [0, 2, 2, 5]
 
 
-def samples(*shape, dtype=torch.float32, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-def whole(*values):
+def int32(*values):
     return [torch.tensor(each, dtype=torch.int32) for each in values]
 
 
-def on_device(*values):
-    return [each.to("hpu") for each in values]
-
-
-def assert_near(found, expected, tolerance=1e-5):
-    torch.testing.assert_close(found.cpu().double(), expected, rtol=tolerance, atol=tolerance)
+def assert_near(actual, expected, tolerance=1e-5):
+    torch.testing.assert_close(actual.cpu().double(), expected, rtol=tolerance, atol=tolerance)
 
 
 def sums(table, indices, offsets):
@@ -47,23 +33,23 @@ def sums(table, indices, offsets):
 @LAZY
 @pytest.mark.parametrize("mode", [1, 2])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_bag_is_the_sum_of_its_rows(mode, dtype):
-    table = samples(4, 3, dtype=dtype)
-    given = on_device(table, *whole(INDICES, OFFSETS, [5]))
-    found = EmbeddingBag.forward(*given, mode)
-    assert (found.dtype, found.shape) == (dtype, (3, 3))
-    assert_near(found, sums(table, INDICES, OFFSETS), 1e-5 if dtype is torch.float32 else 1e-2)
+def test_bag_is_the_sum_of_its_rows(mode, dtype):
+    table = random_tensor(4, 3, dtype=dtype)
+    arguments = on_device((table, *int32(INDICES, OFFSETS, [5])))
+    actual = EmbeddingBag.forward(*arguments, mode)
+    assert (actual.dtype, actual.shape) == (dtype, (3, 3))
+    assert_near(actual, sums(table, INDICES, OFFSETS), 1e-5 if dtype is torch.float32 else 1e-2)
 
 
 @LAZY
-def test_mode_0_gathers_a_row_for_each_index():
-    table = samples(4, 3)
-    found = EmbeddingBag.forward(*on_device(table, *whole(INDICES, OFFSETS, [5])), 0)
-    assert torch.equal(found.cpu(), table[INDICES])
+def test_mode_0_gathers_one_row_per_index():
+    table = random_tensor(4, 3)
+    actual = EmbeddingBag.forward(*on_device((table, *int32(INDICES, OFFSETS, [5]))), 0)
+    assert torch.equal(actual.cpu(), table[INDICES])
 
 
-def test_the_indices_of_bags_are_sorted_by_row():
-    count, rows, bags, row_offsets = EmbeddingBagPreproc.forward(*whole(INDICES, OFFSETS), 4)
+def test_preprocessing_sorts_indices_by_row():
+    count, rows, bags, row_offsets = EmbeddingBagPreproc.forward(*int32(INDICES, OFFSETS), 4)
     assert [each.dtype for each in (count, rows, bags, row_offsets)] == [torch.int32] * 4
     assert (count.tolist(), rows[:3].tolist()) == ([3], [0, 1, 3])
     assert (bags.tolist(), row_offsets[:4].tolist()) == ([2, 0, 0, 2, 2], [0, 1, 2, 5])
@@ -71,34 +57,34 @@ def test_the_indices_of_bags_are_sorted_by_row():
 
 
 @pytest.mark.parametrize(
-    ("indices", "offsets", "said"),
+    ("indices", "offsets", "message"),
     [
         ([4], [0, 1], "must be between 0 and 3, but range from 4 to 4."),
         ([1], [0, 2], "must increase from 0 to its 1 indices, but are [0, 2]."),
         ([1], [], "must increase from 0 to its 1 indices, but are []."),
     ],
 )
-def test_what_cannot_be_sorted_is_refused(indices, offsets, said):
-    with pytest.raises(ValueError, match=re.escape(said)):
-        EmbeddingBagPreproc.forward(*whole(indices, offsets), 4)
+def test_invalid_indices_or_offsets_are_rejected(indices, offsets, message):
+    with rejects(message, ValueError):
+        EmbeddingBagPreproc.forward(*int32(indices, offsets), 4)
 
 
 @LAZY
 @pytest.mark.parametrize("step", [SparseSGD, SparseAdagrad])
-def test_a_table_is_trained_by_the_rows_that_bags_use(step):
-    table, moments, upstream = samples(4, 3), torch.rand(4, 3), samples(3, 3, seed=1)
-    count, rows, bags, row_offsets = EmbeddingBagPreproc.forward(*whole(INDICES, OFFSETS), 4)
+def test_optimizer_updates_only_the_used_rows(step):
+    table, moments, upstream = random_tensor(4, 3), torch.rand(4, 3), random_tensor(3, 3, seed=1)
+    count, rows, bags, row_offsets = EmbeddingBagPreproc.forward(*int32(INDICES, OFFSETS), 4)
     gradients = torch.ones(5, 3)
-    given = on_device(gradients, upstream, bags, row_offsets, torch.cat([count, count + 1]))
-    found = EmbeddingBag.backward(*given, 1)
+    arguments = on_device((gradients, upstream, bags, row_offsets, torch.cat([count, count + 1])))
+    actual = EmbeddingBag.backward(*arguments, 1)
     exact = torch.ones(5, 3).double()
     exact[:3] += torch.stack([upstream[2], upstream[0], upstream[0] + 2 * upstream[2]]).double()
-    assert_near(found, exact)
-    assert torch.equal(given[0].cpu(), found.cpu())  # in place
+    assert_near(actual, exact)
+    assert torch.equal(arguments[0].cpu(), actual.cpu())  # in place
 
-    weight, moment = on_device(table, moments)
+    weight, moment = on_device((table, moments))
     rate = torch.tensor([0.1]).to("hpu")
-    step.forward(given[0], weight, moment, rows.to("hpu"), rate, count.to("hpu"))
+    step.forward(arguments[0], weight, moment, rows.to("hpu"), rate, count.to("hpu"))
     used = [0, 1, 3]
     new_table, new_moments = table.double(), moments.double()
     if step is SparseSGD:
@@ -112,47 +98,47 @@ def test_a_table_is_trained_by_the_rows_that_bags_use(step):
 
 
 @LAZY
-def test_momentum_and_gradients_of_one_row_add_up():
+def test_repeated_row_accumulates_momentum_and_gradients():
     weight, moment = torch.zeros(3, 2).to("hpu"), torch.ones(3, 2).to("hpu")
-    gradients, (rows, count) = torch.ones(3, 2), whole([1, 1, 0], [2])
-    given = on_device(gradients, rows, torch.tensor([0.5]), count)
+    gradients, (rows, count) = torch.ones(3, 2), int32([1, 1, 0], [2])
+    arguments = on_device((gradients, rows, torch.tensor([0.5]), count))
     _hpex_C.sparse_sgd_with_valid_count(
-        given[0], weight, moment, given[1], given[2], given[3], 0.9, True
+        arguments[0], weight, moment, arguments[1], arguments[2], arguments[3], 0.9, True
     )
     assert moment.tolist() == [[1, 1], [pytest.approx(2.9)] * 2, [1, 1]]
     assert weight.tolist() == [[0, 0], [pytest.approx(-0.5 * (2 + 0.9 * 2.9))] * 2, [0, 0]]
 
 
 @LAZY
-def test_a_lookup_sums_the_bags_of_each_table():
-    first, second = samples(4, 3), samples(2, 3, seed=1)
+def test_lookup_sums_the_bags_of_each_table():
+    first, second = random_tensor(4, 3), random_tensor(2, 3, seed=1)
     weights = torch.cat([first.flatten(), second.flatten()])
     indices, offsets = [3, 1, 3, 0, 1, 1], [0, 2, 3, 4, 6]
-    given = on_device(weights, torch.tensor([0, 12]), torch.tensor([0, 3, 6]))
-    bags = on_device(*whole(indices, offsets))
-    found = kernels.split_embedding_codegen_lookup_function(*given, 6, *bags, 0)
+    arguments = on_device((weights, torch.tensor([0, 12]), torch.tensor([0, 3, 6])))
+    bags = on_device(int32(indices, offsets))
+    actual = kernels.split_embedding_codegen_lookup_function(*arguments, 6, *bags, 0)
     expected = [sums(first, indices, offsets[:3]), sums(second, indices, offsets[2:])]
-    assert_near(found, torch.cat(expected, 1))
-    one_each = on_device(*whole([3, 1, 0, 1], [0, 1, 2, 3, 4]))
-    gathered = kernels.split_embedding_codegen_lookup_function(*given, 6, *one_each, 0, [0, 1])
+    assert_near(actual, torch.cat(expected, 1))
+    one_each = on_device(int32([3, 1, 0, 1], [0, 1, 2, 3, 4]))
+    gathered = kernels.split_embedding_codegen_lookup_function(*arguments, 6, *one_each, 0, [0, 1])
     assert torch.equal(gathered.cpu(), torch.cat([first[[3, 1]], second[[0, 1]]], 1))
 
 
-def test_a_lookup_asserts_in_the_vendors_words():
+def test_invalid_lookup_is_rejected_with_the_vendors_message():
     lookup = kernels.split_embedding_codegen_lookup_function
-    given = torch.ones(12), torch.tensor([0]), torch.tensor([0, 3])
-    bags = whole([0], [0, 1])
+    arguments = torch.ones(12), torch.tensor([0]), torch.tensor([0, 3])
+    bags = int32([0], [0, 1])
     with pytest.raises(AssertionError, match=r"^Only PoolingMode\.SUM is supported for HPU$"):
-        lookup(*given, 3, *bags, 1)
+        lookup(*arguments, 3, *bags, 1)
     with pytest.raises(AssertionError, match=r"^total_D \(4\) must match D_offsets\[-1\] \(3\)$"):
-        lookup(*given, 4, *bags, 0)
+        lookup(*arguments, 4, *bags, 0)
     with pytest.raises(AssertionError, match="All tables must have as many channels"):
-        lookup(*given[:2], torch.tensor([0, 1, 3]), 3, *bags, 0)
+        lookup(*arguments[:2], torch.tensor([0, 1, 3]), 3, *bags, 0)
 
 
 @LAZY
 @pytest.mark.parametrize(
-    ("table", "indices", "offsets", "count", "mode", "said"),
+    ("table", "indices", "offsets", "count", "mode", "message"),
     [
         (torch.ones(4), [0], [0, 1], [1], 1, "Input tensor should be 2D"),
         (torch.ones(4, 2), [[0]], [0, 1], [1], 1, "index tensor cannot be more than 1D"),
@@ -163,19 +149,18 @@ def test_a_lookup_asserts_in_the_vendors_words():
     ],
     ids=["table", "indices", "count", "mode", "offsets", "row"],
 )
-def test_what_a_bag_does_not_take_is_refused(table, indices, offsets, count, mode, said):
-    given = on_device(table, *whole(indices, offsets, count))
-    with pytest.raises((RuntimeError, IndexError)) as refused:
-        run(EmbeddingBag.forward, *given, mode)
-    assert said in str(refused.value)
+def test_invalid_bag_is_rejected(table, indices, offsets, count, mode, message):
+    arguments = on_device((table, *int32(indices, offsets, count)))
+    with rejects(message, RuntimeError, IndexError):
+        run(EmbeddingBag.forward, *arguments, mode)
 
 
-def test_a_seed_is_taken_as_a_card_takes_it():
+def test_random_seed_is_validated_like_on_a_card():
     with pytest.raises(TypeError, match=r"^Only int32 seed is accepted, got: torch\.int64$"):
         random_seed(torch.tensor([1]))
     with pytest.raises(ValueError, match="HPU RandomSeed is only supported on hpu device"):
-        random_seed(*whole([1]))
-    (seed,) = on_device(*whole([1]))
+        random_seed(*int32([1]))
+    (seed,) = on_device(int32([1]))
     if is_lazy():
         assert random_seed(seed).tolist() == [1]
     else:
@@ -185,15 +170,14 @@ def test_a_seed_is_taken_as_a_card_takes_it():
 
 @LAZY
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_product_has_the_type_that_is_asked_for(dtype):
-    a, b = samples(2, 3, 4, dtype=torch.bfloat16), samples(4, 5, dtype=torch.bfloat16, seed=1)
-    grad = samples(2, 3, 5, dtype=torch.bfloat16, seed=2)
-    given = on_device(a, b)
-    found = _hpex_C.matmul_ex(*given, dtype)
-    of_a, of_b = _hpex_C.matmul_ex_backward(grad.to("hpu"), *given, dtype)
-    assert {each.dtype for each in (found, of_a, of_b)} == {dtype}
+def test_extended_matmul_has_the_requested_type(dtype):
+    a, b, grad = random_tensors((2, 3, 4), (4, 5), (2, 3, 5), dtype=torch.bfloat16)
+    arguments = on_device((a, b))
+    actual = _hpex_C.matmul_ex(*arguments, dtype)
+    of_a, of_b = _hpex_C.matmul_ex_backward(grad.to("hpu"), *arguments, dtype)
+    assert {each.dtype for each in (actual, of_a, of_b)} == {dtype}
     tolerance = 1e-5 if dtype is torch.float32 else 1e-2
-    assert_near(found, a.double() @ b.double(), tolerance)
+    assert_near(actual, a.double() @ b.double(), tolerance)
     assert_near(of_a, grad.double() @ b.double().T, tolerance)
     assert_near(of_b, torch.einsum("bmk,bmn->kn", a.double(), grad.double()), tolerance)
 
@@ -201,23 +185,14 @@ def test_a_product_has_the_type_that_is_asked_for(dtype):
 def everything(table, indices, offsets, count, out, weight, moment, rate):
     summed = EmbeddingBag.forward(table, indices, offsets, count, 1)
     into = out.clone()
-    EmbeddingBag.backward(into, summed, *whole_on_device([0, 1, 0], [0, 2, 2, 3], [3]), 1)
+    EmbeddingBag.backward(into, summed, *on_device(int32([0, 1, 0], [0, 2, 2, 3], [3])), 1)
     stepped = weight.clone(), moment.clone()
     SparseAdagrad.forward(into, *stepped, offsets[:3], rate, count)
     return summed, into, *stepped
 
 
-def whole_on_device(*values):
-    return on_device(*whole(*values))
-
-
-def operands(seed=0):
-    numbers = samples(4, 3, seed=seed), samples(3, 3, seed=seed + 1), samples(4, 3, seed=seed + 2)
-    bags = whole([3, 1, seed, 0], [0, 2, 3, 4], [2])
+def operands(rows, seed=0):
+    numbers = random_tensors((4, 3), (3, 3), (4, 3), seed=seed)
+    bags = int32([3, 1, seed, 0], [0, 2, 3, 4], [2])
     rest = torch.rand(4, 3), torch.tensor([0.1])
-    return on_device(numbers[0], *bags, *numbers[1:], *rest)
-
-
-@LAZY
-def test_a_replay_sums_what_lies_in_the_captured_inputs():
-    assert_replays(everything, operands(), operands(seed=2))
+    return on_device((numbers[0], *bags, *numbers[1:], *rest))

@@ -1,13 +1,8 @@
-"""Attention without queries and without keys: empty results, or zeros, and gradients of zeros."""
+"""Attention without queries or without keys has empty or zero results and zero gradients."""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.hpex.kernels import FusedSDPA, fp8_fused_sdpa  # noqa: E402
+from habana_frameworks.torch.hpex.kernels import FusedSDPA, fp8_fused_sdpa
 
 ATTENTION = {
     "pytorch": torch.nn.functional.scaled_dot_product_attention,
@@ -21,7 +16,7 @@ LENGTHS = pytest.mark.parametrize(("queries", "keys"), [(0, 4), (4, 0), (0, 0)],
 
 @pytest.mark.parametrize("attend", ATTENTION.values(), ids=ATTENTION)
 @LENGTHS
-def test_nothing_is_attended_to(attend, queries, keys):
+def test_empty_attention_is_zero_and_differentiable(attend, queries, keys):
     leaves = [
         torch.randn(2, 3, length, 8, device="hpu", requires_grad=True)
         for length in (queries, keys, keys)
@@ -39,7 +34,7 @@ def test_nothing_is_attended_to(attend, queries, keys):
 
 @LENGTHS
 @pytest.mark.parametrize("recompute", [True, False], ids=["recompute", "keep"])
-def test_nothing_is_measured(queries, keys, recompute):
+def test_fp8_measurement_of_empty_attention_is_zero(queries, keys, recompute):
     q, k, v = (torch.randn(2, 3, length, 8).to("hpu") for length in (queries, keys, keys))
     out, largest, _ = fp8_fused_sdpa(q, k, v, is_amax_s=True, recompute=recompute)
     assert (out.shape, largest.tolist()) == ((2, 3, queries, 8), [0.0])

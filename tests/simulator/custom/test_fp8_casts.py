@@ -1,37 +1,24 @@
-"""Casts to and from the 8-bit floating-point types, against all values that those types have."""
+"""Casts to and from FP8, compared with all values of the two formats."""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch import core as htcore  # noqa: E402
-from habana_frameworks.torch import hpu  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.utils.internal import is_lazy
+from in_modes import run
+from operator_tensors import E4M3, E5M2, FORMATS, rejects
 
 hpu_ops = torch.ops.hpu
-E5M2, E4M3 = torch.float8_e5m2, torch.float8_e4m3fn
-LARGEST = {E5M2: 57344.0, E4M3: 240.0}  # of the second generation
-FORMATS = pytest.mark.parametrize("fp8", [E5M2, E4M3], ids=["E5M2", "E4M3"])
-
-
-def run(operator, *arguments, **keywords):
-    """Call an operator and let it run, in lazy mode too."""
-    results = operator(*arguments, **keywords)
-    htcore.mark_step()
-    return results
+LARGEST = {E5M2: 57344.0, E4M3: 240.0}  # on Gaudi 2
 
 
 def values_of(fp8):
-    """All finite values of a format that the generation has, in float64, ascending."""
+    """Return all finite values of a format on Gaudi 2 in float64, in ascending order."""
     every = torch.arange(256, dtype=torch.uint8).view(fp8).double()
     return torch.unique(every[every.abs() <= LARGEST[fp8]])
 
 
-def neighbours(numbers, fp8):
-    """The values of a format next below or equal to, and next above or equal to, each number."""
+def neighbors(numbers, fp8):
+    """Return the nearest values of a format that are at most and at least each number."""
     values = values_of(fp8)
     clamped = numbers.double().clamp(-LARGEST[fp8], LARGEST[fp8])
     below = values[torch.searchsorted(values, clamped, right=True) - 1]
@@ -40,8 +27,8 @@ def neighbours(numbers, fp8):
 
 
 def nearest(numbers, fp8):
-    """Each number rounded to the nearest value, ties to the even mantissa, and saturated."""
-    below, above = neighbours(numbers, fp8)
+    """Return each number rounded to the nearest value, ties to even, and saturated."""
+    below, above = neighbors(numbers, fp8)
     clamped = numbers.double().clamp(-LARGEST[fp8], LARGEST[fp8])
     to_below, to_above = clamped - below, above - clamped
     even = (below.to(fp8).view(torch.uint8) & 1) == 0
@@ -50,7 +37,7 @@ def nearest(numbers, fp8):
 
 
 def samples():
-    """Numbers over the whole range of both formats, with all values, midpoints and zeros."""
+    """Return numbers over the range of both formats, with all values, midpoints and zeros."""
     torch.manual_seed(0)
     spread = torch.randn(4096) * torch.exp2(torch.randint(-20, 18, (4096,)).float())
     values = torch.cat([values_of(E5M2), values_of(E4M3)])
@@ -60,7 +47,7 @@ def samples():
 
 @FORMATS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_cast_rounds_to_the_nearest_and_saturates(fp8, dtype):
+def test_cast_rounds_to_nearest_and_saturates(fp8, dtype):
     numbers = samples().to(dtype)
     out, amax = hpu_ops.cast_to_fp8_v2(numbers.to("hpu"), dtype=fp8)
     assert (out.dtype, out.device.type, out.shape) == (fp8, "hpu", numbers.shape)
@@ -70,7 +57,7 @@ def test_a_cast_rounds_to_the_nearest_and_saturates(fp8, dtype):
 
 @FORMATS
 @pytest.mark.parametrize("scale", [None, 1.0, 0.3, 2.0**-80, 2.0**100], ids=str)
-def test_every_bfloat16_is_cast(fp8, scale):
+def test_every_bfloat16_value_is_cast_for_any_strides(fp8, scale):
     every = torch.arange(65536).to(torch.uint16).view(torch.bfloat16)
     factor = None if scale is None else torch.tensor(scale)
     scaled = every if factor is None else every * factor.to(torch.bfloat16)
@@ -80,14 +67,13 @@ def test_every_bfloat16_is_cast(fp8, scale):
         out, _ = hpu_ops.cast_to_fp8_v2(
             device, None if scale is None else factor.to("hpu"), dtype=fp8
         )
-        no_number = expected.isnan()
-        assert torch.equal(out.cpu().float().isnan(), no_number)
-        found = out.cpu().double()[~no_number]
-        assert torch.equal(found, nearest(expected[~no_number], fp8))
+        nan = expected.isnan()
+        assert torch.equal(out.cpu().float().isnan(), nan)
+        assert torch.equal(out.cpu().double()[~nan], nearest(expected[~nan], fp8))
 
 
 @FORMATS
-def test_what_is_no_number_stays_and_the_infinite_saturates(fp8):
+def test_nan_is_kept_and_infinity_saturates(fp8):
     numbers = torch.tensor([torch.inf, -torch.inf, torch.nan], device="hpu")
     out, _ = hpu_ops.cast_to_fp8_v2(numbers, dtype=fp8)
     limit = LARGEST[fp8]
@@ -97,7 +83,7 @@ def test_what_is_no_number_stays_and_the_infinite_saturates(fp8):
 
 @FORMATS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_the_product_with_the_scale_is_formed_in_the_inputs_type(fp8, dtype):
+def test_scale_is_applied_in_the_input_type(fp8, dtype):
     numbers = samples().to(dtype)
     scale = torch.tensor([0.3])
     expected = nearest(numbers * scale.to(dtype), fp8)
@@ -117,11 +103,11 @@ def test_the_product_with_the_scale_is_formed_in_the_inputs_type(fp8, dtype):
         (torch.tensor([1.0, 0.5, 2.0, 8.0]), None),
         (torch.tensor([[1.0], [0.25], [4.0]]), None),
         (torch.tensor([1.0, 0.25, 4.0]), [3, 1]),
-        (torch.tensor([3.0]), [3, 1]),  # one element is no channel: its shape is not looked at
+        (torch.tensor([3.0]), [3, 1]),  # the shape of a single element is ignored
     ],
     ids=["last", "rows", "reshaped", "one"],
 )
-def test_a_scale_of_several_elements_is_one_for_each_channel(scale, shape):
+def test_scale_with_several_elements_applies_per_channel(scale, shape):
     numbers = torch.randn(2, 3, 4) * 10
     factor = scale if shape is None or scale.numel() == 1 else scale.reshape(shape)
     expected = nearest(numbers * factor, E4M3)
@@ -138,7 +124,7 @@ def test_a_scale_of_several_elements_is_one_for_each_channel(scale, shape):
     torch.testing.assert_close(inverse.cpu(), expected.float() / factor)
 
 
-def test_a_scale_shape_of_other_elements_is_refused():
+def test_scale_shape_with_another_number_of_elements_is_rejected():
     numbers = torch.ones(2, 3, device="hpu")
     with pytest.raises(
         RuntimeError, match=r"scale elements \(3\) is not equal .* scale_shape elements \(4\)"
@@ -148,23 +134,23 @@ def test_a_scale_shape_of_other_elements_is_refused():
 
 @FORMATS
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_stochastic_rounding_chooses_a_neighbour_and_is_right_on_average(fp8, dtype):
+def test_stochastic_rounding_picks_a_neighbor_and_is_unbiased(fp8, dtype):
     number, draws = 1.1 if fp8 is E4M3 else 1.06, 20_000
-    for scale in (1.0, 2.0**-16, 2.0**-18):  # a normal value, a subnormal, less than any
+    for scale in (1.0, 2.0**-16, 2.0**-18):  # normal, subnormal, below the smallest value
         value = torch.tensor(number * scale).to(dtype)
         many = value.expand(draws).to("hpu")
         out, _ = hpu_ops.cast_to_fp8_v2(many, None, True, False, fp8)
-        below, above = (each.item() for each in neighbours(value.reshape(1), fp8))
-        found = out.cpu().double()
-        assert set(found.tolist()) <= {below, above}
+        below, above = (each.item() for each in neighbors(value.reshape(1), fp8))
+        actual = out.cpu().double()
+        assert set(actual.tolist()) <= {below, above}
         spread = (above - below) / 2 / draws**0.5
-        assert abs(found.mean().item() - value.double().item()) <= 5 * spread
-    numbers = values_of(fp8).to(dtype)  # what needs no rounding is not rounded
+        assert abs(actual.mean().item() - value.double().item()) <= 5 * spread
+    numbers = values_of(fp8).to(dtype)  # representable values stay
     out, _ = hpu_ops.cast_to_fp8_v2(numbers.to("hpu"), None, True, False, fp8)
     assert torch.equal(out.cpu().double(), numbers.double())
 
 
-def test_stochastic_rounding_follows_the_devices_seed():
+def test_stochastic_rounding_follows_the_device_seed():
     numbers = torch.randn(1000).to("hpu")
 
     def draw(seed):
@@ -175,10 +161,10 @@ def test_stochastic_rounding_follows_the_devices_seed():
     first = draw(1)
     assert torch.equal(draw(1), first)
     assert not torch.equal(draw(2), first)
-    assert torch.equal(torch.get_rng_state(), before)  # the CPU's generator drew nothing
+    assert torch.equal(torch.get_rng_state(), before)  # the CPU generator is not used
 
 
-def test_an_fp8_input_is_handed_through():
+def test_fp8_input_is_copied_unchanged():
     numbers = torch.randn(5).to("hpu").to(E4M3)
     out, amax = hpu_ops.cast_to_fp8_v2(numbers, 2.0, dtype=E4M3)
     assert torch.equal(out.cpu().view(torch.uint8), numbers.cpu().view(torch.uint8))
@@ -187,7 +173,7 @@ def test_an_fp8_input_is_handed_through():
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ((E4M3, 1.0, False, True, E4M3), "CastToFp8V2 must have no amax for float8."),
         (
@@ -210,24 +196,23 @@ def test_an_fp8_input_is_handed_through():
     ],
     ids=["amax", "other format", "half", "no dtype", "int8"],
 )
-def test_what_a_cast_does_not_take_is_refused_in_its_words(arguments, said):
-    given, *rest = arguments
-    with pytest.raises(RuntimeError) as refused:
-        run(hpu_ops.cast_to_fp8_v2, torch.ones(2, device="hpu").to(given), *rest)
-    assert said in str(refused.value)
+def test_invalid_cast_is_rejected_with_the_vendors_message(arguments, message):
+    dtype, *rest = arguments
+    with rejects(message):
+        run(hpu_ops.cast_to_fp8_v2, torch.ones(2, device="hpu").to(dtype), *rest)
 
 
-def test_the_older_cast_writes_into_its_outputs():
+def test_older_cast_writes_into_its_outputs():
     numbers = torch.randn(3, 4) * 100
     for out_dtype in (E5M2, E4M3):
         base = torch.zeros(4, 4, dtype=out_dtype, device="hpu")
         out, amax = base[1:], torch.zeros((), device="hpu")
         scale = torch.tensor(0.5, device="hpu")
-        given = hpu_ops.cast_to_fp8(numbers.to("hpu"), scale, False, out, amax)
+        returned = hpu_ops.cast_to_fp8(numbers.to("hpu"), scale, False, out, amax)
         assert torch.equal(base.cpu()[1:].double(), nearest(numbers * 0.5, out_dtype))
         assert torch.equal(base.cpu()[0].double(), torch.zeros(4).double())
         assert amax.item() == numbers.abs().max().item()
-        assert [each.data_ptr() for each in given] == [out.data_ptr(), amax.data_ptr()]
+        assert [each.data_ptr() for each in returned] == [out.data_ptr(), amax.data_ptr()]
     with pytest.raises(RuntimeError, match="Input and output must have the same shape"):
         run(hpu_ops.cast_to_fp8, torch.ones(3, device="hpu"), None, False, out, amax)
     numbers = torch.ones(3, 4, device="hpu").int()
@@ -235,7 +220,7 @@ def test_the_older_cast_writes_into_its_outputs():
         run(hpu_ops.cast_to_fp8, numbers, None, False, out, amax)
 
 
-def test_the_hybrid_cast_gives_both_formats_with_a_scale_each():
+def test_hybrid_cast_returns_both_formats_with_their_own_scales():
     numbers = torch.randn(64) * 100
     five, four, amax = hpu_ops.cast_to_fp8_hybrid(
         numbers.to("hpu"),
@@ -244,21 +229,21 @@ def test_the_hybrid_cast_gives_both_formats_with_a_scale_each():
         stochastic_rounding=True,
         is_amax=True,
     )
-    below, above = neighbours(numbers * 4, E5M2)
+    below, above = neighbors(numbers * 4, E5M2)
     assert ((five.cpu().double() == below) | (five.cpu().double() == above)).all()
-    assert torch.equal(four.cpu().double(), nearest(numbers * 0.25, E4M3))  # never by chance
+    assert torch.equal(four.cpu().double(), nearest(numbers * 0.25, E4M3))  # never stochastic
     assert amax.item() == numbers.abs().max().item()
 
 
 @FORMATS
 @pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_cast_back_multiplies_in_the_type_it_gives(fp8, out_dtype):
+def test_cast_from_fp8_multiplies_in_the_result_type(fp8, out_dtype):
     numbers = values_of(fp8).to(fp8)
     scale = torch.tensor(0.3)
     expected = numbers.to(out_dtype) * scale.to(out_dtype)
     device = numbers.to("hpu")
-    for given in (scale.to("hpu"), 0.3, [0.3]):
-        back = hpu_ops.cast_from_fp8(device, given, out_dtype)
+    for factor in (scale.to("hpu"), 0.3, [0.3]):
+        back = hpu_ops.cast_from_fp8(device, factor, out_dtype)
         assert back.dtype == out_dtype
         assert torch.equal(back.cpu(), expected)
     assert torch.equal(hpu_ops.cast_from_fp8(device, None, out_dtype).cpu(), numbers.to(out_dtype))
@@ -266,20 +251,12 @@ def test_a_cast_back_multiplies_in_the_type_it_gives(fp8, out_dtype):
         run(hpu_ops.cast_from_fp8, device, None, torch.float16)
 
 
-@FORMATS
-def test_there_and_back_is_rounding_alone(fp8):
-    numbers = torch.randn(256) * 7
-    there, _ = hpu_ops.cast_to_fp8_v2(numbers.to("hpu"), 16.0, dtype=fp8)
-    back = hpu_ops.cast_from_fp8(there, 1 / 16.0, torch.float32)
-    assert torch.equal(back.cpu().double(), nearest(numbers * 16, fp8) / 16)
-
-
-def test_tensors_on_the_cpu_have_no_kernel():
+def test_cpu_tensors_are_rejected():
     with pytest.raises(NotImplementedError, match="CPU"):
         hpu_ops.cast_to_fp8_v2(torch.ones(2), dtype=E4M3)
 
 
-def test_fake_tensors_know_what_a_cast_gives():
+def test_fake_tensors_have_the_shape_and_type_of_a_cast():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     with FakeTensorMode():
@@ -300,8 +277,8 @@ def test_a_compiled_function_casts_as_eager_mode_does():
     compiled = torch.compile(there_and_back, backend="hpu_backend", fullgraph=True)
     for shape in ((3, 4), (5, 4)):
         numbers = torch.randn(shape, device="hpu") * 50
-        for found, expected in zip(compiled(numbers), there_and_back(numbers), strict=True):
-            assert torch.equal(found.cpu(), expected.cpu())
+        for actual, expected in zip(compiled(numbers), there_and_back(numbers), strict=True):
+            assert torch.equal(actual.cpu(), expected.cpu())
 
 
 @pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
@@ -322,11 +299,11 @@ def test_a_replay_casts_what_lies_in_the_captured_input():
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (2, 1, 1), (3, 4)], ids=str)
-def test_a_scale_that_would_make_the_result_larger_is_refused(shape):
+def test_scale_that_would_enlarge_the_result_is_rejected(shape):
     numbers, scale = torch.ones(1, 4, device="hpu"), torch.ones(shape, device="hpu")
-    said = r"A scale must broadcast to the shape \[1, 4\] of the values, but has shape"
-    with pytest.raises(RuntimeError, match=said):
-        run(torch.ops.hpu.cast_to_fp8_v2, numbers, scale, False, False, torch.float8_e4m3fn)
-    eight = numbers.to(torch.float8_e4m3fn)
-    with pytest.raises(RuntimeError, match=said):
-        run(torch.ops.hpu.cast_from_fp8, eight, scale, torch.float32)
+    message = "A scale must broadcast to the shape [1, 4] of the values, but has shape"
+    with rejects(message):
+        run(hpu_ops.cast_to_fp8_v2, numbers, scale, False, False, E4M3)
+    eight = numbers.to(E4M3)
+    with rejects(message):
+        run(hpu_ops.cast_from_fp8, eight, scale, torch.float32)

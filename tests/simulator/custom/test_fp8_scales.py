@@ -1,14 +1,9 @@
-"""Scales that are calculated from what is to be cast, against float64."""
+"""FP8 scales that are calculated from the values to cast, compared with float64."""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-from in_modes import assert_compiles, assert_replays, run  # noqa: E402
+from in_modes import run
+from operator_tensors import E4M3, E5M2, FORMATS, on_device, random_tensors
 
 cast_in_blocks = torch.ops.hpu.cast_to_fp8_just_in_time
 calculate = torch.ops.hpu.calculate_scale_for_cast
@@ -23,7 +18,7 @@ def samples(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_scale_maps_the_largest_magnitude_to_the_largest_value(dtype):
+def test_scale_maps_the_largest_magnitude_to_the_largest_value(dtype):
     values = samples(dtype)
     scale = run(calculate, values.to("hpu"), OF_TENSOR, AS_IT_IS, fullscale=240.0, backoff=0.5)
     assert (scale.shape, scale.dtype, scale.device.type) == ((), torch.float32, "hpu")
@@ -32,7 +27,7 @@ def test_a_scale_maps_the_largest_magnitude_to_the_largest_value(dtype):
 
 @pytest.mark.parametrize("axis", [0, 1, 2, -1])
 @pytest.mark.parametrize("kept", [True, False])
-def test_each_channel_has_a_scale_of_its_own(axis, kept):
+def test_each_channel_has_its_own_scale(axis, kept):
     values = samples(torch.bfloat16)
     scale = run(
         *(calculate, values.to("hpu"), OF_CHANNELS, AS_IT_IS),
@@ -46,13 +41,13 @@ def test_each_channel_has_a_scale_of_its_own(axis, kept):
 
 
 @pytest.mark.parametrize("mode", [OF_TENSOR, OF_CHANNELS])
-def test_zeros_have_a_scale_with_an_inverse(mode):
+def test_scale_of_zeros_has_a_finite_inverse(mode):
     scale = run(calculate, torch.zeros(2, 3, device="hpu"), mode, AS_IT_IS, fullscale=240.0)
     assert scale.cpu().unique().tolist() == [SMALLEST]
     assert (1 / scale).isfinite().all()
 
 
-def test_a_power_of_two_is_never_smaller_than_the_scale():
+def test_scale_is_rounded_up_to_a_power_of_two():
     exponents = torch.arange(-126, 128)
     powers = torch.exp2(exponents.double()).float()
     above = torch.nextafter(powers, torch.tensor(torch.inf))[:-1]
@@ -65,10 +60,10 @@ def test_a_power_of_two_is_never_smaller_than_the_scale():
     assert both.item() == 2.0**-6
 
 
-def test_a_scale_is_no_view_of_what_was_given():
-    given = torch.ones(3, device="hpu")
-    scale = run(calculate, given, NO_MAX, AS_IT_IS)
-    given.zero_()
+def test_scale_does_not_share_memory_with_its_input():
+    values = torch.ones(3, device="hpu")
+    scale = run(calculate, values, NO_MAX, AS_IT_IS)
+    values.zero_()
     assert scale.tolist() == [1, 1, 1]
 
 
@@ -80,24 +75,24 @@ def test_a_scale_is_no_view_of_what_was_given():
         ({"fullscale": 0.0}, "fullscale and backoff must be positive, but are 0 and 1"),
     ],
 )
-def test_what_has_no_meaning_is_refused(options, sentence):
+def test_invalid_options_are_rejected(options, sentence):
     with pytest.raises(RuntimeError, match=sentence):
         run(calculate, torch.ones(2, device="hpu"), **{"maxMode": 1, "scaleMode": 0, **options})
 
 
 @pytest.mark.parametrize("scale_dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("fp8", [torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+@FORMATS
 @pytest.mark.parametrize(
     ("shape", "block"), [((2, 3, 8), (1, 4)), ((4, 8), (2, 4)), ((3, 6), (2, 4))], ids=str
 )
-def test_each_block_is_cast_by_its_own_largest_magnitude(shape, block, fp8, scale_dtype):
+def test_each_block_has_its_own_scale(shape, block, fp8, scale_dtype):
     made = torch.Generator().manual_seed(0)
     values = torch.randn(shape, generator=made) * 10 ** torch.randn(shape, generator=made)
     cast, scale = run(
         cast_in_blocks, values.to("hpu"), block, out_dtype=fp8, scale_dtype=scale_dtype
     )
     assert (cast.shape, cast.dtype, scale.dtype) == (values.shape, fp8, scale_dtype)
-    largest = 57344.0 if fp8 is torch.float8_e5m2 else 240.0
+    largest = 57344.0 if fp8 is E5M2 else 240.0
     rows, columns = (-(-size // of) for size, of in zip(shape[-2:], block, strict=True))
     assert scale.shape == (*shape[:-2], rows, columns)
     for row in range(rows):
@@ -114,12 +109,12 @@ def test_each_block_is_cast_by_its_own_largest_magnitude(shape, block, fp8, scal
             assert torch.equal(cast[here].cpu().float(), expected)
 
 
-def test_a_block_of_zeros_is_cast_to_zeros():
+def test_block_of_zeros_stays_zero_with_a_positive_scale():
     cast, scale = run(
         cast_in_blocks,
         torch.zeros(2, 4, device="hpu"),
         [1, 2],
-        out_dtype=torch.float8_e4m3fn,
+        out_dtype=E4M3,
         scale_dtype=torch.bfloat16,
     )
     assert cast.float().tolist() == [[0.0] * 4] * 2
@@ -128,18 +123,18 @@ def test_a_block_of_zeros_is_cast_to_zeros():
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (0, 4, 4), (2, 0, 4)], ids=str)
-def test_a_tensor_without_elements_has_no_blocks_to_cast(shape):
+def test_empty_tensor_is_cast_in_blocks(shape):
     cast, scale = run(
         cast_in_blocks,
         torch.zeros(shape, device="hpu"),
         [2, 2],
-        out_dtype=torch.float8_e4m3fn,
+        out_dtype=E4M3,
         scale_dtype=torch.float32,
     )
-    assert (cast.shape, cast.dtype) == (shape, torch.float8_e4m3fn)
+    assert (cast.shape, cast.dtype) == (shape, E4M3)
     assert scale.shape == (*shape[:-2], -(-shape[-2] // 2), -(-shape[-1] // 2))
-    if shape == (0, 4):  # the tokens of an expert that has none
-        weight = torch.ones(4, 4, device="hpu"), [2, 2], torch.float8_e4m3fn, torch.float32
+    if shape == (0, 4):  # an expert without tokens
+        weight = torch.ones(4, 4, device="hpu"), [2, 2], E4M3, torch.float32
         product = run(
             *(torch.ops.hpu.fp8_gemm_v2, cast, False, *cast_in_blocks(*weight)[:1], False, None),
             *(torch.float32, scale, cast_in_blocks(*weight)[1]),
@@ -150,15 +145,15 @@ def test_a_tensor_without_elements_has_no_blocks_to_cast(shape):
 @pytest.mark.parametrize(
     ("values", "block", "dtypes", "sentence"),
     [
-        (torch.ones(4), [1, 2], (torch.float8_e4m3fn, torch.float32), "but is Float of shape .4."),
-        (torch.ones(2, 4), [2], (torch.float8_e4m3fn, torch.float32), "numbers, but is .2."),
-        (torch.ones(2, 4), [1, 0], (torch.float8_e4m3fn, torch.float32), "numbers, but is .1, 0."),
+        (torch.ones(4), [1, 2], (E4M3, torch.float32), "but is Float of shape .4."),
+        (torch.ones(2, 4), [2], (E4M3, torch.float32), "numbers, but is .2."),
+        (torch.ones(2, 4), [1, 0], (E4M3, torch.float32), "numbers, but is .1, 0."),
         (torch.ones(2, 4), [1, 2], (torch.int8, torch.float32), "but they are Char and Float"),
-        (torch.ones(2, 4), [1, 2], (torch.float8_e4m3fn, torch.half), "e4m3fn and Half"),
+        (torch.ones(2, 4), [1, 2], (E4M3, torch.half), "e4m3fn and Half"),
     ],
     ids=["1D", "block", "empty block", "out dtype", "scale dtype"],
 )
-def test_what_has_no_blocks_is_refused(values, block, dtypes, sentence):
+def test_invalid_blocks_are_rejected(values, block, dtypes, sentence):
     with pytest.raises(RuntimeError, match=sentence):
         run(
             cast_in_blocks,
@@ -169,29 +164,12 @@ def test_what_has_no_blocks_is_refused(values, block, dtypes, sentence):
         )
 
 
-def everything(values):
-    return both(values)
-
-
 def operands(rows, seed=0):
-    return (torch.randn(rows, 5, generator=torch.Generator().manual_seed(seed)).to("hpu"),)
+    return on_device(random_tensors((rows, 5), seed=seed))
 
 
-def both(values):
+def everything(values):
     whole = calculate(values, OF_TENSOR, TO_POWER_OF_TWO, fullscale=240.0)
     of_channels = calculate(values, OF_CHANNELS, TO_POWER_OF_TWO, -1, True, 240.0, 0.5)
-    types = {"out_dtype": torch.float8_e4m3fn, "scale_dtype": torch.bfloat16}
+    types = {"out_dtype": E4M3, "scale_dtype": torch.bfloat16}
     return whole, of_channels, *cast_in_blocks(values, [1, 4], **types)
-
-
-SHAPES = [(torch.randn(shape, generator=torch.Generator().manual_seed(1)),) for shape in (7, 9)]
-
-
-@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
-def test_compiled_scales_are_those_of_eager_mode():
-    assert_compiles(both, *[(one.reshape(1, -1).to("hpu"),) for (one,) in SHAPES])
-
-
-@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
-def test_a_replay_calculates_anew():
-    assert_replays(both, *[(one.reshape(1, 7).to("hpu"),) for one in torch.randn(2, 7)])

@@ -1,26 +1,17 @@
-"""Gradients of attention over 8-bit operands against float64, with the vendor's order of casts:
-bfloat16 within 2e-2."""
+"""Gradients of FP8 attention, compared with float64 and the vendor's casts: within 2e-2."""
+
+from functools import partial
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-from in_modes import assert_compiles, assert_replays, run  # noqa: E402
+from in_modes import run
+from operator_tensors import E4M3, E5M2, EAGER, on_device, random_tensors
 
 hpu_ops = torch.ops.hpu
-E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
 B, H, L, E = 2, 4, 6, 8
 SCALE = E**-0.5
+samples = partial(random_tensors, dtype=torch.bfloat16)
 FACTORS = {"d_q": 0.5, "d_k": 0.25, "d_v": 2.0, "d_do": 0.5, "q_s": 64.0, "q_ds": 256.0}
-
-
-def samples(*shapes, dtype=torch.bfloat16, seed=0):
-    made = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=made).to(dtype) for shape in shapes]
 
 
 def number(value):
@@ -33,7 +24,7 @@ def in_fp8(values, dtype):
 
 
 def reference(grad, q, k, v, probabilities, kept, p, *, d_q, d_k, d_v, d_do, q_s, q_ds):
-    """Gradients from the probabilities that the forward kept, and the largest of the scores'."""
+    """Return the gradients and the largest gradient of the scores, from kept probabilities."""
     q, k, v, grad = q.double() * d_q, k.double() * d_k, v.double() * d_v, grad.double() * d_do
     exact = probabilities.double() / (q_s or 1.0)
     drop = kept.double() / (1 - p) if p else 1.0
@@ -64,48 +55,50 @@ def backward(grad, q, k, v, probabilities, kept, p, out, causal=False, **factors
 
 @pytest.mark.parametrize("p", [0.0, 0.5])
 @pytest.mark.parametrize("of_k", [(B, H, L, E), (B, 1, L, E)], ids=str)
-def test_gradients_pass_through_fp8(of_k, p):
+def test_gradients_are_quantized(of_k, p):
     q, k, v = samples((B, H, L, E), of_k, of_k, dtype=E4M3)
     (grad,) = samples((B, H, L, E), dtype=E5M2, seed=1)
-    given = [each.to("hpu") for each in (q, k, v)]
+    arguments = on_device((q, k, v))
     of_forward = {name: FACTORS[name] for name in ("d_q", "d_k", "d_v", "q_s")}
-    out, probabilities, kept, _ = forward(*given, p, causal=True, **of_forward)
-    found = backward(grad.to("hpu"), *given, probabilities, kept, p, out, causal=True, **FACTORS)
+    out, probabilities, kept, _ = forward(*arguments, p, causal=True, **of_forward)
+    actual = backward(
+        grad.to("hpu"), *arguments, probabilities, kept, p, out, causal=True, **FACTORS
+    )
     exact = reference(grad, q, k, v, probabilities.cpu(), kept.cpu(), p, **FACTORS)
-    for one, expected, operand in zip(found[:3], exact[:3], (q, k, v), strict=True):
+    for one, expected, operand in zip(actual[:3], exact[:3], (q, k, v), strict=True):
         summed = expected.sum_to_size(operand.shape)
         assert (one.dtype, one.shape) == (torch.bfloat16, operand.shape)
         torch.testing.assert_close(one.cpu().double(), summed, rtol=2e-2, atol=2e-2)
-    assert (found[3].dtype, found[3].shape) == (torch.float32, (1,))
-    assert found[3].item() == pytest.approx(exact[3].item(), rel=1e-4)
+    assert (actual[3].dtype, actual[3].shape) == (torch.float32, (1,))
+    assert actual[3].item() == pytest.approx(exact[3].item(), rel=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
-def test_without_scales_the_gradients_are_those_of_attention(dtype):
+def test_gradients_without_scales_match_attention(dtype):
     tensors = samples(*[(B, H, L, E)] * 4, dtype=dtype)
     q, k, v, grad = (each.to("hpu") for each in tensors)
     nothing = dict.fromkeys(FACTORS)
     of_forward = dict.fromkeys(("d_q", "d_k", "d_v", "q_s"))
     out, probabilities, kept, _ = forward(q, k, v, 0.0, **of_forward)
-    found = backward(grad, q, k, v, probabilities, kept, 0.0, out, **nothing)
+    actual = backward(grad, q, k, v, probabilities, kept, 0.0, out, **nothing)
     leaves = [each.double().requires_grad_() for each in tensors[:3]]
     exact = torch.nn.functional.scaled_dot_product_attention(*leaves)
     exact.backward(tensors[3].double())
     tolerance = 1e-5 if dtype is torch.float32 else 2e-2
-    for one, leaf in zip(found[:3], leaves, strict=True):
+    for one, leaf in zip(actual[:3], leaves, strict=True):
         assert one.dtype == dtype
         torch.testing.assert_close(one.cpu().double(), leaf.grad, rtol=tolerance, atol=tolerance)
 
 
-def test_the_backward_asks_for_the_mask_of_dropout():
+def test_backward_needs_the_dropout_mask():
     q = samples((B, H, L, E), dtype=E4M3)[0].to("hpu")
     probabilities = torch.zeros(B, H, L, L).to(E4M3).to("hpu")
     with pytest.raises(RuntimeError, match="needs the dropout mask if p is"):
         run(backward, q, q, q, q, probabilities, None, 0.5, q, **FACTORS)
 
 
-@pytest.mark.skipif(is_lazy(), reason="operators of eager mode")
-def test_the_spellings_of_compiled_graphs_are_the_same_operators():
+@EAGER
+def test_operators_of_compiled_graphs_equal_the_plain_operators():
     q, k, v = (each.to("hpu") for each in samples(*[(B, H, L, E)] * 3, dtype=E4M3))
     ends = None, "left"
     tensors = number(0.5), None, None, number(64.0), None, None, False
@@ -127,8 +120,8 @@ def test_the_spellings_of_compiled_graphs_are_the_same_operators():
             again = [seeded(seed, *attend, *scales, *ends) for _ in range(2)]
             if "recomp" in name and p:
                 results.append(again[0])
-            for found, expected in ((results[-1], results[0]), (results[1], results[0]), again):
-                for one, other in zip(found, expected, strict=True):
+            for actual, expected in ((results[-1], results[0]), (results[1], results[0]), again):
+                for one, other in zip(actual, expected, strict=True):
                     assert one.dtype == other.dtype
                     assert torch.equal(one.cpu().float(), other.cpu().float())
 
@@ -143,14 +136,4 @@ def everything(grad, q, k, v, probabilities, out, d_q, q_ds):
 def operands(length, seed=0):
     shape, of_scores = (B, H, length, E), (B, H, length, length)
     made = samples(*[shape] * 4, of_scores, shape, dtype=E4M3, seed=seed)
-    return [*(each.to("hpu") for each in made), number(0.5), number(16.0)]
-
-
-@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
-def test_a_compiled_backward_is_that_of_eager_mode():
-    assert_compiles(everything, operands(3), operands(5))
-
-
-@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
-def test_a_replay_differentiates_what_lies_in_the_captured_inputs():
-    assert_replays(everything, operands(3), operands(3, seed=1))
+    return [*on_device(made), number(0.5), number(16.0)]

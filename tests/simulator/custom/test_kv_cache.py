@@ -1,21 +1,16 @@
-"""Beams in a cache of keys and values, and the functions beside it."""
+"""Beam reordering in a KV cache, interleaving, masked products and fast math functions."""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-from in_modes import assert_compiles, assert_replays, run  # noqa: E402
+from habana_frameworks.torch.utils.internal import is_lazy
+from in_modes import run
+from operator_tensors import EAGER, rejects
 
 hpu_ops = torch.ops.hpu
-EAGER = pytest.mark.skipif(is_lazy(), reason="operators of eager mode")
 
 
 def reordered(cache, start, end, beams):
-    """The cache after each batch's beams continue those that are given."""
+    """Return the cache after each beam continues from the beam that is assigned to it."""
     result = cache.clone()
     for batch, (first, last, old) in enumerate(zip(start, end, beams, strict=True)):
         for new, continued in enumerate(old):
@@ -39,7 +34,7 @@ def order(device="hpu"):
     "dtype", [torch.float32, torch.bfloat16, torch.int32, torch.float8_e4m3fn], ids=str
 )
 @pytest.mark.parametrize("shape", [(2, 4, 3, 6, 2), (2, 4, 6, 2)], ids=str)
-def test_beams_continue_others_in_the_columns_of_each_batch(dtype, shape):
+def test_beams_are_reordered_in_the_columns_of_each_batch(dtype, shape):
     cache = torch.arange(torch.Size(shape).numel()).remainder(16).reshape(shape).to(dtype)
     device = cache.to("hpu")
     expected = reordered(cache.float(), START, END, BEAMS)
@@ -52,7 +47,7 @@ def test_beams_continue_others_in_the_columns_of_each_batch(dtype, shape):
     assert torch.equal(device.cpu().float(), expected)
 
 
-def test_a_view_of_a_cache_is_reordered_in_place():
+def test_view_of_a_cache_is_reordered_in_place():
     cache = torch.randn(2, 4, 6, 3, 2)
     device = cache.to("hpu")
     run(hpu_ops.kv_reorder_, device.transpose(2, 3), *order())
@@ -61,7 +56,7 @@ def test_a_view_of_a_cache_is_reordered_in_place():
 
 
 @pytest.mark.parametrize(
-    ("changed", "by", "said"),
+    ("changed", "by", "message"),
     [
         (0, torch.zeros(2).long(), "Start tensor must be of type Int32"),
         (1, torch.zeros(2).long(), "End tensor must be of type Int32"),
@@ -73,16 +68,15 @@ def test_a_view_of_a_cache_is_reordered_in_place():
         (1, torch.tensor([3, 9]).int(), "Columns 2 to 9 are not all among the 6 of the cache."),
     ],
 )
-def test_what_reordering_does_not_take_is_refused_in_its_words(changed, by, said):
-    given = order()
-    given[changed] = by.to("hpu")
-    with pytest.raises(RuntimeError) as refused:
-        run(hpu_ops.kv_reorder_, torch.zeros(2, 4, 1, 6, 2, device="hpu"), *given)
-    assert said in str(refused.value)
+def test_invalid_reordering_is_rejected_with_the_vendors_message(changed, by, message):
+    arguments = order()
+    arguments[changed] = by.to("hpu")
+    with rejects(message):
+        run(hpu_ops.kv_reorder_, torch.zeros(2, 4, 1, 6, 2, device="hpu"), *arguments)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e5m2], ids=str)
-def test_the_first_quarter_of_a_batch_is_repeated(dtype):
+def test_interleaving_repeats_the_first_quarter_of_a_batch(dtype):
     values = torch.arange(8 * 2).reshape(8, 1, 2, 1).to(dtype)
     expected = values.float()[:2].repeat_interleave(4, 0)
     device = values.to("hpu")
@@ -93,32 +87,31 @@ def test_the_first_quarter_of_a_batch_is_repeated(dtype):
 
 
 @pytest.mark.parametrize(
-    ("shape", "said"),
+    ("shape", "message"),
     [
         ((4, 2), "Input has to be a 4D tensor."),
         ((6, 1, 1, 1), "Batch size has to be a multiple of 4."),
     ],
 )
-def test_what_interleaving_does_not_take_is_refused_in_its_words(shape, said):
-    with pytest.raises(RuntimeError) as refused:
+def test_invalid_interleaving_is_rejected_with_the_vendors_message(shape, message):
+    with rejects(message):
         run(hpu_ops.in_place_interleave_, torch.zeros(shape, device="hpu"))
-    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize(("trans_a", "trans_b"), [(False, False), (True, False), (False, True)])
-def test_a_masked_product_is_the_sum_of_two(trans_a, trans_b):
+def test_masked_product_is_the_sum_of_two_products(trans_a, trans_b):
     shapes = [(2, 3, 4, 5), (2, 3, 5, 6), (2, 1, 4, 5), (2, 1, 5, 6)]
     flags = (trans_a, trans_b, trans_a, trans_b)
     a, b, mask_a, mask_b = (torch.randn(shape) for shape in shapes)
     expected = a.double() @ b.double() + mask_a.double() @ mask_b.double()
-    given = [
+    arguments = [
         (each.mT.contiguous() if flag else each).to("hpu")
         for each, flag in zip((a, b, mask_a, mask_b), flags, strict=True)
     ]
-    found = hpu_ops.masked_batch_gemm(*given, trans_a, trans_b)
-    torch.testing.assert_close(found.cpu().double(), expected, rtol=1e-5, atol=1e-5)
+    actual = hpu_ops.masked_batch_gemm(*arguments, trans_a, trans_b)
+    torch.testing.assert_close(actual.cpu().double(), expected, rtol=1e-5, atol=1e-5)
     with pytest.raises(RuntimeError, match="All inputs must be 4D, but got: a = 3D, b = 4D"):
-        run(hpu_ops.masked_batch_gemm, given[0][0], *given[1:], trans_a, trans_b)
+        run(hpu_ops.masked_batch_gemm, arguments[0][0], *arguments[1:], trans_a, trans_b)
 
 
 @pytest.mark.parametrize(
@@ -130,24 +123,26 @@ def test_a_masked_product_is_the_sum_of_two(trans_a, trans_b):
         (((2, 1, 4, 7), (2, 1, 7, 1)), (2, 1, 4, 1)),
     ],
 )
-def test_masks_of_another_product_are_refused(of_masks, product):
-    given = [torch.ones(shape, device="hpu") for shape in ((2, 3, 4, 5), (2, 3, 5, 6), *of_masks)]
-    with pytest.raises(RuntimeError) as refused:
-        run(hpu_ops.masked_batch_gemm, *given, False, False)
-    said = (
+def test_masks_with_an_incompatible_product_are_rejected(of_masks, product):
+    arguments = [
+        torch.ones(shape, device="hpu") for shape in ((2, 3, 4, 5), (2, 3, 5, 6), *of_masks)
+    ]
+    with pytest.raises(RuntimeError) as error:
+        run(hpu_ops.masked_batch_gemm, *arguments, False, False)
+    message = (
         "MaskedBatchGemm masks must have a product of shape [2, 3, 4, 6], as a and b have, "
         f"where only batch dimensions may be 1, but theirs has shape {list(product)}."
     )
-    assert said in str(refused.value)
+    assert message in str(error.value)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["exp", "sqrt", "rsqrt"])
-def test_what_the_vendor_calls_fast_is_exact_here(name, dtype):
+def test_fast_math_functions_are_exact(name, dtype):
     x = torch.rand(16).add(0.1).to(dtype)
-    found = getattr(hpu_ops, f"{name}_fast_math")(x.to("hpu"))
-    assert found.dtype == dtype
-    torch.testing.assert_close(found.cpu(), getattr(torch, name)(x.double()).to(dtype))
+    actual = getattr(hpu_ops, f"{name}_fast_math")(x.to("hpu"))
+    assert actual.dtype == dtype
+    torch.testing.assert_close(actual.cpu(), getattr(torch, name)(x.double()).to(dtype))
 
 
 def everything(cache, start, end, beams):
@@ -164,25 +159,15 @@ def operands(length, seed=0):
 
 
 @EAGER
-def test_a_compiled_reordering_is_that_of_eager_mode():
-    assert_compiles(everything, operands(6), operands(7))
-
-
-@EAGER
-def test_a_compiled_function_writes_the_cache_that_it_is_given():
+def test_compiled_function_reorders_its_cache_in_place():
     cache = torch.randn(2, 4, 3, 6, 2)
 
-    def reorder(given, start, end, beams):
-        return hpu_ops.kv_reorder_(given, start, end, beams) + 1
+    def reorder(keys, start, end, beams):
+        return hpu_ops.kv_reorder_(keys, start, end, beams) + 1
 
     device = cache.to("hpu")
     compiled = torch.compile(reorder, backend="hpu_backend", fullgraph=True)
-    found = compiled(device, *order())
+    actual = compiled(device, *order())
     expected = reordered(cache, START, END, BEAMS)
     assert torch.equal(device.cpu(), expected)
-    assert torch.equal(found.cpu(), expected + 1)
-
-
-@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
-def test_a_replay_reorders_what_lies_in_the_captured_cache():
-    assert_replays(everything, operands(6), operands(6, seed=1))
+    assert torch.equal(actual.cpu(), expected + 1)

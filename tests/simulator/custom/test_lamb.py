@@ -1,14 +1,10 @@
-"""FusedLamb against its formula in float64: within 1e-4."""
+"""FusedLamb, compared with its formula in float64: within 1e-4."""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.hpex import optimizers  # noqa: E402
-from trained_weights import Trained, assert_near, on_device  # noqa: E402
+from habana_frameworks.torch.hpex import optimizers
+from operator_tensors import on_device
+from trained_weights import Trained, assert_all_near
 
 hpu_ops = torch.ops.hpu
 
@@ -31,7 +27,7 @@ def lamb_reference(exact, states, clip, t, *, lr, betas, eps, decay, average, us
     ("decay", "average", "use_lamb", "largest"),
     [(0.01, True, False, 1.0), (0.0, True, False, 1e9), (0.0, False, True, None)],
 )
-def test_lamb_steps_by_the_ratio_of_norms(decay, average, use_lamb, largest):
+def test_step_is_scaled_by_the_trust_ratio(decay, average, use_lamb, largest):
     trained = Trained()
     options = {"lr": 0.1, "betas": (0.8, 0.9), "eps": 1e-3}
     fused = optimizers.FusedLamb(
@@ -50,12 +46,12 @@ def test_lamb_steps_by_the_ratio_of_norms(decay, average, use_lamb, largest):
         clip = 1.0 if largest is None else max(1.0, norm / largest)
         rest = {"decay": decay, "average": average, "use_lamb": use_lamb}
         lamb_reference(trained.exact, states, clip, t, **options, **rest)
-    assert_near(trained.weights, trained.exact, 1e-4)
+    assert_all_near(trained.weights, trained.exact, 1e-4)
     fused.zero_grad()
     assert [weight.grad for weight in trained.weights] == [None] * 3
 
 
-def test_lamb_steps_weights_of_float64_in_float64():
+def test_float64_weights_are_updated_in_float64():
     trained = Trained(dtype=torch.float64)
     options = {"lr": 0.1, "betas": (0.8, 0.9), "eps": 1e-3}
     fused = optimizers.FusedLamb(trained.weights, **options, weight_decay=0.01)
@@ -67,10 +63,10 @@ def test_lamb_steps_weights_of_float64_in_float64():
         rest = {"decay": 0.01, "average": True, "use_lamb": False}
         lamb_reference(trained.exact, states, clip, t, **options, **rest)
     assert {weight.dtype for weight in trained.weights} == {torch.float64}
-    assert_near(trained.weights, trained.exact, 1e-6)
+    assert_all_near(trained.weights, trained.exact, 1e-6)
 
 
-def test_lambs_ratio_holds_a_weight_of_zeros():
+def test_zero_weight_stays_zero():
     weight = torch.zeros(3, device="hpu", requires_grad=True)
     weight.grad = torch.ones_like(weight)
     optimizers.FusedLamb([weight]).step()
@@ -78,13 +74,13 @@ def test_lambs_ratio_holds_a_weight_of_zeros():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_lambs_norm_is_what_gradients_are_divided_by(dtype):
+def test_norm_operator_returns_the_divisor_of_the_gradients(dtype):
     grads = [torch.full((2, 2), 3.0).to(dtype), torch.full((4,), 4.0).to(dtype)]  # norm 10
     for largest, expected in ((5.0, 2.0), (20.0, 1.0)):
-        found = hpu_ops.optimizer_lamb_fused_norm(on_device(grads), largest)
-        assert (found.dtype, found.cpu().tolist()) == (dtype, [expected])
+        actual = hpu_ops.optimizer_lamb_fused_norm(on_device(grads), largest)
+        assert (actual.dtype, actual.cpu().tolist()) == (dtype, [expected])
 
 
-def test_lamb_refuses_what_it_does_not_support():
+def test_amsgrad_is_rejected():
     with pytest.raises(RuntimeError, match="FusedLamb does not support the AMSGrad variant"):
         optimizers.FusedLamb([torch.ones(1, device="hpu", requires_grad=True)], amsgrad=True)

@@ -1,24 +1,20 @@
-"""FusedLars and the momentum that goes with it, against their formulas in float64: within 1e-5."""
+"""FusedLars and its momentum optimizer, compared with float64 formulas: within 1e-5."""
 
 import copy
 import pickle
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.hpex import optimizers  # noqa: E402
-from in_modes import run  # noqa: E402
-from trained_weights import EAGER, Trained, assert_near, on_device, tensors  # noqa: E402
+from habana_frameworks.torch.hpex import optimizers
+from in_modes import run
+from operator_tensors import EAGER, on_device, random_tensors
+from trained_weights import Trained, assert_all_near
 
 hpu_ops = torch.ops.hpu
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_lars_puts_rate_and_ratio_into_the_gradients(dtype):
+def test_rate_and_trust_ratio_are_applied_to_the_gradients(dtype):
     trained = Trained((3, 4), (5,), dtype=dtype)
     inner = torch.optim.SGD(trained.weights, lr=0.5, weight_decay=0.1)
     seen = []
@@ -30,7 +26,7 @@ def test_lars_puts_rate_and_ratio_into_the_gradients(dtype):
     norms = weight.norm().item(), weight.grad.norm().item()
     trust = 0.01 * norms[0] / (norms[1] + 0.1 * norms[0] + 1e-3)
     expected = [(weight.grad + 0.1 * weight) * 0.5 * trust, other.grad * 0.5]
-    assert_near([each.grad for each in trained.weights], expected, 1e-5)
+    assert_all_near([each.grad for each in trained.weights], expected, 1e-5)
     assert seen == [[0]]
     assert inner.param_groups[0]["weight_decay"] == 0.1
     lars.zero_grad()
@@ -40,7 +36,7 @@ def test_lars_puts_rate_and_ratio_into_the_gradients(dtype):
 @pytest.mark.parametrize(
     "copied", [copy.deepcopy, lambda lars: pickle.loads(pickle.dumps(lars))], ids=["copy", "pickle"]
 )
-def test_a_copied_lars_goes_on_with_weights_of_its_own(copied):
+def test_copied_optimizer_updates_its_own_weights(copied):
     trained = Trained((3, 4), (5,))
     inner = optimizers.FusedResourceApplyMomentum(trained.weights, 0.5, 0.9, weight_decay=0.1)
     lars = optimizers.FusedLars(inner, [1, 0], eeta=0.01, eps=1e-3)
@@ -62,7 +58,7 @@ def test_a_copied_lars_goes_on_with_weights_of_its_own(copied):
         assert torch.equal(weight.detach().cpu(), one.detach().cpu())
 
 
-def test_lars_calls_hooks_around_its_step():
+def test_step_hooks_are_called():
     weight = torch.ones(2, device="hpu", requires_grad=True)
     weight.grad = torch.ones_like(weight)
     inner = optimizers.FusedResourceApplyMomentum([weight], 0.25)
@@ -74,7 +70,7 @@ def test_lars_calls_hooks_around_its_step():
     assert seen == [[1.0, 1.0], [1.25, 1.25]]
 
 
-def test_lars_takes_a_weight_of_zeros_at_the_plain_rate():
+def test_zero_weight_uses_the_plain_learning_rate():
     weight = torch.zeros(2, device="hpu", requires_grad=True)
     weight.grad = torch.ones_like(weight)
     inner = optimizers.FusedResourceApplyMomentum([weight], 0.25, momentum=0.5)
@@ -83,13 +79,13 @@ def test_lars_takes_a_weight_of_zeros_at_the_plain_rate():
 
 
 @EAGER
-def test_the_operator_of_lars_refuses_lists_in_its_words():
-    one, number = on_device(tensors((2,))), torch.ones(1, device="hpu")
+def test_operator_rejects_lists_of_different_lengths():
+    one, number = on_device(random_tensors((2,))), torch.ones(1, device="hpu")
     with pytest.raises(RuntimeError, match="params, grads and skip_masks vector inputs must have"):
         hpu_ops.optimizer_lars(one, one, [1, 1], 0.1, 0.0, 0.0, number)
 
 
-def test_momentum_is_applied_with_the_signs_as_written():
+def test_momentum_follows_the_documented_signs():
     trained = Trained()
     optimizer = optimizers.FusedResourceApplyMomentum(trained.weights, 0.1, momentum=0.9)
     buffers = None
@@ -104,7 +100,7 @@ def test_momentum_is_applied_with_the_signs_as_written():
             buffers = [0.9 * buffer - grad for buffer, grad in pairs]
         for one, buffer in zip(trained.exact, buffers, strict=True):
             one.data += buffer
-    assert_near(trained.weights, trained.exact)
+    assert_all_near(trained.weights, trained.exact)
     one = trained.weights[0].detach()
     with pytest.raises(RuntimeError, match="params_momentum_buf_list must have twice as many"):
         run(hpu_ops.optimizer_resource_apply_momentum, [one], [one], 0.9)

@@ -1,23 +1,18 @@
-"""The bridge's own linear and matmul, which a flag brings in: within 1e-5 of float64."""
+"""The linear and matmul operators that a flag enables: within 1e-5 of float64."""
 
 import os
 import subprocess
 import sys
 
-import pytest
 import torch
+from operator_tensors import EAGER
 
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-
-pytestmark = pytest.mark.skipif(is_lazy(), reason="operators of eager mode")
+pytestmark = EAGER
 
 WITH_FLAG = """
 import torch
 from hpu_magic.simulator import activate
+from operator_tensors import EAGER, on_device
 activate(announce=False)
 ops = torch.ops.hpu
 
@@ -27,7 +22,7 @@ def near(found, expected):
 def all_near(operator, exact, operands, *rest):
     leaves = [each.double().requires_grad_() for each in operands]
     expected = exact(*leaves)
-    moved = [each.to("hpu") for each in operands]
+    moved = on_device(operands)
     near(operator(*moved), expected.detach())
     grad = torch.randn(expected.shape)
     expected.backward(grad.double())
@@ -37,10 +32,10 @@ x, weight, bias = torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5)
 moved, grad, exact = all_near(ops.linear, torch.nn.functional.linear, (x, weight, bias))
 near(ops.linear(*moved[:2]), (x @ weight.T).double())
 for mask in ((True, True, True), (False, True, False)):
-    for found, expected, asked in zip(
+    for found, expected, requested in zip(
         ops.linear_backward(moved[0], grad, moved[1], mask), exact, mask, strict=True
     ):
-        near(found, expected) if asked else print(found)
+        near(found, expected) if requested else print(found)
 
 for a, b in [((2, 3, 4), (4, 5)), ((3,), (3,)), ((2, 3), (3,)), ((3,), (2, 3, 4)),
              ((2, 1, 3, 4), (5, 4, 2))]:
@@ -57,7 +52,7 @@ print(found["wrong"], sum("linear" in name for name in found["declared"].values(
 """
 
 
-def test_the_flag_brings_in_linear_and_matmul_with_their_backwards():
+def test_flag_enables_linear_and_matmul_with_their_backward():
     sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "face"))
     from test_vendor_api import WRONG_OPERATORS
 
@@ -72,5 +67,5 @@ def test_the_flag_brings_in_linear_and_matmul_with_their_backwards():
     assert run.stdout.splitlines()[-3:] == ["None", "None", "[] 2"]
 
 
-def test_without_the_flag_they_are_not_there():
+def test_operators_are_absent_without_the_flag():
     assert not any(hasattr(torch.ops.hpu, name) for name in ("linear", "matmul", "matmul_bwd"))

@@ -1,14 +1,10 @@
-"""FusedEMA against its formula in float64: within 1e-6."""
+"""FusedEMA, compared with its formula in float64: within 1e-6."""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.hpex.movingavrg import FusedEMA  # noqa: E402
-from trained_weights import EAGER, assert_near, on_device, tensors  # noqa: E402
+from habana_frameworks.torch.hpex.movingavrg import FusedEMA
+from operator_tensors import EAGER, on_device, random_tensors
+from trained_weights import assert_all_near
 
 hpu_ops = torch.ops.hpu
 
@@ -18,7 +14,7 @@ def model():
     return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
 
 
-def test_an_average_follows_a_models_floats():
+def test_average_follows_floating_point_values():
     trained = model()
     exact = {name: value.double() for name, value in trained.state_dict().items()}
     average = FusedEMA(trained.to("hpu"), decay=0.5, updates=1999)
@@ -34,8 +30,8 @@ def test_an_average_follows_a_models_floats():
         name: value if name.endswith("tracked") else value * decay + (value + 1) * (1 - decay)
         for name, value in exact.items()
     }
-    found = average.ema.state_dict()
-    assert_near([found[name] for name in expected], list(expected.values()), 1e-6)
+    actual = average.ema.state_dict()
+    assert_all_near([actual[name] for name in expected], list(expected.values()), 1e-6)
     assert not any(each.requires_grad for each in average.ema.parameters())
 
 
@@ -47,7 +43,7 @@ class WithExtraState(torch.nn.Linear):
         pass
 
 
-def test_an_average_leaves_what_modules_add_to_their_state():
+def test_extra_state_of_modules_is_ignored():
     trained = torch.nn.Sequential(WithExtraState(2, 2), torch.nn.Linear(2, 1)).to("hpu")
     average = FusedEMA(trained, decay=0.5, updates=10**6)
     exact = [each.detach().cpu() + 0.5 for each in trained.parameters()]
@@ -55,16 +51,16 @@ def test_an_average_leaves_what_modules_add_to_their_state():
         for each in trained.parameters():
             each.add_(1)
     average.update(trained)
-    assert_near(list(average.ema.parameters()), exact, 1e-6)
+    assert_all_near(list(average.ema.parameters()), exact, 1e-6)
 
 
-def test_a_model_without_state_has_an_average():
+def test_model_without_state_is_supported():
     average = FusedEMA(torch.nn.Identity())
     average.update(torch.nn.Identity())
     assert average.updates == 1
 
 
-def test_an_average_takes_attributes_and_a_valid_decay():
+def test_attributes_are_copied_and_invalid_decay_is_rejected():
     trained = model()
     trained.names, trained.process_group, trained.stride = ["a"], "group", 2
     average = FusedEMA(model().to("hpu"))
@@ -79,7 +75,7 @@ def test_an_average_takes_attributes_and_a_valid_decay():
 
 
 @EAGER
-def test_the_operator_of_averages_refuses_lists_in_its_words():
-    one, number = on_device(tensors((2,))), torch.ones(1, device="hpu")
+def test_operator_rejects_lists_of_different_lengths():
+    one, number = on_device(random_tensors((2,))), torch.ones(1, device="hpu")
     with pytest.raises(RuntimeError, match="model_inputs and updated_ema vector inputs must have"):
         hpu_ops.optimizer_ema(one, one * 2, number)

@@ -1,23 +1,19 @@
-"""What all fused optimizers share, and what each mode has of them."""
+"""Common behavior of the fused optimizers, and their availability in each mode."""
 
 import copy
 import io
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch import _hpex_C, hpu  # noqa: E402
-from habana_frameworks.torch.hpex import optimizers  # noqa: E402
-from trained_weights import EAGER, LAZY, Trained, assert_near  # noqa: E402
+from habana_frameworks.torch import _hpex_C, hpu
+from habana_frameworks.torch.hpex import optimizers
+from operator_tensors import EAGER, LAZY
+from trained_weights import Trained, assert_all_near
 
 hpu_ops = torch.ops.hpu
 
 
-def test_a_step_evaluates_its_closure_with_gradients():
+def test_step_evaluates_its_closure_with_gradients():
     weight = torch.tensor([2.0]).to("hpu").requires_grad_()
     for optimizer in (
         optimizers.FusedAdamW([weight]),
@@ -36,11 +32,11 @@ def test_a_step_evaluates_its_closure_with_gradients():
         assert optimizer.step(closure).item() == pytest.approx(before**2)
         assert weight.item() != before
         weight.grad = None
-        optimizer.step()  # none has a gradient: nothing to do
+        optimizer.step()  # without gradients, nothing changes
 
 
 @LAZY
-def test_adagrad_is_that_of_torch():
+def test_adagrad_matches_torch():
     trained = Trained()
     options = {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5}
     fused = optimizers.FusedAdagrad(trained.weights, **options)
@@ -49,11 +45,11 @@ def test_adagrad_is_that_of_torch():
         trained.new_gradients()
         assert fused.step() is None
         exact.step()
-    assert_near(trained.weights, trained.exact)
+    assert_all_near(trained.weights, trained.exact)
 
 
 @LAZY
-def test_adagrad_begins_with_a_group_that_is_added():
+def test_adagrad_supports_an_added_group():
     trained = Trained((3,), (2, 4))
     options = {"lr": 0.1, "initial_accumulator_value": 0.5}
     fused = optimizers.FusedAdagrad(trained.weights[:1], **options)
@@ -64,7 +60,7 @@ def test_adagrad_begins_with_a_group_that_is_added():
         trained.new_gradients()
         fused.step()
         exact.step()
-    assert_near(trained.weights, trained.exact)
+    assert_all_near(trained.weights, trained.exact)
 
 
 @pytest.mark.parametrize(
@@ -75,7 +71,7 @@ def test_adagrad_begins_with_a_group_that_is_added():
     ],
     ids=["sgd", "adagrad"],
 )
-def test_a_state_that_was_read_to_the_cpu_goes_on(make):
+def test_training_continues_from_a_state_loaded_on_the_cpu(make):
     trained = Trained()
     saved = make(trained.weights)
     trained.new_gradients()
@@ -96,12 +92,12 @@ def test_a_state_that_was_read_to_the_cpu_goes_on(make):
 
 
 @EAGER
-def test_eager_mode_refuses_what_only_lazy_mode_has():
+def test_optimizers_of_lazy_mode_are_rejected_in_eager_mode():
     weight = torch.ones(2, device="hpu", requires_grad=True)
     weight.grad = torch.ones_like(weight)
-    with pytest.raises(RuntimeError) as refused:
+    with pytest.raises(RuntimeError) as error:
         optimizers.FusedAdagrad([weight]).step()
-    assert str(refused.value) == (
+    assert str(error.value) == (
         "Frontend Op optimizer_adagrad_hpu_wrap not supported with new Eager mode"
     )
     for function in ("optimizer_sgd", "optimizer_sgd_momentum", "fused_ema", "fused_lars"):
@@ -110,12 +106,12 @@ def test_eager_mode_refuses_what_only_lazy_mode_has():
 
 
 @LAZY
-def test_lazy_mode_has_no_optimizers_of_eager_mode():
+def test_operators_of_eager_mode_are_absent_in_lazy_mode():
     names = "optimizer_sgd", "optimizer_sgd_momentum", "optimizer_ema", "optimizer_lars"
     assert [name for name in names if hasattr(hpu_ops, name)] == []
 
 
-def test_the_adams_of_the_package_are_those_of_torch():
+def test_adam_classes_are_those_of_torch():
     for name in ("Adam", "AdamW"):
         trained = Trained()
         ours = getattr(optimizers, name)(trained.weights, lr=0.1)
@@ -124,12 +120,12 @@ def test_the_adams_of_the_package_are_those_of_torch():
             trained.new_gradients()
             ours.step()
             exact.step()
-        assert_near(trained.weights, trained.exact)
+        assert_all_near(trained.weights, trained.exact)
         assert isinstance(ours, getattr(torch.optim, name))
 
 
 @LAZY
-def test_a_step_executes_what_was_recorded():
+def test_step_executes_recorded_operations():
     weight = torch.ones(2, device="hpu", requires_grad=True)
     weight.grad = torch.ones_like(weight)
     metric = hpu.metrics.metric_global("graph_compilation")

@@ -1,39 +1,31 @@
-"""Root mean square normalization and clipping by norm, against float64.
+"""RMS normalization and gradient clipping by norm, compared with float64.
 
-The tolerances are the vendor's: 1e-3 for float32 results (here 1e-5), 1.5e-2 for reduced ones.
+Tolerances: 1e-5 for float32 (the vendor's is 1e-3), 1.5e-2 for reduced types like the vendor's.
 """
+
+from functools import partial
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch import _hpex_C  # noqa: E402
-from habana_frameworks.torch import core as htcore  # noqa: E402
-from habana_frameworks.torch.hpex.normalization import (  # noqa: E402
+from habana_frameworks.torch import _hpex_C
+from habana_frameworks.torch import core as htcore
+from habana_frameworks.torch.hpex.normalization import (
     FusedClipNorm,
     FusedRMSNorm,
     RmsNormBwdMode,
 )
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-from in_modes import assert_compiles, assert_replays, run  # noqa: E402
+from in_modes import assert_replays, run
+from operator_tensors import EAGER, LAZY, assert_matches, rejects
 
 hpu_ops = torch.ops.hpu
 TYPES = (torch.float32, torch.bfloat16, torch.float16)
 EPS = 1e-5
+assert_near = partial(assert_matches, reduced=1.5e-2)
 
 
 def reference(data, gamma, eps=EPS):
     inverse = (data.double().square().mean(-1, keepdim=True) + eps).rsqrt()
     return data.double() * inverse * gamma.double(), inverse
-
-
-def assert_near(found, expected, dtype):
-    assert (found.dtype, found.shape) == (dtype, expected.shape)
-    tolerance = 1e-5 if dtype is torch.float32 else 1.5e-2
-    torch.testing.assert_close(found.cpu().double(), expected, rtol=tolerance, atol=tolerance)
 
 
 def result_type(*dtypes):
@@ -46,19 +38,19 @@ def result_type(*dtypes):
     ("name", "shape"),
     [("rms_norm", (3, 4, 8)), ("rms_norm", (6,)), ("rms_norm_fast", (2, 3, 2, 2, 5))],
 )
-def test_the_norm_and_its_inverse_have_the_common_type_or_float32(of_data, of_gamma, shape, name):
+def test_norm_and_inverse_have_the_common_type_or_float32(of_data, of_gamma, shape, name):
     torch.manual_seed(0)
     data, gamma = torch.randn(shape).to(of_data), torch.randn(shape[-1]).to(of_gamma)
     expected, inverse = reference(data, gamma)
-    found, found_inverse = getattr(hpu_ops, name)(data.to("hpu"), gamma.to("hpu"), EPS)
-    assert_near(found, expected, result_type(of_data, of_gamma))
+    actual, found_inverse = getattr(hpu_ops, name)(data.to("hpu"), gamma.to("hpu"), EPS)
+    assert_near(actual, expected, result_type(of_data, of_gamma))
     assert_near(found_inverse, inverse, result_type(of_data, of_gamma))
 
 
 @pytest.mark.parametrize("of_gamma", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("of_data", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", ["rms_norm_backward", "rms_norm_fast_backward"])
-def test_the_backward_is_that_of_autograd_in_the_common_type_or_float32(of_data, of_gamma, name):
+def test_backward_matches_autograd_in_the_common_type_or_float32(of_data, of_gamma, name):
     torch.manual_seed(0)
     data, gamma = torch.randn(2, 3, 8).to(of_data), torch.randn(8).to(of_gamma)
     grad = torch.randn(2, 3, 8).to(of_data)
@@ -67,30 +59,29 @@ def test_the_backward_is_that_of_autograd_in_the_common_type_or_float32(of_data,
     of_leaves = torch.autograd.grad(expected, leaves, grad.double())
     inverse = inverse.detach().to(result_type(of_data, of_gamma))
     backward = getattr(hpu_ops, name)
-    given = (grad.to("hpu"), data.to("hpu"), gamma.to("hpu"), inverse.to("hpu"))
+    arguments = (grad.to("hpu"), data.to("hpu"), gamma.to("hpu"), inverse.to("hpu"))
     for kernel in ((True, 0), (False, 1)):
-        for found, exact in zip(backward(*given, *kernel), of_leaves, strict=True):
-            assert_near(found, exact, result_type(of_data, of_gamma))
+        for actual, exact in zip(backward(*arguments, *kernel), of_leaves, strict=True):
+            assert_near(actual, exact, result_type(of_data, of_gamma))
 
 
-def test_an_input_without_memory_order_is_normalized_too():
+def test_permuted_input_is_normalized():
     data, gamma = torch.randn(8, 3, 4).permute(1, 2, 0), torch.randn(8)
-    found, _ = hpu_ops.rms_norm(data.to("hpu"), gamma.to("hpu"), EPS)
-    assert_near(found, reference(data, gamma)[0], torch.float32)
+    actual, _ = hpu_ops.rms_norm(data.to("hpu"), gamma.to("hpu"), EPS)
+    assert_near(actual, reference(data, gamma)[0], torch.float32)
 
 
 @pytest.mark.parametrize(
-    ("data", "gamma", "said"),
+    ("data", "gamma", "message"),
     [
         (torch.ones(2, 3), torch.ones(2), "have shapes [2] and [2, 3]."),
         (torch.ones(2, 3).int(), torch.ones(3), "float, bfloat16 or half dtype, but one is Int."),
     ],
     ids=["gamma", "int"],
 )
-def test_what_the_norm_does_not_take_is_refused(data, gamma, said):
-    with pytest.raises(RuntimeError) as refused:
+def test_invalid_norm_is_rejected(data, gamma, message):
+    with rejects(message):
         run(hpu_ops.rms_norm, data.to("hpu"), gamma.to("hpu"), EPS)
-    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize("kernel", [(), (False, 1, True), (True, 0, False)], ids=str)
@@ -99,33 +90,33 @@ def test_what_the_norm_does_not_take_is_refused(data, gamma, said):
     [(torch.float32, torch.float32), (torch.bfloat16, torch.float32), (torch.bfloat16,) * 2],
     ids=str,
 )
-def test_the_fused_norm_has_the_gradients_of_autograd(of_data, of_gamma, kernel):
+def test_fused_norm_has_the_gradients_of_autograd(of_data, of_gamma, kernel):
     torch.manual_seed(0)
     data, gamma = torch.randn(2, 5, 8).to(of_data), torch.randn(8).to(of_gamma)
     leaves = [each.double().requires_grad_() for each in (data, gamma)]
-    on_device = [each.to("hpu").requires_grad_() for each in (data, gamma)]
+    moved = [each.to("hpu").requires_grad_() for each in (data, gamma)]
     expected, _ = reference(*leaves)
     expected.sum().backward()
-    found = FusedRMSNorm.apply(*on_device, EPS, *kernel)
-    found.sum().backward()
-    assert_near(found.detach(), expected.detach(), result_type(of_data, of_gamma))
-    for leaf, exact in zip(on_device, leaves, strict=True):
+    actual = FusedRMSNorm.apply(*moved, EPS, *kernel)
+    actual.sum().backward()
+    assert_near(actual.detach(), expected.detach(), result_type(of_data, of_gamma))
+    for leaf, exact in zip(moved, leaves, strict=True):
         assert leaf.grad.dtype == leaf.dtype
         torch.testing.assert_close(leaf.grad.cpu().double(), exact.grad, rtol=1.5e-2, atol=3e-2)
 
 
-def test_the_modes_of_the_backward_have_the_vendors_values():
+def test_backward_modes_have_the_vendors_values():
     assert [(mode.name, mode.value) for mode in RmsNormBwdMode] == [
         ("DEFAULT", 0),
         ("STATIC_CASE_WIDTH_PARTITIONING", 1),
     ]
 
 
-def test_a_norm_alone_has_no_gradient():
+def test_operator_without_autograd_has_no_gradient():
     data = torch.randn(2, 4, device="hpu", requires_grad=True)
-    found, _ = hpu_ops.rms_norm(data, torch.ones(4, device="hpu"), EPS)
+    actual, _ = hpu_ops.rms_norm(data, torch.ones(4, device="hpu"), EPS)
     with pytest.warns(UserWarning, match="an autograd kernel was not registered"):
-        found.sum().backward()
+        actual.sum().backward()
     assert data.grad is None
 
 
@@ -140,7 +131,7 @@ def parameters_with(*grads, dtype=torch.float32):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize("max_norm", [0.5, 100.0])
-def test_clipping_multiplies_all_gradients_by_one_factor(max_norm, dtype):
+def test_clipping_scales_all_gradients_by_the_same_factor(max_norm, dtype):
     torch.manual_seed(0)
     grads = [torch.randn(3, 4).to(dtype), torch.randn(5).to(dtype)]
     parameters = parameters_with(*grads, dtype=dtype)
@@ -148,16 +139,16 @@ def test_clipping_multiplies_all_gradients_by_one_factor(max_norm, dtype):
     total = torch.cat([grad.double().flatten() for grad in grads]).norm()
     factor = min(1.0, max_norm / (total.item() + 1e-6))
     clip = FusedClipNorm([*parameters, without], max_norm)
-    found = clip.clip_norm([*parameters, without])
+    actual = clip.clip_norm([*parameters, without])
     htcore.mark_step()
-    assert found.device.type == "hpu"
-    assert_near(found, total.reshape(1), dtype)
+    assert actual.device.type == "hpu"
+    assert_near(actual, total.reshape(1), dtype)
     for parameter, grad in zip(parameters, grads, strict=True):
         assert_near(parameter.grad, grad.double() * factor, dtype)
     assert without.grad is None
 
 
-def test_clipping_takes_a_single_tensor_and_none_with_gradients():
+def test_clipping_supports_a_single_tensor_and_tensors_without_gradient():
     (parameter,) = parameters_with(torch.tensor([3.0, 4.0]))
     clip = FusedClipNorm(parameter, 1.0)
     assert clip.clip_norm(parameter).cpu().tolist() == [5.0]
@@ -166,13 +157,13 @@ def test_clipping_takes_a_single_tensor_and_none_with_gradients():
     assert (nothing.item(), nothing.device.type, nothing.shape) == (0.0, "cpu", ())
 
 
-@pytest.mark.skipif(is_lazy(), reason="an operator of eager mode")
-def test_the_operator_of_eager_mode_writes_the_norm_last_and_returns_it():
+@EAGER
+def test_eager_operator_returns_the_norm_and_writes_it_to_the_last_tensor():
     grads = [torch.tensor([3.0]).to("hpu"), torch.tensor([4.0]).to("hpu")]
     last = torch.zeros(1, device="hpu")
     limit = torch.ones(1, device="hpu")
-    found = hpu_ops.fused_clip_norm([*grads, last], limit, 2.0)
-    assert found.tolist() == last.tolist() == [5.0]
+    actual = hpu_ops.fused_clip_norm([*grads, last], limit, 2.0)
+    assert actual.tolist() == last.tolist() == [5.0]
     torch.testing.assert_close(torch.cat(grads).cpu(), torch.tensor([0.6, 0.8]))
     with pytest.raises(RuntimeError, match="unsupported norm_type for FusedClipNorm"):
         hpu_ops.fused_clip_norm([*grads, last], limit, 1.0)
@@ -182,8 +173,8 @@ def test_the_operator_of_eager_mode_writes_the_norm_last_and_returns_it():
         _hpex_C.fused_norm([*grads, last], limit, 2.0)
 
 
-@pytest.mark.skipif(not is_lazy(), reason="a mode without this operator")
-def test_lazy_mode_has_no_clipping_operator_of_eager_mode():
+@LAZY
+def test_clipping_operator_of_eager_mode_is_absent_in_lazy_mode():
     assert not hasattr(hpu_ops, "fused_clip_norm")
 
 
@@ -193,7 +184,7 @@ def norm_and_gradients(data, gamma):
     return result.detach(), *torch.autograd.grad(result.square().sum(), (data, gamma))
 
 
-def norm_alone(data, gamma):
+def everything(data, gamma):
     normalized, inverse = hpu_ops.rms_norm(data, gamma, EPS)
     of_data, of_gamma = hpu_ops.rms_norm_backward(data, data, gamma, inverse, True, 0)
     return normalized, inverse, of_data, of_gamma
@@ -207,9 +198,8 @@ def operands(rows, seed=0):
     )
 
 
-@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
-def test_a_compiled_norm_is_that_of_eager_mode():
-    assert_compiles(norm_alone, operands(3), operands(5))
+@EAGER
+def test_compiled_training_gives_the_gradients_of_eager_mode():
     compiled = torch.compile(
         lambda data, gamma: FusedRMSNorm.apply(data, gamma, EPS), backend="hpu_backend"
     )
@@ -219,18 +209,17 @@ def test_a_compiled_norm_is_that_of_eager_mode():
             leaves = [each.detach().requires_grad_() for each in operands(rows)]
             function(*leaves).square().sum().backward()
             grads.append([leaf.grad.cpu() for leaf in leaves])
-        for found, expected in zip(*grads, strict=True):
-            torch.testing.assert_close(found, expected, rtol=1.5e-2, atol=1.5e-2)
+        for actual, expected in zip(*grads, strict=True):
+            torch.testing.assert_close(actual, expected, rtol=1.5e-2, atol=1.5e-2)
 
 
-@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
-def test_a_replay_normalizes_what_lies_in_the_captured_input():
-    assert_replays(norm_alone, operands(3), operands(3, seed=1))
+@LAZY
+def test_norm_and_its_gradients_can_be_replayed():
     assert_replays(norm_and_gradients, operands(3), operands(3, seed=1))
 
 
 @pytest.mark.parametrize("shape", [(3, 1), (1,), (1, 4)], ids=str)
-def test_the_backward_takes_the_inverse_of_each_row_alone(shape):
+def test_backward_needs_one_inverse_per_row(shape):
     data, gamma = torch.ones(1, 4, device="hpu"), torch.ones(4, device="hpu")
     inverse = torch.ones(shape, device="hpu")
     with pytest.raises(RuntimeError, match=r"needs an inverse_rms of shape \[1, 1\], but its"):

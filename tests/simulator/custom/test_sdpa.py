@@ -1,27 +1,18 @@
-"""Scaled dot-product attention against float64: float32 within 1e-5 (its gradients 1e-4), reduced
-types within 2e-2."""
+"""Scaled dot-product attention, compared with float64.
+
+Tolerances: 1e-5 for float32, 1e-4 for its gradients, 2e-2 for reduced types.
+"""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch import hpu  # noqa: E402
-from habana_frameworks.torch.hpex.kernels import FusedSDPA, PySDPA, PySDPAHinted  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-from in_modes import assert_compiles, assert_replays, run  # noqa: E402
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.hpex.kernels import FusedSDPA, PySDPA, PySDPAHinted
+from in_modes import run
+from operator_tensors import EAGER, RECOMPUTE, assert_matches, on_device, random_tensors, rejects
 
 hpu_ops = torch.ops.hpu
 TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-RECOMPUTE = pytest.mark.parametrize("recompute", [True, False], ids=["recompute", "keep"])
 B, H, L, S, E = 2, 4, 5, 7, 8
-
-
-def samples(*shapes, dtype=torch.float32, seed=0):
-    made = torch.Generator().manual_seed(seed)
-    return [torch.randn(shape, generator=made).to(dtype) for shape in shapes]
 
 
 def probabilities(q, k, mask=None, is_causal=False, scale=None):
@@ -35,12 +26,12 @@ def probabilities(q, k, mask=None, is_causal=False, scale=None):
             if mask.dtype is torch.bool
             else scores + mask.double()
         )
-    none = (scores == -torch.inf).all(-1, keepdim=True)
-    return torch.softmax(scores, -1).masked_fill(none, 0.0)
+    fully_masked = (scores == -torch.inf).all(-1, keepdim=True)
+    return torch.softmax(scores, -1).masked_fill(fully_masked, 0.0)
 
 
 def grouped(k, heads):
-    """A head of keys for each query head."""
+    """Repeat the KV heads for each query head."""
     return k.repeat_interleave(heads // k.shape[1], 1) if k.dim() == 4 else k
 
 
@@ -50,37 +41,27 @@ def reference(q, k, v, *rest, **keywords):
     return probabilities(q, k, *rest, **keywords) @ v.double()
 
 
-def assert_near(found, expected, dtype, tolerance=1e-5):
-    assert (found.dtype, found.shape, found.device.type) == (dtype, expected.shape, "hpu")
-    tolerance = tolerance if dtype is torch.float32 else 2e-2
-    torch.testing.assert_close(found.cpu().double(), expected, rtol=tolerance, atol=tolerance)
-
-
-def on_device(*tensors):
-    return [each.to("hpu") if isinstance(each, torch.Tensor) else each for each in tensors]
-
-
 MASKS = {
     "none": (None, False),
     "causal": (None, True),
     "padding": (torch.arange(S).lt(torch.tensor([4, 7])[:, None])[:, None, None], False),
     "bool": (torch.rand(B, 1, L, S, generator=torch.Generator().manual_seed(3)) > 0.3, False),
-    "per head": (samples((B, H, L, S), seed=4)[0], False),
-    "two-dimensional": (samples((L, S), seed=5)[0], False),
-    "both": (samples((B, 1, 1, S), seed=6)[0], True),
-    "a query that sees nothing": (torch.arange(L).ne(2)[:, None].expand(B, 1, L, S), False),
+    "per head": (random_tensors((B, H, L, S), seed=4)[0], False),
+    "two-dimensional": (random_tensors((L, S), seed=5)[0], False),
+    "both": (random_tensors((B, 1, 1, S), seed=6)[0], True),
+    "fully masked query": (torch.arange(L).ne(2)[:, None].expand(B, 1, L, S), False),
 }
 
 
 @RECOMPUTE
 @TYPES
 @pytest.mark.parametrize("name", MASKS)
-def test_inference_attends_to_what_the_masks_leave(name, dtype, recompute):
+def test_inference_attends_to_unmasked_keys(name, dtype, recompute):
     mask, is_causal = MASKS[name]
-    q, k, v = samples((B, H, L, E), (B, H, S, E), (B, H, S, E), dtype=dtype)
-    given = on_device(q, k, v, mask, 0.0, is_causal, 0.3, "None", recompute)
-    found = FusedSDPA.apply(*given)
-    assert_near(found, reference(q, k, v, mask, is_causal, 0.3), dtype)
+    q, k, v = random_tensors((B, H, L, E), (B, H, S, E), (B, H, S, E), dtype=dtype)
+    arguments = on_device((q, k, v, mask, 0.0, is_causal, 0.3, "None", recompute))
+    actual = FusedSDPA.apply(*arguments)
+    assert_matches(actual, reference(q, k, v, mask, is_causal, 0.3), dtype)
 
 
 @RECOMPUTE
@@ -98,12 +79,12 @@ def test_inference_attends_to_what_the_masks_leave(name, dtype, recompute):
     ids=["3D", "3D Ev", "Ev", "groups", "mask in groups", "one head", "empty"],
 )
 @pytest.mark.parametrize("mode", ["none", "fast", "fp32"])
-def test_shapes_broadcast_and_query_heads_share_keys(of_q, of_k, of_v, mask, recompute, mode):
-    q, k, v = samples(of_q, of_k, of_v)
-    mask = None if mask is None else samples(mask, seed=2)[0]
-    found = FusedSDPA.apply(*on_device(q, k, v, mask, 0.0, False, None, mode, recompute))
+def test_shapes_broadcast_and_query_heads_share_kv_heads(of_q, of_k, of_v, mask, recompute, mode):
+    q, k, v = random_tensors(of_q, of_k, of_v)
+    mask = None if mask is None else random_tensors(mask, seed=2)[0]
+    actual = FusedSDPA.apply(*on_device((q, k, v, mask, 0.0, False, None, mode, recompute)))
     expected = reference(q, k, v, mask) if q.numel() else torch.empty(*of_q[:-1], of_v[-1]).double()
-    assert_near(found, expected, torch.float32)
+    assert_matches(actual, expected, torch.float32)
 
 
 @RECOMPUTE
@@ -115,64 +96,64 @@ def test_shapes_broadcast_and_query_heads_share_keys(of_q, of_k, of_v, mask, rec
         ("bool", (B, 2, S, E), torch.float32),
         ("per head", (B, 2, S, E), torch.float32),
         ("padding", (B, 1, S, E), torch.bfloat16),
-        ("a query that sees nothing", (B, H, S, E), torch.float32),
+        ("fully masked query", (B, H, S, E), torch.float32),
         ("none", (B, H, S, 3), torch.float32),
     ],
 )
-def test_training_has_the_gradients_of_autograd(name, of_k, dtype, recompute):
+def test_training_gives_the_gradients_of_autograd(name, of_k, dtype, recompute):
     mask, is_causal = MASKS[name]
     of_v, of_k = of_k, (*of_k[:-1], E)
-    host = samples((B, H, L, E), of_k, of_v, dtype=dtype)
+    host = random_tensors((B, H, L, E), of_k, of_v, dtype=dtype)
     exact = [each.double().requires_grad_() for each in host]
     leaves = [each.to("hpu").requires_grad_() for each in host]
-    rest = on_device(mask, 0.0, is_causal, 0.3, "None", recompute)
-    found = FusedSDPA.apply(*leaves, *rest)
+    rest = on_device((mask, 0.0, is_causal, 0.3, "None", recompute))
+    actual = FusedSDPA.apply(*leaves, *rest)
     expected = reference(*exact, mask, is_causal, 0.3)
     grad = torch.randn_like(expected)
-    found.backward(grad.to(dtype).to("hpu"))
+    actual.backward(grad.to(dtype).to("hpu"))
     expected.backward(grad.to(dtype).double())
-    assert_near(found.detach(), expected.detach(), dtype)
+    assert_matches(actual.detach(), expected.detach(), dtype)
     for leaf, one in zip(leaves, exact, strict=True):
-        assert_near(leaf.grad, one.grad, dtype, tolerance=1e-4)
+        assert_matches(leaf.grad, one.grad, dtype, exact=1e-4)
 
 
 @pytest.mark.parametrize("padding", ["left", "right"])
 @RECOMPUTE
-def test_keys_outside_the_valid_length_are_not_seen(padding, recompute):
-    q, k, v = samples((B, 4, S, E), (B, 2, S, E), (B, 2, S, E))
+def test_keys_outside_the_valid_length_are_ignored(padding, recompute):
+    q, k, v = random_tensors((B, 4, S, E), (B, 2, S, E), (B, 2, S, E))
     lengths = torch.tensor([3, 7], dtype=torch.int32)
     key = torch.arange(S)
     seen = key < lengths[:, None] if padding == "right" else key >= S - lengths[:, None]
     expected = reference(q, k, v, seen[:, None, None], True)
-    rest = on_device(None, 0.0, True, None, "fast", recompute, lengths, padding.upper())
-    found = FusedSDPA.apply(*on_device(q, k, v), *rest)
-    assert_near(found, expected, torch.float32)
+    rest = on_device((None, 0.0, True, None, "fast", recompute, lengths, padding.upper()))
+    actual = FusedSDPA.apply(*on_device((q, k, v)), *rest)
+    assert_matches(actual, expected, torch.float32)
 
 
-def test_probabilities_and_the_dropout_mask_come_back_where_they_are_asked_for():
-    q, k, v = samples((B, 4, L, E), (B, 2, S, E), (B, 2, S, E))
+def test_probabilities_and_dropout_mask_are_returned_on_request():
+    q, k, v = random_tensors((B, 4, L, E), (B, 2, S, E), (B, 2, S, E))
     before = probabilities(q, grouped(k, 4))
-    device = on_device(q, k, v)
+    device = on_device((q, k, v))
     out, probs = FusedSDPA.apply(
         *device, *(None, 0.0, False), *[None, "None", True], None, "left", False, True
     )
-    assert_near(out, reference(q, k, v), torch.float32)
-    assert_near(probs, before, torch.float32)
+    assert_matches(out, reference(q, k, v), torch.float32)
+    assert_matches(probs, before, torch.float32)
     rest = (None, 0.25, False, None, "None", False, None, "left", True)
     out, kept = FusedSDPA.apply(*device, *rest)
     assert (kept.dtype, kept.shape) == (torch.int8, before.shape)
     assert set(kept.cpu().unique().tolist()) == {0, 1}
     dropped = before * kept.cpu() / 0.75
-    assert_near(out, dropped @ grouped(v, 4).double(), torch.float32)
+    assert_matches(out, dropped @ grouped(v, 4).double(), torch.float32)
     out, probs, kept = FusedSDPA.apply(*device, *rest, True)
-    assert_near(probs, before, torch.float32)
-    assert_near(out, (before * kept.cpu() / 0.75) @ grouped(v, 4).double(), torch.float32)
+    assert_matches(probs, before, torch.float32)
+    assert_matches(out, (before * kept.cpu() / 0.75) @ grouped(v, 4).double(), torch.float32)
     without = FusedSDPA.apply(*device, None, 0.0, *rest[2:])[1]
     assert (without.dtype, without.cpu().tolist()) == (torch.int8, [1])
 
 
-def test_dropout_keeps_its_share_and_follows_the_devices_seed():
-    q, k, v = on_device(*samples((2, 4, 64, E), (2, 4, 64, E), (2, 4, 64, E)))
+def test_dropout_keeps_the_expected_share_and_follows_the_device_seed():
+    q, k, v = on_device(random_tensors((2, 4, 64, E), (2, 4, 64, E), (2, 4, 64, E)))
 
     def draw(seed):
         hpu.manual_seed(seed)
@@ -186,7 +167,7 @@ def test_dropout_keeps_its_share_and_follows_the_devices_seed():
     assert not torch.equal(draw(2)[1].cpu(), kept.cpu())
 
 
-def test_an_operand_of_another_memory_order_draws_as_often_as_any():
+def test_dropout_is_reproducible_for_permuted_operands():
     q = torch.randn(L, B, H, E, device="hpu").permute(1, 2, 0, 3)
     k = torch.randn(B, H, S, E, device="hpu")
 
@@ -198,24 +179,23 @@ def test_an_operand_of_another_memory_order_draws_as_often_as_any():
 
 
 @RECOMPUTE
-def test_the_backward_drops_what_the_forward_dropped(recompute):
-    host = samples((B, H, L, E), (B, H, S, E), (B, H, S, E))
+def test_backward_uses_the_dropout_mask_of_the_forward(recompute):
+    host = random_tensors((B, H, L, E), (B, H, S, E), (B, H, S, E))
     leaves = [each.to("hpu").requires_grad_() for each in host]
     FusedSDPA.apply(*leaves, None, 0.5, False, None, "None", recompute).sum().backward()
     gradients = [leaf.grad for leaf in leaves]
-    # A key's value has a gradient of all its kept weights: they are those of the output.
     hpu.manual_seed(7)
     out = FusedSDPA.apply(*leaves, None, 0.5, False, None, "None", recompute)
     of_v = torch.autograd.grad(out.sum(), leaves[2])[0]
-    # out is linear in v: sum(out) = sum(v * gradient of v) only if both dropped the same.
+    # out is linear in v, so sum(out) = sum(v * gradient of v) only if both masks are equal.
     torch.testing.assert_close(
         (of_v * leaves[2]).sum().item(), out.sum().item(), rtol=1e-4, atol=1e-4
     )
     assert all(gradient.isfinite().all().item() for gradient in gradients)
 
 
-def test_dropout_has_the_gradients_of_its_mask():
-    host = samples((B, H, L, E), (B, H, S, E), (B, H, S, E))
+def test_gradients_match_the_returned_dropout_mask():
+    host = random_tensors((B, H, L, E), (B, H, S, E), (B, H, S, E))
     leaves = [each.to("hpu").requires_grad_() for each in host]
     exact = [each.double().requires_grad_() for each in host]
     out, kept = FusedSDPA.apply(*leaves, None, 0.25, True, None, "None", False, None, "left", True)
@@ -225,11 +205,11 @@ def test_dropout_has_the_gradients_of_its_mask():
     out.backward(grad.to("hpu"))
     (weights @ exact[2]).backward(grad.double())
     for leaf, one in zip(leaves, exact, strict=True):
-        assert_near(leaf.grad, one.grad, torch.float32, tolerance=1e-4)
+        assert_matches(leaf.grad, one.grad, torch.float32, exact=1e-4)
 
 
 @pytest.mark.parametrize(
-    ("requires_grad", "arguments", "said"),
+    ("requires_grad", "arguments", "message"),
     [
         (
             True,
@@ -256,15 +236,15 @@ def test_dropout_has_the_gradients_of_its_mask():
     ],
     ids=["probabilities", "fast", "valid length", "dropout mask"],
 )
-def test_what_the_class_does_not_take_is_refused_in_its_words(requires_grad, arguments, said):
-    q, k, v = on_device(*samples((B, H, L, E), (B, H, S, E), (B, H, S, E)))
-    with pytest.raises(AssertionError) as refused:
-        FusedSDPA.apply(q.requires_grad_(requires_grad), k, v, *on_device(*arguments))
-    assert str(refused.value) == said
+def test_invalid_class_call_is_rejected_with_the_vendors_message(requires_grad, arguments, message):
+    q, k, v = on_device(random_tensors((B, H, L, E), (B, H, S, E), (B, H, S, E)))
+    with pytest.raises(AssertionError) as error:
+        FusedSDPA.apply(q.requires_grad_(requires_grad), k, v, *on_device(arguments))
+    assert str(error.value) == message
 
 
 @pytest.mark.parametrize(
-    ("q", "k", "p", "said"),
+    ("q", "k", "p", "message"),
     [
         (torch.ones(1, 2, 4), torch.ones(1, 2, 4).bfloat16(), 0.0, "but are Float, BFloat16 and"),
         (torch.ones(1, 2, 4), torch.ones(1, 2, 3), 0.0, "but have [1, 2, 4], [1, 2, 3]"),
@@ -272,11 +252,10 @@ def test_what_the_class_does_not_take_is_refused_in_its_words(requires_grad, arg
     ],
     ids=["types", "shapes", "dropout"],
 )
-def test_what_the_operators_do_not_take_is_refused(q, k, p, said):
-    q, k = on_device(q, k)
-    with pytest.raises(RuntimeError) as refused:
+def test_invalid_call_of_the_operator_is_rejected(q, k, p, message):
+    q, k = on_device((q, k))
+    with rejects(message):
         run(hpu_ops.sdpa_fwd, q, k, k, None, p, 1.0, False, "none", None, "left")
-    assert said in str(refused.value)
 
 
 @pytest.mark.parametrize(
@@ -289,22 +268,20 @@ def test_what_the_operators_do_not_take_is_refused(q, k, p, said):
     ids=str,
 )
 @pytest.mark.parametrize("of_v", [E, 3])
-def test_what_is_kept_for_recomputing_is_the_largest_score_and_the_inverse_sum(
-    dtype, mode, of_sum, of_v
-):
-    q, k, v = samples((B, H, 300, E), (B, H, S, E), (B, H, S, of_v), dtype=dtype)
+def test_recomputation_keeps_the_largest_score_and_the_inverse_sum(dtype, mode, of_sum, of_v):
+    q, k, v = random_tensors((B, H, 300, E), (B, H, S, E), (B, H, S, of_v), dtype=dtype)
     scores = q.double() @ k.double().mT * 0.5
-    given = on_device(q, k, v, None, 0.0, 0.5, False)
-    out, m, linv, seed = hpu_ops.sdpa_recomp_fwd(*given, True, mode, None, "left")
-    assert_near(out, torch.softmax(scores, -1) @ v.double(), dtype)
-    assert_near(m, scores.amax(-1, keepdim=True), dtype)
+    arguments = on_device((q, k, v, None, 0.0, 0.5, False))
+    out, m, linv, seed = hpu_ops.sdpa_recomp_fwd(*arguments, True, mode, None, "left")
+    assert_matches(out, torch.softmax(scores, -1) @ v.double(), dtype)
+    assert_matches(m, scores.amax(-1, keepdim=True), dtype)
     expected = 1 / (scores - m.cpu().double()).exp().sum(-1, keepdim=True)
     assert linv.dtype == of_sum
     torch.testing.assert_close(
         linv.cpu().double(), expected, rtol=1e-2 if dtype is torch.bfloat16 else 1e-5, atol=0
     )
     assert (seed.dtype, seed.shape) == (torch.int32, (1,))
-    inference = hpu_ops.sdpa_recomp_fwd(*given, False, mode, None, "left")
+    inference = hpu_ops.sdpa_recomp_fwd(*arguments, False, mode, None, "left")
     assert [(each.shape, each.dtype) for each in inference[1:]] == [
         ((1,), dtype),
         ((1,), torch.float32),
@@ -313,31 +290,31 @@ def test_what_is_kept_for_recomputing_is_the_largest_score_and_the_inverse_sum(
 
 
 @pytest.mark.parametrize("of_mask", [(B, 1, 300, 280), (280,), (300, 1)], ids=str)
-def test_the_largest_scores_of_many_queries_are_those_that_the_masks_leave(of_mask):
-    q, k, mask = samples((B, H, 300, E), (B, H, 280, E), of_mask)
+def test_kept_statistics_of_many_queries_respect_the_masks(of_mask):
+    q, k, mask = random_tensors((B, H, 300, E), (B, H, 280, E), of_mask)
     seen = torch.ones(300, 280, dtype=torch.bool).tril()
     scores = (q.double() @ k.double().mT * 0.5 + mask).masked_fill(~seen, -torch.inf)
-    given = on_device(q, k, k, mask, 0.0, 0.5, True)
-    out, m, linv, _ = hpu_ops.sdpa_recomp_fwd(*given, True, "none", None, "left")
-    assert_near(out, torch.softmax(scores, -1) @ k.double(), torch.float32)
-    assert_near(m, scores.amax(-1, keepdim=True), torch.float32)
+    arguments = on_device((q, k, k, mask, 0.0, 0.5, True))
+    out, m, linv, _ = hpu_ops.sdpa_recomp_fwd(*arguments, True, "none", None, "left")
+    assert_matches(out, torch.softmax(scores, -1) @ k.double(), torch.float32)
+    assert_matches(m, scores.amax(-1, keepdim=True), torch.float32)
     sums = (scores - scores.amax(-1, keepdim=True)).exp().sum(-1, keepdim=True)
-    assert_near(linv, 1 / sums, torch.float32)
+    assert_matches(linv, 1 / sums, torch.float32)
 
 
-@pytest.mark.skipif(is_lazy(), reason="operators of eager mode")
-def test_the_spellings_of_compiled_graphs_are_the_same_operators():
-    q, k, v = on_device(*samples((B, H, L, E), (B, H, S, E), (B, H, S, E)))
+@EAGER
+def test_operators_of_compiled_graphs_equal_the_plain_operators():
+    q, k, v = on_device(random_tensors((B, H, L, E), (B, H, S, E), (B, H, S, E)))
     seed = torch.tensor([5], dtype=torch.int32).to("hpu")
     plain = (q, k, v, None, 0.0, 0.5, True)
     padding = "none", None, "left"
     expected = hpu_ops.sdpa_fwd(*plain, *padding)
-    for found, one in zip(hpu_ops.sdpa_fwd_non_dropout(*plain, *padding), expected, strict=True):
-        assert torch.equal(found.cpu(), one.cpu())
+    for actual, one in zip(hpu_ops.sdpa_fwd_non_dropout(*plain, *padding), expected, strict=True):
+        assert torch.equal(actual.cpu(), one.cpu())
     dropping = (q, k, v, None, 0.5, 0.5, True)
     out, _, kept = hpu_ops.sdpa_fwd_dropout_seed(seed, *dropping, *padding)
     again, _, _, used = hpu_ops.sdpa_recomp_fwd_dropout_seed(seed, *dropping, True, *padding)
-    torch.testing.assert_close(again.cpu(), out.cpu())  # one seed, one mask
+    torch.testing.assert_close(again.cpu(), out.cpu())  # the same seed gives the same mask
     assert used.tolist() == [5]
     drawn = hpu_ops.sdpa_recomp_fwd_dropout(*dropping, True, *padding)
     same = hpu_ops.sdpa_recomp_fwd_dropout_seed(drawn[3], *dropping, True, *padding)
@@ -349,22 +326,22 @@ def test_the_spellings_of_compiled_graphs_are_the_same_operators():
 @pytest.mark.parametrize("slices", [(), (False,), (True,)], ids=str)
 @pytest.mark.parametrize("is_causal", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_the_composed_attention_is_the_fused_one(kind, slices, is_causal, dtype):
-    host = samples((B, H, L, E), (B, H, L, E), (B, H, L, 3), dtype=dtype)
+def test_composed_attention_equals_fused_attention(kind, slices, is_causal, dtype):
+    host = random_tensors((B, H, L, E), (B, H, L, E), (B, H, L, 3), dtype=dtype)
     exact = [each.double().requires_grad_() for each in host]
     leaves = [each.to("hpu").requires_grad_() for each in host]
-    found = kind.apply(*leaves, is_causal, *slices)
+    actual = kind.apply(*leaves, is_causal, *slices)
     expected = reference(*exact, None, is_causal)
     grad = torch.randn_like(expected).to(dtype)
-    found.backward(grad.to("hpu"))
+    actual.backward(grad.to("hpu"))
     expected.backward(grad.double())
-    assert_near(found.detach(), expected.detach(), dtype)
+    assert_matches(actual.detach(), expected.detach(), dtype)
     within = 1e-4 if dtype is torch.float32 else 4e-2  # each operator rounds
     for leaf, one in zip(leaves, exact, strict=True):
         torch.testing.assert_close(leaf.grad.cpu().double(), one.grad, rtol=within, atol=within)
 
 
-def test_the_composed_attention_differentiates_four_dimensions():
+def test_composed_attention_needs_four_dimensions():
     leaf = torch.ones(2, 3, 4, device="hpu", requires_grad=True)
     with pytest.raises(AssertionError, match=r"^ Currently support only 4D$"):
         PySDPA.apply(leaf, leaf, leaf).sum().backward()
@@ -386,16 +363,11 @@ def everything(q, k, v, mask):
 
 def operands(length, seed=0):
     shapes = (B, H, length, E), (B, H, S, E), (B, H, S, E), (B, 1, length, S)
-    return on_device(*samples(*shapes, seed=seed))
+    return on_device(random_tensors(*shapes, seed=seed))
 
 
-@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
-def test_compiled_attention_is_that_of_eager_mode():
-    assert_compiles(everything, operands(3), operands(5))
-
-
-@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
-def test_compiled_training_is_that_of_eager_mode():
+@EAGER
+def test_compiled_training_gives_the_gradients_of_eager_mode():
     def attend(q, k, v):
         return FusedSDPA.apply(q, k, v, None, 0.0, True, None, "None", True)
 
@@ -404,13 +376,8 @@ def test_compiled_training_is_that_of_eager_mode():
         grads = []
         for function in (compiled, attend):
             shapes = (B, H, length, E), (B, 2, length, E), (B, 2, length, E)
-            leaves = [each.to("hpu").requires_grad_() for each in samples(*shapes)]
+            leaves = [each.to("hpu").requires_grad_() for each in random_tensors(*shapes)]
             function(*leaves).square().sum().backward()
             grads.append([leaf.grad.cpu() for leaf in leaves])
-        for found, expected in zip(*grads, strict=True):
-            torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
-
-
-@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
-def test_a_replay_attends_to_what_lies_in_the_captured_inputs():
-    assert_replays(everything, operands(3), operands(3, seed=1))
+        for actual, expected in zip(*grads, strict=True):
+            torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)

@@ -1,16 +1,12 @@
-"""What the backward of attention makes of the statistics that the forward kept."""
+"""Recomputation in the attention backward from the statistics of the forward."""
 
 import importlib
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.hpex.kernels import FusedSDPA  # noqa: E402
-from in_modes import run  # noqa: E402
+from habana_frameworks.torch.hpex.kernels import FusedSDPA
+from in_modes import run
+from operator_tensors import on_device
 
 hpu_ops = torch.ops.hpu
 
@@ -22,21 +18,21 @@ def gradients(attend, *operands):
 
 
 def weights(q, k, mask):
-    """Of a query that sees no key at all, zeros."""
+    """Return attention weights; those of a fully masked query are zeros."""
     scores = q @ k.mT * q.shape[-1] ** -0.5 + mask.double()
-    none = (scores == -torch.inf).all(-1, keepdim=True)
-    return torch.softmax(scores.masked_fill(none, 0.0), -1).masked_fill(none, 0.0)
+    masked = (scores == -torch.inf).all(-1, keepdim=True)
+    return torch.softmax(scores.masked_fill(masked, 0.0), -1).masked_fill(masked, 0.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("hidden", [-1e5, torch.finfo(torch.float32).min, -torch.inf])
 @pytest.mark.parametrize("p", [0.0, 1e-9], ids=["flash", "with_dropout"])
-def test_a_query_that_a_mask_in_float32_hides_everything_from(dtype, hidden, p):
+def test_fully_masked_query_has_zero_gradients(dtype, hidden, p):
     torch.manual_seed(0)
     operands = [torch.randn(1, 2, 4, 8).to(dtype) for _ in range(3)]
     mask = torch.zeros(1, 1, 4, 4)
     mask[..., 0, :] = mask[..., :, 0] = hidden
-    found = gradients(
+    actual = gradients(
         lambda q, k, v: FusedSDPA.apply(q, k, v, mask.to("hpu"), p),
         *(each.to("hpu") for each in operands),
     )
@@ -44,11 +40,11 @@ def test_a_query_that_a_mask_in_float32_hides_everything_from(dtype, hidden, p):
         lambda q, k, v: weights(q, k, mask) @ v,
         *(each.double() for each in operands),
     )
-    torch.testing.assert_close(found, expected, rtol=3e-2, atol=3e-2)
+    torch.testing.assert_close(actual, expected, rtol=3e-2, atol=3e-2)
 
 
 @pytest.mark.parametrize("module", ["FusedSDPA", "Fp8FusedSDPA"])
-def test_attention_of_grouped_heads_by_the_helpers_of_the_module(module):
+def test_gqa_helpers_of_the_module_group_query_heads(module):
     helpers = importlib.import_module(f"habana_frameworks.torch.hpex.kernels.{module}")
     torch.manual_seed(0)
     q, k, v = (torch.randn(2, heads, 3, 8, device="hpu") for heads in (6, 2, 2))
@@ -75,7 +71,7 @@ def test_attention_of_grouped_heads_by_the_helpers_of_the_module(module):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("score", [100.0, 32896.0, 50047.0, 60100.0])
-def test_scores_that_the_operands_type_rounds_far_away(dtype, score):
+def test_large_scores_are_not_rounded_to_the_operand_type(dtype, score):
     tens, ones = divmod(score, 256)
     q = torch.tensor([[[[1.0, ones]]]], dtype=dtype, device="hpu")
     k = torch.tensor([[[[256 * tens, 1.0], [0.0, 0.0]]]], dtype=dtype, device="hpu")
@@ -87,7 +83,7 @@ def test_scores_that_the_operands_type_rounds_far_away(dtype, score):
 
 @pytest.fixture
 def with_threads():
-    """Compute with another number of threads."""
+    """Compute with a number of threads."""
     before = torch.get_num_threads()
 
     def compute(threads, function):
@@ -101,14 +97,14 @@ def with_threads():
 @pytest.mark.parametrize("of_v", [(1, 5, 600, 8), (2, 1, 600, 8)], ids=str)
 @pytest.mark.parametrize("of_mask", [None, (5, 130, 1), (600,)], ids=str)
 @pytest.mark.parametrize("causal", [False, True])
-def test_threads_attend_to_some_heads_and_queries_each(with_threads, of_v, of_mask, causal):
+def test_result_does_not_depend_on_the_number_of_threads(with_threads, of_v, of_mask, causal):
     torch.manual_seed(0)
     q, k, v = (torch.randn(shape) for shape in ((1, 5, 130, 8), (5, 600, 8), of_v))
     mask = None if of_mask is None else torch.randn(of_mask)
-    given = [each if each is None else each.to("hpu") for each in (q, k, v, mask)]
+    arguments = on_device((q, k, v, mask))
     options = (0.0, 0.5, causal, True, "none", None, "left")
     one, two = (
-        with_threads(threads, lambda: hpu_ops.sdpa_recomp_fwd(*given, *options))
+        with_threads(threads, lambda: hpu_ops.sdpa_recomp_fwd(*arguments, *options))
         for threads in (1, 2)
     )
     torch.testing.assert_close(two, one, rtol=0, atol=0)
@@ -134,15 +130,15 @@ SHAPES = {"grad": (2, 2, 3, 4), "m": (2, 2, 3, 1), "linv": (2, 2, 3, 1), "fwd_ou
         *(("fwd_out", shape) for shape in [(2, 2, 3, 0), (2, 2, 3, 1), (2, 2, 300, 4)]),
     ],
 )
-def test_what_the_forward_cannot_have_given_is_refused(name, shape):
+def test_statistics_of_the_wrong_shape_are_rejected(name, shape):
     q, k, v = (torch.randn(2, 2, 3, 4, device="hpu") for _ in range(3))
-    given = {each: torch.ones(SHAPES[each], device="hpu") for each in SHAPES}
-    given[name] = torch.ones(shape, device="hpu")
+    arguments = {each: torch.ones(SHAPES[each], device="hpu") for each in SHAPES}
+    arguments[name] = torch.ones(shape, device="hpu")
     seed = torch.zeros(1, dtype=torch.int32, device="hpu")
-    kept = (given["m"], given["linv"], seed, False, 0.0, 0.5, "none", given["fwd_out"])
-    with pytest.raises(RuntimeError) as refused:
-        run(hpu_ops.sdpa_recomp_bwd, given["grad"], q, k, v, None, *kept)
-    assert str(refused.value).splitlines()[0] == (
+    kept = (arguments["m"], arguments["linv"], seed, False, 0.0, 0.5, "none", arguments["fwd_out"])
+    with pytest.raises(RuntimeError) as error:
+        run(hpu_ops.sdpa_recomp_bwd, arguments["grad"], q, k, v, None, *kept)
+    assert str(error.value).splitlines()[0] == (
         f"Sdpa backward needs {name} of shape {list(SHAPES[name])}, but its shape is {list(shape)}."
     )
 
@@ -150,13 +146,13 @@ def test_what_the_forward_cannot_have_given_is_refused(name, shape):
 @pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("recompute", [True, False], ids=["recompute", "keep"])
 @pytest.mark.parametrize("shape", [(1, 1, 4, 9), (1, 1, 7, 6), (1, 1, 4, 3), (4, 9), (3, 2, 4, 6)])
-def test_a_mask_of_another_shape_than_the_scores_is_refused(shape, recompute, training):
+def test_mask_that_does_not_broadcast_is_rejected(shape, recompute, training):
     q = torch.randn(1, 2, 4, 8, device="hpu", requires_grad=training)
     k, v = (torch.randn(1, 2, 6, 8, device="hpu") for _ in range(2))
     mask = torch.zeros(shape, device="hpu")
     options = (0.0, False, None, "None", recompute)
-    with pytest.raises(RuntimeError) as refused:
+    with pytest.raises(RuntimeError) as error:
         run(FusedSDPA.apply, q, k, v, mask, *options)
-    assert str(refused.value).splitlines()[0] == (
+    assert str(error.value).splitlines()[0] == (
         f"attention_mask of shape {list(shape)} must broadcast to the scores' shape [1, 2, 4, 6]."
     )

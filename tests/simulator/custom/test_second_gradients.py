@@ -1,27 +1,22 @@
-"""Second derivatives are correct, or an error if a backward kernel has none."""
+"""Second derivatives are correct, or raise an error if a backward kernel has none."""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.hpex import kernels, normalization  # noqa: E402
-from habana_frameworks.torch.hpex.kernels import (  # noqa: E402
+from habana_frameworks.torch.hpex import kernels, normalization
+from habana_frameworks.torch.hpex.kernels import (
     RotaryPosEmbeddingHelper as rotary,
 )
-from habana_frameworks.torch.hpex.kernels.Softmax import RaggedSoftmax  # noqa: E402
-from trained_weights import tensors  # noqa: E402
+from habana_frameworks.torch.hpex.kernels.Softmax import RaggedSoftmax
+from operator_tensors import random_tensor
 
 
 def on_device(*shape):
-    return tensors(shape)[0].to("hpu")
+    return random_tensor(*shape).to("hpu")
 
 
-def ctc(given):
+def ctc(x):
     targets = torch.ones(2, 1, dtype=torch.int32, device="hpu")
-    return kernels.CTCLoss.apply(given.log_softmax(-1), targets, [3, 3], [1, 1])
+    return kernels.CTCLoss.apply(x.log_softmax(-1), targets, [3, 3], [1, 1])
 
 
 WITHOUT = {
@@ -44,35 +39,35 @@ WITHOUT = {
 }
 
 
-def _backward(total, given):
+def _backward(total, leaf):
     total.backward()
 
 
-def _backward_of_inputs(total, given):
-    total.backward(inputs=[given])
+def _backward_of_inputs(total, leaf):
+    total.backward(inputs=[leaf])
 
 
-def _grad(total, given):
-    torch.autograd.grad(total, given)
+def _grad(total, leaf):
+    torch.autograd.grad(total, leaf)
 
 
 @pytest.mark.parametrize("differentiate", [_backward, _backward_of_inputs, _grad])
 @pytest.mark.parametrize("loss", [torch.sum, lambda out: out.square().sum()], ids=["sum", "square"])
 @pytest.mark.parametrize("name", WITHOUT)
-def test_a_backward_kernel_is_differentiated_once(name, loss, differentiate):
-    given = on_device(2, 3, 4).requires_grad_()
-    value = loss(WITHOUT[name](given))
-    (gradient,) = torch.autograd.grad(value, given, create_graph=True)
-    # The penalty is part of a total that has a gradient without it.
+def test_backward_kernel_rejects_a_second_derivative(name, loss, differentiate):
+    leaf = on_device(2, 3, 4).requires_grad_()
+    value = loss(WITHOUT[name](leaf))
+    (gradient,) = torch.autograd.grad(value, leaf, create_graph=True)
+    # The total has a gradient even without the penalty.
     total = value + gradient.square().sum()
     with pytest.raises(RuntimeError, match="has first derivatives only, but create_graph=True"):
-        differentiate(total, given)
+        differentiate(total, leaf)
 
 
-def test_the_gradient_of_an_earlier_tensor_is_differentiated_once():
-    given, weight = (on_device(2, 4).requires_grad_() for _ in range(2))
-    value = normalization.FusedRMSNorm.apply(given * weight, on_device(4), 1e-6).sum()
-    (gradient,) = torch.autograd.grad(value, given, create_graph=True)
+def test_second_derivative_of_an_earlier_tensor_is_rejected():
+    leaf, weight = (on_device(2, 4).requires_grad_() for _ in range(2))
+    value = normalization.FusedRMSNorm.apply(leaf * weight, on_device(4), 1e-6).sum()
+    (gradient,) = torch.autograd.grad(value, leaf, create_graph=True)
     with pytest.raises(RuntimeError, match="FusedRMSNorm has first derivatives only"):
         torch.autograd.grad(value + gradient.square().sum(), weight)
 
@@ -87,10 +82,10 @@ def ragged(x):
 
 
 @pytest.mark.parametrize("softmax", [custom, ragged])
-def test_a_softmax_has_second_gradients(softmax):
-    given = on_device(3, 5)
-    found, expected = given.clone().requires_grad_(), given.cpu().double().requires_grad_()
-    for x, function in ((found, softmax), (expected, lambda x: x.softmax(-1))):
+def test_softmax_has_second_derivatives(softmax):
+    leaf = on_device(3, 5)
+    actual, expected = leaf.clone().requires_grad_(), leaf.cpu().double().requires_grad_()
+    for x, function in ((actual, softmax), (expected, lambda x: x.softmax(-1))):
         (gradient,) = torch.autograd.grad(function(x).square().sum(), x, create_graph=True)
         gradient.square().sum().backward()
-    torch.testing.assert_close(found.grad.cpu().double(), expected.grad, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(actual.grad.cpu().double(), expected.grad, rtol=1e-4, atol=1e-5)

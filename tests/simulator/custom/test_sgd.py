@@ -1,14 +1,10 @@
-"""FusedSGD against torch.optim.SGD in float64: float32 within 1e-5, bfloat16 within 2e-2."""
+"""FusedSGD, compared with torch.optim.SGD in float64: float32 within 1e-5, bfloat16 2e-2."""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.hpex import optimizers  # noqa: E402
-from trained_weights import EAGER, Trained, assert_near, on_device, tensors  # noqa: E402
+from habana_frameworks.torch.hpex import optimizers
+from operator_tensors import EAGER, on_device, random_tensors
+from trained_weights import Trained, assert_all_near
 
 hpu_ops = torch.ops.hpu
 
@@ -24,7 +20,7 @@ hpu_ops = torch.ops.hpu
     ids=str,
 )
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_sgd_is_that_of_torch(options, dtype):
+def test_sgd_matches_torch(options, dtype):
     trained = Trained(dtype=dtype)
     fused = optimizers.FusedSGD(trained.weights, 0.1, **options)
     exact = torch.optim.SGD(trained.exact, 0.1, **options)
@@ -32,10 +28,10 @@ def test_sgd_is_that_of_torch(options, dtype):
         trained.new_gradients()
         fused.step()
         exact.step()
-    assert_near(trained.weights, trained.exact)
+    assert_all_near(trained.weights, trained.exact)
 
 
-def test_sgds_dampening_acts_on_the_first_step_too():
+def test_dampening_applies_to_the_first_step():
     weight = torch.ones(2, device="hpu", requires_grad=True)
     weight.grad = torch.ones_like(weight)
     optimizers.FusedSGD([weight], 0.1, momentum=0.5, dampening=0.5).step()
@@ -43,7 +39,7 @@ def test_sgds_dampening_acts_on_the_first_step_too():
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"lr": -1}, "Invalid learning rate: -1"),
         ({"lr": 1, "momentum": -1}, "Invalid momentum value: -1"),
@@ -54,24 +50,24 @@ def test_sgds_dampening_acts_on_the_first_step_too():
         ),
     ],
 )
-def test_sgd_refuses_its_parameters_as_torch_does(options, said):
-    with pytest.raises(ValueError) as refused:  # noqa: PT011
+def test_invalid_options_are_rejected_like_in_torch(options, message):
+    with pytest.raises(ValueError) as error:  # noqa: PT011
         optimizers.FusedSGD([torch.ones(1, device="hpu", requires_grad=True)], **options)
-    assert str(refused.value) == said
+    assert str(error.value) == message
 
 
 @EAGER
-def test_the_operators_of_sgd_refuse_lists_in_their_words():
-    one, number = on_device(tensors((2,))), torch.ones(1, device="hpu")
-    for arguments, said in (
+def test_operators_reject_invalid_lists_with_the_vendors_message():
+    one, number = on_device(random_tensors((2,))), torch.ones(1, device="hpu")
+    for arguments, message in (
         (([], []), "optimizer_sgd : can not process empty weight vector"),
         ((one * 2, one), "Both vector inputs must have the same number of elements"),
     ):
-        with pytest.raises(RuntimeError, match=said):
+        with pytest.raises(RuntimeError, match=message):
             hpu_ops.optimizer_sgd(*arguments, number, 0.0, 0.0, 0.0, False)
-    for arguments, said in (
+    for arguments, message in (
         (([], [], []), "optimizer_sgd_momentum : can not process empty weight vector"),
         ((one, one, one * 2), "All vector inputs must have the same number of elements"),
     ):
-        with pytest.raises(RuntimeError, match=said):
+        with pytest.raises(RuntimeError, match=message):
             hpu_ops.optimizer_sgd_momentum(*arguments, number, number, number, 0.0, 0.0, False)

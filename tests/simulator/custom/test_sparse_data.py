@@ -1,24 +1,18 @@
-"""FBGEMM's functions on indices in segments, against Python's lists."""
+"""FBGEMM functions for sparse indices in segments, compared with Python lists."""
 
 import itertools
 
 import pytest
 import torch
+from habana_frameworks.torch import _hpex_C
+from habana_frameworks.torch.hpex import kernels
+from in_modes import run
+from operator_tensors import EAGER, LAZY, on_device, rejects
 
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch import _hpex_C  # noqa: E402
-from habana_frameworks.torch.hpex import kernels  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-from in_modes import assert_replays, run  # noqa: E402
-
-LAZY = pytest.mark.skipif(not is_lazy(), reason="lazy mode's own")
-WHOLE = pytest.mark.parametrize("whole", [torch.int32, torch.int64], ids=str)
+INTEGERS = pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
 
 
-def on_device(*values, dtype=torch.int32):
+def integers(*values, dtype=torch.int32):
     return [torch.tensor(each, dtype=dtype).to("hpu") for each in values]
 
 
@@ -28,64 +22,64 @@ def segments(values, lengths):
 
 
 @LAZY
-@WHOLE
+@INTEGERS
 @pytest.mark.parametrize("weighted", [True, False])
-def test_segments_change_places_with_their_weights(weighted, whole):
+def test_permutation_moves_segments_and_their_weights(weighted, dtype):
     permute, lengths = [2, 0, 3, 1], [2, 0, 3, 1]
     indices, weights = [5, 6, 7, 8, 9, 4], [0.5, 1.5, 2.5, 3.5, 4.5, 5.5]
-    given = on_device(permute, lengths, indices, dtype=whole)
+    arguments = integers(permute, lengths, indices, dtype=dtype)
     floats = torch.tensor(weights).to("hpu") if weighted else None
-    found = kernels.permute_1D_sparse_data(*given, floats)
+    actual = kernels.permute_1D_sparse_data(*arguments, floats)
     moved = [segments(indices, lengths)[i] for i in permute]
-    assert [each.dtype for each in found[:2]] == [whole] * 2
-    assert found[0].tolist() == [lengths[i] for i in permute]
-    assert found[1].tolist() == list(itertools.chain(*moved))
+    assert [each.dtype for each in actual[:2]] == [dtype] * 2
+    assert actual[0].tolist() == [lengths[i] for i in permute]
+    assert actual[1].tolist() == list(itertools.chain(*moved))
     if weighted:
-        assert found[2].tolist() == list(
+        assert actual[2].tolist() == list(
             itertools.chain(*(segments(weights, lengths)[i] for i in permute))
         )
     else:
-        assert found[2] is None
+        assert actual[2] is None
 
 
 @LAZY
 @pytest.mark.parametrize("weighted", [True, False])
-def test_whole_tables_of_segments_change_places(weighted):
+def test_permutation_moves_tables(weighted):
     permute, lengths = [1, 2, 0], [[2, 1], [0, 3], [1, 1]]
     indices = [10, 11, 12, 20, 21, 22, 30, 31]
     weights = torch.arange(8.0).to("hpu") if weighted else None
-    found = kernels.permute_2D_sparse_data(*on_device(permute, lengths, indices), weights)
-    assert found[0].tolist() == [[0, 3], [1, 1], [2, 1]]
-    assert found[1].tolist() == [20, 21, 22, 30, 31, 10, 11, 12]
-    assert found[2] is None if not weighted else found[2].tolist() == [3, 4, 5, 6, 7, 0, 1, 2]
+    actual = kernels.permute_2D_sparse_data(*integers(permute, lengths, indices), weights)
+    assert actual[0].tolist() == [[0, 3], [1, 1], [2, 1]]
+    assert actual[1].tolist() == [20, 21, 22, 30, 31, 10, 11, 12]
+    assert actual[2] is None if not weighted else actual[2].tolist() == [3, 4, 5, 6, 7, 0, 1, 2]
 
 
 @LAZY
-def test_lengths_of_several_dimensions_are_one_list():
-    found = kernels.permute_1D_sparse_data(*on_device([3, 2, 1, 0], [[1, 0], [2, 1]], [7, 8, 9, 6]))
-    assert found[0].tolist() == [1, 2, 0, 1]
-    assert found[1].tolist() == [6, 8, 9, 7]
+def test_lengths_are_flattened():
+    actual = kernels.permute_1D_sparse_data(*integers([3, 2, 1, 0], [[1, 0], [2, 1]], [7, 8, 9, 6]))
+    assert actual[0].tolist() == [1, 2, 0, 1]
+    assert actual[1].tolist() == [6, 8, 9, 7]
 
 
 @LAZY
-@WHOLE
-def test_a_permutation_is_expanded_to_the_places_of_elements(whole):
-    given = on_device([2, 0], [0, 3, 3, 5], [0, 2, 5], dtype=whole)
-    found = kernels.expand_into_jagged_permute(*given, 5)
-    assert (found.dtype, found.tolist()) == (whole, [3, 4, 0, 1, 2])
+@INTEGERS
+def test_segment_permutation_is_expanded_to_elements(dtype):
+    arguments = integers([2, 0], [0, 3, 3, 5], [0, 2, 5], dtype=dtype)
+    actual = kernels.expand_into_jagged_permute(*arguments, 5)
+    assert (actual.dtype, actual.tolist()) == (dtype, [3, 4, 0, 1, 2])
 
 
 @LAZY
 @pytest.mark.parametrize("batch", [1, 3])
-def test_blocks_of_rows_change_places(batch):
+def test_permutation_moves_blocks_of_columns(batch):
     rows = torch.randn(batch, 6)
-    (order,) = on_device([2, 0, 1])
-    found = kernels.split_permute_cat(rows.to("hpu"), order, batch, 3, 2)
-    assert torch.equal(found.cpu(), rows.reshape(batch, 3, 2)[:, [2, 0, 1]].reshape(batch, 6))
+    (order,) = integers([2, 0, 1])
+    actual = kernels.split_permute_cat(rows.to("hpu"), order, batch, 3, 2)
+    assert torch.equal(actual.cpu(), rows.reshape(batch, 3, 2)[:, [2, 0, 1]].reshape(batch, 6))
 
 
-# Two tables of 4 and 2 rows, two bags each: the third index of the first is at fault, and the
-# second of the other; so are the first offset and the last.
+# Two tables of 4 and 2 rows with two bags each. The third and the last index are out of range, as
+# are the first and the last offset.
 ROWS, INDICES, OFFSETS = [4, 2], [3, 0, 4, 1, 2], [1, 1, 3, 4, 9]
 
 
@@ -100,22 +94,22 @@ ROWS, INDICES, OFFSETS = [4, 2], [3, 0, 4, 1, 2], [1, 1, 3, 4, 9]
     ],
     ids=["fatal", "warning", "ignore", "none"],
 )
-@WHOLE
-def test_bounds_are_checked_by_the_mode(mode, indices, offsets, faults, whole):
-    rows, given, bounds, warning = on_device(ROWS, INDICES, OFFSETS, [7], dtype=whole)
-    assert kernels.bounds_check_indices(rows, given, bounds, mode, warning) is None
-    assert (given.tolist(), bounds.tolist()) == (indices, offsets)
+@INTEGERS
+def test_bounds_are_checked_according_to_the_mode(mode, indices, offsets, faults, dtype):
+    rows, elements, bounds, warning = integers(ROWS, INDICES, OFFSETS, [7], dtype=dtype)
+    assert kernels.bounds_check_indices(rows, elements, bounds, mode, warning) is None
+    assert (elements.tolist(), bounds.tolist()) == (indices, offsets)
     assert warning.tolist() == [faults]
 
 
 @LAZY
-def test_offsets_that_fall_are_mended():
-    rows, given, bounds, warning = on_device([9], [1, 2, 3], [0, 3, 1, 3], [0])
-    kernels.bounds_check_indices(rows, given, bounds, 1, warning)
+def test_decreasing_offsets_are_corrected():
+    rows, elements, bounds, warning = integers([9], [1, 2, 3], [0, 3, 1, 3], [0])
+    kernels.bounds_check_indices(rows, elements, bounds, 1, warning)
     assert (bounds.tolist(), warning.tolist()) == ([0, 3, 3, 3], [1])
 
 
-REFUSED = {
+INVALID = {
     "twice": (
         kernels.permute_1D_sparse_data,
         ([0, 0], [1, 1], [5, 6]),
@@ -156,23 +150,21 @@ REFUSED = {
 
 
 @LAZY
-@pytest.mark.parametrize(("function", "tensors", "rest", "said"), REFUSED.values(), ids=REFUSED)
-def test_what_the_functions_do_not_take_is_refused(function, tensors, rest, said):
-    moved = [each.to("hpu") if isinstance(each, torch.Tensor) else each for each in rest]
-    with pytest.raises(RuntimeError) as refused:
-        run(function, *on_device(*tensors), *moved)
-    assert said in str(refused.value)
+@pytest.mark.parametrize(("function", "tensors", "rest", "message"), INVALID.values(), ids=INVALID)
+def test_invalid_call_is_rejected(function, tensors, rest, message):
+    with rejects(message):
+        run(function, *integers(*tensors), *on_device(rest))
 
 
-@pytest.mark.skipif(is_lazy(), reason="what eager mode refuses")
+@EAGER
 @pytest.mark.parametrize(
     "name", ["permute_1D_sparse_data", "expand_into_jagged_permute", "bounds_check_indices"]
 )
-def test_eager_mode_refuses_them(name):
-    with pytest.raises(RuntimeError) as refused:
+def test_functions_are_not_supported_in_eager_mode(name):
+    with pytest.raises(RuntimeError) as error:
         getattr(_hpex_C, name)()
-    said = f"Frontend Op {name}_hpu_wrap not supported with new Eager mode"
-    assert str(refused.value) == said
+    message = f"Frontend Op {name}_hpu_wrap not supported with new Eager mode"
+    assert str(error.value) == message
 
 
 def everything(permute, lengths, indices):
@@ -182,10 +174,6 @@ def everything(permute, lengths, indices):
     )
 
 
-@LAZY
-def test_a_replay_orders_what_lies_in_the_captured_inputs():
-    assert_replays(
-        everything,
-        on_device([2, 0, 1], [1, 2, 3], [1, 2, 3, 4, 5, 6]),
-        on_device([1, 2, 0], [3, 3, 0], [6, 5, 4, 3, 2, 1]),
-    )
+def operands(rows, seed=0):
+    order, lengths = ([2, 0, 1], [1, 2, 3]) if seed == 0 else ([1, 2, 0], [3, 3, 0])
+    return integers(order, lengths, [6 * seed + i for i in range(6)])

@@ -1,17 +1,11 @@
-"""Operators that return what they write, compiled: what they wrote is what eager mode writes."""
+"""Compiled operators write the same values into their outputs as in eager mode."""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+from operator_tensors import E4M3, E5M2, EAGER
 
 hpu_ops = torch.ops.hpu
-E4M3, E5M2 = torch.float8_e4m3fn, torch.float8_e5m2
-pytestmark = pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
+pytestmark = EAGER
 
 
 def compiled(function):
@@ -25,38 +19,38 @@ def cast_into(numbers, scale, out, amax):
 
 @pytest.mark.parametrize("dtype", [E4M3, E5M2], ids=str)
 @pytest.mark.parametrize("of_amax", [(), (1,), (0,)], ids=str)
-def test_a_compiled_cast_fills_the_tensors_that_it_is_given(dtype, of_amax):
+def test_compiled_cast_fills_its_output_tensors(dtype, of_amax):
     function = compiled(cast_into)
     for rows in (3, 5):
         numbers, scale = torch.randn(rows, 4, device="hpu"), torch.tensor(2.0).to("hpu")
-        places = [
+        outputs = [
             (torch.zeros(rows, 4, device="hpu", dtype=dtype), torch.zeros(of_amax, device="hpu"))
             for _ in range(2)
         ]
-        expected = cast_into(numbers, scale, *places[0])
-        found = function(numbers, scale, *places[1])
-        assert places[0][0].float().any()
-        for one, other in zip((*places[1], *found), (*places[0], *expected), strict=True):
+        expected = cast_into(numbers, scale, *outputs[0])
+        actual = function(numbers, scale, *outputs[1])
+        assert outputs[0][0].float().any()
+        for one, other in zip((*outputs[1], *actual), (*outputs[0], *expected), strict=True):
             assert (one.dtype, one.shape) == (other.dtype, other.shape)
             assert torch.equal(one.cpu().float(), other.cpu().float())
 
 
 def accumulate_into(a, b, out):
-    """The tensor that is added is the one that is written, a view of what the caller holds."""
+    """Add to the tensor that is also the output, a view of the caller's tensor."""
     rows = out[1:]
     product = hpu_ops.fp8_gemm(a, False, b, True, rows, torch.float32, None, None, None, True, rows)
     return product * 2
 
 
-def test_a_compiled_product_adds_to_the_view_that_it_writes():
+def test_compiled_product_accumulates_into_a_view():
     function = compiled(accumulate_into)
     for rows in (3, 5):
         a = torch.randn(rows, 8).to(E4M3).to("hpu")
         b = torch.randn(4, 8).to(E4M3).to("hpu")
         outs = [torch.arange(4.0 * (rows + 1)).reshape(-1, 4).to("hpu") for _ in range(2)]
         expected = accumulate_into(a, b, outs[0])
-        found = function(a, b, outs[1])
-        assert torch.equal(found.cpu(), expected.cpu())
+        actual = function(a, b, outs[1])
+        assert torch.equal(actual.cpu(), expected.cpu())
         assert torch.equal(outs[1].cpu(), outs[0].cpu())
         exact = a.cpu().double() @ b.cpu().double().T
         exact = exact + torch.arange(4.0, 4.0 * (rows + 1)).reshape(-1, 4)
@@ -64,14 +58,14 @@ def test_a_compiled_product_adds_to_the_view_that_it_writes():
         assert torch.equal(outs[1][0].cpu(), torch.arange(4.0))
 
 
-def test_a_compiled_cast_refuses_a_place_of_another_shape():
-    given = torch.ones(2, 4, device="hpu"), None
-    place = torch.zeros(3, 4, device="hpu", dtype=E4M3), torch.zeros((), device="hpu")
+def test_compiled_cast_rejects_an_output_of_another_shape():
+    arguments = torch.ones(2, 4, device="hpu"), None
+    output = torch.zeros(3, 4, device="hpu", dtype=E4M3), torch.zeros((), device="hpu")
     with pytest.raises(Exception, match="Input and output must have the same shape"):
-        compiled(cast_into)(*given, *place)
+        compiled(cast_into)(*arguments, *output)
 
 
-def test_a_compiled_product_refuses_a_place_of_another_dtype():
+def test_compiled_product_rejects_an_output_of_another_dtype():
     fp8 = torch.ones(2, 2).to(E4M3).to("hpu")
     with pytest.raises(Exception, match="Fp8Gemm out must have out_dtype"):
         compiled(accumulate_into)(fp8, fp8, torch.zeros(3, 2, device="hpu", dtype=torch.bfloat16))

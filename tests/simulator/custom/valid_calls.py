@@ -1,4 +1,4 @@
-"""Calls of ``torch.ops.hpu`` that are right: those that the tests of each family make."""
+"""Operator families of the tests, and the valid calls of ``torch.ops.hpu`` that they make."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Call = tuple[list[Any], dict[str, Any]]
 
 
 class _Recording(TorchDispatchMode):
-    """Notes the arguments of each operator."""
+    """Records the arguments of each operator."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -26,22 +26,27 @@ class _Recording(TorchDispatchMode):
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         if func.namespace == "hpu":
-            given = [each.clone() if isinstance(each, torch.Tensor) else each for each in args]
-            self.calls[str(func._schema)].append((given, dict(kwargs or {})))
+            copies = [each.clone() if isinstance(each, torch.Tensor) else each for each in args]
+            self.calls[str(func._schema)].append((copies, dict(kwargs or {})))
         return func(*args, **(kwargs or {}))
 
 
+def families() -> list[str]:
+    """Return the names of test modules with `everything`, which calls operators with `operands`."""
+    sources = {path.stem: path.read_text() for path in Path(__file__).parent.glob("test_*.py")}
+    needed = ("\ndef everything(", "\ndef operands(")
+    return sorted(
+        name for name, source in sources.items() if all(each in source for each in needed)
+    )
+
+
 def valid_calls() -> dict[str, list[Call]]:
-    """Give calls by the operator's schema, from the modules that have operands for everything."""
+    """Return the calls of all families by the operator's schema."""
     recording = _Recording()
-    for path in sorted(Path(__file__).parent.glob("test_*.py")):
-        source = path.read_text(encoding="utf-8")
-        if "\ndef everything(" not in source or "\ndef operands(" not in source:
-            continue
-        module = importlib.import_module(path.stem)
-        sizes = [] if "\ndef operands(seed=0)" in source else [6]
-        # A family of the other mode has some operators here, or none.
+    for name in families():
+        module = importlib.import_module(name)
+        # Operators of the other mode are missing.
         with recording, torch.no_grad(), contextlib.suppress(RuntimeError, AttributeError):
-            module.everything(*module.operands(*sizes))
+            module.everything(*module.operands(6))
             htcore.mark_step()
     return recording.calls

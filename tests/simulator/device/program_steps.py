@@ -1,4 +1,4 @@
-"""What a random program may do: operations on the tensors that live, chosen by whole numbers."""
+"""Steps of random programs: operations on live tensors, selected by integers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST_ELEMENTS = 200
 
 
 class Skip(Exception):
-    """A step that says nothing: what it would compute is not defined, or too large."""
+    """Skips a step whose result would be undefined or too large."""
 
 
 class State:
@@ -38,7 +38,7 @@ def share(one: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def like(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Make b fit a: its own values at a's size."""
+    """Return the values of b in the shape of a."""
     flat = b.reshape(-1)
     if flat.numel() == 0:
         return torch.ones_like(a)
@@ -47,7 +47,7 @@ def like(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def small(t: torch.Tensor) -> torch.Tensor:
-    """Keep values exact: small multiples of a quarter."""
+    """Keep values small, so that multiples of a quarter stay exact."""
     return t.clamp(-8, 8) if t.is_floating_point() or t.dtype == torch.int32 else t
 
 
@@ -57,7 +57,7 @@ def dim_of(t: torch.Tensor, choice: int) -> int:
     return choice % t.dim()
 
 
-# Results of their own.
+# New tensors
 def add(s, i, j, k):
     s.add(small(s[i] + like(s[i], s[j])))
 
@@ -70,9 +70,9 @@ def scale(s, i, j, k):
     s.add(s[i] * 0.5)
 
 
-def divide_whole(s, i, j, k):
-    whole = s[i].to(torch.int32)
-    s.add((whole / 2) if k % 2 else torch.true_divide(whole, torch.full_like(whole, 4)))
+def divide_integers(s, i, j, k):
+    integers = s[i].to(torch.int32)
+    s.add((integers / 2) if k % 2 else torch.true_divide(integers, torch.full_like(integers, 4)))
 
 
 def broadcast_add(s, i, j, k):
@@ -125,7 +125,7 @@ def index(s, i, j, k):
 def cpu_operand(s, i, j, k):
     lazy = os.environ.get("PT_HPU_LAZY_MODE") == "1"
     other = torch.full(s[i].shape, float(k % 3), device="cpu" if lazy else s.device)
-    s.add(small(s[i] + other))  # eager mode refuses it
+    s.add(small(s[i] + other))  # rejected in eager mode
 
 
 def masked(s, i, j, k):
@@ -136,7 +136,7 @@ def nonzero(s, i, j, k):
     s.add(torch.nonzero(s[i]))
 
 
-# Views.
+# Views
 def cut(s, i, j, k):
     d = dim_of(s[i], j)
     size = s[i].shape[d]
@@ -187,7 +187,7 @@ def restride(s, i, j, k):
     s.add(t.as_strided((rows, t.numel() // rows), (1, rows), t.storage_offset()))
 
 
-# Written in place.
+# In-place operations
 def add_(s, i, j, k):
     s[i].add_(like(s[i], s[j]).to(s[i].dtype))
     s[i].clamp_(-8, 8) if s[i].dtype != torch.bool else None
@@ -240,16 +240,16 @@ def unsqueeze_(s, i, j, k):
     s[i].unsqueeze_(k % (s[i].dim() + 1)) if j % 2 else s[i].squeeze_()
 
 
-# Other sizes and storages for the same tensor.
+# Other sizes and storages for an existing tensor
 def resize_(s, i, j, k):
     shape = [(j % 5,), (j % 4, k % 4), (2, j % 3, k % 3), (j % 12 + 1,)][k % 4]
     t = s[i]
     held = t.untyped_storage().nbytes() // t.element_size() if s.device == "cpu" else 0
     t.resize_(shape)
-    # What lay past the storage's end has no values: give it some.
-    whole = t.as_strided((t.numel(),), (1,), t.storage_offset())
-    whole[len(whole) // 2 :].fill_(k % 3)
-    if s.device == "cpu" and t.storage_offset() + len(whole) // 2 > held:
+    # Initialize memory beyond the end of the old storage.
+    elements = t.as_strided((t.numel(),), (1,), t.storage_offset())
+    elements[len(elements) // 2 :].fill_(k % 3)
+    if s.device == "cpu" and t.storage_offset() + len(elements) // 2 > held:
         raise Skip
 
 
@@ -270,9 +270,9 @@ def data(s, i, j, k):
     s[i].data = s[j]
 
 
-# Results written into tensors that exist, at their size or another.
+# out= variants, with outputs of the right or another size
 def target(s, choice, result_of, *operands):
-    """A tensor to write into, of one of many kinds."""
+    """Return an output tensor of one of several kinds."""
     kind, chosen = choice % 6, s[choice // 6]
     if kind == 0:
         out = torch.empty(0, dtype=chosen.dtype, device=s.device)
@@ -285,7 +285,7 @@ def target(s, choice, result_of, *operands):
     else:
         out = chosen
     if s.device == "cpu" and out.numel() >= 0:
-        # Where a result overlaps an operand otherwise than as a whole, what comes of it is luck.
+        # Partial overlap of an output and an operand has no defined result.
         result = result_of()
         results = result if isinstance(result, tuple) else (result,)
         for operand in operands:
@@ -299,7 +299,7 @@ def target(s, choice, result_of, *operands):
 
 
 def out_of(compute):
-    """A step that writes what `compute(s, i, j, out)` gives into a chosen tensor."""
+    """Return a step that writes the result of `compute(s, i, j, out)` to a selected tensor."""
 
     def step(s, i, j, k):
         out = target(s, k, lambda: compute(s, i, j, {}), s[i], s[j])
@@ -312,14 +312,14 @@ def out_of(compute):
 
 
 def pair_out_of(compute):
-    """The same for two results, values and their places."""
+    """Return a step like `out_of` for two results, values and indices."""
 
     def step(s, i, j, k):
         values = target(s, k, lambda: compute(s, i, j, {}), s[i])
-        places = torch.zeros(k % 3, dtype=torch.int64, device=s.device)
-        compute(s, i, j, {"out": (values, places)})
+        indices = torch.zeros(k % 3, dtype=torch.int64, device=s.device)
+        compute(s, i, j, {"out": (values, indices)})
         s.add(values)
-        s.add(places)
+        s.add(indices)
 
     return step
 
@@ -327,7 +327,7 @@ def pair_out_of(compute):
 STEPS: dict[str, Callable[..., object]] = {
     step.__name__: step
     for step in [
-        *(add, sub, scale, divide_whole, broadcast_add, cat, stack, where, total, clone, cast),
+        *(add, sub, scale, divide_integers, broadcast_add, cat, stack, where, total, clone, cast),
         *(ones, arange, index, cpu_operand, masked, nonzero),
         *(cut, every_other, transpose, flat, reshape, select, expand, bytes_as, restride),
         *(add_, add_part, fill_, zero_part, copy_, copy_from_host, masked_fill_, index_put_, relu_),
@@ -366,7 +366,7 @@ STEPS |= {
     "sort_out": pair_out_of(
         lambda s, i, j, out: torch.sort(s[i], stable=True, dim=dim_of(s[i], j), **out)
     ),
-    # On the CPU it reads past the end of an expanded tensor.
+    # The CPU kernel reads beyond an expanded tensor.
     "median_out": pair_out_of(
         lambda s, i, j, out: torch.median(
             s[i].contiguous() if s.device == "cpu" else s[i], dim_of(s[i], j), **out
@@ -413,5 +413,5 @@ STEPS |= {
     step.__name__: step
     for step in (default_dtype, item, tolist, to_host, storage_size, drop, mark_step)
 }
-# The rest wants values on the host, or writes them from there.
+# All other steps read values on the host or write values from the host.
 CAPTURABLE = sorted(set(STEPS) - READS - {"masked", "nonzero", "copy_from_host", "set_storage"})

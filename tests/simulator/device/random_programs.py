@@ -1,12 +1,12 @@
-"""Random programs on the device and on the CPU: the same values and geometries after every step.
+"""Random programs give the same values, sizes and strides on the device and on the CPU.
 
-A program is a list of steps, an operation with whole numbers that choose its operands, so that one
-seed always makes the same. It is made on the CPU, where steps that PyTorch refuses are left out.
+A program is a list of steps: an operation and integers that select its operands. The same seed
+always gives the same program. It is created on the CPU, without steps that PyTorch rejects.
 
     python tests/simulator/device/random_programs.py --count 1000 --first 0
 
-runs the programs of a range of seeds in the mode of the process (``PT_HPU_LAZY_MODE``), in lazy
-mode captured and replayed as well, and says how to run one that fails alone.
+runs the programs of a range of seeds in the mode of the process (``PT_HPU_LAZY_MODE``), in lazy mode
+also captured and replayed, and prints how to rerun a program that fails.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
 
 Step = tuple[str, int, int, int]
 LONGEST = 18
-REFUSALS = (RuntimeError, IndexError, TypeError, ValueError, Skip)
+ERRORS = (RuntimeError, IndexError, TypeError, ValueError, Skip)
 
 
 class Mismatch(AssertionError):
@@ -42,13 +42,13 @@ class Mismatch(AssertionError):
 
 
 def inputs(device: str, scale: float = 1.0) -> list[torch.Tensor]:
-    """Three tensors with exact values, so that no order of additions shows."""
+    """Return three tensors with exact values, for which the order of additions does not matter."""
     values = torch.arange(24, dtype=torch.float32).remainder(7).sub(3) * 0.5 * scale
-    whole = torch.arange(-3, 9, dtype=torch.int32)
+    integers = torch.arange(-3, 9, dtype=torch.int32)
     return [
         values.view(4, 6).to(device),
         values[:8].clone().to(device),
-        whole.view(3, 4).to(device),
+        integers.view(3, 4).to(device),
     ]
 
 
@@ -67,7 +67,7 @@ def take(state: State, step: Step) -> object:
 
 
 def make(seed: int, *, captured: bool = False) -> list[Step]:
-    """Return the program of a seed: steps that the CPU takes."""
+    """Return the program of a seed, from steps that the CPU accepts."""
     chance = random.Random(seed)
     names = sorted(CAPTURABLE if captured else STEPS)
     program: list[Step] = []
@@ -77,7 +77,7 @@ def make(seed: int, *, captured: bool = False) -> list[Step]:
             step = (chance.choice(names), *(chance.randrange(1000) for _ in range(3)))
             try:
                 take(state, step)
-            except REFUSALS:  # perhaps in the middle of a change
+            except ERRORS:  # perhaps in the middle of a change
                 state = replayed(program)
                 continue
             program.append(step)
@@ -94,7 +94,7 @@ def replayed(program: list[Step]) -> State:
 
 @contextlib.contextmanager
 def all_bits() -> Iterator[None]:
-    """Keep 64-bit numbers as the CPU does, which is no card's way, to compare values exactly."""
+    """Keep 64-bit types, unlike a card, to compare exact values."""
     native = engine.load()
     native.set_narrow_types(float64=False, int64=False, check_range=False)
     try:
@@ -103,18 +103,18 @@ def all_bits() -> Iterator[None]:
         native.set_narrow_types(*_bridge.narrow_types())
 
 
-def geometry(tensor: torch.Tensor) -> tuple[object, ...]:
+def layout(tensor: torch.Tensor) -> tuple[object, ...]:
     return tensor.dtype, tuple(tensor.shape), tensor.stride(), tensor.storage_offset()
 
 
-def check_geometries(actual: State, expected: State, where: str) -> None:
-    on_hpu, on_cpu = ([geometry(t) for t in state.live] for state in (actual, expected))
+def check_layouts(actual: State, expected: State, where: str) -> None:
+    on_hpu, on_cpu = ([layout(t) for t in state.live] for state in (actual, expected))
     if on_hpu != on_cpu:
-        raise Mismatch(f"geometries differ {where}:\n  hpu {on_hpu}\n  cpu {on_cpu}")
+        raise Mismatch(f"sizes or strides differ {where}:\n  hpu {on_hpu}\n  cpu {on_cpu}")
 
 
 def check_values(actual: State, expected: State, where: str) -> None:
-    check_geometries(actual, expected, where)
+    check_layouts(actual, expected, where)
     for number, (on_hpu, on_cpu) in enumerate(zip(actual.live, expected.live, strict=True)):
         copied = on_hpu.detach().cpu()
         if not torch.allclose(copied.double(), on_cpu.double(), rtol=0, atol=0, equal_nan=True):
@@ -122,23 +122,23 @@ def check_values(actual: State, expected: State, where: str) -> None:
 
 
 def run(program: list[Step]) -> None:
-    """Take every step on both, and compare what is read, all geometries and the last values."""
+    """Run every step on both devices and compare reads, layouts and the final values."""
     with default_dtype_restored():
         expected = State(inputs("cpu"))
         results = [take(expected, step) for step in program]
     with default_dtype_restored():
-        actual, beside = State(inputs("hpu")), State(inputs("cpu"))
+        actual, current = State(inputs("hpu")), State(inputs("cpu"))
         for step, result in zip(program, results, strict=True):
             read = take(actual, step)
-            take(beside, step)
-            check_geometries(actual, beside, f"after {step}")
+            take(current, step)
+            check_layouts(actual, current, f"after {step}")
             if step[0] in READS and repr(read) != repr(result):
-                raise Mismatch(f"{step} read {read} and not {result}")
+                raise Mismatch(f"{step} read {read}, expected {result}")
     check_values(actual, expected, "at the end")
 
 
 def run_captured(program: list[Step]) -> None:
-    """Capture the program, replay it with other inputs, and compare each time."""
+    """Capture the program, replay it with other inputs, and compare each replay."""
 
     def work(static: list[torch.Tensor]) -> State:
         with default_dtype_restored():
@@ -159,23 +159,23 @@ def run_captured(program: list[Step]) -> None:
 
 
 def shortened(program: list[Step], test: Callable[[list[Step]], None]) -> list[Step]:
-    """Leave out what the failure does not need."""
+    """Remove the steps that the failure does not need."""
     for i in reversed(range(len(program))):
         without = program[:i] + program[i + 1 :]
         try:
             with default_dtype_restored():
                 replayed(without)
-        except REFUSALS:
+        except ERRORS:
             continue
         try:
             test(without)
-        except Exception:  # noqa: BLE001  (whatever fails, fails)
+        except Exception:  # noqa: BLE001  (any error is a failure)
             program = without
     return program
 
 
 def test_seed(seed: int) -> None:
-    """Run the programs of a seed; raise for one that fails, cut to what it needs."""
+    """Run the programs of a seed; raise an error with the shortest failing program."""
     for captured, test in [(False, run), (True, run_captured)][: 2 if is_lazy() else 1]:
         program = make(seed, captured=captured)
         try:
@@ -187,7 +187,7 @@ def test_seed(seed: int) -> None:
                 short = shortened(program, test)
             mode = f"{'captured' if captured else 'run'} in {'lazy' if is_lazy() else 'eager'} mode"
             raise Mismatch(
-                f"{error}\nseed {seed}, {mode}: {short}\nagain: make fuzz COUNT=1 FIRST={seed}"
+                f"{error}\nseed {seed}, {mode}: {short}\nrerun: make fuzz COUNT=1 FIRST={seed}"
             ) from error
 
 
@@ -198,10 +198,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--first", type=int, default=0)
-    chosen = parser.parse_args()
+    options = parser.parse_args()
     torch.set_num_threads(1)
     failed, began = 0, time.monotonic()
-    for seed in range(chosen.first, chosen.first + chosen.count):
+    for seed in range(options.first, options.first + options.count):
         try:
             test_seed(seed)
         except Mismatch as error:
@@ -211,7 +211,7 @@ def main() -> int:
                 break
     mode = "lazy mode and captured" if is_lazy() else "eager mode"
     print(
-        f"{seed + 1 - chosen.first} programs from seed {chosen.first} in {mode}: {failed} failed, "
+        f"{seed + 1 - options.first} programs from seed {options.first} in {mode}: {failed} failed, "
         f"{time.monotonic() - began:.0f} s"
     )
     return failed > 0

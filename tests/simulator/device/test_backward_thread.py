@@ -1,16 +1,12 @@
-"""Backward passes run on the thread that calls backward(), whichever thread that is."""
+"""Backward passes run on the thread that calls backward()."""
 
 import threading
 
 import pytest
 import torch
 
-from hpu_magic.simulator import activate
 
-activate(announce=False)
-
-
-def on_a_fresh_thread(run):
+def on_a_new_thread(run):
     result = []
     thread = threading.Thread(target=lambda: result.append((threading.get_ident(), run())))
     thread.start()
@@ -18,15 +14,15 @@ def on_a_fresh_thread(run):
     return result[0]
 
 
-def note_threads(tensor, seen):
-    """Have the thread noted that computes this tensor's gradient."""
+def record_threads(tensor, seen):
+    """Record the thread that computes the gradient of this tensor."""
     tensor.register_hook(lambda gradient: seen.append(threading.get_ident()))
     return tensor
 
 
 ROOTS = {
     "a loss": lambda y: y.sum(),
-    "a tensor with a gradient given": lambda y: y,
+    "a tensor with a gradient": lambda y: y,
     "a loss on the CPU": lambda y: y.cpu().sum(),
     "two roots": lambda y: (y.sum(), (y * 2).cpu()),
 }
@@ -34,12 +30,12 @@ ROOTS = {
 
 @pytest.mark.parametrize("root", ROOTS)
 @pytest.mark.parametrize("forward", ["here", "there"])
-def test_backward_runs_on_the_thread_that_calls_it(root, forward):
+def test_backward_runs_on_its_calling_thread(root, forward):
     seen = []
 
     def build(device):
         x = torch.ones(4, device=device, requires_grad=True)
-        y = note_threads(torch.sin(note_threads(x * 2, seen)) * 3, seen)
+        y = record_threads(torch.sin(record_threads(x * 2, seen)) * 3, seen)
         roots = ROOTS[root](y)
         return x, roots if isinstance(roots, tuple) else (roots,)
 
@@ -50,14 +46,14 @@ def test_backward_runs_on_the_thread_that_calls_it(root, forward):
     expected = backward(*build("cpu"))
     built = build("hpu") if forward == "here" else None
     seen.clear()
-    thread, gradient = on_a_fresh_thread(lambda: backward(*(built or build("hpu"))))
+    thread, gradient = on_a_new_thread(lambda: backward(*(built or build("hpu"))))
     assert gradient == expected
     assert seen == [thread, thread]
 
 
-def test_backward_runs_on_the_calling_thread_where_multithreading_is_asked_for():
+def test_backward_runs_on_its_calling_thread_with_multithreading_enabled():
     seen = []
     with torch.autograd.set_multithreading_enabled(True):
         x = torch.ones(4, device="hpu", requires_grad=True)
-        note_threads(x * 2, seen).sum().backward()
+        record_threads(x * 2, seen).sum().backward()
     assert seen == [threading.get_ident()]

@@ -1,22 +1,17 @@
-"""CPU tensors among the operands: eager mode refuses them, lazy mode moves them over."""
+"""CPU tensors among the operands: eager mode rejects them, lazy mode moves them to the device."""
 
 import pytest
 import torch
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.utils.internal import is_lazy
 from torch.nn import functional as F
 
-from hpu_magic.simulator import activate
+lazy_only = pytest.mark.skipif(not is_lazy(), reason="eager mode rejects CPU operands")
 
-activate(announce=False)
-
-from habana_frameworks.torch import hpu  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-
-lazy_only = pytest.mark.skipif(not is_lazy(), reason="eager mode refuses CPU operands")
-
-# What is computed of a tensor on the device (3 x 3) and one on the CPU of the same shape.
+# Operations on a device tensor (3 x 3) and a CPU tensor of the same shape
 MIXED = {
     "add": lambda x, y: x + y,
-    "add_the_other_way_round": lambda x, y: y + x,
+    "add_swapped": lambda x, y: y + x,
     "divide": lambda x, y: x / y,
     "compare": lambda x, y: x > y,
     "maximum": torch.maximum,
@@ -24,7 +19,7 @@ MIXED = {
     "add_": lambda x, y: x.add_(y),
     "masked_fill_": lambda x, y: x.masked_fill_(y > 1, 0.0),
     "mm": lambda x, y: x @ y,
-    "mm_the_other_way_round": lambda x, y: y @ x,
+    "mm_swapped": lambda x, y: y @ x,
     "linear": lambda x, y: F.linear(x, y, y[0]),
     "cat": lambda x, y: torch.cat([y, x]),
     "stack": lambda x, y: torch.stack([x, y, x]),
@@ -53,7 +48,7 @@ def operands():
 
 @lazy_only
 @pytest.mark.parametrize("name", MIXED)
-def test_lazy_mode_moves_a_cpu_operand_over(name):
+def test_lazy_mode_moves_a_cpu_operand(name):
     x, y = operands()
     result = MIXED[name](x.to("hpu"), y)
     assert result.device.type == "hpu"
@@ -62,11 +57,11 @@ def test_lazy_mode_moves_a_cpu_operand_over(name):
     torch.testing.assert_close(result.cpu(), expected, rtol=0, atol=0)
 
 
-@pytest.mark.skipif(is_lazy(), reason="lazy mode moves CPU operands over")
+@pytest.mark.skipif(is_lazy(), reason="lazy mode moves CPU operands")
 @pytest.mark.parametrize(
     "name", ["add", "maximum", "add_", "mm", "cat", "stack", "where", "lerp", "index_add_"]
 )
-def test_eager_mode_refuses_a_cpu_operand(name):
+def test_eager_mode_rejects_a_cpu_operand(name):
     x, y = operands()
     with pytest.raises(
         RuntimeError, match=r"on the HPU device, but found .*input\[idx=\d\] on cpu"
@@ -75,8 +70,8 @@ def test_eager_mode_refuses_a_cpu_operand(name):
 
 
 @lazy_only
-def test_no_gradient_goes_back_to_a_cpu_operand():
-    """The move lies below autograd, which knows the operand as one of the CPU and says so."""
+def test_cpu_operand_gets_no_gradient():
+    """The move is invisible to autograd, which therefore rejects the gradient's device."""
     x, y = (each.requires_grad_() for each in operands())
     on_hpu = x.detach().to("hpu").requires_grad_()
     total = (on_hpu * y).sum()
@@ -88,7 +83,7 @@ def test_no_gradient_goes_back_to_a_cpu_operand():
 
 
 @lazy_only
-def test_the_operand_is_taken_as_it_is_when_the_operation_is_called():
+def test_cpu_operand_is_read_at_the_call():
     x, y = operands()
     on_hpu = x.to("hpu")
     result = on_hpu + y
@@ -110,16 +105,16 @@ def test_the_operand_is_taken_as_it_is_when_the_operation_is_called():
     ],
     ids=["out", "in_place", "cat", "two"],
 )
-def test_a_cpu_tensor_is_not_written(write):
+def test_cpu_tensor_is_rejected_as_output(write):
     host = torch.zeros(3, 3)
-    said = "Got a non-HPU tensor, expecting an HPU tensor" if is_lazy() else "on cpu"
-    with pytest.raises(RuntimeError, match=said):
+    message = "Got a non-HPU tensor, expecting an HPU tensor" if is_lazy() else "on cpu"
+    with pytest.raises(RuntimeError, match=message):
         write(host, torch.ones(3, 3, device="hpu"))
     assert host.tolist() == [[0.0] * 3] * 3
 
 
 @lazy_only
-def test_a_cpu_operand_is_a_constant_of_a_capture():
+def test_cpu_operand_is_constant_in_a_graph():
     x, y = operands()
     static = x.to("hpu")
     graph = hpu.HPUGraph()
@@ -133,7 +128,7 @@ def test_a_cpu_operand_is_a_constant_of_a_capture():
 
 
 @lazy_only
-def test_a_scalar_index_on_the_cpu_is_looked_at_each_time():
+def test_scalar_cpu_index_is_read_on_each_call():
     x = torch.ones(2, device="hpu")
     shapes = [tuple(x[torch.tensor(flag)].shape) for flag in (True, False, True)]
     assert shapes == [(1, 2), (0, 2), (1, 2)]

@@ -1,4 +1,4 @@
-"""What PyTorch can do with a genuine hpu device."""
+"""PyTorch features on the simulated hpu device."""
 
 import copy
 import inspect
@@ -15,9 +15,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from hpu_magic.simulator import activate, cards
-
-activate(announce=False)
+from hpu_magic.simulator import cards
 
 
 def test_tensors_are_on_hpu_0():
@@ -25,18 +23,18 @@ def test_tensors_are_on_hpu_0():
     assert torch.ones(2).to("hpu").device == torch.device("hpu", 0)
 
 
-def test_another_index_is_refused():
+def test_other_device_index_is_rejected():
     own = cards.acquire().module_id
     other = 2 if own == 1 else 1
     with pytest.raises(RuntimeError, match=f"active device: 0 != {other}. .* uses HPU {own}"):
         torch.ones(2, device=f"hpu:{other}")
 
 
-def test_zero_dimensional_cpu_tensors_count_as_scalars():
+def test_zero_dimensional_cpu_tensor_is_a_scalar_operand():
     assert (torch.ones(2, device="hpu") + torch.tensor(2.0)).tolist() == [3.0, 3.0]
 
 
-def test_training_equals_the_cpu_bit_for_bit():
+def test_training_losses_are_identical_to_the_cpu():
     def train(device):
         torch.manual_seed(0)
         model = nn.Sequential(
@@ -66,28 +64,16 @@ def test_training_equals_the_cpu_bit_for_bit():
 
 @pytest.mark.parametrize("form", ["default", "foreach", "fused"])
 @pytest.mark.parametrize(
-    "optimizer",
+    "name",
     [
-        getattr(torch.optim, name)
-        for name in (
-            "SGD",
-            "Adam",
-            "AdamW",
-            "RMSprop",
-            "Adagrad",
-            "NAdam",
-            "RAdam",
-            "Adadelta",
-            "Adamax",
-            "ASGD",
-            "Rprop",
-            "LBFGS",
-        )
+        *("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "NAdam", "RAdam", "Adadelta", "Adamax"),
+        *("ASGD", "Rprop", "LBFGS"),
     ],
 )
-def test_optimizers_step_as_on_the_cpu(optimizer, form, needs):
+def test_optimizer_steps_match_the_cpu(name, form, needs):
+    optimizer = getattr(torch.optim, name)
     if form != "default" and form not in inspect.signature(optimizer).parameters:
-        pytest.skip(f"{optimizer.__name__} has no {form} form")
+        pytest.skip(f"{name} has no {form} implementation")
     if form == "fused":
         needs("FUSED_OPTIMIZERS")
     options = {} if form == "default" else {form: True}
@@ -123,7 +109,7 @@ def test_optimizers_step_as_on_the_cpu(optimizer, form, needs):
         (lambda: nn.Transformer(16, 2, 1, 1, dropout=0.0), lambda: (torch.randn(3, 2, 16),) * 2),
     ],
 )
-def test_layers_give_the_cpus_outputs_and_gradients(module, inputs):
+def test_layer_outputs_and_gradients_match_the_cpu(module, inputs):
     torch.manual_seed(0)
     on_cpu = module()
     on_hpu = copy.deepcopy(on_cpu).to("hpu")
@@ -139,15 +125,15 @@ def test_layers_give_the_cpus_outputs_and_gradients(module, inputs):
 
 
 @pytest.mark.parametrize("loss", [nn.SmoothL1Loss, nn.HuberLoss, nn.MSELoss, nn.L1Loss])
-def test_losses_do_not_warn(loss, recwarn):
-    predicted, wanted = torch.randn(5), torch.randn(5)
-    on_device = loss()(predicted.to("hpu"), wanted.to("hpu")).cpu()
-    assert torch.equal(on_device, loss()(predicted, wanted))
+def test_losses_match_the_cpu_without_warnings(loss, recwarn):
+    predicted, target = torch.randn(5), torch.randn(5)
+    on_device = loss()(predicted.to("hpu"), target.to("hpu")).cpu()
+    assert torch.equal(on_device, loss()(predicted, target))
     assert not recwarn.list
 
 
 @pytest.mark.parametrize("place", [None, "cpu", "hpu", torch.device("hpu")])
-def test_save_and_load_keep_values_and_shared_memory(place):
+def test_saved_tensors_keep_values_and_shared_memory(place):
     tensor = torch.randn(3, 3, device="hpu")
     file = io.BytesIO()
     torch.save({"whole": tensor, "row": tensor[1]}, file)
@@ -159,7 +145,7 @@ def test_save_and_load_keep_values_and_shared_memory(place):
     assert loaded["row"].tolist() == [7.0, 7.0, 7.0]
 
 
-def test_pickle_and_deepcopy_stay_on_the_device():
+def test_pickled_and_copied_tensors_stay_on_the_device():
     tensor = torch.randn(4, device="hpu")
     for copied in (pickle.loads(pickle.dumps(tensor)), copy.deepcopy(tensor)):
         assert copied.device.type == "hpu"
@@ -167,7 +153,7 @@ def test_pickle_and_deepcopy_stay_on_the_device():
         assert copied.data_ptr() != tensor.data_ptr()
 
 
-def test_data_loader_workers_pin_their_batches(needs):
+def test_data_loader_pins_batches(needs):
     needs("PINNING_LOADERS")
     batches = DataLoader(TensorDataset(torch.arange(8.0)), 4, num_workers=2, pin_memory=True)
     moved = []
@@ -178,7 +164,7 @@ def test_data_loader_workers_pin_their_batches(needs):
     assert not torch.ones(3).is_pinned()
 
 
-def test_generators_draw_the_cpus_numbers(needs):
+def test_device_generator_gives_the_numbers_of_the_cpu(needs):
     needs("GENERATORS")
     on_hpu = torch.Generator("hpu").manual_seed(3)
     on_cpu = torch.Generator().manual_seed(3)
@@ -190,7 +176,7 @@ def test_generators_draw_the_cpus_numbers(needs):
     )
 
 
-def test_manual_seed_seeds_cpu_and_device_alike():
+def test_manual_seed_gives_cpu_and_device_the_same_state():
     torch.manual_seed(5)
     assert torch.equal(torch.hpu.get_rng_state(), torch.get_rng_state())
     assert torch.equal(torch.rand(4, device="hpu").cpu(), torch.rand(4))
@@ -199,7 +185,7 @@ def test_manual_seed_seeds_cpu_and_device_alike():
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_rng_state_is_restored_by_set_and_by_fork():
+def test_rng_state_is_restored_by_set_rng_state_and_fork_rng():
     state = torch.hpu.get_rng_state()
     first = torch.rand(3, device="hpu")
     torch.hpu.set_rng_state(state)
@@ -210,7 +196,7 @@ def test_rng_state_is_restored_by_set_and_by_fork():
         torch.hpu.get_rng_state(1)
 
 
-def placed(seed, offset):
+def philox_state(seed, offset):
     data = seed.to_bytes(8, sys.byteorder) + offset.to_bytes(8, sys.byteorder)
     return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
@@ -226,11 +212,11 @@ def philox():
 
 @pytest.mark.parametrize("seed", [0, 7, -1, 2**64 - 1])
 @pytest.mark.parametrize("drawn", [0, 3])
-def test_a_philox_state_repeats_what_is_drawn_after_it(philox, seed, drawn):
+def test_philox_state_reproduces_numbers(philox, seed, drawn):
     torch.hpu.manual_seed(seed)
     torch.randn(drawn, device="hpu")
     state = torch.hpu.get_rng_state()
-    assert torch.equal(state[:8], placed(seed % 2**64, 0)[:8])
+    assert torch.equal(state[:8], philox_state(seed % 2**64, 0)[:8])
     assert torch.equal(state, torch.hpu.get_rng_state())
     first = torch.rand(3, device="hpu")
     for _ in range(2):
@@ -241,8 +227,8 @@ def test_a_philox_state_repeats_what_is_drawn_after_it(philox, seed, drawn):
     assert torch.equal(torch.rand(3, device="hpu"), forked)
 
 
-def test_the_generators_state_has_the_philox_state(philox):
-    torch.hpu.set_rng_state(placed(5, 12))
+def test_generator_state_contains_the_philox_state(philox):
+    torch.hpu.set_rng_state(philox_state(5, 12))
     torch.hpu.unset_rng_ctx("philox")
     state = torch.hpu.get_rng_state()
     first = torch.rand(3, device="hpu")
@@ -259,20 +245,23 @@ def test_the_generators_state_has_the_philox_state(philox):
         capture_output=True,
         check=True,
     )
-    assert ran.stdout.decode().splitlines() == [str(placed(5, 12).tolist()), str(first.tolist())]
+    assert ran.stdout.decode().splitlines() == [
+        str(philox_state(5, 12).tolist()),
+        str(first.tolist()),
+    ]
 
 
-def test_offsets_choose_different_numbers_of_one_seed(philox):
+def test_philox_offsets_select_different_numbers(philox):
     drawn = []
     for offset in range(0, 40_000, 4):
-        torch.hpu.set_rng_state(placed(1, offset))
+        torch.hpu.set_rng_state(philox_state(1, offset))
         drawn.append(torch.randint(2**62, (), device="hpu").item())
     assert len(set(drawn)) == len(drawn)
     torch.hpu.manual_seed(1)
     assert torch.randint(2**62, (), device="hpu").item() == drawn[0]
 
 
-def test_a_philox_context_belongs_to_its_thread(philox):
+def test_philox_context_is_thread_local(philox):
     sizes = []
     thread = threading.Thread(target=lambda: sizes.append(torch.hpu.get_rng_state().numel()))
     thread.start()
@@ -280,14 +269,14 @@ def test_a_philox_context_belongs_to_its_thread(philox):
     assert [*sizes, torch.hpu.get_rng_state().numel()] == [torch.get_rng_state().numel(), 16]
 
 
-def test_dropout_draws_from_the_device_and_leaves_the_cpus_generator():
+def test_dropout_does_not_use_the_cpu_generator():
     state = torch.get_rng_state()
     mask = F.dropout(torch.ones(1000, device="hpu"), 0.5, training=True)
     assert 300 < int((mask == 0).sum()) < 700
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_streams_and_events():
+def test_streams_and_events_have_pytorchs_interface():
     stream = torch.hpu.Stream()
     with torch.hpu.stream(stream):
         assert torch.hpu.current_stream().stream_id == stream.stream_id
@@ -304,7 +293,7 @@ def test_streams_and_events():
     stream.wait_stream(torch.hpu.current_stream())
     stream.wait_event(start)
     assert stream.query()
-    # PyTorch's own stream reads an event as one of its own, whatever it is given.
+    # PyTorch's own stream accepts the events of torch.hpu.
     assert isinstance(start, torch.Event)
     assert torch.accelerator.current_stream().wait_event(start) is None
     plain = torch.Event("hpu", enable_timing=True)
@@ -312,7 +301,7 @@ def test_streams_and_events():
     assert end.elapsed_time(plain) > 0
 
 
-def test_func_transforms():
+def test_function_transforms_match_the_cpu():
     weight, data = torch.randn(4, 3, device="hpu"), torch.randn(5, 3, device="hpu")
 
     def energy(x):
@@ -325,25 +314,25 @@ def test_func_transforms():
     assert torch.func.jvp(torch.sin, (data,), (data,))[1].device.type == "hpu"
 
 
-def test_sparse_tensors_raise_pytorchs_own_error():
+def test_sparse_tensors_raise_pytorchs_error():
     with pytest.raises(NotImplementedError, match="SparseHPU"):
         torch.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], (2, 2), device="hpu")
     with pytest.raises(NotImplementedError, match="strided layout"):
         torch.eye(3, device="hpu").to_sparse()
 
 
-def test_complex_tensors():
+def test_complex_tensors_have_gradients():
     z = torch.randn(3, dtype=torch.complex64, device="hpu", requires_grad=True)
     (z.conj() * z).real.sum().backward()
     torch.testing.assert_close(z.grad.cpu(), 2 * z.detach().cpu())
 
 
-def test_conversion_to_numpy_needs_the_cpu():
+def test_conversion_to_numpy_needs_a_cpu_tensor():
     with pytest.raises(TypeError, match=r"Tensor\.cpu"):
         torch.ones(2, device="hpu").numpy()
 
 
-def test_autocast_casts_by_the_vendors_lists():
+def test_autocast_follows_the_vendors_operator_lists():
     linear = nn.Linear(4, 4).to("hpu")
     data = torch.randn(2, 4, device="hpu")
     with torch.autocast("hpu"):
@@ -360,7 +349,7 @@ def test_autocast_casts_by_the_vendors_lists():
         assert linear(data).dtype == torch.float16
 
 
-def test_autocast_as_decorator_gives_full_precision_gradients():
+def test_autocast_decorator_keeps_float32_gradients():
     linear = nn.Linear(4, 4).to("hpu")
 
     @torch.autocast("hpu", dtype=torch.bfloat16)
@@ -371,7 +360,7 @@ def test_autocast_as_decorator_gives_full_precision_gradients():
     assert linear.weight.grad.dtype == torch.float32
 
 
-def test_gradient_scaler_for_float16():
+def test_gradient_scaler_steps_float16_training():
     model = nn.Linear(3, 3).to("hpu")
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
     scaler = torch.amp.GradScaler("hpu", init_scale=8.0)
@@ -384,7 +373,7 @@ def test_gradient_scaler_for_float16():
     assert not torch.equal(model.weight, before)
 
 
-def test_threads_share_the_device():
+def test_several_threads_train_on_the_device():
     model = nn.Linear(8, 8).to("hpu")
     failures = []
 
@@ -404,7 +393,7 @@ def test_threads_share_the_device():
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_activation_checkpointing_repeats_its_random_numbers(reentrant):
+def test_activation_checkpointing_reproduces_random_numbers(reentrant):
     from torch.utils.checkpoint import checkpoint
 
     data = torch.ones(64, device="hpu", requires_grad=True)

@@ -1,28 +1,25 @@
-"""Lazy mode: what a flush that fails leaves behind."""
+"""Lazy mode: tensors after recorded operations have failed."""
 
 import pytest
 import torch
+from habana_frameworks.torch import core as htcore
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.utils.internal import is_lazy
 from torch.nn import functional as F
 
-from hpu_magic.simulator import activate, engine
+from hpu_magic.simulator import engine
 
-activate(announce=False)
-
-from habana_frameworks.torch import core as htcore  # noqa: E402
-from habana_frameworks.torch import hpu  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-
-pytestmark = pytest.mark.skipif(not is_lazy(), reason="about recorded work")
+pytestmark = pytest.mark.skipif(not is_lazy(), reason="only lazy mode records operations")
 
 
 def bad_rows():
-    """A recorded look-up past the end of its table."""
+    """Return a recorded look-up beyond the end of its table."""
     table = torch.ones(3, 2, device="hpu")
     return F.embedding(torch.tensor([0, 7], device="hpu"), table)
 
 
 def unwritten():
-    """A tensor with memory, 2 x 2, that lacks a write because its graph failed."""
+    """Return a 2 x 2 tensor that misses a write because its graph failed."""
     x = torch.ones(2, 2, device="hpu")
     htcore.mark_step()
     x.add_(bad_rows())
@@ -31,11 +28,11 @@ def unwritten():
     return x
 
 
-def test_what_does_not_depend_on_the_failed_operation_still_runs():
+def test_operations_independent_of_a_failed_one_still_run():
     before, after = torch.zeros(3, device="hpu"), torch.zeros(3, device="hpu")
     htcore.mark_step()
     before.add_(1)
-    found = bad_rows()
+    rows = bad_rows()
     after.add_(2)
     lengths = after * 3
     with pytest.raises(IndexError, match="index out of range"):
@@ -43,22 +40,22 @@ def test_what_does_not_depend_on_the_failed_operation_still_runs():
     assert engine.load().pending_operations() == 0
     assert (before.tolist(), after.tolist(), lengths.tolist()) == ([1.0] * 3, [2.0] * 3, [6.0] * 3)
     with pytest.raises(RuntimeError, match=r"never computed.*index out of range"):
-        found.cpu()
+        rows.cpu()
 
 
-def test_all_that_depends_on_it_raises_in_the_words_of_the_first_error():
-    found = bad_rows()
-    sums = found.sum(0) + 1
+def test_dependent_operations_raise_the_first_error():
+    rows = bad_rows()
+    sums = rows.sum(0) + 1
     kept = torch.ones(2, 2, device="hpu")
     with pytest.raises(IndexError):
         htcore.mark_step()
     kept.mul_(2)
     with pytest.raises(RuntimeError, match="never computed"):
         (sums * 2).cpu()
-    for failed in (found, sums):
-        with pytest.raises(RuntimeError) as said:
+    for failed in (rows, sums):
+        with pytest.raises(RuntimeError) as error:
             failed.cpu()
-        assert str(said.value).count("failed with") == 1
+        assert str(error.value).count("failed with") == 1
     assert kept.tolist() == [[2.0, 2.0], [2.0, 2.0]]
 
 
@@ -71,7 +68,7 @@ def test_all_that_depends_on_it_raises_in_the_words_of_the_first_error():
     ],
     ids=["itself", "dependent", "out"],
 )
-def test_a_tensor_with_memory_says_that_it_was_not_written(write):
+def test_unwritten_tensor_raises_an_error_until_it_is_overwritten(write):
     x = torch.ones(2, 2, device="hpu")
     view = x[0]
     htcore.mark_step()
@@ -96,7 +93,7 @@ def test_a_tensor_with_memory_says_that_it_was_not_written(write):
     ],
     ids=["from_the_host", "on_the_device", "fill", "out"],
 )
-def test_overwriting_all_of_a_failed_tensor_mends_it_and_a_part_does_not(overwrite):
+def test_only_a_complete_overwrite_clears_the_error(overwrite):
     x = unwritten()
     x[0].zero_()
     with pytest.raises(RuntimeError, match="was not written"):
@@ -107,7 +104,7 @@ def test_overwriting_all_of_a_failed_tensor_mends_it_and_a_part_does_not(overwri
 
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize("flushed", [False, True])
-def test_a_smaller_result_overwrites_a_part_of_a_failed_tensor(flushed):
+def test_smaller_output_does_not_clear_the_error(flushed):
     x = torch.ones(2, 3, device="hpu")
     view = x.t()
     htcore.mark_step()
@@ -125,7 +122,7 @@ def test_a_smaller_result_overwrites_a_part_of_a_failed_tensor(flushed):
     assert (x.tolist(), view.tolist()) == ([2.0] * 6, [[2.0, 2.0]] * 3)
 
 
-def test_a_result_whose_size_depends_on_data_overwrites_no_failed_tensor():
+def test_output_of_data_dependent_size_does_not_clear_the_error():
     x = torch.ones(2, 3, dtype=torch.long, device="hpu")
     view = x.t()
     htcore.mark_step()
@@ -155,7 +152,7 @@ def test_a_result_whose_size_depends_on_data_overwrites_no_failed_tensor():
         lambda x: x.geometric_(0.5),
     ],
 )
-def test_a_failed_tensor_may_be_drawn_anew(draw):
+def test_random_numbers_overwrite_an_unwritten_tensor(draw):
     x = unwritten()
     state = hpu.get_rng_state()
     draw(x)
@@ -163,7 +160,7 @@ def test_a_failed_tensor_may_be_drawn_anew(draw):
     assert torch.equal(x.cpu(), draw(torch.ones(2, 2, device="hpu")).cpu())
 
 
-def test_a_training_step_that_fails_names_its_weights_until_they_are_loaded():
+def test_failed_training_step_invalidates_weights_until_they_are_loaded():
     model = torch.nn.Sequential(torch.nn.Embedding(3, 2), torch.nn.Linear(2, 1)).to("hpu")
     saved = {name: value.cpu() for name, value in model.state_dict().items()}
     optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -182,7 +179,7 @@ def test_a_training_step_that_fails_names_its_weights_until_they_are_loaded():
         torch.testing.assert_close(value.cpu(), saved[name])
 
 
-def test_a_capture_that_fails_or_is_refused_loses_no_write_to_other_tensors():
+def test_failed_or_rejected_capture_keeps_writes_to_other_tensors():
     x, y = torch.zeros(2, device="hpu"), torch.zeros(2, device="hpu")
 
     def capture(*steps):

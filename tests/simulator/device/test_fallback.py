@@ -1,13 +1,8 @@
-"""Operators that the vendor's bridge has no kernel for run on the CPU, counted or refused."""
+"""Operators without a kernel in the vendor's bridge run on the CPU, and are counted or rejected."""
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch import _bridge  # noqa: E402
+from habana_frameworks.torch import _bridge
 
 PROGRAM = """
     import torch
@@ -15,15 +10,15 @@ PROGRAM = """
     matrix = torch.eye(3, device="hpu")
     try:
         print(torch.linalg.eigvals(matrix).real.sum().item())
-    except RuntimeError as refused:
-        print(refused)
+    except RuntimeError as error:
+        print(error)
     print((matrix @ matrix).sum().item())
     print(dict(metric_global("cpu_fallback").stats()))
 """
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_a_fallback_is_counted_by_operator(forked_script, lazy):
+def test_fallback_is_counted_per_operator(forked_script, lazy):
     values, product, stats = forked_script(
         PROGRAM, simulated=True, PT_HPU_LAZY_MODE=lazy
     ).splitlines()
@@ -35,7 +30,7 @@ def test_a_fallback_is_counted_by_operator(forked_script, lazy):
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
 @pytest.mark.parametrize("allowed", ["none", "nonzero,unique"])
-def test_a_forbidden_fallback_raises_the_vendors_error(forked_script, lazy, allowed):
+def test_forbidden_fallback_raises_the_vendors_error(forked_script, lazy, allowed):
     refusal, product, stats = forked_script(
         PROGRAM, simulated=True, PT_HPU_LAZY_MODE=lazy, PT_HPU_PLACE_ON_CPU=allowed
     ).splitlines()
@@ -44,7 +39,7 @@ def test_a_forbidden_fallback_raises_the_vendors_error(forked_script, lazy, allo
     assert eval(stats)["TotalNumber"] == 0
 
 
-def test_a_named_operator_may_fall_back(forked_script):
+def test_listed_operator_may_fall_back(forked_script):
     values, _, _ = forked_script(
         PROGRAM, simulated=True, PT_HPU_PLACE_ON_CPU="_linalg_eigvals,nonzero"
     ).splitlines()
@@ -58,15 +53,15 @@ WAITING = """
     with hpu_magic.ledger() as costs:
         for _ in range(2):
             torch.renorm(rows, p=2, dim=0, maxnorm=1.0)
-    told = [(one.kind, one.name, one.count) for one in costs.entries]
-    print([one for one in told if one[0] != "compilation"])
+    entries = [(entry.kind, entry.name, entry.count) for entry in costs.entries]
+    print([entry for entry in entries if entry[0] != "compilation"])
     print(costs.synchronizations)
 """
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_the_host_waits_for_what_falls_back(forked_script, lazy):
-    """Its inputs come from the card before it can begin."""
+def test_fallback_causes_a_host_synchronization(forked_script, lazy):
+    """The CPU needs the inputs before it can start."""
     causes, waits = forked_script(WAITING, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()[-2:]
     assert eval(causes) == [
         ("cpu fallback", "aten::renorm.out", 2),
@@ -75,8 +70,8 @@ def test_the_host_waits_for_what_falls_back(forked_script, lazy):
     assert waits == "2"
 
 
-# PyTorch has these for named devices only, or makes them of the operator without out=: there is no
-# decomposition to hide.
+# PyTorch has these only for named devices, or implements them through the operator without out=, so
+# there is no decomposition to hide.
 FOR_NAMED_DEVICES = {
     "aten::_unique2.out",
     "aten::mode.values",
@@ -86,11 +81,11 @@ FOR_NAMED_DEVICES = {
 }
 
 
-def test_every_kernel_of_the_engine_is_one_of_the_card():
-    """A kernel of ours hides PyTorch's decomposition into operators that the card may have."""
+def test_engine_kernels_are_limited_to_operators_of_the_card():
+    """An additional kernel would hide PyTorch's decomposition into operators that a card may have."""
     on_the_card = {f"aten::{name}" for name in _bridge._device_operators()}
     registered = torch._C._dispatch_get_registrations_for_dispatch_key("HPU")
-    kernels = {name for name in registered if name.startswith("aten::")}  # not FSDP's own
+    kernels = {name for name in registered if name.startswith("aten::")}  # without FSDP's operators
     assert {"aten::add.Tensor", "aten::cat", "aten::empty.memory_format"} <= kernels
     computing = {name for name in kernels if "Tensor" in returned_by(name)}
     assert computing - on_the_card == FOR_NAMED_DEVICES
@@ -111,8 +106,8 @@ DECOMPOSED = """
         for each in (function(*leaves), function(*moved)):
             each.square().sum().backward()
         torch.testing.assert_close(function(*moved).cpu(), function(*leaves), rtol=0, atol=0)
-        for leaf, one in zip(leaves, moved):
-            torch.testing.assert_close(one.grad.cpu(), leaf.grad)
+        for leaf, other in zip(leaves, moved):
+            torch.testing.assert_close(other.grad.cpu(), leaf.grad)
 
     torch.manual_seed(0)
     x, y = torch.randn(3, 4), torch.randn(3, 4)
@@ -127,7 +122,7 @@ DECOMPOSED = """
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_an_operator_that_pytorch_decomposes_does_not_fall_back(forked_script, lazy):
+def test_decomposed_operator_does_not_fall_back(forked_script, lazy):
     equal, stats = forked_script(DECOMPOSED, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
     assert equal == "True"
     assert eval(stats) == {"TotalNumber": 0, "FallbackOps": {}}
@@ -147,5 +142,5 @@ CAPTURED = """
 """
 
 
-def test_stack_is_captured_and_replayed(forked_script):
+def test_stack_can_be_captured_and_replayed(forked_script):
     assert forked_script(CAPTURED, simulated=True, PT_HPU_LAZY_MODE="1") == "True\n"

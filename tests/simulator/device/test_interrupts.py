@@ -1,18 +1,13 @@
-"""Lazy mode: what an interrupt, a signal or a fork in the middle of recorded work leaves behind."""
+"""Lazy mode: recorded operations after an interrupt, a signal or a fork."""
 
 import signal
 import sys
 
 import pytest
 import torch
+from habana_frameworks.torch.utils.internal import is_lazy
 
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-
-pytestmark = pytest.mark.skipif(not is_lazy(), reason="about recorded work")
+pytestmark = pytest.mark.skipif(not is_lazy(), reason="only lazy mode records operations")
 
 PREPARE = """
 import os, random, signal, time
@@ -23,19 +18,20 @@ from hpu_magic.simulator import engine
 
 signal.signal(signal.SIGALRM, signal.default_int_handler)
 
-def interrupt_in(seconds):  # or, with 0, no longer
+def interrupt_in(seconds):  # 0 cancels the timer
     signal.setitimer(signal.ITIMER_REAL, seconds)
 """
 
 
 @pytest.fixture
 def lazily(forked_script):
+    """Run code in a process in lazy mode and return its output."""
     """Run code in a process in lazy mode and return what it printed."""
     return lambda code: forked_script(PREPARE + code, simulated=True, PT_HPU_LAZY_MODE="1")
 
 
-def test_interrupted_work_stays_recorded_and_runs_at_the_next_read(lazily):
-    said = lazily(
+def test_interrupted_operations_stay_recorded_and_run_on_the_next_read(lazily):
+    output = lazily(
         """
 slow = torch.randn(512, 512, device="hpu")
 interrupted = attempts = 0
@@ -60,17 +56,17 @@ while interrupted < 2 and attempts < 40:
 print("interrupted in the middle", interrupted)
 """
     )
-    assert said == "interrupted in the middle 2\n"
+    assert output == "interrupted in the middle 2\n"
 
 
-def test_an_interrupted_backward_and_step_are_those_of_an_undisturbed_run(lazily):
-    said = lazily(
+def test_interrupted_training_step_gives_the_same_weights(lazily):
+    output = lazily(
         """
 import copy
 torch.manual_seed(0)
 model = torch.nn.Sequential(*[torch.nn.Linear(384, 384) for _ in range(30)]).to("hpu")
 twin = copy.deepcopy(model)
-data = torch.randn(4096, 384, device="hpu")  # several times 100 ms, the interval of the checks
+data = torch.randn(4096, 384, device="hpu")  # takes several check intervals of 100 ms
 
 def trainer(model):
     optimizer = torch.optim.SGD(model.parameters(), 0.05, momentum=0.9)
@@ -80,7 +76,7 @@ def trainer(model):
         optimizer.step()
     return step
 
-step, undisturbed = trainer(model), trainer(twin)
+step, uninterrupted = trainer(model), trainer(twin)
 interrupted = steps = 0
 while interrupted < 2 and steps < 20:
     steps += 1
@@ -92,18 +88,18 @@ while interrupted < 2 and steps < 20:
     except KeyboardInterrupt:
         interrupted += engine.load().pending_operations() > 0
 for _ in range(steps):
-    undisturbed()
+    uninterrupted()
     htcore.mark_step()
 for one, other in zip(model.parameters(), twin.parameters()):
     assert torch.equal(one.detach().cpu(), other.detach().cpu())
 print("interrupted in the middle", interrupted)
 """
     )
-    assert said == "interrupted in the middle 2\n"
+    assert output == "interrupted in the middle 2\n"
 
 
-def test_what_nobody_can_see_after_an_interrupt_is_not_waited_for(lazily):
-    said = lazily(
+def test_dropped_results_are_not_computed_after_an_interrupt(lazily):
+    output = lazily(
         """
 x = torch.randn(512, 512, device="hpu")
 sums = torch.zeros(2, device="hpu")
@@ -125,7 +121,7 @@ print((x * 0 + 1).sum().item(), sums.tolist(), time.process_time() - began < 20)
 print("left", torch.hpu.memory_allocated() - before)
 """
     )
-    assert said.splitlines() == [
+    assert output.splitlines() == [
         "interrupted True",
         "pending True",
         "262144.0 [20000.0, 20000.0] True",
@@ -133,7 +129,7 @@ print("left", torch.hpu.memory_allocated() - before)
     ]
 
 
-def test_an_interrupt_or_exit_that_meets_a_shape_inference_of_pythons_is_raised():
+def test_interrupt_or_exit_during_shape_inference_in_python_is_raised():
     class Exit(SystemExit):
         pass
 
@@ -160,8 +156,8 @@ def test_an_interrupt_or_exit_that_meets_a_shape_inference_of_pythons_is_raised(
     assert torch.ones(7, 41, device="hpu").sum().item() == 7 * 41
 
 
-def test_an_interrupted_capture_replays_nothing_and_loses_no_write(lazily):
-    said = lazily(
+def test_interrupted_capture_keeps_all_writes(lazily):
+    output = lazily(
         """
 x = torch.randn(512, 512, device="hpu")
 sums = torch.zeros(2, device="hpu")
@@ -181,11 +177,11 @@ del y
 print(hpu.is_current_stream_capturing(), sums.tolist())
 """
     )
-    assert said.splitlines() == ["interrupted", "False [300.0, 300.0]"]
+    assert output.splitlines() == ["interrupted", "False [300.0, 300.0]"]
 
 
-def test_the_handler_of_a_signal_may_read_what_the_flush_has_not_reached(lazily):
-    said = lazily(
+def test_signal_handler_may_read_pending_results(lazily):
+    output = lazily(
         """
 x = torch.randn(512, 512, device="hpu")
 sums = torch.zeros(2, device="hpu")
@@ -203,11 +199,11 @@ while not read:
 print(read, sums.tolist())
 """
     )
-    assert said == "[[201.0, 201.0]] [200.0, 200.0]\n"
+    assert output == "[[201.0, 201.0]] [200.0, 200.0]\n"
 
 
-def test_a_forked_child_does_not_read_what_waits_in_its_parent(lazily):
-    said = lazily(
+def test_forked_child_cannot_read_pending_results_of_its_parent(lazily):
+    output = lazily(
         """
 import sys
 
@@ -222,7 +218,7 @@ def in_child(*tensors):
         os._exit(0)
     os.wait()
 
-read, written, whole = (torch.ones(2, device="hpu") for _ in range(3))
+read, written, copied = (torch.ones(2, device="hpu") for _ in range(3))
 done = read * 4
 htcore.mark_step()
 written[0].add_(1)
@@ -230,26 +226,26 @@ fresh = read * 2
 in_child(read, done, written, written[1:], fresh)
 htcore.mark_step()
 in_child(read, done, written, fresh)
-whole.add_(1)
+copied.add_(1)
 if os.fork() == 0:
-    whole.copy_(torch.full((2,), 7.0))
-    print(whole.tolist())
+    copied.copy_(torch.full((2,), 7.0))
+    print(copied.tolist())
     sys.stdout.flush()
     os._exit(0)
 os.wait()
-print(whole.tolist())
+print(copied.tolist())
 """
     )
-    waits = "This tensor needs operations"
-    assert said.splitlines() == [
-        *("[1.0, 1.0]", "[4.0, 4.0]", waits, waits, waits),
+    pending = "This tensor needs operations"
+    assert output.splitlines() == [
+        *("[1.0, 1.0]", "[4.0, 4.0]", pending, pending, pending),
         *("[1.0, 1.0]", "[4.0, 4.0]", "[2.0, 1.0]", "[2.0, 2.0]"),
         *("[7.0, 7.0]", "[2.0, 2.0]"),
     ]
 
 
-def test_an_interrupt_while_shapes_are_inferred_is_raised(lazily):
-    said = lazily(
+def test_interrupt_during_shape_inference_is_raised(lazily):
+    output = lazily(
         """
 from torch.nn import functional as F
 
@@ -269,9 +265,9 @@ for attempt in range(50):
             F.grid_sample(x, torch.zeros(1, attempt + 1, size, 2, device="hpu"))
     except KeyboardInterrupt:
         raised += 1
-print(sent == 50, raised > 45, flush=True)  # Python drops what is raised in a destructor
-# Where the interrupt met an exec of PyTorch's, Python ends as if nobody had caught it.
+print(sent == 50, raised > 45, flush=True)  # Python ignores exceptions in a destructor
+# If the interrupt hits an exec() of PyTorch, Python exits with an error although it was caught.
 os._exit(0)
 """
     )
-    assert said == "True True\n"
+    assert output == "True True\n"

@@ -1,16 +1,11 @@
-"""Lazy mode: what a thread is in the middle of when work is recorded, and when it runs."""
+"""Thread state (default dtype, modes, autocast) when operations are recorded and executed."""
 
 import pytest
 import torch
+from habana_frameworks.torch import core as htcore
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.utils.internal import is_lazy
 from torch import nn
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch import core as htcore  # noqa: E402
-from habana_frameworks.torch import hpu  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -20,17 +15,22 @@ def _default_dtype():
 
 
 def quotients(device):
-    whole = torch.arange(1, 5).to(device)
+    integers = torch.arange(1, 5).to(device)
     results = []
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float32):
         torch.set_default_dtype(dtype)
-        results += [whole / 2, torch.true_divide(whole, whole), whole.sqrt(), whole * 0.5]
+        results += [
+            integers / 2,
+            torch.true_divide(integers, integers),
+            integers.sqrt(),
+            integers * 0.5,
+        ]
         results += [torch.ones(2, device=device), torch.arange(0, 1, 0.5, device=device)]
         results += [torch.fft.fftfreq(3, device=device), torch.full((2,), 1.5, device=device)]
     return results
 
 
-def test_results_have_the_default_dtype_of_their_moment():
+def test_results_have_the_default_dtype_at_their_call():
     expected = quotients("cpu")
     torch.set_default_dtype(torch.float32)
     actual = quotients("hpu")
@@ -39,13 +39,13 @@ def test_results_have_the_default_dtype_of_their_moment():
         torch.testing.assert_close(result.cpu(), reference)
 
 
-@pytest.mark.skipif(not is_lazy(), reason="about recorded work")
-def test_recorded_and_captured_work_runs_with_the_default_dtype_it_was_recorded_with():
-    whole = torch.tensor([1, 2, 3], device="hpu")
+@pytest.mark.skipif(not is_lazy(), reason="only lazy mode records operations")
+def test_recorded_operations_use_the_default_dtype_at_their_recording():
+    integers = torch.tensor([1, 2, 3], device="hpu")
     graph = hpu.HPUGraph()
     with hpu.graph(graph):
-        captured = whole / 3
-    recorded = whole / 3
+        captured = integers / 3
+    recorded = integers / 3
     torch.set_default_dtype(torch.float64)
     htcore.mark_step()
     graph.replay()
@@ -55,7 +55,7 @@ def test_recorded_and_captured_work_runs_with_the_default_dtype_it_was_recorded_
         assert torch.equal(result.cpu(), torch.tensor([1.0, 2.0, 3.0], dtype=torch.float32) / 3)
 
 
-def test_the_cpus_autocast_does_not_reach_into_a_device_operator():
+def test_cpu_autocast_does_not_affect_device_operators():
     x = torch.randn(40, 8, device="hpu")
     expected = torch.cdist(x, x)
     with torch.autocast("cpu", torch.bfloat16):
@@ -65,7 +65,7 @@ def test_the_cpus_autocast_does_not_reach_into_a_device_operator():
 
 @pytest.mark.parametrize("reduction", ["none", "mean"])
 @pytest.mark.parametrize("shape", [(4,), (1, 4), (3, 4)])
-def test_a_margin_loss_has_the_cpus_shape(shape, reduction):
+def test_margin_loss_matches_the_cpu(shape, reduction):
     values = torch.arange(12.0)[: torch.Size(shape).numel()].view(shape)
     target = torch.zeros(shape, dtype=torch.long) - 1
     target[..., 0] = 2
@@ -81,14 +81,14 @@ def test_a_margin_loss_has_the_cpus_shape(shape, reduction):
 
 
 @pytest.mark.parametrize("strict", [False, True])
-def test_a_model_on_the_device_is_exported(strict):
+def test_model_on_the_device_can_be_exported(strict):
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).to("hpu")
     x = torch.randn(5, 3, device="hpu") * 2
     exported = torch.export.export(model, (x,), strict=strict)
     torch.testing.assert_close(exported.module()(x).cpu(), model(x).cpu())
 
 
-def test_work_recorded_before_a_mode_runs_under_it_as_without():
+def test_recorded_operations_ignore_a_later_fake_tensor_mode():
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     x = torch.arange(6.0, device="hpu").view(2, 3)
@@ -101,7 +101,7 @@ def test_work_recorded_before_a_mode_runs_under_it_as_without():
     torch.testing.assert_close(loss.cpu(), expected)
 
 
-def test_shapes_are_inferred_on_the_device_that_is_meant_whatever_the_default_is():
+def test_shape_inference_ignores_the_default_device():
     with torch.device("hpu"):
         x = torch.arange(12.0).view(1, 1, 3, 4)
         result = nn.functional.interpolate(x, scale_factor=2.0, mode="bilinear")
@@ -112,7 +112,7 @@ def test_shapes_are_inferred_on_the_device_that_is_meant_whatever_the_default_is
     assert index.tolist() == [0, 1, 1]
 
 
-def test_a_batched_function_gives_the_cpus_values():
+def test_vmapped_jacobian_matches_the_cpu():
     def function(row):
         return torch.nn.functional.softmax(row @ row.t(), 0).sum(1)
 
@@ -124,8 +124,8 @@ def test_a_batched_function_gives_the_cpus_values():
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("last", [(), ("input",), ("weight",), ("input", "weight")])
 @pytest.mark.parametrize(("size", "dimensions"), [(160, 2), (30, 3)])
-def test_a_large_convolution_has_the_cpus_strides(size, dimensions, last, transposed):
-    """Larger than what lazy mode tries on the CPU to learn strides."""
+def test_large_convolution_has_the_strides_of_the_cpu(size, dimensions, last, transposed):
+    """The sizes exceed those for which lazy mode tries a CPU kernel to determine strides."""
     channels_last = torch.channels_last if dimensions == 2 else torch.channels_last_3d
     ones = torch.ones(2, 4, *[size] * dimensions), torch.ones(4, 4, *[3] * dimensions)
     operands = [
@@ -140,13 +140,13 @@ def test_a_large_convolution_has_the_cpus_strides(size, dimensions, last, transp
     torch.testing.assert_close(result.cpu(), expected)
 
 
-def test_a_group_norms_gradient_has_its_inputs_type_beside_wider_weights():
-    """Autograd would hide another one, which costs memory."""
+def test_group_norm_gradient_has_the_input_type_with_wider_weights():
+    """Autograd would hide a wider gradient, which costs memory."""
     x, weight = torch.randn(2, 4, 3, 3, dtype=torch.bfloat16), torch.ones(4)
     mean = deviation = torch.ones(2, 2)
     backward = torch.ops.aten.native_group_norm_backward
     tensors = [x, x, mean, deviation, weight]
     expected = backward(*tensors, 2, 4, 9, 2, [True] * 3)
-    results = backward(*(one.to("hpu") for one in tensors), 2, 4, 9, 2, [True] * 3)
-    assert [one.dtype for one in results] == [one.dtype for one in expected]
-    torch.testing.assert_close([one.cpu() for one in results], list(expected))
+    results = backward(*(tensor.to("hpu") for tensor in tensors), 2, 4, 9, 2, [True] * 3)
+    assert [result.dtype for result in results] == [result.dtype for result in expected]
+    torch.testing.assert_close([result.cpu() for result in results], list(expected))

@@ -1,30 +1,25 @@
-"""64-bit numbers on the card: float64 is kept as float32, and int64 as int32 in lazy mode."""
+"""64-bit types on the device: float64 is stored as float32, and in lazy mode int64 as int32."""
 
 import io
 import json
 
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch import core as htcore  # noqa: E402
-from habana_frameworks.torch import hpu  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+from habana_frameworks.torch import core as htcore
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.utils.internal import is_lazy
 
 WIDE = torch.tensor([[0.1, -1 / 3, 1e-3], [2 / 7, 1e9 + 0.7, float("nan")]], dtype=torch.float64)
 LARGEST = torch.finfo(torch.float32).max
 
 
 def kept(values):
-    """What the card keeps of CPU values."""
+    """Return CPU values in the precision of the device."""
     return values.float().double()
 
 
 def assert_kept(result, reference):
-    """Values as float32 has them, and close to those of float64."""
+    """Check that a float64 result has float32 values close to the reference."""
     assert result.device.type == "hpu"
     assert result.dtype == torch.float64
     values = result.cpu()
@@ -48,7 +43,7 @@ def into_view(x):
 
 
 def running_statistics(x):
-    """Of a batch: an operator writes them that does not declare so."""
+    """Return batch statistics, which the operator writes without declaring it."""
     kept = torch.zeros(2, 2, dtype=x.dtype, device=x.device)
     torch.nn.functional.batch_norm(x[:, :2], kept[0], kept[1], training=True)
     return kept
@@ -92,12 +87,12 @@ WAYS = {
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_float64_holds_what_float32_can(way):
+def test_float64_is_rounded_to_float32(way):
     compute = WAYS[way]
     assert_kept(compute(WIDE.to("hpu")), compute(kept(WIDE)))
 
 
-def test_gradients_of_float64_are_kept_as_float32():
+def test_gradients_of_float64_are_rounded_to_float32():
     def gradients(x):
         x.requires_grad_()
         (x.exp() / 3).sum().backward()
@@ -106,7 +101,7 @@ def test_gradients_of_float64_are_kept_as_float32():
     assert_kept(gradients(WIDE[:1].to("hpu")), gradients(kept(WIDE[:1])))
 
 
-def test_numbers_beside_float64_are_float32_too():
+def test_scalars_next_to_float64_tensors_are_rounded_to_float32():
     x = torch.full((2,), 0.1, dtype=torch.float64, device="hpu")
     scalar = torch.tensor(0.1, dtype=torch.float64)
     for same in (x == 0.1, x.eq(0.1), x == scalar, scalar == x, torch.isin(x, 0.1)):
@@ -114,16 +109,16 @@ def test_numbers_beside_float64_are_float32_too():
     assert (x - 0.1).tolist() == [0, 0]
     assert torch.complex(x, x).eq(0.1 + 0.1j).tolist() == [True, True]
     assert x.clamp(min=0.1).eq(x).tolist() == [True, True]
-    assert scalar.item() == 0.1  # the host's own stays as it is
+    assert scalar.item() == 0.1  # the host tensor is unchanged
 
 
-def test_draws_below_one_stay_below_one():
+def test_uniform_numbers_stay_below_the_upper_bound():
     below = torch.empty(1000, dtype=torch.float64, device="hpu").uniform_(1 - 2**-26, 1)
     assert below.lt(1).all().item()
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int64, torch.complex128])
-def test_the_card_books_what_it_keeps(dtype):
+def test_memory_counters_use_the_stored_width(dtype):
     narrow = dtype != torch.int64 or is_lazy()
     width = dtype.itemsize // (2 if narrow else 1)
     steps = []
@@ -152,10 +147,10 @@ def test_the_card_books_what_it_keeps(dtype):
     step(3010)
     del x, y
     step(0)
-    assert [booked for booked, _ in steps] == [elements for _, elements in steps]
+    assert [counted for counted, _ in steps] == [elements for _, elements in steps]
 
 
-def test_what_a_file_holds_is_kept_and_booked_alike():
+def test_loaded_tensors_use_the_stored_width():
     file = io.BytesIO()
     torch.save({"a": WIDE, "b": WIDE[0]}, file)
     file.seek(0)
@@ -169,40 +164,34 @@ def test_what_a_file_holds_is_kept_and_booked_alike():
     assert loaded["a"].untyped_storage().data_ptr() == loaded["b"].untyped_storage().data_ptr()
 
 
-@pytest.mark.skipif(is_lazy(), reason="lazy mode looks through what comes from the host")
-def test_eager_mode_takes_values_that_do_not_fit_without_a_word():
+@pytest.mark.skipif(is_lazy(), reason="lazy mode checks the range of host values")
+def test_eager_mode_converts_out_of_range_values_silently():
     huge = torch.tensor([1e300, -1e300, float("inf"), float("nan")], dtype=torch.float64)
-    taken = huge.to("hpu").cpu()
+    converted = huge.to("hpu").cpu()
     infinite = torch.tensor([torch.inf, -torch.inf, torch.inf, torch.nan], dtype=torch.float64)
-    torch.testing.assert_close(taken, infinite, equal_nan=True)
+    torch.testing.assert_close(converted, infinite, equal_nan=True)
     assert torch.tensor([2**40]).to("hpu").add(1).tolist() == [2**40 + 1]
 
 
 @pytest.mark.skipif(not is_lazy(), reason="eager mode has int64")
-def test_lazy_mode_refuses_values_that_do_not_fit():
+def test_lazy_mode_rejects_out_of_range_values():
     held = torch.zeros(3, dtype=torch.int64, device="hpu")
     doubles = torch.zeros(3, dtype=torch.float64, device="hpu")
-    refused = (
-        "Error when trying to cast Long to Int, Input values range [-5, 1099511627776] exceeds "
-        "Int range [-2147483648, 2147483647]"
-    )
     values = torch.tensor([[-5, 7], [2**40, 9], [3, 8]]).t()[0]
-    for use in (lambda: values.to("hpu"), lambda: held.copy_(values), lambda: held + values):
-        with pytest.raises(RuntimeError) as raised:
+    infinite = torch.tensor([1e300, float("nan"), float("inf")], dtype=torch.float64)
+    conjugate = torch.tensor([2 + 1e39j], dtype=torch.complex128).conj()
+    long = "Long to Int, Input values range [-5, 1099511627776] exceeds Int range [-2147483648, "
+    double = "Double to Float, Input values range {} exceeds Float range [-3.40282e+38, "
+    for use, message in (
+        (lambda: values.to("hpu"), f"{long}2147483647]"),
+        (lambda: held.copy_(values), f"{long}2147483647]"),
+        (lambda: held + values, f"{long}2147483647]"),
+        (lambda: doubles.copy_(infinite), double.format("[1e+300, 1e+300]") + "3.40282e+38]"),
+        (lambda: conjugate.to("hpu"), double.format("[-1e+39, 2]") + "3.40282e+38]"),
+    ):
+        with pytest.raises(RuntimeError) as error:
             use()
-        assert str(raised.value) == refused
-    with pytest.raises(RuntimeError) as raised:
-        doubles.copy_(torch.tensor([1e300, float("nan"), float("inf")], dtype=torch.float64))
-    assert str(raised.value) == (
-        "Error when trying to cast Double to Float, Input values range [1e+300, 1e+300] exceeds "
-        "Float range [-3.40282e+38, 3.40282e+38]"
-    )
-    with pytest.raises(RuntimeError) as raised:
-        torch.tensor([2 + 1e39j], dtype=torch.complex128).conj().to("hpu")
-    assert str(raised.value) == (
-        "Error when trying to cast Double to Float, Input values range [-1e+39, 2] exceeds "
-        "Float range [-3.40282e+38, 3.40282e+38]"
-    )
+        assert str(error.value) == f"Error when trying to cast {message}"
     assert held.tolist() == doubles.tolist() == [0, 0, 0]
     assert doubles.copy_(torch.tensor([LARGEST, float("-inf"), 0.0]).double()).tolist() == [
         LARGEST,
@@ -212,7 +201,7 @@ def test_lazy_mode_refuses_values_that_do_not_fit():
 
 
 @pytest.mark.skipif(not is_lazy(), reason="eager mode has int64")
-def test_whole_numbers_wrap_on_the_device_in_lazy_mode():
+def test_int64_wraps_around_in_lazy_mode():
     x = torch.tensor([2**31 - 1, -(2**31), 5], device="hpu")
     assert (x + 1).tolist() == [-(2**31), -(2**31) + 1, 6]
     assert x.mul(3).sum().item() == (3 * (2**31 - 1 - 2**31 + 5) + 2**31) % 2**32 - 2**31
@@ -223,8 +212,8 @@ def test_whole_numbers_wrap_on_the_device_in_lazy_mode():
     assert torch.tensor([1.5, 2.0**33 + 2**10], device="hpu").long().tolist() == [1, 1024]
 
 
-@pytest.mark.skipif(not is_lazy(), reason="about captured work")
-def test_a_replay_keeps_what_the_card_does():
+@pytest.mark.skipif(not is_lazy(), reason="HPU Graphs need lazy mode")
+def test_replay_uses_the_stored_width():
     whole = torch.tensor([2**31 - 1, 1], device="hpu")
     x = torch.tensor([0.1, 0.2], dtype=torch.float64, device="hpu")
     total = torch.zeros(2, dtype=torch.float64, device="hpu")
@@ -242,8 +231,8 @@ def test_a_replay_keeps_what_the_card_does():
     assert same.tolist() == [True, False]
 
 
-@pytest.mark.skipif(is_lazy(), reason="compiled graphs are for eager mode")
-def test_a_compiled_graph_keeps_what_the_card_does():
+@pytest.mark.skipif(is_lazy(), reason="lazy mode does not compile")
+def test_compiled_graph_uses_the_stored_width():
     compiled = torch.compile(lambda x, y: (y.add_(x * 0.3), x == 0.1), backend="hpu_backend")
     x = torch.full((2, 2), 0.1, dtype=torch.float64, device="hpu")
     total, same = compiled(x, x.t().clone())
@@ -251,26 +240,26 @@ def test_a_compiled_graph_keeps_what_the_card_does():
     assert same.all().item()
 
 
-# Tells the sizes on the device of a float64 and of an int64, and what the device makes of numbers
-# that 32 bits cannot hold.
-ASK = """
+# Prints the device sizes of a float64 and an int64, and whether a value that does not fit into 32
+# bits is kept.
+PROGRAM = """
 import json, torch
 import habana_frameworks.torch.core as htcore
-def taken(value):
+def is_kept(value):
     try:
         return torch.tensor([value], dtype=type_).to("hpu").tolist()[0] == value
     except RuntimeError as error:
         return str(error).partition(",")[0]
-told = []
+results = []
 for type_, value in ((torch.float64, 0.1), (torch.int64, 2**40)):
     before = torch.hpu.memory_allocated()
     x = torch.ones(1, dtype=type_, device="hpu")
     htcore.mark_step()
-    told += [torch.hpu.memory_allocated() - before, taken(value)]
+    results += [torch.hpu.memory_allocated() - before, is_kept(value)]
     del x
-print(json.dumps(told))
+print(json.dumps(results))
 """
-REFUSED = "Error when trying to cast Long to Int"
+REJECTED = "Error when trying to cast Long to Int"
 LAZY = {"PT_HPU_LAZY_MODE": "1"}
 FIRST = {"HPU_MAGIC_CARD": "gaudi"}
 INT64 = {"PT_ENABLE_INT64_SUPPORT": "1"}
@@ -278,7 +267,7 @@ RULES = [
     ({}, [4, False, 8, True]),
     (FIRST, [4, False, 4, False]),
     (FIRST | INT64, [4, False, 8, True]),
-    (LAZY, [4, False, 4, REFUSED]),
+    (LAZY, [4, False, 4, REJECTED]),
     (LAZY | {"PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK": "0"}, [4, False, 4, False]),
     (LAZY | INT64, [4, False, 8, True]),
     (LAZY | {"HPU_MAGIC_EXACT_64_BIT": "1"}, [8, True, 8, True]),
@@ -286,16 +275,16 @@ RULES = [
 ]
 
 
-@pytest.mark.skipif(is_lazy(), reason="the processes have modes of their own")
+@pytest.mark.skipif(is_lazy(), reason="the test starts processes in both modes")
 @pytest.mark.parametrize(("environment", "expected"), RULES)
-def test_mode_generation_and_flags_decide(environment, expected, forked_script):
+def test_mode_generation_and_flags_determine_the_stored_width(environment, expected, forked_script):
     settings = {"PT_HPU_LAZY_MODE": "0"} | environment
-    assert json.loads(forked_script(ASK, simulated=True, **settings)) == expected
+    assert json.loads(forked_script(PROGRAM, simulated=True, **settings)) == expected
 
 
-@pytest.mark.skipif(is_lazy(), reason="the processes have modes of their own")
+@pytest.mark.skipif(is_lazy(), reason="the test starts processes in both modes")
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_a_card_has_room_for_twice_as_many(lazy, forked_script):
+def test_card_has_room_for_twice_as_many_float64_values(lazy, forked_script):
     code = """
     import torch
     import habana_frameworks.torch.core as htcore

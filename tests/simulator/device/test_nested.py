@@ -1,14 +1,9 @@
-"""Nested tensors: what the CPU computes of them, the device computes as well."""
+"""Nested tensors: the device supports the operations of the CPU."""
 
 import pytest
 import torch
+from habana_frameworks.torch.utils.internal import is_lazy
 from torch.nn import functional as F
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
 
 ROWS = ((3, 16), (5, 16), (2, 16))
 
@@ -31,62 +26,62 @@ def _heads(tensor):
 
 
 def _listed(value):
-    """Tensors of the CPU: of a nested tensor its parts."""
+    """Return CPU tensors, with a nested tensor as its parts."""
     if isinstance(value, torch.Tensor):
         value = value.unbind() if value.is_nested else [value]
         return [each.detach().cpu() for each in value]
     return [each for item in value for each in _listed(item)]
 
 
-def _assert_as_on_the_cpu(function, **tolerance):
-    found, expected = (_listed(function(device)) for device in ("hpu", "cpu"))
-    torch.testing.assert_close(found, expected, **tolerance)
+def _assert_matches_cpu(function, **tolerance):
+    actual, expected = (_listed(function(device)) for device in ("hpu", "cpu"))
+    torch.testing.assert_close(actual, expected, **tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("scale", [None, 0.3])
-def test_attention_of_jagged_tensors(dtype, scale):
+def test_attention_of_jagged_tensors_matches_the_cpu(dtype, scale):
     def attention(device):
         x = _jagged(device, dtype)
         q, k, v = _heads(x), _heads(x * 2), _heads(x + 1)
         return F.scaled_dot_product_attention(q, k, v, scale=scale)
 
     narrow = dtype == torch.bfloat16
-    _assert_as_on_the_cpu(attention, **({"rtol": 0.02, "atol": 0.02} if narrow else {}))
+    _assert_matches_cpu(attention, **({"rtol": 0.02, "atol": 0.02} if narrow else {}))
 
 
-def test_attention_over_keys_of_other_lengths():
+def test_attention_over_keys_of_other_lengths_matches_the_cpu():
     def attention(device):
         keys = torch.nested.nested_tensor(
             [torch.ones(rows, 16).cumsum(0).to(device) for rows in (4, 1, 6)], layout=torch.jagged
         )
         return F.scaled_dot_product_attention(*map(_heads, (_jagged(device), keys, keys * 2)))
 
-    _assert_as_on_the_cpu(attention)
+    _assert_matches_cpu(attention)
 
 
-def test_attention_of_jagged_tensors_trains():
+def test_gradients_of_jagged_attention_match_the_cpu():
     def trained(device):
         x = _jagged(device, requires_grad=True)
         result = F.scaled_dot_product_attention(_heads(x), _heads(x * 2), _heads(x + 1))
         result.transpose(1, 2).values().square().sum().backward()
         return result, x.grad
 
-    _assert_as_on_the_cpu(trained)
+    _assert_matches_cpu(trained)
 
 
-@pytest.mark.skipif(is_lazy(), reason="lazy mode compiles nothing")
-def test_attention_of_jagged_tensors_in_compiled_code(compile_on_hpu):
+@pytest.mark.skipif(is_lazy(), reason="lazy mode does not compile")
+def test_compiled_attention_of_jagged_tensors_matches_the_cpu(compile_on_hpu):
     def attention(x):
         return F.scaled_dot_product_attention(*3 * [_heads(x)])
 
-    found, expected = compile_on_hpu(attention)(_jagged("hpu")), attention(_jagged("cpu"))
-    torch.testing.assert_close(_listed(found), _listed(expected))
+    actual, expected = compile_on_hpu(attention)(_jagged("hpu")), attention(_jagged("cpu"))
+    torch.testing.assert_close(_listed(actual), _listed(expected))
 
 
-@pytest.mark.skipif(is_lazy(), reason="lazy mode compiles nothing")
+@pytest.mark.skipif(is_lazy(), reason="lazy mode does not compile")
 @pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
-def test_jagged_tensors_in_compiled_code(compile_on_hpu, trains):
+def test_compiled_model_of_jagged_tensors_matches_the_cpu(compile_on_hpu, trains):
     def computed(device, compiled):
         torch.manual_seed(0)
         model = torch.nn.Sequential(
@@ -113,8 +108,8 @@ OPERATIONS = {
     "amax over rows": lambda x: x.amax(1),
     "any": lambda x: (x > 1).any(1),
     "padded": lambda x: x.to_padded_tensor(-1.0),
-    "padded whole numbers": lambda x: (x * 9).int().to_padded_tensor(0),
-    "padded truth values": lambda x: (x > 0).to_padded_tensor(0),
+    "padded integers": lambda x: (x * 9).int().to_padded_tensor(0),
+    "padded bools": lambda x: (x > 0).to_padded_tensor(0),
     "batched product": lambda x: torch.bmm(x, torch.ones(3, 16, 2, device=x.device)),
     "product of two": lambda x: x.transpose(1, 2) @ x,
     "concatenation": lambda x: torch.cat([x, x * 2], -1),
@@ -126,8 +121,8 @@ OPERATIONS = {
 
 
 @pytest.mark.parametrize("operation", OPERATIONS)
-def test_operators_of_jagged_tensors(operation):
-    _assert_as_on_the_cpu(lambda device: OPERATIONS[operation](_jagged(device)))
+def test_operators_of_jagged_tensors_match_the_cpu(operation):
+    _assert_matches_cpu(lambda device: OPERATIONS[operation](_jagged(device)))
 
 
 @pytest.mark.parametrize(
@@ -144,31 +139,31 @@ def test_operators_of_jagged_tensors(operation):
     ],
     ids=["padded", "padded to a size", "bmm", "softmax", "linear", "attention"],
 )
-def test_operators_of_nested_tensors_of_strided_layout(operation):
-    _assert_as_on_the_cpu(lambda device: operation(_strided(device)))
+def test_operators_of_strided_nested_tensors_match_the_cpu(operation):
+    _assert_matches_cpu(lambda device: operation(_strided(device)))
 
 
 @pytest.mark.parametrize(
     "mask", [[[1, 1, 0], [1, 0, 0]], [[1, 1, 1], [1, 1, 0]]], ids=["shorter", "as long"]
 )
-def test_a_nested_tensor_of_a_padded_one_and_its_mask(mask):
+def test_nested_tensor_from_a_mask_matches_the_cpu(mask):
     def from_mask(device):
         padded = torch.arange(12.0).view(2, 3, 2).to(device).requires_grad_()
         nested = torch._nested_tensor_from_mask(padded, torch.tensor(mask).bool().to(device))
         (gradient,) = torch.autograd.grad((nested * 2).values().sum(), padded)
         return nested, gradient
 
-    _assert_as_on_the_cpu(from_mask)
+    _assert_matches_cpu(from_mask)
 
 
-def test_sums_of_strided_nested_tensors_read_memory():
+def test_sum_of_a_strided_nested_tensor_is_rejected_in_lazy_mode():
     if not is_lazy():
-        _assert_as_on_the_cpu(lambda device: _strided(device).sum(-1, keepdim=True))
+        _assert_matches_cpu(lambda device: _strided(device).sum(-1, keepdim=True))
         return
     with pytest.raises(NotImplementedError, match=r"aten::sum.* strided layout in lazy mode"):
         _strided("hpu").sum(-1, keepdim=True)
 
 
-def test_what_the_cpu_cannot_compute_of_a_strided_nested_tensor_names_the_operator():
+def test_unsupported_operator_of_a_strided_nested_tensor_is_named():
     with pytest.raises(NotImplementedError, match=r"aten::sort.* use layout=torch\.jagged"):
         torch.sort(_strided("hpu"))

@@ -1,7 +1,8 @@
-"""Every operator of PyTorch's own database, on the device and on the CPU, forward and backward."""
+"""All operators of PyTorch's test database match the CPU, forward and backward."""
 
 import pytest
 import torch
+from habana_frameworks.torch.utils.internal import is_lazy
 from operator_samples import (
     MOST_ELEMENTS,
     SPARSE,
@@ -16,41 +17,26 @@ from operator_samples import (
 )
 from torch.testing._internal.common_methods_invocations import op_db
 
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-
 DTYPES = [
-    torch.float32,
-    torch.bfloat16,
-    torch.float16,
-    torch.int64,
-    torch.int32,
-    torch.int16,
-    torch.int8,
-    torch.uint8,
-    torch.bool,
-    torch.complex64,
+    *(torch.float32, torch.bfloat16, torch.float16, torch.complex64, torch.bool),
+    *(torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8),
 ]
 
-MOST_SAMPLES = 100  # of an operator and dtype, taken evenly from all; of float32 three times that
+MOST_SAMPLES = 100  # per operator and dtype, evenly spaced; three times as many for float32
 SKIPPED = {
     **SPARSE,
-    "tensor_split": "PyTorch wants the indices on the CPU whatever the device; see below",
+    "tensor_split": "PyTorch needs the indices on the CPU; see below",
     "nn.functional.linear_cross_entropy.chunked": "PyTorch's chunks differ off the CPU",
     "nn.functional.linear_cross_entropy.chunked_none": "PyTorch's chunks differ off the CPU",
-    "as_strided.partial_views": "reads past its input, where a copy on the device has other bytes",
+    "as_strided.partial_views": "reads beyond its input, where the bytes differ",
 }
-# In lazy mode PyTorch's meta kernels say which strides a result will have. Theirs differ from those
-# that the CPU's kernels choose in
+# In lazy mode, PyTorch's meta kernels determine strides. They differ from the CPU kernels in:
 INFERRED_OTHERWISE = {
-    "nn.functional.rms_norm": "an empty result, where strides lead nowhere",
-    "tensordot": "a bfloat16 gradient: a product of an expanded tensor with a transposed one",
+    "nn.functional.rms_norm": "an empty result, whose strides have no meaning",
+    "tensordot": "a bfloat16 gradient: the product of an expanded and a transposed tensor",
 }
-# A card sums these once in float32, and so does the device where the processor has no instructions
-# for 16 bits. The CPU's kernels round what they add up.
+# A card sums these in float32 and rounds once, and so does the device if the processor has no
+# 16-bit instructions. The CPU kernels round intermediate sums.
 SUMMED_ONCE = {
     f"nn.functional.{kind}{dim}d" for kind in ("conv", "conv_transpose") for dim in (1, 2, 3)
 }
@@ -58,20 +44,10 @@ HAS_INSTRUCTIONS = {
     torch.bfloat16: torch.ops.mkldnn._is_mkldnn_bf16_supported,
     torch.float16: torch.ops.mkldnn._is_mkldnn_fp16_supported,
 }
-# Without a device argument these make CPU tensors on every device.
+# Without a device argument, these create CPU tensors for inputs on any device.
 PLACED_BY_ARGUMENT = {
-    "arange",
-    "linspace",
-    "logspace",
-    "to",
-    "eye",
-    "full",
-    "ones",
-    "zeros",
-    "signal.windows",
-    "randn",
-    "tril_indices",
-    "triu_indices",
+    *("arange", "linspace", "logspace", "to", "eye", "full", "ones", "zeros", "signal.windows"),
+    *("randn", "tril_indices", "triu_indices"),
 }
 
 
@@ -81,21 +57,21 @@ def _quick_samples():
         yield
 
 
-def geometry(op, tensor):
+def layout(op, tensor):
     if is_lazy() and name_of(op) in INFERRED_OTHERWISE:
         return tensor.dtype, tensor.shape
     return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
 
 
 def out_of_range(error):
-    """Leave out what hands the largest int64 to a card that has none."""
+    """Skip samples with int64 values that lazy mode rejects; raise any other error."""
     if not is_lazy() or not str(error).startswith("Error when trying to cast Long to Int"):
         raise error
     return False
 
 
 def in_float32(op, sample):
-    """Return a sample of a 16-bit type in float32 where the device computes it so, else None."""
+    """Return a 16-bit sample in float32 if the device computes in float32, else None."""
     if op.name not in SUMMED_ONCE:
         return None
     dtype = sample.input.dtype
@@ -120,18 +96,18 @@ def rounded(values, like):
 def compare(op, sample, with_gradients):
     try:
         on_device = on_hpu(sample)  # before the call: some operators change their inputs
-    except RuntimeError as refused:
-        return out_of_range(refused)
+    except RuntimeError as error:
+        return out_of_range(error)
     try:
         wide = in_float32(op, sample)
         expected = tensors(call(op, sample))
         expected_gradients = gradients(sample, expected) if with_gradients else []
     except (RuntimeError, TypeError, ValueError, IndexError):
-        return False  # the CPU refuses the sample
+        return False  # invalid on the CPU too
     try:
         actual = tensors(call(op, on_device))
-    except RuntimeError as refused:
-        return out_of_range(refused)
+    except RuntimeError as error:
+        return out_of_range(error)
     assert len(actual) == len(expected)
     values, of_gradients = expected, expected_gradients
     if wide is not None:
@@ -143,23 +119,23 @@ def compare(op, sample, with_gradients):
     for result, reference, value in zip(actual, expected, values, strict=True):
         if tensors((sample.input, sample.args)) and op.name not in PLACED_BY_ARGUMENT:
             assert result.device.type == "hpu"
-        assert geometry(op, result) == geometry(op, reference)
+        assert layout(op, result) == layout(op, reference)
         if op.name not in UNINITIALIZED:
             torch.testing.assert_close(result.detach().cpu(), value.detach(), equal_nan=True)
     if with_gradients:
         results = gradients(on_device, actual)
         for result, reference, value in zip(results, expected_gradients, of_gradients, strict=True):
             if reference is not None:
-                assert geometry(op, result) == geometry(op, reference)
-                # The CPU rounds a float16 differently in the vectors and in the rest of a loop,
-                # and memory of another alignment has another rest.
+                assert layout(op, result) == layout(op, reference)
+                # The CPU rounds float16 differently in vectorized loops and their remainders,
+                # which depend on the alignment.
                 close = {"rtol": 4e-3, "atol": 1e-3} if reference.dtype == torch.float16 else {}
                 torch.testing.assert_close(result.cpu(), value, equal_nan=True, **close)
     return True
 
 
 @pytest.mark.parametrize("op", op_db, ids=name_of)
-def test_operator_equals_the_cpu(op):
+def test_operator_matches_the_cpu(op):
     if op.name.startswith("jiterator"):
         pytest.skip("compiles CUDA code")
     if name_of(op) in SKIPPED:
@@ -172,44 +148,26 @@ def test_operator_equals_the_cpu(op):
             op.supports_autograd
             and (dtype.is_floating_point or dtype.is_complex)
             and dtype in op.backward_dtypes
-            and not (op.name == "renorm" and dtype.is_complex)  # NaN on the CPU: in float64 no
-            # value equals the largest one, which is of float32
+            and not (op.name == "renorm" and dtype.is_complex)  # NaN on the CPU: in float64, no
+            # value equals the largest one, which is float32
         )
         samples = list(op.sample_inputs("cpu", dtype, requires_grad=with_gradients))
-        # A few operators have thousands, in which every option meets every other.
+        # Some operators have thousands of samples, one for each combination of options.
         most = 3 * MOST_SAMPLES if dtype == torch.float32 else MOST_SAMPLES
         for sample in samples[:: -(-len(samples) // most) or 1]:
             if op.name == "nn.functional.gelu":
-                sample.kwargs["approximate"] = "tanh"  # as a card computes it by default
+                sample.kwargs["approximate"] = "tanh"  # the default of a card
             if elements(sample) <= MOST_ELEMENTS:
                 compared += compare(op, sample, with_gradients)
     if not compared:
-        pytest.skip("the CPU build of PyTorch runs no sample of it")
+        pytest.skip("the CPU build of PyTorch supports no sample")
 
 
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
-@pytest.mark.parametrize("name", ["amin", "amax", "clamp", "add", "pad", "index_fill", "mul"])
-def test_float8_is_computed_in_float32_and_narrowed(name, dtype):
-    values = torch.tensor([[1.0, -2.0, 0.5], [3.0, 4.0, -0.25]])
-    operator = {
-        "amin": lambda x: x.amin(1),
-        "amax": lambda x: x.amax(1),
-        "clamp": lambda x: x.clamp(-1, 2),
-        "add": lambda x: x + x,
-        "pad": lambda x: torch.nn.functional.pad(x, (1, 1)),
-        "index_fill": lambda x: x.index_fill(1, torch.tensor([0], device=x.device), 1.0),
-        "mul": lambda x: x * x,
-    }[name]
-    result = operator(values.to("hpu").to(dtype))
-    assert result.dtype == dtype
-    torch.testing.assert_close(result.float().cpu(), operator(values).to(dtype).float())
-
-
-def test_float8_e4m3fn_saturates_at_gaudi2s_largest_value():
+def test_float8_e4m3fn_saturates_at_the_largest_value_of_gaudi2():
     values = torch.tensor([300.0, -1000.0, 3.0], device="hpu").to(torch.float8_e4m3fn)
     assert values.float().tolist() == [240.0, -240.0, 3.0]
 
 
-def test_tensor_split_takes_indices_on_the_cpu():
+def test_tensor_split_accepts_indices_on_the_cpu():
     parts = torch.arange(6, device="hpu").tensor_split(torch.tensor([2, 3]))
     assert [part.tolist() for part in parts] == [[0, 1], [2], [3, 4, 5]]

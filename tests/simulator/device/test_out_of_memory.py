@@ -1,8 +1,8 @@
-"""A card that is full refuses before the machine's own memory is touched."""
+"""A full card rejects requests before it allocates host memory."""
 
 import pytest
 
-# Fits exactly: 396 + 10,564 + 396 * 10,564 floats are 16 MiB.
+# Exactly 16 MiB: 396 + 10,564 + 396 * 10,564 float32 values
 EXACT = """
     import torch
     from habana_frameworks.torch.core import mark_step
@@ -28,19 +28,19 @@ EXACT = """
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_a_result_that_fits_exactly_is_accepted_and_no_byte_more(forked_script, lazy):
-    *fitting, refused = forked_script(
+def test_result_may_fill_the_card_exactly(forked_script, lazy):
+    *fitting, error = forked_script(
         EXACT, simulated=True, HPU_MAGIC_MEMORY="16MiB", PT_HPU_LAZY_MODE=lazy
     ).splitlines()
     operands = 4 * (396 + 10_564)
     assert fitting == [f"{16 << 20} {operands} torch.Size([396, 10564]) 1"] * 6
-    assert refused == (
+    assert error == (
         "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::"
         f"{4 * 396 * 10_564} ({4 * 396 * 10_564 / (1 << 20):.6g})MB"
     )
 
 
-REFUSED = """
+REJECTED = """
     import resource
     import torch
     from torch.nn import functional as F
@@ -75,7 +75,7 @@ REFUSED = """
         compiled(x[:5], y[:, :6])
         attempts["compiled"] = lambda: compiled(x, y)
     mark_step()
-    booked = torch.hpu.memory_allocated()
+    allocated = torch.hpu.memory_allocated()
     before = 0
     before = grown()
     for name, work in attempts.items():
@@ -86,9 +86,9 @@ REFUSED = """
             message = str(error)
             assert "MODULE:PT_DEVMEM Allocation failed for size::" in message, message
         else:
-            print(name, "was not refused")
+            print(name, "was not rejected")
         peak = torch.hpu.memory_stats()["MaxInUse"] >> 20
-        assert torch.hpu.memory_allocated() == booked, (name, torch.hpu.memory_allocated(), booked)
+        assert torch.hpu.memory_allocated() == allocated, (name, torch.hpu.memory_allocated(), allocated)
         assert peak <= 100, peak
     assert [t.sum().item() for t in (x, y, small)] == [16_000, 16_000, 0]
     assert is_lazy() or large.grad is None
@@ -98,13 +98,13 @@ REFUSED = """
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_what_a_card_refuses_never_fills_the_machine(forked_script, lazy):
+def test_rejected_requests_do_not_use_host_memory(forked_script, lazy):
     printed = forked_script(
-        REFUSED, simulated=True, HPU_MAGIC_MEMORY="100MiB", PT_HPU_LAZY_MODE=lazy
+        REJECTED, simulated=True, HPU_MAGIC_MEMORY="100MiB", PT_HPU_LAZY_MODE=lazy
     )
     [line] = printed.splitlines()
     assert line.startswith("grown by ")
-    assert int(line.removeprefix("grown by ")) < 150  # MiB; the results would take 976
+    assert int(line.removeprefix("grown by ")) < 150  # MiB; the results would need 976
 
 
 WIDENED = """
@@ -118,7 +118,7 @@ WIDENED = """
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_types_that_the_cpu_computes_in_wider_ones_take_no_more_of_the_card(forked_script, lazy):
+def test_types_that_the_cpu_computes_in_wider_types_need_no_more_device_memory(forked_script, lazy):
     printed = forked_script(
         WIDENED, simulated=True, HPU_MAGIC_MEMORY="16MiB", PT_HPU_LAZY_MODE=lazy
     )
@@ -143,7 +143,7 @@ REPLAYED = """
 """
 
 
-def test_a_graph_is_replayed_on_a_card_that_its_tensors_fill(forked_script):
+def test_graph_is_replayed_on_a_card_that_its_tensors_fill(forked_script):
     printed = forked_script(
         REPLAYED, simulated=True, HPU_MAGIC_MEMORY="29MiB", PT_HPU_LAZY_MODE="1"
     )
@@ -154,7 +154,7 @@ CONVOLVED = """
     import torch
     from torch.nn import functional as F
 
-    def refused(work):
+    def error_of(work):
         try:
             work()
         except RuntimeError as error:
@@ -165,13 +165,13 @@ CONVOLVED = """
     result = F.conv2d(x, weight, padding=1)
     result.sum().backward()
     print(torch.hpu.memory_allocated() >> 20, result[0, 0, 5, 5].item(), x.grad[0, 0, 5, 5].item())
-    print(refused(lambda: F.conv2d(x, weight, padding=1)))
-    print(refused(lambda: F.conv_transpose2d(x, weight[:1], stride=2)))
-    print(refused(lambda: F.conv2d(x, weight, stride=2, dilation=3)))
+    print(error_of(lambda: F.conv2d(x, weight, padding=1)))
+    print(error_of(lambda: F.conv_transpose2d(x, weight[:1], stride=2)))
+    print(error_of(lambda: F.conv2d(x, weight, stride=2, dilation=3)))
 """
 
 
-def test_convolutions_need_room_for_their_results_alone(forked_script):
+def test_convolution_needs_memory_only_for_its_result(forked_script):
     printed = forked_script(
         CONVOLVED, simulated=True, HPU_MAGIC_MEMORY="24MiB", PT_HPU_LAZY_MODE="0"
     )
@@ -203,17 +203,17 @@ HOST = """
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_what_the_machine_has_no_memory_for_says_what_to_do(script, lazy):
-    """The CPU's kernel wants more than the result takes, which the card would have room for."""
+def test_lack_of_host_memory_is_reported_with_a_fix(script, lazy):
+    """The CPU kernel needs more memory than the result, for which the card has room."""
     printed = script(HOST, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
-    said = [line for line in printed if line.startswith("[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM")]
-    assert len(said) == len(printed) == 2
-    mend = "this machine does not: set HPU_MAGIC_MEMORY to a smaller card."
-    assert said[0].endswith(mend)
+    assert len(printed) == 2
+    assert all(line.startswith("[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM") for line in printed)
+    fix = "this machine does not: set HPU_MAGIC_MEMORY to a smaller card."
+    assert printed[0].endswith(fix)
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
-def test_a_refused_resize_changes_nothing(forked_script, lazy):
+def test_rejected_resize_changes_nothing(forked_script, lazy):
     code = """
     import torch
     x = torch.arange(4.0).to("hpu").view(2, 2).t()
@@ -226,8 +226,8 @@ def test_a_refused_resize_changes_nothing(forked_script, lazy):
     print(x.shape, x.stride(), torch.hpu.memory_allocated())
     """
     settings = {"HPU_MAGIC_MEMORY": "1MiB", "PT_HPU_LAZY_MODE": lazy}
-    refused, left = forked_script(code, simulated=True, **settings).splitlines()
-    assert refused.startswith(
+    error, left = forked_script(code, simulated=True, **settings).splitlines()
+    assert error.startswith(
         "[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::4194"
     )
     assert left == "torch.Size([2, 2]) (1, 2) 16"

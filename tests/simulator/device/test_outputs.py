@@ -1,17 +1,12 @@
-"""Results written into tensors that exist, at any size, and what else views their storage."""
+"""Outputs of any size, and views that share their storage."""
 
 import pytest
 import torch
+from habana_frameworks.torch import core as htcore
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.utils.internal import is_lazy
 
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch import core as htcore  # noqa: E402
-from habana_frameworks.torch import hpu  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-
-# What is written into: of a base of twelve numbers.
+# Outputs, as parts of a base of twelve numbers
 TARGETS = {
     "empty": lambda base: base.new_empty(0),
     "nothing_of_the_start": lambda base: base[0:0],
@@ -22,7 +17,7 @@ TARGETS = {
     "strided": lambda base: base[1::2],
     "transposed": lambda base: base.view(3, 4).t(),
 }
-# What is written, of a tensor of 2 x 3 numbers.
+# Operations on a tensor of 2 x 3 numbers
 RESULTS = {
     "add": lambda x, out: torch.add(x, 1, out=out),
     "cat": lambda x, out: torch.cat([x, x * 2], out=out),
@@ -44,17 +39,18 @@ PAIRS = {
     "sort": lambda x, out: torch.sort(x, 1, descending=True, out=out),
     "cummax": lambda x, out: torch.cummax(x, 0, out=out),
     "kthvalue": lambda x, out: torch.kthvalue(x, 1, out=out),
+    "mode": lambda x, out: torch.mode(x, 1, out=out),
 }
 pytestmark = pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 
 
-def geometry(tensor):
+def layout(tensor):
     return tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()
 
 
 def same(actual, expected):
     for on_hpu, on_cpu in zip(actual, expected, strict=True):
-        assert geometry(on_hpu) == geometry(on_cpu)
+        assert layout(on_hpu) == layout(on_cpu)
     for on_hpu, on_cpu in zip(actual, expected, strict=True):
         torch.testing.assert_close(on_hpu.cpu(), on_cpu, equal_nan=True)
 
@@ -63,7 +59,7 @@ def write(device, result, target, pending=False):
     x = torch.tensor([[0.0, 1.0, 2.0], [5.0, 4.0, 3.0]]).to(device)
     base = torch.arange(12.0).to(device)
     if pending:
-        base = base + 0  # in lazy mode, without memory
+        base = base + 0  # in lazy mode, not allocated yet
     other = base[2:8]
     out = target(base)
     returned = result(x, out)
@@ -74,20 +70,20 @@ def write(device, result, target, pending=False):
 @pytest.mark.parametrize("pending", [False, True], ids=["with_memory", "recorded"])
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("result", RESULTS)
-def test_a_result_is_written_where_the_cpu_writes_it(result, target, pending):
+def test_output_matches_the_cpu(result, target, pending):
     expected = write("cpu", RESULTS[result], TARGETS[target])
     same(write("hpu", RESULTS[result], TARGETS[target], pending), expected)
 
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("result", PAIRS)
-def test_two_results_are_written_where_the_cpu_writes_them(result, target):
+def test_two_outputs_match_the_cpu(result, target):
     def both(device):
         x = torch.tensor([[0.0, 1.0, 2.0], [5.0, 4.0, 3.0]]).to(device)
-        base, places = torch.arange(12.0).to(device), torch.zeros(7, dtype=torch.long).to(device)
-        out = TARGETS[target](base), places[5:5]
+        base, indices = torch.arange(12.0).to(device), torch.zeros(7, dtype=torch.long).to(device)
+        out = TARGETS[target](base), indices[5:5]
         PAIRS[result](x, out)
-        return [base, places, *out]
+        return [base, indices, *out]
 
     same(both("hpu"), both("cpu"))
 
@@ -112,7 +108,7 @@ INTO_SHARED = {
 
 
 def raised(work, device):
-    """The error of an output, or the output."""
+    """Return the output, or the message of its error."""
     try:
         return work(torch.arange(12.0, device=device).view(4, 3), device).cpu()
     except RuntimeError as error:
@@ -120,7 +116,7 @@ def raised(work, device):
 
 
 @pytest.mark.parametrize("rows", [4, 40_000], ids=["small", "large"])
-def test_cat_refuses_an_expanded_output(rows):
+def test_cat_rejects_an_expanded_output(rows):
     x = torch.ones(rows, 16, device="hpu")
     out = torch.zeros(1, 16, device="hpu").expand(2 * rows, 16)
     with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
@@ -129,20 +125,20 @@ def test_cat_refuses_an_expanded_output(rows):
 
 @pytest.mark.parametrize("shared", SHARED)
 @pytest.mark.parametrize("into", INTO_SHARED)
-def test_outputs_that_share_memory_are_refused_as_on_the_cpu(into, shared):
+def test_output_that_overlaps_itself_is_rejected_like_on_the_cpu(into, shared):
     def work(x, device):
         out = SHARED[shared](device)
         INTO_SHARED[into](x, out)
         return out
 
-    found, expected = raised(work, "hpu"), raised(work, "cpu")
+    actual, expected = raised(work, "hpu"), raised(work, "cpu")
     if isinstance(expected, str):
-        assert found == expected
+        assert actual == expected
     else:
-        assert torch.equal(found, expected)
+        assert torch.equal(actual, expected)
 
 
-def test_an_output_that_overlaps_an_operand_is_refused_as_on_the_cpu():
+def test_output_that_overlaps_an_operand_is_rejected_like_on_the_cpu():
     def outer_product(x, device):
         base = torch.arange(13.0, device=device)
         vectors = torch.ones(4, device=device), torch.ones(3, device=device)
@@ -153,7 +149,7 @@ def test_an_output_that_overlaps_an_operand_is_refused_as_on_the_cpu():
 
 
 @pytest.mark.parametrize("reduce", [torch.any, torch.all])
-def test_an_output_of_a_wrong_type_is_refused_as_on_the_cpu(reduce):
+def test_output_of_the_wrong_type_is_rejected_like_on_the_cpu(reduce):
     def reduced(x, device):
         return reduce(x, (0, 1), out=torch.empty((), dtype=torch.int16, device=device))
 
@@ -161,17 +157,7 @@ def test_an_output_of_a_wrong_type_is_refused_as_on_the_cpu(reduce):
     assert raised(reduced, "hpu") == raised(reduced, "cpu")
 
 
-def test_the_most_frequent_values_are_written_where_the_cpu_writes_them():
-    def modes(device):
-        x = torch.tensor([[1.0, 2.0, 2.0], [3.0, 3.0, 1.0]]).to(device)
-        base, places = torch.zeros(6).to(device), torch.zeros(2, dtype=torch.long).to(device)
-        torch.mode(x, 1, out=(base[1:3], places))
-        return [base, places]
-
-    same(modes("hpu"), modes("cpu"))
-
-
-def test_decompositions_are_written_where_the_cpu_writes_them():
+def test_outputs_of_decompositions_match_the_cpu():
     def results(device):
         matrix = torch.tensor([[4.0, 1.0, 0.0], [1.0, 3.0, 1.0], [0.0, 1.0, 2.0]]).to(device)
         base = torch.zeros(20).to(device)
@@ -184,7 +170,7 @@ def test_decompositions_are_written_where_the_cpu_writes_them():
     same(results("hpu"), results("cpu"))
 
 
-def test_an_operand_may_become_its_own_result():
+def test_operand_may_be_its_own_output():
     def doubled(device):
         x = torch.arange(3.0).to(device) + 1
         torch.add(x, x, out=x)
@@ -193,7 +179,7 @@ def test_an_operand_may_become_its_own_result():
     same(doubled("hpu"), doubled("cpu"))
 
 
-def test_resizing_and_setting_storages_keeps_what_was_written():
+def test_resized_and_shared_storages_keep_their_values():
     def resized(device):
         x = torch.arange(4.0).to(device) * 2
         view = x[1:3]
@@ -209,18 +195,18 @@ def test_resizing_and_setting_storages_keeps_what_was_written():
     same(resized("hpu"), resized("cpu"))
 
 
-def test_a_larger_storage_keeps_a_failure_to_fit_from_others():
-    # A view past the end of what a storage held, as fftfreq makes one.
+def test_view_beyond_the_end_of_its_storage_is_supported():
+    # fftfreq creates such a view.
     for n in (5, 6, 1):
         torch.testing.assert_close(
             torch.fft.fftfreq(n, device="hpu").cpu(), torch.fft.fftfreq(n), rtol=0, atol=0
         )
 
 
-@pytest.mark.skipif(not is_lazy(), reason="HPU Graphs are for lazy mode")
+@pytest.mark.skipif(not is_lazy(), reason="HPU Graphs need lazy mode")
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("result", sorted(set(RESULTS) - {"masked_select"}))
-def test_a_captured_result_is_written_again_by_each_replay(result, target):
+def test_each_replay_writes_the_captured_output(result, target):
     def work(x, base):
         base = base + 0
         out = TARGETS[target](base)
@@ -240,8 +226,8 @@ def test_a_captured_result_is_written_again_by_each_replay(result, target):
         same(captured, work(*fresh))
 
 
-@pytest.mark.skipif(not is_lazy(), reason="eager mode books when it writes")
-def test_a_recorded_storage_that_grows_is_booked_once():
+@pytest.mark.skipif(not is_lazy(), reason="eager mode allocates immediately")
+def test_growing_storage_of_a_recorded_tensor_is_counted_once():
     htcore.mark_step()
     before = torch.hpu.memory_allocated()
     out = torch.empty(4, device="hpu")

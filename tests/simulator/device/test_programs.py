@@ -1,21 +1,16 @@
-"""Random programs of views, in-place operations and reads give the CPU's values in every mode."""
+"""Random programs of views, in-place operations and reads give the values of the CPU."""
 
 import gc
 
+import pytest
 import torch
+from habana_frameworks.torch import core as htcore
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.utils.internal import is_lazy
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-import pytest  # noqa: E402
-from habana_frameworks.torch import core as htcore  # noqa: E402
-from habana_frameworks.torch import hpu  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
-
-# Each step takes the live tensors and two numbers, and returns a new tensor or changes one.
+# Each step gets two live tensors, and returns a new tensor or changes the first one.
 PURE = {
     "add": lambda a, b: a + b,
     "mul": lambda a, b: a * b * 0.5,
@@ -58,7 +53,7 @@ steps = st.lists(
 
 @pytest.fixture(scope="module", autouse=True)
 def _short_collections():
-    # Each capture collects garbage, and what the imports left is none.
+    # Each capture collects garbage; exclude the objects of the imports.
     gc.collect()
     gc.freeze()
     yield
@@ -104,23 +99,25 @@ relaxed = settings(
 
 @relaxed
 @given(steps)
-def test_a_program_gives_the_cpus_values(program):
+def test_program_gives_the_values_of_the_cpu(program):
     expected, expected_reads = run(program, inputs("cpu"))
     actual, reads = run(program, inputs("hpu"))
     same(actual, expected)
     torch.testing.assert_close(reads, expected_reads, equal_nan=True)
 
 
-@pytest.mark.skipif(not is_lazy(), reason="HPU Graphs are for lazy mode")
+@pytest.mark.skipif(not is_lazy(), reason="HPU Graphs need lazy mode")
 @relaxed
 @given(steps)
-def test_a_captured_program_replays_with_new_inputs_and_reads_after_it(program):
-    assume(any(name not in VIEWS and name != "out" for name, *_ in program))  # else it is empty
+def test_captured_program_replays_with_new_inputs(program):
+    assume(
+        any(name not in VIEWS and name != "out" for name, *_ in program)
+    )  # otherwise it is empty
     static = inputs("hpu")
     graph = hpu.HPUGraph()
     with hpu.graph(graph):
         captured, _ = run(program, static, with_reads=False)
-    for scale in (1.5, -0.5):  # what the first reads recorded is none of the second's business
+    for scale in (1.5, -0.5):  # reads in between must not affect the next replay
         fresh = [tensor * scale + 0.1 for tensor in inputs("cpu")]
         for tensor, value in zip(static, fresh, strict=True):
             tensor.copy_(value)
@@ -130,10 +127,10 @@ def test_a_captured_program_replays_with_new_inputs_and_reads_after_it(program):
         same(captured, expected)
 
 
-@pytest.mark.skipif(is_lazy(), reason="hpu_backend is for eager mode")
-@settings(relaxed, max_examples=30)  # each compiles a graph between any two reads
+@pytest.mark.skipif(is_lazy(), reason="hpu_backend needs eager mode")
+@settings(relaxed, max_examples=30)  # each example compiles several graphs
 @given(steps)
-def test_a_compiled_program_gives_the_cpus_values(program):
+def test_compiled_program_gives_the_values_of_the_cpu(program):
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     compiled = torch.compile(lambda *tensors: run(program, tensors), backend="hpu_backend")
@@ -144,9 +141,9 @@ def test_a_compiled_program_gives_the_cpus_values(program):
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] >= 1
 
 
-@pytest.mark.skipif(not is_lazy(), reason="about recorded work")
+@pytest.mark.skipif(not is_lazy(), reason="only lazy mode records operations")
 class TestLongRuns:
-    def test_memory_after_ten_thousand_steps_is_that_of_the_start(self):
+    def test_ten_thousand_steps_do_not_increase_memory(self):
         weight = torch.randn(8, 8, device="hpu", requires_grad=True)
         optimizer = torch.optim.SGD([weight], 1e-3)
 
@@ -163,7 +160,7 @@ class TestLongRuns:
             step()
         assert torch.hpu.memory_allocated() == before
 
-    def test_memory_and_peak_do_not_move_over_ten_thousand_replays(self):
+    def test_ten_thousand_replays_do_not_increase_memory_or_its_peak(self):
         data = torch.randn(8, 8, device="hpu")
         graph = hpu.HPUGraph()
         with hpu.graph(graph):
@@ -176,7 +173,7 @@ class TestLongRuns:
         assert (after["InUse"], after["MaxInUse"]) == (before["InUse"], before["MaxInUse"])
         torch.testing.assert_close(result.cpu(), torch.relu(data.cpu() @ data.cpu()).sum(0))
 
-    def test_lazy_peak_is_at_most_eagers(self, forked_script):
+    def test_peak_in_lazy_mode_does_not_exceed_eager_mode(self, forked_script):
         code = """
             import torch
             from habana_frameworks.torch.core import mark_step
@@ -191,12 +188,12 @@ class TestLongRuns:
         eager = int(forked_script(code, simulated=True, PT_HPU_LAZY_MODE="0"))
         assert int(forked_script(code, simulated=True, PT_HPU_LAZY_MODE="1")) <= eager
 
-    def test_an_error_surfaces_at_the_flush_and_leaves_the_recorder_empty(self):
+    def test_error_is_raised_by_mark_step_and_empties_the_recorder(self):
         from hpu_magic.simulator import engine
 
         table = torch.ones(3, 2, device="hpu")
-        found = torch.nn.functional.embedding(torch.tensor([0, 7], device="hpu"), table)
-        later = found + 1
+        rows = torch.nn.functional.embedding(torch.tensor([0, 7], device="hpu"), table)
+        later = rows + 1
         with pytest.raises(IndexError):
             htcore.mark_step()
         assert engine.load().pending_operations() == 0
@@ -204,7 +201,7 @@ class TestLongRuns:
             later.cpu()
         assert (table + 1).sum().item() == 12
 
-    def test_a_failed_flush_leaves_no_more_memory_in_use_than_its_live_results(self):
+    def test_failed_mark_step_keeps_only_the_memory_of_live_results(self):
         table, rows = torch.ones(3, 1024, device="hpu"), torch.tensor([0, 7], device="hpu")
         htcore.mark_step()
         before = torch.hpu.memory_allocated()
@@ -218,8 +215,8 @@ class TestLongRuns:
         del doubled, dropped, later
         assert torch.hpu.memory_allocated() == before
 
-    def test_threads_that_record_and_look_do_not_wait_for_each_other(self, forked_script):
-        # What they do asks for Python's lock with the recorder's held, or the other way round.
+    def test_recording_and_reading_threads_do_not_deadlock(self, forked_script):
+        # These calls need the GIL and the recorder's lock in different orders.
         assert forked_script(
             """
             import threading, time

@@ -1,4 +1,4 @@
-"""Several threads, forks and interrupts at the same time: no wrong value, no hang, no crash."""
+"""Threads, forks and interrupts at the same time cause no wrong value, no hang and no crash."""
 
 import json
 import os
@@ -13,7 +13,7 @@ PROGRAMS = Path(__file__).parents[2] / "race_programs.py"
 
 
 @pytest.mark.parametrize("mode", ["eager", "lazy"])
-def test_random_programs_of_threads_forks_and_interrupts(mode, monkeypatch):
+def test_random_programs_with_threads_forks_and_interrupts_succeed(mode, monkeypatch):
     monkeypatch.setenv("PT_HPU_LAZY_MODE", str(int(mode == "lazy")))
     command = [sys.executable, str(PROGRAMS), "--seconds", "5"]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=240)
@@ -22,7 +22,7 @@ def test_random_programs_of_threads_forks_and_interrupts(mode, monkeypatch):
     assert min(done[what] for what in ("programs", "forks", "interrupts", "reads")) > 0
 
 
-# Memory of tensors takes its time to go back to the system, as large blocks in use do.
+# Delays free() of large blocks, which takes longer for memory in use.
 SLOW_FREE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -42,7 +42,7 @@ void free(void* memory) {
 def slow_free(tmp_path_factory):
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None or sys.platform != "linux":
-        pytest.skip("no C compiler (cc or gcc) installed, or no Linux")
+        pytest.skip("no C compiler (cc or gcc) installed, or not on Linux")
     folder = tmp_path_factory.mktemp("slow_free")
     source, built = folder / "free.c", folder / "libfree.so"
     source.write_text(SLOW_FREE)
@@ -50,7 +50,7 @@ def slow_free(tmp_path_factory):
     return " ".join(filter(None, [os.environ.get("LD_PRELOAD"), str(built)]))
 
 
-def test_a_fork_while_another_thread_frees_memory_gives_a_child_that_runs(script, slow_free):
+def test_child_forked_while_a_thread_frees_memory_runs(script, slow_free):
     assert (
         script(
             """
@@ -62,7 +62,7 @@ def test_a_fork_while_another_thread_frees_memory_gives_a_child_that_runs(script
 
             def churn():
                 while not done.is_set():
-                    # More than is kept for the next tensor of its size.
+                    # More tensors than the pool keeps for reuse
                     tensors = [torch.empty(20_000_000 + i, device="hpu") for i in range(6)]
                     del tensors
 
