@@ -1,4 +1,4 @@
-"""A process in lazy mode that runs pieces of code, since the mode is read once a process."""
+"""A process in lazy mode that runs code, since each process has only one mode."""
 
 from __future__ import annotations
 
@@ -20,19 +20,26 @@ import habana_frameworks.torch.core as htcore
 connection = socket.socket(socket.AF_UNIX)
 connection.connect(os.environ["SOCKET"])
 replies = connection.makefile("w")
+
+def error_of(call, *arguments):
+    try:
+        call(*arguments)
+    except Exception as error:
+        return str(error)
+
 for request in connection.makefile("r"):
     out, error = io.StringIO(), None
     with contextlib.redirect_stdout(out):
         try:
             code = compile(json.loads(request), "cell.py", "exec")
-            exec(code, {"torch": torch, "htcore": htcore})
+            exec(code, {"torch": torch, "htcore": htcore, "error_of": error_of})
         except Exception:
             error = traceback.format_exc()
     replies.write(json.dumps([out.getvalue(), error]) + "\\n")
     replies.flush()
 """
 
-# Code that makes two equal models, and compares tensors.
+# Code that creates two equal models, and compares tensors
 MODEL = """
 import copy
 from torch import nn
@@ -47,7 +54,11 @@ def same(one, two):
 
 
 class LazyProcess:
-    """Runs code in lazy mode; ``torch`` and ``htcore`` are imported there."""
+    """Runs code in lazy mode.
+
+    The code can use ``torch``, ``htcore``, and ``error_of(call, *arguments)``, which returns the
+    message of the error that a call raises.
+    """
 
     def __init__(self, python: ForkedPython) -> None:
         self._folder = tempfile.TemporaryDirectory()
@@ -63,7 +74,7 @@ class LazyProcess:
         self._replies = self._connection.makefile("r")
 
     def __call__(self, code: str) -> list[str]:
-        """Run code in a namespace of its own and return the lines that it printed."""
+        """Run code in a new namespace and return the printed lines."""
         self._connection.sendall(json.dumps(textwrap.dedent(code)).encode() + b"\n")
         reply = self._replies.readline()
         assert reply, f"the process has ended: {self._said.read_text()}"

@@ -18,7 +18,9 @@ def _models(torch):
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "transformer"])
-def test_training_gives_the_losses_of_eager_mode(torch, compile_on_hpu, compilations, name):
+def test_compiled_training_gives_the_losses_of_eager_mode(
+    torch, compile_on_hpu, compilations, name
+):
     losses = []
     for wrap in (lambda model: model, compile_on_hpu):
         torch.manual_seed(0)
@@ -37,7 +39,7 @@ def test_training_gives_the_losses_of_eager_mode(torch, compile_on_hpu, compilat
     assert compilations() == 2  # forward and backward
 
 
-def test_inference_gives_the_results_of_eager_mode(torch, compile_on_hpu, compilations):
+def test_compiled_inference_gives_the_results_of_eager_mode(torch, compile_on_hpu, compilations):
     model, shape = _models(torch)["mlp"]
     model.to("hpu").eval()
     x = torch.randn(shape, device="hpu")
@@ -46,29 +48,29 @@ def test_inference_gives_the_results_of_eager_mode(torch, compile_on_hpu, compil
         for _ in range(3):
             torch.testing.assert_close(compiled(x), model(x))
     assert compiled(x).device.type == "hpu"
-    assert compilations() == 2  # once without gradients, once with
+    assert compilations() == 2  # with and without gradients
 
 
-def test_each_shape_compiles_once_when_shapes_are_static(torch, compile_on_hpu, compilations):
+def test_each_static_shape_is_compiled_once(torch, compile_on_hpu, compilations):
     double = compile_on_hpu(lambda x: x * 2 + 1, dynamic=False)
     for rows in (2, 3, 2, 3):
         assert double(torch.ones(rows, device="hpu")).tolist() == [3.0] * rows
     assert compilations() == 2
 
 
-def test_compiled_functions_convert_types(torch, compile_on_hpu):
+def test_compiled_function_converts_types(torch, compile_on_hpu):
     convert = compile_on_hpu(lambda x: x.type(torch.int32) + 1, fullgraph=True)
     assert convert(torch.tensor([1.5], device="hpu")).type() == "torch.hpu.IntTensor"
 
 
-def test_a_dynamic_shape_compiles_once(torch, compile_on_hpu, compilations):
+def test_dynamic_shape_is_compiled_once(torch, compile_on_hpu, compilations):
     double = compile_on_hpu(lambda x: x * 2 + 1, dynamic=True)
     for rows in (2, 3, 4):
         assert double(torch.ones(rows, device="hpu")).tolist() == [3.0] * rows
     assert compilations() == 1
 
 
-def test_an_event_names_the_shapes_that_were_compiled(torch, compile_on_hpu):
+def test_compilation_event_contains_the_shapes(torch, compile_on_hpu):
     from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId
 
     dispatcher = EventDispatcher.instance()
@@ -82,7 +84,7 @@ def test_an_event_names_the_shapes_that_were_compiled(torch, compile_on_hpu):
     assert float(event["duration"]) > 0
 
 
-def test_a_graph_break_runs_eagerly_and_is_reported(torch, compile_on_hpu, compilations):
+def test_graph_break_is_reported_and_runs_eagerly(torch, compile_on_hpu, compilations):
     def with_break(x):
         x = x + 1
         torch._dynamo.graph_break()
@@ -93,7 +95,7 @@ def test_a_graph_break_runs_eagerly_and_is_reported(torch, compile_on_hpu, compi
     assert compilations() == 2
 
 
-def test_inputs_that_the_function_writes_are_written(torch, compile_on_hpu):
+def test_compiled_function_writes_its_inputs(torch, compile_on_hpu):
     def accumulate(total, x):
         total += x
         return total * 2
@@ -105,17 +107,17 @@ def test_inputs_that_the_function_writes_are_written(torch, compile_on_hpu):
     assert total.tolist() == [2.0, 2.0]
 
 
-def test_a_value_that_is_read_later_is_not_overwritten(torch, compile_on_hpu):
+def test_value_that_is_read_later_is_not_overwritten(torch, compile_on_hpu):
     def reuse(x):
         product = x @ x
         return product + 1, product * 2, (product + 2) * 3
 
     x = torch.eye(2, device="hpu")
-    for got, expected in zip(compile_on_hpu(reuse)(x), reuse(x), strict=True):
-        assert torch.equal(got, expected)
+    for actual, expected in zip(compile_on_hpu(reuse)(x), reuse(x), strict=True):
+        assert torch.equal(actual, expected)
 
 
-def test_lists_choices_and_numbers_among_the_operands(torch, compile_on_hpu):
+def test_operands_may_be_lists_indices_and_numbers(torch, compile_on_hpu):
     def mixed(x, rows):
         left, right = x.split(x.shape[1] // 2, dim=1)
         values, order = (torch.cat([right, left + 1], dim=1) - 2).max(dim=0)
@@ -131,13 +133,13 @@ def test_lists_choices_and_numbers_among_the_operands(torch, compile_on_hpu):
     rows = torch.tensor([2, 0], device="hpu")
     for height in (3, 5):
         x = torch.randn(height, 4, device="hpu")
-        for got, expected in zip(compiled(x, rows), mixed(x, rows), strict=True):
-            assert got.device.type == "hpu"
-            assert got.dtype == expected.dtype
-            assert torch.equal(got, expected)
+        for actual, expected in zip(compiled(x, rows), mixed(x, rows), strict=True):
+            assert actual.device.type == "hpu"
+            assert actual.dtype == expected.dtype
+            assert torch.equal(actual, expected)
 
 
-def test_a_graph_with_higher_order_operators_runs_too(torch, compile_on_hpu):
+def test_higher_order_operators_are_supported(torch, compile_on_hpu):
     def choose(x):
         return torch.cond(x.sum() > 0, lambda x: x + 1, lambda x: x - 1, (x,))
 
@@ -146,14 +148,14 @@ def test_a_graph_with_higher_order_operators_runs_too(torch, compile_on_hpu):
     assert compiled(-torch.ones(2, device="hpu")).tolist() == [-2.0, -2.0]
 
 
-def test_an_operators_error_is_raised_as_in_eager_mode(torch, compile_on_hpu):
+def test_operator_error_is_the_same_as_in_eager_mode(torch, compile_on_hpu):
     x, index = torch.ones(3, 2, device="hpu"), torch.tensor([7], device="hpu")
     compiled = compile_on_hpu(lambda x, index: x.index_select(0, index) * 2)
     with pytest.raises(IndexError) as eager:
         x.index_select(0, index)
-    with pytest.raises(IndexError) as raised:
+    with pytest.raises(IndexError) as error:
         compiled(x, index)
-    assert str(raised.value) == str(eager.value)
+    assert str(error.value) == str(eager.value)
     assert compiled(x, torch.tensor([1], device="hpu")).tolist() == [[2.0, 2.0]]
 
 
@@ -173,7 +175,7 @@ def test_values_are_freed_after_their_last_use(torch, compile_on_hpu):
     assert peaks[1] <= peaks[0]
 
 
-def test_inputs_written_by_a_compiled_function_count_as_changed(torch, compile_on_hpu):
+def test_written_inputs_have_a_new_version(torch, compile_on_hpu):
     x = torch.ones(2, device="hpu", requires_grad=True)
     scale = torch.ones(2, device="hpu")
     product = x * scale
@@ -182,7 +184,7 @@ def test_inputs_written_by_a_compiled_function_count_as_changed(torch, compile_o
         product.sum().backward()
 
 
-def test_dropout_drops_what_eager_mode_drops(torch, compile_on_hpu):
+def test_compiled_dropout_uses_the_mask_of_eager_mode(torch, compile_on_hpu):
     dropout = torch.nn.functional.dropout
     compiled = compile_on_hpu(lambda x, p: dropout(x, p))
     for x in (torch.ones(64, 32, device="hpu"), torch.ones(32, 64, device="hpu").t()):
@@ -193,7 +195,7 @@ def test_dropout_drops_what_eager_mode_drops(torch, compile_on_hpu):
             assert torch.equal(compiled(x, p), expected)
 
 
-def test_autocast_inside_a_compiled_function(torch, compile_on_hpu):
+def test_autocast_may_be_inside_a_compiled_function(torch, compile_on_hpu):
     def product(x):
         with torch.autocast("hpu", dtype=torch.bfloat16):
             return x @ x
@@ -201,12 +203,12 @@ def test_autocast_inside_a_compiled_function(torch, compile_on_hpu):
     assert compile_on_hpu(product)(torch.eye(2, device="hpu")).dtype == torch.bfloat16
 
 
-def test_a_graph_computes_in_memory_that_graphs_have_used_before(torch, compile_on_hpu):
+def test_graph_reuses_freed_memory(torch, compile_on_hpu):
     run = compile_on_hpu(lambda x: x.sin() + 1)
     x = torch.ones(1 << 16, device="hpu")
     before = torch.hpu.memory_allocated()
     addresses = {run(x).data_ptr() for _ in range(10)}
-    assert len(addresses) <= 2  # the result's, and that of the sine
+    assert len(addresses) <= 2  # the result and the sine
     assert torch.hpu.memory_allocated() == before
     kept = [run(x) for _ in range(5)]
     assert len({result.data_ptr() for result in kept}) == 5

@@ -1,9 +1,9 @@
-"""When hpu_backend is there, what it is told, and that Dynamo knows the device."""
+"""Settings and registration of hpu_backend, and the device interface of Dynamo."""
 
 import pytest
 
 
-def test_settings_apply_to_one_compilation_and_unknown_ones_are_refused(torch, compile_on_hpu):
+def test_options_apply_to_one_compilation_and_unknown_ones_are_rejected(torch, compile_on_hpu):
     from habana_frameworks.torch.dynamo.compile_backend.config import configuration_flags
 
     x = torch.ones(2, device="hpu")
@@ -15,21 +15,21 @@ def test_settings_apply_to_one_compilation_and_unknown_ones_are_refused(torch, c
 
 
 @pytest.mark.parametrize("mode", ["none", "core_aten", "inductor"])
-def test_each_decomposition_gives_the_same(torch, compile_on_hpu, mode):
+def test_every_decomposition_mode_gives_the_same_results(torch, compile_on_hpu, mode):
     def f(x):
         return torch.nn.functional.gelu(x, approximate="tanh").softmax(-1) + torch.addmm(x, x, x)
 
     x = torch.linspace(-1, 1, 16, device="hpu").view(4, 4)
-    given = [x.clone().requires_grad_(), x.clone().requires_grad_()]
-    found = compile_on_hpu(f, options={"decomposition_mode": mode})(given[0])
-    expected = f(given[1])
-    found.square().sum().backward()
+    leaves = [x.clone().requires_grad_(), x.clone().requires_grad_()]
+    actual = compile_on_hpu(f, options={"decomposition_mode": mode})(leaves[0])
+    expected = f(leaves[1])
+    actual.square().sum().backward()
     expected.square().sum().backward()
-    torch.testing.assert_close(found, expected)
-    torch.testing.assert_close(given[0].grad, given[1].grad)
+    torch.testing.assert_close(actual, expected)
+    torch.testing.assert_close(leaves[0].grad, leaves[1].grad)
 
 
-def test_every_documented_decomposition_is_taken(forked_script):
+def test_every_documented_decomposition_mode_is_accepted(forked_script):
     out = forked_script(
         """
         from hpu_magic.runtime.execution.flags import documented
@@ -62,7 +62,7 @@ def test_settings_come_from_the_environment(forked_script):
     assert out == "False True\n"
 
 
-def test_lazy_mode_lists_the_backend_and_refuses_to_compile(forked_script):
+def test_lazy_mode_lists_the_backend_and_rejects_compilation(forked_script):
     out = forked_script(
         """
         import torch
@@ -87,7 +87,7 @@ def test_lazy_mode_lists_the_backend_and_refuses_to_compile(forked_script):
     assert out == "True\nTrue\nTrue\n[2.0, 2.0]\n"
 
 
-def test_dynamo_loads_only_for_those_who_compile(script):
+def test_dynamo_is_not_imported_with_torch(script):
     out = script(
         """
         import sys
@@ -101,7 +101,7 @@ def test_dynamo_loads_only_for_those_who_compile(script):
     assert out == "False\nTrue\n"
 
 
-def test_dynamo_knows_the_device(torch):
+def test_dynamo_has_an_interface_of_the_device(torch):
     from torch._dynamo.device_interface import get_interface_for_device
 
     interface = get_interface_for_device("hpu")

@@ -5,7 +5,7 @@ import pytest
 
 @pytest.fixture
 def operators(torch):
-    """Return a function that returns the names and numbers of the operators in a call."""
+    """Return a function that counts the operators of a call by name."""
 
     def run(function, *inputs):
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
@@ -20,7 +20,7 @@ def _randn(torch, *shape, **options):
     return torch.randn(shape, device="hpu", **options)
 
 
-def test_relu_overwrites_a_tensor_without_other_readers(torch, compile_on_hpu, operators):
+def test_relu_is_in_place_if_its_input_has_no_other_readers(torch, compile_on_hpu, operators):
     compiled = compile_on_hpu(lambda x: (x @ x).relu())
     x = _randn(torch, 8, 8)
     compiled(x)
@@ -36,7 +36,7 @@ def test_relu_after_a_linear_layer_keeps_nan(torch, compile_on_hpu, operators):
     assert "aten::relu_" in operators(compiled)
 
 
-def test_gradients_equal_those_of_eager_mode(torch, compile_on_hpu):
+def test_gradients_with_in_place_relu_match_eager_mode(torch, compile_on_hpu):
     model = torch.nn.Sequential(
         torch.nn.Linear(256, 128), torch.nn.ReLU(), torch.nn.Linear(128, 160)
     ).to("hpu")

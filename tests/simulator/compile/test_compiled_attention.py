@@ -1,4 +1,4 @@
-"""Compiled attention whose sequences change their length between calls."""
+"""Compiled attention with sequence lengths that change between calls."""
 
 import pytest
 
@@ -26,7 +26,7 @@ FUNCTIONS = {
 
 
 def _agree(torch, compiled, module, shapes, ways=("training", "inference")):
-    """Compare results, and gradients in training, for one input after the other."""
+    """Compare results, and gradients in training, for inputs of each shape."""
     for shape in shapes:
         inputs = [torch.randn(shape, device="hpu", requires_grad=True) for _ in range(3)]
         if "training" in ways:
@@ -47,7 +47,7 @@ def _agree(torch, compiled, module, shapes, ways=("training", "inference")):
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_attention_over_sequences_of_another_length(torch, compile_on_hpu, dynamic):
+def test_attention_supports_changing_sequence_lengths(torch, compile_on_hpu, dynamic):
     forms = [form(torch) for form in FUNCTIONS.values()]
 
     def function(q, k, v):
@@ -59,7 +59,7 @@ def test_attention_over_sequences_of_another_length(torch, compile_on_hpu, dynam
 
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("way", ["training", "inference"])
-def test_a_transformer_layer_over_sequences_of_another_length(torch, compile_on_hpu, way, dynamic):
+def test_transformer_layer_supports_changing_sequence_lengths(torch, compile_on_hpu, way, dynamic):
     torch.manual_seed(0)
     layer = torch.nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
     layer = layer.to("hpu").train(way == "training")
@@ -74,7 +74,7 @@ def test_a_transformer_layer_over_sequences_of_another_length(torch, compile_on_
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_multihead_attention_over_sequences_of_another_length(torch, compile_on_hpu, dynamic):
+def test_multihead_attention_supports_changing_sequence_lengths(torch, compile_on_hpu, dynamic):
     torch.manual_seed(0)
     attention = torch.nn.MultiheadAttention(16, 2, batch_first=True).to("hpu")
     compiled = compile_on_hpu(attention, dynamic=dynamic)

@@ -1,4 +1,4 @@
-"""Compiled graphs keep the strides that eager mode gives."""
+"""Compiled graphs keep the strides of eager mode."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def _models(torch):
 
 def _input(torch, shape, layout, dtype, dim):
     x = torch.randn(shape, device="hpu").to(dtype)
-    if layout == "permuted":  # NHWC, as images come from files
+    if layout == "permuted":  # NHWC, the layout of image files
         x = x.permute(0, *range(2, dim + 2), 1).contiguous().movedim(-1, 1)
     elif layout == "last" and LAST[dim]:
         x = x.to(memory_format=getattr(torch, LAST[dim]))
@@ -46,7 +46,7 @@ def _input(torch, shape, layout, dtype, dim):
 
 
 def _check(torch, compile_on_hpu, names, layout="last", dtype="float32", dynamic=None):
-    """Compare models that are compiled together with what they do in eager mode."""
+    """Compare models, compiled together, with eager mode."""
     torch.manual_seed(0)
     dtype = getattr(torch, dtype)
     dims, models = {}, {}
@@ -64,17 +64,17 @@ def _check(torch, compile_on_hpu, names, layout="last", dtype="float32", dynamic
         }
 
     def seen(run, inputs):
-        """Results and gradients of each model."""
+        """Return the results and gradients of each model."""
         torch.manual_seed(0)
         results = run(inputs)
         loss = sum(flat.float().sin().sum() for flat, *_ in results.values())
-        wanted = [(name, one) for name in models for one in models[name].parameters()]
-        wanted += inputs.items()
-        gradients = torch.autograd.grad(loss, [one for _, one in wanted])
-        given = {name: [] for name in models}
-        for (name, _), gradient in zip(wanted, gradients, strict=True):
-            given[name].append(gradient)
-        return {name: [*results[name], *given[name]] for name in models}
+        leaves = [(name, leaf) for name in models for leaf in models[name].parameters()]
+        leaves += inputs.items()
+        gradients = torch.autograd.grad(loss, [leaf for _, leaf in leaves])
+        outcome = {name: list(results[name]) for name in models}
+        for (name, _), gradient in zip(leaves, gradients, strict=True):
+            outcome[name].append(gradient)
+        return outcome
 
     compiled = compile_on_hpu(run, dynamic=dynamic)
     close = 0.02 if dtype == torch.bfloat16 else 1e-3
@@ -84,14 +84,14 @@ def _check(torch, compile_on_hpu, names, layout="last", dtype="float32", dynamic
             for name, dim in dims.items()
         }
         actual, expected = seen(compiled, inputs), seen(run, inputs)
-        assert {name: [one.stride() for one in tensors] for name, tensors in actual.items()} == {
-            name: [one.stride() for one in tensors] for name, tensors in expected.items()
-        }
+        assert {
+            name: [tensor.stride() for tensor in tensors] for name, tensors in actual.items()
+        } == {name: [tensor.stride() for tensor in tensors] for name, tensors in expected.items()}
         torch.testing.assert_close(actual, expected, rtol=close, atol=close)
 
 
 KINDS = ("conv", "grouped", "depthwise", "strided", "transposed")
-# Compiled together: most of the time goes to what a graph takes, however small it is.
+# Compiled together, since each graph has a large fixed cost
 TOGETHER = {
     **{f"{dim}d": [f"{kind}{dim}d" for kind in KINDS] for dim in (1, 2, 3)},
     "pointwise": ["pointwise", "one_channel", "pad", "upsample"],
@@ -107,30 +107,30 @@ def test_images_keep_their_memory_format(torch, compile_on_hpu, names):
 
 
 @pytest.mark.parametrize("layout", ["contiguous", "permuted"])
-def test_images_of_other_layouts_than_the_models(torch, compile_on_hpu, layout):
+def test_images_may_have_another_layout_than_the_model(torch, compile_on_hpu, layout):
     _check(torch, compile_on_hpu, ["conv1d", *FEW], layout)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float64"])
-def test_memory_formats_of_other_types(torch, compile_on_hpu, dtype):
+def test_memory_formats_of_other_types_are_kept(torch, compile_on_hpu, dtype):
     _check(torch, compile_on_hpu, [*FEW, "max_pool"], dtype=dtype)
 
 
-def test_memory_formats_where_shapes_are_dynamic_from_the_start(torch, compile_on_hpu):
+def test_memory_formats_with_dynamic_shapes_are_kept(torch, compile_on_hpu):
     _check(torch, compile_on_hpu, FEW, dynamic=True)
 
 
-def test_a_kernel_that_gives_other_strides_than_were_promised(torch, compile_on_hpu):
+def test_kernel_with_other_strides_than_traced_is_corrected(torch, compile_on_hpu):
     last = torch.channels_last_3d
     convolution = torch.nn.Conv3d(4, 8, 3).to("hpu").to(memory_format=last)
 
     def rows(x):
-        return convolution(x).movedim(1, -1).reshape(-1, 8)  # no copy where channels come last
+        return convolution(x).movedim(1, -1).reshape(-1, 8)  # no copy for channels_last
 
     compiled = compile_on_hpu(rows)
     x = torch.randn(2, 4, 7, 7, 7, device="hpu").to(memory_format=last)
     expected = compiled(x)
-    # Without oneDNN another kernel computes, which knows no such memory format.
+    # Without oneDNN, another kernel runs, which does not support this memory format.
     with torch.backends.mkldnn.flags(enabled=False):
         assert not convolution(x).is_contiguous(memory_format=last)
         actual = compiled(x)
@@ -144,14 +144,14 @@ def test_a_kernel_that_gives_other_strides_than_were_promised(torch, compile_on_
     ("dtype", "sizes", "strides", "agrees"),
     [
         ("float32", [2, 3], [3, 1], True),
-        ("float32", [-1, 3], [-1, 1], True),  # -1: another number in each call
+        ("float32", [-1, 3], [-1, 1], True),  # -1: a dynamic size
         ("float64", [2, 3], [3, 1], False),
         ("float32", [3, 2], [3, 1], False),
         ("float32", [2, 3], [1, 2], False),
         ("float32", [6], [1], False),
     ],
 )
-def test_what_a_graph_was_traced_with_is_compared(torch, dtype, sizes, strides, agrees):
+def test_results_are_compared_with_the_traced_layout(torch, dtype, sizes, strides, agrees):
     program = engine.load().Program(1)
     traced = [(getattr(torch, dtype), sizes, strides)]
     program.finish([program.call("aten::relu", "", {"self": program.input(0)}, [None], traced)])

@@ -28,7 +28,7 @@ OPERATIONS = {
 
 
 def all_of(functions):
-    """One function of all: each is a compiled graph of its own otherwise, which takes seconds."""
+    """Return one function that calls all, since each compiled graph takes seconds."""
     return lambda x, n: {name: function(x, n) for name, function in functions.items()}
 
 
@@ -36,18 +36,19 @@ def _agree(torch, compiled, function, *calls):
     for arguments in calls:
         result, expected = compiled(*arguments), function(*arguments)
         torch.testing.assert_close(result, expected, rtol=1e-6, atol=1e-6, equal_nan=True)
-        assert geometry(torch, result) == geometry(torch, expected)
+        assert layout(torch, result) == layout(torch, expected)
 
 
-def geometry(torch, value):
+def layout(torch, value):
     return torch.utils._pytree.tree_map(
-        lambda one: (one.dtype, one.stride()) if isinstance(one, torch.Tensor) else type(one), value
+        lambda leaf: (leaf.dtype, leaf.stride()) if isinstance(leaf, torch.Tensor) else type(leaf),
+        value,
     )
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("numbers", [(2, 3, 4, -5), (2.5, 3.5, 4.0, -0.5)], ids=["int", "float"])
-def test_a_number_that_changes_between_calls(torch, compile_on_hpu, numbers, dynamic):
+def test_number_may_change_between_calls(torch, compile_on_hpu, numbers, dynamic):
     function = all_of(OPERATIONS)
     x = torch.rand(3, 4, device="hpu") * 3 + 0.5
     compiled = compile_on_hpu(function, dynamic=dynamic)
@@ -55,16 +56,14 @@ def test_a_number_that_changes_between_calls(torch, compile_on_hpu, numbers, dyn
 
 
 @pytest.mark.parametrize("name", ["add", "divide", "power"])
-def test_a_changing_number_that_a_graph_uses_once(torch, compile_on_hpu, name):
+def test_changing_number_may_be_used_once(torch, compile_on_hpu, name):
     function = OPERATIONS[name]
     x = torch.rand(3, 4, device="hpu") + 0.5
     _agree(torch, compile_on_hpu(function), function, *[(x, number) for number in (2, 3, 4, 5.5)])
 
 
 @pytest.mark.parametrize("dtype", ["int32", "uint8", "bfloat16", "float64", "bool"])
-def test_a_changing_number_promotes_types_as_a_number_and_not_as_a_tensor(
-    torch, compile_on_hpu, dtype
-):
+def test_changing_number_is_promoted_like_a_python_number(torch, compile_on_hpu, dtype):
     x = torch.ones(3, device="hpu").to(getattr(torch, dtype))
     function = all_of({name: OPERATIONS[name] for name in ("add", "multiply", "divide", "greater")})
     for numbers in ((2, 3, 4), (2.5, 3.5, 4.5)):
@@ -73,7 +72,7 @@ def test_a_changing_number_promotes_types_as_a_number_and_not_as_a_tensor(
         _agree(torch, compiled, function, *[(x, number) for number in numbers])
 
 
-def test_changing_numbers_in_operators_that_write(torch, compile_on_hpu):
+def test_changing_numbers_are_supported_in_in_place_operators(torch, compile_on_hpu):
     def write(x, n):
         x.add_(n).mul_(n).div_(n + 1).sub_(1 - n)
         return x * n
@@ -86,7 +85,7 @@ def test_changing_numbers_in_operators_that_write(torch, compile_on_hpu):
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_dividing_by_a_size_that_changes(torch, compile_on_hpu, dynamic):
+def test_division_by_a_changing_size_is_supported(torch, compile_on_hpu, dynamic):
     def mean(x):
         return x.sum(0) / x.shape[0], x // x.shape[1], x.shape[0] * 2, x.mean() * x.numel()
 
@@ -95,7 +94,7 @@ def test_dividing_by_a_size_that_changes(torch, compile_on_hpu, dynamic):
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_gradients_where_sizes_and_numbers_change(torch, compile_on_hpu, dynamic):
+def test_gradients_are_correct_for_changing_sizes_and_numbers(torch, compile_on_hpu, dynamic):
     def loss(x, n):
         return ((x * n).sum(0) / x.shape[0] - x.shape[1] * x.mean(0)).square().sum() / n
 
@@ -137,14 +136,14 @@ def pad(x, n):
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-def test_changing_numbers_as_sizes(torch, compile_on_hpu, dynamic):
+def test_changing_numbers_are_supported_as_sizes(torch, compile_on_hpu, dynamic):
     function = all_of(SHAPES)
     x = torch.rand(12, 12, device="hpu")
     compiled = compile_on_hpu(function, dynamic=dynamic)
     _agree(torch, compiled, function, *[(x, n) for n in (2, 3, 4, 6)])
 
 
-def test_a_changing_number_chooses_the_axis(torch, compile_on_hpu):
+def test_changing_number_may_select_the_axis(torch, compile_on_hpu):
     x = torch.rand(4, 5, device="hpu")
 
     def total(x, n):
@@ -153,7 +152,7 @@ def test_a_changing_number_chooses_the_axis(torch, compile_on_hpu):
     _agree(torch, compile_on_hpu(total), total, *[(x, n) for n in (0, 1, -1)])
 
 
-def test_changing_sizes_compile_twice_and_no_more(torch, compile_on_hpu, compilations):
+def test_changing_sizes_are_compiled_twice(torch, compile_on_hpu, compilations):
     compiled = compile_on_hpu(lambda x, n: x * n / x.shape[0])
     for n in (2, 3, 4, 5, 6):
         assert compiled(torch.ones(n, device="hpu"), n).tolist() == [1.0] * n

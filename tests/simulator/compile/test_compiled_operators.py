@@ -1,7 +1,7 @@
-"""Every operator of PyTorch's own database, compiled and in eager mode, forward and backward.
+"""All operators of PyTorch's test database match eager mode when compiled, forward and backward.
 
-`make compiled-operators` runs all of them, the test suite every twentieth: the database is sorted
-by kinds of operators, so these are of all kinds.
+`make compiled-operators` runs all of them, the test suite every twentieth. The database is sorted by
+kind, so this sample contains all kinds.
 """
 
 import os
@@ -33,7 +33,7 @@ from torch._dynamo.exc import TorchRuntimeError  # noqa: E402
 
 ALL = "HPU_MAGIC_TEST_ALL_OPERATORS" in os.environ
 EVERY = 1 if ALL else 20
-MOST_GROUPS = 3 if ALL else 1  # of samples that differ in shapes and numbers only
+MOST_GROUPS = 3 if ALL else 1  # a group contains samples that differ only in shapes and numbers
 
 SKIPPED = {**SPARSE}
 
@@ -41,7 +41,7 @@ SKIPPED = {**SPARSE}
 @pytest.fixture(autouse=True, scope="module")
 def _quick_samples():
     with quick_samples(), pytest.MonkeyPatch.context() as patch:
-        # Random numbers are seeded here, so that the compiled function is the operator alone.
+        # Tests set the seeds, so the compiled function contains only the operator.
         patch.setattr(common_methods_invocations, "wrapper_set_seed", called)
         yield
 
@@ -58,14 +58,14 @@ def _no_earlier_compilations():
 
 
 def kind(leaf):
-    """What must be equal in two samples that one compiled function serves."""
+    """Return the properties that samples of one compiled function share."""
     if isinstance(leaf, torch.Tensor):
         return leaf.dim(), leaf.dtype, leaf.requires_grad
     return (type(leaf),) if type(leaf) in (int, float) else (type(leaf), repr(leaf))
 
 
 def groups_of(samples):
-    """Samples that one compiled function serves: at most two of different shapes or numbers."""
+    """Group samples by compiled function, with at most two different shapes or numbers each."""
     groups = {}
     for sample in samples:
         if elements(sample) > MOST_ELEMENTS:
@@ -75,9 +75,9 @@ def groups_of(samples):
         values = [leaf.shape if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
         if not group or (len(group) == 1 and str(values) != group[0][0]):
             group.append((str(values), sample))
-    found = [[sample for _, sample in group] for group in groups.values()]
-    found.sort(key=len, reverse=True)
-    return found[:MOST_GROUPS]
+    result = [[sample for _, sample in group] for group in groups.values()]
+    result.sort(key=len, reverse=True)
+    return result[:MOST_GROUPS]
 
 
 def run(function, sample):
@@ -86,27 +86,27 @@ def run(function, sample):
     return results, gradients(sample, results)
 
 
-def geometries(outcome):
+def layouts(outcome):
     return [
         None if tensor is None else (tensor.dtype, tensor.shape, tensor.stride())
         for tensor in [*outcome[0], *outcome[1]]
     ]
 
 
-def geometries_of_pytorch(function, samples, dynamic):
-    """What PyTorch's compiler gives for the last sample on the CPU, and what it promises of it.
+def layouts_of_pytorch(function, samples, dynamic):
+    """Return the layouts of PyTorch's compiler for the last sample: real and fake tensors on the CPU.
 
-    Now and then both are other than in eager mode.
+    In a few cases, both differ from eager mode.
     """
     torch._dynamo.reset()
     traced = torch.compile(function, backend="aot_eager", dynamic=dynamic)
     for sample in samples:
-        given = geometries(run(traced, sample))
+        real = layouts(run(traced, sample))
     with FakeTensorMode() as mode:
         fake = samples[-1].transform(
             lambda leaf: mode.from_tensor(leaf) if isinstance(leaf, torch.Tensor) else leaf
         )
-        return given, geometries(run(function, fake))
+        return real, layouts(run(function, fake))
 
 
 def check_values(op, actual, expected):
@@ -121,13 +121,13 @@ def check_values(op, actual, expected):
 
 @pytest.mark.parametrize("dynamic", [None, True])
 @pytest.mark.parametrize("op", common_methods_invocations.op_db[::EVERY], ids=name_of)
-def test_a_compiled_operator_equals_eager_mode(op, dynamic):
+def test_compiled_operator_matches_eager_mode(op, dynamic):
     if op.name.startswith("jiterator"):
         pytest.skip("compiles CUDA code")
     if name_of(op) in SKIPPED:
         pytest.skip(SKIPPED[name_of(op)])
     if torch.float32 not in op.dtypes:
-        pytest.skip("takes no float32")
+        pytest.skip("does not support float32")
 
     def eager(input, args, kwargs):
         return op.op(input, *args, **kwargs)
@@ -139,19 +139,21 @@ def test_a_compiled_operator_equals_eager_mode(op, dynamic):
         compiled = torch.compile(eager, backend="hpu_backend", dynamic=dynamic)
         for number, sample in enumerate(group):
             try:
-                expected = run(eager, on_hpu(sample))  # a copy: some operators write their inputs
+                expected = run(
+                    eager, on_hpu(sample)
+                )  # a copy, since some operators write their inputs
             except (RuntimeError, TypeError, ValueError, IndexError):
-                continue  # eager mode refuses the sample
+                continue  # invalid in eager mode too
             try:
                 actual = run(compiled, on_hpu(sample))
             except TorchRuntimeError:  # raised while tracing
                 with pytest.raises(TorchRuntimeError):
-                    geometries_of_pytorch(eager, group[: number + 1], dynamic)
-                pytest.skip("PyTorch does not trace it, on the CPU neither")
+                    layouts_of_pytorch(eager, group[: number + 1], dynamic)
+                pytest.skip("PyTorch cannot trace it on the CPU either")
             check_values(op, actual, expected)
-            if geometries(actual) != geometries(expected):
-                by_pytorch = geometries_of_pytorch(eager, group[: number + 1], dynamic)
-                assert geometries(actual) in by_pytorch
+            if layouts(actual) != layouts(expected):
+                by_pytorch = layouts_of_pytorch(eager, group[: number + 1], dynamic)
+                assert layouts(actual) in by_pytorch
             compared += 1
     if not compared:
-        pytest.skip("eager mode runs no sample of it")
+        pytest.skip("eager mode supports no sample")

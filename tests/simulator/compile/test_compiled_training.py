@@ -13,26 +13,26 @@ def _layer(torch):
 
 
 def _is_one_node(result):
-    """Whether the engine's own node, not one of Python, goes back from this result."""
+    """Return whether the engine's node, not a Python node, differentiates this result."""
     return "DifferentiableProgram" in result.grad_fn.name()
 
 
 @pytest.fixture
 def gradients(torch, compile_on_hpu):
-    """Gradients of a function's inputs, in eager mode and compiled, for one way to go back."""
+    """Return the gradients of a function's inputs in eager mode and compiled."""
 
     def both(function, back, *inputs):
-        found = []
+        results = []
         for run in (function, compile_on_hpu(function)):
             leaves = [x.detach().clone().requires_grad_(x.requires_grad) for x in inputs]
             back(run(*leaves))
-            found.append([leaf.grad for leaf in leaves])
-        return found
+            results.append([leaf.grad for leaf in leaves])
+        return results
 
     return both
 
 
-def test_a_graph_is_one_node_of_autograd(torch, compile_on_hpu):
+def test_compiled_graph_is_one_autograd_node(torch, compile_on_hpu):
     x = torch.randn(3, 6, device="hpu")
     result = compile_on_hpu(_layer(torch))(x)
     assert _is_one_node(result)
@@ -41,7 +41,7 @@ def test_a_graph_is_one_node_of_autograd(torch, compile_on_hpu):
     }
 
 
-def test_the_backward_is_compiled_when_it_is_asked_for(torch, compile_on_hpu, compilations):
+def test_backward_is_compiled_on_first_use(torch, compile_on_hpu, compilations):
     run = compile_on_hpu(_layer(torch))
     x = torch.randn(3, 6, device="hpu")
     run(x)
@@ -62,7 +62,7 @@ def test_the_backward_is_compiled_when_it_is_asked_for(torch, compile_on_hpu, co
     ],
     ids=["expanded", "transposed", "twice used", "strided"],
 )
-def test_gradients_of_any_strides(torch, gradients, back):
+def test_gradients_with_any_strides_match_eager_mode(torch, gradients, back):
     def function(x, weight):
         return (x @ weight).view(-1, 2, 2).sin().view(-1, 4)
 
@@ -72,7 +72,7 @@ def test_gradients_of_any_strides(torch, gradients, back):
     torch.testing.assert_close(compiled, eager)
 
 
-def test_results_without_gradient_and_results_that_nobody_uses(torch, gradients):
+def test_results_without_gradient_and_unused_results_are_supported(torch, gradients):
     def function(x, y):
         product = x * y
         return product.argmax(), product.detach() + 1, product.exp(), product.cos()
@@ -90,7 +90,7 @@ def test_results_without_gradient_and_results_that_nobody_uses(torch, gradients)
     assert compiled[1] is None
 
 
-def test_a_result_that_the_backward_reads(torch, compile_on_hpu):
+def test_result_that_backward_reads_must_not_be_modified(torch, compile_on_hpu):
     x = torch.randn(5, device="hpu", requires_grad=True)
     result = compile_on_hpu(lambda x: x.exp())(x)
     assert _is_one_node(result)
@@ -103,7 +103,7 @@ def test_a_result_that_the_backward_reads(torch, compile_on_hpu):
         changed.sum().backward()
 
 
-def test_inputs_written_between_forward_and_backward_are_an_error(torch, compile_on_hpu):
+def test_input_that_backward_reads_must_not_be_modified(torch, compile_on_hpu):
     x = torch.randn(5, device="hpu", requires_grad=True)
     scale = torch.randn(5, device="hpu")
     result = compile_on_hpu(lambda x, scale: x * scale)(x, scale)
@@ -112,7 +112,7 @@ def test_inputs_written_between_forward_and_backward_are_an_error(torch, compile
         result.sum().backward()
 
 
-def test_going_back_a_second_time_needs_the_graph_to_be_retained(torch, compile_on_hpu):
+def test_second_backward_needs_retain_graph(torch, compile_on_hpu):
     x = torch.randn(5, device="hpu", requires_grad=True)
     result = compile_on_hpu(lambda x: x.sin())(x).sum()
     result.backward(retain_graph=True)
@@ -123,8 +123,8 @@ def test_going_back_a_second_time_needs_the_graph_to_be_retained(torch, compile_
         result.backward()
 
 
-@pytest.mark.parametrize("name", ["sin", "exp"])  # exp's backward reads its result alone
-def test_gradients_of_gradients_are_refused(torch, compile_on_hpu, name):
+@pytest.mark.parametrize("name", ["sin", "exp"])  # the backward of exp reads only its result
+def test_second_derivatives_are_rejected(torch, compile_on_hpu, name):
     x = torch.randn(5, device="hpu", requires_grad=True)
     scale = torch.ones(5, device="hpu")
     result = compile_on_hpu(lambda x, scale: getattr(x, name)() * scale)(x, scale).sum()
@@ -135,7 +135,7 @@ def test_gradients_of_gradients_are_refused(torch, compile_on_hpu, name):
         gradient.sum().backward()
 
 
-def test_hooks_on_saved_tensors_see_what_is_saved(torch, compile_on_hpu):
+def test_saved_tensor_hooks_are_called(torch, compile_on_hpu):
     packed = []
 
     def pack(tensor):
@@ -150,7 +150,7 @@ def test_hooks_on_saved_tensors_see_what_is_saved(torch, compile_on_hpu):
     torch.testing.assert_close(x.grad, x.detach().cos())
 
 
-def test_autocast_around_forward_or_backward_changes_no_compiled_operator(torch, gradients):
+def test_autocast_around_backward_does_not_affect_compiled_operators(torch, gradients):
     def function(x, weight):
         with torch.autocast("hpu", dtype=torch.bfloat16):
             return x @ weight
@@ -167,7 +167,7 @@ def test_autocast_around_forward_or_backward_changes_no_compiled_operator(torch,
     assert compiled[0].dtype == torch.float32
 
 
-def test_views_of_inputs_and_written_inputs_keep_their_meaning(torch, compile_on_hpu):
+def test_views_of_inputs_and_written_inputs_have_correct_gradients(torch, compile_on_hpu):
     def function(x, total):
         total.add_(x.detach())
         return x.view(-1)[1:], x * total
@@ -182,8 +182,8 @@ def test_views_of_inputs_and_written_inputs_keep_their_meaning(torch, compile_on
     torch.testing.assert_close(x.grad, expected)
 
 
-def test_results_may_be_written_as_those_of_eager_mode(torch, compile_on_hpu):
-    linear = torch.nn.Linear(4, 4).to("hpu")  # of three dimensions: a view of a product
+def test_results_may_be_modified_in_place_like_in_eager_mode(torch, compile_on_hpu):
+    linear = torch.nn.Linear(4, 4).to("hpu")  # with three dimensions, a view of a product
     run = compile_on_hpu(linear)
     x = torch.randn(2, 3, 4, device="hpu")
     gradients = []
@@ -197,7 +197,7 @@ def test_results_may_be_written_as_those_of_eager_mode(torch, compile_on_hpu):
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
-def test_writing_a_view_that_the_backward_reads_is_an_error(torch, compile_on_hpu):
+def test_view_that_backward_reads_must_not_be_modified(torch, compile_on_hpu):
     x = torch.randn(6, device="hpu", requires_grad=True)
     result = compile_on_hpu(lambda x: x.exp().view(2, 3))(x)
     with torch.no_grad():
@@ -206,7 +206,7 @@ def test_writing_a_view_that_the_backward_reads_is_an_error(torch, compile_on_hp
         result.sum().backward()
 
 
-def test_an_input_without_a_gradient_gets_none_and_not_zeros(torch, compile_on_hpu):
+def test_input_without_a_gradient_gets_none_instead_of_zeros(torch, compile_on_hpu):
     first = compile_on_hpu(lambda z: z.sin())
     second = compile_on_hpu(lambda x, z: x.sin() + z.detach())
     x = torch.randn(5, device="hpu", requires_grad=True)
@@ -217,7 +217,7 @@ def test_an_input_without_a_gradient_gets_none_and_not_zeros(torch, compile_on_h
     assert z.grad is None
 
 
-def test_results_without_gradient_cost_the_backward_no_memory(torch, compile_on_hpu):
+def test_results_without_gradient_need_no_memory_in_backward(torch, compile_on_hpu):
     run = compile_on_hpu(lambda x: (x.sin().sum(), (x * 2).long()))
     x = torch.randn(1 << 18, device="hpu", requires_grad=True)
     peaks = []
@@ -231,7 +231,7 @@ def test_results_without_gradient_cost_the_backward_no_memory(torch, compile_on_
     assert peaks[1] < numbers.nbytes + 2 * x.nbytes
 
 
-def test_the_backend_works_on_a_graph_that_dynamo_did_not_capture(torch):
+def test_backend_compiles_a_graph_of_symbolic_trace(torch):
     from habana_frameworks.torch.dynamo.compile_backend.backends import hpu_backend
 
     class Square(torch.nn.Module):
@@ -243,19 +243,19 @@ def test_the_backend_works_on_a_graph_that_dynamo_did_not_capture(torch):
     torch.testing.assert_close(result, x.sin() * x)
 
 
-def test_compiled_autograd_takes_aot_autograds_own_way(torch, compile_on_hpu, needs):
+def test_compiled_autograd_gives_the_gradients_of_eager_mode(torch, compile_on_hpu, needs):
     needs("COMPILED_AUTOGRAD")
     layer = _layer(torch)
     x = torch.randn(3, 6, device="hpu")
     with torch._dynamo.config.patch(compiled_autograd=True):
         compile_on_hpu(lambda x: layer(x).sum().backward())(x)
-    found = layer[0].weight.grad.clone()
+    compiled = layer[0].weight.grad.clone()
     layer.zero_grad()
     layer(x).sum().backward()
-    torch.testing.assert_close(found, layer[0].weight.grad)
+    torch.testing.assert_close(compiled, layer[0].weight.grad)
 
 
-def test_a_training_step_takes_no_more_memory_than_in_eager_mode(torch, compile_on_hpu):
+def test_training_step_needs_no_more_memory_than_in_eager_mode(torch, compile_on_hpu):
     layers = [
         torch.nn.Sequential(torch.nn.Linear(128, 128), torch.nn.Tanh(), torch.nn.Sigmoid())
         for _ in range(4)
@@ -275,7 +275,7 @@ def test_a_training_step_takes_no_more_memory_than_in_eager_mode(torch, compile_
     assert peaks[1] <= peaks[0]
 
 
-def test_nothing_is_kept_of_steps_that_are_over(torch, compile_on_hpu):
+def test_finished_steps_keep_no_memory(torch, compile_on_hpu):
     run = compile_on_hpu(_layer(torch))
     x = torch.randn(64, 6, device="hpu", requires_grad=True)
     run(x).sum().backward()
@@ -283,6 +283,6 @@ def test_nothing_is_kept_of_steps_that_are_over(torch, compile_on_hpu):
     gc.collect()
     before = torch.hpu.memory_allocated()
     for _ in range(3):
-        run(x)  # no backward: what it saved goes with its result
+        run(x)  # without a backward, saved tensors are freed with the result
         torch.autograd.grad(run(x).sum(), x)
     assert torch.hpu.memory_allocated() == before

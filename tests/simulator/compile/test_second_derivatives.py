@@ -1,28 +1,28 @@
-"""Derivatives of compiled code: first ones on every way to them, and no second one lost."""
+"""First derivatives of compiled code in all variants, and errors for second derivatives."""
 
 import pytest
 
-REFUSED = "has first derivatives only|does not currently support double backward"
+NOT_SUPPORTED = "has first derivatives only|does not currently support double backward"
 
 
 def _product(x, w):
     return (x.exp() * w).sum()
 
 
-def _saving_results_alone(x, w):
+def _saving_only_results(x, w):
     return (x.exp() + w.exp()).sum()
 
 
-@pytest.fixture(params=["one node", "results alone", "AOTAutograd's wrapper", "sizes that change"])
+@pytest.fixture(params=["one node", "results only", "AOTAutograd's wrapper", "sizes that change"])
 def function(request, torch):
-    """A function of two tensors whose compiled form saves its inputs, or intermediate results."""
-    if request.param == "results alone":
-        return _saving_results_alone
+    """A function whose compiled form saves its inputs or its intermediate results."""
+    if request.param == "results only":
+        return _saving_only_results
     if request.param != "AOTAutograd's wrapper":
         return _product
 
     class Counting(torch.nn.Module):
-        """It writes a buffer, so that AOTAutograd's own node stays."""
+        """A module that writes a buffer, which keeps AOTAutograd's own node."""
 
         def __init__(self):
             super().__init__()
@@ -30,14 +30,14 @@ def function(request, torch):
 
         def forward(self, x, w):
             self.calls.add_(1)
-            return _saving_results_alone(x, w)
+            return _saving_only_results(x, w)
 
     return Counting()
 
 
 @pytest.fixture
 def compiled(request, torch, compile_on_hpu, function):
-    """The function compiled, and called before where its sizes change."""
+    """The compiled function, with one earlier call if its sizes change."""
     changes = "sizes that change" in request.node.callspec.id
     run = compile_on_hpu(function, dynamic=True if changes else None)
     if changes:
@@ -114,8 +114,8 @@ SECOND = {
 
 
 @pytest.mark.parametrize("way", SECOND)
-def test_second_derivatives_are_refused(torch, compiled, way):
-    with pytest.raises(RuntimeError, match=REFUSED):
+def test_second_derivatives_are_rejected(torch, compiled, way):
+    with pytest.raises(RuntimeError, match=NOT_SUPPORTED):
         SECOND[way](torch, compiled, _leaves(torch))
 
 
@@ -178,19 +178,19 @@ FIRST = {
 
 
 @pytest.mark.parametrize("way", FIRST)
-def test_first_derivatives_are_those_of_eager_mode(torch, function, compiled, way):
+def test_first_derivatives_match_eager_mode(torch, function, compiled, way):
     if way.startswith("func") and isinstance(function, torch.nn.Module):
-        pytest.skip("PyTorch's transforms refuse functions that write a buffer, in eager mode too")
-    found, expected = (FIRST[way](torch, run, _leaves(torch)) for run in (compiled, function))
-    assert [each is None for each in found] == [each is None for each in expected]
-    for one, other in zip(found, expected, strict=True):
+        pytest.skip("PyTorch's transforms reject functions that write a buffer")
+    actual, expected = (FIRST[way](torch, run, _leaves(torch)) for run in (compiled, function))
+    assert [each is None for each in actual] == [each is None for each in expected]
+    for one, other in zip(actual, expected, strict=True):
         if one is not None:
             torch.testing.assert_close(one.detach(), other.detach())
 
 
-def test_a_sum_of_several_results_is_differentiated_with_its_graph(torch, compile_on_hpu):
+def test_sum_of_several_results_has_first_derivatives_only(torch, compile_on_hpu):
     class Shifting(torch.nn.Module):
-        """It writes a buffer, so that AOTAutograd's own node stays."""
+        """A module that writes a buffer, which keeps AOTAutograd's own node."""
 
         def __init__(self):
             super().__init__()
@@ -204,18 +204,18 @@ def test_a_sum_of_several_results_is_differentiated_with_its_graph(torch, compil
     gradients = torch.autograd.grad(run(*leaves).sum(), leaves, create_graph=True)
     expected = torch.autograd.grad(_product(*leaves), leaves)
     torch.testing.assert_close([each.detach() for each in gradients], list(expected))
-    with pytest.raises(RuntimeError, match=REFUSED):
+    with pytest.raises(RuntimeError, match=NOT_SUPPORTED):
         torch.autograd.grad(gradients[0].sum(), leaves, allow_unused=True)
 
 
-def test_a_second_backward_needs_the_graph(torch, compiled):
+def test_second_backward_needs_the_graph(torch, compiled):
     loss = compiled(*_leaves(torch))
     loss.backward()
     with pytest.raises(RuntimeError, match="a second time"):
         loss.backward()
 
 
-def test_gradients_of_one_graph_are_constants_beside_another(torch, compiled):
+def test_detached_gradients_may_be_used_in_another_graph(torch, compiled):
     leaves = _leaves(torch)
     other = torch.tensor([2.0, 3.0], device="hpu", requires_grad=True)
     gradient = _gradients(torch, compiled, leaves)[0]
@@ -224,19 +224,19 @@ def test_gradients_of_one_graph_are_constants_beside_another(torch, compiled):
 
 
 @pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
-def test_forward_mode_is_refused_unless_pytorch_computes_it(torch, compile_on_hpu, trains):
+def test_forward_mode_is_rejected_unless_pytorch_computes_it(torch, compile_on_hpu, trains):
     from torch.autograd import forward_ad
 
     run = compile_on_hpu(lambda x: x.exp())
     x = torch.ones(2, device="hpu", requires_grad=trains)
-    refusal = ""
+    message = ""
     with forward_ad.dual_level():
         dual = forward_ad.make_dual(x, torch.ones_like(x))
         try:
             tangent = forward_ad.unpack_dual(run(dual)).tangent
         except NotImplementedError as error:
-            refusal = str(error)
-    if refusal:
-        assert "no derivatives in forward mode" in refusal
-    else:  # from torch 2.15 on, by running the function without its graph
+            message = str(error)
+    if message:
+        assert "no derivatives in forward mode" in message
+    else:  # since torch 2.15, without the compiled graph
         torch.testing.assert_close(tangent, x.detach().exp())

@@ -5,8 +5,8 @@ always gives the same program. It is created on the CPU, without steps that PyTo
 
     python tests/simulator/device/random_programs.py --count 1000 --first 0
 
-runs the programs of a range of seeds in the mode of the process (``PT_HPU_LAZY_MODE``), in lazy mode
-also captured and replayed, and prints how to rerun a program that fails.
+runs the programs of a range of seeds in the mode of the process (``PT_HPU_LAZY_MODE``). In lazy
+mode, it also captures and replays them. It prints how to rerun a program that fails.
 """
 
 from __future__ import annotations
@@ -210,8 +210,9 @@ def main() -> int:
             if failed == 20:
                 break
     mode = "lazy mode and captured" if is_lazy() else "eager mode"
+    count = seed + 1 - options.first
     print(
-        f"{seed + 1 - options.first} programs from seed {options.first} in {mode}: {failed} failed, "
+        f"{count} programs from seed {options.first} in {mode}: {failed} failed, "
         f"{time.monotonic() - began:.0f} s"
     )
     return failed > 0

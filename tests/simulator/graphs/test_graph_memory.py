@@ -1,14 +1,14 @@
-"""HPU Graphs without a tensor cache: what stays on the device between replays."""
+"""HPU Graphs without a tensor cache: memory that stays in use between replays."""
 
 import pytest
 
 KIB = 1 << 10
-# Eight results of 256 KiB, each read by the next; the last is a number.
+# Eight results of 256 KiB, each the input of the next; then a sum
 LONG = """
 import gc
 from torch import nn
 
-gc.collect()  # graphs of other tests
+gc.collect()  # free graphs of other tests
 
 def long(x):
     for _ in range(8):
@@ -22,7 +22,7 @@ def close(one, two):
     return torch.allclose(one.detach().cpu(), two.detach().cpu(), atol=1e-5)
 
 def held(run):
-    # Bytes that a call leaves on the device, its result included, and needs at most.
+    # Return the bytes that a call leaves on the device and its peak, including the result.
     before = torch.hpu.memory_allocated()
     torch.hpu.reset_peak_memory_stats()
     result = run()
@@ -32,7 +32,7 @@ def held(run):
 """
 
 
-def test_a_wrapped_function_holds_its_outputs_only(lazy_process):
+def test_wrapped_function_keeps_only_its_outputs(lazy_process):
     same, *lines, moved = lazy_process(
         LONG
         + """
@@ -51,14 +51,14 @@ print(after["InUse"] - before["InUse"], after["MaxInUse"] - before["MaxInUse"])
 """
     )
     assert same == "True"
-    # With its cache a graph holds its input and the sixteen results of 256 KiB, and a replay
-    # needs no more; without it, the input and two results are there at once, and then freed.
+    # With the cache, a graph keeps its input and sixteen results of 256 KiB, and a replay needs no
+    # more. Without it, a replay needs the input and two results at the same time.
     assert lines == [f"{17 * 256 + 1} 0 True", "1 768 True"]
     assert moved == "0 0"
 
 
-def test_a_freed_result_that_escaped_says_why_it_is_gone(lazy_process):
-    said, after = lazy_process(
+def test_freed_intermediate_result_raises_an_explanation(lazy_process):
+    message, after = lazy_process(
         LONG
         + """
 escaped = []
@@ -67,19 +67,16 @@ def leaky(x):
     return escaped[-1] + 1
 graphed = torch.hpu.wrap_in_hpu_graph_func(leaky, disable_tensor_cache=True)
 graphed(values(1))
-try:
-    escaped[0].cpu()
-except RuntimeError as error:
-    print(error)
+print(error_of(escaped[0].cpu))
 print(close(graphed(values(2)), values(2) * 2 + 1))
 """
     )
-    assert "freed with the replay that computed it" in said
-    assert "Return the tensor from the captured function to keep it." in said
+    assert "freed with the replay that computed it" in message
+    assert "Return the tensor from the captured function to keep it." in message
     assert after == "True"
 
 
-def test_tensors_made_outside_the_graph_keep_what_it_writes(lazy_process):
+def test_tensors_created_outside_the_graph_keep_written_values(lazy_process):
     assert lazy_process(
         LONG
         + """
@@ -95,7 +92,7 @@ for value in (1.0, 2.0):
     ) == ["[2.0, 2.0, 2.0, 2.0]", "[4.0, 4.0, 4.0, 4.0]"]
 
 
-def test_a_replay_that_fails_leaves_its_outputs_only(lazy_process):
+def test_failed_replay_keeps_only_its_outputs(lazy_process):
     assert lazy_process(
         LONG
         + """
@@ -119,7 +116,7 @@ print(close(graphed(new), new[3] * 1.5**4))
     ) == ["0", "True"]
 
 
-def test_without_a_backward_what_it_would_need_is_freed(lazy_process):
+def test_saved_tensors_are_freed_without_a_backward(lazy_process):
     assert lazy_process(
         LONG
         + """
@@ -134,7 +131,7 @@ print(held(predict)[0] // 1024)
     ) == ["256"]
 
 
-def test_results_in_an_object_are_kept(lazy_process):
+def test_results_in_an_object_are_outputs(lazy_process):
     assert lazy_process(
         LONG
         + """
@@ -153,7 +150,7 @@ print(close(answer.scores, values(2) * 2), close(answer.states[0], values(2) + 1
     ) == ["True True"]
 
 
-def test_an_input_that_is_returned_is_kept_and_filled_again(lazy_process):
+def test_returned_input_is_kept_and_updated(lazy_process):
     assert (
         lazy_process(
             LONG
@@ -173,7 +170,7 @@ for seed in range(4):
 
 
 @pytest.mark.parametrize("wrap", ["make_graphed_callables", "ModuleCacher"])
-def test_training_frees_what_only_backward_reads(lazy_process, wrap):
+def test_training_frees_tensors_that_only_backward_reads(lazy_process, wrap):
     same, cached, cacheless = lazy_process(
         LONG
         + f"""
@@ -211,11 +208,11 @@ print(*used, sep=chr(10))
 """
     )
     assert same == "True"
-    # Six activations of 256 KiB, and as many gradients of them, are gone after the step.
+    # Six activations of 256 KiB and their gradients are freed after the step.
     assert int(cached) - int(cacheless) >= 6 * 256 * KIB
 
 
-def test_the_environment_switches_the_cache_off_for_all(lazy_process):
+def test_environment_variable_disables_the_tensor_cache(lazy_process):
     assert lazy_process(
         LONG
         + """

@@ -2,7 +2,7 @@
 
 import pytest
 
-# Threads that start together; an exception in one of them ends the test.
+# Runs functions in threads that start together, and raises their errors
 THREADS = """
 import threading
 import time
@@ -22,12 +22,12 @@ def together(*works):
         thread.start()
     for thread in threads:
         thread.join(60)
-    assert not any(thread.is_alive() for thread in threads), "threads wait for each other"
+    assert not any(thread.is_alive() for thread in threads), "threads wait for one another"
     assert not errors, errors
 """
 
-# A graph whose replay raises `count` by one and writes it to every element of two other tensors:
-# one through a kernel that writes where it is told, one through a convolution, which allocates.
+# A graph whose replay increments `count` and writes it to every element of two other tensors: one
+# through a kernel with an output, the other through a convolution, which allocates its result
 COUNTER = (
     THREADS
     + """
@@ -57,7 +57,7 @@ READS = {
 
 
 @pytest.mark.parametrize("how", READS)
-def test_a_read_during_replays_sees_the_whole_of_one(lazy_process, how):
+def test_read_during_replays_sees_the_values_of_one_replay(lazy_process, how):
     seen, mixed = lazy_process(
         COUNTER
         + f"""
@@ -87,7 +87,7 @@ print(mixed)
     assert (seen, mixed) == ("True", "[]")
 
 
-def test_a_write_during_replays_lands_between_two_of_them(lazy_process):
+def test_write_during_replays_happens_between_two_replays(lazy_process):
     assert lazy_process(
         COUNTER
         + """
@@ -111,13 +111,13 @@ print(spread.min().item() == spread.max().item() == convolved.max().item() == co
     ) == ["True"]
 
 
-def test_a_graph_that_threads_replay_runs_once_for_each(lazy_process):
+def test_graph_runs_once_per_replay_of_each_thread(lazy_process):
     assert lazy_process(
         THREADS
         + """
 count = torch.zeros(1, 8, 64, 64, device="hpu")
 kernel = torch.zeros(8, 8, 3, 3, device="hpu")
-kernel[range(8), range(8), 1, 1] = 1.0  # convolution with it changes nothing
+kernel[range(8), range(8), 1, 1] = 1.0  # an identity convolution
 graph = torch.hpu.HPUGraph()
 with torch.no_grad(), torch.hpu.graph(graph):
     y = count.add_(1)
@@ -134,7 +134,7 @@ print(count.min().item(), y.min().item(), y.max().item())
     ) == ["1201.0 1201.0 1201.0"]
 
 
-def test_graphs_that_share_tensors_replay_one_at_a_time(lazy_process):
+def test_replays_of_graphs_with_shared_tensors_do_not_overlap(lazy_process):
     assert lazy_process(
         COUNTER
         + """
@@ -153,7 +153,7 @@ print(count.item(), doubled.min().item() == doubled.max().item(), spread.max().i
     ) == ["202.0 True True"]
 
 
-def test_memory_is_made_and_freed_while_a_graph_replays(lazy_process):
+def test_memory_is_allocated_and_freed_during_replays(lazy_process):
     assert lazy_process(
         COUNTER
         + """
@@ -175,7 +175,7 @@ print(torch.hpu.memory_allocated() - before, count.item(), convolved.min().item(
     ) == ["0 201.0 201.0"]
 
 
-def test_a_capture_takes_in_what_other_threads_record(lazy_process):
+def test_capture_contains_operations_of_other_threads(lazy_process):
     assert lazy_process(
         COUNTER
         + """

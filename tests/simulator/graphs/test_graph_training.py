@@ -1,4 +1,4 @@
-"""HPU Graphs in training: graphed callables, ModuleCacher, and closures at the end of a step."""
+"""HPU Graphs in training: graphed callables, ModuleCacher and step closures."""
 
 import pytest
 from lazy_process import MODEL
@@ -14,9 +14,9 @@ steps = [torch.optim.SGD(model.parameters(), lr=0.1) for model in (plain, graphe
 for step in range(4):
     x = torch.randn(4, 8, device="hpu")
     inputs = [x.clone().requires_grad_() for _ in steps]
-    for model, given, optimizer in zip((plain, graphed), inputs, steps):
-        for _ in range(1 + step % 2):  # sometimes gradients accumulate
-            (model(given) ** 2).sum().backward()
+    for model, leaf, optimizer in zip((plain, graphed), inputs, steps):
+        for _ in range(1 + step % 2):  # gradients accumulate in every second step
+            (model(leaf) ** 2).sum().backward()
         optimizer.step()
         optimizer.zero_grad()
         htcore.mark_step()
@@ -28,22 +28,19 @@ print(same(graphed(torch.ones(9, 8, device="hpu")), plain(torch.ones(9, 8, devic
     assert lines == ["True", "True"]
 
 
-def test_a_wrong_shape_for_a_graphed_callable_is_refused_with_both(lazy_process):
+def test_graphed_callable_rejects_another_shape(lazy_process):
     (line,) = lazy_process(
         MODEL
         + """
 graphed = torch.hpu.make_graphed_callables(other, (torch.ones(4, 8, device="hpu"),))
-try:
-    graphed(torch.ones(5, 8, device="hpu"))
-except RuntimeError as error:
-    print(error)
+print(error_of(graphed, torch.ones(5, 8, device="hpu")))
 """
     )
     assert "[5, 8]" in line
     assert "[4, 8]" in line
 
 
-def test_unused_inputs_are_refused_unless_they_are_allowed(lazy_process):
+def test_unused_inputs_are_rejected_unless_allowed(lazy_process):
     lines = lazy_process(
         """
         def triple(used, unused):
@@ -73,38 +70,35 @@ def test_unused_inputs_are_refused_unless_they_are_allowed(lazy_process):
             print(model.used.grad.tolist(), model.unused.grad)
 
         for train in (graphed, cached):
-            try:
-                train(False)
-            except RuntimeError as error:
-                print(error)
-                print(torch.hpu.is_current_stream_capturing())
+            print(error_of(train, False))
+            print(torch.hpu.is_current_stream_capturing())
             train(True)
         """
     )
-    refused = (
+    message = (
         "1 of the 2 inputs and parameters that require a gradient do not affect the outputs; "
         "pass allow_unused_input=True if this is intended, or freeze them with "
         "requires_grad_(False)."
     )
-    assert lines == [refused, "False", "[3.0, 3.0] None", refused, "False", "[2.0] None"]
+    assert lines == [message, "False", "[3.0, 3.0] None", message, "False", "[2.0] None"]
 
 
-def test_what_cannot_be_graphed_is_an_assertion_error(lazy_process):
+def test_unsuitable_callable_is_rejected(lazy_process):
     lines = lazy_process(
         MODEL
         + """
-def refused(callable, sample):
+def try_to_graph(callable, sample):
     try:
         torch.hpu.make_graphed_callables(callable, sample)
     except AssertionError as error:
         print(error)
 
-refused(plain, [torch.ones(4, 8)])
-refused(plain, (3,))
+try_to_graph(plain, [torch.ones(4, 8)])
+try_to_graph(plain, (3,))
 plain.register_forward_hook(lambda *_: None)
-refused(plain, (torch.ones(4, 8, device="hpu"),))
+try_to_graph(plain, (torch.ones(4, 8, device="hpu"),))
 other.register_buffer("scale", torch.ones(1, device="hpu", requires_grad=True))
-refused(other, (torch.ones(4, 8, device="hpu"),))
+try_to_graph(other, (torch.ones(4, 8, device="hpu"),))
 """
     )
     assert [line.split(";")[0] for line in lines] == [
@@ -115,7 +109,7 @@ refused(other, (torch.ones(4, 8, device="hpu"),))
     ]
 
 
-def test_module_cacher_trains_as_the_plain_model_and_evicts_the_least_used(lazy_process):
+def test_module_cacher_trains_like_the_plain_model_and_evicts_the_least_used_graph(lazy_process):
     lines = lazy_process(
         MODEL
         + """
@@ -139,7 +133,7 @@ print(same(cached(x), plain(x)))
     ]
 
 
-def test_module_cacher_captures_only_between_capture_start_and_capture_end(lazy_process):
+def test_module_cacher_captures_only_between_capture_start_and_end(lazy_process):
     lines = lazy_process(
         """
         calls = []
@@ -188,7 +182,7 @@ def test_module_cacher_runs_each_batch_once(lazy_process):
     assert lines == ["True", "True", "True", "[3, 3]"]
 
 
-def test_a_backward_that_a_later_forward_has_overwritten_is_refused(lazy_process):
+def test_backward_after_a_later_forward_is_rejected(lazy_process):
     (line,) = lazy_process(
         MODEL
         + """
@@ -196,16 +190,13 @@ cached = torch.hpu.ModuleCacher()(other)
 x = torch.ones(3, 8, device="hpu")
 first, second = cached(x).sum(), cached(x).sum()
 second.backward()
-try:
-    first.backward()
-except RuntimeError as error:
-    print(error)
+print(error_of(first.backward))
 """
     )
     assert "call backward() before the next forward" in line
 
 
-def test_gradients_are_the_users_own_and_accumulate_as_without_graphs(lazy_process):
+def test_gradients_accumulate_and_are_not_overwritten_by_later_replays(lazy_process):
     same, kept = lazy_process(
         MODEL
         + """
@@ -228,7 +219,7 @@ print([each[0].item() for each in kept])
     assert (same, kept) == ("True", "[2.0, 6.0]")
 
 
-def test_freezing_another_parameter_makes_another_graph(lazy_process):
+def test_freezing_another_parameter_captures_another_graph(lazy_process):
     assert lazy_process(
         """
         class Two(torch.nn.Module):
@@ -249,7 +240,7 @@ def test_freezing_another_parameter_makes_another_graph(lazy_process):
 
 
 @pytest.mark.parametrize(
-    ("code", "said"),
+    ("code", "message"),
     [
         (
             "model = torch.hpu.ModuleCacher(max_graphs=1)(other, use_lfu=True)\n"
@@ -263,37 +254,31 @@ def test_freezing_another_parameter_makes_another_graph(lazy_process):
         ),
     ],
 )
-def test_a_backward_whose_intermediate_results_are_gone_is_refused(lazy_process, code, said):
+def test_backward_without_its_intermediate_results_is_rejected(lazy_process, code, message):
     (line,) = lazy_process(
         MODEL
         + f"""
 x = torch.ones(4, 8, device="hpu")
 {code}
-try:
-    y.backward()
-except RuntimeError as error:
-    print(error)
+print(error_of(y.backward))
 """
     )
-    assert said in line
+    assert message in line
 
 
-def test_module_cacher_wants_named_arguments(lazy_process):
+def test_module_cacher_needs_named_arguments(lazy_process):
     (line,) = lazy_process(
         """
         class Model(torch.nn.Module):
             def forward(self, *parts):
                 return parts[0]
-        try:
-            torch.hpu.ModuleCacher()(Model())
-        except TypeError as error:
-            print(error)
+        print(error_of(torch.hpu.ModuleCacher(), Model()))
         """
     )
     assert line.startswith("Model.forward has the argument *parts without a name")
 
 
-def test_step_closures_run_once_after_the_next_mark(lazy_process):
+def test_step_closures_run_once_after_the_next_mark_step(lazy_process):
     assert lazy_process(
         """
         x = torch.zeros(1, device="hpu")
@@ -308,7 +293,7 @@ def test_step_closures_run_once_after_the_next_mark(lazy_process):
     ) == ["before", "then 1.0", "last"]
 
 
-def test_a_step_closure_that_raises_is_logged_with_its_name_and_traceback(lazy_process):
+def test_failed_step_closure_is_logged_with_its_name_and_traceback(lazy_process):
     first, *traceback, last = lazy_process(
         """
         import io, logging
@@ -329,14 +314,14 @@ def test_a_step_closure_that_raises_is_logged_with_its_name_and_traceback(lazy_p
     assert last == "ValueError: the loss is 7"
 
 
-def test_in_eager_mode_module_cacher_leaves_the_model_as_it_is(torch):
+def test_module_cacher_does_not_change_the_model_in_eager_mode(torch):
     model = torch.nn.Linear(2, 1).to("hpu")
     x = torch.ones(3, 2, device="hpu")
     expected = model(x)
     assert torch.equal(torch.hpu.ModuleCacher()(model)(x), expected)
 
 
-def test_second_derivatives_of_a_captured_graph_are_refused(lazy_process):
+def test_second_derivatives_of_a_captured_graph_are_rejected(lazy_process):
     lines = lazy_process(
         MODEL
         + """
@@ -362,10 +347,7 @@ for model in (graphed, cached):
         x = sample()
         value = model(x).sum()
         (gradient,) = torch.autograd.grad(value, x, create_graph=True)
-        try:
-            differentiate(value + gradient.square().sum())
-        except RuntimeError as error:
-            print(error)
+        print(error_of(differentiate, value + gradient.square().sum()))
 """
     )
     assert len(lines) == 6
