@@ -264,10 +264,7 @@ def test_mark_step_is_inserted_once_after_backward_and_step():
         ("from flash_attn import flash_attn_func", "flash_attn needs a GPU: use habana"),
         ("from numba import cuda", "numba.cuda needs a GPU"),
         ("torch.utils.cpp_extension.load_inline('a', cuda_sources='')", "it compiles CUDA kernels"),
-        (
-            "torch.cuda.cudart()",
-            "torch.cuda.cudart has no counterpart: it belongs to CUDA's",
-        ),
+        ("torch.cuda.cudart()", "torch.cuda.cudart has no counterpart: it belongs to CUDA's"),
         ("p = torch.cuda.MemPool()", "torch.cuda.MemPool has no counterpart"),
     ],
 )

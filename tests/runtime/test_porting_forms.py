@@ -103,10 +103,7 @@ def test_habana_import_is_added_after_a_multi_line_import(first):
         ("os.system('nvidia-smi -L')", "nvidia-smi does not support Gaudi: use hl-smi or %hpu"),
         ("net.compile()", 'add backend="hpu_backend" to compile()'),
         ("with torch.autograd.profiler.profile(use_cuda=True): f()", "use_cuda= records only GPUs"),
-        (
-            "try: f()\nexcept torch.cuda.OutOfMemoryError: g()",
-            "The card raises RuntimeError instead, with 'Allocation failed' in its message.",
-        ),
+        ("try: f()\nexcept torch.cuda.OutOfMemoryError: g()", "The card raises RuntimeError"),
         ("try:\n    import apex\nexcept (OSError, ImportError): pass", "apex needs a GPU"),
         ("try:\n    import apex\nexcept: pass", "apex needs a GPU"),
         (

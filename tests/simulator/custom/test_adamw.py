@@ -285,20 +285,10 @@ def adamw_arguments(*, moments=torch.float32, count=1, scales=()):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            {"count": 2},
-            "All 4 vector inputs must have the same number of elements but they respectively "
-            "have: 2, 2, 1, 1",
-        ),
+        ({"count": 2}, "number of elements but they respectively have: 2, 2, 1, 1"),
         ({"count": 0}, "optimizer_adamw : can not process empty weight vector"),
-        (
-            {"scales": ([torch.ones(1)], None)},
-            "optimizer_adamw : expects both or neighter scales to be set",
-        ),
-        (
-            {"moments": torch.float8_e5m2},
-            "optimizer_adamw : expects scales with moments of dtype Float8_e5m2.",
-        ),
+        ({"scales": ([torch.ones(1)], None)}, "optimizer_adamw : expects both or neighter scales"),
+        ({"moments": torch.float8_e5m2}, "optimizer_adamw : expects scales with moments of dtype"),
     ],
     ids=["lengths", "empty", "scales", "fp8"],
 )

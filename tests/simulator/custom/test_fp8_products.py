@@ -179,19 +179,8 @@ def test_shapes_broadcast_like_matmul(of_a, of_b):
 @pytest.mark.parametrize(
     ("a", "b", "keywords", "message"),
     [
-        (
-            fp8_tensor(4, 6),
-            fp8_tensor(5, 3),
-            {},
-            "Common dimension sizes of matmul inputs should be the same. Got 6 and 5",
-        ),
-        (
-            fp8_tensor(2, 4, 6),
-            fp8_tensor(3, 6, 5),
-            {},
-            "Batch dimension 0 of matmul inputs should be the same or at least one of them should "
-            "be equal to 1. Got 2 and 3",
-        ),
+        (fp8_tensor(4, 6), fp8_tensor(5, 3), {}, "inputs should be the same. Got 6 and 5"),
+        (fp8_tensor(2, 4, 6), fp8_tensor(3, 6, 5), {}, "be equal to 1. Got 2 and 3"),
         (
             fp8_tensor(4, 6),
             fp8_tensor(6, 3),
@@ -199,20 +188,8 @@ def test_shapes_broadcast_like_matmul(of_a, of_b):
             "Accumulation tensor must be provided at index 4 for Fp8GemmV2, when accumulate is "
             "true",
         ),
-        (
-            fp8_tensor(4, 6, fp8=E5M2),
-            fp8_tensor(6, 3),
-            {},
-            "Fp8GemmV2 inputs must have the same dtype on this generation, but are Float8_e5m2 "
-            "and Float8_e4m3fn.",
-        ),
-        (
-            torch.ones(4, 6),
-            fp8_tensor(6, 3),
-            {},
-            "Fp8GemmV2 inputs must be of float8_e5m2 or float8_e4m3fn dtype, but are Float and "
-            "Float8_e4m3fn.",
-        ),
+        (fp8_tensor(4, 6, fp8=E5M2), fp8_tensor(6, 3), {}, "are Float8_e5m2 and Float8_e4m3fn."),
+        (torch.ones(4, 6), fp8_tensor(6, 3), {}, "dtype, but are Float and Float8_e4m3fn."),
         (
             fp8_tensor(4, 6),
             fp8_tensor(6, 3),
@@ -287,14 +264,8 @@ FOUR = fp8_tensor(1, 2, 4, 4), fp8_tensor(3, 2, 2, 2)
     ("arguments", "message"),
     [
         ((fp8_tensor(2, 4, 4), fp8_tensor(3, 2, 2, 2)), "Input and weight must be 4D tensors"),
-        (
-            (*FOUR, torch.ones(2)),
-            "Bias must be 1D tensor with size equal to weight dim0",
-        ),
-        (
-            (*FOUR, None, [1], [0], [1], 1, None, torch.ones(2)),
-            "Multi-element scale tensors are not supported yet.",
-        ),
+        ((*FOUR, torch.ones(2)), "Bias must be 1D tensor with size equal to weight dim0"),
+        ((*FOUR, None, [1], [0], [1], 1, None, torch.ones(2)), "Multi-element scale tensors are"),
     ],
     ids=["3D", "bias", "scales"],
 )
@@ -367,18 +338,9 @@ ONE = torch.ones(1)
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            (torch.ones(2, 2), -1),
-            "Input tensor must be of torch.bfloat16 or torch.float8_e4m3fn dtype.",
-        ),
-        (
-            (bfloat16_ones(2, 2), -1, ONE),
-            "Output and input scales must be both given or None",
-        ),
-        (
-            (fp8_tensor(2, 2), -1),
-            "If Input is of torch.float8_e4m3fn dtype then input scale must be given.",
-        ),
+        ((torch.ones(2, 2), -1), "Input tensor must be of torch.bfloat16 or torch.float8_e4m3fn"),
+        ((bfloat16_ones(2, 2), -1, ONE), "Output and input scales must be both given or None"),
+        ((fp8_tensor(2, 2), -1), "If Input is of torch.float8_e4m3fn dtype then input scale must"),
         (
             (bfloat16_ones(2, 2), -1, None, None, None, bfloat16_ones(2, 2)),
             "FusedAdd available only for Float8 output, but input scale is not given.",
@@ -396,19 +358,12 @@ ONE = torch.ones(1)
             "FusedAdd tensor's dim other than first and last should be equal to 1 or the same as "
             "the input tensor",
         ),
-        (
-            (bfloat16_ones(2, 2), -1, ONE.double(), ONE),
-            "Input scale must be of dtype: Float",
-        ),
+        ((bfloat16_ones(2, 2), -1, ONE.double(), ONE), "Input scale must be of dtype: Float"),
         (
             (bfloat16_ones(2, 2), -1, ONE, ONE, None, torch.ones(2, 2)),
             "Input fused_add must be of dtype: BFloat16",
         ),
-        (
-            (bfloat16_ones(2, 2), 0),
-            "SoftmaxFp8 supports only the last dimension of its input, but dim is 0 for 2 "
-            "dimensions.",
-        ),
+        ((bfloat16_ones(2, 2), 0), "last dimension of its input, but dim is 0 for 2 dimensions."),
     ],
     ids=[
         *("float32", "one scale", "fp8 without", "add without", "rank", "first", "middle"),

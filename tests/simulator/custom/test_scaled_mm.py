@@ -66,15 +66,9 @@ ONE = torch.tensor(1.0)
     [
         (matrix(3), matrix(3, 2), {}, "mat1 must be a matrix"),
         (matrix(2, 3), matrix(3), {}, "mat2 must be a matrix"),
-        (
-            *(matrix(2, 3), matrix(2, 3), {}),
-            "mat1 and mat2 shapes cannot be multiplied (2x3 and 2x3)",
-        ),
+        (*(matrix(2, 3), matrix(2, 3), {}), "shapes cannot be multiplied (2x3 and 2x3)"),
         (matrix(2, 3), matrix(3, 4), {"bias": torch.ones(3)}, "Bias must be size 4 but got 3"),
-        (
-            *(torch.ones(2, 3), matrix(3, 4), {}),
-            "Expected mat1 to be Float8_e5m2 or Float8_e4m3fn matrix got Float",
-        ),
+        (*(torch.ones(2, 3), matrix(3, 4), {}), "or Float8_e4m3fn matrix got Float"),
         (matrix(2, 3), matrix(3, 4), {}, "needs scale_result and no bias for a result of"),
     ],
     ids=["mat1", "mat2", "shapes", "bias", "dtype", "result"],
