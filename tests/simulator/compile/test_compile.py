@@ -18,9 +18,7 @@ def _models(torch):
 
 
 @pytest.mark.parametrize("name", ["mlp", "cnn", "transformer"])
-def test_compiled_training_gives_the_losses_of_eager_mode(
-    torch, compile_on_hpu, compilations, name
-):
+def test_compiled_training_matches_eager_mode(torch, compile_on_hpu, compilations, name):
     losses = []
     for wrap in (lambda model: model, compile_on_hpu):
         torch.manual_seed(0)

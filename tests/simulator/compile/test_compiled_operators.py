@@ -1,7 +1,7 @@
 """All operators of PyTorch's test database match eager mode when compiled, forward and backward.
 
-`make compiled-operators` runs all of them, the test suite every twentieth. The database is sorted by
-kind, so this sample contains all kinds.
+`make compiled-operators` runs all of them, the test suite every twentieth. The database is sorted
+by kind, so this sample contains all kinds.
 """
 
 import os
@@ -94,9 +94,9 @@ def layouts(outcome):
 
 
 def layouts_of_pytorch(function, samples, dynamic):
-    """Return the layouts of PyTorch's compiler for the last sample: real and fake tensors on the CPU.
+    """Return the layouts of PyTorch's compiler on the CPU, for real and fake tensors.
 
-    In a few cases, both differ from eager mode.
+    They belong to the last sample. In a few cases, both differ from eager mode.
     """
     torch._dynamo.reset()
     traced = torch.compile(function, backend="aot_eager", dynamic=dynamic)
@@ -139,9 +139,8 @@ def test_compiled_operator_matches_eager_mode(op, dynamic):
         compiled = torch.compile(eager, backend="hpu_backend", dynamic=dynamic)
         for number, sample in enumerate(group):
             try:
-                expected = run(
-                    eager, on_hpu(sample)
-                )  # a copy, since some operators write their inputs
+                # A copy, since some operators write their inputs
+                expected = run(eager, on_hpu(sample))
             except (RuntimeError, TypeError, ValueError, IndexError):
                 continue  # invalid in eager mode too
             try:

@@ -3,9 +3,8 @@
 import pytest
 import torch
 from habana_frameworks.torch import hpu
-from habana_frameworks.torch.utils.internal import is_lazy
 from in_modes import run
-from operator_tensors import E4M3, E5M2, FORMATS, rejects
+from operator_tensors import E4M3, E5M2, FORMATS, on_device, random_tensor, rejects
 
 hpu_ops = torch.ops.hpu
 LARGEST = {E5M2: 57344.0, E4M3: 240.0}  # on Gaudi 2
@@ -255,36 +254,6 @@ def test_fake_tensors_have_the_shape_and_type_of_a_cast():
     assert (back.shape, back.dtype) == ((3, 4), torch.bfloat16)
 
 
-@pytest.mark.skipif(is_lazy(), reason="lazy mode has no compile backend")
-def test_a_compiled_function_casts_as_eager_mode_does():
-    def there_and_back(numbers):
-        cast, amax = hpu_ops.cast_to_fp8_v2(numbers, 2.0, False, True, E4M3)
-        return hpu_ops.cast_from_fp8(cast, 0.5, torch.bfloat16), amax
-
-    compiled = torch.compile(there_and_back, backend="hpu_backend", fullgraph=True)
-    for shape in ((3, 4), (5, 4)):
-        numbers = torch.randn(shape, device="hpu") * 50
-        for actual, expected in zip(compiled(numbers), there_and_back(numbers), strict=True):
-            assert torch.equal(actual.cpu(), expected.cpu())
-
-
-@pytest.mark.skipif(not is_lazy(), reason="graphs are for lazy mode")
-def test_a_replay_casts_what_lies_in_the_captured_input():
-    numbers = torch.randn(8, device="hpu")
-    graph = hpu.HPUGraph()
-    stream = hpu.Stream()
-    with hpu.stream(stream):
-        graph.capture_begin()
-        cast, amax = hpu_ops.cast_to_fp8_v2(numbers, 2.0, False, True, E4M3)
-        graph.capture_end()
-    for _ in range(2):
-        fresh = torch.randn(8) * 30
-        numbers.copy_(fresh)
-        graph.replay()
-        assert torch.equal(cast.cpu().double(), nearest(fresh * 2, E4M3))
-        assert amax.item() == fresh.abs().max().item()
-
-
 @pytest.mark.parametrize("shape", [(3, 1), (2, 1, 1), (3, 4)], ids=str)
 def test_scale_that_would_enlarge_the_result_is_rejected(shape):
     numbers, scale = torch.ones(1, 4, device="hpu"), torch.ones(shape, device="hpu")
@@ -294,3 +263,12 @@ def test_scale_that_would_enlarge_the_result_is_rejected(shape):
     eight = numbers.to(E4M3)
     with rejects(message):
         run(hpu_ops.cast_from_fp8, eight, scale, torch.float32)
+
+
+def everything(numbers):
+    cast, amax = hpu_ops.cast_to_fp8_v2(numbers, 2.0, False, True, E4M3)
+    return cast, hpu_ops.cast_from_fp8(cast, 0.5, torch.bfloat16), amax
+
+
+def operands(rows, seed=0):
+    return on_device([random_tensor(rows, 4, seed=seed) * 50])

@@ -1,4 +1,4 @@
-"""Compiled and replayed operators give the results of direct calls."""
+"""Compiled and replayed operators match direct calls."""
 
 import importlib
 
@@ -13,7 +13,7 @@ ONLY_EAGER = ("test_adamw", "test_instance_norm")
 
 @EAGER
 @pytest.mark.parametrize("family", [name for name in families() if name not in ONLY_LAZY])
-def test_compiled_operators_give_the_results_of_eager_mode(family, needs):
+def test_compiled_operators_match_eager_mode(family, needs):
     if family == "test_adamw":
         needs("OPTIONAL_LISTS")
     module = importlib.import_module(family)

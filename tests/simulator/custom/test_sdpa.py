@@ -314,7 +314,7 @@ def test_operators_of_compiled_graphs_equal_the_plain_operators():
     dropping = (q, k, v, None, 0.5, 0.5, True)
     out, _, kept = hpu_ops.sdpa_fwd_dropout_seed(seed, *dropping, *padding)
     again, _, _, used = hpu_ops.sdpa_recomp_fwd_dropout_seed(seed, *dropping, True, *padding)
-    torch.testing.assert_close(again.cpu(), out.cpu())  # the same seed gives the same mask
+    torch.testing.assert_close(again.cpu(), out.cpu())  # equal seeds, equal masks
     assert used.tolist() == [5]
     drawn = hpu_ops.sdpa_recomp_fwd_dropout(*dropping, True, *padding)
     same = hpu_ops.sdpa_recomp_fwd_dropout_seed(drawn[3], *dropping, True, *padding)

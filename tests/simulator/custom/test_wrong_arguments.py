@@ -1,4 +1,4 @@
-"""Operators never crash, whatever their arguments are."""
+"""Operators never crash, even with invalid arguments."""
 
 import os
 import subprocess

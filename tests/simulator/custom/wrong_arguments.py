@@ -1,10 +1,10 @@
-"""Calls every operator of ``torch.ops.hpu`` with arguments that its schema suggests, and with right
-ones of which one or two were changed: each call must give a result or an error of Python's.
+"""Calls every operator of ``torch.ops.hpu`` with random and with modified valid arguments.
 
-``python wrong_arguments.py --count 200 --first 0`` runs so many calls of each operator, in the mode
-that the environment asks for, and prints how many operators, results and errors there were. With
-``--empty`` it runs right calls whose tensors have a size of 0 instead of another one. Each call is
-named on standard error before it is made, so that a process which crashes has named the last one.
+Each call must return a result or raise a Python exception. ``python wrong_arguments.py --count 200
+--first 0`` makes 200 calls per operator in the mode of the environment, and prints the number of
+operators, results and errors. With ``--empty``, it makes valid calls in which a size of the tensors
+is 0. Each call is printed to standard error first, so the output of a crashed process ends with the
+call that crashed.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ activate(announce=False)
 from habana_frameworks.torch import core as htcore  # noqa: E402
 from valid_calls import Call, valid_calls  # noqa: E402
 
-LONG = 2**19  # of one element that repeats: a matrix of so many rows and columns fills any card
-HUGE = 2**62  # beside a dimension of none
+LONG = 2**19  # a size by expansion; a square matrix of this size exceeds any card
+HUGE = 2**62  # together with an empty dimension
 FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 DTYPES = (torch.float32, torch.bfloat16, *FP8, torch.int32, torch.int64)
 ODD_DTYPES = (torch.float16, torch.float64, torch.int8, torch.uint8, torch.bool, torch.complex64)
@@ -37,7 +37,7 @@ WORDS = ("none", "fast", "left", "right", "silu", "gelu", "relu", "", "no such w
 
 
 class Arguments:
-    """Arguments of one call, from a random generator: alike enough that some calls fit."""
+    """Random arguments of one call, similar enough that some calls are valid."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
@@ -50,7 +50,7 @@ class Arguments:
         self._wildness = chance.choice((0.0, 0.0, 0.03, 0.3))
 
     def of(self, schema: FunctionSchema) -> Call:
-        """Give arguments by position and by name."""
+        """Return positional and keyword arguments."""
         args: list[Any] = []
         kwargs: dict[str, Any] = {}
         for declared in schema.arguments:
@@ -118,15 +118,15 @@ class Arguments:
         return made.transpose(0, -1) if self._wild() and shape else made
 
 
-class Spoiled:
-    """Arguments of a call that is right, but for one or two of them."""
+class Modified:
+    """Arguments of a valid call, with one or two of them changed."""
 
     def __init__(self, chance: random.Random, valid: list[Call]) -> None:
         self._chance = chance
         self._valid = valid
 
     def of(self, schema: FunctionSchema) -> Call:
-        """Give arguments by position and by name."""
+        """Return positional and keyword arguments."""
         args, kwargs = self._chance.choice(self._valid)
         args = [self._fresh(each) for each in args]
         for _ in range(self._chance.choice((1, 1, 2))):
@@ -189,16 +189,16 @@ def _operator(schema: FunctionSchema) -> Any:
 
 
 def _use(results: Any) -> None:
-    """Run what is recorded, and bring the results to the host."""
+    """Execute recorded operations, and copy the results to the host."""
     htcore.mark_step()
     for result in results if isinstance(results, (list, tuple)) else [results]:
         if isinstance(result, torch.Tensor):
             result.cpu()
 
 
-def emptied(right: Call) -> Iterator[Call]:
-    """Yield calls without elements: a size of all tensors, or of one of them, becomes 0."""
-    args, kwargs = right
+def emptied(call: Call) -> Iterator[Call]:
+    """Yield calls in which a size of one or all tensors is replaced with 0."""
+    args, kwargs = call
 
     def cut(value: Any, size: int) -> Any:
         if isinstance(value, list):
@@ -221,22 +221,22 @@ def emptied(right: Call) -> Iterator[Call]:
 def chosen_calls(schema: FunctionSchema, valid: list[Call], options: Any) -> Iterator[Call]:
     """Yield the calls of one operator."""
     if options.empty:
-        for right in valid:
-            yield from emptied(right)
+        for each in valid:
+            yield from emptied(each)
         return
     for number in range(options.first, options.first + options.count):
         chance = random.Random(f"{schema} {number}")
-        arguments = Spoiled(chance, valid) if valid and number % 2 else Arguments(chance)
+        arguments = Modified(chance, valid) if valid and number % 2 else Arguments(chance)
         yield arguments.of(schema)
 
 
 def call(schema: FunctionSchema, args: list[Any], kwargs: dict[str, Any]) -> bool:
-    """Call an operator once, and return whether it has results and no error.
+    """Call an operator, and return whether it returned results instead of an error.
 
     Raises
     ------
     Exception
-        The error says nothing, or speaks of a fault in the engine or in PyTorch.
+        The error has no message, or reports a fault in the engine or in PyTorch.
     """
     try:
         _use(_operator(schema)(*args, **kwargs))
@@ -248,12 +248,14 @@ def call(schema: FunctionSchema, args: list[Any], kwargs: dict[str, Any]) -> boo
 
 
 def main() -> None:
-    """Call all operators, and print how many there are, the results and the errors."""
+    """Call all operators, and print the number of operators, results and errors."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--count", type=int, default=100, help="calls of each operator")
+    parser.add_argument("--count", type=int, default=100, help="calls per operator")
     parser.add_argument("--first", type=int, default=0, help="number of the first call")
-    parser.add_argument("--empty", action="store_true", help="right calls without elements")
-    parser.add_argument("--only", default="", help="operators whose declaration has this in it")
+    parser.add_argument("--empty", action="store_true", help="valid calls with empty tensors")
+    parser.add_argument(
+        "--only", default="", help="only operators whose declaration contains this text"
+    )
     options = parser.parse_args()
     faulthandler.enable()
     torch.ones(1, device="hpu")

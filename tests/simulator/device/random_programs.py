@@ -1,7 +1,7 @@
-"""Random programs give the same values, sizes and strides on the device and on the CPU.
+"""Random programs have the same values, sizes and strides on the device and on the CPU.
 
 A program is a list of steps: an operation and integers that select its operands. The same seed
-always gives the same program. It is created on the CPU, without steps that PyTorch rejects.
+always produces the same program. It is created on the CPU, without steps that PyTorch rejects.
 
     python tests/simulator/device/random_programs.py --count 1000 --first 0
 

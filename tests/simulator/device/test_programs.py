@@ -1,4 +1,4 @@
-"""Random programs of views, in-place operations and reads give the values of the CPU."""
+"""Random programs of views, in-place operations and reads match the CPU."""
 
 import gc
 

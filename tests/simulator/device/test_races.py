@@ -19,7 +19,7 @@ def test_random_programs_with_threads_forks_and_interrupts_succeed(mode, monkeyp
     ran = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert ran.returncode == 0, ran.stderr[-4000:]
     done = json.loads(ran.stdout.splitlines()[-1])
-    assert min(done[what] for what in ("programs", "forks", "interrupts", "reads")) > 0
+    assert min(done[name] for name in ("programs", "forks", "interrupts", "reads")) > 0
 
 
 # Delays free() of large blocks, which takes longer for memory in use.

@@ -354,8 +354,8 @@ def test_tensors_in_containers_of_any_class_are_graph_inputs(lazy_process):
         Pair = collections.namedtuple("Pair", "x y")
         KINDS = {
             "dataclass": (Batch, lambda one: one.x),
-            "dict of its own class": (lambda x: Inputs(x=x), lambda one: one["x"]),
-            "list of its own class": (lambda x: Several([x]), lambda one: one[0]),
+            "dict subclass": (lambda x: Inputs(x=x), lambda one: one["x"]),
+            "list subclass": (lambda x: Several([x]), lambda one: one[0]),
             "user dict": (lambda x: collections.UserDict(x=x), lambda one: one["x"]),
             "ordered dict": (lambda x: collections.OrderedDict(x=x), lambda one: one["x"]),
             "deque": (lambda x: collections.deque([x], maxlen=2), lambda one: one[0]),
@@ -377,7 +377,7 @@ def test_tensors_in_containers_of_any_class_are_graph_inputs(lazy_process):
         """
     )
     names = (
-        *("dataclass", "dict of its own class", "list of its own class", "user dict"),
+        *("dataclass", "dict subclass", "list subclass", "user dict"),
         *("ordered dict", "deque", "named tuple", "nested"),
     )
     assert lines == [f"{name} [2.0, 1.0, 4.0, 2.0, 6.0, 3.0] True" for name in names]
