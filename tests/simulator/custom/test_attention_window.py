@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from attention_reference import attention
 from habana_frameworks.torch.hpex.kernels import FusedSDPA
 from operator_tensors import RECOMPUTE, on_device, random_tensors
 
@@ -9,30 +10,12 @@ B, H, L, S, E = 2, 4, 5, 7, 8
 WINDOWS = pytest.mark.parametrize("window", [(2, 1), (0, 0), (-1, 1), (1, -1)], ids=str)
 
 
-def reference(q, k, v, *, mask=None, causal=False, window=(-1, -1), sink=None):
-    heads = q.shape[1] // k.shape[1]
-    k, v = (each.double().repeat_interleave(heads, 1) for each in (k, v))
-    scores = q.double() @ k.mT * E**-0.5
-    if mask is not None:
-        scores = (
-            scores.masked_fill(~mask, -torch.inf) if mask.dtype is torch.bool else scores + mask
-        )
-    for i in range(scores.shape[-2]):
-        for j in range(scores.shape[-1]):
-            outside = (0 <= window[0] < i - j) or (0 <= window[1] < j - i)
-            if outside or (causal and j > i):
-                scores[..., i, j] = -torch.inf
-    if sink is not None:
-        column = sink.double().reshape(1, -1, 1, 1).expand(*scores.shape[:-1], 1)
-        scores = torch.cat([scores, column], -1)
-    probabilities = torch.softmax(scores, -1)[..., : k.shape[-2]].nan_to_num(0.0)
-    return probabilities @ v, probabilities
-
-
-def attend(q, k, v, *, mask=None, causal=False, window=(-1, -1), sink=None, recompute=True, probs):
+def attend(
+    q, k, v, *, mask=None, is_causal=False, window=(-1, -1), sink=None, recompute=True, probs
+):
     moved = on_device((q, k, v, mask, sink))
     return FusedSDPA.apply(
-        *(*moved[:4], 0.0, causal, None, "None", recompute, None, "left", False, probs, window),
+        *(*moved[:4], 0.0, is_causal, None, "None", recompute, None, "left", False, probs, window),
         moved[4],
     )
 
@@ -43,9 +26,9 @@ def attend(q, k, v, *, mask=None, causal=False, window=(-1, -1), sink=None, reco
 def test_query_attends_to_the_keys_in_its_window(window, masked, recompute):
     q, k, v, added = random_tensors((B, H, L, E), (B, 2, S, E), (B, 2, S, E), (B, 1, L, S))
     mask = {"bool": added > -0.5, "float": added}.get(masked)
-    options = {"mask": mask, "causal": masked == "causal", "window": window}
+    options = {"mask": mask, "is_causal": masked == "causal", "window": window}
     actual = attend(q, k, v, **options, recompute=recompute, probs=False)
-    expected, _ = reference(q, k, v, **options)
+    expected, _ = attention(q, k, v, **options)
     torch.testing.assert_close(actual.cpu().double(), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -55,9 +38,9 @@ def test_query_attends_to_the_keys_in_its_window(window, masked, recompute):
 def test_sink_takes_a_share_of_the_attention(dtype, heads, recompute):
     q, k, v = random_tensors((B, H, L, E), (B, heads, S, E), (B, heads, S, E), dtype=dtype)
     sink = torch.tensor([-3.0, 0.0, 2.0, 30.0]).to(dtype)
-    options = {"causal": True, "window": (3, 0), "sink": sink}
+    options = {"is_causal": True, "window": (3, 0), "sink": sink}
     actual = attend(q, k, v, **options, recompute=recompute, probs=False)
-    expected, _ = reference(q, k, v, **options)
+    expected, _ = attention(q, k, v, **options)
     tolerance = 1e-5 if dtype is torch.float32 else 2e-2
     assert (actual.dtype, actual.shape) == (dtype, q.shape)
     torch.testing.assert_close(actual.cpu().double(), expected, rtol=tolerance, atol=tolerance)
@@ -67,7 +50,7 @@ def test_returned_probabilities_leave_a_share_for_the_sink():
     q, k, v = random_tensors((B, H, L, E), (B, 2, S, E), (B, 2, S, E))
     options = {"window": (2, -1), "sink": torch.tensor([0.0, 1.0, -1.0, 2.0])}
     out, actual = attend(q, k, v, **options, probs=True)
-    expected_out, expected = reference(q, k, v, **options)
+    expected_out, expected = attention(q, k, v, **options)
     torch.testing.assert_close(out.cpu().double(), expected_out, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(actual.cpu().double(), expected, rtol=1e-5, atol=1e-5)
     assert (actual.sum(-1) < 0.99).any()

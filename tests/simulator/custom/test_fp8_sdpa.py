@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from attention_reference import attention
 from habana_frameworks.torch.hpex.kernels import fp8_fused_sdpa
 from in_modes import run
 from operator_tensors import E4M3, RECOMPUTE, on_device, random_tensors
@@ -17,17 +18,12 @@ samples = partial(random_tensors, dtype=torch.bfloat16)
 
 
 def reference(q, k, v, *, d_q=1.0, d_k=1.0, d_v=1.0, q_s=None, d_s=None, causal=False):
-    heads = q.shape[1] // k.shape[1]
-    k, v = (each.double().repeat_interleave(heads, 1) for each in (k, v))
-    scores = (q.double() * d_q) @ (k * d_k).mT * E**-0.5
-    if causal:
-        scores = scores.masked_fill(~torch.ones(L, L, dtype=torch.bool).tril(), -torch.inf)
-    exact = torch.softmax(scores, -1)
-    weights = exact
-    if q_s is not None:
-        weights = (exact * q_s).float().to(E4M3).double()
-        d_s = 1 / q_s if d_s is None else d_s
-    return weights @ v * d_v * (1.0 if d_s is None else d_s), exact
+    q, k, v = q.double() * d_q, k.double() * d_k, v.double() * d_v
+    result, exact = attention(q, k, v, is_causal=causal)
+    if q_s is None:
+        return result, exact
+    weights = (exact * q_s).float().to(E4M3).double()
+    return weights @ v * (1 / q_s if d_s is None else d_s), exact
 
 
 def number(value):

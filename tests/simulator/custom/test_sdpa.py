@@ -5,6 +5,7 @@ Tolerances: 1e-5 for float32, 1e-4 for its gradients, 2e-2 for reduced types.
 
 import pytest
 import torch
+from attention_reference import attention
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch.hpex.kernels import FusedSDPA, PySDPA, PySDPAHinted
 from in_modes import run
@@ -13,32 +14,6 @@ from operator_tensors import EAGER, RECOMPUTE, assert_matches, on_device, random
 hpu_ops = torch.ops.hpu
 TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 B, H, L, S, E = 2, 4, 5, 7, 8
-
-
-def probabilities(q, k, mask=None, is_causal=False, scale=None):
-    scores = q.double() @ k.double().mT * (q.shape[-1] ** -0.5 if scale is None else scale)
-    if is_causal:
-        seen = torch.ones(scores.shape[-2:], dtype=torch.bool).tril()
-        scores = scores.masked_fill(~seen, -torch.inf)
-    if mask is not None:
-        scores = (
-            scores.masked_fill(~mask, -torch.inf)
-            if mask.dtype is torch.bool
-            else scores + mask.double()
-        )
-    fully_masked = (scores == -torch.inf).all(-1, keepdim=True)
-    return torch.softmax(scores, -1).masked_fill(fully_masked, 0.0)
-
-
-def grouped(k, heads):
-    """Repeat the KV heads for each query head."""
-    return k.repeat_interleave(heads // k.shape[1], 1) if k.dim() == 4 else k
-
-
-def reference(q, k, v, *rest, **keywords):
-    heads = q.shape[1]
-    k, v = grouped(k, heads), grouped(v, heads)
-    return probabilities(q, k, *rest, **keywords) @ v.double()
 
 
 MASKS = {
@@ -61,7 +36,7 @@ def test_inference_attends_to_unmasked_keys(name, dtype, recompute):
     q, k, v = random_tensors((B, H, L, E), (B, H, S, E), (B, H, S, E), dtype=dtype)
     arguments = on_device((q, k, v, mask, 0.0, is_causal, 0.3, "None", recompute))
     actual = FusedSDPA.apply(*arguments)
-    assert_matches(actual, reference(q, k, v, mask, is_causal, 0.3), dtype)
+    assert_matches(actual, attention(q, k, v, mask, is_causal, 0.3)[0], dtype)
 
 
 @RECOMPUTE
@@ -83,7 +58,9 @@ def test_shapes_broadcast_and_query_heads_share_kv_heads(of_q, of_k, of_v, mask,
     q, k, v = random_tensors(of_q, of_k, of_v)
     mask = None if mask is None else random_tensors(mask, seed=2)[0]
     actual = FusedSDPA.apply(*on_device((q, k, v, mask, 0.0, False, None, mode, recompute)))
-    expected = reference(q, k, v, mask) if q.numel() else torch.empty(*of_q[:-1], of_v[-1]).double()
+    expected = torch.empty(*of_q[:-1], of_v[-1]).double()
+    if q.numel():
+        expected, _ = attention(q, k, v, mask)
     assert_matches(actual, expected, torch.float32)
 
 
@@ -108,7 +85,7 @@ def test_training_gives_the_gradients_of_autograd(name, of_k, dtype, recompute):
     leaves = [each.to("hpu").requires_grad_() for each in host]
     rest = on_device((mask, 0.0, is_causal, 0.3, "None", recompute))
     actual = FusedSDPA.apply(*leaves, *rest)
-    expected = reference(*exact, mask, is_causal, 0.3)
+    expected, _ = attention(*exact, mask, is_causal, 0.3)
     grad = torch.randn_like(expected)
     actual.backward(grad.to(dtype).to("hpu"))
     expected.backward(grad.to(dtype).double())
@@ -124,7 +101,7 @@ def test_keys_outside_the_valid_length_are_ignored(padding, recompute):
     lengths = torch.tensor([3, 7], dtype=torch.int32)
     key = torch.arange(S)
     seen = key < lengths[:, None] if padding == "right" else key >= S - lengths[:, None]
-    expected = reference(q, k, v, seen[:, None, None], True)
+    expected, _ = attention(q, k, v, seen[:, None, None], True)
     rest = on_device((None, 0.0, True, None, "fast", recompute, lengths, padding.upper()))
     actual = FusedSDPA.apply(*on_device((q, k, v)), *rest)
     assert_matches(actual, expected, torch.float32)
@@ -132,22 +109,22 @@ def test_keys_outside_the_valid_length_are_ignored(padding, recompute):
 
 def test_probabilities_and_dropout_mask_are_returned_on_request():
     q, k, v = random_tensors((B, 4, L, E), (B, 2, S, E), (B, 2, S, E))
-    before = probabilities(q, grouped(k, 4))
+    expected, before = attention(q, k, v)
+    values = v.double().repeat_interleave(2, 1)
     device = on_device((q, k, v))
     out, probs = FusedSDPA.apply(
         *device, *(None, 0.0, False), *[None, "None", True], None, "left", False, True
     )
-    assert_matches(out, reference(q, k, v), torch.float32)
+    assert_matches(out, expected, torch.float32)
     assert_matches(probs, before, torch.float32)
     rest = (None, 0.25, False, None, "None", False, None, "left", True)
     out, kept = FusedSDPA.apply(*device, *rest)
     assert (kept.dtype, kept.shape) == (torch.int8, before.shape)
     assert set(kept.cpu().unique().tolist()) == {0, 1}
-    dropped = before * kept.cpu() / 0.75
-    assert_matches(out, dropped @ grouped(v, 4).double(), torch.float32)
+    assert_matches(out, (before * kept.cpu() / 0.75) @ values, torch.float32)
     out, probs, kept = FusedSDPA.apply(*device, *rest, True)
     assert_matches(probs, before, torch.float32)
-    assert_matches(out, (before * kept.cpu() / 0.75) @ grouped(v, 4).double(), torch.float32)
+    assert_matches(out, (before * kept.cpu() / 0.75) @ values, torch.float32)
     without = FusedSDPA.apply(*device, None, 0.0, *rest[2:])[1]
     assert (without.dtype, without.cpu().tolist()) == (torch.int8, [1])
 
@@ -200,7 +177,7 @@ def test_gradients_match_the_returned_dropout_mask():
     exact = [each.double().requires_grad_() for each in host]
     out, kept = FusedSDPA.apply(*leaves, None, 0.25, True, None, "None", False, None, "left", True)
     assert not kept.requires_grad
-    weights = probabilities(*exact[:2], None, True) * kept.cpu() / 0.75
+    weights = attention(*exact, None, True)[1] * kept.cpu() / 0.75
     grad = torch.randn(out.shape)
     out.backward(grad.to("hpu"))
     (weights @ exact[2]).backward(grad.double())
@@ -331,7 +308,7 @@ def test_composed_attention_equals_fused_attention(kind, slices, is_causal, dtyp
     exact = [each.double().requires_grad_() for each in host]
     leaves = [each.to("hpu").requires_grad_() for each in host]
     actual = kind.apply(*leaves, is_causal, *slices)
-    expected = reference(*exact, None, is_causal)
+    expected, _ = attention(*exact, None, is_causal)
     grad = torch.randn_like(expected).to(dtype)
     actual.backward(grad.to("hpu"))
     expected.backward(grad.double())

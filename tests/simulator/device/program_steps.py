@@ -58,61 +58,9 @@ def dim_of(t: torch.Tensor, choice: int) -> int:
 
 
 # New tensors
-def add(s, i, j, k):
-    s.add(small(s[i] + like(s[i], s[j])))
-
-
-def sub(s, i, j, k):
-    s.add(small(torch.sub(s[i], like(s[i], s[j]), alpha=2)))
-
-
-def scale(s, i, j, k):
-    s.add(s[i] * 0.5)
-
-
 def divide_integers(s, i, j, k):
     integers = s[i].to(torch.int32)
     s.add((integers / 2) if k % 2 else torch.true_divide(integers, torch.full_like(integers, 4)))
-
-
-def broadcast_add(s, i, j, k):
-    s.add(small(s[i] + s[j]))
-
-
-def cat(s, i, j, k):
-    s.add(torch.cat([s[i].reshape(-1), s[j].reshape(-1)[: k % 5]]))
-
-
-def stack(s, i, j, k):
-    s.add(torch.stack([s[i], like(s[i], s[j])], k % (s[i].dim() + 1)))
-
-
-def where(s, i, j, k):
-    s.add(torch.where(s[i] > 0, s[i], like(s[i], s[j])))
-
-
-def total(s, i, j, k):
-    s.add(small(s[i].sum(dim_of(s[i], j), keepdim=k % 2 == 0)))
-
-
-def clone(s, i, j, k):
-    s.add(s[i].clone(memory_format=torch.contiguous_format if k % 2 else torch.preserve_format))
-
-
-def cast(s, i, j, k):
-    s.add(s[i].to([torch.float32, torch.int32, torch.bfloat16, torch.bool][k % 4]))
-
-
-def ones(s, i, j, k):
-    s.add(torch.ones(j % 4, k % 4, device=s.device))
-
-
-def arange(s, i, j, k):
-    s.add(
-        torch.arange(j % 7, device=s.device)
-        if k % 2
-        else torch.arange(0, j % 4, 0.5, device=s.device)
-    )
 
 
 def index(s, i, j, k):
@@ -128,14 +76,6 @@ def cpu_operand(s, i, j, k):
     s.add(small(s[i] + other))  # rejected in eager mode
 
 
-def masked(s, i, j, k):
-    s.add(s[i][s[i] > k % 3 - 1])
-
-
-def nonzero(s, i, j, k):
-    s.add(torch.nonzero(s[i]))
-
-
 # Views
 def cut(s, i, j, k):
     d = dim_of(s[i], j)
@@ -149,27 +89,11 @@ def every_other(s, i, j, k):
     s.add(s[i][k % 2 :: 2])
 
 
-def transpose(s, i, j, k):
-    s.add(s[i].transpose(dim_of(s[i], j), dim_of(s[i], k)))
-
-
-def flat(s, i, j, k):
-    s.add(s[i].view(-1))
-
-
-def reshape(s, i, j, k):
-    s.add(s[i].reshape(2, -1) if k % 2 else s[i].unsqueeze(dim_of(s[i], j)))
-
-
 def select(s, i, j, k):
     d = dim_of(s[i], j)
     if s[i].shape[d] == 0:
         raise Skip
     s.add(s[i].select(d, k % s[i].shape[d]))
-
-
-def expand(s, i, j, k):
-    s.add(s[i].expand(2, *s[i].shape))
 
 
 def bytes_as(s, i, j, k):
@@ -199,39 +123,15 @@ def add_part(s, i, j, k):
     part.copy_(like(part, s[i][: part.shape[0]].clone()))
 
 
-def fill_(s, i, j, k):
-    s[i].fill_(k % 5 - 2)
-
-
 def zero_part(s, i, j, k):
     dim_of(s[i], j)
     s[i][:: 1 + k % 3].zero_()
-
-
-def copy_(s, i, j, k):
-    s[i].copy_(s[j])
-
-
-def copy_from_host(s, i, j, k):
-    s[i].copy_(torch.full(s[i].shape, float(k % 4)))
-
-
-def masked_fill_(s, i, j, k):
-    s[i].masked_fill_(s[i] > 1, k % 3)
 
 
 def index_put_(s, i, j, k):
     if s[i].dim() == 0 or s[i].shape[0] == 0:
         raise Skip
     s[i][torch.tensor([j % s[i].shape[0]], device=s.device)] = k % 3
-
-
-def relu_(s, i, j, k):
-    torch.relu_(s[i])
-
-
-def transpose_(s, i, j, k):
-    s[i].transpose_(dim_of(s[i], j), dim_of(s[i], k))
 
 
 def unsqueeze_(s, i, j, k):
@@ -251,10 +151,6 @@ def resize_(s, i, j, k):
     elements[len(elements) // 2 :].fill_(k % 3)
     if s.device == "cpu" and t.storage_offset() + len(elements) // 2 > held:
         raise Skip
-
-
-def set_(s, i, j, k):
-    s[i].set_(s[j].clone() if k % 2 else s[j])
 
 
 def set_storage(s, i, j, k):
@@ -325,14 +221,52 @@ def pair_out_of(compute):
 
 
 STEPS: dict[str, Callable[..., object]] = {
-    step.__name__: step
-    for step in [
-        *(add, sub, scale, divide_integers, broadcast_add, cat, stack, where, total, clone, cast),
-        *(ones, arange, index, cpu_operand, masked, nonzero),
-        *(cut, every_other, transpose, flat, reshape, select, expand, bytes_as, restride),
-        *(add_, add_part, fill_, zero_part, copy_, copy_from_host, masked_fill_, index_put_, relu_),
-        *(transpose_, unsqueeze_, resize_, set_, set_storage, data),
-    ]
+    # New tensors
+    "add": lambda s, i, j, k: s.add(small(s[i] + like(s[i], s[j]))),
+    "sub": lambda s, i, j, k: s.add(small(torch.sub(s[i], like(s[i], s[j]), alpha=2))),
+    "scale": lambda s, i, j, k: s.add(s[i] * 0.5),
+    "broadcast_add": lambda s, i, j, k: s.add(small(s[i] + s[j])),
+    "cat": lambda s, i, j, k: s.add(torch.cat([s[i].reshape(-1), s[j].reshape(-1)[: k % 5]])),
+    "stack": lambda s, i, j, k: s.add(torch.stack([s[i], like(s[i], s[j])], k % (s[i].dim() + 1))),
+    "where": lambda s, i, j, k: s.add(torch.where(s[i] > 0, s[i], like(s[i], s[j]))),
+    "total": lambda s, i, j, k: s.add(small(s[i].sum(dim_of(s[i], j), keepdim=k % 2 == 0))),
+    "clone": lambda s, i, j, k: s.add(
+        s[i].clone(memory_format=torch.contiguous_format if k % 2 else torch.preserve_format)
+    ),
+    "cast": lambda s, i, j, k: s.add(
+        s[i].to([torch.float32, torch.int32, torch.bfloat16, torch.bool][k % 4])
+    ),
+    "ones": lambda s, i, j, k: s.add(torch.ones(j % 4, k % 4, device=s.device)),
+    "arange": lambda s, i, j, k: s.add(
+        torch.arange(j % 7, device=s.device)
+        if k % 2
+        else torch.arange(0, j % 4, 0.5, device=s.device)
+    ),
+    "masked": lambda s, i, j, k: s.add(s[i][s[i] > k % 3 - 1]),
+    "nonzero": lambda s, i, j, k: s.add(torch.nonzero(s[i])),
+    # Views
+    "transpose": lambda s, i, j, k: s.add(s[i].transpose(dim_of(s[i], j), dim_of(s[i], k))),
+    "flat": lambda s, i, j, k: s.add(s[i].view(-1)),
+    "reshape": lambda s, i, j, k: s.add(
+        s[i].reshape(2, -1) if k % 2 else s[i].unsqueeze(dim_of(s[i], j))
+    ),
+    "expand": lambda s, i, j, k: s.add(s[i].expand(2, *s[i].shape)),
+    # In-place operations
+    "fill_": lambda s, i, j, k: s[i].fill_(k % 5 - 2),
+    "copy_": lambda s, i, j, k: s[i].copy_(s[j]),
+    "copy_from_host": lambda s, i, j, k: s[i].copy_(torch.full(s[i].shape, float(k % 4))),
+    "masked_fill_": lambda s, i, j, k: s[i].masked_fill_(s[i] > 1, k % 3),
+    "relu_": lambda s, i, j, k: torch.relu_(s[i]),
+    "transpose_": lambda s, i, j, k: s[i].transpose_(dim_of(s[i], j), dim_of(s[i], k)),
+    "set_": lambda s, i, j, k: s[i].set_(s[j].clone() if k % 2 else s[j]),
+    # Reads and settings
+    "default_dtype": lambda s, i, j, k: torch.set_default_dtype(
+        [torch.float32, torch.bfloat16, torch.float64][k % 3]
+    ),
+    "item": lambda s, i, j, k: s[i].reshape(-1)[0].item() if s[i].numel() else None,
+    "tolist": lambda s, i, j, k: s[i].tolist(),
+    "to_host": lambda s, i, j, k: s[i].cpu().tolist(),
+    "storage_size": lambda s, i, j, k: s[i].untyped_storage().nbytes(),
 }
 STEPS |= {
     "add_out": out_of(lambda s, i, j, out: torch.add(s[i], like(s[i], s[j]), **out)),
@@ -375,26 +309,6 @@ STEPS |= {
 }
 
 
-def default_dtype(s, i, j, k):
-    torch.set_default_dtype([torch.float32, torch.bfloat16, torch.float64][k % 3])
-
-
-def item(s, i, j, k):
-    return s[i].reshape(-1)[0].item() if s[i].numel() else None
-
-
-def tolist(s, i, j, k):
-    return s[i].tolist()
-
-
-def to_host(s, i, j, k):
-    return s[i].cpu().tolist()
-
-
-def storage_size(s, i, j, k):
-    return s[i].untyped_storage().nbytes()
-
-
 def drop(s, i, j, k):
     if len(s.live) < 5:
         raise Skip
@@ -408,10 +322,14 @@ def mark_step(s, i, j, k):
         htcore.mark_step()
 
 
-READS = {"item", "tolist", "to_host", "storage_size"}
 STEPS |= {
     step.__name__: step
-    for step in (default_dtype, item, tolist, to_host, storage_size, drop, mark_step)
+    for step in [
+        *(divide_integers, index, cpu_operand, cut, every_other, select, bytes_as, restride),
+        *(add_, add_part, zero_part, index_put_, unsqueeze_, resize_, set_storage, data, drop),
+        mark_step,
+    ]
 }
-# All other steps read values on the host or write values from the host.
+READS = {"item", "tolist", "to_host", "storage_size"}
+# A capture rejects steps that read values on the host or write values from the host.
 CAPTURABLE = sorted(set(STEPS) - READS - {"masked", "nonzero", "copy_from_host", "set_storage"})

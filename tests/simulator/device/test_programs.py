@@ -1,13 +1,11 @@
-"""Random programs of views, in-place operations and reads match the CPU."""
-
-import gc
+"""Compiled random programs match the CPU; many lazy steps and replays keep memory constant."""
 
 import pytest
 import torch
 from habana_frameworks.torch import core as htcore
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch.utils.internal import is_lazy
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 # Each step gets two live tensors, and returns a new tensor or changes the first one.
@@ -51,21 +49,12 @@ steps = st.lists(
 )
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _short_collections():
-    # Each capture collects garbage; exclude the objects of the imports.
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
 def inputs(device):
     generator = torch.Generator().manual_seed(0)
     return [torch.randn(4, 4, generator=generator).to(device) for _ in range(3)]
 
 
-def run(program, tensors, with_reads=True):
+def run(program, tensors):
     live, seen = list(tensors), []
     for name, first, second, read in program:
         a, b = live[first % len(live)], live[second % len(live)]
@@ -76,15 +65,11 @@ def run(program, tensors, with_reads=True):
             live.append(view(a) if name == "transpose" or a.is_contiguous() else a.t())
         else:
             IN_PLACE[name](a, b)
-        if with_reads and read == "item":
+        if read == "item":
             seen.append(live[-1].sum().item())
-        elif with_reads and read == "tolist":
+        elif read == "tolist":
             seen.append(live[-1][0].tolist())
     return live, seen
-
-
-def read(tensors):
-    return [(tensor.sum().item(), tensor[0].tolist()) for tensor in tensors]
 
 
 def same(actual, expected):
@@ -92,43 +77,8 @@ def same(actual, expected):
         torch.testing.assert_close(on_hpu.cpu(), on_cpu, equal_nan=True)
 
 
-relaxed = settings(
-    max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True
-)
-
-
-@relaxed
-@given(steps)
-def test_program_gives_the_values_of_the_cpu(program):
-    expected, expected_reads = run(program, inputs("cpu"))
-    actual, reads = run(program, inputs("hpu"))
-    same(actual, expected)
-    torch.testing.assert_close(reads, expected_reads, equal_nan=True)
-
-
-@pytest.mark.skipif(not is_lazy(), reason="HPU Graphs need lazy mode")
-@relaxed
-@given(steps)
-def test_captured_program_replays_with_new_inputs(program):
-    assume(
-        any(name not in VIEWS and name != "out" for name, *_ in program)
-    )  # otherwise it is empty
-    static = inputs("hpu")
-    graph = hpu.HPUGraph()
-    with hpu.graph(graph):
-        captured, _ = run(program, static, with_reads=False)
-    for scale in (1.5, -0.5):  # reads in between must not affect the next replay
-        fresh = [tensor * scale + 0.1 for tensor in inputs("cpu")]
-        for tensor, value in zip(static, fresh, strict=True):
-            tensor.copy_(value)
-        graph.replay()
-        expected, _ = run(program, fresh, with_reads=False)
-        torch.testing.assert_close(read(captured), read(expected), equal_nan=True)
-        same(captured, expected)
-
-
 @pytest.mark.skipif(is_lazy(), reason="hpu_backend needs eager mode")
-@settings(relaxed, max_examples=30)  # each example compiles several graphs
+@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(steps)
 def test_compiled_program_gives_the_values_of_the_cpu(program):
     torch._dynamo.reset()
