@@ -62,7 +62,12 @@ def pytest_runtest_setup() -> None:
     os.environ.pop("HPU_MAGIC_PYTHON", None)
 
 
-SPREAD = ("test_operators", "test_compiled_operators", "test_compiled_memory_formats")
+SPREAD = (
+    "test_operators",
+    "test_modes",
+    "test_compiled_operators",
+    "test_compiled_memory_formats",
+)
 
 
 @pytest.hookimpl(optionalhook=True)

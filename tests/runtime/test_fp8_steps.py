@@ -253,7 +253,7 @@ def test_unsuitable_model_or_setting_is_rejected_before_measuring(measured, answ
     assert measured[answer] == sentence
 
 
-def test_infinite_activations_are_warned_about(measured):
+def test_infinite_activations_cause_a_warning(measured):
     assert measured["infinite"] == [
         "Values in keys, values, out are not finite, so they have no scale: measure again with "
         "other data, or block these layers."

@@ -111,30 +111,30 @@ def test_incompatible_input_is_rejected_before_a_replay(lazy, step, new, sentenc
     assert lazy.value("torch.equal(kept, y)")
 
 
-def test_host_read_is_rejected_with_line_operation_and_fix(lazy, step):
-    answer = lazy("%%hpu_capture bad --inputs x --warmup 0\nz = x * 2\nvalue = z.sum().item()")
-    assert "RuntimeError" in answer.error
-    assert "line 3" in answer.text
-    assert "value = z.sum().item()" in answer.text
-    assert "_local_scalar_dense" in answer.text
-    assert "read the graph's outputs after it" in answer.text
-    assert "site-packages" not in answer.error
-    assert "bad" not in lazy("%hpu_graphs").text
-
-
-def test_data_dependent_shape_is_rejected_with_its_line(lazy, step):
-    answer = lazy("%%hpu_capture bad --inputs x --warmup 0\nz = x * 2\n\nkept = z[z > 1]")
-    assert "RuntimeError" in answer.error
-    assert "kept = z[z > 1]" in answer.text
-    assert "line 4" in answer.text
-    assert "torch.where" in answer.text
-
-
-def test_error_shows_the_line_inside_the_users_function(lazy, step):
+@pytest.mark.parametrize(
+    ("cell", "texts"),
+    [
+        (
+            "z = x * 2\nvalue = z.sum().item()",
+            (
+                "line 3",
+                "z.sum().item()",
+                "_local_scalar_dense",
+                "read the graph's outputs after it",
+            ),
+        ),
+        ("z = x * 2\n\nkept = z[z > 1]", ("line 4", "kept = z[z > 1]", "torch.where")),
+        ("top = biggest(x)", ("top = biggest(x)", "return value.max().item()")),
+    ],
+    ids=["host read", "data-dependent shape", "host read in a function"],
+)
+def test_rejected_operation_is_reported_with_line_and_fix(lazy, step, cell, texts):
     lazy("def biggest(value):\n    return value.max().item()")
-    answer = lazy("%%hpu_capture bad --inputs x --warmup 0\ntop = biggest(x)")
-    assert "top = biggest(x)" in answer.text
-    assert "return value.max().item()" in answer.text
+    answer = lazy(f"%%hpu_capture bad --inputs x --warmup 0\n{cell}")
+    assert "RuntimeError" in answer.error
+    assert "site-packages" not in answer.error
+    assert [text for text in texts if text not in answer.text] == []
+    assert "bad" not in lazy("%hpu_graphs").text
 
 
 def test_rejected_capture_keeps_the_device_usable_and_the_previous_graph(lazy, step):

@@ -109,7 +109,7 @@ def test_tensors_of_the_last_traceback_are_listed(run, ns):
     assert "left in the last traceback  1.00 MiB" in run("%%hpu_memory\nstep()").out
 
 
-def test_cell_that_keeps_no_tensors_is_reported_so(run, ns):
+def test_report_says_that_a_cell_keeps_no_tensors(run, ns):
     assert "left no new tensors" in run("%%hpu_memory\n1 + 1").out
 
 

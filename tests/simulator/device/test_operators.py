@@ -135,7 +135,7 @@ def compare(op, sample, with_gradients):
 
 
 @pytest.mark.parametrize("op", op_db, ids=name_of)
-def test_operator_matches_the_cpu(op):
+def test_operator_equals_the_cpu(op):
     if op.name.startswith("jiterator"):
         pytest.skip("compiles CUDA code")
     if name_of(op) in SKIPPED:
