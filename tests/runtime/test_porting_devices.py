@@ -171,7 +171,7 @@ def test_string_that_is_used_as_a_device_is_converted(code):
          "d = 'hpu:0'\nx.to(d)\nassert str(x.device) == d\nif d == 'hpu:0': f()"),
     ],
 )  # fmt: skip
-def test_index_is_kept_only_in_comparisons(cuda, hpu):
+def test_device_index_is_removed_unless_it_is_compared(cuda, hpu):
     assert ported(cuda).ported == f"{hpu}\n"
 
 
