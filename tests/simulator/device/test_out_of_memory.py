@@ -59,6 +59,8 @@ REJECTED = """
     loss = large.square().sum()
     (x[:300] + y[:, :300]).sum().item()
     attempts = {
+        "factory": lambda: torch.zeros(1 << 30, dtype=torch.uint8, device="hpu"),
+        "cat": lambda: torch.cat([x.expand(16_000, 2_000)] * 2),
         "kernel": lambda: x + y,
         "boxed": lambda: torch.hypot(x, y),
         "list": lambda: torch.broadcast_tensors(x, y)[0].clone(),
