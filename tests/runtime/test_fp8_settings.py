@@ -119,9 +119,9 @@ def test_blacklist_is_an_alias_of_blocklist(write):
 def test_options_override_the_file_in_quant_config(write, monkeypatch):
     path = write('{"mode": "MEASURE", "observer": "save", "dump_stats_path": "a/b"}')
     monkeypatch.setenv("QUANT_CONFIG", path)
-    found = settings("MEASURE", observer="maxabs", scale_method=None)
-    assert (found.source, found.observer, found.stats) == (path, "maxabs", "a/b")
-    assert "scale_method" not in found.values
+    config = settings("MEASURE", observer="maxabs", scale_method=None)
+    assert (config.source, config.observer, config.stats) == (path, "maxabs", "a/b")
+    assert "scale_method" not in config.values
     monkeypatch.delenv("QUANT_CONFIG")
     assert settings("MEASURE").source == ""
     assert settings("MEASURE").stats == STATS
@@ -132,13 +132,13 @@ def test_settings_are_normalized_for_neural_compressor(write):
         '{"method": "HOOKS", "mode": "quantize", "whitelist": {"types": ["Linear"]}, '
         '"scale_method": "MAXABS_HW", "dynamic_quantization": "False", "dump_stats_path": "stats"}'
     )
-    found = settings("QUANTIZE", path).values
-    assert found["allowlist"] == {"types": ["Linear"], "names": []}
-    assert found["blocklist"] == {"types": [], "names": []}
-    assert found["mode"] == "QUANTIZE"
-    assert found["dynamic_quantization"] is False
-    assert found["dump_stats_path"] == "./stats"  # Neural Compressor needs a folder
-    assert "whitelist" not in found
+    config = settings("QUANTIZE", path).values
+    assert config["allowlist"] == {"types": ["Linear"], "names": []}
+    assert config["blocklist"] == {"types": [], "names": []}
+    assert config["mode"] == "QUANTIZE"
+    assert config["dynamic_quantization"] is False
+    assert config["dump_stats_path"] == "./stats"  # Neural Compressor needs a folder
+    assert "whitelist" not in config
 
 
 def test_every_documented_setting_and_value_is_accepted():

@@ -263,8 +263,8 @@ def test_histc_rejects_invalid_bins_for_every_type(bins, low, reason):
 
 @LAZY
 def test_corrected_operators_can_be_replayed():
-    def compute(numbers, index, whole):
-        return torch.take(numbers, index), torch.lerp(whole, whole * 2, 3), numbers.view(-1)
+    def compute(numbers, index, integers):
+        return torch.take(numbers, index), torch.lerp(integers, integers * 2, 3), numbers.view(-1)
 
     def sample(n):
         index = torch.tensor([n, 1], dtype=torch.int32)

@@ -16,8 +16,8 @@ from operator_tensors import EAGER, on_device
 activate(announce=False)
 ops = torch.ops.hpu
 
-def near(found, expected):
-    torch.testing.assert_close(found.cpu().double(), expected, rtol=1e-5, atol=1e-5)
+def near(actual, expected):
+    torch.testing.assert_close(actual.cpu().double(), expected, rtol=1e-5, atol=1e-5)
 
 def all_near(operator, exact, operands, *rest):
     leaves = [each.double().requires_grad_() for each in operands]
@@ -32,23 +32,23 @@ x, weight, bias = torch.randn(2, 3, 4), torch.randn(5, 4), torch.randn(5)
 moved, grad, exact = all_near(ops.linear, torch.nn.functional.linear, (x, weight, bias))
 near(ops.linear(*moved[:2]), (x @ weight.T).double())
 for mask in ((True, True, True), (False, True, False)):
-    for found, expected, requested in zip(
+    for actual, expected, requested in zip(
         ops.linear_backward(moved[0], grad, moved[1], mask), exact, mask, strict=True
     ):
-        near(found, expected) if requested else print(found)
+        near(actual, expected) if requested else print(actual)
 
 for a, b in [((2, 3, 4), (4, 5)), ((3,), (3,)), ((2, 3), (3,)), ((3,), (2, 3, 4)),
              ((2, 1, 3, 4), (5, 4, 2))]:
     moved, grad, exact = all_near(ops.matmul, torch.matmul, (torch.randn(a), torch.randn(b)))
-    for found, expected in zip(ops.matmul_bwd(grad, *moved), exact, strict=True):
-        assert found.shape == expected.shape
-        near(found, expected)
+    for actual, expected in zip(ops.matmul_bwd(grad, *moved), exact, strict=True):
+        assert actual.shape == expected.shape
+        near(actual, expected)
 
 linear = torch.compile(ops.linear, backend="hpu_backend", fullgraph=True)
 near(linear(*(each.to("hpu") for each in (x, weight, bias))), (x @ weight.T + bias).double())
-found = {"torch": torch}
-exec(WRONG_OPERATORS, found)
-print(found["wrong"], sum("linear" in name for name in found["declared"].values()))
+namespace = {"torch": torch}
+exec(WRONG_OPERATORS, namespace)
+print(namespace["wrong"], sum("linear" in name for name in namespace["declared"].values()))
 """
 
 

@@ -102,12 +102,12 @@ GELU = """
 import torch
 x = torch.full((1, 1), -2.0)
 one = torch.ones(1, 1)
-found = torch.ops.hpu.mixture_of_experts(
+actual = torch.ops.hpu.mixture_of_experts(
     x.to("hpu"), torch.zeros(1, 1, dtype=torch.long, device="hpu"), one.to("hpu"),
     *([one.to("hpu")] for _ in range(3)), False, "gelu", 0, 0,
 )
 gelu = torch.nn.functional.gelu
-print([torch.allclose(found.cpu(), -2 * gelu(x, approximate=form), rtol=1e-5, atol=0)
+print([torch.allclose(actual.cpu(), -2 * gelu(x, approximate=form), rtol=1e-5, atol=0)
     for form in ("none", "tanh")])
 """
 

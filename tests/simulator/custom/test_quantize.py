@@ -115,11 +115,11 @@ def test_invalid_quantization_is_rejected(name, arguments, message):
 
 def everything(x, scales, zeros):
     fp8 = operators.quantize_per_channel(x, scales, zeros, 1, -240, 240, E4M3)
-    whole = operators.quantize_per_tensor(x, 0.5, 3, -128, 127, torch.int8)
+    integers = operators.quantize_per_tensor(x, 0.5, 3, -128, 127, torch.int8)
     return (
-        *(fp8, whole),
+        *(fp8, integers),
         operators.dequantize_per_channel(fp8, scales, zeros, 1, -240, 240, E4M3),
-        operators.dequantize_per_tensor(whole, 0.5, 3, -128, 127, torch.int8),
+        operators.dequantize_per_tensor(integers, 0.5, 3, -128, 127, torch.int8),
     )
 
 
