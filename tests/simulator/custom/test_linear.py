@@ -12,7 +12,6 @@ pytestmark = EAGER
 WITH_FLAG = """
 import torch
 from hpu_magic.simulator import activate
-from operator_tensors import EAGER, on_device
 activate(announce=False)
 ops = torch.ops.hpu
 
@@ -22,7 +21,7 @@ def near(actual, expected):
 def all_near(operator, exact, operands, *rest):
     leaves = [each.double().requires_grad_() for each in operands]
     expected = exact(*leaves)
-    moved = on_device(operands)
+    moved = [each.to("hpu") for each in operands]
     near(operator(*moved), expected.detach())
     grad = torch.randn(expected.shape)
     expected.backward(grad.double())
