@@ -26,7 +26,7 @@ VIEWS = {
     "of_a_view": lambda a: a[:, :].t().t(),
 }
 IN_PLACE = {
-    "add_": lambda a, b: a.add_(b, alpha=0.5),
+    "add_": lambda a, b: a.add_(b.clone(), alpha=0.5),  # b may be a view of a
     "mul_": lambda a, b: a.mul_(0.9),
     "zero_row": lambda a, b: a[1].zero_(),
     "copy_row": lambda a, b: a[0].copy_(b[3]),
