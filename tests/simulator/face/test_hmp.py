@@ -81,9 +81,9 @@ def test_files_replace_the_lists_of_o1(requested, rules, tmp_path):
 @pytest.mark.parametrize(
     ("bf16", "fp32", "said"),
     [
-        ("mm\nmm bmm\n", "", "{bf16}, line 2: 'mm bmm' is not the name of one operator; write one"),
-        ("mm,bmm", "", "{bf16}, line 1: 'mm,bmm' is not the name of one operator; write one"),
-        ("# products\n", "", "{bf16}, line 1: '# products' is not the name of one operator"),
+        ("mm\nmm bmm\n", "", "{bf16}, line 2: 'mm bmm' is not an operator name; write one"),
+        ("mm,bmm", "", "{bf16}, line 1: 'mm,bmm' is not an operator name; write one"),
+        ("# products\n", "", "{bf16}, line 1: '# products' is not an operator name"),
         (
             "mm\n\nsofmax",
             "",

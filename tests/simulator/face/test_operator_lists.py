@@ -70,7 +70,7 @@ except ValueError as error:
         (
             "PT_HPU_AUTOCAST_FP32_OPS_LIST",
             "exp, log",
-            "{}, line 1: 'exp, log' is not the name of one operator; write one name per",
+            "{}, line 1: 'exp, log' is not an operator name; write one name per",
         ),
     ],
 )

@@ -77,7 +77,7 @@ def test_observers_store_maxima_in_buffers(torch, core):
         ("qscheme", "qscheme only supports torch.per_tensor_symmetric."),
         ("reduce_range", "reduce_range only supports False."),
         ("is_dynamic", "is_dynamic only supports False."),
-        ("quant_min", "quant_min must be -quant_max, and they are -7 and 448.0."),
+        ("quant_min", "quant_min is -7 and quant_max is 448.0; use a quant_min of -quant_max."),
     ],
 )
 def test_observers_refuse_unsupported_options(torch, kind, option, said):

@@ -11,7 +11,6 @@ _bridge.load()
 from habana_frameworks.torch import (  # noqa: E402
     _fallback_log,
     _import_hooks,
-    _optimizers,
     activity_profiler,
     core,
     hpu,
@@ -29,11 +28,12 @@ def _register_with_dynamo() -> None:
         importlib.import_module(f"habana_frameworks.torch.dynamo.{part}").register()
 
 
-# Also in lazy mode: scripts may import modules with compiled functions, and only calls fail.
+# Also in lazy mode, because scripts may import modules with compiled functions. Only calls fail.
 _import_hooks.when_imported("torch._dynamo", _register_with_dynamo)
 _fallback_log.install()
 activity_profiler.install()
-_optimizers.overwrite_if_flag_is_set()
+if _flags.is_on("PT_HPU_REPLACE_ADAM_ADAMW"):
+    overwrite_torch_optimizers()
 if _flags.is_on("PT_HPU_GPU_MIGRATION"):
     importlib.import_module("habana_frameworks.torch.gpu_migration")
 

@@ -1,4 +1,4 @@
-"""Connection of the native engine to the card driver and to PyTorch."""
+"""Loading of the native engine, and its connection to the card driver and PyTorch."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hpu_magic.simulator.activation import GpuPresent, TooLateError
 from hpu_magic.simulator.cards.configuration import Configuration
 from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
 
-# Maximum number of operations that lazy mode records before it runs them.
+# Maximum number of operations that lazy mode records before it executes them.
 _GRAPH_LIMITS = ("PT_HPU_MAX_COMPOUND_OP_SIZE", "PT_HPU_MAX_ACCUM_SIZE")
 # CPU operators whose counterparts in the vendor's bridge have other names.
 _CPU_NAMES = [
@@ -34,15 +34,15 @@ _CPU_NAMES = [
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_flash_attention_for_cpu_backward",
 ]
-# Operator names of the vendor's older lists, and PyTorch's names.
+# Operator names in older lists of the vendor, and PyTorch's names.
 _AUTOCAST_NAMES = {"cross_entropy": "cross_entropy_loss"}
 _loaded = False
-# Acquired once and never released: several threads may create their first tensor at the same time.
+# Acquired once and never released, because several threads may create their first tensor together.
 _banner_lock = threading.Lock()
 
 
 def load() -> None:
-    """Load the engine, once, and pass it the driver and the autocast lists.
+    """Load the engine, once, and configure it.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def load() -> None:
     TooLateError
         PyTorch has already decided that this process has no such device.
     OperatorListError
-        A list for autocast contains a line that is not an operator name.
+        An autocast list contains a line that is not an operator name.
     """
     global _loaded
     if _loaded:
@@ -95,7 +95,7 @@ def _generation() -> str:
 
 
 def _device_operators() -> list[str]:
-    """Return the operators with a device kernel, by the table in release 1.19 of the bridge."""
+    """Return the operators with a device kernel, as listed in release 1.19 of the bridge."""
     return (Path(__file__).parent / "device_operators.txt").read_text().split() + _CPU_NAMES
 
 
@@ -114,7 +114,7 @@ def _acquire() -> tuple[object, int, int, float]:
 
 
 def _operators(kind: str, *variables: str) -> list[str]:
-    """Return the names in the file of the first variable that is set; by default the vendor's."""
+    """Return the names in the file of the first variable that is set, or the vendor's names."""
     for variable in variables:
         if path := os.environ.get(variable):
             try:

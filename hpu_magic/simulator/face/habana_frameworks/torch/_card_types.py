@@ -1,4 +1,4 @@
-"""Data types of the cards: limits of float8, and 64-bit types that are stored in 32 bits."""
+"""Data types of cards: the largest FP8 values, and 64-bit types that are stored in 32 bits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ E4M3FN_MAX = {"GAUDI": GAUDI2_E4M3FN_MAX, "GAUDI2": GAUDI2_E4M3FN_MAX, "GAUDI3":
 E5M2_MAX = torch.finfo(torch.float8_e5m2).max
 
 EXACT = "HPU_MAGIC_EXACT_64_BIT"
-"""Environment variable that keeps all 64 bits, unlike any card."""
+"""Environment variable that keeps all 64 bits, unlike a real card."""
 
 
 class NarrowTypes(NamedTuple):
-    """Arguments of the engine: whether each type is narrow, and whether to check copied values."""
+    """Types that are stored in 32 bits, and whether copies from the host check the range."""
 
     float64: bool
     int64: bool
@@ -27,9 +27,9 @@ class NarrowTypes(NamedTuple):
 def narrow_types(*, lazy: bool, generation: str) -> NarrowTypes:
     """Return the types that a card of `generation` stores in 32 bits.
 
-    No card supports float64. Cards from the second generation on support int64 in eager mode, and
-    all cards do with ``PT_ENABLE_INT64_SUPPORT``. In lazy mode, a copy from the host refuses values
-    that do not fit, unless ``PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK`` is off.
+    No card supports float64. All cards support int64 with ``PT_ENABLE_INT64_SUPPORT``; without it,
+    only cards from the second generation on, in eager mode. In lazy mode, a copy from the host
+    refuses values that do not fit, unless ``PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK`` is off.
     """
     exact = _flags.is_on(EXACT)
     has_int64 = _flags.is_on("PT_ENABLE_INT64_SUPPORT") or not (lazy or generation == "GAUDI")

@@ -1,4 +1,4 @@
-"""Operators and types that cards of the first generation lack."""
+"""Operators and types that first-generation cards do not support."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _float16_refused = False
 
 
 def refuse_operators() -> None:
-    """Refuse operators of ``torch.ops.hpu`` that the card lacks, and lacking types in the others.
+    """Refuse operators of ``torch.ops.hpu`` that the card does not support, and unsupported types.
 
-    The check comes before the dispatch to a backend, for both modes and for inference.
+    The check runs before the dispatch to a backend, so it covers both modes and inference.
     """
     library = torch.library.Library("hpu", "IMPL")
     _libraries.append(library)
@@ -50,7 +50,7 @@ def refuse_operators() -> None:
 
 
 def _reason_against(name: str) -> str | None:
-    """Return why the card lacks an operator, or None if it has it."""
+    """Return why the card lacks an operator, or None if the card supports it."""
     if "fp8" in name:
         return f"torch.ops.hpu.{name}: {NO_FP8}"
     for part, feature, substitute in (
@@ -72,8 +72,7 @@ def _refuse(reason: str, *args: Any, **kwargs: Any) -> None:
 
 def _overload(name: str) -> torch._ops.OpOverload:
     base, _, overload = name.partition(".")
-    operator: torch._ops.OpOverload = getattr(getattr(torch.ops.hpu, base), overload or "default")
-    return operator
+    return getattr(getattr(torch.ops.hpu, base), overload or "default")
 
 
 def _checking_types(operator: torch._ops.OpOverload) -> Callable[..., Any]:
@@ -92,8 +91,8 @@ def _checking_types(operator: torch._ops.OpOverload) -> Callable[..., Any]:
 def refuse_float16_in_autocast() -> None:
     """Make ``torch.autocast("hpu", dtype=torch.float16)`` warn and disable itself.
 
-    PyTorch's list of types for autocast on ``hpu`` is the same for all generations. The warning is
-    PyTorch's for a type outside this list.
+    PyTorch has one list of autocast types for all generations of ``hpu``. The warning is the one
+    that PyTorch shows for a type outside this list.
     """
     global _float16_refused
     _float16_refused = True

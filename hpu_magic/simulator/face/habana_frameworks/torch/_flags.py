@@ -1,4 +1,4 @@
-"""Flags of the bridge. The mode and `IN_FORCE` are read at load; later changes have no effect."""
+"""Flags of the bridge. It reads the mode and `IN_FORCE` on load; later changes have no effect."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ MODE = "PT_HPU_LAZY_MODE"
 
 @functools.cache
 def is_lazy() -> bool:
-    """Return whether the process is in lazy mode; reads ``PT_HPU_LAZY_MODE`` once, at load."""
+    """Return whether the process is in lazy mode; reads ``PT_HPU_LAZY_MODE`` only once."""
     return os.environ.get(MODE, "0") != "0"
 
 
 def export_mode() -> None:
     """Set the environment variable of the mode, unless the user has set it.
 
-    Libraries read the variable with different defaults, and child processes must use the mode of
-    their parent.
+    Libraries read the variable with different defaults, and child processes must run in the mode
+    of their parent.
     """
     os.environ.setdefault(MODE, str(int(is_lazy())))
 
@@ -46,13 +46,7 @@ IN_FORCE = {name: os.environ.get(name, default) for name, default in DEFAULTS.it
 
 
 def pool_percentage() -> int:
-    """Return the share of a card's memory that the allocator uses.
-
-    Raises
-    ------
-    ValueError
-        The flag is not an integer from 1 to 100.
-    """
+    """Return the share of a card's memory that the allocator uses, from 1 to 100."""
     text = IN_FORCE["PT_HPU_POOL_MEM_ACQUIRE_PERC"].strip()
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 100):
         raise ValueError(
@@ -63,13 +57,7 @@ def pool_percentage() -> int:
 
 
 def reserved_for_collectives() -> int:
-    """Return the bytes of a card that the allocator leaves free; 0 for a single process.
-
-    Raises
-    ------
-    ValueError
-        The flag is not a number of megabytes.
-    """
+    """Return the bytes of a card that the allocator leaves free; 0 for a single process."""
     if int(os.environ.get("WORLD_SIZE") or 1) == 1:
         return 0
     text = os.environ.get(_RESERVED, "0").strip()

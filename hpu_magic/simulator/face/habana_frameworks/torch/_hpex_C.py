@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any
 
 from habana_frameworks.torch._flags import is_lazy
 
 import torch
 
-_Parameters = ParamSpec("_Parameters")
-_Result = TypeVar("_Result")
+Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
 
-def _of_lazy_mode(
-    frontend: str,
-) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]:
+def _of_lazy_mode(frontend: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Refuse a function in eager mode; `frontend` is its name in the vendor's bridge."""
 
-    def decorate(function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
-        def wrapper(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             if not is_lazy():
                 raise RuntimeError(f"Frontend Op {frontend} not supported with new Eager mode")
             return function(*args, **kwargs)
@@ -31,63 +28,68 @@ def _of_lazy_mode(
     return decorate
 
 
-@_of_lazy_mode("fused_norm_hpu_wrap")
-def fused_norm(
-    gradients: list[torch.Tensor], max_norm: torch.Tensor, norm_type: float
-) -> torch.Tensor:
-    """Scale gradients so that their total norm is at most `max_norm`, and return the norm.
+def _calling(frontend: str, operator: str) -> Callable[..., Any]:
+    """Return a function that calls an operator of ``torch.ops.hpu`` in lazy mode."""
 
-    Parameters
-    ----------
-    gradients : list of torch.Tensor
-        The gradients, followed by a tensor of one element that receives the norm.
-    max_norm : torch.Tensor
-        One element.
-    norm_type : float
-        Only 2.0 is supported.
-    """
-    norm: torch.Tensor = torch.ops.hpu.fused_norm_lazy(gradients, max_norm, norm_type)
-    return norm
+    @_of_lazy_mode(frontend)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(torch.ops.hpu, operator)(*args, **kwargs)
+
+    return call
 
 
-@_of_lazy_mode("optimizer_sgd_hpu_wrap")
-def optimizer_sgd(
-    gradients: list[torch.Tensor],
-    weights: list[torch.Tensor],
-    learning_rate: torch.Tensor,
-    wd: float,
-    mom: float,
-    damp: float,
-    nesterov: bool,
-) -> None:
-    """Step by SGD; momentum, dampening and Nesterov's form have no effect."""
-    torch.ops.hpu.habanaOptimizerSgd(gradients, weights, learning_rate, wd, mom, damp, nesterov)
+fused_norm = _calling("fused_norm_hpu_wrap", "fused_norm_lazy")
+"""Scale gradients so that their total 2-norm is at most ``max_norm``, and return the norm.
 
+Arguments: list of gradients, followed by a tensor of one element that receives the norm; max_norm,
+one element; 2.0.
+"""
+optimizer_sgd = _calling("optimizer_sgd_hpu_wrap", "habanaOptimizerSgd")
+"""Arguments: gradients, weights, learning rate, weight decay; momentum, dampening and Nesterov's
+form have no effect."""
+optimizer_sgd_momentum = _calling("optimizer_sgd_momentum_hpu_wrap", "habanaOptimizerSgdMomentum")
+"""Arguments: gradients, weights, momentum buffers, step number, learning rate, momentum, weight
+decay, dampening, Nesterov's form."""
+fused_ema = _calling("optimizer_ema_hpu_wrap", "habanaOptimizerFusedEMA")
+"""Update moving averages: model values, averages, decay."""
+fused_adagrad = _calling("optimizer_adagrad_hpu_wrap", "habanaOptimizerFusedAdagrad")
+"""Arguments: gradients, weights, sums of squared gradients, step number, learning rate, weight
+decay, learning rate decay, epsilon."""
+sparse_sgd_with_valid_count = _calling(
+    "optimizer_sparse_sgd_with_valid_count_hpu_wrap", "habanaOptimizerSparseSgd"
+)
+"""Arguments: gradients, weights, moments, indices, learning rate, number of valid gradients,
+momentum, Nesterov's form."""
+sparse_adagrad_with_valid_count = _calling(
+    "optimizer_sparse_adagrad_with_valid_count_hpu_wrap", "habanaOptimizerSparseAdagrad"
+)
+"""Arguments: gradients, weights, moments, indices, learning rate, number of valid gradients."""
+embedding_bag_sum_fwd = _calling("embedding_bag_sum_hpu_wrap", "embedding_bag_sum")
+"""Return the sum of each bag's rows, [bags, channels].
 
-@_of_lazy_mode("optimizer_sgd_momentum_hpu_wrap")
-def optimizer_sgd_momentum(
-    gradients: list[torch.Tensor],
-    weights: list[torch.Tensor],
-    momentum: list[torch.Tensor],
-    epoch_num: torch.Tensor,
-    learning_rate: torch.Tensor,
-    mom: torch.Tensor,
-    wd: float,
-    damp: float,
-    nesterov: bool,
-) -> None:
-    """Step by SGD with momentum."""
-    torch.ops.hpu.habanaOptimizerSgdMomentum(
-        gradients, weights, momentum, epoch_num, learning_rate, mom, wd, damp, nesterov
-    )
+Arguments: table [rows, channels]; rows of all bags; start of each bag and end of the last bag; a
+1D count without effect; mode. Mode 0 ignores the bags and returns a row for each index; 1 and 2
+sum.
+"""
+embedding_bag_sum_bwd = _calling("embedding_bag_sum_bwd_hpu_wrap", "embedding_bag_sum_bwd_out")
+"""Add the gradients of each used row to the first rows of a tensor, and return this tensor.
 
+Arguments: the tensor, with used rows in the order of `embedding_bag_preproc`; gradient of each bag;
+bags grouped by row, and start of each group, from `embedding_bag_preproc`; number of rows; mode.
+"""
+expand_into_jagged_permute = _calling(
+    "expand_into_jagged_permute_hpu_wrap", "habana_expand_into_jagged_permute"
+)
+"""Return the positions of the elements of permuted segments.
 
-@_of_lazy_mode("optimizer_ema_hpu_wrap")
-def fused_ema(
-    model_inputs: list[torch.Tensor], updated_ema: list[torch.Tensor], decay: torch.Tensor
-) -> None:
-    """Update moving averages with the model's values."""
-    torch.ops.hpu.habanaOptimizerFusedEMA(model_inputs, updated_ema, decay)
+Arguments: segment at each position; start of each segment and end of the last one, before and after
+the permutation; number of elements in these segments.
+"""
+bounds_check_indices = _calling("bounds_check_indices_hpu_wrap", "habana_bounds_check_indices")
+"""See ``hpex.kernels.bounds_check_indices``, with arguments in another order."""
+split_permute_cat = _calling("split_permute_cat_hpu_wrap", "habana_split_permute_cat")
+"""Permute the blocks of each row: input [batch, features * dims], block at each position, batch,
+features, dims."""
 
 
 @_of_lazy_mode("optimizer_lars_hpu_wrap")
@@ -102,119 +104,6 @@ def fused_lars(
 ) -> None:
     """Multiply gradients by the learning rate and, if their mask is set, by a ratio of norms."""
     torch.ops.hpu.habanaOptimizerLars(params, grads, lr, skip_masks, eeta, weight_decay, eps)
-
-
-@_of_lazy_mode("optimizer_adagrad_hpu_wrap")
-def fused_adagrad(
-    gradients: list[torch.Tensor],
-    weights: list[torch.Tensor],
-    variances: list[torch.Tensor],
-    epoch_num: torch.Tensor,
-    learning_rate: torch.Tensor,
-    wd: float,
-    lrd: float,
-    eps: float,
-) -> None:
-    """Step by Adagrad: divide each gradient by the root of the sum of its squares so far."""
-    torch.ops.hpu.habanaOptimizerFusedAdagrad(
-        gradients, weights, variances, epoch_num, learning_rate, wd, lrd, eps
-    )
-
-
-@_of_lazy_mode("optimizer_sparse_sgd_with_valid_count_hpu_wrap")
-def sparse_sgd_with_valid_count(
-    gradients: torch.Tensor,
-    weights: torch.Tensor,
-    moments: torch.Tensor,
-    indices: torch.Tensor,
-    learning_rate: torch.Tensor,
-    valid_count: torch.Tensor,
-    mom: float,
-    nesterov: bool,
-) -> None:
-    """Step some rows of a table by SGD."""
-    torch.ops.hpu.habanaOptimizerSparseSgd(
-        gradients, weights, moments, indices, learning_rate, valid_count, mom, nesterov
-    )
-
-
-@_of_lazy_mode("optimizer_sparse_adagrad_with_valid_count_hpu_wrap")
-def sparse_adagrad_with_valid_count(
-    gradients: torch.Tensor,
-    weights: torch.Tensor,
-    moments: torch.Tensor,
-    indices: torch.Tensor,
-    learning_rate: torch.Tensor,
-    valid_count: torch.Tensor,
-) -> None:
-    """Step some rows of a table by Adagrad, without decay."""
-    torch.ops.hpu.habanaOptimizerSparseAdagrad(
-        gradients, weights, moments, indices, learning_rate, valid_count
-    )
-
-
-@_of_lazy_mode("embedding_bag_sum_hpu_wrap")
-def embedding_bag_sum_fwd(
-    input: torch.Tensor,
-    indices: torch.Tensor,
-    offsets: torch.Tensor,
-    valid_count: torch.Tensor,
-    kernel_mode: int,
-) -> torch.Tensor:
-    """Sum the rows of each bag.
-
-    Parameters
-    ----------
-    input : torch.Tensor
-        The table, [rows, channels].
-    indices : torch.Tensor
-        Rows of all bags, in the order of the bags.
-    offsets : torch.Tensor
-        Start of each bag, and end of the last bag.
-    valid_count : torch.Tensor
-        One dimension; no effect.
-    kernel_mode : int
-        0 gathers a row for each index and ignores the offsets; 1 and 2 sum.
-
-    Returns
-    -------
-    torch.Tensor
-        [bags, channels], or [indices, channels] in mode 0.
-    """
-    sums: torch.Tensor = torch.ops.hpu.embedding_bag_sum(
-        input, indices, offsets, valid_count, kernel_mode
-    )
-    return sums
-
-
-@_of_lazy_mode("embedding_bag_sum_bwd_hpu_wrap")
-def embedding_bag_sum_bwd(
-    out: torch.Tensor,
-    input: torch.Tensor,
-    indices: torch.Tensor,
-    offsets: torch.Tensor,
-    valid_count: torch.Tensor,
-    kernel_mode: int,
-) -> torch.Tensor:
-    """Add the gradients of each used row to the first rows of `out`, and return it.
-
-    Parameters
-    ----------
-    out : torch.Tensor
-        Gradients of the used rows, in the order of `embedding_bag_preproc`.
-    input : torch.Tensor
-        Gradient of each bag.
-    indices, offsets : torch.Tensor
-        Bags grouped by row, and start of each group, from `embedding_bag_preproc`.
-    valid_count : torch.Tensor
-        The first element is the number of rows.
-    kernel_mode : int
-        See `embedding_bag_sum_fwd`.
-    """
-    written: torch.Tensor = torch.ops.hpu.embedding_bag_sum_bwd_out(
-        out, input, indices, offsets, valid_count, kernel_mode
-    )
-    return written
 
 
 def embedding_bag_preproc(
@@ -263,113 +152,30 @@ def embedding_bag_preproc(
     return torch.tensor([unique.numel()], dtype=torch.int32), rows, bags[order], row_offsets
 
 
-@_of_lazy_mode("permute_1D_sparse_data_hpu_wrap")
-def permute_1D_sparse_data(
-    permute: torch.Tensor,
-    lengths: torch.Tensor,
-    indices: torch.Tensor,
-    weights: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Permute segments: segment i of the result is segment ``permute[i]``.
+def _permuting(name: str) -> Callable[..., Triple]:
+    @_of_lazy_mode(f"{name}_hpu_wrap")
+    def permute_segments(
+        permute: torch.Tensor,
+        lengths: torch.Tensor,
+        indices: torch.Tensor,
+        weights: torch.Tensor | None = None,
+    ) -> Triple:
+        if weights is None:
+            operator = getattr(torch.ops.hpu, f"habana_{name}_without_weights")
+            return *operator(permute, lengths, indices), None
+        return getattr(torch.ops.hpu, f"habana_{name}")(permute, lengths, indices, weights)
 
-    Parameters
-    ----------
-    permute : torch.Tensor
-        A permutation of the segments.
-    lengths : torch.Tensor
-        Length of each segment; several dimensions are flattened.
-    indices, weights : torch.Tensor
-        Elements of all segments.
-
-    Returns
-    -------
-    tuple
-        Lengths, indices, and weights or None.
-    """
-    return _permuted("habana_permute_1D_sparse_data", weights, permute, lengths, indices)
+    return permute_segments
 
 
-@_of_lazy_mode("permute_2D_sparse_data_hpu_wrap")
-def permute_2D_sparse_data(
-    permute: torch.Tensor,
-    lengths: torch.Tensor,
-    indices: torch.Tensor,
-    weights: torch.Tensor | None = None,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Permute tables of segments; `lengths` is [tables, batch]. See `permute_1D_sparse_data`."""
-    return _permuted("habana_permute_2D_sparse_data", weights, permute, lengths, indices)
+permute_1D_sparse_data = _permuting("permute_1D_sparse_data")
+"""Permute segments: segment i of the result is segment ``permute[i]``.
 
-
-def _permuted(
-    name: str, weights: torch.Tensor | None, *operands: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    if weights is None:
-        return *getattr(torch.ops.hpu, f"{name}_without_weights")(*operands), None
-    lengths, indices, permuted_weights = getattr(torch.ops.hpu, name)(*operands, weights)
-    return lengths, indices, permuted_weights
-
-
-@_of_lazy_mode("expand_into_jagged_permute_hpu_wrap")
-def expand_into_jagged_permute(
-    permute: torch.Tensor,
-    input_offsets: torch.Tensor,
-    output_offsets: torch.Tensor,
-    output_size: int,
-) -> torch.Tensor:
-    """Return the positions of the elements of permuted segments.
-
-    Parameters
-    ----------
-    permute : torch.Tensor
-        The segment at each position.
-    input_offsets, output_offsets : torch.Tensor
-        Start of each segment and end of the last one, before and after the permutation.
-    output_size : int
-        Number of elements in the segments of `permute`.
-
-    Returns
-    -------
-    torch.Tensor
-        One dimension, in the type of `input_offsets`.
-    """
-    places: torch.Tensor = torch.ops.hpu.habana_expand_into_jagged_permute(
-        permute, input_offsets, output_offsets, output_size
-    )
-    return places
-
-
-@_of_lazy_mode("bounds_check_indices_hpu_wrap")
-def bounds_check_indices(
-    indices: torch.Tensor,
-    offsets: torch.Tensor,
-    warning: torch.Tensor,
-    rows_per_table: torch.Tensor,
-    bounds_check_mode: int,
-    weights: torch.Tensor | None,
-) -> None:
-    """Fix or report indices outside a table, and wrong offsets."""
-    torch.ops.hpu.habana_bounds_check_indices(
-        indices, offsets, warning, rows_per_table, bounds_check_mode, weights
-    )
-
-
-@_of_lazy_mode("split_permute_cat_hpu_wrap")
-def split_permute_cat(
-    input: torch.Tensor, indices: torch.Tensor, batch_size: int, num_features: int, dims: int
-) -> torch.Tensor:
-    """Permute the blocks of each row.
-
-    Parameters
-    ----------
-    input : torch.Tensor
-        [batch_size, num_features * dims].
-    indices : torch.Tensor
-        The block at each position.
-    """
-    blocks: torch.Tensor = torch.ops.hpu.habana_split_permute_cat(
-        input, indices, batch_size, num_features, dims
-    )
-    return blocks
+`lengths` is the length of each segment, flattened if it has several dimensions. Returns lengths,
+indices, and weights or None.
+"""
+permute_2D_sparse_data = _permuting("permute_2D_sparse_data")
+"""Like `permute_1D_sparse_data` for each table; `lengths` is [tables, batch]."""
 
 
 @_of_lazy_mode("matmul_ex_wrap")
@@ -392,5 +198,5 @@ def matmul_ex_backward(
 
 @_of_lazy_mode("random_seed_wrap")
 def random_seed(seed: torch.Tensor) -> torch.Tensor:
-    """Return the seed; the simulator does not have the card's seed register."""
+    """Return the seed; simulated cards have no seed register."""
     return seed

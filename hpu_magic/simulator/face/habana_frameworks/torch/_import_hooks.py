@@ -1,4 +1,4 @@
-"""Functions that run after the import of a module of PyTorch.
+"""Functions that run after the import of a PyTorch module.
 
 Some of these modules take a second to import, so the bridge must not import them itself.
 """
@@ -14,7 +14,7 @@ from types import ModuleType
 
 
 def when_imported(name: str, hook: Callable[[], None]) -> None:
-    """Call `hook` now if the module is imported, otherwise right after its import."""
+    """Call `hook` immediately if the module is already imported, otherwise after its import."""
     if name in sys.modules:
         hook()
         return
@@ -37,7 +37,6 @@ class _HookLoader(importlib.abc.Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        """Execute the module, then call the hooks."""
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
@@ -47,7 +46,7 @@ class _HookLoader(importlib.abc.Loader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds modules with hooks like the standard finders, and adds the hooks to their loaders."""
+    """Finds modules like the standard finders, and adds the hooks to their loaders."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

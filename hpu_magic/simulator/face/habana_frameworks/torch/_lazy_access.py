@@ -1,4 +1,4 @@
-"""Lazy mode: run the recorded operations before Python reads a tensor's memory."""
+"""Lazy mode: execute recorded operations before Python reads a tensor's memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from hpu_magic.simulator import engine
 
-# Whether the method returns an address to read from. A storage may be used only for its size or
-# identity, which need no values; a copy of it reports itself to the engine.
+# Whether the method returns an address to read from. Callers of the other method may need only the
+# storage's size or identity; the engine detects when they copy it.
 _METHODS = {"data_ptr": True, "untyped_storage": False}
 
 
 def install() -> None:
-    """Wrap the tensor methods that return memory, and the resize of storages."""
+    """Wrap the tensor methods that expose memory, and the resize of storages."""
     for name, reads in _METHODS.items():
         setattr(torch.Tensor, name, _materializing(getattr(torch.Tensor, name), reads))
     torch.UntypedStorage.resize_ = _resizing_only_to_other_sizes(torch.UntypedStorage.resize_)
@@ -36,8 +36,8 @@ def _materializing(method: Callable[..., Any], reads: bool) -> Callable[..., Any
 def _resizing_only_to_other_sizes(resize: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(resize)
     def wrapper(storage: torch.UntypedStorage, size: Any) -> Any:
-        # PyTorch would copy the bytes and free the old memory, but lazy mode only records the copy
-        # and would later read freed memory.
+        # PyTorch would copy the bytes and free the old memory. Lazy mode only records the copy, and
+        # would later read freed memory.
         if storage.device.type == "hpu" and size == storage.nbytes():
             return storage
         return resize(storage, size)

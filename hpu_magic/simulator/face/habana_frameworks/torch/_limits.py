@@ -1,4 +1,4 @@
-"""Features that the installed release of PyTorch lacks on the device."""
+"""Features that the installed PyTorch release does not support on the device."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ OPTIONAL_LISTS = "compiled operators that write optional lists (torch.ops.hpu.op
 
 
 def missing() -> list[str]:
-    """Return the features that this PyTorch lacks on ``hpu``; current releases lack none."""
+    """Return the features that this PyTorch does not support on ``hpu``."""
     checks = {
         FUSED_OPTIMIZERS: _has_fused_optimizers,
         GENERATORS: _has_generators,
@@ -26,7 +26,7 @@ def missing() -> list[str]:
 
 
 def sentence() -> str:
-    """Return one sentence with the missing features; empty if there are none."""
+    """Return one sentence with the missing features, or an empty string if there are none."""
     features = missing()
     return f"torch {torch.__version__} lacks on hpu: {'; '.join(features)}." if features else ""
 
@@ -53,8 +53,8 @@ def _has_pinning_loaders() -> bool:
 
 
 def _has_compiled_autograd() -> bool:
-    # On every device, Dynamo of 2.6 traces the backward's graph as user code inside compiled
-    # autograd, which mixes two fake modes. Only the release number shows this.
+    # On every device, Dynamo 2.6 traces the backward graph as user code inside compiled autograd,
+    # which mixes two fake modes. Only the release number reveals this.
     return torch.__version__ >= (2, 7)
 
 
@@ -63,5 +63,5 @@ def _has_profiled_cards() -> bool:
 
 
 def _has_optional_lists() -> bool:
-    # The types that functionalization accepts are in a module that is slow to import.
+    # The list of types that functionalization accepts is in a module that is slow to import.
     return torch.__version__ >= (2, 7)

@@ -1,4 +1,4 @@
-"""Backward passes of `torch.autograd.Function` that have no derivative."""
+"""Decorator for backward passes of `torch.autograd.Function` that have no derivative."""
 
 from __future__ import annotations
 
@@ -13,16 +13,11 @@ Backward = Callable[..., Any]
 
 
 def once_differentiable(name: str) -> Callable[[Backward], Backward]:
-    """Return a decorator for a backward pass, so that each second derivative raises an error.
+    """Return a decorator that makes second derivatives of the function `name` raise an error.
 
-    PyTorch's decorator of this name returns gradients without an error if the incoming gradients
-    require none, such as those of a sum. Otherwise ``backward(inputs=...)`` and
-    ``torch.autograd.grad`` skip the error. Both lose the second derivative.
-
-    Parameters
-    ----------
-    name : str
-        Name of the function in the error.
+    PyTorch's decorator of the same name does not raise if the incoming gradients require no
+    gradient, such as those of a sum. ``backward(inputs=...)`` and ``torch.autograd.grad`` also skip
+    its error. In both cases the second derivative is lost.
     """
     refusal = (
         f"{name} has first derivatives only, but create_graph=True and a second backward pass need "
@@ -33,11 +28,11 @@ def once_differentiable(name: str) -> Callable[[Backward], Backward]:
         @functools.wraps(backward)
         def once(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
             if torch.compiler.is_compiling():  # the compiled graph refuses second derivatives
-                return backward(ctx, *grads)  # type: ignore[no-any-return]
+                return backward(ctx, *grads)
             with torch.no_grad():
                 gradients = backward(ctx, *grads)
             if not torch.is_grad_enabled():
-                return gradients  # type: ignore[no-any-return]
+                return gradients
             refusing = iter(
                 engine.load().differentiable_once(_tensors(gradients), _tensors(grads), refusal)
             )

@@ -20,12 +20,7 @@ class OperatorListError(ValueError):
 def read(path: str | Path) -> list[str]:
     """Return the names in a file.
 
-    Raises
-    ------
-    OSError
-        The file cannot be read.
-    OperatorListError
-        A line is not the name of an operator.
+    Raises OSError if it cannot be read, and OperatorListError if a line is not an operator name.
     """
     names = []
     for number, line in enumerate(_text(path).splitlines(), 1):
@@ -36,7 +31,7 @@ def read(path: str | Path) -> list[str]:
         if not name.isidentifier():
             raise OperatorListError(
                 f"{place}: {name!r} is not the name of one operator; write one name per line, "
-                "such as linear, and nothing else."
+                f"{place}: {name!r} is not an operator name; write one name per line, "
             )
         if name not in known():
             raise OperatorListError(f"{place}: operator {name!r} does not exist; {_fix(name)}")
@@ -46,7 +41,7 @@ def read(path: str | Path) -> list[str]:
 
 @functools.cache
 def known() -> frozenset[str]:
-    """Return the valid names: those of PyTorch's operators and the Python names."""
+    """Return the valid names: PyTorch's operators and their Python names."""
     of_pytorch = (each.partition(".")[0] for each in torch._C._dispatch_get_all_op_names())
     return _PYTHON_NAMES.union(
         defaults("lower_precision"),
@@ -57,7 +52,7 @@ def known() -> frozenset[str]:
 
 
 def defaults(kind: str) -> list[str]:
-    """Return the vendor's list ``lower_precision``, ``fp32`` or ``promote``."""
+    """Return the vendor's list `kind`: ``lower_precision``, ``fp32`` or ``promote``."""
     return (_DEFAULTS / f"{kind}.txt").read_text().split()
 
 

@@ -1,11 +1,10 @@
-"""PyTorch's Adam and AdamW with a step mark after each step."""
+"""PyTorch's Adam and AdamW with a step mark after each optimizer step."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
-from habana_frameworks.torch import _flags
 from habana_frameworks.torch.core.step_closure import mark_step
 from habana_frameworks.torch.utils.internal import is_lazy
 
@@ -13,9 +12,9 @@ import torch
 
 
 def overwrite_torch_optimizers() -> None:
-    """Replace ``torch.optim.Adam`` and ``AdamW`` by optimizers that mark a step after each step.
+    """Replace ``torch.optim.Adam`` and ``AdamW`` with optimizers that mark each step.
 
-    The bridge calls this when it loads if ``PT_HPU_REPLACE_ADAM_ADAMW`` is on.
+    The bridge calls this on load if ``PT_HPU_REPLACE_ADAM_ADAMW`` is on.
     """
     for name in ("Adam", "AdamW"):
         optimizer = getattr(torch.optim, name)
@@ -24,14 +23,8 @@ def overwrite_torch_optimizers() -> None:
         setattr(sys.modules[optimizer.__module__], name, marking)
 
 
-def overwrite_if_flag_is_set() -> None:
-    """Call `overwrite_torch_optimizers` if its flag is set."""
-    if _flags.is_on("PT_HPU_REPLACE_ADAM_ADAMW"):
-        overwrite_torch_optimizers()
-
-
 def marking_steps(optimizer: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
-    """Return a subclass that marks a step after each of its steps, or the class if it does so."""
+    """Return a subclass that calls `mark_step` after each step; the class itself if it does."""
     if hasattr(optimizer, "_marks_steps"):
         return optimizer
 
@@ -40,12 +33,10 @@ def marking_steps(optimizer: type[torch.optim.Optimizer]) -> type[torch.optim.Op
 
         def step(self, closure: Any = None) -> Any:
             result = super().step(closure)
-            if is_lazy():  # in eager mode, a mark would only warn
+            if is_lazy():  # in eager mode, mark_step only warns
                 mark_step()
             return result
 
-    Marking.__name__ = optimizer.__name__
-    Marking.__qualname__ = optimizer.__qualname__
-    Marking.__module__ = optimizer.__module__
-    Marking.__doc__ = optimizer.__doc__
+    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
+        setattr(Marking, name, getattr(optimizer, name))
     return Marking

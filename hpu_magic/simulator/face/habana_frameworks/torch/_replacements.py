@@ -1,4 +1,4 @@
-"""Identity of functions that replace PyTorch's, for TorchScript and pickle."""
+"""Names of functions that replace PyTorch's, for TorchScript and pickle."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch.jit import _builtins
 
 
 def as_replacement(function: Any, original: Any, name: str) -> Any:
-    """Let TorchScript compile a replacement like the original, and pickle find it as `name`."""
+    """Let TorchScript compile a replacement like the original; let pickle find it as `name`."""
     operator = _builtins._find_builtin(original)
     if operator is not None:  # TorchScript finds operators by their Python functions
         _builtins._register_builtin(function, operator)
@@ -21,7 +21,7 @@ def as_replacement(function: Any, original: Any, name: str) -> Any:
 
 
 def named(replacement: Any, name: str) -> Any:
-    """Let pickle find a function or class by the dotted name `name`."""
+    """Let pickle find a function or class by its dotted name."""
     parts = name.split(".")
     depth = next((at for at, part in enumerate(parts) if part[0].isupper()), len(parts) - 1)
     replacement.__module__ = ".".join(parts[:depth])

@@ -1,7 +1,7 @@
-"""PyTorch's profiler with the events of the bridge: compilations, fallbacks, synchronizations.
+"""PyTorch's profiler with bridge events: compilations, fallbacks, synchronizations.
 
-PyTorch's trace contains the operators, because the simulator computes them on the host inside the
-call. The simulator adds no device kernels, which would be invented.
+PyTorch's trace already contains the operators, because the simulator runs them on the host. The
+simulator does not add device kernels, because their times would be invented.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Theirs = torch.profiler.ProfilerActivity
 
 
 class ProfilerActivity(Enum):
-    """Activities that a profile records; each equals PyTorch's activity of that name."""
+    """Activities that a profile records; each equals PyTorch's activity with the same name."""
 
     CPU = 1
     CUDA = 2
@@ -44,7 +44,7 @@ class ProfilerActivity(Enum):
 
     @property
     def theirs(self) -> Any:
-        """PyTorch's activity; None for `HPU` in releases without it."""
+        """The PyTorch activity; None for `HPU` in releases that do not have it."""
         return getattr(_Theirs, self.name, None)
 
     def __eq__(self, other: object) -> bool:
@@ -55,17 +55,16 @@ class ProfilerActivity(Enum):
 
 
 class DebugActivity(IntEnum):
-    """Activities that the vendor's profiler can also record; the simulator has none of them."""
+    """Additional activities of the vendor's profiler; the simulator ignores them."""
 
     SYNAPSE_FUNCTION_CALLS = 1
     BRIDGE_FUNCTION_CALLS = 2
 
 
 class profile(torch.profiler.profile):
-    """`torch.profiler.profile` with the events of the bridge in the exported trace.
+    """`torch.profiler.profile` that also exports the bridge's events.
 
-    Its additional argument ``debug_activities`` has no effect. By default it records the host and
-    the card.
+    By default it records the host and the card. `debug_activities` has no effect.
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class profile(torch.profiler.profile):
         self._handles = []
 
     def toggle_collection_dynamic(self, enable: bool, activities: Iterable[Any]) -> None:
-        """Switch the recording of some activities on or off."""
+        """Switch the recording of the activities on or off."""
         super().toggle_collection_dynamic(enable, _theirs(activities))
 
     def export_chrome_trace(self, path: str, **options: Any) -> Any:
@@ -114,7 +113,7 @@ def supported_activities() -> set[ProfilerActivity]:
 
 
 def _theirs(activities: Iterable[Any]) -> list[Any]:
-    """Return PyTorch's activities; an activity may be a dict with options of the recording."""
+    """Return PyTorch's activities; an activity may be a dict with recording options."""
 
     def converted(activity: Any) -> Any:
         if isinstance(activity, dict):
@@ -125,7 +124,7 @@ def _theirs(activities: Iterable[Any]) -> list[Any]:
 
 
 def _add_pytorchs_parameters(initialize: Callable[..., None]) -> None:
-    """List PyTorch's options in a signature, for libraries that check it before they pass one."""
+    """Add PyTorch's options to the signature, because libraries check it before they pass one."""
     own = inspect.signature(initialize).parameters
     theirs = inspect.signature(torch.profiler.profile.__init__).parameters
     initialize.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Step marks, inference, and changes to PyTorch's random number functions."""
+"""Step marks, inference, and changes to PyTorch's random functions."""
 
 import importlib
 import os
@@ -40,6 +40,6 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("observer", "quantize_pt2e", "quantizer"):  # slow imports that few scripts need
+    if name in ("observer", "quantize_pt2e", "quantizer"):  # slow imports; few scripts need them
         return importlib.import_module(f"{__name__}.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

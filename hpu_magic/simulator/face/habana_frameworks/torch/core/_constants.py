@@ -1,6 +1,6 @@
-"""Marks on constant parameters and ranges of quantized tensors, for the vendor's graph compiler.
+"""Constant parameters and value ranges of quantized tensors, for the vendor's graph compiler.
 
-The simulator's graphs read all tensors when they run, so these values change no result.
+Simulated graphs read all tensors on each run, so these values do not change results.
 """
 
 from __future__ import annotations
@@ -20,15 +20,9 @@ _ranges: dict[str, tuple[float, float]] = {}
 def _mark_params_as_const(
     model: nn.Module | None = None, only_scales: bool = False, console_prints: bool = False
 ) -> None:
-    """Set ``is_const_tensor = True`` and a consecutive ``const_id`` on the tensors of a model.
+    """Set ``is_const_tensor = True`` and a consecutive ``const_id`` on a model's tensors.
 
-    Parameters
-    ----------
-    model : torch.nn.Module, optional
-    only_scales : bool
-        Mark only tensors with "scale" in their names.
-    console_prints : bool
-        Print the names.
+    `only_scales` selects tensors with "scale" in their names; `console_prints` prints the names.
     """
     global _marked
     for name, tensor in _named_tensors(model, only_scales):
@@ -41,29 +35,21 @@ def _mark_params_as_const(
 
 
 def _check_params_as_const(model: nn.Module | None = None, only_scales: bool = False) -> None:
-    """Read the marks, without a result."""
+    """Read the marks, without effect."""
     for _, tensor in _named_tensors(model, only_scales):
         getattr(tensor, "is_const_tensor", False)
 
 
 def _get_marked_const_count() -> int:
-    """Return the number of marked tensors."""
     return _marked
 
 
 def _record_quant_param(name: str, min: float, max: float) -> None:
-    """Store the range of a quantized tensor."""
     _ranges[name] = (min, max)
 
 
 def record_ranges(file: str | None) -> None:
-    """Store the ranges of a file, if there is one.
-
-    Raises
-    ------
-    ValueError
-        A line is not a name with two numbers.
-    """
+    """Store the value ranges in a file; raise ValueError for a line of another form."""
     if not file:
         return
     for number, line in enumerate(Path(file).read_text().splitlines(), 1):

@@ -1,4 +1,4 @@
-"""Quantization of exported graphs from PyTorch, which moved it from ``torch.ao`` to torchao."""
+"""PyTorch's quantization of exported graphs, which moved from ``torch.ao`` to torchao."""
 
 from __future__ import annotations
 
@@ -22,13 +22,7 @@ def find(part: str) -> ModuleType | None:
 
 
 def need(part: str) -> ModuleType:
-    """Return the module `part`.
-
-    Raises
-    ------
-    ImportError
-        The module is not installed.
-    """
+    """Return the module `part`, or raise ImportError if it is not installed."""
     module = find(part)
     if module is None:
         raise ImportError(

@@ -43,7 +43,7 @@ def _forking_hpu(fork_rng: Any) -> Any:
         device_type: str = "hpu",
     ) -> Iterator[None]:
         if device_type == "hpu" and devices is None:
-            devices = [0]  # a process has only one card
+            devices = [0]  # a process has one card
         with fork_rng(devices, enabled, _caller, _devices_kw, device_type):
             yield
 

@@ -1,4 +1,4 @@
-"""Fusion of batch normalizations with the convolutions before them."""
+"""Fusion of batch normalizations with their preceding convolutions."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _NORMALIZATIONS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def fuse(model: nn.Module) -> nn.Module:
-    """Return a copy of `model` with fused normalizations, or `model` itself if that is impossible.
+    """Return a copy of `model` with fused normalizations, or `model` itself if none can be fused.
 
-    For each output channel, a weight becomes ``w * gamma / sqrt(var + eps)`` and a bias
+    For each output channel, the weight becomes ``w * gamma / sqrt(var + eps)`` and the bias
     ``(b - mean) * gamma / sqrt(var + eps) + beta``.
     """
     if model.training:

@@ -1,4 +1,4 @@
-"""Observers of the largest absolute value, with scales that cost the hardware nothing."""
+"""Observers of the largest absolute value, with scales that Gaudi2 applies at no cost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ObserverBase: Any = _module.ObserverBase if _module else torch.nn.Module
 
 
 class _AbsMax(_ObserverBase):
-    """Options of both observers, and the scale for a maximum."""
+    """Options of both observers, and the calculation of the scale."""
 
     def __init__(
         self,
@@ -36,10 +36,9 @@ class _AbsMax(_ObserverBase):
             )
         if qscheme != torch.per_tensor_symmetric:
             raise NotImplementedError(f"{name}: qscheme only supports torch.per_tensor_symmetric.")
-        if reduce_range:
-            raise NotImplementedError(f"{name}: reduce_range only supports False.")
-        if is_dynamic:
-            raise NotImplementedError(f"{name}: is_dynamic only supports False.")
+        for option, value in (("reduce_range", reduce_range), ("is_dynamic", is_dynamic)):
+            if value:
+                raise NotImplementedError(f"{name}: {option} only supports False.")
         super().__init__(**({"dtype": dtype} if _module else {}))
         finfo = torch.finfo(dtype)
         self.dtype, self.qscheme, self.reduce_range = dtype, qscheme, reduce_range
@@ -47,19 +46,19 @@ class _AbsMax(_ObserverBase):
         self.quant_max = finfo.max if quant_max is None else quant_max
         if self.quant_min != -self.quant_max:
             raise NotImplementedError(
-                f"{name}: quant_min must be -quant_max, and they are {self.quant_min} and "
-                f"{self.quant_max}."
+                f"{name}: quant_min is {self.quant_min} and quant_max is {self.quant_max}; use a "
+                "quant_min of -quant_max."
             )
         self.eps, self.backoff_margin, self.is_dynamic = eps, backoff_margin, is_dynamic
         self._factory = dict(factory_kwargs or {})
         self._reset()
 
     def calculate_qparams(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return scale and zero point (int64 zeros) for the observed values.
+        """Return the scale and the zero point (int64 zeros) for the observed values.
 
-        The scale is the largest absolute value divided by half the quantized range, times two to
-        the power of `backoff_margin`, at least `eps`, rounded up to one of the four scales that
-        cost nothing on Gaudi2 (2^-8, 2^-4, 1, 2^4), on all cards. For float8_e5m2 it is 1.
+        The scale is the largest absolute value, divided by half the quantized range and multiplied
+        by ``2**backoff_margin``, but at least `eps`. On all cards it is rounded up to one of the
+        scales that cost nothing on Gaudi2: 2^-8, 2^-4, 1 or 2^4. For float8_e5m2 it is 1.
         """
         largest = self._largest()
         scale = largest / ((self.quant_max - self.quant_min) / 2) * 2.0**self.backoff_margin
@@ -70,24 +69,15 @@ class _AbsMax(_ObserverBase):
         """Discard the observed values."""
         self._reset()
 
-    def _largest(self) -> torch.Tensor:
-        raise NotImplementedError
-
-    def _reset(self) -> None:
-        raise NotImplementedError
-
     def _start(self, value: float) -> torch.Tensor:
         return torch.tensor(value, **self._factory)
 
 
 class AbsMaxObserver(_AbsMax):
-    """Record the smallest and the largest value, in ``min_val`` and ``max_val``.
+    """Record the smallest and the largest value in ``min_val`` and ``max_val``.
 
-    Raises
-    ------
-    NotImplementedError
-        The dtype is not float8, the scheme is not per tensor and symmetric, or a reduced range or
-        dynamic quantization is requested.
+    Raises NotImplementedError for other types than float8, and for asymmetric, per-channel,
+    reduced-range or dynamic quantization.
     """
 
     def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
@@ -107,13 +97,7 @@ class AbsMaxObserver(_AbsMax):
 
 
 class SimpleAbsMaxObserver(_AbsMax):
-    """Record the largest absolute value, in ``abs_max_val``.
-
-    Raises
-    ------
-    NotImplementedError
-        See `AbsMaxObserver`.
-    """
+    """Record the largest absolute value in ``abs_max_val``; see `AbsMaxObserver`."""
 
     def forward(self, x_orig: torch.Tensor) -> torch.Tensor:
         """Observe a tensor and return it."""

@@ -23,7 +23,7 @@ _WEIGHT_SHARING = ("PT_HPU_WEIGHT_SHARING", "EXPERIMENTAL_WEIGHT_SHARING")
 
 
 def check_env_flag(name: str, default: str = "") -> bool:
-    """Return whether an environment variable is ON, 1, YES, TRUE or Y."""
+    """Return whether an environment variable is set to ON, 1, YES, TRUE or Y."""
     return os.environ.get(name, default).upper() in ("ON", "1", "YES", "TRUE", "Y")
 
 
@@ -33,14 +33,14 @@ def hpu_set_inference_env(model: nn.Module | None = None) -> nn.Module | None:
     Parameters
     ----------
     model : torch.nn.Module, optional
-        In evaluation mode and on the CPU; move it to the device afterwards.
+        A model in evaluation mode and on the CPU; move the result to the device.
 
     Returns
     -------
     torch.nn.Module or None
-        A copy of `model` whose convolutions include the normalizations after them. It is `model`
-        itself if the model is in training mode, on the device, without normalizations, or
-        unsupported by ``torch.fx``; except without normalizations, the reason is printed.
+        A copy of `model` with fused normalizations; `model` itself if it has none. Otherwise also
+        `model` itself, after printing the reason: training mode, parameters on the device, or no
+        support in ``torch.fx``.
     """
     if is_lazy() and all(check_env_flag(name, "1") for name in _WEIGHT_SHARING):
         print(
@@ -61,10 +61,10 @@ def hpu_inference_initialize(
     optimizer: Any = None,
     args: Any = None,
 ) -> None:
-    """Mark the parameters of `model` as constants for the graph compiler; no result changes.
+    """Enable inference mode, and mark the parameters of `model` as constants for the compiler.
 
-    Also enables inference mode. Ranges of quantized tensors are read from the file
-    ``PT_INFERENCE_RANGE_FILE``, with one ``path/name minimum maximum`` per line.
+    Results do not change. The file ``PT_INFERENCE_RANGE_FILE`` can contain value ranges of
+    quantized tensors, with one ``path/name minimum maximum`` per line.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def hpu_inference_initialize(
     mark_only_scales_as_const : bool
         Deprecated; same as ``mark_scales=True, mark_non_scales=False``.
     mark_scales, mark_non_scales : bool
-        Kinds of parameters to mark.
+        Which parameters to mark.
     optimizer, args
         Parameters of older releases; ignored.
     """
@@ -101,7 +101,7 @@ hpu_reset_env = hpu_teardown_inference_env
 
 
 def _is_quantized(model: nn.Module) -> bool:
-    marked: Any = model._buffers.get("HB_QUANTIZATION")
+    marked = model._buffers.get("HB_QUANTIZATION")
     if marked is None or isinstance(marked, torch.Tensor):
         return False
-    return bool(marked.get("quantization") is True)
+    return marked.get("quantization") is True

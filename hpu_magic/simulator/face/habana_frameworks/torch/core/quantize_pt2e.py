@@ -1,6 +1,6 @@
-"""Quantization of exported graphs: export, prepare, run samples, convert, save and load.
+"""Quantization of exported graphs: export, prepare, calibrate, convert, save and load.
 
-A model is exported as one graph. The vendor's support for graph breaks is not available.
+Only models without graph breaks can be exported.
 """
 
 from __future__ import annotations
@@ -22,11 +22,8 @@ def export(
 ) -> torch.fx.GraphModule:
     """Return the graph of a model for sample arguments.
 
-    Raises
-    ------
-    NotImplementedError
-        `args` is None, or `kwargs` contains ``graph_break_present``: the vendor would export the
-        model in pieces.
+    Raises NotImplementedError if `args` is None or `kwargs` contains ``graph_break_present``. In
+    these cases, the vendor's function exports the model in pieces.
     """
     keywords = dict(kwargs or {})
     if args is None or keywords.pop("graph_break_present", False):
@@ -48,7 +45,7 @@ def convert_pt2e(
     use_reference_representation: bool = False,
     fold_quantize: bool = True,
 ) -> torch.fx.GraphModule:
-    """Replace the observers of a graph by quantization with their scales."""
+    """Replace the observers in a graph with quantization by their scales."""
     options = {"use_reference_representation": True} if use_reference_representation else {}
     return _framework().convert_pt2e(model, fold_quantize=fold_quantize, **options)
 
@@ -60,7 +57,7 @@ def save_pt2e(
     extra_files: dict[str, Any] | None = None,
     opset_version: dict[str, int] | None = None,
 ) -> None:
-    """Write an exported program to a file."""
+    """Write an exported program to a file, like `torch.export.save`."""
     torch.export.save(model, f, extra_files=extra_files, opset_version=opset_version)
 
 
@@ -70,7 +67,7 @@ def load_pt2e(
     extra_files: dict[str, Any] | None = None,
     expected_opset_version: dict[str, int] | None = None,
 ) -> Any:
-    """Read an exported program from a file."""
+    """Read an exported program from a file, like `torch.export.load`."""
     return torch.export.load(
         f, extra_files=extra_files, expected_opset_version=expected_opset_version
     )

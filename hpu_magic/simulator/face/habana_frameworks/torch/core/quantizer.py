@@ -33,7 +33,7 @@ _Quantizer: Any = _module.Quantizer if _module else object
 
 @dataclass(frozen=True)
 class QuantizationConfig:
-    """Quantization of an operator's tensors; None leaves a tensor unchanged."""
+    """Quantization of an operator's tensors; None means not quantized."""
 
     input_activation: Any
     output_activation: Any
@@ -42,14 +42,9 @@ class QuantizationConfig:
 
 
 def habana_quant_config_symmetric(dtype: torch.dtype) -> QuantizationConfig:
-    """Return the symmetric configuration for an 8-bit type, with one scale per tensor.
+    """Return the symmetric per-tensor configuration for an 8-bit type in `QUANTIZER_MIN_MAX`.
 
-    Raises
-    ------
-    KeyError
-        `dtype` is not in `QUANTIZER_MIN_MAX`.
-    ImportError
-        PyTorch's quantization of exported graphs is not installed.
+    Raises ImportError if PyTorch's quantization of exported graphs is not installed.
     """
     low, high = QUANTIZER_MIN_MAX[dtype]
     spec, observers = _pt2e.need("quantizer").QuantizationSpec, _pt2e.need("observer")
@@ -72,12 +67,9 @@ def habana_quant_config_symmetric(dtype: torch.dtype) -> QuantizationConfig:
 
 
 class habana_quantizer(_Quantizer):
-    """Annotate linear layers, matrix products, convolutions and max pools of a graph.
+    """Annotate linear layers, matrix products, convolutions and max pools in a graph.
 
-    Raises
-    ------
-    ImportError
-        PyTorch's quantization of exported graphs is not installed.
+    Raises ImportError if PyTorch's quantization of exported graphs is not installed.
     """
 
     def __init__(self) -> None:
@@ -86,12 +78,12 @@ class habana_quantizer(_Quantizer):
         self.global_config: QuantizationConfig | None = None
 
     def set_global(self, quantization_config: QuantizationConfig) -> habana_quantizer:
-        """Use one configuration for all operators, and return the quantizer."""
+        """Use one configuration for all operators; return the quantizer."""
         self.global_config = quantization_config
         return self
 
     def annotate(self, model: torch.fx.GraphModule) -> torch.fx.GraphModule:
-        """Annotate each supported operator with the quantization of its inputs and its result."""
+        """Annotate each supported operator with the quantization of its inputs and output."""
         config = self.global_config
         if config is None:
             return model

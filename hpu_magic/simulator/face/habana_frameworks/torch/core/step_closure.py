@@ -1,4 +1,4 @@
-"""Step marks, which end a lazy graph. In eager mode, which has no graphs, they do nothing."""
+"""Step marks, which end a lazy graph. They have no effect in eager mode, which has no graphs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,10 @@ _closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 
 @lazy_only
 def mark_step(device_str: str = "", sync: bool = False) -> None:
-    """Execute the operations recorded since the last mark, then run the step closures.
+    """Execute the recorded operations, then run the step closures.
 
-    Parameters
-    ----------
-    device_str : str
-        Ignored, because a process has one device.
-    sync : bool
-        Wait for the host's part of the launch, which the simulator always does.
+    `device_str` is ignored, because a process has one device. `sync` would wait until the host has
+    launched the graph; the simulator always does.
     """
     engine.load().mark_step()
     EventDispatcher.instance().deliver()
@@ -31,7 +27,7 @@ def mark_step(device_str: str = "", sync: bool = False) -> None:
 
 
 def _mark_step_if_lazy() -> None:
-    """Call `mark_step` in lazy mode; in eager mode do nothing, without a warning."""
+    """Call `mark_step` in lazy mode. In eager mode, do nothing and do not warn."""
     if is_lazy():
         mark_step()
 
@@ -49,7 +45,7 @@ def add_step_closure(closure: Callable[..., Any], args: tuple[Any, ...] = ()) ->
 
 
 def _run_closures() -> None:
-    """Run each waiting closure once; log errors, so that the other closures still run."""
+    """Run each pending closure once. Log errors, so that the other closures still run."""
     pending = _closures.copy()
     _closures.clear()
     try:
@@ -62,4 +58,4 @@ def _run_closures() -> None:
                     "The step closure %s failed", getattr(closure, "__qualname__", closure)
                 )
     finally:
-        _closures[:0] = pending  # after an interrupt, the next mark runs the rest
+        _closures[:0] = pending  # after an interrupt, the next mark runs the remaining closures
