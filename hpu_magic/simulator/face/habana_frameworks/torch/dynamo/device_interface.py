@@ -50,10 +50,7 @@ class HpuInterface(DeviceInterface):
         """Return the only index."""
         return 0
 
-    @staticmethod
-    def maybe_exchange_device(device: int) -> int:
-        """Return the only index."""
-        return 0
+    maybe_exchange_device = exchange_device
 
     @staticmethod
     def get_raw_stream(device_idx: int) -> int:

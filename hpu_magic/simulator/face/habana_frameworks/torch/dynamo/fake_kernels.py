@@ -1,6 +1,6 @@
 """Fake kernels for operators whose predicted results depend on the device.
 
-The device uses the CPU's kernels, so the CPU's predictions are right. For other devices, PyTorch
+The device uses CPU kernels, so the predictions for the CPU are right. For other devices, PyTorch
 predicts contiguous results of convolutions, group norms and elementwise operators.
 """
 
@@ -52,7 +52,7 @@ def _creates_tensors(op: Any) -> bool:
 
 
 def _on_chosen_card(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Create tensors for ``hpu:3`` on ``hpu:0``, like the device after it chose that card."""
+    """Create tensors for ``hpu:3`` on ``hpu:0``, like the device itself after it chose that card."""
     device = kwargs.get("device")
     if device is None or device.type != "hpu" or not device.index:
         return NotImplemented
@@ -73,7 +73,7 @@ def _on_cpu(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _grouped_product(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Predict the shape with bfloat16, because PyTorch refuses types that CUDA lacks."""
+    """Predict the shape with bfloat16, because PyTorch refuses types that CUDA does not support."""
     dtype = args[0].dtype
     if dtype == torch.bfloat16:
         return NotImplemented

@@ -8,7 +8,7 @@ from typing import Any
 
 
 def auto_map(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `f` mapped over nested lists and tuples in its first argument."""
+    """Map `f` over nested lists and tuples in its first argument."""
 
     @functools.wraps(f)
     def mapped(value: Any, *args: Any, **kwargs: Any) -> Any:
@@ -21,5 +21,5 @@ def auto_map(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def str_join(separator: str, values: Iterable[Any]) -> str:
-    """Return the values as text, joined by `separator`."""
+    """Return the values as text, separated by `separator`."""
     return separator.join(map(str, values))

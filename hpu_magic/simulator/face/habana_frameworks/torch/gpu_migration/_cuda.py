@@ -1,4 +1,4 @@
-"""Replacement of the names of torch.cuda, as listed in the table."""
+"""Replacement of the names in torch.cuda, as listed in ``cuda.tsv``."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class Entry:
         For a match, a dotted name. For a mismatch, a dummy value as a Python literal, ``raises``,
         ``range`` (a context manager without effect) or ``as it is``.
     why : str
+        Reason for the replacement.
     """
 
     name: str
@@ -58,7 +59,7 @@ def entries() -> list[Entry]:
 
 
 def install() -> None:
-    """Replace the names of torch.cuda."""
+    """Replace the names in torch.cuda."""
     hpu.Stream.cuda_stream = property(lambda stream: stream.stream_id)
     for entry in entries():
         owner, name = _owner(entry.name)
@@ -81,7 +82,7 @@ def _owner(name: str) -> tuple[Any, str]:
 
 
 def _replace_everywhere(name: str, original: Any, replacement: Any) -> None:
-    """Replace the name in all modules of torch.cuda, and in the modules that it imports from."""
+    """Replace the name in all modules of torch.cuda, and in the modules that they import from."""
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith((_CUDA, "torch.nn.parallel.comm")) and (
             getattr(module, name, None) is original
@@ -105,7 +106,7 @@ def _replacement(entry: Entry, original: Any) -> Any:
             return _of_the_card(full, counterpart, became)
     if isinstance(counterpart, type):
         if counterpart.__module__ == "torch.hpu" or issubclass(counterpart, BaseException):
-            return counterpart  # typed tensors and exceptions have nothing to map
+            return counterpart  # the arguments of typed tensors and exceptions are not mapped
         construct = _logged(entry.kind, full, became, counterpart)
         return type_replacement(counterpart, construct, full)
     call = _logged(entry.kind, full, became, counterpart)

@@ -1,4 +1,4 @@
-"""Mapping of CUDA devices in arguments to the card."""
+"""Mapping of CUDA devices in arguments to the HPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PARAMETERS = ("device", "device_type", "map_location", "pin_memory_device")
 
 
 def place(value: Any) -> Any:
-    """Return the card for a GPU with any index, because a process has one card.
+    """Return the HPU for a GPU with any index, because a process has one card.
 
     Other values are returned unchanged.
     """
@@ -28,12 +28,12 @@ def place(value: Any) -> Any:
 
 
 def numbered(value: Any) -> Any:
-    """Return the card also for a number, in places where a number can only be a GPU."""
+    """Map a number too, for arguments in which a number can only be a GPU."""
     return "hpu:0" if type(value) is int else place(value)
 
 
 def module_of(value: Any) -> Any:
-    """Return ``hpu:1`` for ``cuda:1``, for functions that use the cards' numbers in the machine."""
+    """Return ``hpu:1`` for ``cuda:1``, for functions that use the machine's card numbers."""
     if isinstance(value, _REAL):
         value = str(value) if value.type == "cuda" else value
     if isinstance(value, str) and _CUDA.fullmatch(value):
@@ -42,9 +42,9 @@ def module_of(value: Any) -> Any:
 
 
 def places(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a call's arguments with GPUs replaced by the card; the same objects without GPUs.
+    """Return a call's arguments with GPUs replaced by the HPU; the same objects without GPUs.
 
-    A number is a GPU only in the argument `device`.
+    Only in the argument `device`, a number is a GPU.
     """
     for index, value in enumerate(args):
         if isinstance(value, _NAMING) and (mapped := place(value)) is not value:

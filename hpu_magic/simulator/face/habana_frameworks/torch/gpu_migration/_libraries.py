@@ -1,4 +1,4 @@
-"""Mapping of checkpoints from GPUs, of compilation and of the profiler."""
+"""Mapping of GPU checkpoints, of compilation and of the profiler."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from habana_frameworks.torch.gpu_migration._wrapping import OPERATORS, mapped_to
 
 import torch
 
-_BEFORE_CUDA = 19  # priority of PyTorch's deserializer for CUDA: 20
+_BEFORE_CUDA = 19  # PyTorch's deserializer for CUDA has priority 20
 _CUDA_COMPILER = "inductor"
 _COMPILER = "hpu_backend"
 
@@ -59,9 +59,8 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
     def compile(model: Any = None, *, backend: Any = _CUDA_COMPILER, **options: Any) -> Any:
         if backend != _CUDA_COMPILER:
             return original(model, backend=backend, **options)
-        kept = {
-            name: value for name, value in options.items() if name not in ("mode", "options")
-        }  # these belong to the CUDA compiler
+        # Mode and options belong to the CUDA compiler.
+        kept = {key: value for key, value in options.items() if key not in ("mode", "options")}
         became = f"torch.compile(backend={_COMPILER!r})"
         _log.note(_log.MODIFIED, "torch.compile", (model,), options, became)
         return original(model, backend=_COMPILER, **kept)
@@ -70,7 +69,7 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _install_in_dynamo() -> None:
-    """Let compiled code see its tensors as CUDA tensors and the replacements as operators."""
+    """Let compiled code treat its tensors as CUDA tensors and the replacements as operators."""
     from torch._dynamo import allow_in_graph, trace_rules
     from torch._dynamo.variables.constant import ConstantVariable
     from torch._dynamo.variables.tensor import TensorVariable

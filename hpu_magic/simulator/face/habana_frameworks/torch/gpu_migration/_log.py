@@ -1,4 +1,4 @@
-"""Log of mapped and modified calls and of calls without counterpart, with the caller's line."""
+"""Log of calls that are mapped, modified or without counterpart, with the caller's line."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _seen: set[tuple[str, int, str]] = set()
 
 
 def folder() -> Path:
-    """Return the folder of the logs."""
+    """Return the folder for these logs."""
     return _flags.logs_folder() / "gpu_migration_logs"
 
 
@@ -52,7 +52,7 @@ def note(
     *,
     argument: bool = False,
 ) -> None:
-    """Log a call from code outside torch, once per line of code.
+    """Log a call from code outside torch, once per source line.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def _write(entry: str) -> None:
 
 
 def shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Return a call's arguments as text, without values of tensors, which would synchronize."""
+    """Return a call's arguments as text, without tensor values, which would synchronize."""
     keywords = (f"{name}={_short(value)}" for name, value in kwargs.items())
     return ", ".join([*map(_short, args), *keywords])
 

@@ -16,22 +16,17 @@ _FROM_MPI = {
 def initialize_distributed_hpu(
     world_size: int | None = None, rank: int | None = None, local_rank: int | None = None
 ) -> tuple[int, int, int]:
-    """Return the rank of this process, and choose its card if there are several processes.
+    """Return the ranks of this process, and select its card if there are several processes.
 
     Under ``mpirun``, sets ``WORLD_SIZE``, ``RANK`` and ``LOCAL_RANK``, and ``MASTER_ADDR`` and
     ``MASTER_PORT`` if they are missing. Sets ``ID``, the folder of the logs, to the rank. With
     several processes, sets ``HLS_MODULE_ID``, if it is missing, to the card of
     ``HABANA_VISIBLE_MODULES`` at the local rank.
 
-    Parameters
-    ----------
-    world_size, rank, local_rank : int, optional
-        Override the environment.
-
     Returns
     -------
     world_size, rank, local_rank : int
-        By default 1, -1 and -1.
+        The arguments, or else values from the environment, by default 1, -1 and -1.
 
     Raises
     ------

@@ -19,10 +19,12 @@ class Member:
     rank : int
         Rank among all processes, not only the group's.
     host : str
-        Machine and process namespace: process IDs are valid between members with the same host.
+        Machine and PID namespace. Process IDs can be compared only between members with the same
+        host.
+    pid : int
     pid : int
     started : str
-        Start time as the system reports it, because process IDs are reused.
+        Start time of the process, because the system reuses process IDs.
     """
 
     rank: int
@@ -36,11 +38,11 @@ class Member:
 
     @classmethod
     def from_json(cls, text: bytes) -> Member:
-        """Return the member for the result of `to_json`."""
+        """Return the member from the result of `to_json`."""
         return cls(**json.loads(text))
 
     def has_ended(self) -> bool:
-        """Return whether the process has ended; always False for another machine."""
+        """Return whether the process has ended; always False for a process on another host."""
         if self.host != _host():
             return False
         try:
@@ -53,7 +55,7 @@ class Member:
         return state in ("Z", "X") or started != self.started
 
     def is_stopped(self) -> bool:
-        """Return whether a signal or debugger stopped the process; False for another machine."""
+        """Return whether a signal or debugger stopped the process; False on another host."""
         return self.host == _host() and _state(self.pid)[0] in ("T", "t")
 
     def __str__(self) -> str:
@@ -74,7 +76,7 @@ def _host() -> str:
 
 
 def _state(pid: int) -> tuple[str, str]:
-    """Return state and start time of a process; empty if the system does not report them."""
+    """Return the state and start time of a process; empty strings if they are unavailable."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

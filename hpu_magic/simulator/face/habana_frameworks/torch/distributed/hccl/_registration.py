@@ -18,7 +18,7 @@ NAME = "hccl"
 _RANDOM = "torch.distributed.tensor._random"
 _FSDP = "torch.distributed.fsdp._fully_shard._fsdp_collectives"
 _FSDP_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
-# Functions of torch.distributed break a graph if their names contain one of these.
+# Functions of torch.distributed whose names contain one of these break a graph.
 _COLLECTIVES = (
     "all_gather",
     "all_reduce",
@@ -39,7 +39,7 @@ def register() -> None:
     if not dist.is_available() or hasattr(dist.Backend, NAME.upper()):
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["hpu"])
-    # In some releases, a test backend that Dynamo imports claims the device earlier.
+    # In some releases, Dynamo imports a test backend that claims the device first.
     dist.Backend.default_device_backend_map["hpu"] = NAME
     _bind_groups_to_cards()
     _accept_devices_of_barriers()
@@ -57,7 +57,7 @@ def _create(options: Any, backend_options: Any) -> Any:
 
 
 def _bind_groups_to_cards() -> None:
-    """Let ``init_process_group(device_id=...)`` accept a card if PyTorch accepts only CUDA."""
+    """Let ``init_process_group(device_id=...)`` accept an HPU if PyTorch accepts only CUDA."""
     from torch.distributed import distributed_c10d
 
     original = distributed_c10d._new_process_group_helper
@@ -77,7 +77,7 @@ def _bind_groups_to_cards() -> None:
 
 
 def _accept_devices_of_barriers() -> None:
-    """Let a barrier's device be the number of the card in the machine.
+    """Accept the machine's card number as device of a barrier.
 
     PyTorch creates a tensor on that device, but a process sees its only card as device 0.
     """
@@ -89,7 +89,7 @@ def _accept_devices_of_barriers() -> None:
     def barrier(
         group: Any = None, async_op: bool = False, device_ids: Any = None, **options: Any
     ) -> Any:
-        # PyTorch checks an empty list or another type.
+        # PyTorch's own check handles an empty list and other types.
         card = [0] if isinstance(device_ids, list) and device_ids else device_ids
         return original(group, async_op, card, **options)
 
@@ -97,10 +97,10 @@ def _accept_devices_of_barriers() -> None:
 
 
 def _draw_by_offsets() -> None:
-    """Let DTensor leave the context of random numbers after an error, unlike PyTorch.
+    """Let DTensor leave its random number context also after an error, unlike PyTorch.
 
-    Also let it draw from a user's generator, whose state PyTorch expects to be a seed and an
-    offset.
+    DTensor can then also use a generator of the user. PyTorch expects that the state of this
+    generator is a seed and an offset.
     """
     from habana_frameworks.torch.hpu.random import PhiloxStates
 
@@ -128,7 +128,7 @@ def _draw_by_offsets() -> None:
 
 
 def _draw_in_one_operator() -> None:
-    """Let DTensor's random operator of torch 2.15 and later read a seed and an offset."""
+    """Let DTensor's random operator in torch 2.15 and later read a seed and an offset."""
     from habana_frameworks.torch.hpu.random import set_rng_ctx, unset_rng_ctx
 
     from torch._prims import rng_prims
@@ -162,7 +162,7 @@ def _leaving_context(tracker: Any) -> Iterator[None]:
 
 
 def _average_by_sums() -> None:
-    """Let FSDP divide the sum of its gradients, because HCCL cannot average."""
+    """Let FSDP divide the sum of gradients, because HCCL cannot average."""
     from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
     _fsdp_collectives._get_gradient_divide_factors = _dividing(
@@ -176,7 +176,7 @@ def _dividing(original: Callable[..., Any]) -> Callable[..., Any]:
         def factors(
             scatter: Any, reduce: Any, dtype: Any, device_type: str = "", *args: Any, **kwargs: Any
         ) -> Any:
-            # FSDP supports one device whose library cannot average.
+            # FSDP has a special case for one device whose library cannot average.
             known = "mtia" if device_type == "hpu" else device_type
             return original(scatter, reduce, dtype, known, *args, **kwargs)
 
@@ -185,7 +185,7 @@ def _dividing(original: Callable[..., Any]) -> Callable[..., Any]:
         def factors(
             scatter: Any, reduce: Any, dtype: Any, device_type: str = "", *args: Any, **kwargs: Any
         ) -> Any:
-            # Older releases use sums only for float16, to avoid an overflow.
+            # Older releases use sums only for float16, to avoid overflow.
             on_card = torch.device("hpu") in scatter._device_types
             return original(scatter, reduce, torch.float16 if on_card else dtype)
 
@@ -193,7 +193,7 @@ def _dividing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wait_on_current_stream() -> None:
-    """Let FSDP clear an unused all-gather, for which older releases use CUDA's stream."""
+    """Let FSDP release an unused all-gather, for which older releases use CUDA's stream."""
     from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 
     original = FSDPParamGroup.finalize_backward
@@ -215,9 +215,9 @@ def _break_graphs_at_collectives() -> None:
     from torch._dynamo import trace_rules
     from torch.distributed import _functional_collectives
 
-    # Dynamo would replace some of them by functions that it can trace.
+    # Otherwise Dynamo replaces some of them with functions that it can trace.
     _functional_collectives.traceable_collective_remaps.clear()
     for name, function in vars(dist).items():
-        # With isinstance(), a deprecated name would warn.
+        # isinstance() would make a deprecated name warn.
         if type(function) is FunctionType and any(part in name for part in _COLLECTIVES):
             trace_rules._disallowed_callable_ids.add(id(function))

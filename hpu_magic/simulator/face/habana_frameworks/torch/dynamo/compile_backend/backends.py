@@ -1,4 +1,4 @@
-"""Compile backend ``hpu_backend``: AOTAutograd's graphs as programs of the engine."""
+"""Compile backend ``hpu_backend``: runs AOTAutograd's graphs as programs of the engine."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def register() -> None:
     register_backend(hpu_backend, name=NAME)
     if is_lazy():
         return
-    # Its schema does not declare that it writes gradients, so a graph would drop it.
+    # The schema does not declare that the operator writes gradients, so a graph would drop it.
     torch._dynamo.disallow_in_graph(torch.ops.hpu.accumulate_grads_)
     experimental.enable_if_flag_is_set()
 
@@ -44,7 +44,7 @@ def hpu_backend(
 ) -> Callable[..., Any]:
     """Compile one graph that Dynamo captured, for training or inference.
 
-    Forward and backward are separate compilations. The backward is compiled at its first use.
+    Forward and backward are separate compilations. The backward is compiled on first use.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ def hpu_backend(
         forward = _Compiler(f"forward_{number}", started)
         backward = _Compiler(f"backward_{number}")
         partition = Partition()
-        by_aot_autograd = aot_autograd(
+        compile_graph = aot_autograd(
             fw_compiler=forward,
             bw_compiler=backward,
             inference_compiler=_Compiler(f"inference_{number}", started),
@@ -80,7 +80,7 @@ def hpu_backend(
             decompositions=_decompositions(),
             keep_inference_input_mutations=configuration_flags["keep_input_mutations"],
         )
-        compiled: Callable[..., Any] = by_aot_autograd(graph, example_inputs)
+        compiled = compile_graph(graph, example_inputs)
         if partition.backward is None:
             return compiled
         _keep_saved_tensors()
@@ -97,8 +97,8 @@ def hpu_backend(
 def _keep_saved_tensors() -> None:
     """Forbid the backward to overwrite tensors that the forward saved.
 
-    AOTAutograd permits it and therefore makes ``retain_graph=True`` an error, but programs never
-    overwrite them.
+    AOTAutograd allows this, and therefore makes ``retain_graph=True`` an error. Programs never
+    overwrite saved tensors.
     """
     context = torch._guards.TracingContext.try_get()
     donated = getattr(context and context.fw_metadata, "bw_donated_idxs", None)
@@ -109,7 +109,7 @@ def _keep_saved_tensors() -> None:
 def _refusing_second_derivatives(compiled: Callable[..., Any]) -> Callable[..., Any]:
     """Return a training graph of AOTAutograd that raises an error instead of dropping gradients.
 
-    ``create_graph=True`` followed by ``backward(inputs=...)`` bypasses AOTAutograd's own error.
+    AOTAutograd's own error does not cover ``create_graph=True`` with ``backward(inputs=...)``.
     """
     if torch._dynamo.config.compiled_autograd:
         return compiled
@@ -137,7 +137,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 class _Compiler:
-    """Compiles one graph; `tracing_since` is the time at which its tracing started."""
+    """Compiles one graph; `tracing_since` is the start time of its tracing in nanoseconds."""
 
     def __init__(self, name: str, tracing_since: int | None = None) -> None:
         self._name = name
@@ -159,7 +159,7 @@ class _Compiler:
         return self.program
 
     def __call__(self, module: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-        """Compile for AOTAutograd, which expects a function that empties its list of arguments."""
+        """Compile for AOTAutograd, which expects a function that empties its argument list."""
         program = self.compile(module)
         call = _generated(module) if program is None else program.run
 

@@ -1,8 +1,8 @@
 """Settings of the compile backend, read from the environment once.
 
-``configuration_flags[key]`` is the setting for all later compilations, and
-``torch.compile(..., options={key: value})`` sets it for one. The simulator runs the graph that
-Dynamo captured, so settings of the vendor's graph passes change no result.
+``configuration_flags[key]`` applies to all later compilations, and
+``torch.compile(..., options={key: value})`` to one. The simulator runs the graph that Dynamo
+captured, so the settings of the vendor's graph passes do not change results.
 """
 
 from __future__ import annotations
@@ -63,13 +63,7 @@ configuration_flags["decomposition_mode"] = _decomposition()
 
 @contextlib.contextmanager
 def patched(options: Mapping[str, Any]) -> Iterator[None]:
-    """Override settings inside the ``with`` block.
-
-    Raises
-    ------
-    KeyError
-        A setting does not exist.
-    """
+    """Override settings inside the ``with`` block; raise KeyError for an unknown setting."""
     for key in options:
         if key not in configuration_flags:
             raise KeyError(

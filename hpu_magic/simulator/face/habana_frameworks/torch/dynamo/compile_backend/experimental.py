@@ -1,4 +1,4 @@
-"""Compiled autograd: the whole backward pass as one graph."""
+"""Compiled autograd: each backward pass is one graph."""
 
 from __future__ import annotations
 
@@ -15,15 +15,13 @@ _enabled = contextlib.ExitStack()
 def enable_compiled_autograd(**kwargs: Any) -> None:
     """Capture each backward pass of this process while it runs, and compile its graph.
 
-    Parameters
-    ----------
-    **kwargs
-        Options of `torch.compile` for these graphs; the default backend is ``hpu_backend``.
+    `kwargs` are options of `torch.compile` for these graphs; the default backend is
+    ``hpu_backend``.
     """
     from torch._dynamo import compiled_autograd
 
     compiler = torch.compile(**{"backend": "hpu_backend", **kwargs})
-    torch._dynamo.config.compiled_autograd = True  # keeps the backward of forward graphs traceable
+    torch._dynamo.config.compiled_autograd = True  # keeps backward graphs traceable
     _enabled.close()
     _enabled.enter_context(compiled_autograd._enable(compiler))
 

@@ -32,14 +32,14 @@ _FRESH = frozenset(
         aten.threshold_backward.default,
     }
 )
-"""Operators whose result never shares memory."""
+"""Operators whose results never share memory with other tensors."""
 
 
 @functools.lru_cache(maxsize=1)
 def _is_drawn_in_memory_order() -> bool:
-    """Return whether noise fills a transposed tensor in the order of its memory.
+    """Return whether noise fills a transposed tensor in memory order.
 
-    Older releases with MKL fill it in the order of its indices.
+    Older releases with MKL fill it in index order.
     """
 
     def noise(tensor: torch.Tensor) -> torch.Tensor:
@@ -55,8 +55,8 @@ def _native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
     if p == 1:
         return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
-    # The mask is the scaled noise: one product in each direction, like in eager mode. The order of
-    # random numbers is also the same, so that a seed drops the same elements.
+    # The mask is the scaled noise, so that each direction is one product, like in eager mode. The
+    # order of random numbers is the same too, so that a seed drops the same elements.
     order = list(range(x.dim()))
     if _is_drawn_in_memory_order():
         order.sort(key=x.stride, reverse=True)
@@ -79,7 +79,7 @@ DROPOUT: dict[Any, Callable[..., Any]] = {
 
 
 def reinplace(graph: torch.fx.Graph) -> None:
-    """Let operators overwrite their first operand if it has no other reader."""
+    """Let operators overwrite their first operand if no other operator reads it."""
     for node in graph.nodes:
         if node.target in _IN_PLACE and _may_overwrite(node):
             node.target = _IN_PLACE[node.target]

@@ -21,14 +21,14 @@ _SIZES = frozenset({torch.ops.aten.sym_size.int, torch.ops.aten.sym_stride.int})
 
 
 class _BeyondPrograms(Exception):
-    """Only Python can run a node."""
+    """Only Python can run this node."""
 
 
 def program_of(graph: torch.fx.Graph) -> Any:
-    """Return the graph as a program; its ``run`` empties its list of inputs.
+    """Return the graph as a program, whose ``run`` empties its list of inputs.
 
-    None if the graph contains anything but operators and arithmetic on sizes, for example
-    higher-order operators or constants.
+    Returns None if the graph contains anything except operators and arithmetic on sizes, for
+    example higher-order operators or constants.
     """
     native = engine.load()
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
@@ -75,16 +75,16 @@ def _lowered_call(
     operands = {name: _operand(value, values) for name, value in arguments.items()}
     results = _traced_results(op, node)
     orders = [
-        _promised_order(result) if each.alias_info is None else None  # only for new tensors
+        _promised_order(result) if each.alias_info is None else None  # for new tensors only
         for each, result in zip(returns, results, strict=False)
     ]
     compared = engine.load().checks_geometry()
-    traced = [_geometry(each) for each in _visible(op, results)] if compared else []
+    traced = [_layout(each) for each in _visible(op, results)] if compared else []
     return program.call(op._schema.name, op._schema.overload_name, operands, orders, traced)
 
 
 def _traced_results(op: torch._ops.OpOverload, node: torch.fx.Node) -> list[Any]:
-    """Return the traced value of each result; an empty list if they are unknown."""
+    """Return the traced value of each result, or an empty list if they are unknown."""
     returns, results = op._schema.returns, node.meta.get("val")
     if len(returns) == 1:
         return [results]
@@ -93,15 +93,15 @@ def _traced_results(op: torch._ops.OpOverload, node: torch.fx.Node) -> list[Any]
 
 
 def _visible(op: torch._ops.OpOverload, results: list[Any]) -> list[Any]:
-    """Omit the saved statistics of a batch norm, whose type PyTorch predicts for CUDA.
+    """Omit the saved statistics of a batch norm, because PyTorch predicts their type for CUDA.
 
     Only the backward kernel reads them, and it accepts any result of its forward kernel.
     """
     return results[:1] if "batch_norm" in op._schema.name else results
 
 
-def _geometry(result: Any) -> tuple[torch.dtype, list[int], list[int]] | None:
-    """Return dtype, sizes and strides, with -1 for numbers that can change between calls."""
+def _layout(result: Any) -> tuple[torch.dtype, list[int], list[int]] | None:
+    """Return dtype, sizes and strides, with -1 for numbers that can differ between calls."""
     if not isinstance(result, torch.Tensor):
         return None
     sizes, strides = (
@@ -112,7 +112,7 @@ def _geometry(result: Any) -> tuple[torch.dtype, list[int], list[int]] | None:
 
 
 def _promised_order(result: Any) -> list[int] | None:
-    """Return the dimensions by decreasing strides; None if there are gaps or unknown sizes."""
+    """Return the dimensions by decreasing stride; None if there are gaps or unknown sizes."""
     if not isinstance(result, torch.Tensor):
         return None
     sizes, strides = _hints(result.shape), _hints(result.stride())
@@ -130,13 +130,13 @@ def _promised_order(result: Any) -> list[int] | None:
 
 
 def _hints(numbers: Sequence[int | torch.SymInt]) -> list[int] | None:
-    """Return the values from tracing, without adding guards; None if one is unknown."""
+    """Return the values from tracing, without adding guards, or None if one is unknown."""
     hints = [each.node.hint if isinstance(each, torch.SymInt) else each for each in numbers]
     return None if any(hint is None for hint in hints) else hints
 
 
 def _lowered_choice(program: Any, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
-    """Return the slot of one of several results, or of an element of a single list."""
+    """Return the slot of one result among several, or of an element of a single list."""
     source, index = node.args
     if not isinstance(source, torch.fx.Node) or not isinstance(index, int) or index < 0:
         raise _BeyondPrograms
@@ -149,9 +149,7 @@ def _lowered_choice(program: Any, node: torch.fx.Node, values: dict[torch.fx.Nod
 
 def _is_tensors(result: Any) -> bool:
     kind = result.kind()
-    if kind == "ListType":
-        kind = result.getElementType().kind()
-    return bool(kind == "TensorType")
+    return (result.getElementType().kind() if kind == "ListType" else kind) == "TensorType"
 
 
 def _operand(value: Any, values: dict[torch.fx.Node, Any]) -> Any:

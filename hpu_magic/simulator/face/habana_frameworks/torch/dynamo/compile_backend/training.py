@@ -1,7 +1,7 @@
 """Training graphs as single autograd nodes that the engine runs in both directions.
 
-AOTAutograd also supports functions that write their inputs, return views of them or use tensor
-subclasses. Its Python wrapper for these costs time in every step, and most graphs do not need it.
+AOTAutograd's Python wrapper also supports functions that write to their inputs, return views of
+them or use tensor subclasses. It costs time in every step, and most graphs do not need it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 
 class Partition:
-    """Splits joint graphs by AOTAutograd's default partitioner, and stores the last backward.
+    """Splits joint graphs with AOTAutograd's default partitioner, and stores the last backward.
 
     Also stores the names of the forward's results, because later passes rename nodes.
     """
@@ -42,22 +42,19 @@ def differentiable(
     inputs: Sequence[Any],
     compile_backward: Callable[[], Any],
 ) -> Callable[..., Any] | None:
-    """Return a differentiable function of the graph's inputs.
-
-    None if the graph needs AOTAutograd's own wrapper.
+    """Return a differentiable function of the graph's inputs, or None if it needs AOTAutograd.
 
     Parameters
     ----------
     forward : Program
-        Compiled forward.
+        Compiled `forward_graph`.
     forward_graph : Graph
-        Graph of the forward.
     partition : Partition
         Partition of the joint graph.
     inputs : sequence
         Fake tensors and numbers of the trace.
     compile_backward : callable
-        Returns the backward's program; called at the first backward.
+        Returns the backward's program; called in the first backward pass.
     """
     context = torch._guards.TracingContext.try_get()
     metadata = context and context.fw_metadata
@@ -78,21 +75,20 @@ def differentiable(
         or not all(
             isinstance(node.meta.get("val"), torch.Tensor) for node in (*returned, *backward_inputs)
         )
-        or program_of(partition.backward.graph) is None  # compiled at its first use
+        or program_of(partition.backward.graph) is None  # otherwise compiled on first use
     ):
         return None
-    program: Callable[..., Any] = engine.load().DifferentiableProgram(
+    return engine.load().DifferentiableProgram(
         forward,
         torch._dynamo.disable(compile_backward),
         [gradient is not None for gradient in gradients],
         has_gradient,
         [(each.shape, each.stride()) for each in (node.meta["val"] for node in tangents)],
     )
-    return program
 
 
 def _is_plain(metadata: Any, inputs: Sequence[Any]) -> bool:
-    """Return whether a graph only reads tensors of fixed shapes and returns new tensors."""
+    """Return whether a graph reads tensors of fixed shapes and returns new tensors."""
     from torch._functorch._aot_autograd.schemas import MutationType, OutputType
 
     new = (OutputType.non_alias, OutputType.unsafe_view_alias)
