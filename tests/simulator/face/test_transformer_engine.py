@@ -497,5 +497,5 @@ def test_casts_use_and_fill_a_meta():
     assert torch.equal(back.cpu().double(), rounded(data.cpu(), 8.0, E4M3))
     with pytest.raises(ValueError, match=r"itype=torch\.float8_e5m2 is not the type of the input"):
         te.cpp_extensions.cast_from_fp8(cast, meta, 0, E5M2, torch.float32)
-    with pytest.raises(ValueError, match=r"otype=torch\.int8 is not an 8-bit type"):
+    with pytest.raises(ValueError, match=r"otype=torch\.int8 is not an FP8 type"):
         te.cpp_extensions.cast_to_fp8(data, meta, 0, torch.int8)

@@ -424,12 +424,12 @@ def test_recipe_refuses_unsupported_values(options, error, sentence):
         (
             lambda: te.Linear(4, 4)(batch(0, 2, 5)),
             ValueError,
-            r"takes 4 features in the last dimension, but its input has shape \(2, 5\)",
+            r"expects 4 features in the last dimension, but its input has shape \(2, 5\)",
         ),
         (
             lambda: te.LayerNormLinear(4, 4)(torch.ones((), device="hpu")),
             ValueError,
-            r"takes 4 features in the last dimension, but its input has shape \(\)",
+            r"expects 4 features in the last dimension, but its input has shape \(\)",
         ),
         (
             lambda: te.Linear(4, 4)(batch(0, 2, 4).half()),
@@ -449,7 +449,7 @@ def test_recipe_refuses_unsupported_values(options, error, sentence):
         (
             lambda: te.Linear(4, 4)(torch.ones(2, 4)),
             TypeError,
-            r"computes in 8 bits on hpu, but a tensor of shape \(2, 4\) is on cpu; move it",
+            r"computes in FP8 on hpu, but a tensor of shape \(2, 4\) is on cpu; move it",
         ),
     ],
 )
@@ -503,5 +503,5 @@ def test_second_derivatives_are_refused():
     with te.fp8_autocast():
         out = te.Linear(4, 3)(data)
     (grad,) = torch.autograd.grad(out.float().square().sum(), data, create_graph=True)
-    with pytest.raises(RuntimeError, match="Linear in 8 bits has first derivatives only"):
+    with pytest.raises(RuntimeError, match="Linear in FP8 has first derivatives only"):
         grad.sum().backward()

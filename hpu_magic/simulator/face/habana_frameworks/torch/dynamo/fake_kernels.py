@@ -52,7 +52,7 @@ def _creates_tensors(op: Any) -> bool:
 
 
 def _on_chosen_card(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Create tensors for ``hpu:3`` on ``hpu:0``, like the device itself after it chose that card."""
+    """Create tensors for ``hpu:3`` on ``hpu:0``, like the device after it chose that card."""
     device = kwargs.get("device")
     if device is None or device.type != "hpu" or not device.index:
         return NotImplemented

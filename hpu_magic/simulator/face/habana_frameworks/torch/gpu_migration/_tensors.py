@@ -1,4 +1,4 @@
-"""Mapping of device arguments of torch's own functions, and of CUDA methods of tensors."""
+"""Mapping of device arguments in torch's own functions, and of CUDA methods of tensors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ import torch.utils._device
 from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import handle_torch_function, has_torch_function
 
-# Python functions with a device or device type as argument, by module.
+# Python functions with an argument for a device or device type, by module.
 _FUNCTIONS = {
     "torch": (
         "asarray",
@@ -75,7 +75,7 @@ def install() -> None:
 
 
 def _operators_with_device() -> set[str]:
-    """Return the names of PyTorch's operators with a device argument."""
+    """Return the names of PyTorch operators with a device argument."""
     return {
         schema.name.removeprefix("aten::")
         for schema in torch._C._jit_get_all_schemas()
@@ -87,7 +87,7 @@ def _operators_with_device() -> set[str]:
 
 def _map(owner: Any, path: str, name: str, *, tensors: bool) -> None:
     if isinstance(getattr(owner, name, None), type):
-        return  # such as torch.Generator, whose constructor is an operator of TorchScript
+        return  # for example torch.Generator, whose constructor is a TorchScript operator
     method = owner is torch.Tensor
     replace(owner, name, mapped_to_card(f"{path}.{name}", method=method, tensors=tensors))
 
@@ -132,7 +132,7 @@ def _install_tensor_methods() -> None:
 def _first_numbered(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Map also a number in the first argument: ``tensor.to(0)``."""
+    """Also map a number as first argument: ``tensor.to(0)``."""
     if len(args) > 1 and type(args[1]) is int:
         args = (args[0], numbered(args[1]), *args[2:])
     return places(args, kwargs)
@@ -141,7 +141,7 @@ def _first_numbered(
 def _one_generator(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Map a list of any GPUs to the process's card: ``fork_rng([0, 1])``."""
+    """Map any list of GPUs to the process's card: ``fork_rng([0, 1])``."""
     args, kwargs = places(args, kwargs)
     devices = args[0] if args else kwargs.get("devices")
     if devices is None:
@@ -152,12 +152,12 @@ def _one_generator(
 
 def _to_card(name: str, options: tuple[str, ...] = ("non_blocking", "memory_format")) -> Any:
     def cuda(self: Any, device: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Move the tensor or module to the card, for any GPU in `device`."""
+        """Move the tensor or module to the HPU, for any GPU in `device`."""
         if isinstance(self, torch.Tensor) and has_torch_function((self,)):
             return handle_torch_function(cuda, (self,), self, device, *args, **kwargs)
         devices = () if device is None else (device,)
         _log.note(_log.MATCH, name, devices, kwargs, "to('hpu')", argument=True)
-        # Same lengths, because older releases of Dynamo do not support other zips.
+        # Lists of equal lengths, because older Dynamo releases support only strict zips.
         positional = zip(options[: len(args)], args[: len(options)], strict=True)
         kwargs = {**dict(positional), **kwargs}
         if "async" in kwargs:
@@ -172,11 +172,11 @@ def _is_on_card(self: Any) -> bool:
 
 
 def _no_cuda_memory(self: torch.Tensor) -> Any:
-    raise AttributeError("A tensor on the card is not in CUDA memory.")
+    raise AttributeError("A tensor on hpu is not in CUDA memory.")
 
 
 def _typed(original: Any) -> Any:
-    """Let ``tensor.type`` accept the types of CUDA tensors as classes and by name."""
+    """Let ``tensor.type`` accept CUDA tensor types as classes and by name."""
 
     def type(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Return the name of the type, or the tensor converted to `dtype`."""
@@ -193,7 +193,7 @@ def _default_type(original: Any) -> Any:
     device_is_set = False
 
     def set_default_tensor_type(t: Any) -> None:
-        """Set the default dtype; a CUDA type also makes the card the default device."""
+        """Set the default dtype; a CUDA type also makes the HPU the default device."""
         nonlocal device_is_set
         if isinstance(t, str) and t.startswith("torch.cuda."):
             t = getattr(hpu, t.rpartition(".")[2])

@@ -20,7 +20,7 @@ OPERATORS: list[Callable[..., Any]] = []
 
 
 def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
-    """Replace an attribute by ``make(original)`` if `owner` has it."""
+    """Replace an attribute with ``make(original)`` if `owner` has it."""
     original = getattr(owner, name, None)
     if original is not None:
         setattr(owner, name, make(original))
@@ -29,7 +29,7 @@ def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
 def mapped_to_card(
     name: str, translate: Any = places, *, method: bool = False, tensors: bool = False
 ) -> Callable[[Any], Any]:
-    """Return a decorator that maps CUDA devices in the arguments of a function to the card.
+    """Return a decorator that maps CUDA devices in a function's arguments to the HPU.
 
     Parameters
     ----------
@@ -41,8 +41,8 @@ def mapped_to_card(
     method : bool
         Whether the first argument is the object, which the log omits.
     tensors : bool
-        Whether tensor subclasses and function modes can override the function; they receive the
-        replacement as function.
+        Whether tensor subclasses and function modes can override the function. They receive the
+        replacement as the function.
     """
     first = int(method)
 
@@ -67,8 +67,8 @@ def mapped_to_card(
 class _TypeReplacement(type):
     """Metaclass of replacements for types whose constructor is mapped.
 
-    Except for its constructor, a replacement behaves like the type itself: in isinstance and
-    issubclass, as base class, as key and by its attributes.
+    Except for the constructor, a replacement behaves like the original type: in isinstance and
+    issubclass, as base class, as dictionary key and by its attributes.
     """
 
     __wrapped__: type
@@ -106,13 +106,13 @@ class _TypeReplacement(type):
 
 
 def type_replacement(original: type, construct: Callable[..., Any], name: str) -> Any:
-    """Return a replacement for the type `original` with another constructor, named `name`."""
+    """Return a replacement for a type, named `name` and constructed by `construct`."""
     namespace = {
         "__doc__": original.__doc__,
         "__wrapped__": original,
         "_construct": staticmethod(construct),
     }
     with contextlib.suppress(ValueError):  # C++ types have no signature
-        # Some releases of Python do not follow `__wrapped__` of a type.
+        # Some Python releases do not follow `__wrapped__` of a type.
         namespace["__signature__"] = inspect.signature(original)
     return named(_TypeReplacement(original.__name__, (), namespace), name)

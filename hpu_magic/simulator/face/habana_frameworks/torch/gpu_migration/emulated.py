@@ -1,6 +1,6 @@
-"""Replacements of the names of torch.cuda with the category hpu_modified.
+"""Replacements of the names in torch.cuda with the category hpu_modified.
 
-Each has the name of the original, with underscores instead of the dots of submodules.
+Each has the original name, with underscores instead of the dots of submodules.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _COUNTERS = {
 
 
 class device(hpu.device):
-    """Context manager that selects the process's only card, for any device."""
+    """Context manager that selects the only card of the process, for any device."""
 
     def __init__(self, device: Any) -> None:
         super().__init__(0)
 
 
 class graph(hpu.graph):
-    """Capture of a graph; the card chooses the memory and, by default, the stream."""
+    """Capture of a graph; the HPU chooses the memory and, by default, the stream."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ def make_graphed_callables(
     allow_unused_input: bool = False,
     pool: Any = None,
 ) -> Any:
-    """Return callables that replay a graph; the card chooses the memory."""
+    """Return callables that replay a graph; the HPU chooses the memory."""
     return hpu.make_graphed_callables(
         callables, sample_args, warmups=num_warmup_iters, allow_unused_input=allow_unused_input
     )
@@ -67,16 +67,8 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 class Properties:
     """Properties of a GPU that scripts read.
 
-    Attributes
-    ----------
-    name : str
-        The card's generation.
-    major, minor : int
-        Driver version, like in `get_device_capability`.
-    total_memory : int
-        Bytes of the card.
-    multi_processor_count : int
-        Number of tensor processor cores.
+    `name` is the card's generation, `major` and `minor` are the driver version, `total_memory` is
+    in bytes, and `multi_processor_count` is the number of tensor processor cores.
     """
 
     name: str
@@ -87,7 +79,7 @@ class Properties:
 
 
 def get_device_properties(device: Any = None) -> Properties:
-    """Return properties of the card like those of a GPU; acquires the card."""
+    """Return the card's properties in the form of a GPU's; acquires the card."""
     properties = hpu.get_device_properties(module_of(device))
     cores = int(re.search(r"tpcEnabledMask=(\d+)", properties)[1])  # type: ignore[index]
     return Properties(
@@ -110,7 +102,7 @@ def get_arch_list() -> list[str]:
 
 
 def memory_stats(device: Any = None) -> OrderedDict[str, int]:
-    """Return the card's statistics with PyTorch's keys and with the card's keys."""
+    """Return the card's statistics with PyTorch's keys and with the vendor's keys."""
     stats = hpu.memory_stats()
     flat = OrderedDict(
         (f"{counter}.all.{moment}", stats[key])
@@ -212,12 +204,12 @@ def comm_reduce_add(inputs: Sequence[torch.Tensor], destination: Any = None) -> 
 def comm_reduce_add_coalesced(
     inputs: Sequence[Sequence[torch.Tensor]], destination: Any = None, buffer_size: int = 0
 ) -> tuple[torch.Tensor, ...]:
-    """Return the sum of the first tensors of all sequences, of the second tensors, and so on."""
+    """Return the sum of all first tensors, the sum of all second tensors, and so on."""
     return tuple(comm_reduce_add(same) for same in zip(*inputs, strict=True))
 
 
 class amp_autocast(torch.autocast):
-    """Autocast of the card, with bfloat16 as default type."""
+    """Autocast on the HPU, with bfloat16 as default type."""
 
     def __init__(
         self, enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool = True

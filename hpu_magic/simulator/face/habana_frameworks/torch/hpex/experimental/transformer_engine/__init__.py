@@ -1,6 +1,6 @@
-"""8-bit training: layers that multiply float8 tensors with delayed scaling.
+"""FP8 training: layers that multiply FP8 tensors with delayed scaling.
 
-Follows the documentation of the vendor's package, with the operators of ``torch.ops.hpu``.
+Follows the documentation of the vendor's package, and uses the operators of ``torch.ops.hpu``.
 """
 
 from habana_frameworks.torch.hpex.experimental.transformer_engine import (

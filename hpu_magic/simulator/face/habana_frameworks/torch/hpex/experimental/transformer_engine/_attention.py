@@ -1,4 +1,4 @@
-"""Attention with products of 8-bit tensors."""
+"""Attention with products of FP8 tensors."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPERANDS = (_FWD.QUERY, _FWD.KEY, _FWD.VALUE)
 
 
 class _Attention(torch.autograd.Function):
-    """Attention over 8-bit operands, and its gradients."""
+    """Attention over FP8 operands, and its gradients."""
 
     @staticmethod
     @torch.autocast("hpu", enabled=False)
@@ -39,7 +39,7 @@ class _Attention(torch.autograd.Function):
         module: FusedAttention,
         use: Use,
     ) -> torch.Tensor:
-        """Cast, attend, and save the 8-bit operands for the gradients."""
+        """Cast, attend, and save the FP8 operands for the gradients."""
         hpu, dtype = torch.ops.hpu, use.recipe.fp8_format.forward
         groups = Groups(q, k)
         grouped = groups.queries(q), groups.keys(k), groups.keys(v)
@@ -67,15 +67,12 @@ class _Attention(torch.autograd.Function):
 
     @staticmethod
     def _attend(ctx: Any, casts: Any, measured: bool) -> tuple[torch.Tensor, ...]:
-        *inverses, of_probabilities = ctx.scales
-        results: tuple[torch.Tensor, ...] = torch.ops.hpu.fp8_sdpa_fwd(
-            *(*casts, *ctx.attend, *inverses, of_probabilities, None, None, measured),
-            *(None, "left"),
+        return torch.ops.hpu.fp8_sdpa_fwd(
+            *casts, *ctx.attend, *ctx.scales, None, None, measured, None, "left"
         )
-        return results
 
     @staticmethod
-    @once_differentiable("FusedAttention in 8 bits")
+    @once_differentiable("FusedAttention in FP8")
     @torch.autocast("hpu", enabled=False)
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return the gradients of query, key and value."""
@@ -108,12 +105,12 @@ class _Attention(torch.autograd.Function):
 
 
 class FusedAttention(Fp8Module):
-    """Scaled dot-product attention, in 8 bits within `fp8_autocast` if the card supports it.
+    """Scaled dot-product attention, in FP8 within `fp8_autocast` if the card supports it.
 
-    Training uses 8 bits only with the causal mask. The card must support products of the recipe's
-    two formats: ``HYBRID`` needs the third generation. The result then has the type of autocast, or
-    bfloat16. Otherwise attention is computed like in ``hpex.kernels.FusedSDPA``, in the type of the
-    query.
+    Training uses FP8 only with the causal mask. The card must support products of the recipe's two
+    formats; for ``HYBRID``, only the third generation does. The result then has the type of
+    autocast, or bfloat16. Without FP8, the module computes attention in the type of the query, like
+    ``hpex.kernels.FusedSDPA``.
 
     Parameters
     ----------
@@ -147,17 +144,17 @@ class FusedAttention(Fp8Module):
         self.enable_recompute = enable_recompute
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
-        """Return the tensors with scales, by meta."""
+        """Return the tensors with scales, grouped by meta."""
         return {"scaling_fwd": AttentionFwdTensors, "scaling_bwd": AttentionBwdTensors}
 
     def supports(self, recipe: DelayedScaling) -> bool:
-        """Return whether the card can multiply gradients with inputs of the recipe's formats."""
+        """Return whether the card can multiply gradients with inputs in the recipe's formats."""
         formats = recipe.fp8_format
         return formats.forward == formats.backward or _scales.products_take_two_formats()
 
     @property
     def dropout(self) -> float:
-        """The current dropout: 0 in evaluation mode."""
+        """The current dropout, which is 0 in evaluation mode."""
         return self.attention_dropout if self.training else 0.0
 
     def scale_of(self, query: torch.Tensor) -> float:
@@ -173,17 +170,9 @@ class FusedAttention(Fp8Module):
         is_causal: bool = False,
         softmax_mode: str = "None",
     ) -> torch.Tensor:
-        """Attend to [batch, heads, length, channels].
+        """Attend to [batch, heads, length, channels]; see ``hpex.kernels.FusedSDPA``.
 
-        Parameters
-        ----------
-        query, key, value, attn_mask, is_causal, softmax_mode
-            See ``hpex.kernels.FusedSDPA``.
-
-        Raises
-        ------
-        TypeError
-            Within `fp8_autocast`, an operand has a type or device without casts to 8 bits.
+        Raises TypeError within `fp8_autocast` for operands that cannot be cast to FP8.
         """
         operands = query, key, value
         if not self.training or (is_causal and attn_mask is None):

@@ -13,29 +13,11 @@ from torch.nn import functional
 
 
 class LayerNormLinear(Linear):
-    """Layer normalization over the last dimension, then a `Linear`.
+    """Layer normalization over the last dimension, followed by a `Linear`.
 
-    The normalization computes in the type of the input, and the linear layer in 8 bits within
-    `fp8_autocast`.
-
-    Parameters
-    ----------
-    in_features, out_features : int
-    eps : float
-        Added to the variance.
-    bias : bool
-        Whether the linear layer has a bias.
-    params_dtype : torch.dtype, optional
-        Type of the parameters; by default PyTorch's default type.
-    minimize_memory : bool
-        Cast the weight again in the backward pass instead of storing it in 8 bits.
-    device : torch.device or str
-        Device of the parameters.
-
-    Raises
-    ------
-    ValueError
-        A number of features or a type is not supported.
+    The normalization computes in the type of the input, the linear layer in FP8 within
+    `fp8_autocast`. `eps` is added to the variance; the other parameters and errors are those of
+    `Linear`.
     """
 
     def __init__(
@@ -69,15 +51,7 @@ class LayerNormLinear(Linear):
         bias: torch.Tensor | None = None,
         is_first_microbatch: bool | None = None,
     ) -> torch.Tensor:
-        """Normalize [..., in_features] and apply the linear layer; see `Linear.forward`.
-
-        Raises
-        ------
-        ValueError
-            The input has another number of features.
-        TypeError
-            Within `fp8_autocast`, the input has a type or device without casts to 8 bits.
-        """
+        """Normalize [..., in_features] and apply the linear layer; see `Linear.forward`."""
         require_features(self, inp, self.in_features)
         gamma, beta = self.layer_norm_weight, self.layer_norm_bias
         if not torch.is_autocast_enabled(inp.device.type):

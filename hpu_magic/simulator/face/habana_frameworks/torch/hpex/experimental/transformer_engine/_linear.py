@@ -1,4 +1,4 @@
-"""Linear layer whose three products multiply 8-bit tensors."""
+"""Linear layer whose three products multiply FP8 tensors."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _GRADIENT = FP8BwdTensors.GRAD_OUTPUT1
 
 @dataclass(frozen=True)
 class _Cast:
-    """A tensor in 8 bits, and the inverse of its scale."""
+    """An FP8 tensor, and the inverse of its scale."""
 
     values: torch.Tensor
     inverse: torch.Tensor
@@ -40,15 +40,11 @@ class _Cast:
 def _cast(
     tensor: torch.Tensor, place: FP8FwdTensors, use: Use, measured: bool, for_backward: bool
 ) -> tuple[_Cast, _Cast, torch.Tensor]:
-    """Cast an input or a weight.
+    """Cast an input or a weight to FP8.
 
-    Returns
-    -------
-    forward, backward : _Cast
-        Casts for the products of each pass; the same tensor if both passes use one type, or without
-        `for_backward`.
-    amax : torch.Tensor
-        The largest magnitude, if `measured`.
+    Returns the casts for the products in the forward and in the backward pass, and the largest
+    magnitude if `measured`. Both casts are the same tensor if both passes use one type, or without
+    `for_backward`.
     """
     hpu, dtypes = torch.ops.hpu, use.recipe.fp8_format
     factor, inverse = _scales.factor_of(use.scale[place], tensor.dtype)
@@ -81,7 +77,7 @@ def _cast_weight(
 
 
 class _Product(torch.autograd.Function):
-    """``inp @ weight.T + bias`` of 8-bit tensors, and its gradients."""
+    """``inp @ weight.T + bias`` of FP8 tensors, and its gradients."""
 
     @staticmethod
     @torch.autocast("hpu", enabled=False)
@@ -94,7 +90,7 @@ class _Product(torch.autograd.Function):
         use: Use,
         is_first_microbatch: bool | None,
     ) -> torch.Tensor:
-        """Cast, multiply, and save 8-bit tensors for the gradients."""
+        """Cast, multiply, and save FP8 tensors for the gradients."""
         of_input, of_weight = (use.has_backward and each for each in ctx.needs_input_grad[:2])
         keeps_weight = of_input and not module.minimize_memory
         rows = inp.reshape(-1, inp.shape[-1])
@@ -117,7 +113,7 @@ class _Product(torch.autograd.Function):
         return out.reshape(*inp.shape[:-1], weight.shape[0])
 
     @staticmethod
-    @once_differentiable("Linear in 8 bits")
+    @once_differentiable("Linear in FP8")
     @torch.autocast("hpu", enabled=False)
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return the gradients of input, weight and bias."""
@@ -154,7 +150,7 @@ def require_features(module: nn.Module, inp: torch.Tensor, features: int) -> Non
     """Raise ValueError unless the last dimension of the input has `features` elements."""
     if inp.dim() == 0 or inp.shape[-1] != features:
         raise ValueError(
-            f"{type(module).__name__} takes {features} features in the last dimension, but its "
+            f"{type(module).__name__} expects {features} features in the last dimension, but its "
             f"input has shape {tuple(inp.shape)}."
         )
 
@@ -166,7 +162,7 @@ def _linear(
     bias: torch.Tensor | None,
     is_first_microbatch: bool | None,
 ) -> torch.Tensor:
-    """Return ``inp @ weight.T + bias``, in 8 bits within an enabled region, else in inp's type."""
+    """Return ``inp @ weight.T + bias``, in FP8 in an enabled region, otherwise in inp's type."""
     require_features(module, inp, weight.shape[1])
     use = module.begin_forward(inp, weight)
     if use is not None:
@@ -178,9 +174,9 @@ def _linear(
 
 
 class Linear(Fp8Module):
-    """A linear layer that computes in 8 bits within `fp8_autocast`, and otherwise like PyTorch's.
+    """A linear layer that computes in FP8 within `fp8_autocast`, and otherwise like PyTorch's.
 
-    In 8 bits, inputs, weights and gradients are multiplied by their scales, rounded to the recipe's
+    In FP8, inputs, weights and gradients are multiplied by their scales, rounded to the recipe's
     format and then multiplied with each other. The result has the type of autocast if it is on,
     otherwise `params_dtype`, by default bfloat16.
 
@@ -193,8 +189,8 @@ class Linear(Fp8Module):
     skip_weight_param_allocation : bool
         Create no parameters: assign weight and bias to the module or pass them to `forward`.
     minimize_memory : bool
-        Cast the weight again in the backward pass instead of storing it in 8 bits.
-        ``PT_HPU_FP8_MINIMIZE_MEMORY=1`` sets it for all new layers.
+        Cast the weight again in the backward pass instead of storing its cast.
+        ``PT_HPU_FP8_MINIMIZE_MEMORY=1`` sets this for all new layers.
     device : torch.device or str
         Device of the parameters.
 
@@ -231,7 +227,7 @@ class Linear(Fp8Module):
             self.weight, self.bias = like.weight, like.bias
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
-        """Return the tensors with scales, by meta.
+        """Return the tensors with scales, grouped by meta.
 
         If the card cannot multiply gradients with inputs of another type, inputs and weights are
         cast to both types and have scales for both.
@@ -255,17 +251,17 @@ class Linear(Fp8Module):
         weight, bias : torch.Tensor, optional
             Replace the parameters of the module.
         is_first_microbatch : bool, optional
-            For microbatches that share a weight: True casts it to 8 bits and stores the cast, False
-            uses the stored cast. Pass True for the first two after an optimizer step, because the
-            second one has the scale of the new weight. By default each forward pass casts the
-            weight.
+            For microbatches that share a weight: True casts it to FP8 and stores the cast, False
+            uses the stored cast. After an optimizer step, pass True for the first two microbatches,
+            because the second one has the scale of the new weight. By default each forward pass
+            casts the weight.
 
         Raises
         ------
         ValueError
             The module has no weight, or the input has another number of features.
         TypeError
-            Within `fp8_autocast`, the input has a type or device without casts to 8 bits.
+            Within `fp8_autocast`, the input has a type or device without casts to FP8.
         """
         weight = self.weight if weight is None else weight
         if weight is None:
@@ -277,7 +273,7 @@ class Linear(Fp8Module):
         return _linear(self, inp, weight, bias, is_first_microbatch)
 
     def set_extra_state(self, state: dict[str, Any]) -> None:
-        """Load scales, and cast the weight again in the next forward pass."""
+        """Load scales; the next forward pass casts the weight again."""
         self.kept_weight = None
         super().set_extra_state(state)
 

@@ -1,4 +1,4 @@
-"""Base class of modules that compute in 8 bits: scales, steps and their state."""
+"""Base class of modules that compute in FP8: scales, steps and state."""
 
 from __future__ import annotations
 
@@ -35,16 +35,10 @@ _OF_FORWARD = ("scaling_fwd", "scaling_hybrid")
 
 @dataclass
 class _Progress:
-    """Position of a module in the interval of its recipe.
+    """Position of a module in its recipe's interval.
 
-    Attributes
-    ----------
-    steps : int
-        Number of training steps.
-    forced : bool
-        Whether measurement was forced on or off in the last step.
-    pending : list of str
-        Metas with measurements that are not yet in their scales.
+    `steps` is the number of training steps, `forced` is whether measurement was forced on or off in
+    the last step, and `pending` names the metas with measurements that their scales do not include.
     """
 
     steps: int = 0
@@ -53,12 +47,12 @@ class _Progress:
 
 
 class Fp8Module(nn.Module):
-    """A module that computes in 8 bits within `fp8_autocast`.
+    """A module that computes in FP8 within `fp8_autocast`.
 
     Attributes
     ----------
     fp8_meta : dict
-        After the first run in 8 bits: "scaling_fwd" and "scaling_bwd", each an `FP8TensorMeta`, and
+        After the first run in FP8: "scaling_fwd" and "scaling_bwd", each an `FP8TensorMeta`, and
         "recipe"; also "scaling_hybrid" if inputs and weights are cast to the type of the gradients.
         They are part of the module's ``state_dict``.
     """
@@ -81,15 +75,12 @@ class Fp8Module(nn.Module):
         self._gradients_measured = False
 
     def begin_forward(self, *tensors: torch.Tensor) -> Use | None:
-        """Return the settings of the forward pass; None to compute in the type of the input.
+        """Return the settings of the forward pass, or None to compute in the type of the input.
 
-        Raises
-        ------
-        TypeError
-            A tensor has a type or device without casts to 8 bits.
+        Raises TypeError for a tensor whose type or device has no casts to FP8.
         """
         if torch._C._current_graph_task_id() != -1:
-            # A checkpoint recomputes a forward pass with its original scales.
+            # A checkpoint recomputes a forward pass with the original scales.
             use = self._uses.repeated()
             if use is not None and use.measures:
                 self._reduce_after_backward(use)
@@ -123,23 +114,23 @@ class Fp8Module(nn.Module):
         )
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
-        """Return the tensors with scales for this recipe, by meta."""
+        """Return the tensors with scales for this recipe, grouped by meta."""
         return {"scaling_fwd": FP8FwdTensors, "scaling_bwd": FP8BwdTensors}
 
     def supports(self, recipe: DelayedScaling) -> bool:
-        """Return whether the module computes in 8 bits with this recipe."""
+        """Return whether the module computes in FP8 with this recipe."""
         return True
 
     def _require_castable(self, tensor: torch.Tensor) -> None:
         name = type(self).__name__
         if tensor.device.type != "hpu":
             raise TypeError(
-                f"{name} computes in 8 bits on hpu, but a tensor of shape {tuple(tensor.shape)} is "
+                f"{name} computes in FP8 on hpu, but a tensor of shape {tuple(tensor.shape)} is "
                 f"on {tensor.device.type}; move it with .to('hpu')."
             )
         if tensor.dtype not in _INPUT_TYPES:
             raise TypeError(
-                f"{name} casts float32 and bfloat16 to 8 bits, but a tensor of shape "
+                f"{name} casts float32 and bfloat16 to FP8, but a tensor of shape "
                 f"{tuple(tensor.shape)} is {tensor.dtype}; convert it with .to(torch.bfloat16)."
             )
 
@@ -150,7 +141,7 @@ class Fp8Module(nn.Module):
                 _scales.note_amax(self.fp8_meta[name], tensor, amax)
 
     def gradient_scales(self, use: Use) -> torch.Tensor:
-        """Return the scales of gradients; 1 if a new state was loaded after the forward pass."""
+        """Return the scales of gradients; they are 1 if a state was loaded after the forward."""
         meta = self.fp8_meta.get("scaling_bwd")
         if meta is None:
             return use.scale.new_ones(len(self.metas(use.recipe)["scaling_bwd"]))
@@ -158,8 +149,7 @@ class Fp8Module(nn.Module):
             self._backward_step = use.step
             if use.updates:
                 self._update_scales("scaling_bwd")
-        scales: torch.Tensor = meta.scale
-        return scales
+        return meta.scale
 
     def note_backward(self, tensor: IntEnum, amax: torch.Tensor, use: Use) -> None:
         """Record the largest magnitude of a gradient."""
@@ -170,7 +160,7 @@ class Fp8Module(nn.Module):
         self._reduce_after_backward(use)
 
     def forward_amaxes(self) -> list[torch.Tensor]:
-        """Return the magnitudes to reduce over processes; none unless the recipe requests it."""
+        """Return the magnitudes to reduce over processes, if the recipe requests it."""
         if not self.fp8_meta["recipe"].reduce_amax:
             return []
         return [
@@ -197,8 +187,8 @@ class Fp8Module(nn.Module):
         torch.autograd.Variable._execution_engine.queue_callback(reduce)
 
     def _reduce_gradients(self, group: Any) -> None:
-        # Each use of the module in a backward pass queues this, and the first call does the work. A
-        # nested backward pass, such as that of a reentrant checkpoint, leaves it to the outer one.
+        # Each use of the module in a backward pass queues this call; only the first has an effect.
+        # A nested backward, such as that of a reentrant checkpoint, leaves it to the outer one.
         if self._gradients_measured and torch._C._current_autograd_node() is None:
             self._gradients_measured = False
             with torch.no_grad():
@@ -227,7 +217,7 @@ class Fp8Module(nn.Module):
         if self._updates:
             self._update_scales(*_OF_FORWARD)
 
-    # Tensors that are created in inference mode could not be written in training.
+    # Training could not write tensors that were created in inference mode.
     @torch.inference_mode(False)
     def _prepare_meta(self, recipe: DelayedScaling, device: torch.device) -> None:
         old, metas, new = self.fp8_meta, {"recipe": recipe}, []
@@ -241,7 +231,7 @@ class Fp8Module(nn.Module):
                 new.append(name)
             metas[name] = meta
         self.fp8_meta = metas  # one assignment, because other threads may use the module
-        self._await_update(*new)  # no effect now, but a graph of the first step must contain it
+        self._await_update(*new)  # no effect yet, but a graph of the first step must contain it
 
     def _out_dtype(self) -> torch.dtype:
         if not torch.is_autocast_enabled("hpu"):
@@ -249,7 +239,7 @@ class Fp8Module(nn.Module):
         dtype = torch.get_autocast_dtype("hpu")
         if dtype not in _INPUT_TYPES:
             raise TypeError(
-                f"{type(self).__name__} computes in 8 bits under autocast to bfloat16, not to "
+                f"{type(self).__name__} computes in FP8 under autocast to bfloat16, not to "
                 f"{dtype}; use torch.autocast('hpu', dtype=torch.bfloat16)."
             )
         return dtype
@@ -271,15 +261,15 @@ class Fp8Module(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Load scales from a ``state_dict``; an empty state resets them.
 
-        Scales of another generation are converted to this card's range of E4M3.
+        Scales of another card generation are converted to this card's range of E4M3.
         """
         self.fp8_meta = {}
         self._step, self._gradients_measured = None, False
         self._progress = _Progress()
         if not isinstance(state, dict):
             warnings.warn(
-                f"The scales of this {type(self).__name__} are reset because its state contains a "
-                f"{type(state).__name__} of another package instead.",
+                f"The scales of this {type(self).__name__} are reset, because its saved state is a "
+                f"{type(state).__name__} of another package.",
                 stacklevel=2,
             )
             return
@@ -318,7 +308,7 @@ class Fp8Module(nn.Module):
         self._progress = copy.deepcopy(fp8_meta["progress"])
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # Weights of an ordinary layer come without scales, which are then reset.
+        # Weights of a plain layer have no scales, so the scales are reset.
         state.setdefault(f"{prefix}_extra_state", {})
         super()._load_from_state_dict(state, prefix, *rest)
 

@@ -17,21 +17,21 @@ _LARGEST_SCALE = 2.0**126
 
 
 def largest(dtype: torch.dtype) -> float:
-    """Return the largest value of an 8-bit type on this card."""
+    """Return the largest value of an FP8 type on this card."""
     if dtype == torch.float8_e5m2:
         return E5M2_MAX
     return E4M3FN_MAX[hpu.get_device_name()]
 
 
 def products_take_two_formats() -> bool:
-    """Return whether the factors of a product may have different 8-bit types."""
+    """Return whether the factors of a product may have different FP8 types."""
     return hpu.get_device_name() not in ("GAUDI", "GAUDI2")
 
 
 def new_meta(tensors: int, history: int, device: torch.device) -> FP8TensorMeta:
     """Return scales of 1 and an empty history.
 
-    They are copied from the host: if a captured step filled them, so would each replay.
+    They are copied from the host: if a captured step filled them, each replay would fill them too.
     """
     like = {"device": "cpu", "dtype": torch.float32}
     ones, empty = torch.ones(tensors, **like), torch.zeros(history, tensors, **like)
@@ -39,20 +39,15 @@ def new_meta(tensors: int, history: int, device: torch.device) -> FP8TensorMeta:
 
 
 def note_amax(meta: FP8TensorMeta, tensor: int, amax: torch.Tensor) -> None:
-    """Record the largest magnitude of a tensor that may be used several times in a step."""
+    """Record the largest magnitude of a tensor, which may be used several times in a step."""
     running = meta.amax_history[0, tensor]
     running.copy_(torch.maximum(running, amax.reshape(())))
 
 
 def reduce_maximum(amaxes: list[torch.Tensor], group: Any) -> None:
-    """Replace each magnitude by the maximum over the processes of a group.
+    """Replace each magnitude with the maximum over the processes of a group, or of all if None.
 
-    Parameters
-    ----------
-    amaxes : list of torch.Tensor
-        [tensors] each, of the same modules in all processes.
-    group : torch.distributed.ProcessGroup or None
-        None for all processes.
+    `amaxes` are tensors of [tensors], of the same modules in all processes.
     """
     if not (amaxes and distributed.is_available() and distributed.is_initialized()):
         return
@@ -65,7 +60,7 @@ def reduce_maximum(amaxes: list[torch.Tensor], group: Any) -> None:
 
 
 def factor_of(scale: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a scale in the type in which casts multiply, and its exact inverse."""
+    """Return a scale in the type in which casts multiply, and the exact inverse."""
     factor = scale.to(dtype)
     return factor, factor.float().reciprocal()
 
@@ -74,7 +69,7 @@ def factor_of(scale: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, to
 def end_step(meta: FP8TensorMeta, dtype: torch.dtype, recipe: DelayedScaling) -> None:
     """Compute scales from the measurements, and shift the history.
 
-    All tensors are written in place, so that each replay of a captured step continues.
+    It writes all tensors in place, so that each replay of a captured step continues the history.
     """
     history = meta.amax_history
     amax = history.amax(0) if recipe.amax_compute_algo == "max" else history[0]
@@ -92,7 +87,7 @@ def copied(meta: FP8TensorMeta) -> FP8TensorMeta:
 
 @torch.no_grad()
 def restore(meta: FP8TensorMeta, saved: FP8TensorMeta) -> None:
-    """Restore saved tensors in place, so that a captured step continues from there."""
+    """Restore saved tensors in place, so that replays of a captured step continue from there."""
     for name, each in vars(saved).items():
         current = getattr(meta, name)
         if current.shape == each.shape:
@@ -102,7 +97,6 @@ def restore(meta: FP8TensorMeta, saved: FP8TensorMeta) -> None:
 
 
 def multiply(meta: FP8TensorMeta, factor: float) -> None:
-    """Multiply the scales by a factor."""
     meta.scale.mul_(factor)
     meta.scale_inv.div_(factor)
 
@@ -115,7 +109,7 @@ def moved(meta: FP8TensorMeta, device: torch.device) -> FP8TensorMeta:
 
 
 def with_history_of(meta: FP8TensorMeta, length: int) -> FP8TensorMeta:
-    """Return `meta` with a history of `length` measurements, and keep the most recent ones."""
+    """Change the history to `length` measurements, keep the most recent ones, and return `meta`."""
     history = meta.amax_history
     if len(history) != length:
         kept = history.new_zeros(length, history.shape[1])

@@ -17,11 +17,10 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 @dataclass
 class Use:
-    """Settings of a forward pass of a module and of its backward pass.
+    """Settings of a module's forward pass and of its backward pass.
 
     Attributes
     ----------
-    recipe : DelayedScaling
     scale : torch.Tensor
         Scales of the forward pass; later steps change the module's scales.
     hybrid_scale : torch.Tensor or None
@@ -30,17 +29,15 @@ class Use:
         The outermost region.
     updates : bool
         Whether the step computes scales from earlier measurements.
-    measures : bool
-        Whether the gradients are measured.
-    measures_forward : bool
-        Whether inputs and weights are measured; False when a checkpoint recomputes the pass.
+    measures, measures_forward : bool
+        Whether to measure gradients; whether to measure inputs and weights, which is False when a
+        checkpoint recomputes the pass.
     has_backward : bool
         Whether autograd records the pass.
-    out_dtype : torch.dtype
     group : torch.distributed.ProcessGroup or None
         Processes that share measurements; None for all.
     weight : object
-        The weight in 8 bits, if forward passes share it.
+        The FP8 weight, if forward passes share it.
     """
 
     recipe: DelayedScaling
@@ -57,11 +54,11 @@ class Use:
 
 
 class Uses:
-    """Uses of a module that checkpoints may recompute; None for a use without 8 bits.
+    """Uses of a module that checkpoints may recompute; None for a use without FP8.
 
-    Each use is stored with its checkpointed region for as long as autograd's graph refers to the
-    region: a reentrant checkpoint is a node of the graph; for the others, saved tensors refer to
-    the hook that recomputes them.
+    Each use is stored with its checkpointed region as long as autograd's graph refers to the
+    region. A reentrant checkpoint is a node of the graph. For other checkpoints, saved tensors
+    refer to the hook that recomputes them.
     """
 
     def __init__(self) -> None:
@@ -77,7 +74,7 @@ class Uses:
     def repeated(self) -> Use | None:
         """Return the use that the current backward pass recomputes.
 
-        If it recomputes no region of this module, return the latest use.
+        Returns the latest use if the backward pass does not recompute a region of this module.
         """
         region = next(filter(None, map(self._region_of, _stack())), None)
         use = self._latest if region is None else region.next()
@@ -87,15 +84,14 @@ class Uses:
     def _region_of(self, frame: FrameType) -> _Repeats | None:
         first = _first_argument(frame)
         if isinstance(first, BackwardCFunction):
-            region: _Repeats | None = self._regions.get(first)
-            return region
+            return self._regions.get(first)
         for hook, repeats in self._regions.items():
             if _runs(frame, hook):
-                return repeats  # type: ignore[no-any-return]
+                return repeats
         return None
 
     def __reduce__(self) -> tuple[type[Uses], tuple[()]]:
-        """Return an empty object: a copy of a module has no pending backward pass."""
+        """Return an empty object, because a copied module has no pending backward pass."""
         return Uses, ()
 
 
@@ -115,9 +111,9 @@ class _Repeats:
 
 
 def _hooks() -> list[Callable[[Any], torch.Tensor]]:
-    """Return the current hooks of checkpoints for saved tensors.
+    """Return the current saved-tensor hooks of checkpoints.
 
-    Other hooks, such as those that offload saved tensors, may be active for a whole training.
+    Other hooks, such as those that offload saved tensors, may be active during the entire training.
     """
     hooks, autograd = [], torch._C._autograd
     while (top := autograd._top_saved_tensors_default_hooks(True)) is not None:
@@ -133,7 +129,7 @@ def _full_name(function: object) -> str:
 
 
 def _functions() -> list[BackwardCFunction]:
-    """Return the autograd functions whose forward runs now, in which autograd is disabled."""
+    """Return the autograd functions whose forward runs now; autograd is disabled in them."""
     if torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         return []
     within = (_first_argument(frame) for frame in _stack() if frame.f_code.co_name == "forward")
@@ -150,15 +146,15 @@ def _stack() -> Iterator[FrameType]:
 def _first_argument(frame: FrameType) -> object:
     code = frame.f_code
     if not code.co_argcount or code.co_varnames[0] == "self":
-        return None  # f_locals could keep the variables of a module's forward alive
+        return None  # f_locals could keep variables of a module's forward alive
     return frame.f_locals.get(code.co_varnames[0])
 
 
 def _runs(frame: FrameType, function: object) -> bool:
-    """Return whether a frame executes this function, and not another closure of the same code."""
+    """Return whether a frame executes this function, and not another closure with its code."""
     code = getattr(function, "__code__", None)
     if code is not frame.f_code:
         return False
-    values = (cell.cell_contents for cell in function.__closure__ or ())  # type: ignore[attr-defined]
+    values = (cell.cell_contents for cell in function.__closure__ or ())
     names = code.co_freevars
     return all(frame.f_locals[name] is value for name, value in zip(names, values, strict=True))

@@ -24,7 +24,7 @@ def cast_to_fp8(
     measure_amax: bool = True,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Multiply by the scale of a tensor and round to 8 bits.
+    """Multiply by the scale of a tensor and round to FP8.
 
     Also writes the inverse scale to `fp8_meta_tensor`.
 
@@ -36,22 +36,17 @@ def cast_to_fp8(
     fp8_tensor : FP8FwdTensors, FP8BwdTensors or int
         Index of the tensor in `fp8_meta_tensor`.
     otype : torch.dtype
-        ``torch.float8_e5m2`` or ``torch.float8_e4m3fn``.
+        ``torch.float8_e5m2`` or ``torch.float8_e4m3fn``; other types raise ValueError.
     stochastic_rounding : bool
         Round up or down at random, so that the mean is exact; otherwise to nearest.
     measure_amax : bool
         Write the largest magnitude to the history.
     out : torch.Tensor, optional
         Tensor for the result.
-
-    Raises
-    ------
-    ValueError
-        `otype` is another type.
     """
     if otype not in _FORMATS:
         raise ValueError(
-            f"otype={otype} is not an 8-bit type; use torch.float8_e5m2 or torch.float8_e4m3fn."
+            f"otype={otype} is not an FP8 type; use torch.float8_e5m2 or torch.float8_e4m3fn."
         )
     scale = fp8_meta_tensor.scale[fp8_tensor]
     cast, amax = torch.ops.hpu.cast_to_fp8_v2(inp, scale, stochastic_rounding, measure_amax, otype)
@@ -68,24 +63,11 @@ def cast_from_fp8(
     itype: torch.dtype,
     otype: torch.dtype,
 ) -> torch.Tensor:
-    """Widen 8-bit values and multiply by their inverse scale.
+    """Convert FP8 values to `otype`, float32 or bfloat16, and multiply by their inverse scale.
 
-    Parameters
-    ----------
-    inp : torch.Tensor
-    fp8_meta_tensor : FP8TensorMeta
-    fp8_tensor : FP8FwdTensors, FP8BwdTensors or int
-        Index of the tensor in `fp8_meta_tensor`.
-    itype, otype : torch.dtype
-        Type of `inp`; type of the result, float32 or bfloat16.
-
-    Raises
-    ------
-    ValueError
-        The type of `inp` is not `itype`.
+    Raises ValueError if the type of `inp` is not `itype`.
     """
     if inp.dtype != itype:
         raise ValueError(f"itype={itype} is not the type of the input, which is {inp.dtype}.")
     inverse = fp8_meta_tensor.scale_inv[fp8_tensor]
-    result: torch.Tensor = torch.ops.hpu.cast_from_fp8(inp, inverse, otype)
-    return result
+    return torch.ops.hpu.cast_from_fp8(inp, inverse, otype)

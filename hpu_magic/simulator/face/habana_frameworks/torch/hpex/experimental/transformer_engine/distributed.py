@@ -1,4 +1,4 @@
-"""Activation checkpointing of modules that compute in 8 bits."""
+"""Activation checkpointing of FP8 modules."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ import torch.utils.checkpoint
 
 @contextlib.contextmanager
 def activation_checkpointing() -> Iterator[None]:
-    """Do nothing.
+    """Do nothing: FP8 modules detect when a checkpoint recomputes a forward pass.
 
-    Modules of this package detect when a checkpoint recomputes a forward pass: they use the
-    original scales and do not measure again.
+    They then use the original scales and do not measure again.
     """
     yield
 
@@ -22,8 +21,5 @@ def activation_checkpointing() -> Iterator[None]:
 def checkpoint(
     function: Callable[..., Any], *args: Any, use_reentrant: bool = False, **kwargs: Any
 ) -> Any:
-    """Call a function, and recompute it in the backward pass instead of storing its activations.
-
-    Same as PyTorch's ``torch.utils.checkpoint.checkpoint``.
-    """
+    """Call `torch.utils.checkpoint.checkpoint`, by default without ``use_reentrant``."""
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=use_reentrant, **kwargs)
