@@ -28,12 +28,12 @@ print(te.fp8.FP8GlobalStateManager.is_fp8_enabled())
 """
 
 
-def test_first_generation_refuses_8_bits(forked_script):
+def test_first_generation_refuses_fp8(forked_script):
     out = forked_script(ON_THE_FIRST, simulated=True, HPU_MAGIC_CARD="gaudi")
     assert out.splitlines()[-3:] == [
         "torch.float32",
-        "8-bit floating point needs a card of the second generation or a later one, but this "
-        "card is GAUDI; compute in bfloat16, under torch.autocast('hpu').",
+        "FP8 needs a GAUDI2 or a later card, but this card is GAUDI; "
+        "compute in bfloat16, under torch.autocast('hpu').",
         "False",
     ]
 

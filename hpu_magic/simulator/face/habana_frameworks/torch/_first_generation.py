@@ -11,13 +11,10 @@ import torch
 from torch.utils import _pytree
 
 NO_FP8 = (
-    "8-bit floating point needs a card of the second generation or a later one, but this card is "
-    "GAUDI; compute in bfloat16, under torch.autocast('hpu')."
+    "FP8 needs a GAUDI2 or a later card, but this card is GAUDI; compute in bfloat16, under "
+    "torch.autocast('hpu')."
 )
-_NO_FLOAT16 = (
-    "float16 needs a card of the second generation or a later one, but this card is GAUDI; use "
-    "bfloat16."
-)
+_NO_FLOAT16 = "float16 needs a GAUDI2 or a later card, but this card is GAUDI; use bfloat16."
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _KEY = torch._C.DispatchKey.BackendSelect
 _BELOW = torch._C._dispatch_keyset_full_after(_KEY)
@@ -60,8 +57,8 @@ def _reason_against(name: str) -> str | None:
     ):
         if part in name:
             return (
-                f"torch.ops.hpu.{name}: {feature} needs a card of the second generation or a later "
-                f"one, but this card is GAUDI; use {substitute}."
+                f"torch.ops.hpu.{name}: {feature} needs a GAUDI2 or a later card, but this card is "
+                f"GAUDI; use {substitute}."
             )
     return None
 

@@ -268,7 +268,7 @@ class Fp8Module(nn.Module):
         self._progress = _Progress()
         if not isinstance(state, dict):
             warnings.warn(
-                f"The scales of this {type(self).__name__} are reset, because its saved state is a "
+                f"The scales of this {type(self).__name__} are reset because its saved state is a "
                 f"{type(state).__name__} of another package.",
                 stacklevel=2,
             )
