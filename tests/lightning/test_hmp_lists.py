@@ -66,7 +66,7 @@ def test_a_fit_by_lists(forked_script: Any, tmp_path: Path, options: str, types:
             "of precision='bf16-mixed', not of 'fp8'",
         ),
         ({"precision": "32-true", "verbose": True}, "not of '32-true': remove them"),
-        ({"precision": 16, "opt_level": "O3"}, "opt_level='O3' does not exist"),
+        ({"precision": 16, "opt_level": "O3"}, "opt_level='O3' is unknown"),
         ({"precision": 16, "bf16_file_path": "/missing"}, "/missing"),
     ],
 )

@@ -38,18 +38,17 @@ def convert(
     fp32_file_path: str = "",
     isVerbose: bool = False,
 ) -> None:
-    """Let PyTorch's functions compute in bfloat16 or float32 on the device, by lists of operators.
+    """Let PyTorch's functions compute in bfloat16 or float32 on the device, as listed.
 
     Call it once before training; a second call replaces the lists. In all threads, the functions of
     ``torch``, ``torch.nn.functional`` and ``torch.Tensor`` cast their float32 and bfloat16 tensors
     on the device.
 
-    An operator in a list computes in the type of that list. Of the other operators, those with
-    several tensors (``add``, ``cat``, ...) compute in the widest type, and the rest in the type of
-    their first input. In-place operators and those with ``out`` always compute in the type of the
-    tensor that they write. Unless the lists contain them, ``linear`` follows ``addmm`` and
-    ``matmul`` follows ``mm``. TorchScript compiles the original functions, so its code does not
-    cast.
+    An operator in a list computes in the type of that list. Other operators with several tensors
+    (``add``, ``cat``, ...) compute in the widest type, and the remaining ones in the type of their
+    first input. In-place operators and out= variants always compute in the type of the tensor that
+    they write. Unless the lists contain them, ``linear`` follows ``addmm`` and ``matmul`` follows
+    ``mm``. TorchScript compiles the original functions, so its code does not cast.
 
     Parameters
     ----------
@@ -59,12 +58,12 @@ def convert(
     bf16_file_path, fp32_file_path : str
         Files that replace the lists of O1, with one operator name per line.
     isVerbose : bool
-        Log type and reason of each call to ``habana_frameworks.torch.hpex.hmp``.
+        Log the type of each call, and the reason, to ``habana_frameworks.torch.hpex.hmp``.
 
     Raises
     ------
     ValueError
-        The level does not exist, a file cannot be read or contains a line that is not an operator
+        The level is unknown, a file cannot be read or contains a line that is not an operator
         name, or an operator is in both lists.
     """
     global _rules, _verbose
@@ -82,9 +81,9 @@ def convert(
 
 @contextlib.contextmanager
 def disable_casts() -> Iterator[None]:
-    """Disable casts in this thread's ``with`` block, for example for an optimizer's step.
+    """Disable casts in this thread inside the ``with`` block, for example for an optimizer step.
 
-    The caller chooses the types of the tensors in the block, for example by ``.float()``.
+    The caller chooses the types of the tensors in the block, for example with ``.float()``.
     """
     _thread.disabled += 1
     try:
@@ -97,7 +96,7 @@ def _requested(level: str, bf16_file: str, fp32_file: str) -> Rules:
     if level in ("O2", "02"):  # some scripts write a zero
         return Rules(PRODUCTS, frozenset(), all_others_fp32=True)
     if level not in ("O1", "01"):
-        raise ValueError(f"opt_level={level!r} does not exist; use 'O1' (lists) or 'O2'.")
+        raise ValueError(f"opt_level={level!r} is unknown; use 'O1' (lists) or 'O2'.")
     bf16 = _from_file("bf16_file_path", bf16_file, BF16)
     fp32 = _from_file("fp32_file_path", fp32_file, FP32)
     # A file replaces its list, and its operators are removed from the other default list.
@@ -131,7 +130,7 @@ def _casting(function: Function) -> Callable[..., Any]:
     @functools.wraps(original)
     def casting(*args: Any, **kwargs: Any) -> Any:
         tensors = _tensors((*args, *kwargs.values()))
-        if has_torch_function(tensors):  # overrides receive the replacement as function
+        if has_torch_function(tensors):  # overrides receive the replacement as the function
             return handle_torch_function(casting, tensors, *args, **kwargs)
         if _rules is None or _thread.disabled:
             return original(*args, **kwargs)
@@ -167,7 +166,7 @@ def _is_cast(value: Any) -> bool:
 
 
 def _tensors(values: Iterable[Any]) -> list[Any]:
-    """Return the arguments that may be or override tensors, also from lists."""
+    """Return the arguments that are or override tensors, including those in lists."""
     tensors: list[Any] = []
     for value in values:
         if type(value) in (list, tuple):
@@ -188,7 +187,7 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _copy_back(copy: Any, argument: Any) -> None:
-    """Copy the values that a function wrote to a cast copy into the argument."""
+    """Copy the values that a function wrote to a cast copy back into the argument."""
     if copy is not argument:
         with torch.no_grad():
             argument.copy_(copy)

@@ -1,4 +1,4 @@
-"""PyTorch's functions that cast: those that compute with tensors, without views."""
+"""PyTorch functions that cast: those that compute with tensors, except views."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from habana_frameworks.torch.hpex.hmp._rules import PRODUCTS, WIDENING
 import torch
 from torch.nn import functional
 
-# Functions that create, move or describe tensors without computing.
+# Functions that create, move or describe tensors but do not compute.
 _NOT_COMPUTING = frozenset(
     {
         "atleast_1d",
@@ -38,7 +38,7 @@ _NOT_COMPUTING = frozenset(
 )
 _OPERATORS = ("add", "sub", "mul", "truediv", "matmul", "pow", "floordiv", "mod", "div")
 _SPECIAL = frozenset(f"__{prefix}{name}__" for name in _OPERATORS for prefix in ("", "r", "i"))
-# Statistics that a normalization updates.
+# Statistics that normalizations update.
 _RUNNING = frozenset({"running_mean", "running_var"})
 _RUNNING_PLACES = {
     (functional, "batch_norm"): (1, 2),
@@ -64,7 +64,7 @@ class Function:
     written_places : tuple of int
         Positions of other arguments that it writes.
     inplace_at : int or None
-        Position of the parameter ``inplace``, if there is one.
+        Position of the parameter ``inplace``, if it has one.
     """
 
     owner: Any
@@ -103,7 +103,7 @@ class Function:
 
 
 def functions(listed: frozenset[str]) -> Iterator[Function]:
-    """Return the functions that cast, including those of the lists."""
+    """Return the functions that cast, including the listed ones."""
     for owner in (torch, functional, torch.Tensor):
         for attribute in dir(owner):
             if _computes(owner, attribute, listed):
@@ -139,7 +139,7 @@ def _makes(name: str) -> bool:
 
 
 def _is_operator(name: str) -> bool:
-    """Return whether `name` is an operator on a tensor that returns a tensor, but not a view."""
+    """Return whether `name` is an operator from tensor to tensor that does not return a view."""
     packet = getattr(torch.ops.aten, name, None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):
         return False
@@ -159,9 +159,7 @@ def _is_operator(name: str) -> bool:
 def _operator(attribute: str) -> tuple[str, bool]:
     if attribute in _SPECIAL:
         name = attribute.strip("_")
-        if name.startswith("i") and name[1:] in _OPERATORS:
-            return name, True
-        return name, False
+        return name, name.startswith("i") and name[1:] in _OPERATORS
     if attribute.endswith("_"):
         return attribute.removesuffix("_"), True
     return attribute, False

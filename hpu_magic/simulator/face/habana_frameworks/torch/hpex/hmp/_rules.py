@@ -1,4 +1,4 @@
-"""Rules for the type in which an operator computes: lists of operators, then its inputs."""
+"""Rules for the type in which an operator computes: first the lists, then the inputs."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ WIDENING = frozenset(
         "where",
     }
 )
-"""Operators on several tensors, which compute in the widest type."""
+"""Operators with several tensors, which compute in the widest type."""
 
-# The device computes these products by another operator; if no list contains them, they follow it.
+# The device computes these products with another operator, and they follow its list.
 _COMPUTED_BY = {"linear": "addmm", "matmul": "mm"}
 _REFLECTED = {f"r{name}": name for name in ("add", "div", "mul", "truediv", "matmul")}
 _SPELLINGS = {
@@ -56,15 +56,7 @@ _SPELLINGS = {
 
 @dataclass(frozen=True)
 class Rules:
-    """The current rules.
-
-    Attributes
-    ----------
-    bf16, fp32 : frozenset of str
-        Operators that compute in bfloat16 and in float32.
-    all_others_fp32 : bool
-        Whether all other operators compute in float32.
-    """
+    """The current lists; with `all_others_fp32`, all other operators compute in float32."""
 
     bf16: frozenset[str] = BF16
     fp32: frozenset[str] = FP32
@@ -75,14 +67,8 @@ class Rules:
     ) -> tuple[torch.dtype, str]:
         """Return the type in which an operator computes, and the rule as text.
 
-        Parameters
-        ----------
-        name : str
-            Name of the operator, without underscores.
-        inputs : sequence of torch.dtype
-            Types of its float32 or bfloat16 tensors, at least one; the tensor that it writes first.
-        in_place : bool
-            Whether it writes the first tensor.
+        `name` is without underscores. `inputs` are the types of the operator's float32 or bfloat16
+        tensors, at least one; the first is the written tensor if it is `in_place`.
         """
         if in_place:
             return inputs[0], "type of its output"
@@ -100,7 +86,7 @@ class Rules:
 
 
 def _names(name: str) -> list[str]:
-    """Return the names of an operator in the lists, its own name first."""
+    """Return the names of an operator in the lists, starting with its own name."""
     name = _REFLECTED.get(name, name)
     others = (_SPELLINGS.get(name), _COMPUTED_BY.get(name))
     return [name, *(each for each in others if each)]

@@ -17,8 +17,8 @@ class CTCLoss(torch.autograd.Function):
     """``CTCLoss.apply(log_probs, targets, input_lengths, target_lengths, blank=0, ...)``.
 
     The other positional arguments are ``reduction="mean"`` and ``zero_infinity=False``. Values and
-    gradients are the same as those of ``torch.nn.CTCLoss``. Probabilities are
-    [time, batch, classes], or [time, classes] for one sequence.
+    gradients are the same as those of ``torch.nn.CTCLoss``. `log_probs` is [time, batch, classes],
+    or [time, classes] for one sequence.
     """
 
     @staticmethod
@@ -32,24 +32,15 @@ class CTCLoss(torch.autograd.Function):
         reduction: str = "mean",
         zero_infinity: bool = False,
     ) -> torch.Tensor:
-        """Return the loss.
-
-        Raises
-        ------
-        ValueError
-            The reduction is not "none", "mean" or "sum".
-        """
+        """Return the loss; raise ValueError for a reduction except "none", "mean" or "sum"."""
         if reduction not in _REDUCTIONS:
-            raise ValueError(
-                f'CTCLoss reduction must be "none", "mean" or "sum", but is {reduction!r}.'
-            )
+            raise ValueError(f"CTCLoss reduction is {reduction!r}; use 'none', 'mean' or 'sum'.")
         lengths = [
             torch.as_tensor(each, device=log_probs.device)
             for each in (input_lengths, target_lengths)
         ]
         ctx.options = blank, _REDUCTIONS[reduction], zero_infinity
         operands = log_probs, targets, *lengths
-        loss: torch.Tensor
         loss, alpha = torch.ops.hpu.ctc_loss_custom(*operands, *ctx.options)
         ctx.save_for_backward(*operands, loss, alpha)
         return loss
@@ -58,7 +49,7 @@ class CTCLoss(torch.autograd.Function):
     @once_differentiable("CTCLoss")
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         """Return the gradient of the probabilities."""
-        of_probs = torch.ops.hpu.ctc_loss_custom_backward(
+        gradient = torch.ops.hpu.ctc_loss_custom_backward(
             grads[0], *ctx.saved_tensors, *ctx.options
         )
-        return of_probs, *[None] * 6
+        return gradient, *[None] * 6

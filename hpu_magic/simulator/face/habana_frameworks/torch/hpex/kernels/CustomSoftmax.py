@@ -13,7 +13,7 @@ class CustomSoftmax(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, inp: torch.Tensor, flavor: int) -> torch.Tensor:
         """Return the softmax."""
-        result: torch.Tensor = torch.ops.hpu.custom_softmax(inp, flavor)
+        result = torch.ops.hpu.custom_softmax(inp, flavor)
         ctx.save_for_backward(result)
         return result
 

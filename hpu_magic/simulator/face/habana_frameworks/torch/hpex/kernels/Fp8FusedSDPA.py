@@ -1,4 +1,4 @@
-"""Scaled dot-product attention over 8-bit floating-point operands."""
+"""Scaled dot-product attention over FP8 operands."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def fp8_fused_sdpa(
     seq_padding_type: str = "left",
     recompute: bool | None = None,
 ) -> Outputs:
-    """Compute attention like `FusedSDPA`, in 8 bits if scales are passed; without gradient.
+    """Compute attention like `FusedSDPA`, in FP8 if scales are passed; without gradients.
 
     Parameters
     ----------
     q, k, v, attn_mask, dropout_p, is_causal, scale, softmax_mode, valid_seq_len, seq_padding_type
-        See `FusedSDPA`; query, key and value can be fp8.
+        See `FusedSDPA`; query, key and value can be FP8.
     d_scale_q, d_scale_k, d_scale_v, d_scale_s : torch.Tensor, optional
         Factors that dequantize operands and probabilities, one element each.
     q_scale_s, q_scale_o : torch.Tensor, optional
@@ -52,7 +52,7 @@ def fp8_fused_sdpa(
         Whether to measure the largest magnitude of the probabilities and of the result.
     recompute : bool, optional
         Whether not to store probabilities; by default ``torch.hpu.recompute_sdp_enabled()``. Only
-        this form returns an fp8 result and measures it.
+        then the result can be FP8 and be measured.
 
     Returns
     -------

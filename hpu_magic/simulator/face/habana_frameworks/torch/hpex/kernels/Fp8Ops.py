@@ -1,4 +1,4 @@
-"""Casts to 8-bit floating point, as functions that libraries import."""
+"""Casts to FP8, as functions that libraries import."""
 
 from __future__ import annotations
 
@@ -15,12 +15,9 @@ def cast_to_fp8_v2(
     dtype: torch.dtype | None = None,
     scale_shape: Sequence[int] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Multiply by `scale` and round to `dtype`, by ``torch.ops.hpu.cast_to_fp8_v2``.
+    """Multiply by `scale` and round to `dtype`; return the result and the largest magnitude.
 
-    Returns
-    -------
-    out, amax : torch.Tensor
-        The result, and the largest magnitude of `input` if `is_amax`.
+    The magnitude of `input` is measured only with `is_amax`.
     """
     return torch.ops.hpu.cast_to_fp8_v2(
         input, scale, stochastic_rounding, is_amax, dtype, scale_shape

@@ -14,7 +14,7 @@ Results = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 class Groups:
-    """Groups of query heads that share a head of keys and values, as broadcast dimensions.
+    """Query heads that share a KV head, grouped by broadcasting over an additional dimension.
 
     Without groups, the methods return the tensors unchanged.
     """
@@ -35,8 +35,8 @@ class Groups:
             return q
         if self._query_heads % self._heads:
             raise ValueError(
-                f"FusedSDPA needs as many query heads as key heads or a multiple of them, "
-                f"not {self._query_heads} and {self._heads}."
+                f"FusedSDPA has {self._query_heads} query heads and {self._heads} KV heads; use a "
+                "multiple of the KV heads."
             )
         return q.reshape(q.shape[0], self._heads, -1, *q.shape[2:])
 
@@ -45,7 +45,7 @@ class Groups:
         return k.unsqueeze(2) if self._heads else k
 
     def mask(self, mask: torch.Tensor | None) -> torch.Tensor | None:
-        """Return a mask per query head in groups; other masks are shared."""
+        """Return a mask whose query heads are in groups; masks for all heads stay shared."""
         if mask is None or mask.dim() != 4 or not self._heads:
             return mask
         return self.queries(mask) if mask.shape[1] == self._query_heads else mask.unsqueeze(2)
@@ -56,26 +56,23 @@ class Groups:
 
 
 def is_gqa(q: torch.Tensor, k: torch.Tensor) -> bool:
-    """Return whether query heads share key heads, and need `gqa_input_reshape_fwd`."""
+    """Return whether several query heads share a KV head, so `gqa_input_reshape_fwd` is needed."""
     return Groups(q, k).are_several
 
 
 def gqa_input_reshape_fwd(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attention_mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Return the operands of attention with a dimension for the group after the key heads.
+    """Return the operands of attention with a dimension for the group after the KV heads.
 
-    Raises
-    ------
-    ValueError
-        The number of query heads is not a multiple of the number of key heads.
+    Raises ValueError if the number of query heads is not a multiple of the number of KV heads.
     """
     groups = Groups(q, k)
     return groups.queries(q), groups.keys(k), groups.keys(v), groups.mask(attention_mask)
 
 
 def gqa_output_reshape(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a result of reshaped operands as [batch, query heads, ...]."""
+    """Return the result of reshaped operands as [batch, query heads, ...]."""
     return tensor.flatten(1, 2)
 
 
@@ -85,7 +82,7 @@ def check_valid_length(
     is_causal: bool,
     attn_mask: torch.Tensor | None,
 ) -> None:
-    """Raise AssertionError if `valid_seq_len` does not go with the other options."""
+    """Raise AssertionError if `valid_seq_len` is incompatible with the other options."""
     assert valid_seq_len is None or (not training and is_causal and attn_mask is None), (
         "Valid sequence length is supported only in inference with is_causal(triangular) mask case"
     )
@@ -108,11 +105,11 @@ class FusedSDPA(torch.autograd.Function):
     ``valid_seq_len=None``, ``seq_padding_type="left"``, ``return_dropout_mask=False``,
     ``return_attn_probs=False``, ``window_size=(-1, -1)`` and ``sink=None``. Query, key and value
     are [batch, heads, length, channels] or [batch, length, channels]; several query heads can share
-    a key head. The result is the same as that of PyTorch's ``scaled_dot_product_attention``, with
-    the causal mask aligned to the upper left corner. It is training if one of the three requires a
-    gradient. Only inference supports a window, the number of visible keys before and after a
-    query's position (-1 for all), and a sink, an additional score per query head whose value is
-    zero.
+    a KV head. The result is the same as that of PyTorch's ``scaled_dot_product_attention``, with
+    the causal mask aligned to the upper left corner. The call is training if an operand requires a
+    gradient. Two options work only in inference: a window, the number of visible keys before and
+    after a query's position (-1 for all), and a sink, an additional score per query head whose
+    value is zero.
     """
 
     @staticmethod
@@ -134,14 +131,14 @@ class FusedSDPA(torch.autograd.Function):
         window_size: tuple[int, int] = (-1, -1),
         sink: torch.Tensor | None = None,
     ) -> Results:
-        """Return the result, also the probabilities and the dropout mask if requested.
+        """Return the result, followed by the probabilities and the dropout mask if requested.
 
         Raises
         ------
         AssertionError
-            Options exclude each other; with the vendor's message.
+            Options are incompatible; the message is the vendor's.
         ValueError
-            A window or sink is passed in training, or there is not one sink per query head.
+            A window or sink is passed in training, or the number of sinks is not that of the heads.
         """
         training = q.requires_grad or k.requires_grad or v.requires_grad
         softmax_mode = softmax_mode.lower()
@@ -170,10 +167,9 @@ class FusedSDPA(torch.autograd.Function):
         ctx.groups = groups
 
         def recomputed(p: float, with_sums: bool) -> tuple[torch.Tensor, ...]:
-            results: tuple[torch.Tensor, ...] = torch.ops.hpu.sdpa_recomp_fwd(
+            return torch.ops.hpu.sdpa_recomp_fwd(
                 *operands, mask, p, factor, is_causal, with_sums, softmax_mode, *padding
             )
-            return results
 
         if recompute:
             out, *of_rows = recomputed(dropout_p, training or sink is not None)

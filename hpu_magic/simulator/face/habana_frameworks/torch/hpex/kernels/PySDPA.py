@@ -11,18 +11,17 @@ import torch
 
 
 def _probabilities(q: torch.Tensor, k: torch.Tensor, scale: float, is_causal: bool) -> torch.Tensor:
-    """Return the softmax of the scores for operands of [heads, length, channels]."""
+    """Return the softmax of the scores of operands with shape [heads, length, channels]."""
     scores = torch.matmul(q, k.transpose(-2, -1))
     if not is_causal:
         return torch.softmax(scores * scale, -1)
-    result: torch.Tensor = torch.ops.hpu.scaled_triangular_softmax_retain(scores, scale)[0]
-    return result
+    return torch.ops.hpu.scaled_triangular_softmax_retain(scores, scale)[0]
 
 
 class PySDPA(torch.autograd.Function):
     """``PySDPA.apply(q, k, v, is_causal=False, with_slice=False)`` over [batch, heads, length, E].
 
-    With slices, heads are computed one by one, so that memory holds the scores of only one head.
+    With slices, it computes one head at a time, so that only one head's scores are in memory.
     """
 
     @staticmethod

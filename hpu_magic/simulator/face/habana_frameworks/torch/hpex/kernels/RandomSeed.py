@@ -8,21 +8,10 @@ import torch
 
 
 def random_seed(x: torch.Tensor) -> torch.Tensor:
-    """Set the seed register of the card in lazy mode; no effect in the simulator.
+    """Set the card's seed register in lazy mode; no effect in the simulator.
 
-    Parameters
-    ----------
-    x : torch.Tensor
-        int32 on the device.
-
-    Raises
-    ------
-    TypeError
-        The seed has another type.
-    ValueError
-        The seed is on another device.
-    RuntimeError
-        The process is in eager mode.
+    Raises TypeError unless `x` is int32, ValueError if it is on another device, and RuntimeError in
+    eager mode.
     """
     if x.dtype is not torch.int32:
         raise TypeError(f"Only int32 seed is accepted, got: {x.dtype}")

@@ -1,4 +1,4 @@
-"""Rotary position embeddings in several forms.
+"""Rotary position embeddings in several variants.
 
 ``p`` contains queries or keys; ``cos`` and ``sin`` have one value per position and channel.
 """
@@ -18,7 +18,7 @@ Gradients = tuple[torch.Tensor | None, ...]
 
 
 class RotaryPosEmbeddingMode(Enum):
-    """Pairs of channels that are rotated: one from each half, or neighbors."""
+    """Pairs of channels that are rotated: from the two halves, or neighbors."""
 
     BLOCKWISE = 0
     PAIRWISE = 1
@@ -30,7 +30,7 @@ _BLOCKWISE = RotaryPosEmbeddingMode.BLOCKWISE
 def _matched(
     p: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the tensors in float32 if any of them is, otherwise in the type of `p`."""
+    """Return the tensors in float32 if one of them is float32, otherwise in the type of `p`."""
     in_float = torch.float32 in (p.dtype, cos.dtype, sin.dtype)
     dtype = torch.float32 if in_float else p.dtype
     return p.to(dtype), cos.to(dtype), sin.to(dtype)
@@ -45,7 +45,7 @@ def _rotate(
     offset: int = 0,
     mode: RotaryPosEmbeddingMode = _BLOCKWISE,
 ) -> torch.Tensor:
-    """Rotate by the forward or the backward operator."""
+    """Rotate with the forward or the backward operator."""
     p, cos, sin = _matched(p, cos, sin)
     return rotary(p, sin, cos, position_ids, offset, mode.value)
 
@@ -60,8 +60,8 @@ def parse_rope_cache(
     p : torch.Tensor
         [length, batch, heads, channels].
     rope_cache : torch.Tensor
-        [positions, ..., pairs, 2], cosines before sines. The first `length` rows are used; they
-        contain the angles of each position, for all samples or for each sample.
+        [positions, ..., pairs, 2], cosines before sines. The first `length` rows contain the angles
+        of each position, for all samples or for each sample.
 
     Returns
     -------
@@ -72,7 +72,7 @@ def parse_rope_cache(
     ------
     ValueError
         The cache does not contain pairs, has more channels than `p`, or has angles for other
-        positions or another batch.
+        positions or another batch size.
     """
     _check_cache(p, rope_cache)
     length, pairs = p.shape[0], rope_cache.shape[-2]
@@ -109,11 +109,8 @@ def _rotate_first(
     """Rotate the channels in a cache of pairs; the other channels do not change."""
     cos, sin = parse_rope_cache(p, rope_cache)
     channels = cos.shape[-1]
-    rotary = (
-        torch.ops.hpu.rotary_pos_embedding_backward
-        if backward
-        else torch.ops.hpu.rotary_pos_embedding
-    )
+    hpu = torch.ops.hpu
+    rotary = hpu.rotary_pos_embedding_backward if backward else hpu.rotary_pos_embedding
     pairwise = RotaryPosEmbeddingMode.PAIRWISE.value
     rotated = rotary(p[..., :channels].contiguous(), sin, cos, None, 0, pairwise)
     return torch.cat([rotated, p[..., channels:]], dim=-1)
@@ -122,10 +119,10 @@ def _rotate_first(
 def apply_rotary_pos_emb(*args: Any) -> torch.Tensor:
     """Rotate queries or keys, for arguments ``(p, rope_cache)`` or tables of angles.
 
-    The arguments with tables are ``(p, cos, sin, position_ids=None, offset=0, mode=BLOCKWISE)``. It
-    computes in float32 if any of the three tensors is. `position_ids` of [batch, length] select the
-    rows of ``cos`` and ``sin``, and `offset` the first column. A cache rotates neighboring
-    channels. Only the classes are differentiable.
+    The arguments with tables are ``(p, cos, sin, position_ids=None, offset=0, mode=BLOCKWISE)``,
+    and it computes in float32 if one of the tensors is float32. `position_ids` of [batch, length]
+    select the rows of ``cos`` and ``sin``, and `offset` the first column. A cache rotates
+    neighboring channels. Only the classes of this module are differentiable.
     """
     if len(args) == 2:
         return _rotate_first(*args)
@@ -140,13 +137,13 @@ def apply_rotary_pos_emb_bwd(
     offset: int = 0,
     mode: RotaryPosEmbeddingMode = _BLOCKWISE,
 ) -> torch.Tensor:
-    """Return the gradient of ``p`` for the gradient of the result of `apply_rotary_pos_emb`."""
+    """Return the gradient of ``p``, from the gradient of `apply_rotary_pos_emb`'s result."""
     backward = torch.ops.hpu.rotary_pos_embedding_backward
     return _rotate(backward, p_grad_in, cos, sin, position_ids, offset, mode)
 
 
 class RotaryPosEmbeddingHelperV1(torch.autograd.Function):
-    """``apply(p, cos, sin, offset)``: uses the columns of cos and sin from `offset` on."""
+    """``apply(p, cos, sin, offset)``: uses the columns of cos and sin from `offset`."""
 
     @staticmethod
     def forward(
@@ -161,8 +158,8 @@ class RotaryPosEmbeddingHelperV1(torch.autograd.Function):
     @once_differentiable("apply_rotary_pos_emb")
     def backward(ctx: Any, *grads: torch.Tensor) -> Gradients:
         """Return the gradient of ``p``."""
-        of_p = apply_rotary_pos_emb_bwd(grads[0], *ctx.saved_tensors, None, ctx.offset)
-        return of_p, None, None, None
+        gradient = apply_rotary_pos_emb_bwd(grads[0], *ctx.saved_tensors, None, ctx.offset)
+        return gradient, None, None, None
 
 
 class RotaryPosEmbeddingHelperV2(torch.autograd.Function):
@@ -184,7 +181,7 @@ class RotaryPosEmbeddingHelperV2(torch.autograd.Function):
 
 
 class RotaryPosEmbeddingHelperV3(torch.autograd.Function):
-    """``apply(p, rope_cache)``: rotates the neighboring channels in the cache."""
+    """``apply(p, rope_cache)``: rotates neighboring channels by the cached angles."""
 
     @staticmethod
     def forward(ctx: Any, p: torch.Tensor, rope_cache: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Window of visible keys and sinks for attention in inference."""
+"""Windows of visible keys, and sinks, for attention in inference."""
 
 from __future__ import annotations
 
@@ -8,16 +8,10 @@ import torch
 def windowed(
     mask: torch.Tensor | None, q: torch.Tensor, k: torch.Tensor, window_size: tuple[int, int]
 ) -> torch.Tensor | None:
-    """Return a mask that also hides keys outside the window of a query.
+    """Return a mask that also hides keys outside a query's window.
 
-    Parameters
-    ----------
-    mask : torch.Tensor, optional
-        Attention mask: bool, True for visible keys, or numbers to add to the scores.
-    q, k : torch.Tensor
-        [..., length, channels].
-    window_size : tuple of int
-        Number of visible keys before and after the position of a query; -1 for all.
+    `mask` is bool, True for visible keys, or contains numbers to add to the scores. `window_size`
+    is the number of visible keys before and after a query's position, -1 for all.
     """
     before, after = window_size
     if before < 0 and after < 0:
@@ -37,14 +31,14 @@ def windowed(
 def share_next_to_sink(
     sink: torch.Tensor, largest: torch.Tensor, inverse_sum: torch.Tensor
 ) -> torch.Tensor:
-    """Return the sum of the probabilities of the keys when the softmax includes a sink.
+    """Return the sum of the probabilities of all keys if the softmax includes a sink.
 
     A sink is an additional score of each query head without a value.
 
     Parameters
     ----------
     sink : torch.Tensor
-        One score per query head.
+        One score per query head; another shape raises ValueError.
     largest, inverse_sum : torch.Tensor
         The largest score of each query, and the inverse of its sum of exponentials:
         [batch, heads, length, 1], with the heads in one or two dimensions.
@@ -53,17 +47,12 @@ def share_next_to_sink(
     -------
     torch.Tensor
         Factor for probabilities and result, float32 in the shape of `largest`.
-
-    Raises
-    ------
-    ValueError
-        There is not one sink per head.
     """
     heads = largest.shape[1:-2]
     if sink.dim() != 1 or sink.numel() != heads.numel():
         raise ValueError(
-            f"FusedSDPA sink must be 1D with one score for each of {heads.numel()} query heads, "
-            f"but has shape {list(sink.shape)}."
+            f"FusedSDPA sink has shape {list(sink.shape)}; use one dimension with a score for each "
+            f"of the {heads.numel()} query heads."
         )
     scores = sink.float().reshape(*heads, 1, 1)
     return 1 / (1 + torch.exp(scores - largest.float()) * inverse_sum.float())

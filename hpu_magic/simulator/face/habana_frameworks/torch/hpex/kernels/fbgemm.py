@@ -1,4 +1,4 @@
-"""FBGEMM's functions for indices of recommendation models, in lazy mode."""
+"""FBGEMM's index functions for recommendation models, in lazy mode."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bounds_check_indices(
     rows_per_table : torch.Tensor
         Number of rows in each table.
     indices, offsets : torch.Tensor
-        Rows of all bags; start of each bag of each table and end of the last one.
+        Rows of all bags; start of each bag in each table and end of the last one.
     bounds_check_mode : int
         0 marks errors with -1; 1 sets indices to 0, fixes offsets and adds the number of errors to
         the first element of `warning`; 2 does the same without counting; 3 does nothing.

@@ -16,9 +16,9 @@ _UPDATES_TO_FULL_DECAY = 2000
 
 
 def _bare(model: torch.nn.Module) -> torch.nn.Module:
-    """Return the model without PyTorch's data-parallel wrappers."""
+    """Return the model inside PyTorch's data-parallel wrappers."""
     wrappers = torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel
-    return model.module if isinstance(model, wrappers) else model  # type: ignore[return-value]
+    return model.module if isinstance(model, wrappers) else model
 
 
 def _values(model: torch.nn.Module) -> list[torch.Tensor]:
@@ -37,7 +37,7 @@ class FusedEMA:
     ----------
     model : torch.nn.Module
     decay : float
-        Weight of the old average in an update, after many updates; it starts smaller.
+        Weight of the old average after many updates; it starts smaller.
     updates : int
         Number of earlier updates.
     """
@@ -52,7 +52,7 @@ class FusedEMA:
             parameter.requires_grad_(False)
 
     def update(self, model: torch.nn.Module) -> None:
-        """Update the average with the values of the model; integers do not change."""
+        """Update the averages with the model's values; integers do not change."""
         self.updates += 1
         decay = self.decay * (1.0 - math.exp(-self.updates / _UPDATES_TO_FULL_DECAY))
         with torch.no_grad():
@@ -69,7 +69,7 @@ class FusedEMA:
         include: Collection[str] = (),
         exclude: Collection[str] = ("process_group", "reducer"),
     ) -> None:
-        """Copy public attributes of the model: those in `include`, or all except `exclude`."""
+        """Copy the model's public attributes: those in `include`, or all except `exclude`."""
         for name, value in model.__dict__.items():
             private = name.startswith("_") or name in exclude
             if not (private or (include and name not in include)):

@@ -1,4 +1,4 @@
-"""Clipping of gradients by their total norm."""
+"""Clipping of gradients by total norm."""
 
 from __future__ import annotations
 
@@ -15,25 +15,17 @@ _NORM_TYPE = 2.0
 class FusedClipNorm:
     """Clips gradients on the device by their 2-norm, like ``torch.nn.utils.clip_grad_norm_``.
 
-    Parameters
-    ----------
-    parameters : iterable of torch.Tensor
-        Ignored; `clip_norm` receives the parameters.
-    max_norm : float
-        The largest norm.
+    `parameters` is ignored, because `clip_norm` receives the parameters.
     """
 
     def __init__(self, parameters: Iterable[torch.Tensor] | torch.Tensor, max_norm: float) -> None:
         self.max_norm_t = torch.tensor([float(max_norm)]).to("hpu")
 
     def clip_norm(self, parameters: Iterable[torch.Tensor] | torch.Tensor) -> torch.Tensor:
-        """Scale the gradients in place so that their norm is at most `max_norm`.
+        """Scale gradients in place so that their norm is at most `max_norm`; return the old norm.
 
-        Returns
-        -------
-        torch.Tensor
-            The original norm: one element on the device in the type of the first parameter, or 0 on
-            the CPU if there are no gradients.
+        The norm is one element on the device in the type of the first parameter, or 0 on the CPU if
+        no parameter has a gradient.
         """
         listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         grads = [parameter.grad for parameter in listed if parameter.grad is not None]
@@ -41,5 +33,4 @@ class FusedClipNorm:
             return torch.tensor(0.0)
         norm = torch.empty(1, dtype=listed[0].dtype, device="hpu")
         clip = _hpex_C.fused_norm if is_lazy() else torch.ops.hpu.fused_clip_norm
-        total: torch.Tensor = clip([*grads, norm], self.max_norm_t, _NORM_TYPE)
-        return total
+        return clip([*grads, norm], self.max_norm_t, _NORM_TYPE)

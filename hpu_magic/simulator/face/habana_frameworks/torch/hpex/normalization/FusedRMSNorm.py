@@ -1,4 +1,4 @@
-"""Differentiable root mean square normalization."""
+"""Differentiable root mean square normalization (RMSNorm)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FusedRMSNorm(torch.autograd.Function):
 
     The result is ``data_in * gamma / sqrt(mean(data_in**2) + eps)`` over the last dimension, in
     the type of both tensors, or in float32 if their types differ. The last three arguments select
-    kernels of a card and have no effect in the simulator.
+    the card's kernels and have no effect in the simulator.
     """
 
     @staticmethod
@@ -41,8 +41,7 @@ class FusedRMSNorm(torch.autograd.Function):
         ctx.save_for_backward(data_in, gamma, inverse_rms)
         ctx.kernel = use_stages, bwd_mode
         ctx.fast_math = fast_math
-        result: torch.Tensor = normalized
-        return result
+        return normalized
 
     @staticmethod
     @once_differentiable("FusedRMSNorm")

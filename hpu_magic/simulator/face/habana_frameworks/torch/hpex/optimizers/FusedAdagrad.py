@@ -17,15 +17,7 @@ import torch
 
 
 class FusedAdagrad(torch.optim.Optimizer):
-    """``torch.optim.Adagrad`` with the constructor's learning rate for all steps.
-
-    Parameters
-    ----------
-    params : iterable of torch.Tensor or dict
-        Parameters or parameter groups.
-    lr, lr_decay, weight_decay, initial_accumulator_value, eps
-        See ``torch.optim.Adagrad``.
-    """
+    """``torch.optim.Adagrad`` whose learning rate is always that of the constructor."""
 
     def __init__(
         self,
@@ -36,23 +28,17 @@ class FusedAdagrad(torch.optim.Optimizer):
         initial_accumulator_value: float = 0,
         eps: float = 1e-10,
     ) -> None:
-        values = {
-            "learning rate": lr,
-            "lr_decay value": lr_decay,
-            "weight_decay value": weight_decay,
-            "initial_accumulator_value value": initial_accumulator_value,
-            "epsilon value": eps,
-        }
-        for name, value in values.items():
-            if value < 0.0:
-                raise ValueError(f"Invalid {name}: {value}")
         defaults = {
             "lr": lr,
             "lr_decay": lr_decay,
             "weight_decay": weight_decay,
-            "eps": eps,
             "initial_accumulator_value": initial_accumulator_value,
+            "eps": eps,
         }
+        names = {"lr": "learning rate", "eps": "epsilon value"}
+        for name, value in defaults.items():
+            if value < 0.0:
+                raise ValueError(f"Invalid {names.get(name, f'{name} value')}: {value}")
         super().__init__(params, defaults)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -61,7 +47,7 @@ class FusedAdagrad(torch.optim.Optimizer):
             move_to_parameters(group, "lr_t", "step_t")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a parameter group and its sums."""
+        """Add a parameter group, and a sum for each parameter."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         device = group["params"][0].device
@@ -85,8 +71,8 @@ class FusedAdagrad(torch.optim.Optimizer):
                 continue
             group["step_t"] += 1
             _hpex_C.fused_adagrad(
-                [parameter.grad for parameter in parameters],  # type: ignore[misc]
-                list(parameters),
+                [parameter.grad for parameter in parameters],
+                parameters,
                 [self.state[parameter]["sum"] for parameter in parameters],
                 *(group["step_t"], group["lr_t"], group["weight_decay"], group["lr_decay"]),
                 group["eps"],

@@ -1,4 +1,4 @@
-"""Regions in which modules compute in 8 bits."""
+"""Regions in which modules compute in FP8."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import contextlib
 import os
 import threading
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Protocol
 
 from habana_frameworks.torch import hpu
@@ -26,7 +25,7 @@ class Measured(Protocol):
     """A module whose tensors were measured."""
 
     def forward_amaxes(self) -> list[torch.Tensor]:
-        """Return the largest magnitudes of this step, which are reduced over processes."""
+        """Return the largest magnitudes of this step, to be reduced over processes."""
 
     def end_forward_measurement(self) -> None:
         """Mark the scales for their next update."""
@@ -46,11 +45,8 @@ class Region:
 class Step:
     """An outermost region; nested regions belong to the same step.
 
-    Attributes
-    ----------
-    measured : dict
-        Measured modules in the order of their first use, with the group of processes that share
-        measurements.
+    `measured` contains the measured modules in the order of their first use, each with the group of
+    processes that share measurements.
     """
 
     def __init__(self) -> None:
@@ -66,11 +62,11 @@ _regions = _Regions()
 
 
 class fp8_autocast(contextlib.ContextDecorator):
-    """Let modules of this package compute in 8 bits; use it as context manager or decorator.
+    """Let modules of this package compute in FP8; use it as context manager or decorator.
 
-    It must contain only the forward pass; the backward pass follows the forward pass. Each
-    outermost region is a step. Scales are computed from measurements of earlier steps, in the
-    interval of the recipe. Replays of a captured graph also update the scales.
+    It must contain only the forward pass; the backward pass uses the same settings. Each outermost
+    region is a step. Scales are computed from measurements of earlier steps, in the recipe's
+    interval. Replays of a captured graph also update the scales.
 
     Parameters
     ----------
@@ -90,7 +86,7 @@ class fp8_autocast(contextlib.ContextDecorator):
     TypeError
         `fp8_recipe` is not a recipe.
     RuntimeError
-        On entry, if the card is of the first generation.
+        On entry, if the card is a first-generation card.
     """
 
     def __init__(
@@ -114,17 +110,12 @@ class fp8_autocast(contextlib.ContextDecorator):
             self._enabled, self._recipe, self._force_measurement, self._group
         )
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
         FP8GlobalStateManager.fp8_autocast_exit(completed=kind is None)
 
 
 def get_default_fp8_recipe() -> DelayedScaling:
-    """Return the default recipe of a region."""
+    """Return the recipe that regions use by default."""
     return DelayedScaling()
 
 
@@ -132,12 +123,7 @@ def get_fp8_te_sr(fp8_recipe: DelayedScaling, fprop: bool) -> bool:
     """Return whether casts round stochastically.
 
     Forward passes round to nearest. Gradients round stochastically with ``Format.HYBRID``, unless
-    ``PT_TE_FORCE_SR_BWD`` is 0 (to nearest) or 1 (stochastically).
-
-    Raises
-    ------
-    ValueError
-        The environment variable has another value.
+    ``PT_TE_FORCE_SR_BWD`` is 0 (to nearest) or 1 (stochastically). Other values raise ValueError.
     """
     forced = os.environ.get(_FORCED_ROUNDING, "").strip()
     if forced not in ("", "0", "1"):
@@ -153,10 +139,7 @@ def get_fp8_te_sr(fp8_recipe: DelayedScaling, fprop: bool) -> bool:
 class FP8GlobalStateManager:
     """Region of the calling thread, and measurement mode of all threads.
 
-    Attributes
-    ----------
-    resets : int
-        Number of resets of the state; after each, modules count their steps from 0.
+    `resets` is the number of resets of the state; after each, modules count their steps from 0.
     """
 
     resets = 0
@@ -164,7 +147,7 @@ class FP8GlobalStateManager:
 
     @classmethod
     def is_fp8_available(cls) -> tuple[bool, str]:
-        """Return whether this card computes in 8 bits, and the reason if it does not."""
+        """Return whether this card computes in FP8, and the reason if not."""
         if hpu.get_device_name() == "GAUDI":
             return False, NO_FP8
         return True, ""
@@ -177,13 +160,7 @@ class FP8GlobalStateManager:
         force_measurement: bool | None = None,
         fp8_group: Any = None,
     ) -> None:
-        """Enter a region.
-
-        Raises
-        ------
-        RuntimeError
-            The region is enabled, but the card is of the first generation.
-        """
+        """Enter a region; raise RuntimeError if it is enabled on a first-generation card."""
         if enabled:
             available, why_not = cls.is_fp8_available()
             if not available:
@@ -203,14 +180,10 @@ class FP8GlobalStateManager:
 
     @classmethod
     def fp8_autocast_exit(cls, completed: bool = True) -> None:
-        """Leave the innermost region; the end of the outermost one reduces over processes.
+        """Leave the innermost region; leaving the outermost one reduces over processes.
 
-        Does nothing after `reset_global_state`.
-
-        Parameters
-        ----------
-        completed : bool
-            False if an exception ended the region; its measurements then count for the next step.
+        Pass ``completed=False`` if an exception ended the region; its measurements then count for
+        the next step. Has no effect after `reset_global_state`.
         """
         if not _regions.entered:
             return
@@ -218,7 +191,7 @@ class FP8GlobalStateManager:
         if _regions.entered:
             return
         groups = dict(measured)
-        measured.clear()  # modules refer to the step, which must not keep them alive
+        measured.clear()  # modules refer to the step, and the step must not keep modules alive
         if completed:
             for group in dict.fromkeys(groups.values()):
                 amaxes = [module.forward_amaxes() for module in groups if groups[module] is group]
@@ -228,18 +201,18 @@ class FP8GlobalStateManager:
 
     @classmethod
     def region(cls) -> Region | None:
-        """Return the innermost region, or None outside of all regions."""
+        """Return the innermost region, or None outside of regions."""
         return _regions.entered[-1] if _regions.entered else None
 
     @classmethod
     def is_fp8_enabled(cls) -> bool:
-        """Return whether modules compute in 8 bits in the current region."""
+        """Return whether modules compute in FP8 in the current region."""
         region = cls.region()
         return region is not None and region.enabled
 
     @classmethod
     def get_fp8_recipe(cls) -> DelayedScaling:
-        """Return the recipe of the current region, or the default recipe outside."""
+        """Return the recipe of the current region, or the default recipe outside of regions."""
         region = cls.region()
         return region.recipe if region else get_default_fp8_recipe()
 
@@ -251,20 +224,16 @@ class FP8GlobalStateManager:
 
     @classmethod
     def set_measurement_mode(cls, manual: bool, manual_value: bool = True) -> None:
-        """Measure in all steps, in no step, or in the interval of each recipe.
+        """Measure in all steps, in no step, or in each recipe's interval.
 
-        Parameters
-        ----------
-        manual : bool
-            False (the default state) to use the interval of the recipe.
-        manual_value : bool
-            If `manual`, whether to measure.
+        With `manual`, `manual_value` is whether to measure. Without it, the default, the recipe's
+        interval applies.
         """
         cls._manual = bool(manual_value) if manual else None
 
     @classmethod
     def get_manual_measurement_mode(cls) -> bool | None:
-        """Return whether steps are measured; None if the recipe decides."""
+        """Return whether steps are measured, or None if the recipe decides."""
         region = cls.region()
         forced = region.force_measurement if region else None
         return cls._manual if forced is None else forced

@@ -1,4 +1,4 @@
-"""Recipes: formats of 8-bit training, and the computation of scales from measurements."""
+"""Recipes: formats for FP8 training, and the computation of scales from measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ALGORITHMS = ("most_recent", "max")
 
 
 class Format(Enum):
-    """8-bit types of the forward pass and of gradients."""
+    """FP8 types of the forward pass and of gradients."""
 
     E5M2 = (torch.float8_e5m2, torch.float8_e5m2)
     HYBRID = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -30,20 +30,19 @@ class Format(Enum):
 
 @dataclass
 class DelayedScaling:
-    """Scales from the largest magnitudes of earlier steps.
+    """Scales from the largest magnitudes in earlier steps.
 
     A scale is ``largest value of the format / amax / 2**margin``. It does not change if all values
-    are zero or some are infinite.
+    are zero or one is infinite.
 
     Parameters
     ----------
     margin : int
         Free powers of two above the largest magnitude.
     interval : int
-        Steps between two measurements: the second of each `interval` steps measures, and the first
-        of the next `interval` steps computes scales. With 1, each step measures, and computes
-        scales from the previous step. If measurement is forced, the step after a measured step
-        computes scales.
+        Steps between two measurements. The second step of each interval measures, and the first
+        step of the next interval computes scales. With 1, each step measures and computes scales
+        from the previous step. After a forced measurement, the next step computes scales.
     fp8_format : Format
     amax_history_len : int
         Number of stored measurements.
@@ -52,7 +51,7 @@ class DelayedScaling:
     reduce_amax : bool
         Whether the processes of a group use the maximum of their magnitudes.
     override_linear_precision : tuple of bool
-        Products that are not in 8 bits; only False is supported.
+        Products that are not computed in FP8; only False is supported.
 
     Raises
     ------
@@ -85,7 +84,7 @@ class DelayedScaling:
         if any(self.override_linear_precision):
             raise ValueError(
                 f"override_linear_precision={self.override_linear_precision!r} is not supported "
-                "because all three products of a linear layer are in 8 bits; omit it."
+                "because all three products of a linear layer are in FP8; omit it."
             )
 
 

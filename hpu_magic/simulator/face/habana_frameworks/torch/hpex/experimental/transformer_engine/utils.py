@@ -1,4 +1,4 @@
-"""Scales and measurements of a module's tensors, and the indices of the tensors."""
+"""Scales and measurements of a module's tensors, and the indices of these tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class FP8BwdTensors(IntEnum):
 
 
 class AttentionFwdTensors(IntEnum):
-    """Indices of the tensors of attention's forward pass."""
+    """Indices of the tensors in the forward pass of attention."""
 
     QUERY = 0
     KEY = 1
@@ -31,7 +31,7 @@ class AttentionFwdTensors(IntEnum):
 
 
 class AttentionBwdTensors(IntEnum):
-    """Indices of the tensors of attention's backward pass."""
+    """Indices of the tensors in the backward pass of attention."""
 
     GRAD_OUTPUT = 0
     GRAD_SCORES = 1
@@ -39,7 +39,7 @@ class AttentionBwdTensors(IntEnum):
 
 @dataclass
 class FP8TensorMeta:
-    """Scales and largest magnitudes of some tensors.
+    """Scales and largest magnitudes of several tensors.
 
     Attributes
     ----------
@@ -49,7 +49,7 @@ class FP8TensorMeta:
         Inverse of `scale`.
     amax_history : torch.Tensor
         Largest magnitudes, [steps, tensors]. The first row belongs to the current step, the last
-        row to the previous step, and so on upwards.
+        row to the previous step, the second last row to the step before it.
     """
 
     scale: torch.Tensor | None = None
