@@ -120,7 +120,7 @@ def init() -> None:
 
 
 def _lazy_init() -> None:
-    """Do nothing, because the first allocation acquires the card."""
+    """Do nothing; the first allocation acquires the card."""
 
 
 def _is_in_bad_fork() -> bool:
@@ -133,7 +133,7 @@ def is_initialized() -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    if name == "_initialized":  # the name in PyTorch's checkpointing
+    if name == "_initialized":  # PyTorch's checkpointing reads it
         return is_initialized()
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
@@ -144,7 +144,7 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """Return the number of cards in the machine, free or not, without acquiring one."""
+    """Return the number of the machine's cards, free or not, without acquiring one."""
     return cards.device_count()
 
 
@@ -157,10 +157,7 @@ def current_device() -> int:
 def set_device(device: Any) -> None:
     """Choose the card by its position in ``HABANA_VISIBLE_MODULES``, before it is acquired.
 
-    Raises
-    ------
-    AssertionError
-        The card does not exist, or this process already uses another card.
+    Raises AssertionError if the card does not exist or this process already uses another card.
     """
     index = _utils.named_index(device) or 0
     listed = os.environ.get("HABANA_VISIBLE_MODULES")
@@ -188,12 +185,8 @@ def set_device(device: Any) -> None:
 class device:
     """Context manager that selects the only device of a process.
 
-    The first explicit index chooses the card if none is acquired.
-
-    Raises
-    ------
-    AssertionError
-        This process uses another card than `device`.
+    The first explicit index chooses the card, if none is acquired. Raises AssertionError if this
+    process already uses another card.
     """
 
     def __init__(self, device: Any) -> None:
@@ -219,7 +212,7 @@ class device_of(device):
 
 
 def synchronize(device: Any = None) -> None:
-    """Execute recorded operations, and wait until the device has finished all work."""
+    """Execute recorded operations, and wait until the device has finished."""
     _check_device(device)
     native = engine.load()
     if native.pending_operations():
@@ -241,7 +234,7 @@ def get_device_capability(device: Any = None) -> str:
 
 
 def get_device_properties(device: Any = None) -> str:
-    """Acquire the card and return its properties in the vendor's format, ``(key=value, ...)``."""
+    """Acquire the card, and return its properties in the vendor's format, ``(key=value, ...)``."""
     name = get_device_name(device)
     card = cards.acquire()
     sram_mib, tpcs = {"GAUDI": (24, 8), "GAUDI2": (48, 24), "GAUDI3": (96, 64)}[name]
@@ -253,23 +246,17 @@ def get_device_properties(device: Any = None) -> str:
 
 
 def can_device_access_peer(device: int, peer: int) -> bool:
-    """Return True: all cards of a machine are connected.
+    """Return True, because all cards of a machine are connected.
 
-    Raises
-    ------
-    AssertionError
-        A card does not exist, or both indices are equal.
+    Raises AssertionError if a card does not exist or both indices are equal.
     """
-    for index in (device, peer):
-        if index not in range(device_count()):
-            raise AssertionError("Invalid device id")
-    if device == peer:
+    if device == peer or not {device, peer} <= set(range(device_count())):
         raise AssertionError("Invalid device id")
     return True
 
 
 def get_arch_list() -> list[str]:
-    """Return a list with the name of the card."""
+    """Return a list with the generation of the card."""
     return [get_device_name()]
 
 
@@ -279,22 +266,22 @@ def get_gencode_flags() -> str:
 
 
 def is_bf16_supported() -> bool:
-    """Return whether the device computes in bfloat16, like all generations."""
+    """Return whether the device computes in bfloat16, which all generations do."""
     return is_available()
 
 
 def utilization(device: Any = None) -> Any:
-    """Raise RuntimeError, because a simulated card has no utilization counter."""
+    """Raise RuntimeError, because simulated cards have no utilization counter."""
     raise RuntimeError("A simulated card has no utilization counter; a real card reports it.")
 
 
 def setDeterministic(value: bool) -> None:
-    """Deprecated by the vendor; use `torch.use_deterministic_algorithms`."""
+    """Deprecated by the vendor: use `torch.use_deterministic_algorithms`."""
     torch.use_deterministic_algorithms(value)
 
 
 def getDeterministic() -> bool:
-    """Deprecated by the vendor; use `torch.are_deterministic_algorithms_enabled`."""
+    """Deprecated by the vendor: use `torch.are_deterministic_algorithms_enabled`."""
     return torch.are_deterministic_algorithms_enabled()
 
 
@@ -311,7 +298,7 @@ def is_autocast_hpu_enabled() -> bool:
 def set_autocast_hpu_dtype(dtype: torch.dtype) -> None:
     """Set the lower-precision type of autocast on ``hpu``.
 
-    On a first-generation card, float16 only causes a warning.
+    On a first-generation card, float16 has no effect except a warning.
     """
     if not _first_generation.refuses_autocast_type(dtype):
         torch.set_autocast_dtype("hpu", dtype)
@@ -328,7 +315,7 @@ def _check_device(device: Any) -> None:
 
 
 def _share_submodules() -> None:
-    """Make imports such as ``torch.hpu.memory`` return these modules, and not copies of them."""
+    """Let imports such as ``torch.hpu.memory`` return these modules instead of copies."""
     for name in ("events", "graphs", "memory", "metrics", "random", "streams"):
         sys.modules[f"torch.hpu.{name}"] = sys.modules[f"{__name__}.{name}"]
 

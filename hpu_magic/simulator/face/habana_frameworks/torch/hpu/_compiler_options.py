@@ -1,4 +1,4 @@
-"""Options of the vendor's graph compiler, which are stored but change no result."""
+"""Options of the vendor's graph compiler, which are stored but do not change results."""
 
 from __future__ import annotations
 
@@ -10,9 +10,46 @@ from habana_frameworks.torch import _flags
 
 _STREAM_ASYNC = "PT_ENABLE_HABANA_STREAMASYNC"
 
-_dynamic_shape = _flags.is_on("PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES")
-_inference_mode = _flags.is_on("PT_HPU_INFERENCE_MODE")
-_matmul3d_2d_reshape = _flags.is_on("PT_HPU_MATMUL3D_2D_RESHAPE")
+
+class _Option:
+    """An option that is on or off, initially like an environment variable."""
+
+    def __init__(self, variable: str = "") -> None:
+        self._on = bool(variable) and _flags.is_on(variable)
+
+    def enable(self) -> None:
+        self._on = True
+
+    def disable(self) -> None:
+        self._on = False
+
+    def is_on(self) -> bool:
+        return self._on
+
+
+_dynamic_shape = _Option("PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES")
+enable_dynamic_shape, disable_dynamic_shape = _dynamic_shape.enable, _dynamic_shape.disable
+get_dynamic_shape_status = _dynamic_shape.is_on
+
+# For the size of outputs that depends on data.
+_optim_output_sif = _Option()
+enable_optim_output_sif = _optim_output_sif.enable
+disable_optim_output_sif = _optim_output_sif.disable
+
+# Declares that the process computes no gradients.
+_inference_mode = _Option("PT_HPU_INFERENCE_MODE")
+enable_inference_mode, disable_inference_mode = _inference_mode.enable, _inference_mode.disable
+is_inference_mode_enabled = _inference_mode.is_on
+
+_quantization = _Option()
+enable_quantization, disable_quantization = _quantization.enable, _quantization.disable
+
+# Computes products of 3D tensors as products of matrices.
+_matmul3d_2d_reshape = _Option("PT_HPU_MATMUL3D_2D_RESHAPE")
+enable_matmul3d_2d_reshape = _matmul3d_2d_reshape.enable
+disable_matmul3d_2d_reshape = _matmul3d_2d_reshape.disable
+is_matmul3d_2d_reshape_enabled = _matmul3d_2d_reshape.is_on
+
 _recompute_sdp = True
 
 
@@ -22,81 +59,8 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_sync_debug_mode() -> str:
-    """Return the environment variable ``PT_ENABLE_HABANA_STREAMASYNC``.
-
-    Raises
-    ------
-    KeyError
-        The variable is not set.
-    """
+    """Return the environment variable ``PT_ENABLE_HABANA_STREAMASYNC``; KeyError if not set."""
     return os.environ[_STREAM_ASYNC]
-
-
-def enable_dynamic_shape() -> None:
-    """Allow graphs for a range of shapes; simulated graphs have fixed shapes."""
-    global _dynamic_shape
-    _dynamic_shape = True
-
-
-def disable_dynamic_shape() -> None:
-    """Undo `enable_dynamic_shape`."""
-    global _dynamic_shape
-    _dynamic_shape = False
-
-
-def get_dynamic_shape_status() -> bool:
-    """Return whether dynamic shapes are on; default: ``PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES``."""
-    return _dynamic_shape
-
-
-def enable_optim_output_sif() -> None:
-    """Allow the vendor's optimization of outputs whose size depends on data."""
-
-
-def disable_optim_output_sif() -> None:
-    """Undo `enable_optim_output_sif`."""
-
-
-def enable_inference_mode() -> None:
-    """Declare that this process computes no gradients."""
-    global _inference_mode
-    _inference_mode = True
-
-
-def disable_inference_mode() -> None:
-    """Undo `enable_inference_mode`."""
-    global _inference_mode
-    _inference_mode = False
-
-
-def is_inference_mode_enabled() -> bool:
-    """Return whether inference mode is on; default: ``PT_HPU_INFERENCE_MODE``."""
-    return _inference_mode
-
-
-def enable_quantization() -> None:
-    """Allow the vendor's graph passes for quantized models."""
-
-
-def disable_quantization() -> None:
-    """Undo `enable_quantization`."""
-
-
-def enable_matmul3d_2d_reshape() -> None:
-    """Allow products of 3D tensors to be computed as products of matrices."""
-    global _matmul3d_2d_reshape
-    _matmul3d_2d_reshape = True
-
-
-def disable_matmul3d_2d_reshape() -> None:
-    """Undo `enable_matmul3d_2d_reshape`."""
-    global _matmul3d_2d_reshape
-    _matmul3d_2d_reshape = False
-
-
-def is_matmul3d_2d_reshape_enabled() -> bool:
-    """Return whether the reshape is on; default: ``PT_HPU_MATMUL3D_2D_RESHAPE``."""
-    return _matmul3d_2d_reshape
 
 
 def enable_const_section_serialization(path: str, clear_path: bool, use_compression: bool) -> None:
@@ -116,19 +80,19 @@ def set_mark_non_scale_const(value: bool) -> None:
 
 
 def enable_recompute_sdp(value: bool) -> None:
-    """Set whether fused attention recomputes its probabilities in the backward; default: on."""
+    """Set whether fused attention recomputes probabilities in the backward; by default it does."""
     global _recompute_sdp
     _recompute_sdp = bool(value)
 
 
 def recompute_sdp_enabled() -> bool:
-    """Return whether fused attention recomputes its probabilities in the backward."""
+    """Return whether fused attention recomputes probabilities in the backward."""
     return _recompute_sdp
 
 
 @contextlib.contextmanager
 def sdp_kernel(enable_recompute: bool = True) -> Iterator[None]:
-    """Call `enable_recompute_sdp` for the ``with`` block."""
+    """Call `enable_recompute_sdp` inside the ``with`` block."""
     before = recompute_sdp_enabled()
     enable_recompute_sdp(enable_recompute)
     try:

@@ -1,4 +1,4 @@
-"""Files with metrics, written on request or automatically."""
+"""Files with metrics, written on request or by triggers."""
 
 from __future__ import annotations
 
@@ -25,27 +25,24 @@ TRIGGERS = ("process_exit", "mark_step", "metric_change", "user")
 class MetricsFile:
     """A file to which each `append` adds one record per metric.
 
-    Raises
-    ------
-    ValueError
-        The format is neither ``"json"`` nor ``"text"``.
+    Raises ValueError unless the format is ``"json"`` or ``"text"``.
     """
 
     def __init__(self, name: str, format: str = "json") -> None:
         if format not in FORMATS:
-            raise ValueError(f"{format!r} is not a format of a metrics file; use json or text.")
+            raise ValueError(f"Metrics file format is {format!r}; use json or text.")
         self.path: Path | None = None
         self._name = name
         self._format = format
         self._renew_lock()
-        # Another thread may hold the lock when a process forks.
+        # Another thread may hold the lock while a process forks.
         os.register_at_fork(after_in_child=self._renew_lock)
 
     def _renew_lock(self) -> None:
         self._writing = threading.Lock()
 
     def append(self, trigger: str, metrics: Iterable[Metric]) -> None:
-        """Append the current statistics of the metrics; the first call creates the file."""
+        """Append the current statistics of metrics; the first call creates the file."""
         records = [_record(metric, trigger) for metric in metrics]
         with self._writing:
             if self.path is None:
@@ -70,7 +67,7 @@ def _record(metric: Metric, trigger: str) -> dict[str, Any]:
 
 
 def _append_json(path: Path, records: Sequence[dict[str, Any]]) -> None:
-    """Overwrite the closing bracket, so that the file is a valid array after each call."""
+    """Overwrite the closing bracket, so that the file is always a valid array."""
     with path.open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         separator = ",\n" if file.tell() > 1 else "\n"
@@ -107,7 +104,7 @@ def _create(path: Path) -> Path:
 
 
 def _variable(name: str, default: str = "") -> str:
-    """Return ``PT_HPU_METRICS_...`` or, in older spelling, ``HABANA_PT_METRICS_...``."""
+    """Return ``PT_HPU_METRICS_...``, or its older name ``HABANA_PT_METRICS_...``."""
     for prefix in ("PT_HPU_METRICS_", "HABANA_PT_METRICS_"):
         if value := os.environ.get(prefix + name):
             return value
@@ -126,7 +123,7 @@ def _known(values: list[str], known: Sequence[str], variable: str) -> list[str]:
 
 
 def start(metrics: Sequence[Metric]) -> None:
-    """Write ``PT_HPU_METRICS_FILE`` at the triggers in the environment."""
+    """Write ``PT_HPU_METRICS_FILE`` at the triggers that the environment lists."""
     name = _variable("FILE")
     if not name:
         return

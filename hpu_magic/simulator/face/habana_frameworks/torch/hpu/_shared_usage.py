@@ -1,4 +1,4 @@
-"""POSIX shared-memory object with the bytes in use, for monitors outside the process."""
+"""POSIX shared memory with the bytes in use, for monitors outside the process."""
 
 from __future__ import annotations
 
@@ -23,12 +23,9 @@ _published: tuple[int, str] | None = None  # process ID and name
 
 
 def name() -> str:
-    """Return the name of the object; the first call creates it and starts a thread to refresh it.
+    """Return the shared memory's name; the first call creates it and a thread that updates it.
 
-    Raises
-    ------
-    RuntimeError
-        The machine does not support these objects, or they cannot be written.
+    Raises RuntimeError if the machine does not support shared memory or it cannot be written.
     """
     global _published
     with _starting:
@@ -40,7 +37,7 @@ def name() -> str:
 def _publish() -> str:
     path = _FOLDER / f"hpu_magic-memory-{os.getpid()}"
     try:
-        path.unlink(missing_ok=True)  # may remain from a killed process with the same ID
+        path.unlink(missing_ok=True)  # a killed process with the same ID may have left it
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as refused:
         raise RuntimeError(
@@ -69,13 +66,13 @@ def _refresh(page: mmap.mmap) -> None:
 
 
 def _remove(path: Path, owner: int) -> None:
-    if os.getpid() == owner:  # a forked child inherits the handlers of its parent
+    if os.getpid() == owner:  # a forked child inherits its parent's exit handlers
         with contextlib.suppress(FileNotFoundError):
             path.unlink()
 
 
 def _renew_lock() -> None:
-    # Another thread of the parent may have held the lock at the fork.
+    # Another thread of the parent may have held the lock during the fork.
     global _starting
     _starting = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Typed tensors such as ``torch.hpu.FloatTensor``, like PyTorch's for the CPU."""
+"""Typed tensors such as ``torch.hpu.FloatTensor``, like PyTorch's CPU types."""
 
 from __future__ import annotations
 
@@ -10,22 +10,14 @@ import torch
 
 
 class _TypedTensor(type):
-    """Type of tensors of one dtype on the device, for construction and isinstance."""
+    """Type of the device's tensors with one dtype, for construction and isinstance."""
 
     dtype: torch.dtype
 
     def __call__(
         cls, *arguments: Any, size: Sequence[int] | None = None, device: Any = "hpu"
     ) -> torch.Tensor:
-        """Return an uninitialized tensor with these sizes, or a tensor with a sequence's values.
-
-        Raises
-        ------
-        RuntimeError
-            `device` is another device, or the argument is a tensor of another type.
-        TypeError
-            The arguments are neither sizes nor a sequence.
-        """
+        """Return an uninitialized tensor with these sizes, or a tensor with a sequence's values."""
         if torch.device(device or "hpu").type != "hpu":
             raise RuntimeError(
                 f"torch.hpu.{cls.__name__} creates tensors on hpu, not on {device}; "
@@ -45,12 +37,12 @@ class _TypedTensor(type):
             return data.view_as(data)
         if isinstance(data, torch.Tensor):
             raise RuntimeError(
-                f"torch.hpu.{cls.__name__} takes a {cls.dtype} tensor on hpu and got a "
-                f"{data.dtype} one on {data.device}; convert it with .to('hpu', {cls.dtype})."
+                f"torch.hpu.{cls.__name__} needs a {cls.dtype} tensor on hpu, but got a "
+                f"{data.dtype} tensor on {data.device}; convert it with .to('hpu', {cls.dtype})."
             )
         if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
             raise TypeError(
-                f"torch.hpu.{cls.__name__} takes sizes or a sequence and got {data!r}; "
+                f"torch.hpu.{cls.__name__} needs sizes or a sequence, but got {data!r}; "
                 "use torch.tensor for a single value."
             )
         return torch.tensor(data, dtype=cls.dtype, device="hpu")
@@ -64,7 +56,7 @@ class _TypedTensor(type):
 
 
 def _is_size(value: Any) -> bool:
-    """Return whether a single argument is a shape or size, and not values."""
+    """Return whether a single argument is a shape or size, as opposed to values."""
     if isinstance(value, (bool, torch.Tensor)):
         return False
     try:

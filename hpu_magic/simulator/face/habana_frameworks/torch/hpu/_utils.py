@@ -1,4 +1,4 @@
-"""Device arguments, and cards in environment variables."""
+"""Device arguments, and cards listed in environment variables."""
 
 from __future__ import annotations
 
@@ -12,16 +12,7 @@ from hpu_magic.simulator import engine
 def named_index(device: Any, allow_cpu: bool = False) -> int | None:
     """Return the index of ``"hpu:1"``, ``torch.device("hpu", 1)`` or ``1``, or None without one.
 
-    Parameters
-    ----------
-    device : object
-    allow_cpu : bool
-        Return -1 for the CPU.
-
-    Raises
-    ------
-    ValueError
-        `device` has another device type.
+    With `allow_cpu`, the index of the CPU is -1. Raises ValueError for another device type.
     """
     if isinstance(device, int):
         return device
@@ -38,20 +29,10 @@ def named_index(device: Any, allow_cpu: bool = False) -> int | None:
 
 
 def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
-    """Return the index of `device`.
+    """Return the index of `device`; with `allow_cpu`, -1 for the CPU.
 
-    Parameters
-    ----------
-    device : object
-    optional : bool
-        Without an index, acquire the card and return its index.
-    allow_cpu : bool
-        Return -1 for the CPU.
-
-    Raises
-    ------
-    ValueError
-        `device` has another device type, or a required index is missing.
+    Without an index, `optional` acquires the card and returns its index. Raises ValueError for
+    another device type, or if a required index is missing.
     """
     index = named_index(device, allow_cpu)
     if index is not None:
@@ -65,17 +46,14 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
 
 
 def _get_module_id_from_environ() -> int:
-    """Return the card in ``HLS_MODULE_ID``, or -1 if it is not set."""
+    """Return the card number in ``HLS_MODULE_ID``, or -1 if it is not set."""
     return int(os.environ.get("HLS_MODULE_ID") or -1)
 
 
 def _get_available_modules_from_environ() -> list[int]:
-    """Return the cards in ``HABANA_VISIBLE_MODULES``, by default 0 to 7.
+    """Return the card numbers in ``HABANA_VISIBLE_MODULES``, by default 0 to 7.
 
-    Raises
-    ------
-    AssertionError
-        The variable is empty, lists more than eight cards or contains something else.
+    Raises AssertionError if it is not a list of one to eight numbers.
     """
     listed = os.environ.get("HABANA_VISIBLE_MODULES")
     if listed is None:
@@ -84,6 +62,6 @@ def _get_available_modules_from_environ() -> list[int]:
     if not (1 <= len(modules) <= 8 and all(part.isdigit() for part in modules)):
         raise AssertionError(
             "HABANA_VISIBLE_MODULES does not have valid value. "
-            f"Write 1 to 8 numbers with commas between them, instead of {listed!r}."
+            f"Use 1 to 8 numbers separated by commas, instead of {listed!r}."
         )
     return [int(part) for part in modules]

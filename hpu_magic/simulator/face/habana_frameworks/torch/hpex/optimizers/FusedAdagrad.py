@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from habana_frameworks.torch import _hpex_C
-from habana_frameworks.torch.hpex.optimizers._steps import (
-    loss_of,
-    marked,
-    move_to_parameters,
-    with_gradients,
-)
+from habana_frameworks.torch.hpex.optimizers._steps import GroupOptimizer, move_to_parameters
 
 import torch
 
 
-class FusedAdagrad(torch.optim.Optimizer):
+class FusedAdagrad(GroupOptimizer):
     """``torch.optim.Adagrad`` whose learning rate is always that of the constructor."""
+
+    _sparse_error = "Adagrad does not support sparse gradients, please consider SparseAdagrad"
 
     def __init__(
         self,
@@ -58,22 +54,12 @@ class FusedAdagrad(torch.optim.Optimizer):
                 parameter, group["initial_accumulator_value"], requires_grad=False
             )
 
-    @marked
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> None:  # type: ignore[override]
-        """Perform a step in each group."""
-        loss_of(closure)
-        for group in self.param_groups:
-            parameters = with_gradients(
-                group, "Adagrad does not support sparse gradients, please consider SparseAdagrad"
-            )
-            if not parameters:
-                continue
-            group["step_t"] += 1
-            _hpex_C.fused_adagrad(
-                [parameter.grad for parameter in parameters],
-                parameters,
-                [self.state[parameter]["sum"] for parameter in parameters],
-                *(group["step_t"], group["lr_t"], group["weight_decay"], group["lr_decay"]),
-                group["eps"],
-            )
+    def _step(self, group: dict[str, Any], parameters: list[torch.nn.Parameter]) -> None:
+        group["step_t"] += 1
+        _hpex_C.fused_adagrad(
+            [parameter.grad for parameter in parameters],
+            parameters,
+            [self.state[parameter]["sum"] for parameter in parameters],
+            *(group["step_t"], group["lr_t"], group["weight_decay"], group["lr_decay"]),
+            group["eps"],
+        )

@@ -2,37 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from habana_frameworks.torch.hpex.optimizers import _adamw_step
 from habana_frameworks.torch.hpex.optimizers._steps import (
+    GroupOptimizer,
     check_betas_and_epsilon,
-    loss_of,
-    marked,
-    with_gradients,
 )
 
 import torch
 
 
-class FusedAdamW(torch.optim.Optimizer):
+class FusedAdamW(GroupOptimizer):
     """Adam with decoupled weight decay.
 
-    Unlike ``torch.optim.AdamW``, epsilon is added to the square root of the second moment before
-    the bias correction.
+    Unlike ``torch.optim.AdamW``, it adds epsilon to the square root of the second moment before
+    the bias correction. The other options are those of ``torch.optim.AdamW``, with other defaults.
 
     Parameters
     ----------
     params : iterable of torch.Tensor or dict
         Parameters or parameter groups.
-    lr, betas, eps, weight_decay
-        See ``torch.optim.AdamW``; the defaults differ.
     bias_correction : bool
         Correct the bias of moments that start at zero.
     moments_dtype : torch.dtype or tuple of torch.dtype, optional
-        Type of both moments or of each, by default the parameter's. Moments in fp8 have scales.
+        Type of both moments or of each, by default the parameter's. FP8 moments have scales.
     """
+
+    _sparse_error = "Adam does not support sparse gradients, please consider SparseAdam"
 
     def __init__(
         self,
@@ -68,9 +65,9 @@ class FusedAdamW(torch.optim.Optimizer):
             group.setdefault("bias_correction", True)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a saved state, and convert moments to this optimizer's types."""
+        """Load a saved state and convert moments to this optimizer's types."""
         saved: dict[str, Any] = {}
-        # Other hooks run earlier before loading and later after loading, so that they can change
+        # Other hooks run before this one, and after the moments are loaded, so that they can change
         # the state and see the result.
         before = self.register_load_state_dict_pre_hook(lambda _, state: saved.update(state))
         after = self.register_load_state_dict_post_hook(
@@ -91,28 +88,17 @@ class FusedAdamW(torch.optim.Optimizer):
                     self.state[parameter], saved["state"][key], parameter, self.moments_dtype
                 )
 
-    @marked
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Perform a step in each group, and return the loss of the closure."""
-        loss = loss_of(closure)
-        for group in self.param_groups:
-            parameters = with_gradients(
-                group, "Adam does not support sparse gradients, please consider SparseAdam"
-            )
-            if not parameters:
-                continue
-            group["step"] = group.get("step", 0) + 1
-            for parameter in parameters:
-                if not self.state[parameter]:
-                    _adamw_step.fill_state(self.state[parameter], parameter, self.moments_dtype)
-            _adamw_step.update(
-                list(parameters),
-                [parameter.grad for parameter in parameters],  # type: ignore[misc]
-                [self.state[parameter] for parameter in parameters],
-                _adamw_step.corrected(
-                    group["lr"], group["betas"], group["step"], group["bias_correction"]
-                ),
-                **{name: group[name] for name in ("lr", "betas", "eps", "weight_decay")},
-            )
-        return loss
+    def _step(self, group: dict[str, Any], parameters: list[torch.nn.Parameter]) -> None:
+        group["step"] = group.get("step", 0) + 1
+        for parameter in parameters:
+            if not self.state[parameter]:
+                _adamw_step.fill_state(self.state[parameter], parameter, self.moments_dtype)
+        _adamw_step.update(
+            parameters,
+            [parameter.grad for parameter in parameters],
+            [self.state[parameter] for parameter in parameters],
+            _adamw_step.corrected(
+                group["lr"], group["betas"], group["step"], group["bias_correction"]
+            ),
+            **{name: group[name] for name in ("lr", "betas", "eps", "weight_decay")},
+        )

@@ -11,7 +11,7 @@ import torch
 
 
 class FusedLamb(torch.optim.Optimizer):
-    """Adam with steps multiplied by the ratio of the norms of weight and step.
+    """Adam whose steps are multiplied by the ratio of the weight's norm and the step's norm.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class FusedLamb(torch.optim.Optimizer):
     grad_averaging : bool
         Multiply the gradient by 1 - beta1 in its moving average.
     max_grad_norm : float, optional
-        Largest total norm of all gradients; the constructor's value applies to all groups.
+        Maximum total norm of all gradients; the constructor's value applies to all groups.
     use_lamb : bool
         Use the ratio of norms also without weight decay.
     dtype : torch.dtype, optional
@@ -68,7 +68,7 @@ class FusedLamb(torch.optim.Optimizer):
         self.fused = fused
         self.dtype = dtype
 
-    def zero_grad(self) -> None:  # type: ignore[override]
+    def zero_grad(self) -> None:
         """Set all gradients to None."""
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -77,7 +77,7 @@ class FusedLamb(torch.optim.Optimizer):
     @marked
     @torch._disable_dynamo
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Perform a step in each group, and return the loss of the closure."""
         loss = loss_of(closure)
         sparse = "Lamb does not support sparse gradients, consider SparseAdam instead."
@@ -99,9 +99,8 @@ class FusedLamb(torch.optim.Optimizer):
             return torch.tensor([1.0]).to(parameters[0].device)
         grads = [parameter.grad for parameter in parameters]
         if self.dtype is not None:
-            grads = [grad.to(self.dtype) for grad in grads]  # type: ignore[union-attr]
-        clip: torch.Tensor = torch.ops.hpu.optimizer_lamb_fused_norm(grads, largest)
-        return clip
+            grads = [grad.to(self.dtype) for grad in grads]
+        return torch.ops.hpu.optimizer_lamb_fused_norm(grads, largest)
 
     def _step(
         self, group: dict[str, Any], parameters: list[torch.nn.Parameter], clip: torch.Tensor

@@ -1,4 +1,4 @@
-"""Layer-wise adaptive rate scaling in one operator, as wrapper of another optimizer."""
+"""Layer-wise adaptive rate scaling (LARS) in one operator, as a wrapper of another optimizer."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class FusedLars(torch.optim.Optimizer):
     Parameters
     ----------
     optimizer : torch.optim.Optimizer
-        The wrapped optimizer; its weight decay is applied here.
+        The wrapped optimizer; FusedLars applies its weight decay.
     skip_mask : sequence of int
-        For each parameter of a group, whether to use the ratio of norms; if not, the gradient is
-        only multiplied by the learning rate.
+        Whether to use the ratio of norms, for each parameter of a group; without it, the gradient
+        is only multiplied by the learning rate.
     eeta : float
         Factor of the ratio.
     eps : float
@@ -71,7 +71,7 @@ class FusedLars(torch.optim.Optimizer):
 
     @marked
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Scale the gradients, call the wrapped optimizer, and return the loss of the closure."""
         loss = loss_of(closure)
         decays = [group.get("weight_decay", 0) for group in self.param_groups]

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from habana_frameworks.torch.hpex.optimizers._steps import loss_of, marked, with_gradients
+from habana_frameworks.torch.hpex.optimizers._steps import GroupOptimizer
 
 import torch
 
 
-class FusedResourceApplyMomentum(torch.optim.Optimizer):
+class FusedResourceApplyMomentum(GroupOptimizer):
     """``buf = momentum * buf - grad; w += buf``; the first step is ``buf = grad; w += grad``.
 
-    Parameters
-    ----------
-    params : iterable of torch.Tensor or dict
-        Parameters or parameter groups.
-    lr, weight_decay, nesterov
-        No effect here; stored for a wrapper of this optimizer.
-    momentum : float
-        Factor of the moving sum.
+    `lr`, `weight_decay` and `nesterov` have no effect; a wrapper of this optimizer reads them.
     """
+
+    _sparse_error = "FusedResourceApplyMomentum does not support sparse gradients"
 
     def __init__(
         self,
@@ -39,22 +33,15 @@ class FusedResourceApplyMomentum(torch.optim.Optimizer):
         }
         super().__init__(params, defaults)
 
-    @marked
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Perform a step in each group, and return the loss of the closure."""
-        loss = loss_of(closure)
-        for group in self.param_groups:
-            moving, grads = [], []
-            sparse = "FusedResourceApplyMomentum does not support sparse gradients"
-            for parameter in with_gradients(group, sparse):
-                buffer = self.state[parameter].get("momentum_buffer")
-                if buffer is None:
-                    self.state[parameter]["momentum_buffer"] = parameter.grad.clone()  # type: ignore[union-attr]
-                    parameter.add_(parameter.grad)  # type: ignore[arg-type]
-                else:
-                    moving += [parameter, buffer]
-                    grads.append(parameter.grad)
-            if grads:
-                torch.ops.hpu.optimizer_resource_apply_momentum(moving, grads, group["momentum"])
-        return loss
+    def _step(self, group: dict[str, Any], parameters: list[torch.nn.Parameter]) -> None:
+        moving, grads = [], []
+        for parameter in parameters:
+            buffer = self.state[parameter].get("momentum_buffer")
+            if buffer is None:
+                self.state[parameter]["momentum_buffer"] = parameter.grad.clone()
+                parameter.add_(parameter.grad)
+            else:
+                moving += [parameter, buffer]
+                grads.append(parameter.grad)
+        if grads:
+            torch.ops.hpu.optimizer_resource_apply_momentum(moving, grads, group["momentum"])

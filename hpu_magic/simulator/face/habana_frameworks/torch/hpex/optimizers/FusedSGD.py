@@ -2,31 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from habana_frameworks.torch import _hpex_C
-from habana_frameworks.torch.hpex.optimizers._steps import (
-    loss_of,
-    marked,
-    move_to_parameters,
-    with_gradients,
-)
+from habana_frameworks.torch.hpex.optimizers._steps import GroupOptimizer, move_to_parameters
 from habana_frameworks.torch.utils.internal import is_lazy
 
 import torch
 
 
-class FusedSGD(torch.optim.Optimizer):
-    """``torch.optim.SGD`` with initial momentum 0, so that dampening changes the first step.
+class FusedSGD(GroupOptimizer):
+    """``torch.optim.SGD`` with initial momentum 0, so dampening affects the first step."""
 
-    Parameters
-    ----------
-    params : iterable of torch.Tensor or dict
-        Parameters or parameter groups.
-    lr, momentum, weight_decay, dampening, nesterov
-        See ``torch.optim.SGD``.
-    """
+    _sparse_error = "FusedSGD does not support sparse gradients"
 
     def __init__(
         self,
@@ -39,10 +27,9 @@ class FusedSGD(torch.optim.Optimizer):
     ) -> None:
         if lr < 0.0:
             raise ValueError(f"Invalid learning rate: {lr}")
-        if momentum < 0.0:
-            raise ValueError(f"Invalid momentum value: {momentum}")
-        if weight_decay < 0.0:
-            raise ValueError(f"Invalid weight_decay value: {weight_decay}")
+        for name, value in (("momentum", momentum), ("weight_decay", weight_decay)):
+            if value < 0.0:
+                raise ValueError(f"Invalid {name} value: {value}")
         if nesterov and (momentum <= 0 or dampening != 0):
             raise ValueError("Nesterov momentum requires a momentum and zero dampening")
         defaults = {
@@ -58,17 +45,6 @@ class FusedSGD(torch.optim.Optimizer):
         super().__setstate__(state)
         for group in self.param_groups:
             move_to_parameters(group, "epoch_num")
-
-    @marked
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Perform a step in each group, and return the loss of the closure."""
-        loss = loss_of(closure)
-        for group in self.param_groups:
-            parameters = with_gradients(group, "FusedSGD does not support sparse gradients")
-            if parameters:
-                self._step(group, parameters)
-        return loss
 
     def _step(self, group: dict[str, Any], parameters: list[torch.nn.Parameter]) -> None:
         device = parameters[0].device

@@ -1,4 +1,4 @@
-"""Adagrad for table rows with gradients, in lazy mode."""
+"""Adagrad for the table rows that have gradients, in lazy mode."""
 
 from __future__ import annotations
 
@@ -19,22 +19,11 @@ class SparseAdagrad:
         learning_rate: torch.Tensor,
         valid_count: torch.Tensor,
     ) -> None:
-        """Perform a step in place.
+        """Perform a step in place, with one row of gradients per index.
 
-        Parameters
-        ----------
-        gradients : torch.Tensor
-            One row per index.
-        weights : torch.Tensor
-            [rows, channels].
-        moments : torch.Tensor
-            Sums of squares of earlier gradients, in the shape of the weights.
-        indices : torch.Tensor
-            int32, the row of each gradient; several gradients of a row are added.
-        learning_rate : torch.Tensor
-            One element.
-        valid_count : torch.Tensor
-            int32, the number of valid gradients.
+        `weights` and `moments`, the sums of earlier squared gradients, are [rows, channels].
+        `indices` (int32) is the row of each gradient; gradients of the same row are added.
+        `valid_count` (int32) is the number of valid gradients, `learning_rate` has one element.
         """
         _hpex_C.sparse_adagrad_with_valid_count(
             gradients, weights, moments, indices, learning_rate, valid_count

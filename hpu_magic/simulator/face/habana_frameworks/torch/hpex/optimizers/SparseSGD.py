@@ -1,4 +1,4 @@
-"""Gradient descent for table rows with gradients, in lazy mode."""
+"""Gradient descent for the table rows that have gradients, in lazy mode."""
 
 from __future__ import annotations
 
@@ -19,21 +19,7 @@ class SparseSGD:
         learning_rate: torch.Tensor,
         valid_count: torch.Tensor,
     ) -> None:
-        """Perform a step in place.
-
-        Parameters
-        ----------
-        gradients : torch.Tensor
-            One row per index.
-        weights, moments : torch.Tensor
-            [rows, channels].
-        indices : torch.Tensor
-            int32, the row of each gradient; several gradients of a row are added.
-        learning_rate : torch.Tensor
-            One element.
-        valid_count : torch.Tensor
-            int32, the number of valid gradients.
-        """
+        """Perform a step in place; see `SparseAdagrad`. The moments do not change."""
         _hpex_C.sparse_sgd_with_valid_count(
             gradients, weights, moments, indices, learning_rate, valid_count, 0.0, False
         )

@@ -19,7 +19,7 @@ _LARGEST = {torch.float8_e5m2: E5M2_MAX, torch.float8_e4m3fn: GAUDI2_E4M3FN_MAX}
 
 
 def fill_state(state: dict[str, Any], parameter: torch.Tensor, moments: MomentsDtype) -> None:
-    """Fill an empty state with moments of 0, and with a scale for each moment in fp8."""
+    """Fill an empty state with zero moments, and with scales if a moment is FP8."""
     dtypes = _dtypes(parameter, moments)
     state["step"] = 0  # the group counts the steps
     for name, dtype in zip(_MOMENTS, dtypes, strict=True):
@@ -34,7 +34,7 @@ def load_moments(
 ) -> None:
     """Load the moments of a saved state in the optimizer's types for moments.
 
-    PyTorch converts them to the type of the parameter.
+    Without this, PyTorch converts them to the type of the parameter.
     """
     dtypes = _dtypes(parameter, moments)
     scales = {}
@@ -66,7 +66,7 @@ def _no_scale(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _scale_of(moment: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return the largest power of two that keeps a moment in the range of a type, one element."""
+    """Return the largest power of two that keeps a moment in the type's range, as one element."""
     one = torch.ones(1, dtype=moment.dtype, device=moment.device)
     if dtype not in _LARGEST or not moment.numel():
         return one
@@ -93,7 +93,7 @@ def update(
     eps: float,
     weight_decay: float,
 ) -> None:
-    """Perform a step with the learning rate `rate` and the weight decay of `lr`."""
+    """Perform a step with the learning rate `rate`; `lr` applies to the weight decay."""
     # The operator rounds to the type of each weight.
     widest = functools.reduce(torch.promote_types, {each.dtype for each in parameters})
 

@@ -1,4 +1,4 @@
-"""Common parts of the steps of all fused optimizers."""
+"""Common parts of all fused optimizers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _Step = TypeVar("_Step", bound=Callable[..., Any])
 
 
 def marked(step: _Step) -> _Step:
-    """Mark a step before and after an optimizer step in lazy mode."""
+    """Call `mark_step` before and after an optimizer step in lazy mode."""
 
     @functools.wraps(step)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -26,7 +26,7 @@ def marked(step: _Step) -> _Step:
         mark_step()
         return result
 
-    return wrapper  # type: ignore[return-value]
+    return wrapper
 
 
 def loss_of(closure: Callable[[], Any] | None) -> Any:
@@ -37,19 +37,36 @@ def loss_of(closure: Callable[[], Any] | None) -> Any:
         return closure()
 
 
-def with_gradients(group: dict[str, Any], sparse: str) -> list[torch.nn.Parameter]:
-    """Return the parameters with gradients; raise the error `sparse` for sparse gradients."""
+def with_gradients(group: dict[str, Any], sparse_error: str) -> list[torch.nn.Parameter]:
+    """Return the parameters with gradients; raise RuntimeError if a gradient is sparse."""
     parameters = [each for each in group["params"] if each.grad is not None]
     if any(each.grad.is_sparse for each in parameters):
-        raise RuntimeError(sparse)
+        raise RuntimeError(sparse_error)
     return parameters
+
+
+class GroupOptimizer(torch.optim.Optimizer):
+    """An optimizer that updates each parameter group with `_step`."""
+
+    _sparse_error: str
+
+    @marked
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Perform a step in each group, and return the loss of the closure."""
+        loss = loss_of(closure)
+        for group in self.param_groups:
+            parameters = with_gradients(group, self._sparse_error)
+            if parameters:
+                self._step(group, parameters)
+        return loss
 
 
 def move_to_parameters(group: dict[str, Any], *names: str) -> None:
     """Move tensors of a group to the device of its parameters.
 
-    They are on the CPU after a checkpoint is loaded with ``map_location="cpu"``, and PyTorch moves
-    only the tensors in states.
+    They are on the CPU after loading a checkpoint with ``map_location="cpu"``, because PyTorch
+    moves only the tensors in states.
     """
     for name in names:
         if name in group:
@@ -57,7 +74,7 @@ def move_to_parameters(group: dict[str, Any], *names: str) -> None:
 
 
 def check_betas_and_epsilon(lr: float, betas: tuple[float, float], eps: float) -> None:
-    """Raise the vendor's ValueError for invalid options of Adam."""
+    """Raise the vendor's ValueError for invalid Adam options."""
     if lr < 0.0:
         raise ValueError(f"Invalid learning rate: {lr} - should be >= 0.0")
     for beta in betas:

@@ -33,7 +33,7 @@ class CachedParams:
     cleared: bool = False
 
     def free_inputs(self) -> None:
-        """Free the memory of inputs that are not outputs, until the next replay."""
+        """Free the memory of inputs that are not also outputs, until the next replay."""
         self.cleared = True
         outputs = {tensor.untyped_storage()._cdata for tensor in tensors_within(self.graph_outputs)}
         for tensor in self.graph_inputs:
@@ -66,7 +66,7 @@ class CacheStatistics:
         self._warned = False
 
     def key_of(self, inputs: Any) -> Hashable | None:
-        """Return the key of a call's inputs; None, with one warning, if they have no key."""
+        """Return the key of a call's inputs, or None, with one warning, if they have no key."""
         try:
             return input_key(inputs)
         except NoKeyError as error:
@@ -92,7 +92,7 @@ class CacheStatistics:
 
 
 class _CachedForward:
-    """A function that captures in the first call with a key, and replays in later calls."""
+    """A function that captures a graph in the first call with a key, and then replays it."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class _CachedForward:
         own_args, own_kwargs = fixed_copy((args, kwargs))
         inputs = tensors_of((own_args, own_kwargs))
         captured = WrappedGraph()
-        # Outputs that are created in inference mode could not be used outside of it.
+        # Outputs created in inference mode could not be used outside of it.
         with (
             torch.inference_mode(False),
             torch.no_grad(),
@@ -198,10 +198,10 @@ def wrap_in_hpu_graph(
 ) -> torch.nn.Module:
     """Let a module capture and replay one graph per kind of input, for inference.
 
-    The outputs are tensors of the graph, which the next call with the same kind of input
-    overwrites; clone them to keep them. `input_key` defines the kinds. An object that contains
-    tensors is a single kind, so a replay ignores changes of its attributes and replaced tensors;
-    pass changing values as separate arguments.
+    The outputs are tensors of the graph, and the next call with the same kind of input overwrites
+    them; clone them to keep them. `input_key` defines the kinds. An object that contains tensors is
+    a single kind, so a replay ignores changed attributes and replaced tensors; pass changing values
+    as separate arguments.
 
     Parameters
     ----------
@@ -216,7 +216,7 @@ def wrap_in_hpu_graph(
         peak memory is that of a run without a graph. Implies `dry_run`.
         ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` sets it for all modules.
     dry_run : bool
-        Capture without running; the first replay runs.
+        Capture without executing; the first replay executes.
     max_graphs : int, optional
         Maximum number of graphs; other kinds of input run without a graph.
     free_inplace : bool
@@ -224,19 +224,13 @@ def wrap_in_hpu_graph(
     verbose : bool
         Print the numbers of replays and captures every `log_frequency` calls.
 
-    Returns
-    -------
-    Module
-        The same module.
-
     Raises
     ------
     RuntimeError
         The process is in eager mode. Calls raise it if an input is not on the device, or its dtype
         differs from that of the captured input with the same shape.
     """
-    require_lazy()
-    cache = _CachedForward(
+    forward = _cached(
         module.forward,
         type(module).__name__,
         asynchronous,
@@ -246,9 +240,8 @@ def wrap_in_hpu_graph(
         verbose,
         log_frequency,
     )
-    module.forward = functools.wraps(module.forward)(lambda *args, **kwargs: cache(*args, **kwargs))
-    module.clear_cache = cache.clear_cache
-    module.clear_inputs = cache.clear_inputs
+    module.forward = forward
+    module.clear_cache, module.clear_inputs = forward.clear_cache, forward.clear_inputs
     return module
 
 
@@ -267,8 +260,7 @@ def wrap_in_hpu_graph_func(
     See `wrap_in_hpu_graph` for the options. The result has ``clear_cache()`` and
     ``clear_inputs()``.
     """
-    require_lazy()
-    cache = _CachedForward(
+    return _cached(
         func,
         getattr(func, "__name__", type(func).__name__),
         asynchronous,
@@ -279,10 +271,14 @@ def wrap_in_hpu_graph_func(
         log_frequency,
     )
 
-    @functools.wraps(func)
+
+def _cached(function: Callable[..., Any], *options: Any) -> Callable[..., Any]:
+    require_lazy()
+    cache = _CachedForward(function, *options)
+
+    @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:
         return cache(*args, **kwargs)
 
-    wrapped.clear_cache = cache.clear_cache  # type: ignore[attr-defined]
-    wrapped.clear_inputs = cache.clear_inputs  # type: ignore[attr-defined]
+    wrapped.clear_cache, wrapped.clear_inputs = cache.clear_cache, cache.clear_inputs
     return wrapped

@@ -1,4 +1,4 @@
-"""AdamW in one operator, with gradients as arguments."""
+"""AdamW in one operator; the gradients are arguments of the step."""
 
 from __future__ import annotations
 
@@ -13,13 +13,8 @@ import torch
 class FusedAdamW:
     """AdamW for a list of parameters; `step` receives the gradients.
 
-    Parameters
-    ----------
-    params : list of torch.Tensor
-    lr, betas, eps, weight_decay, moments_dtype
-        See ``hpex.optimizers.FusedAdamW``; bias correction is always on.
-    _allow_empty_param_list : bool
-        Accept an empty list.
+    The options are those of ``hpex.optimizers.FusedAdamW``, always with bias correction.
+    `_allow_empty_param_list` accepts an empty list of parameters.
     """
 
     def __init__(
@@ -41,13 +36,13 @@ class FusedAdamW:
         self.param_group = {"params": list(params)}
 
     def step_param(self, param: torch.Tensor, grad: torch.Tensor | None) -> None:
-        """Raise RuntimeError: single parameters are not supported."""
+        """Raise RuntimeError, because single parameters are not supported."""
         raise RuntimeError("This AdamW optimizer does not support step_param() as of now")
 
     @marked
     @torch.no_grad()
     def step(self, gradients: list[torch.Tensor | None]) -> None:
-        """Perform a step with a gradient or None for each parameter."""
+        """Perform a step; `gradients` has a gradient or None for each parameter."""
         parameters = self.param_group["params"]
         if len(parameters) != len(gradients):
             raise ValueError(
@@ -73,6 +68,6 @@ class FusedAdamW:
             [parameter for parameter, _ in pairs],
             [gradient for _, gradient in pairs],
             states,
-            _adamw_step.corrected(lr, betas, states[0]["step"], True),  # type: ignore[arg-type]
-            **self.defaults,  # type: ignore[arg-type]
+            _adamw_step.corrected(lr, betas, states[0]["step"], True),
+            **self.defaults,
         )

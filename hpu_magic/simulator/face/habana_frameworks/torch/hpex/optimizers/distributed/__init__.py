@@ -1,4 +1,4 @@
-"""Optimizers with gradients as arguments, like PyTorch's distributed optimizers."""
+"""Optimizers whose steps receive the gradients, like PyTorch's distributed optimizers."""
 
 from habana_frameworks.torch.hpex.optimizers.distributed.FusedAdamW import FusedAdamW
 
