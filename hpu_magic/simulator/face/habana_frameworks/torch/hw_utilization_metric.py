@@ -1,4 +1,4 @@
-"""Utilization of the hardware between two points in time; NaN for a simulated card."""
+"""Hardware utilization between two points in time; NaN for a simulated card."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Usage(NamedTuple):
-    """Shares of the time in which the hardware was busy, in percent; NaN if unknown."""
+    """Percentage of the time in which the hardware was busy; NaN if unknown."""
 
     hl_smi: float
     esync: float
 
 
 class HWUtilizationMetrics:
-    """Measure the hardware's utilization from `start` to `stop`.
+    """Measure the hardware utilization from `start` to `stop`.
 
     A simulated card does not have these counters, so its utilization is NaN.
     """
@@ -26,16 +26,14 @@ class HWUtilizationMetrics:
         """Start a new measurement."""
         self._running = True
 
-    def resume(self) -> None:
-        """Continue the measurement after `stop`."""
-        self._running = True
+    resume = start
 
     def stop(self) -> None:
         """Stop the measurement."""
         self._running = False
 
     def get_usage(self) -> Usage:
-        """Return the utilization; NaN on a simulated card."""
+        """Return the utilization, which is NaN for a simulated card."""
         return Usage(math.nan, math.nan)
 
     def display_usage(self) -> None:

@@ -1,4 +1,4 @@
-"""Memory statistics of the card with the vendor's keys, in bytes unless they are counts."""
+"""Memory statistics of the card with the vendor's keys: bytes or counts."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _COUNTS = frozenset(
 def memory_stats(device: Any = None) -> dict[str, int]:
     """Acquire the card and return its statistics.
 
-    ``Limit``, ``InUse``, ``MaxInUse`` and ``MaxAllocSize`` are bytes, the others counts; those
-    with ``Total`` are never reset. ``InUse`` is the sum of the live storages; the real allocator
-    also adds a baseline and rounds up each size.
+    ``Limit``, ``InUse``, ``MaxInUse`` and ``MaxAllocSize`` are bytes, the others are counts. Keys
+    with ``Total`` are never reset. ``InUse`` is the sum of live storages; the real allocator also
+    adds a baseline and rounds up each size.
     """
     native = engine.load()
     native.acquire()
@@ -56,13 +56,12 @@ def max_memory_allocated(device: Any = None) -> int:
 
 
 def memory_reserved(device: Any = None) -> int:
-    """Return the size of the pool in bytes, which is the whole card."""
+    """Return the size of the pool in bytes, which is the entire card."""
     return memory_stats(device)["Limit"]
 
 
-def max_memory_reserved(device: Any = None) -> int:
-    """Return the size of the pool in bytes, which is the whole card."""
-    return memory_stats(device)["Limit"]
+max_memory_reserved = memory_reserved
+memory_usage = memory_allocated
 
 
 def memory_cached(device: Any = None) -> int:
@@ -89,18 +88,13 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
     return stats["Limit"] - stats["InUse"], stats["Limit"]
 
 
-def memory_usage(device: Any = None) -> int:
-    """Return the bytes in use."""
-    return memory_allocated(device)
-
-
 def reset_peak_memory_stats(device: Any = None) -> None:
     """Reset the peak to 0, until the next allocation or free."""
     engine.load().reset_peak_memory_stats()
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
-    """Set the counts and the largest allocation to 0, and the peak to the bytes in use."""
+    """Set the counts and the largest allocation to 0, and the peak to the current bytes in use."""
     engine.load().reset_accumulated_memory_stats()
 
 
@@ -124,7 +118,7 @@ def memory_summary(device: Any = None) -> str:
 
 
 def formatted_memory_stats(device: Any = None) -> str:
-    """Return the statistics, one per line, with sizes also in KB, MB and GB."""
+    """Return one statistic per line, with sizes also in KB, MB and GB."""
     lines = ["PyTorch HPU memory stats, device ID 0"]
     for key, value in memory_stats(device).items():
         sizes = f" ({value / _KIB:.2f} KB, {value / _MIB:.2f} MB, {value / _GIB:.2f} GB)"
@@ -135,23 +129,18 @@ def formatted_memory_stats(device: Any = None) -> str:
 def _get_hlml_shared_object_name() -> str:
     """Acquire the card and return the name of a shared-memory object with the bytes in use.
 
-    The object is a file with this name in ``/dev/shm`` and contains three unsigned 64-bit words:
-    version 1, seconds since the epoch, bytes in use. The first call creates it; a thread then
-    refreshes it every second until the process ends.
-
-    Raises
-    ------
-    RuntimeError
-        The machine does not support these objects, or they cannot be written.
+    The object is a file in ``/dev/shm`` and contains three unsigned 64-bit integers: version 1,
+    seconds since the epoch, bytes in use. A thread updates it every second until the process ends.
+    Raises RuntimeError if it cannot be created.
     """
     engine.load().acquire()
     return _shared_usage.name()
 
 
 def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
-    """Return the use of the pool's bytes.
+    """Return how the bytes of the pool are used.
 
-    All bytes in use belong to tensors and are persistent, because simulated work needs no workspace
+    All bytes in use are persistent and belong to tensors, because simulated work needs no workspace
     and frees nothing later. The free bytes are one contiguous chunk.
     """
     stats = memory_stats(device)
@@ -172,7 +161,7 @@ def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
 
 
 def _extended_memory_summary(device: Any = None) -> str:
-    """Return the use of the pool's bytes as a table."""
+    """Return how the bytes of the pool are used, as a table."""
     lines = list(_HEADER)
     for key, value in _extended_memory_summary_dict(device).items():
         text = f"{value}" if key in _COUNTS else f"{value} ({value / _GIB:.2f}) GB"

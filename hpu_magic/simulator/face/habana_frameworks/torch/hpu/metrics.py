@@ -1,4 +1,4 @@
-"""Counts of device events, for the whole process or inside a ``with`` block."""
+"""Counts of device events, in the process or inside a ``with`` block."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Statistics = list[tuple[str, Any]]
 
 
 class MetricNotFound(Exception):
-    """The metric does not exist in this process."""
+    """The process does not have the metric."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """Functions that read a metric from the engine's counters and format its statistics."""
+    """Functions that read a metric from the engine's counters and format it."""
 
     read: Callable[[Mapping[str, Mapping[str, Any]]], Counts]
     show: Callable[[Counts], Statistics]
@@ -116,7 +116,7 @@ _WITH_DETAILS = _is_set("PT_HPU_METRICS_GC_DETAILS")
 
 
 def _combined(first: Counts, second: Counts, sign: int) -> Counts:
-    """Add or subtract counts elementwise; omit names with count 0."""
+    """Add or subtract counts by key; omit names whose count is 0."""
     result: Counts = {}
     for key in {**first, **second}:
         a, b = first.get(key, 0), second.get(key, 0)
@@ -151,7 +151,7 @@ class Metric:
     def stats(self) -> Statistics:
         """Return the statistics as (key, value) pairs.
 
-        Times are in microseconds for ``graph_compilation``, and in milliseconds for
+        Times are microseconds for ``graph_compilation`` and milliseconds for
         ``memory_defragmentation``.
         """
         statistics = self._kind.show(self._counted())
@@ -168,14 +168,14 @@ class Metric:
             self._since = self._now()
 
     def start(self) -> None:
-        """Start counting; no effect if already started."""
+        """Start to count; no effect if already started."""
         if self._since is None:
             self._since = self._now()
             if _WITH_DETAILS and self._name == "graph_compilation":
                 self._subscribe(self._note_detail)
 
     def stop(self) -> None:
-        """Stop counting and callbacks; keep the statistics."""
+        """Stop counting and calling callbacks; keep the statistics."""
         self._stopped = self._counted()
         self._since = None
         for handle in self._handles:
@@ -183,7 +183,7 @@ class Metric:
         self._handles.clear()
 
     def on_metric_change(self, callback: Callable[[Metric], object]) -> None:
-        """Call ``callback(metric)`` in a thread of the bridge soon after each change."""
+        """Call ``callback(metric)`` in a bridge thread soon after each change."""
         self._subscribe(lambda timestamp, parameters: callback(self))
 
     def _subscribe(self, callback: Callable[[int, Parameters], object]) -> None:
@@ -211,7 +211,7 @@ _global: dict[str, Metric] = {}
 
 
 def _start_global() -> None:
-    """Start the metrics of the process, including all events that the engine already counted."""
+    """Start the metrics of the process, including events that the engine has already counted."""
     for name in _KINDS:
         metric = _global[name] = Metric(name)
         metric.start()
@@ -219,7 +219,7 @@ def _start_global() -> None:
 
 
 def metric_global(name: str) -> Metric | None:
-    """Return the metric of the whole process, or None if it does not exist."""
+    """Return a metric of the process, or None if it does not exist."""
     return _global.get(name)
 
 
@@ -227,14 +227,11 @@ def metric_global(name: str) -> Metric | None:
 def metric_localcontext(name: str) -> Iterator[Metric]:
     """Count only the events inside the ``with`` block.
 
-    Raises
-    ------
-    MetricNotFound
-        The metric does not exist; ``recipe_cache`` exists only with
-        ``PT_HPU_ENABLE_CACHE_METRICS``.
+    Raises MetricNotFound for an unknown metric; ``recipe_cache`` exists only with
+    ``PT_HPU_ENABLE_CACHE_METRICS``.
     """
     if name not in _KINDS:
-        raise MetricNotFound(f"Metric {name!r} does not exist; use {' or '.join(_KINDS)}.")
+        raise MetricNotFound(f"Unknown metric {name!r}; use {' or '.join(_KINDS)}.")
     metric = Metric(name)
     metric.start()
     try:
@@ -244,19 +241,9 @@ def metric_localcontext(name: str) -> Iterator[Metric]:
 
 
 def metrics_dump(file_name: str, format: str = "json") -> None:
-    """Write the statistics of all metrics to a file.
+    """Write the statistics of all metrics to a file in the format ``"json"`` or ``"text"``.
 
-    Parameters
-    ----------
-    file_name : str
-        If the file exists, the new one gets a numeric suffix.
-    format : str
-        ``"json"`` or ``"text"``.
-
-    Raises
-    ------
-    ValueError
-        The format is unknown.
+    If the file exists, the new file gets a numeric suffix. Other formats raise ValueError.
     """
     _metrics_file.MetricsFile(file_name, format).append("user", _global.values())
 

@@ -32,37 +32,27 @@ def set_rng_ctx(ctx: str) -> None:
     """Use 16-byte states in the calling thread: seed and offset of a Philox generator.
 
     DTensor adds to the offset, so that each shard uses its part of one sequence of numbers. Seed
-    and offset determine the numbers in every process. Both are also part of the generator's own
-    state, so a run that restores this state draws the same numbers for DTensors.
-
-    Raises
-    ------
-    ValueError
-        `ctx` is not "philox".
+    and offset determine the numbers in every process. The generator's own state contains both, so a
+    run that restores this state draws the same numbers for DTensors. Raises ValueError unless `ctx`
+    is "philox".
     """
     _check_context(ctx)
     _context.philox = True
 
 
 def unset_rng_ctx(ctx: str) -> None:
-    """Return to the generator's own states in the calling thread.
-
-    Raises
-    ------
-    ValueError
-        `ctx` is not "philox".
-    """
+    """Return to the generator's own states in the calling thread; `ctx` is "philox"."""
     _check_context(ctx)
     _context.philox = False
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    """Return a list with the state of this process's only device."""
+    """Return a list with the state of the process's only device."""
     return [get_rng_state()]
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
-    """Set the state of this process's only device from a list."""
+    """Set the state of the process's only device from a list."""
     for index, state in enumerate(new_states):
         set_rng_state(state, index)
 
@@ -78,7 +68,7 @@ def manual_seed_all(seed: int) -> None:
 
 
 def seed() -> int:
-    """Seed the device's generator with a random number and return it."""
+    """Seed the device's generator with a random number, and return this number."""
     return default_generators[0].seed()
 
 
@@ -110,9 +100,9 @@ class PhiloxStates:
     def get_state(self) -> torch.Tensor:
         """Return seed and offset as a ByteTensor on the CPU.
 
-        After a draw, the simulator's Mersenne Twister has no offset. Then this method derives an
-        offset from its state and moves the generator there, so that its next numbers are the same
-        as after `set_state`.
+        The simulator's Mersenne Twister has no offset after a draw. Therefore this method derives
+        an offset from the generator's state and moves the generator to it, so that the next numbers
+        are the same as after `set_state`.
         """
         generator = self._generator
         seed, offset = generator.initial_seed() % _WORD, generator.get_offset()
@@ -124,13 +114,7 @@ class PhiloxStates:
         return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
     def set_state(self, state: torch.Tensor) -> None:
-        """Set seed and offset.
-
-        Raises
-        ------
-        RuntimeError
-            `state` does not have 16 bytes.
-        """
+        """Set seed and offset; raise RuntimeError unless `state` has 16 bytes."""
         data = state.cpu().numpy().tobytes()
         if len(data) != 16:
             raise RuntimeError(
@@ -167,4 +151,4 @@ def _offset_of(state: torch.Tensor) -> int:
 
 def _check_context(ctx: str) -> None:
     if ctx != "philox":
-        raise ValueError(f"Context {ctx!r} of random numbers does not exist; use 'philox'.")
+        raise ValueError(f"Unknown random number context {ctx!r}; use 'philox'.")

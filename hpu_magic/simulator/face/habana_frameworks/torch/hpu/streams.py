@@ -1,4 +1,4 @@
-"""Streams. They have no effect, because simulated work is done when its call returns."""
+"""Streams, which have no effect because simulated work is done when its call returns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Stream(torch.Stream):
         return event
 
     def wait_event(self, event: Event) -> None:
-        """Make all later work of this stream wait for `event`."""
+        """Make later work of this stream wait for `event`."""
         event.wait(self)
 
     def __repr__(self) -> str:
@@ -43,7 +43,7 @@ class Stream(torch.Stream):
 
 
 class StreamContext:
-    """Context manager that makes a stream the current one."""
+    """Context manager that makes a stream the current stream."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream
@@ -59,19 +59,19 @@ class StreamContext:
         if self._previous is None:
             return
         try:
-            if kind is None:  # otherwise, an error here would hide the error of the block
+            if kind is None:  # otherwise, an error here would hide the block's error
                 _run_before(self._previous)
         finally:
             torch.accelerator.set_stream(self._previous)
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:
-    """Return a context manager that makes `stream` the current one; None has no effect."""
+    """Return a context manager that makes `stream` the current stream; None has no effect."""
     return StreamContext(stream)
 
 
 def set_stream(stream: torch.Stream) -> None:
-    """Set the current stream of this thread; in lazy mode, run recorded operations before."""
+    """Set the current stream of this thread; in lazy mode, execute recorded operations first."""
     _run_before(stream)
     torch.accelerator.set_stream(stream)
 
@@ -87,16 +87,16 @@ def default_stream(device: Any = None) -> Stream:
 
 
 def get_stream_info(stream: torch.Stream) -> tuple[int, int, int]:
-    """Return ID, device index and device type number of a stream.
+    """Return the ID, device index and device type number of a stream.
 
-    `Stream` returns the same stream for them as ``stream_id``, ``device_index`` and
-    ``device_type``.
+    Passing them to `Stream` as ``stream_id``, ``device_index`` and ``device_type`` returns the same
+    stream.
     """
     return stream.stream_id, stream.device_index, stream.device_type
 
 
 def record_stream(tensor: torch.Tensor, stream: torch.Stream) -> None:
-    """Record for the allocator that `stream` uses `tensor`."""
+    """Inform the allocator that `stream` uses `tensor`."""
     tensor.record_stream(stream)
 
 

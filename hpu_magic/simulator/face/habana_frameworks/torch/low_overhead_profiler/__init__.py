@@ -1,1 +1,1 @@
-"""Profiler of the host's stages with little overhead: `profiler`."""
+"""Profiler with little overhead for the host's stages: `profiler`."""

@@ -25,20 +25,15 @@ def require_lazy() -> None:
 
 
 def is_current_stream_capturing() -> bool:
-    """Return whether a capture is in progress; always False in eager mode."""
+    """Return whether a capture is in progress, which is always False in eager mode."""
     return is_lazy() and bool(engine.load().is_capturing())
 
 
 class HPUGraph:
-    """Captured operations, which `replay` runs again on the same tensors.
+    """Captured operations, which `replay` executes again on the same tensors.
 
-    Calls in the wrong order raise an error, also `capture_end` without a capture, which a card
-    ignores.
-
-    Raises
-    ------
-    RuntimeError
-        The process is in eager mode.
+    Calls in the wrong order raise an error, including `capture_end` without a capture, which a real
+    card ignores. Raises RuntimeError in eager mode.
     """
 
     _may_be_empty = False
@@ -53,19 +48,12 @@ class HPUGraph:
         self._warned = False
 
     def capture_begin(self, dry_run: bool = False) -> None:
-        """Start capturing the operations of all threads, and disable dynamic shapes.
+        """Start to capture the operations of all threads, and disable dynamic shapes.
 
-        Parameters
-        ----------
-        dry_run : bool
-            Capture without running; the first replay runs the operations.
-
-        Raises
-        ------
-        RuntimeError
-            A capture is in progress.
+        With `dry_run`, the capture does not execute the operations; the first replay does. Raises
+        RuntimeError if a capture is in progress.
         """
-        # A replay would not convert weights that autocast has already converted.
+        # A replay would not repeat the casts of weights that autocast has cached.
         torch.clear_autocast_cache()
         self._native.capture_begin(dry_run)
         self._started = True
@@ -76,11 +64,8 @@ class HPUGraph:
     def capture_end(self) -> None:
         """End the capture. A capture without operations is valid; see `replay`.
 
-        Raises
-        ------
-        RuntimeError
-            No capture of this graph is in progress, an unsupported operation has ended it, or the
-            current stream is not the one on which it started.
+        Raises RuntimeError if no capture of this graph is in progress, if an unsupported operation
+        has ended it, or if it started on another stream than the current one.
         """
         if not self._started:
             raise RuntimeError(
@@ -104,19 +89,11 @@ class HPUGraph:
         return bool(self._native.is_capturing())
 
     def replay(self, asynchronous: bool = False) -> None:
-        """Run the captured operations on the captured tensors.
+        """Execute the captured operations on the captured tensors.
 
-        Without captured operations, the first replay warns.
-
-        Parameters
-        ----------
-        asynchronous : bool
-            Return before the host has launched all operations; no effect in the simulator.
-
-        Raises
-        ------
-        RuntimeError
-            A capture is in progress.
+        Without captured operations, the first replay warns. `asynchronous` has no effect in the
+        simulator; on a card, the call returns before the host has launched all operations. Raises
+        RuntimeError if a capture is in progress.
         """
         if (
             self._native.is_empty()
@@ -140,46 +117,24 @@ class HPUGraph:
     ) -> None:
         """Copy each tensor of `tlist` into its counterpart in `static_tlist`, then replay.
 
-        Raises
-        ------
-        RuntimeError
-            The lists differ in length, two tensors differ in shape or dtype, or a tensor of
-            `tlist` is not on the device. Then nothing is copied or replayed.
+        Raises RuntimeError, before anything is copied, if the lists differ in length, two tensors
+        differ in shape or dtype, or a tensor of `tlist` is not on the device.
         """
         fill(static_tlist, tlist)
         self.replay(asynchronous)
 
     def replayV3(self, tlist: Sequence[torch.Tensor], asynchronous: bool = False) -> None:
-        """Copy `tlist` into the tensors of `mark_user_inputs`, then replay.
-
-        Raises
-        ------
-        RuntimeError
-            The lists differ in length, two tensors differ in shape or dtype, or a tensor of
-            `tlist` is not on the device. Then nothing is copied or replayed.
-        """
+        """Copy `tlist` into the tensors of `mark_user_inputs`, then replay; see `replayV2`."""
         self.replayV2(self._inputs, tlist, asynchronous)
 
     def mark_user_inputs(self, inputs: Sequence[torch.Tensor]) -> None:
-        """Set the tensors that `replayV3` fills.
-
-        Raises
-        ------
-        RuntimeError
-            No capture is in progress.
-        """
+        """Set the tensors that `replayV3` fills; raise RuntimeError outside of a capture."""
         if not is_current_stream_capturing():
             raise RuntimeError("GRAPH:: mark_user_inputs must be while capturing in progress")
         self._inputs = list(inputs)
 
     def mark_user_outputs(self, outputs: Sequence[torch.Tensor]) -> None:
-        """Set the tensors that each replay writes for the user.
-
-        Raises
-        ------
-        RuntimeError
-            They are already set for this capture.
-        """
+        """Set the tensors that each replay writes for the user; only once per capture."""
         if self._outputs is not None:
             raise RuntimeError(
                 "Error:mark_user_outputs is called more than once for the same graph?"
@@ -187,11 +142,11 @@ class HPUGraph:
         self._outputs = list(outputs)
 
     def get_user_input_match_indices(self) -> list[int]:
-        """Return the indices in the list for `replayV3` that the graph uses: all of them."""
+        """Return the indices of the inputs that the graph uses, which are all inputs."""
         return list(range(len(self._inputs)))
 
     def clear_inputs(self) -> None:
-        """Remove the tensors of `mark_user_inputs`, so that `replayV3` accepts no tensors."""
+        """Remove the tensors of `mark_user_inputs`; `replayV3` then accepts no tensors."""
         self._inputs = []
 
     def reset(self) -> None:
@@ -219,32 +174,23 @@ class WrappedGraph(HPUGraph):
     def free_intermediates(
         self, kept: Sequence[torch.Tensor], backward: WrappedGraph | None = None
     ) -> None:
-        """Free intermediate results after each replay.
+        """Free intermediate results after each replay, except the tensors in `kept`.
 
-        Parameters
-        ----------
-        kept : sequence of Tensor
-            Inputs and outputs of the graphs, which are not freed.
-        backward : WrappedGraph, optional
-            Graph that reads some of the results later, and then frees them and its own.
+        `backward` is the graph that reads some of the results later; it then frees these and its
+        own.
         """
         self._native.free_intermediates(list(kept), None if backward is None else backward._native)
 
     def free_for_backward(self) -> None:
-        """Free the results for the backward graph, which will not run."""
+        """Free the results for the backward graph, if it will not run."""
         self._native.free_for_backward()
 
 
 class graph:
     """Context manager that captures its block into `hpu_graph`.
 
-    Parameters
-    ----------
-    hpu_graph : HPUGraph
-    stream : Stream, optional
-        Stream of the capture; by default a separate stream.
-    dry_run : bool
-        See `HPUGraph.capture_begin`.
+    `stream` is the stream of the capture, by default a separate one. For `dry_run`, see
+    `HPUGraph.capture_begin`.
     """
 
     _side_stream: Stream | None = None
@@ -262,8 +208,8 @@ class graph:
     def __enter__(self) -> None:
         torch.hpu.synchronize()
         gc.collect()
-        # A backward pass after a capture finds gradients from the capture's stream, which is safe
-        # here because the work of all streams runs in one order.
+        # A backward after a capture finds gradients from the stream of the capture. PyTorch warns,
+        # but it is safe here because the work of all streams runs in one order.
         set_warning = getattr(
             torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None
         )

@@ -1,4 +1,4 @@
-"""Callables with graphs of forward and backward."""
+"""Callables whose forward and backward are captured graphs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def without_tensor_cache(requested: bool) -> bool:
 
 
 class TrainingGraphs:
-    """Graphs of forward and backward of a function, for inputs of fixed shapes.
+    """Graphs of a function's forward and backward, for inputs of fixed shapes.
 
     Parameters
     ----------
@@ -36,12 +36,7 @@ class TrainingGraphs:
     disable_tensor_cache : bool
         Free intermediate results in the replay that reads them last; implies `dry_run`.
     dry_run : bool
-        Capture without running.
-
-    Raises
-    ------
-    RuntimeError
-        The function contains operations that a capture does not support.
+        Capture without executing.
     """
 
     def __init__(
@@ -104,9 +99,9 @@ class TrainingGraphs:
         self._forward.free_intermediates(kept, self._backward)
 
     def __call__(self, inputs: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> Any:
-        """Replay on new inputs, and return the outputs in the structure of the function's result.
+        """Replay with new inputs, and return the outputs in the structure of the function's result.
 
-        The outputs are tensors of the graph, which the next call overwrites.
+        The outputs are tensors of the graph, and the next call overwrites them.
         """
         fill(self._inputs, inputs)
         if self._backward is None or not torch.is_grad_enabled():
@@ -193,8 +188,7 @@ class TrainingGraphs:
         self._backward.replay()
         if self._cacheless:
             self._freed_call = self._replays
-        # Copies, because autograd stores the first gradient without a copy, and the next replay
-        # would overwrite it.
+        # Autograd stores the first gradient without a copy, and the next replay would overwrite it.
         remaining = iter(self._gradients)
         gradients = [next(remaining) if then else None for then in captured]
         return [
@@ -212,7 +206,7 @@ def make_graphed_callables(
     disable_tensor_cache: bool = False,
     dry_run: bool = False,
 ) -> Any:
-    """Capture forward and backward of modules or functions with sample inputs.
+    """Capture the forward and backward of modules or functions with sample inputs.
 
     Parameters
     ----------
@@ -229,14 +223,14 @@ def make_graphed_callables(
     asynchronous, dry_run : bool
         See `HPUGraph`.
     disable_tensor_cache : bool
-        Keep only inputs, outputs and gradients between replays: intermediate results are freed
+        Keep only inputs, outputs and gradients between replays. Intermediate results are freed
         after the last operation that reads them, also in the backward, or by the next forward.
         Implies `dry_run`. ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` sets it for all callables.
 
     Returns
     -------
     callable or tuple of callables
-        Like `callables`.
+        In the same structure as `callables`.
 
     Raises
     ------
@@ -264,7 +258,8 @@ def make_graphed_callables(
 def _check(function: Any, sample: Any) -> None:
     if not (isinstance(sample, tuple) and all(isinstance(each, torch.Tensor) for each in sample)):
         raise AssertionError(
-            "sample_args must be a tuple of tensors for each callable; a graph takes only tensors."
+            "sample_args must be a tuple of tensors for each callable; graphs have only tensor "
+            "inputs."
         )
     check_device(sample)
     if not isinstance(function, torch.nn.Module):

@@ -1,4 +1,4 @@
-"""Inputs of captured graphs: tensors in arguments, and the copies that a replay reads."""
+"""Inputs of captured graphs: tensors in the arguments, and copies that a replay reads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Parts:
     children : sequence
         Elements; tensors among them are inputs of a graph.
     about : object
-        Other properties that distinguish the container: names of the children, attributes.
+        Other properties that distinguish the container, such as keys and attributes.
     make : callable
         Returns the same container with other children.
     """
@@ -65,7 +65,7 @@ def _copied(
     own: Sequence[str],
     replace: Callable[[Any, Sequence[Any], Sequence[Any]], None],
 ) -> Parts:
-    """Return parts that `make` replaces in a shallow copy; `own` are the children's attributes."""
+    """Return parts whose `make` changes a shallow copy; `own` are attributes with children."""
 
     def make(new: Sequence[Any]) -> Any:
         copied = copy.copy(obj)
@@ -90,8 +90,8 @@ def _set_attributes(container: Any, names: Sequence[Any], new: Sequence[Any]) ->
 def fixed_copy(obj: Any) -> Any:
     """Return the same structure with copies of all tensors on the device.
 
-    A graph reads the addresses of its capture. With copies, a replay does not overwrite tensors of
-    the caller.
+    A graph reads the addresses of its capture. Because of the copies, a replay does not overwrite
+    the caller's tensors.
     """
     if isinstance(obj, torch.Tensor):
         return _fixed(obj)
@@ -102,29 +102,28 @@ def fixed_copy(obj: Any) -> Any:
 
 
 def _fixed(leaf: torch.Tensor) -> torch.Tensor:
-    # The elements of an expanded tensor share memory.
+    # Elements of an expanded tensor share memory.
     expanded = any(
         step == 0 and size > 1 for size, step in zip(leaf.shape, leaf.stride(), strict=True)
     )
-    strides = None if expanded else leaf.stride()
     with torch.inference_mode(False), torch.no_grad():  # so that any mode can fill it
-        if strides is None:
+        if expanded:
             fixed = torch.empty(leaf.shape, dtype=leaf.dtype, device="hpu")
         else:
-            fixed = torch.empty_strided(leaf.shape, strides, dtype=leaf.dtype, device="hpu")
+            fixed = torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="hpu")
         fixed.copy_(leaf.detach())
     return fixed.requires_grad_(leaf.requires_grad)
 
 
 def tensors_of(obj: Any) -> list[torch.Tensor]:
-    """Return all tensors of a structure, in order."""
+    """Return all tensors in a structure, in order."""
     tensors: list[torch.Tensor] = []
     _collect(obj, tensors)
     return tensors
 
 
 def _collect(obj: Any, tensors: list[torch.Tensor]) -> None:
-    """Append the tensors of `obj`, without `parts` for the most frequent containers."""
+    """Append the tensors in `obj`; avoids `parts` for the most frequent containers."""
     kind = type(obj)
     if isinstance(obj, torch.Tensor):
         tensors.append(obj)
@@ -140,7 +139,7 @@ def _collect(obj: Any, tensors: list[torch.Tensor]) -> None:
 
 
 def tensors_within(obj: Any) -> list[torch.Tensor]:
-    """Return all tensors of a structure, including tensors in attributes of its objects."""
+    """Return all tensors in a structure, including those in attributes of its objects."""
     tensors = []
     for leaf in tree_leaves(obj):
         if isinstance(leaf, torch.Tensor):
@@ -151,14 +150,10 @@ def tensors_within(obj: Any) -> list[torch.Tensor]:
 
 
 def copy_to(dst: Any, src: Any) -> Any:
-    """Copy each tensor of `src` into its counterpart in `dst`; return `dst`.
+    """Copy each tensor in `src` into its counterpart in `dst`; return `dst`.
 
-    Tensors of `src` may be on another device, such as the host.
-
-    Raises
-    ------
-    RuntimeError
-        The structures differ, or two tensors differ in shape or dtype. Then nothing is copied.
+    Tensors in `src` may be on another device, such as the CPU. Raises RuntimeError, before anything
+    is copied, if the structures differ or two tensors differ in shape or dtype.
     """
     fixed, new = tensors_of(dst), tensors_of(src)
     _check_kinds(fixed, new)
@@ -167,18 +162,15 @@ def copy_to(dst: Any, src: Any) -> Any:
 
 
 def fill(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
-    """Check new inputs, and copy them into the inputs of a graph; see `check` for errors."""
+    """Check new inputs and copy them into the inputs of a graph; see `check` for errors."""
     check(fixed, new)
     _copy(fixed, new)
 
 
 def check(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
-    """Raise an error if new inputs do not match the inputs of a graph.
+    """Raise RuntimeError if the new inputs do not match the inputs of a graph.
 
-    Raises
-    ------
-    RuntimeError
-        The number of inputs differs, or an input differs in shape or dtype or is not on the device.
+    The number, shapes and dtypes of the inputs must be the same, and they must be on the device.
     """
     _check_kinds(fixed, new)
     check_device(new)

@@ -26,7 +26,7 @@ class _ContainsTensorsError(NoKeyError):
 
 
 class _Identity:
-    """Key of an object by identity; keeps the object alive, so that its id is not reused."""
+    """Key of an object by identity; keeps the object alive, so that its ID is not reused."""
 
     def __init__(self, obj: Any) -> None:
         self._object = obj
@@ -42,7 +42,7 @@ class _Identity:
 
 
 def input_hash(obj: Any) -> int:
-    """Return the hash of `input_key`; for inputs without key, a different number in each call."""
+    """Return the hash of `input_key`; for inputs without a key, a different number in each call."""
     try:
         return hash(repr(input_key(obj)))  # of the text, because hash(-1) equals hash(-2)
     except NoKeyError:
@@ -52,12 +52,12 @@ def input_hash(obj: Any) -> int:
 def input_key(obj: Any) -> Hashable:
     """Return the key of the graph for these inputs.
 
-    The key contains the state of autocast. Tensors are compared by shape and view layout, and not
-    by dtype or values; this includes tensors in lists, tuples, dicts, other mutable mappings,
-    dataclasses and types registered with PyTorch's pytree, which are inputs of the graph. Modules,
-    functions and classes are compared by identity. Other objects, such as NumPy arrays, sets and
-    slices, are compared by their pickled value and their attributes. If they contain tensors, like
-    a cache of keys and values, they are compared by identity, and changes in them are ignored.
+    The key contains the state of autocast. Tensors are compared by shape, strides and storage
+    offset, but not by dtype or values. This includes tensors in lists, tuples, dicts, other mutable
+    mappings, dataclasses and types registered with PyTorch's pytree, which are inputs of the graph.
+    Modules, functions and classes are compared by identity. Other objects, such as NumPy arrays,
+    sets and slices, are compared by their pickled value and their attributes. If they contain
+    tensors, like a KV cache, they are compared by identity, and changes in them are ignored.
 
     Raises
     ------
@@ -74,12 +74,8 @@ def input_key(obj: Any) -> Hashable:
 def _key(obj: Any, parents: tuple[int, ...], *, in_object: bool = False) -> Hashable:
     """Return the key of a value.
 
-    Parameters
-    ----------
-    parents : tuple of int
-        The ids of enclosing objects, to detect cycles.
-    in_object : bool
-        Whether the value is inside an object that is not a container, where tensors are not inputs.
+    `parents` are the IDs of enclosing objects, to detect cycles. With `in_object`, the value is in
+    an object that is not a container, and tensors there are not inputs.
     """
     kind = type(obj)
     if kind in _EXACT:
@@ -90,7 +86,7 @@ def _key(obj: Any, parents: tuple[int, ...], *, in_object: bool = False) -> Hash
         view = (obj._is_view(), obj.stride(), obj.storage_offset())
         return ("tensor", tuple(obj.shape), view)
     if kind is float:
-        return (kind, obj.hex())  # distinguishes 0.0 and -0.0, and nan equals nan
+        return (kind, obj.hex())  # 0.0 differs from -0.0, and nan equals nan
     if isinstance(obj, _BY_IDENTITY):
         return _Identity(obj)
     if id(obj) in parents:
@@ -111,7 +107,7 @@ def _key(obj: Any, parents: tuple[int, ...], *, in_object: bool = False) -> Hash
 
 
 def _pickled_key(obj: Any, parents: tuple[int, ...]) -> Hashable:
-    """Return the key of an object by the values from which pickle and copy create it."""
+    """Return the key of an object, from the values with which pickle and copy recreate it."""
     kind = type(obj)
     try:
         reduce = copyreg.dispatch_table.get(kind)
@@ -134,7 +130,7 @@ def _pickled_key(obj: Any, parents: tuple[int, ...]) -> Hashable:
 
 
 def _omitted(obj: Any, state: Any) -> dict[str, Any]:
-    """Return the attributes that are missing in the state for pickle."""
+    """Return the attributes that the state for pickle omits."""
     pickled = state[0] if isinstance(state, tuple) and state else state
     pickled = pickled if isinstance(pickled, dict) else {}
     attributes = getattr(obj, "__dict__", {})

@@ -1,4 +1,4 @@
-"""Graphs for training with inputs of varying shapes: forward and backward per kind of input."""
+"""Graphs for training with varying input shapes: forward and backward per kind of input."""
 
 from __future__ import annotations
 
@@ -24,15 +24,11 @@ import torch
 class ModuleCacher:
     """Lets a model capture and replay forward and backward per kind of input.
 
-    ``ModuleCacher(max_graphs=10)(model)`` returns the model. Graphs are only for training: in
-    evaluation mode, without gradients and in eager mode, the original model runs. Wrap a model
-    before, not after, DistributedDataParallel. Like with `wrap_in_hpu_graph`, pass changing values
+    ``ModuleCacher(max_graphs=10)(model)`` returns the model; `max_graphs` is the maximum number of
+    kinds of input with graphs, and `input_key` defines the kinds. Graphs are only for training. The
+    original model runs in evaluation mode, without gradients and in eager mode. Wrap a model
+    before, not after, DistributedDataParallel. Like for `wrap_in_hpu_graph`, pass changing values
     as separate arguments instead of in an object with tensors.
-
-    Parameters
-    ----------
-    max_graphs : int
-        Maximum number of kinds of input with graphs; `input_key` defines the kinds.
     """
 
     def __init__(self, max_graphs: int = 10) -> None:
@@ -63,7 +59,7 @@ class ModuleCacher:
             After `max_graphs` kinds, free the least frequently used graph. Otherwise, new kinds run
             without a graph.
         inplace : bool
-            Change the model and not a copy.
+            Change the model instead of a copy.
         allow_unused_input : bool
             Accept inputs and parameters that do not affect the outputs.
         asynchronous : bool
@@ -75,8 +71,8 @@ class ModuleCacher:
         disable_tensor_cache : bool
             See `make_graphed_callables`.
         dry_run : bool
-            No effect: a capture never runs the operations, so that the first call runs them only
-            once. For the same reason, PT_HPUGRAPH_ENABLE_DRY_RUN has no effect.
+            No effect: a capture never executes the operations, so that the first call executes them
+            only once. For the same reason, PT_HPUGRAPH_ENABLE_DRY_RUN has no effect.
 
         Returns
         -------
@@ -87,10 +83,10 @@ class ModuleCacher:
         Raises
         ------
         TypeError
-            The model's forward has arguments without a name.
+            The model's forward has positional-only arguments or ``*args``.
         RuntimeError
-            Raised by calls in training: an input is not on the device, or its dtype differs from
-            that of the captured input with the same shape.
+            Raised by calls in training if an input is not on the device, or if its dtype differs
+            from that of the captured input with the same shape.
         """
         model = model if inplace else copy.deepcopy(model)
         statistics = CacheStatistics(type(model).__name__, verbose, log_frequency)
@@ -188,7 +184,7 @@ class _TrainingCache:
         self.iteration = count
 
     def capture_start(self) -> None:
-        """Allow captures for new kinds of input, which is the default."""
+        """Capture new kinds of input, which is the default."""
         self._capturing_allowed = True
 
     def capture_end(self) -> None:
@@ -205,7 +201,7 @@ def _named_arguments(forward: Any, name: str) -> inspect.Signature:
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             raise TypeError(
-                f"{name}.forward has the argument {parameter} without a name, but ModuleCacher "
-                "needs names; use named arguments."
+                f"{name}.forward has the argument {parameter}, which callers cannot pass by name; "
+                "ModuleCacher needs named arguments."
             )
     return signature

@@ -1,4 +1,4 @@
-"""Conversion of nested outputs to a flat tuple of tensors, and back."""
+"""Conversion of nested outputs to a flat tuple of tensors and back."""
 
 from __future__ import annotations
 
@@ -11,18 +11,13 @@ import torch
 
 
 class _TensorIndex(int):
-    """Index of a tensor in the tuple, as a separate type to distinguish it from outputs."""
+    """Index of a tensor in the tuple; a separate type, to distinguish it from an output."""
 
 
 class TensorPacker:
     """Separates tensors from the tuples, lists and dicts that contain them.
 
-    Parameters
-    ----------
-    is_out_pack : bool
-        Stored as an attribute; no effect.
-    verbose : bool
-        Print one line per call.
+    `is_out_pack` has no effect; `verbose` prints one line per call.
     """
 
     def __init__(self, is_out_pack: bool = False, verbose: bool = False) -> None:
@@ -38,13 +33,7 @@ class TensorPacker:
         return tuple(tensors), metadata
 
     def unpack(self, tensors: Sequence[torch.Tensor], metadata: Any) -> Any:
-        """Return the structure of `pack` with `tensors`.
-
-        Raises
-        ------
-        IndexError
-            There are fewer tensors than indices.
-        """
+        """Return the structure of `pack` with `tensors`; raise IndexError if there are too few."""
         if self.verbose:
             print(f"TensorPacker unpacks {len(tensors)} tensors: {metadata}")
         return _unpack(metadata, tensors)

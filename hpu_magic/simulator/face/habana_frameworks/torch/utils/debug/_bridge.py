@@ -1,4 +1,4 @@
-"""State of the bridge (fallbacks, graphs, tensor memory), and messages in its log."""
+"""State of the bridge (fallbacks, graphs, tensor memory), and functions that write to its log."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _logger = logging.getLogger("habana_frameworks.torch")
 
 
 def _get_fallback_op_count() -> dict[str, int]:
-    """Return the number of CPU fallbacks of each operator (``aten::op.overload``)."""
+    """Return the number of CPU fallbacks per operator (``aten::op.overload``)."""
     return dict(engine.load().counters()["cpu_fallback"]["operators"])
 
 
@@ -28,7 +28,7 @@ def get_tensor_info(tensor: torch.Tensor) -> tuple[int, int] | None:
 def _get_jit_cache_size() -> int:
     """Return the number of graphs in lazy mode's recipe cache.
 
-    It is 0 in eager mode, where operators run without recipes and Dynamo owns compiled programs.
+    It is 0 in eager mode, which runs operators without recipes; Dynamo owns compiled programs.
     """
     return engine.load().recipe_count()
 
@@ -39,13 +39,11 @@ def _clear_jit_cache() -> None:
 
 
 def _get_shape_agnostic_unsupported_ops() -> set[str]:
-    """Return an empty set, because the simulator has no recipes for a range of shapes."""
+    """Return an empty set, because all simulated recipes have fixed shapes."""
     return set()
 
 
-def _get_eager_compiler_unsupported_op_prefixes() -> set[str]:
-    """Return an empty set, because the simulator has no eager compiler."""
-    return set()
+_get_eager_compiler_unsupported_op_prefixes = _get_shape_agnostic_unsupported_ops
 
 
 def _is_enabled_lazy_collectives() -> bool:
@@ -59,20 +57,13 @@ def _is_enabled_weight_permute_pass() -> bool:
 
 
 def _is_enabled_synapse_layout_handling() -> bool:
-    """Return True, like the vendor's bridge, which leaves memory formats to the graph compiler."""
+    """Return True, because the vendor's bridge leaves memory formats to the graph compiler."""
     return True
 
 
 def _hb_print(msg: str) -> None:
-    """Log a message of the bridge."""
+    """Log a message."""
     _logger.info("%s", msg)
 
 
-def _hg_print(msg: str) -> None:
-    """Log a message about a graph."""
-    _logger.info("%s", msg)
-
-
-def _mem_log(msg: str) -> None:
-    """Log a message of the allocator."""
-    _logger.info("%s", msg)
+_hg_print = _mem_log = _hb_print
