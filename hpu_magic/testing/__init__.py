@@ -1,7 +1,7 @@
-"""The pytest plug-in of hpu_magic, for tests on the device.
+"""pytest plug-in of hpu_magic, for tests on the device.
 
-pytest loads `plugin`. Only with ``--hpu``, it activates the device and imports the other modules.
-``docs/testing.md`` is the documentation for users.
+pytest loads `plugin`, which activates the device and imports the other modules only with ``--hpu``.
+``docs/testing.md`` is the user documentation.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ __all__ = ["DeviceMemoryWarning", "RankError"]
 
 
 class DeviceMemoryWarning(UserWarning):
-    """A test did not free tensors on the device."""
+    """A test left tensors on the device."""
 
 
 class RankError(RuntimeError):
-    """A rank of ``hpu_cards`` ended or did not return; the message contains rank and function."""
+    """A rank of ``hpu_cards`` ended or did not return; the message names rank and function."""

@@ -1,4 +1,4 @@
-"""``hpu_cards``: a function on several cards, with one process per card."""
+"""``hpu_cards``: runs a function on several cards, with one process per card."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ import pytest
 
 from hpu_magic import monitor
 from hpu_magic.errors import HPUError
+from hpu_magic.holders import listed
 from hpu_magic.parallel import transfer
 from hpu_magic.parallel.worker import free_port
 from hpu_magic.runtime.device import device
@@ -29,15 +30,15 @@ from hpu_magic.testing.process import Companion, ending
 _GRACE = 5.0  # seconds for other ranks to return after a failure, or to end
 _WRITING = 5.0  # seconds for a rank to write its stack
 _PAUSE = 0.2  # seconds without a new line after which a stack is complete
-_STARTING = 300.0  # seconds, because the simulator may need to be compiled
+_STARTING = 300.0  # seconds, because the simulator may be compiled first
 
 
 class Ranks:
     """Processes with one card each, in the same environment as under torchrun.
 
-    A call runs a function on all ranks at the same time and returns their results by rank.
-    Functions of the test's file are sent by value, including local ones. Tensors on a card are sent
-    as host tensors. The processes continue until the next call; after a failure, new ones start.
+    A call runs a function on all ranks in parallel and returns their results by rank. Functions in
+    the test's file are sent by value, including local ones. Tensors on a card are sent as CPU
+    tensors. The processes wait for the next call; after a failure, new ones start.
 
     Parameters
     ----------
@@ -55,7 +56,7 @@ class Ranks:
         self, count: int, item: pytest.Item, *, backend: str | None = None, timeout: float = 120.0
     ) -> None:
         if type(count) is not int or count < 1:
-            raise ValueError(f"The number of cards must be at least 1, got hpu_cards({count!r}).")
+            raise ValueError(f"hpu_cards needs at least 1 card, got hpu_cards({count!r}).")
         self._count, self._item = count, item
         self._backend, self._timeout = backend, timeout
         self._processes: list[Companion] = []
@@ -66,12 +67,7 @@ class Ranks:
             pytest.skip(f"needs {count} cards, but this machine has {available}")
 
     def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """Run a function on all ranks.
-
-        Returns
-        -------
-        list
-            The results by rank.
+        """Run a function on all ranks, and return the results by rank.
 
         Raises
         ------
@@ -96,8 +92,7 @@ class Ranks:
     def close(self) -> None:
         """End the processes, which releases their cards.
 
-        Processes that wait for the next call end normally, so that they write data such as coverage
-        at their end.
+        Processes that wait for a call end normally, so that they can write data such as coverage.
         """
         idle = []
         for process in self._processes:
@@ -140,25 +135,16 @@ class Ranks:
         self._answers("its start", _STARTING)
 
     def _refuse_held_cards(self) -> None:
-        """Raise `RankError` with the holders of cards if too few cards are free."""
+        """Raise `RankError` with the cards' holders if too few cards are free."""
         cards = monitor.snapshot().cards
         held = [(card.label, holder) for card in cards for holder in card.holders]
         free = sum(not card.holders for card in cards)
         if not cards or free >= self._count:
             return
-        holders = ", ".join(
-            f"{label} by "
-            + (
-                "this process"
-                if holder.pid == os.getpid()
-                else f"process {holder.pid} ({holder.command})"
-            )
-            for label, holder in held
-        )
         raise RankError(
-            f"hpu_cards({self._count}) needs {self._count} free cards, but {free} of {len(cards)} "
-            f"are free (held: {holders}): end those processes. A test process keeps its card until "
-            "its end, so run tests with hpu_cards before other tests, or in a separate session."
+            f"hpu_cards({self._count}) needs {self._count} free cards, but only {free} of "
+            f"{len(cards)} are free (held: {listed(held)}); end these processes. A test process keeps "
+            "its card until it ends, so run tests with hpu_cards first or in a separate session."
         )
 
     def _answers(self, name: str, longest: float) -> list[Any]:
@@ -235,7 +221,7 @@ class RankTraceback(Exception):
 
 @contextmanager
 def _sent_by_value(module: Any) -> Iterator[None]:
-    """Send functions and classes of a module by value: ranks may be unable to import it."""
+    """Send functions and classes of a module by value, because ranks may fail to import it."""
     if module is None or module.__name__ in cloudpickle.list_registry_pickle_by_value():
         yield
         return

@@ -1,4 +1,4 @@
-"""Limits of a test on the device: operators on the CPU, and recompilations of graphs."""
+"""Limits of a test on the device: operators that run on the CPU, and recompilations."""
 
 from __future__ import annotations
 
@@ -17,14 +17,10 @@ _MOST_NAMED = 4
 
 @dataclass(frozen=True)
 class Allowed:
-    """The limits of a test.
+    """The limits of a test; None for no limit.
 
-    Attributes
-    ----------
-    fallbacks : collection of str or None
-        Operators that may run on the CPU; None for all.
-    recompilations : int or None
-        Maximum number of graphs that lines compile after their first; None for no limit.
+    `fallbacks` are the operators that may run on the CPU. `recompilations` is the maximum number of
+    graphs that lines compile after their first.
     """
 
     fallbacks: Collection[str] | None = None
@@ -38,7 +34,7 @@ class Allowed:
 
 @dataclass
 class Cost:
-    """Calls on the CPU by operator and line, and compilations by line."""
+    """Fallbacks by operator and line, and compilations by line."""
 
     fallbacks: dict[tuple[str, str], int] = field(default_factory=dict)
     compilations: dict[str, list[str]] = field(default_factory=dict)
@@ -46,13 +42,13 @@ class Cost:
 
     @classmethod
     def of(cls, report: LedgerReport, rank: str = "") -> Cost:
-        """Return the costs in a ledger; ``rank`` is added to the name of each line."""
+        """Return the costs in a ledger; `rank` is added to the name of each line."""
         cost = cls()
         lines: dict[str, int] = defaultdict(int)
         for cause in report.causes(FALLBACK):
             lines[cause.name] += cause.count
             cost.fallbacks[cause.name, _place(cause.where, rank)] = cause.count
-        # The totals of the metrics include events without a line.
+        # The metrics' totals include events without a line.
         for operator, count in report.fallbacks.items():
             if missing := count - lines[operator]:
                 cost.fallbacks[operator, _place("", rank)] = missing
@@ -72,7 +68,7 @@ class Cost:
             self.compilations.setdefault(line, []).extend(shapes)
 
     def objections(self, allowed: Allowed) -> Iterator[str]:
-        """Yield a sentence for each limit that was exceeded."""
+        """Yield a sentence for each exceeded limit."""
         if allowed.fallbacks is not None:
             calls = {key: n for key, n in self.fallbacks.items() if key[0] not in allowed.fallbacks}
             if calls:
@@ -88,14 +84,14 @@ _costs = pytest.StashKey[Cost]()
 
 
 class Limits:
-    """Checks the limits of each test."""
+    """Checks each test's limits."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        """Record the ledger of a test, and let the test fail if it exceeds a limit."""
+        """Record a test's ledger, and fail the test if it exceeds a limit."""
         allowed = allowed_of(item)
         if allowed.everything:
             return (yield)
@@ -112,18 +108,15 @@ class Limits:
 
 
 def add_cost(item: pytest.Item, cost: Cost) -> None:
-    """Add the cost of another process to a running test."""
+    """Add another process's cost to a running test."""
     if _costs in item.stash:
         item.stash[_costs].add(cost)
 
 
 def allowed_of(item: pytest.Item) -> Allowed:
-    """Return the limits of a test from its markers, or else from the command line.
+    """Return a test's limits from its markers, otherwise from the command line.
 
-    Raises
-    ------
-    pytest.fail.Exception
-        The arguments of a marker are invalid.
+    Fails the test if the arguments of a marker are invalid.
     """
     options = item.config.option
     fallbacks: Collection[str] | None = () if options.hpu_no_fallback else None
@@ -140,7 +133,7 @@ def _operators(item: pytest.Item, marker: pytest.Mark) -> Collection[str]:
     names = [allow] if isinstance(allow, str) else list(allow)
     if marker.args or set(marker.kwargs) - {"allow"} or not all(isinstance(n, str) for n in names):
         pytest.fail(
-            "The marker hpu_no_fallback accepts only names of operators as allow, such as "
+            "The marker hpu_no_fallback accepts only operator names as allow; use a form such as "
             'hpu_no_fallback(allow=["aten::linalg_qr.out"]).',
             pytrace=False,
         )
@@ -151,11 +144,10 @@ def _number(item: pytest.Item, marker: pytest.Mark) -> int | None:
     values = [*marker.args, *marker.kwargs.values()]
     fits = len(values) == 1 and not set(marker.kwargs) - {"n"}
     if fits and (values[0] is None or (type(values[0]) is int and values[0] >= 0)):
-        limit: int | None = values[0]
-        return limit
+        return values[0]  # type: ignore[no-any-return]
     pytest.fail(
-        "The argument of the marker hpu_max_recompilations must be an integer of at least 0, or "
-        "None for no limit.",
+        "The argument of the marker hpu_max_recompilations is invalid; use an integer of at least "
+        "0, or None for no limit.",
         pytrace=False,
     )
 
@@ -171,7 +163,7 @@ def _fallen_back(calls: dict[tuple[str, str], int]) -> str:
         f"{name}{f' in {where}' if where else ''}{f' ({n} times)' if n > 1 else ''}"
         for (name, where), n in sorted(calls.items())
     )
-    return f"{count} ran on the CPU because there is no device kernel: {_some(items)}."
+    return f"{count} ran on the CPU because the device has no kernel: {_some(items)}."
 
 
 def _recompiled(again: dict[str, list[str]], count: int, limit: int) -> str:

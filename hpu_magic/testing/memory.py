@@ -1,4 +1,4 @@
-"""The device for one test, the tensors that the test does not free, and memory of failed tests."""
+"""The device for one test, the tensors that the test leaves, and the memory of failed tests."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 _MOST_NAMED = 3
 _failed = pytest.StashKey[bool]()
 _left = pytest.StashKey[str]()
-# References keep the numbers unique: a number could otherwise name another storage later.
+# The references keep IDs unique: otherwise another storage could get the same ID later.
 _Storages = dict[int, Any]
 
 
 class _Known:
-    """The storages of tensors at the last check, and the bytes in use at that time."""
+    """The tensors' storages at the last check, and the bytes in use at that time."""
 
     def __init__(self) -> None:
         self.bytes = -1
@@ -55,12 +55,9 @@ _known = _Known()
 
 
 def device_of(item: pytest.Item) -> Iterator[torch.device]:
-    """Yield the device to a test, and warn afterwards about tensors that it did not free.
+    """Yield the device to a test, and warn afterwards about tensors that the test left.
 
-    Raises
-    ------
-    pytest.fail.Exception
-        No card is available; the message contains the holders if they are known.
+    Fails the test if no card is available; the message names the holders if they are known.
     """
     try:
         torch = device.take()
@@ -80,13 +77,13 @@ def device_of(item: pytest.Item) -> Iterator[torch.device]:
 
 
 def _in_use(torch: Any) -> int:
-    """Return the bytes in use on the device after all of its work."""
+    """Return the bytes in use after the device has finished its work."""
     torch.hpu.synchronize()
     return int(torch.hpu.memory_stats()["InUse"])
 
 
 def _in_use_after_collection(torch: Any, expected: int) -> int:
-    """Return the bytes in use; unless they are as expected, collect garbage first."""
+    """Return the bytes in use; unless they equal `expected`, collect garbage first."""
     in_use = _in_use(torch)
     if in_use == expected:
         return in_use
@@ -95,7 +92,7 @@ def _in_use_after_collection(torch: Any, expected: int) -> int:
 
 
 class Failures:
-    """Frees the tensors of failed tests, whose tracebacks reference local variables."""
+    """Frees the tensors of failed tests, whose tracebacks refer to local variables."""
 
     def __init__(self) -> None:
         self._errors: list[BaseException] = []
@@ -104,9 +101,10 @@ class Failures:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Record the error, because a debugger may still need its variables, or warn at the end.
+        """Keep the error for later, because a debugger may still need its variables.
 
-        The error of a fixture that ends before the device's holds tensors during the check.
+        Also warn about left tensors, unless a fixture failed after the device's fixture: its error
+        refers to tensors during the check.
         """
         report = yield
         if call.excinfo is not None:
@@ -120,11 +118,11 @@ class Failures:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
-        """Free the variables before the fixtures end, because one of them checks the memory."""
+        """Free the variables before the fixtures end, because one fixture checks the memory."""
         self._free()
 
     def pytest_runtest_logfinish(self) -> None:
-        """Free the variables of failures during the teardown."""
+        """Free the variables of failures during teardown."""
         self._free()
 
     def _free(self) -> None:
@@ -151,7 +149,7 @@ def _with_related(errors: list[BaseException]) -> Iterator[BaseException]:
 def _tensors() -> Iterator[torch.Tensor]:
     torch = sys.modules["torch"]
     for value in gc.get_objects():
-        # Not isinstance, which reads the class of a proxy.
+        # isinstance() would read the class of a proxy.
         if issubclass(type(value), torch.Tensor):
             yield value
             if value.is_leaf and isinstance(value.grad, torch.Tensor):
@@ -166,7 +164,7 @@ def _warning(item: pytest.Item, grown: int, left: dict[int, torch.Tensor]) -> st
     count = "1 tensor" if len(left) == 1 else f"{len(left)} tensors"
     return (
         f"{item.nodeid} left {count} on the device, {units.size(grown)} ({', '.join(named)}): "
-        "remove references from outside of the test, such as global variables and caches."
+        "remove references outside of the test, such as global variables and caches."
     )
 
 

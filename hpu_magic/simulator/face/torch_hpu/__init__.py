@@ -1,29 +1,25 @@
-"""Three functions of ``torch.hpu`` under names that the vendor deprecated; each call warns."""
+"""Deprecated names of three functions in ``torch.hpu``; each call warns."""
 
+import functools
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 from habana_frameworks.torch import hpu
 
 
-def is_available() -> bool:
-    """Deprecated: use `torch.hpu.is_available`."""
-    _warn("is_available")
-    return hpu.is_available()
+def _deprecated(function: Callable[..., Any]) -> Callable[..., Any]:
+    name = function.__name__
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        text = f"torch_hpu.{name} is deprecated; use torch.hpu.{name}."
+        warnings.warn(text, FutureWarning, stacklevel=2)
+        return function(*args, **options)
+
+    return call
 
 
-def device_count() -> int:
-    """Deprecated: use `torch.hpu.device_count`."""
-    _warn("device_count")
-    return hpu.device_count()
-
-
-def get_device_name(device: object = None) -> str:
-    """Deprecated: use `torch.hpu.get_device_name`."""
-    _warn("get_device_name")
-    return hpu.get_device_name(device)
-
-
-def _warn(name: str) -> None:
-    warnings.warn(
-        f"torch_hpu.{name} is deprecated; use torch.hpu.{name}.", FutureWarning, stacklevel=3
-    )
+is_available = _deprecated(hpu.is_available)
+device_count = _deprecated(hpu.device_count)
+get_device_name = _deprecated(hpu.get_device_name)

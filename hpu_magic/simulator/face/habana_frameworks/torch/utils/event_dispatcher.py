@@ -1,11 +1,11 @@
-"""Events of the device, for subscribers with a callback or on request.
+"""Device events for subscribers, which receive them in a callback or on request.
 
-An event has a timestamp in nanoseconds and pairs of key and value, both text:
+An event has a timestamp in nanoseconds and (key, value) pairs of text:
 
 ``event``
     Kind of event: ``graph_compilation``, ``cpu_fallback``, ``host_synchronization``, ...
 ``name``
-    Compiled recipe, or operator that fell back or read the device.
+    Compiled recipe, or operator that fell back or read from the device.
 ``duration``
     Microseconds.
 ``file``, ``line``
@@ -72,11 +72,11 @@ class _Subscription:
 
 
 class EventDispatcher:
-    """Delivers events of the device to subscribers; `instance` returns the dispatcher of a process.
+    """Delivers device events to subscribers; `instance` returns the process's dispatcher.
 
     The device records events in a bounded buffer, and only while there are subscribers. A thread
-    calls callbacks within 50 ms, and each ``mark_step`` calls them, too. `process` delivers the
-    events of a subscription without callback.
+    calls the callbacks within 50 ms, and so does each ``mark_step``. `process` delivers the events
+    of a subscription without a callback.
     """
 
     _instance: EventDispatcher | None = None
@@ -96,23 +96,14 @@ class EventDispatcher:
         return cls._instance
 
     def subscribe(self, event_id: EventId, callback: Callback | None = None) -> int:
-        """Subscribe to later events of one kind.
+        """Subscribe to later events of one kind, and return a handle.
 
-        Parameters
-        ----------
-        event_id : EventId
-        callback : callable, optional
-            Called as ``callback(timestamp, [(key, value), ...])``. Without it, events wait for
-            `process`.
-
-        Returns
-        -------
-        int
-            Handle for `process` and `unsubscribe`.
+        The handle is for `process` and `unsubscribe`. `callback` is called as
+        ``callback(timestamp, [(key, value), ...])``; without it, events wait for `process`.
         """
         native = engine.load()
         with self._lock:
-            self._fetch()  # earlier events are only for other subscriptions
+            self._fetch()  # earlier events belong only to other subscriptions
             if event_id in _FROM_DEVICE:
                 native.listen(True)
             handle = next(self._handles)
@@ -122,7 +113,7 @@ class EventDispatcher:
         return handle
 
     def unsubscribe(self, handle: int) -> None:
-        """Deliver pending events and end a subscription; no effect if it has ended."""
+        """Deliver pending events and end a subscription; no effect if it has already ended."""
         with self._lock:
             subscription = self._subscriptions.get(handle)
             if subscription is None:
@@ -134,14 +125,11 @@ class EventDispatcher:
     def process(self, handle: int, callback: Callback | None = None) -> None:
         """Call `callback`, by default the subscription's own, for events since the last call.
 
-        Raises
-        ------
-        KeyError
-            The subscription does not exist.
+        Raises KeyError if the subscription does not exist.
         """
         with self._lock:
             if handle not in self._subscriptions:
-                raise KeyError(f"{handle!r} is not the handle of a subscription; see subscribe().")
+                raise KeyError(f"{handle!r} is not a subscription's handle; see subscribe().")
             subscription = self._subscriptions[handle]
             self._deliver(subscription, callback or subscription.callback)
 
@@ -166,7 +154,7 @@ class EventDispatcher:
                     self._call_all(subscription, subscription.callback)
 
     def _fetch(self) -> None:
-        """Add new events of the device to the subscriptions for their kind."""
+        """Add new device events to the subscriptions for their kind."""
         self._position, events = engine.load().take_events(self._position)
         for event in events:
             kind = _NATIVE.get(event[1], EventId.CUSTOM_EVENT)
@@ -216,7 +204,7 @@ def _parameters(event: tuple[int, str, str, int, int, str, int, str]) -> Paramet
 def _call(callback: Callback, timestamp: int, parameters: Parameters) -> None:
     try:
         callback(timestamp, parameters)
-    except Exception:  # an error of a subscriber must not affect the device or other subscribers
+    except Exception:  # a subscriber's error must not affect the device or other subscribers
         logging.getLogger("habana_frameworks.torch").exception(
             "A subscriber to the device's events failed"
         )

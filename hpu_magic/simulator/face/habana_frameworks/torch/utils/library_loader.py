@@ -1,8 +1,8 @@
-"""Legacy functions that check for and load the device."""
+"""Deprecated functions that check for the device and load it."""
 
 
 def is_habana_available() -> bool:
-    """Return True: simulated cards are always available."""
+    """Return True, because simulated cards are always available."""
     return True
 
 

@@ -1,4 +1,4 @@
-"""Profile of the process, controlled by function calls instead of a ``with`` block."""
+"""Profile of the process that function calls control, instead of a ``with`` block."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ def _setup_profiler(**options: Any) -> None:
 
 
 def _start_profiler() -> None:
-    """Start the prepared profile.
-
-    Raises
-    ------
-    RuntimeError
-        No profile is prepared, or a profile is running.
-    """
+    """Start the prepared profile; raise RuntimeError without one, or if a profile is running."""
     global _prepared, _running
     if _running is not None:
         raise RuntimeError("A profile is already running; call _stop_profiler() first.")
@@ -34,13 +28,7 @@ def _start_profiler() -> None:
 
 
 def _stop_profiler() -> Any:
-    """Stop the running profile and return it.
-
-    Raises
-    ------
-    RuntimeError
-        No profile is running.
-    """
+    """Stop the running profile and return it; raise RuntimeError if no profile is running."""
     global _running
     if _running is None:
         raise RuntimeError("No profile is running; call _start_profiler() first.")

@@ -1,4 +1,4 @@
-"""Check of the version of PyTorch."""
+"""Check of the PyTorch version."""
 
 from packaging.version import Version
 
@@ -9,11 +9,6 @@ def is_pytorch_at_least(version: str) -> bool:
     """Return whether the installed torch is this release or a later one.
 
     Pre-releases, such as ``2.7.1a0+git``, count as the release. Local versions, after a plus sign,
-    are ignored.
-
-    Raises
-    ------
-    packaging.version.InvalidVersion
-        `version` is not a version number.
+    are ignored. Raises ``packaging.version.InvalidVersion`` for an invalid `version`.
     """
     return Version(Version(torch.__version__).base_version) >= Version(Version(version).public)

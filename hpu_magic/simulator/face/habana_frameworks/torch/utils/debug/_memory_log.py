@@ -1,7 +1,7 @@
-"""Log of the allocator: memory statistics, appended to a file.
+"""Log of the allocator: memory statistics that are appended to a file.
 
-The file is ``habana_log.livealloc.log_<rank>``; ``PT_HABANA_MEM_LOG_FILENAME`` replaces the name
-before ``_<rank>``. It has no rows for chunks of the pool, because there is only one.
+The file is ``habana_log.livealloc.log_<rank>``; ``PT_HABANA_MEM_LOG_FILENAME`` replaces the part
+before ``_<rank>``. The log has no rows for chunks of the pool, because there is only one.
 """
 
 from __future__ import annotations
@@ -11,18 +11,11 @@ from pathlib import Path
 
 from habana_frameworks.torch import hpu
 
-_ROWS = {
-    "Limit": "Limit",
-    "InUse": "InUse",
-    "MaxInUse": "MaxInUse",
-    "NumAllocs": "NumAllocs",
-    "NumFrees": "NumFrees",
-    "ActiveAllocs": "ActiveAllocs",
-    "MaxAllocSize": "MaxAllocSize",
-    "TotalSystemAllocs": "TotalSystemAllocs",
-    "TotalSystemFrees": "TotalSystemFrees",
-    "TotalActiveAllocs": "TotActiveAllocs",
-}
+_ROWS = (
+    *("Limit", "InUse", "MaxInUse", "NumAllocs", "NumFrees", "ActiveAllocs", "MaxAllocSize"),
+    *("TotalSystemAllocs", "TotalSystemFrees", "TotalActiveAllocs"),
+)
+_LABELS = {"TotalActiveAllocs": "TotActiveAllocs"}
 
 
 def _memstat_livealloc(msg: str = "") -> None:
@@ -36,15 +29,13 @@ def _memstat_devmem_start_collect(msg: str = "", show_cs: bool = True) -> None:
     hpu.reset_peak_memory_stats()
 
 
-def _memstat_devmem_stop_collect(msg: str = "") -> None:
-    """Append the memory statistics, with the peak since the start of the collection."""
-    _append(msg)
+_memstat_devmem_stop_collect = _memstat_livealloc  # its peak is that since the start
 
 
 def _append(message: str) -> None:
     name = os.environ.get("PT_HABANA_MEM_LOG_FILENAME") or "habana_log.livealloc.log"
     rank = max(int(os.environ.get("RANK") or -1), 0)
     stats = hpu.memory_stats()
-    lines = [message, *(f"{label} : {stats[key]}" for key, label in _ROWS.items())]
+    lines = [message, *(f"{_LABELS.get(key, key)} : {stats[key]}" for key in _ROWS)]
     with Path(f"{name}_{rank}").open("a", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")

@@ -1,4 +1,4 @@
-"""Profiles of Python code in separate files, for ``pstats``."""
+"""Python profiles for ``pstats``, in separate files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,8 @@ class cprofile:
     """Decorator or context manager that writes profiles to a directory, which it creates.
 
     As a decorator, it writes ``<function>_<process ID>_<number>`` for each call, and the decorated
-    function returns None, like the vendor's. As a context manager, it writes
-    ``<process ID>-<number>.prof`` and returns the path.
-
-    Raises
-    ------
-    RuntimeError
-        `dirname` is a file.
+    function returns None, like with the vendor's. As a context manager, it writes
+    ``<process ID>-<number>.prof`` and returns the path. Raises RuntimeError if `dirname` is a file.
     """
 
     def __init__(self, dirname: str) -> None:

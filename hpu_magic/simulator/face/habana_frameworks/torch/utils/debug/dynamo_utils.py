@@ -1,4 +1,4 @@
-"""Operators that ``hpu_backend`` compiles, and operators that stay in eager mode."""
+"""Numbers of operators that ``hpu_backend`` compiles and that stay in eager mode."""
 
 from __future__ import annotations
 
@@ -14,15 +14,7 @@ _analyzers: list[FxGraphAnalyzer] = []
 
 @dataclass
 class OpCount:
-    """Number of calls of an operator in a graph.
-
-    Attributes
-    ----------
-    graph_count : int
-        Compiled calls.
-    eager_count : int
-        Calls in eager mode.
-    """
+    """Number of compiled calls of an operator in a graph, and of its calls in eager mode."""
 
     graph_count: int = 0
     eager_count: int = 0
@@ -34,8 +26,8 @@ class OpCount:
 class FxGraphAnalyzer:
     """Context manager that records the graphs that ``hpu_backend`` compiles; it can be nested.
 
-    Here each graph is one partition: either all its operators are compiled, or all stay in eager
-    mode. In-place operators are counted in their functional form.
+    In the simulator, each graph is one partition: either all its operators are compiled, or all
+    stay in eager mode. In-place operators are counted in their functional form.
 
     Parameters
     ----------
@@ -67,7 +59,7 @@ class FxGraphAnalyzer:
                 )
 
     def get_ops_summary(self) -> list[dict[str, OpCount]]:
-        """Return the operators (``torch.ops.aten.add.Tensor``) of each graph."""
+        """Return the operators of each graph by name, such as ``torch.ops.aten.add.Tensor``."""
         return self._summaries
 
     def get_partition_num(self) -> int:
@@ -96,7 +88,7 @@ def note_graph(operators: Mapping[str, tuple[int, int]] | None, compiled: bool) 
 
 
 def operators_of(graph: torch.fx.Graph) -> dict[str, tuple[int, int]]:
-    """Return for each operator the calls with a result on the device, and all calls."""
+    """Return each operator's number of calls with a result on the device, and of all calls."""
     operators: dict[str, tuple[int, int]] = {}
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload):

@@ -1,7 +1,8 @@
-"""Loggers of the parts of the bridge."""
+"""Loggers of the bridge's parts."""
 
 from __future__ import annotations
 
+import functools
 import logging
 from typing import Any
 
@@ -19,18 +20,8 @@ logging.addLevelName(_LEVELS["trace"], "TRACE")
 class Logger:
     """Logs messages as ``[type] text`` to Python's logger with the name `type`.
 
-    The arguments of a message are a format with ``{}`` or ``%`` and its values, or values to join
-    by commas.
-
-    Parameters
-    ----------
-    type : str
-        Prefix of the messages, and name of the logger.
-
-    Attributes
-    ----------
-    data : list of str
-        Messages of all levels since `set_store_data`.
+    The arguments of a message are a format with ``{}`` or ``%`` followed by values, or values that
+    are joined by commas. `data` contains the messages of all levels since `set_store_data`.
     """
 
     def __init__(self, type: str) -> None:
@@ -43,31 +34,7 @@ class Logger:
         """Start or stop storing the text of messages in `data`."""
         self._stores = store
 
-    def trace(self, *args: Any) -> None:
-        """Log with level TRACE, which is lower than DEBUG."""
-        self._log("trace", args)
-
-    def debug(self, *args: Any) -> None:
-        """Log with level DEBUG."""
-        self._log("debug", args)
-
-    def info(self, *args: Any) -> None:
-        """Log with level INFO."""
-        self._log("info", args)
-
-    def warn(self, *args: Any) -> None:
-        """Log with level WARNING."""
-        self._log("warn", args)
-
-    def error(self, *args: Any) -> None:
-        """Log with level ERROR."""
-        self._log("error", args)
-
-    def critical(self, *args: Any) -> None:
-        """Log with level CRITICAL."""
-        self._log("critical", args)
-
-    def _log(self, level: str, args: tuple[Any, ...]) -> None:
+    def _log(self, level: str, *args: Any) -> None:
         number = _LEVELS[level]
         if not self._stores and not self._logger.isEnabledFor(number):
             return
@@ -75,6 +42,13 @@ class Logger:
         if self._stores:
             self.data.append(message)
         self._logger.log(number, "%s", message)
+
+    trace = functools.partialmethod(_log, "trace")  # lower than DEBUG
+    debug = functools.partialmethod(_log, "debug")
+    info = functools.partialmethod(_log, "info")
+    warn = functools.partialmethod(_log, "warn")
+    error = functools.partialmethod(_log, "error")
+    critical = functools.partialmethod(_log, "critical")
 
 
 def _text(args: tuple[Any, ...]) -> str:
@@ -89,12 +63,6 @@ def _text(args: tuple[Any, ...]) -> str:
 
 
 def enable_logging(logger_name: str, level: str) -> None:
-    """Set the level of a logger.
-
-    Raises
-    ------
-    AssertionError
-        `level` is not trace, debug, info, warn, error or critical.
-    """
+    """Set the level of a logger; raise AssertionError for an unknown level."""
     assert level in _LEVELS, f"unsupported logger_level = {level}"
     logging.getLogger(logger_name).setLevel(_LEVELS[level])

@@ -13,7 +13,7 @@ def dump_device_state_and_terminate(msg: str, flags: int = 0) -> NoReturn:
     """Write `msg` to the logs and end the process immediately with status 1.
 
     The logs are ``dfa_api.txt`` and ``synapse_runtime.log`` in ``HABANA_LOGS``, by default
-    ``~/.habana_logs``. `flags` select hardware state to dump, which a simulated card does not have.
+    ``~/.habana_logs``. `flags` select hardware state to dump, which simulated cards do not have.
     """
     folder = _flags.logs_folder()
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Information about the hardware, and tools for changing input shapes."""
+"""Hardware information, and tools for changing input shapes."""
 
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch.utils.experimental._accepted import (

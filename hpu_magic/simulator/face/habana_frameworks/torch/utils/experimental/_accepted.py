@@ -1,4 +1,4 @@
-"""Calls for the vendor's graph compiler and allocator, accepted without effect."""
+"""Calls for the vendor's graph compiler and allocator, which have no effect."""
 
 from __future__ import annotations
 
@@ -6,18 +6,14 @@ import torch
 
 
 def _set_is_dynamic_quantization(is_dynamic: bool) -> None:
-    """Accept whether scales are computed at run time; operators support both kinds of scales."""
+    """Accept whether scales are computed at run time; operators support both cases."""
 
 
 def _set_scale_attributes(hw_aligned: bool, scale_method: int) -> None:
     """Accept properties of scales that can change between runs.
 
-    Parameters
-    ----------
-    hw_aligned : bool
-        Whether the scales cost the hardware nothing.
-    scale_method : int
-        Number of Neural Compressor's method.
+    `hw_aligned` is whether the hardware applies the scales at no cost; `scale_method` is the number
+    of a method of Neural Compressor.
     """
 
 
@@ -29,7 +25,7 @@ def _record_param(
     is_grad: bool = False,
     is_optim_state: bool = False,
 ) -> None:
-    """Accept the name of a tensor's memory, for reports that the simulator does not write."""
+    """Accept the name of a tensor's memory, which the simulator does not report."""
 
 
 def _record_params(

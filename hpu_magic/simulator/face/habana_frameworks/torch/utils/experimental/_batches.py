@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 Shapes = tuple[tuple[int, ...], ...]
-"""Shapes of the tensors of a batch, in order."""
+"""Shapes of the tensors in a batch, in order."""
 Path = tuple[Any, ...]
 """Keys and indices of a tensor in a batch."""
 
 
 def mapped(obj: Any, change: Callable[[Path, torch.Tensor], Any], path: Path = ()) -> Any:
-    """Return the same structure with each tensor replaced by the result of `change`."""
+    """Return the same structure, with each tensor replaced by the result of `change`."""
     if isinstance(obj, torch.Tensor):
         return change(path, obj)
     if isinstance(obj, Mapping):
@@ -30,14 +30,14 @@ def mapped(obj: Any, change: Callable[[Path, torch.Tensor], Any], path: Path = (
 
 
 def tensors_of(obj: Any) -> list[tuple[Path, torch.Tensor]]:
-    """Return the tensors of a batch with their paths."""
+    """Return the tensors in a batch with their paths."""
     tensors: list[tuple[Path, torch.Tensor]] = []
     mapped(obj, lambda path, tensor: tensors.append((path, tensor)))
     return tensors
 
 
 def shapes_of(obj: Any) -> Shapes:
-    """Return the shapes of the tensors of a batch."""
+    """Return the shapes of the tensors in a batch."""
     return tuple(tuple(tensor.shape) for _, tensor in tensors_of(obj))
 
 

@@ -13,7 +13,7 @@ import torch
 class const_shape_dataloader:
     """Loader with batches of constant shapes, so that each graph is compiled only once.
 
-    Reads all batches of `dataloader` once to find the largest size of each dimension, then pads
+    It reads all batches of `dataloader` to find the largest size of each dimension, and then pads
     tensors at their end to these sizes. It omits a last batch with fewer samples, because padded
     samples would change a loss.
 
@@ -33,8 +33,8 @@ class const_shape_dataloader:
     TypeError
         `dataloader` can be read only once.
     ValueError
-        A batch before the last has fewer samples, the number of dimensions of a tensor changes, no
-        batch contains tensors, or a batch is longer than `maxlen`.
+        A batch before the last has fewer samples, a tensor's number of dimensions changes, no batch
+        contains tensors, or a batch is longer than `maxlen`.
     """
 
     def __init__(

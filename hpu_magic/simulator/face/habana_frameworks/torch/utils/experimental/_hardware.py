@@ -1,4 +1,4 @@
-"""Generation of the card, address of a tensor, and handle of the compute stream."""
+"""Card generation, address of a tensor, and handle of the compute stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpu_magic.simulator.cards.configuration import DeviceType
 
 
 class synDeviceType(IntEnum):
-    """Generations of the card, with the numbers of the vendor's runtime."""
+    """Card generations, with the numbers of the vendor's runtime."""
 
     synDeviceGaudi = DeviceType.GAUDI
     synDeviceGaudi2 = DeviceType.GAUDI2
@@ -25,7 +25,7 @@ def _get_device_type() -> synDeviceType:
 
 
 def _is_fp16_supported() -> bool:
-    """Return whether the card computes in float16, like all cards after the first generation."""
+    """Return whether the card computes in float16, which all but the first generation do."""
     return _get_device_type() != synDeviceType.synDeviceGaudi
 
 
@@ -43,5 +43,5 @@ def _compute_stream() -> int:
 
 
 def _reset_device_memory() -> None:
-    """Warn and do nothing: live tensors keep their memory."""
+    """Warn and do nothing, because live tensors keep their memory."""
     warnings.warn("used only to reset the memory in case of testing", stacklevel=2)

@@ -23,7 +23,7 @@ _MODULES = ("Module name", "Recompile count")
 
 
 class CallRecord(NamedTuple):
-    """Calls of a model with equal input shapes, and compilations from each call to the next."""
+    """Calls of a model with the same input shapes, and compilations from each call to the next."""
 
     shapes: Shapes
     calls: int
@@ -58,15 +58,15 @@ class _ModuleCall(NamedTuple):
 
 
 def watch(model: torch.nn.Module, name: str, csv_out: str) -> torch.nn.Module:
-    """Replace the ``forward`` of `model` and its modules by recording functions."""
+    """Replace the ``forward`` of `model` and its modules with recording functions."""
     log = _Log(csv_out)
     for path, module in model.named_modules():
         if module is not model:
             module.forward = _RecordingForward(module, f"{name}.{path}", log)
     model.forward = watched = _WatchedForward(_RecordingForward(model, name, log), log)
-    model.report = watched.report  # type: ignore[assignment]
-    model.raw_logs = log.raw_logs  # type: ignore[assignment]
-    model.analyse_dynamicity = log.analyse_dynamicity  # type: ignore[assignment]
+    model.report = watched.report
+    model.raw_logs = log.raw_logs
+    model.analyse_dynamicity = log.analyse_dynamicity
     return model
 
 
@@ -83,7 +83,7 @@ class _Log:
         return [call.line() for call in self.calls]
 
     def analyse_dynamicity(self) -> None:
-        """Print and write the compilations by step and module, and their number by module."""
+        """Print and write the compilations by step and module, and their totals by module."""
         compiling = [call for call in self.calls if call.compilations]
         steps = [
             (

@@ -21,12 +21,8 @@ def get_shape(x: Any) -> Any:
     """Return a key for the shapes in `x`, to compare the inputs of two calls.
 
     The key is the shape of a tensor, a tuple of keys for a list or tuple, a tuple of (key, value)
-    pairs for a dict, and the hash of any other object, which is also printed.
-
-    Raises
-    ------
-    TypeError
-        An object is not hashable.
+    pairs for a dict, and the hash of any other object, which is also printed. Raises TypeError for
+    an object that is not hashable.
     """
     if isinstance(x, torch.Tensor):
         return tuple(x.shape)
@@ -42,17 +38,9 @@ def data_dynamicity(dl: Iterable[Any]) -> dict[Shapes, int]:
     """Read all batches of a loader, and print and return the frequencies of their shapes.
 
     Each combination of shapes causes compilations of the operations on a batch. Batches are
-    tensors, or lists, tuples and mappings of tensors.
-
-    Returns
-    -------
-    dict
-        Number of batches by the shapes of their tensors, the most frequent first.
-
-    Raises
-    ------
-    AssertionError
-        `torch.distributed` is in use, so that a process sees only its part of the data.
+    tensors, or lists, tuples and mappings of tensors. The result contains the number of batches by
+    the shapes of their tensors, the most frequent first. Raises AssertionError if
+    `torch.distributed` is in use, because a process then sees only its part of the data.
     """
     refuse_several_processes()
     counts = collections.Counter(shapes_of(batch) for batch in dl)
@@ -79,26 +67,13 @@ def detect_recompilation_auto_model(
     ``raw_logs()``
         Returns one line of text per call of a module.
     ``analyse_dynamicity()``
-        Prints the compilations by step and module, and their number by module, and writes both
+        Prints the compilations by step and module, and their totals by module, and writes both
         tables to the files ``<csv_out>_1.csv`` and ``<csv_out>_2.csv``.
 
     Recorded operations are executed at the end of each module's call, so that lazy mode compiles
-    them there.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-    mdlname : str
-        Name of the model in the tables.
-    waittime : float
-        No effect, because compilations end before the call returns.
-    csv_out : str
-        Prefix of the file names.
-
-    Raises
-    ------
-    AssertionError
-        `torch.distributed` is in use.
+    them there. `mdlname` is the model's name in the tables. `waittime` has no effect, because
+    compilations end before the call returns. Raises AssertionError if `torch.distributed` is in
+    use.
     """
     refuse_several_processes()
     return watch(model, mdlname, csv_out)

@@ -1,4 +1,4 @@
-"""Emulation of one of several ranks on one card, by ``PT_HPU_EMULATE_DISTRIBUTED``."""
+"""Emulation of one of several ranks on one card, with ``PT_HPU_EMULATE_DISTRIBUTED``."""
 
 from __future__ import annotations
 
@@ -17,14 +17,10 @@ def is_distributed_emulation_enabled() -> bool:
 
 
 def distributed_emulation_apply_if_enabled() -> None:
-    """End this process unless it is the emulated rank, and remove the barriers of that rank.
+    """End this process unless it is the emulated rank, and remove that rank's barriers.
 
-    Does nothing without ``PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK``.
-
-    Raises
-    ------
-    KeyError
-        The emulated rank is set, but ``RANK`` is not.
+    Has no effect without ``PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK``. Raises KeyError if ``RANK`` is
+    not set.
     """
     emulated = os.environ.get(_SINGLE_RANK)
     if not is_distributed_emulation_enabled() or not emulated:
