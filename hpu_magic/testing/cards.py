@@ -143,8 +143,9 @@ class Ranks:
             return
         raise RankError(
             f"hpu_cards({self._count}) needs {self._count} free cards, but only {free} of "
-            f"{len(cards)} are free (held: {listed(held)}); end these processes. A test process keeps "
-            "its card until it ends, so run tests with hpu_cards first or in a separate session."
+            f"{len(cards)} are free (held: {listed(held)}); end these processes. A test process "
+            "keeps its card until it ends, so run tests with hpu_cards first or in a separate "
+            "session."
         )
 
     def _answers(self, name: str, longest: float) -> list[Any]:
