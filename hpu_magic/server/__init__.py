@@ -1,4 +1,4 @@
-"""The Jupyter Server extension, which shows the machine's cards and their holders and frees cards.
+"""The Jupyter Server extension, which shows the machine's cards and holders, and frees cards.
 
-It reads the cards in a child process and never imports torch.
+A child process reads the cards. The extension never imports torch.
 """

@@ -1,4 +1,4 @@
-"""Excludes the extension's messages to kernels from their activity."""
+"""Exclusion of the extension's messages from the activity of kernels."""
 
 from __future__ import annotations
 
@@ -12,18 +12,14 @@ MESSAGE_TYPES = tuple(
 
 
 def leave_untracked(server: Any) -> None:
-    """Count a kernel that only answers the status bar as idle.
+    """Count a kernel as idle if it only answers messages of the extension.
 
-    Otherwise, kernels of open notebooks would never be culled, and a running cell would look
-    finished, because ipykernel reports each answer as busy and idle.
-
-    Parameters
-    ----------
-    server : ServerApp
-        The server, which also passes the setting to its JupyterLab pages.
+    Otherwise, kernels of open notebooks would never be culled. A running cell would also appear to
+    have ended, because ipykernel reports busy and idle for each answer. The server passes the
+    setting to its JupyterLab pages.
     """
     tracked = getattr(server.kernel_manager, "untracked_message_types", None)
-    if tracked is None:  # a kernel manager that does not track activity
+    if tracked is None:  # this kernel manager does not track activity
         return
     untracked = [*tracked, *(kind for kind in MESSAGE_TYPES if kind not in tracked)]
     server.kernel_manager.untracked_message_types = untracked

@@ -17,7 +17,7 @@ from hpu_magic.server.metrics import CardCollector
 from hpu_magic.server.reader_process import ReaderProcess
 from hpu_magic.server.sampler import CardSampler
 
-_FIRST_SAMPLE = 5.0  # seconds after the start of the server, when it is ready
+_FIRST_SAMPLE = 5.0  # seconds after the start of the server
 _SCRAPE_LINGER = 90.0  # seconds; Prometheus usually scrapes at least once per minute
 
 
@@ -31,7 +31,8 @@ class HpuMagicServer(ExtensionApp):
         5.0,
         min=0.1,
         config=True,
-        help="Seconds after which the reader of the cards is restarted if the driver hangs.",
+        help="Seconds after which the child process that reads the cards is restarted if the "
+        "driver hangs.",
     )
 
     show_arguments = Bool(
@@ -45,8 +46,8 @@ class HpuMagicServer(ExtensionApp):
         DEFAULT_INTERVAL,
         config=True,
         help="Seconds between the samples of the last 24 hours in the overview. These samples are "
-        f"also taken while no client is connected. The range is {SHORTEST:g} to {LONGEST:g}; 0 "
-        "takes samples only while a client is connected.",
+        "also taken while no client is connected. The range is "
+        f"{SHORTEST:g} to {LONGEST:g}; with 0, samples are only taken while a client is connected.",
     )
 
     @validate("history_interval")
@@ -55,7 +56,7 @@ class HpuMagicServer(ExtensionApp):
         if seconds != 0 and not SHORTEST <= seconds <= LONGEST:
             raise TraitError(
                 f"HpuMagicServer.history_interval is {seconds:g}; set it to {SHORTEST:g} to "
-                f"{LONGEST:g} seconds, or to 0 for samples only while a client is connected."
+                f"{LONGEST:g} seconds, or to 0 to take samples only while a client is connected."
             )
         return seconds
 

@@ -1,4 +1,4 @@
-"""Requests to kernels over the control channel, which they answer while a cell runs."""
+"""Requests to kernels over the control channel, which kernels answer even while a cell runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.session import Session
 
 PATIENCE = 5.0
-"""Maximum seconds for the answer of a kernel."""
+"""Maximum seconds to wait for a kernel's answer."""
 
 
 class NoAnswer(Exception):
@@ -19,23 +19,12 @@ class NoAnswer(Exception):
 
 
 async def request(kernel: Any, topic: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Send ``hpu_magic_TOPIC_request`` to a kernel and return the content of its reply.
+    """Send ``hpu_magic_TOPIC_request`` to a kernel, and return the content of its reply.
 
-    Parameters
-    ----------
-    kernel : jupyter_client.KernelManager
-        The manager of the kernel.
-    topic : str
-        A topic that `hpu_magic.magics.control` handles.
-    content : mapping
-        The content of the request.
-
-    Raises
-    ------
-    NoAnswer
-        The kernel hangs or does not support the request.
+    `kernel` is its KernelManager; `hpu_magic.magics.control` handles the topics. Raises NoAnswer if
+    the kernel hangs or does not support the request.
     """
-    # A new session has a new identity. Of two sockets with the same one, only the later works.
+    # A new session has a new identity. If two sockets have the same one, only the later one works.
     session = Session(key=kernel.session.key, signature_scheme=kernel.session.signature_scheme)
     place = {**kernel.get_connection_info(session=True), "session": session}
     # In the connection file, encryption keys are text, but the client requires bytes.

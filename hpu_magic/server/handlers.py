@@ -3,18 +3,18 @@
 ``GET snapshot``
     A new sample: ``time``, ``source``, ``reason`` and ``cards``.
 ``GET history?since=T``
-    The samples of the last 24 hours after T (seconds since the epoch) as columns, and the spans
-    in which ``holders`` held cards.
+    Samples of the last 24 hours after T (seconds since the epoch) as columns, and the spans in
+    which ``holders`` held cards.
 ``GET stream?interval=S`` (WebSocket)
-    A message of type ``history``, then one of type ``snapshot`` per sample. The client sends
-    ``{"type": "interval", "seconds": S}`` to change the interval.
+    A message of type ``history``, then one message of type ``snapshot`` per sample. The client
+    sends ``{"type": "interval", "seconds": S}`` to change the interval.
 ``DELETE cards/CARD/holders/KERNEL``
-    Shuts the kernel down: 204.
+    Shuts down the kernel: 204.
 ``DELETE cards/CARD/holders/KERNEL/fit``
-    Stops the fit of the kernel after its batch: 202, or 504 if the kernel does not answer.
+    Stops the kernel's fit after its current batch: 202, or 504 if the kernel does not answer.
 
-The last two return 404 if this server does not have the kernel or the machine the card, and 409 if
-the kernel does not hold the card or refuses to stop.
+The last two return 404 if the kernel does not belong to this server or the machine has no such
+card, and 409 if the kernel does not hold the card or refuses to stop.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class SnapshotHandler(_CardsHandler):
 
 
 class HistoryHandler(_CardsHandler):
-    """The samples and holders of all cards in the last 24 hours."""
+    """Samples and holders of all cards in the last 24 hours."""
 
     @web.authenticated
     @authorized
@@ -93,14 +93,9 @@ class _HeldHandler(APIHandler):
         self._kernels = kernels
 
     async def _holders(self, number: str, kernel_id: str, outcome: str) -> list[Record]:
-        """Return the kernel's processes that hold the card; raise an error if there are none.
+        """Return the kernel's processes that hold the card; raise an HTTP error if there are none.
 
-        Parameters
-        ----------
-        number, kernel_id : str
-            The card's module id, and the kernel's id.
-        outcome : str
-            The end of the error message: ``nothing was shut down``.
+        `outcome` ends the error message: ``nothing was shut down``.
         """
         if kernel_id not in self._kernels:
             raise web.HTTPError(404, f"That kernel does not belong to this server; {outcome}.")
@@ -147,12 +142,12 @@ class FitHandler(_HeldHandler):
         except NoAnswer as error:
             raise web.HTTPError(
                 504,
-                f"The kernel received the request to stop its fit, but {error}. If the fit does "
-                "not stop, interrupt the kernel.",
+                f"The kernel received the request to stop its fit, but {error}; interrupt the "
+                "kernel if the fit does not stop.",
             ) from None
         if refusal is not None:
             raise web.HTTPError(409, refusal)
-        # The fit ends later.
+        # The fit stops later.
         self.set_status(202)
         self.finish()
 
@@ -222,7 +217,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         except WebSocketClosedError:
             self._sampler.unsubscribe(self._send)
         else:
-            # `on_close` handles a connection that breaks during a message.
+            # If the connection breaks during a message, `on_close` handles it.
             self._sending.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
 
 

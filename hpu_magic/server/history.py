@@ -1,4 +1,4 @@
-"""The last samples of each card, in a fixed amount of memory."""
+"""The most recent samples of each card, in a fixed amount of memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ METRICS = ("memory_used", "utilization", "temperature", "power")
 
 
 class History:
-    """Ring buffers, one for each metric of each card; NaN marks missing values."""
+    """One ring buffer per metric and card; NaN marks missing values."""
 
     def __init__(self, capacity: int = CAPACITY, metrics: Sequence[str] = METRICS) -> None:
         self._capacity = capacity
@@ -27,7 +27,7 @@ class History:
         return min(self._count, self._capacity)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a sample; it replaces the oldest one if the buffers are full."""
+        """Add a sample; if the buffers are full, it replaces the oldest one."""
         place = self._count % self._capacity
         cards = {card["module_id"]: card for card in record["cards"]}
         for number in cards.keys() - self._cards.keys():

@@ -1,4 +1,4 @@
-"""The holders of each card over time, in a limited amount of memory."""
+"""Holders of each card over time, in a limited amount of memory."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Span:
 
 
 class Holdings:
-    """The spans of holders, calculated from samples.
+    """Spans of holders, calculated from samples.
 
-    A kernel and its children are one holder of a card. If there was no sample for more than
-    `patience` seconds, or the card could not be read for that long, its holder is unknown: the span
-    ends at the last sample, and a new one begins.
+    A kernel and its children are one holder of a card. If a card has no readable sample for more
+    than `patience` seconds, its holder is unknown: the span ends at the last sample, and a new one
+    begins.
     """
 
     def __init__(self, patience: float) -> None:
@@ -62,7 +62,7 @@ class Holdings:
         time: float = record["time"]
         read: set[int] = set()
         for card in record["cards"]:
-            # A card that cannot be read does not end a span immediately.
+            # One failed reading of a card does not end a span.
             if card["error"] is None or card["holders"]:
                 read.add(card["module_id"])
             for holder in card["holders"]:
@@ -81,7 +81,7 @@ class Holdings:
         return sorted(recent, key=lambda span: (span["card"], span["from"], span["id"]))
 
     def forget_before(self, time: float) -> None:
-        """Remove the spans that had ended before `time`."""
+        """Remove the spans that ended before `time`."""
         for ended in self._ended.values():
             while ended and ended[0].seen < time:
                 ended.popleft()
@@ -99,7 +99,7 @@ class Holdings:
                 self._count, number, holder["pid"], "", None, None, time, time
             )
         notebook = kernel and kernel["notebook"]
-        # Updated each time: a notebook can be renamed, or a kernel can report its notebook late.
+        # Updated each time, because a notebook can be renamed, and a kernel can report it late.
         span.command = holder["command"][:_LONGEST_NAME]
         span.kernel = kernel and kernel["name"]
         span.notebook = notebook["path"][-_LONGEST_NAME:] if notebook else None

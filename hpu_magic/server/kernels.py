@@ -1,4 +1,4 @@
-"""The kernels of this server that hold cards, and their notebooks."""
+"""Kernels of this server that hold cards, and their notebooks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Kernels:
         return kernel_id in self._kernels
 
     async def join(self, record: dict[str, Any]) -> None:
-        """Replace the ``ancestors`` of each holder in a record by its ``kernel``.
+        """Replace the ``ancestors`` of each holder in a record with its ``kernel``.
 
-        A kernel has the keys ``id``, ``name``, ``state`` and ``notebook``, which is None or has
-        the keys ``path``, ``name`` and ``type``. A holder that is neither a kernel of this server
-        nor its descendant has the kernel None. If a kernel does not publish its idle time, the
-        server's last activity is used. Fits outside this server's kernels cannot be stopped.
+        A kernel has the keys ``id``, ``name``, ``state`` and ``notebook``. The notebook is None or
+        has the keys ``path``, ``name`` and ``type``. The kernel is None unless the holder is a
+        kernel of this server or its descendant. If a kernel does not publish its idle time, the
+        server's last activity is used. Fits outside of this server's kernels cannot be stopped.
         """
         pids = self._pids()
         found: list[tuple[dict[str, Any], str]] = []
@@ -57,12 +57,9 @@ class Kernels:
         await ensure_async(self._kernels.shutdown_kernel(kernel_id))
 
     async def stop_fit(self, kernel_id: str, pid: int) -> str | None:
-        """Stop the fit of a kernel with the process `pid`; return the reason if it does not stop.
+        """Stop the fit of a kernel in the process `pid`; return the reason if it does not stop.
 
-        Raises
-        ------
-        control.NoAnswer
-            The kernel hangs.
+        Raises control.NoAnswer if the kernel hangs.
         """
         kernel = self._kernels.get_kernel(kernel_id)
         reply = await control.request(kernel, "stop", {"pid": pid})
@@ -71,7 +68,7 @@ class Kernels:
     def _pids(self) -> dict[int, str]:
         pids = {}
         for kernel_id in self._kernels.list_kernel_ids():
-            # A kernel that is starting or runs on another machine has no pid.
+            # A kernel that is starting or runs on another machine has no PID.
             provisioner = getattr(self._kernels.get_kernel(kernel_id), "provisioner", None)
             pid = getattr(provisioner, "pid", None)
             if pid:
@@ -79,7 +76,7 @@ class Kernels:
         return pids
 
     def _idle(self, kernel_id: str) -> float | None:
-        """Return the seconds since the kernel's last activity; 0 while it runs, None if unknown."""
+        """Return the seconds since the kernel's last activity: 0 if busy, None if unknown."""
         kernel = self._kernels.get_kernel(kernel_id)
         if getattr(kernel, "execution_state", None) != "idle":
             return 0.0 if getattr(kernel, "execution_state", None) == "busy" else None

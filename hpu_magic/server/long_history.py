@@ -1,4 +1,4 @@
-"""The last 24 hours of each card: a coarse history, and the spans of holders."""
+"""The last 24 hours of each card: a coarse history, and spans of holders."""
 
 from __future__ import annotations
 
@@ -18,19 +18,14 @@ SHORTEST, LONGEST = 2.0, 3600.0
 
 _METRICS = ("memory_used", "utilization")
 _GAP = 3
-"""Number of intervals without a sample after which the time between samples is unknown."""
+"""Number of intervals without a sample after which the values in between are unknown."""
 
 
 class LongHistory:
-    """At most one sample per interval, and the spans of holders.
+    """At most one sample per interval (in seconds), and the spans of holders.
 
-    The memory of a card is allocated once: ``16 * LENGTH / interval`` bytes, which is 70 KiB at the
-    default interval. Each of the last `holdings.SPANS` holders adds a few hundred bytes.
-
-    Parameters
-    ----------
-    interval : float
-        Seconds between stored samples.
+    The memory for a card is allocated once: ``16 * LENGTH / interval`` bytes, which is 70 KiB with
+    the default interval. Each of the last `holdings.SPANS` holders adds a few hundred bytes.
     """
 
     def __init__(self, interval: float = DEFAULT_INTERVAL) -> None:
@@ -43,11 +38,11 @@ class LongHistory:
         """Store a sample if the interval has passed, and always add its holders."""
         time: float = record["time"]
         if time < self._latest - _GAP * self.interval:
-            # The clock was set back, but times must increase along the axis.
+            # The clock was set back, but the times must increase.
             self._begin()
         self._begun = min(self._begun, time)
         self._holdings.observe(record)
-        # Timers are not exact, so 10 % tolerance.
+        # Timers are not exact, so allow 10 % less.
         if time >= self._latest + 0.9 * self.interval:
             self._samples.append(record)
             self._holdings.forget_before(time - LENGTH)
@@ -56,7 +51,7 @@ class LongHistory:
     def message(self, since: float, now: float) -> dict[str, Any]:
         """Return the samples after `since` as columns, and the spans that had not ended then.
 
-        ``begun`` is the time of the first sample, by which clients detect a restarted server.
+        Clients detect a restarted server by ``begun``, the time of the first sample.
         """
         return {
             "interval": self.interval,

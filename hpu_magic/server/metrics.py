@@ -30,13 +30,9 @@ _GAUGES = {
 class CardCollector(Collector):
     """Exports the last sample; missing values have no series.
 
-    Parameters
-    ----------
-    latest : callable
-        Returns the last sample if it is at most this number of seconds old.
-    keep_sampling : callable
-        Called at each scrape, possibly from another thread. It requests the sample for the next
-        scrape, because a scrape must not wait for the cards.
+    `latest` returns the last sample if it is at most this number of seconds old. Each scrape calls
+    `keep_sampling`, possibly in another thread. It requests the sample for the next scrape, because
+    a scrape must not wait for the cards.
     """
 
     def __init__(
@@ -46,7 +42,7 @@ class CardCollector(Collector):
         self._keep_sampling = keep_sampling
 
     def describe(self) -> list[Any]:
-        """Return no series, so that the registration does not start a scrape."""
+        """Return no series, so that registration does not start a scrape."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

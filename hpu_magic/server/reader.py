@@ -1,8 +1,8 @@
 """The child process in which the server reads the cards, because a driver can hang or crash.
 
-``python -m hpu_magic.server.reader`` writes ``ready``. It answers each line of its standard input
-with one line of JSON, and ends when its input ends. Holders have no arguments in their names,
-unless the option ``--arguments`` is set.
+``python -m hpu_magic.server.reader`` writes ``ready``. It answers each line of standard input with
+one line of JSON, and ends when its input ends. The names of holders contain arguments only with the
+option ``--arguments``.
 """
 
 from __future__ import annotations
@@ -28,12 +28,8 @@ _LONGEST = 60.0  # seconds
 def read(*, arguments: bool = False) -> dict[str, Any]:
     """Return a snapshot in the form that the server sends, except for ``ancestors``.
 
-    The server replaces the ``ancestors`` of a holder, the nearest first, by its ``kernel``.
-
-    Parameters
-    ----------
-    arguments : bool
-        Use full command lines as names of holders.
+    The server replaces a holder's ``ancestors``, nearest first, with its ``kernel``. With
+    `arguments`, the names of holders are full command lines.
     """
     snapshot = monitor.snapshot()
     if arguments:
@@ -77,7 +73,7 @@ def _holder(holder: Holder) -> dict[str, Any]:
 
 def main() -> None:
     """Answer requests until the input ends."""
-    # The driver's libraries may print; their output must not become part of an answer.
+    # The driver's libraries may print, and their output must not become part of an answer.
     answers = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:

@@ -19,21 +19,15 @@ _LONGEST_LINE = 1 << 20  # bytes
 
 
 class ReadError(Exception):
-    """The cards could not be read. The message is one sentence with the reason."""
+    """The cards could not be read; the message is one sentence with the reason."""
 
 
 class ReaderProcess:
     """Reads the cards in a child process, and replaces a child that hangs or crashes.
 
     The first replacement starts immediately, so that one failure loses only one reading. After
-    further failures, the pauses double, up to a minute.
-
-    Parameters
-    ----------
-    timeout : float
-        Maximum seconds for a reading.
-    arguments : bool
-        Whether the names of holders contain the arguments of their command lines.
+    further failures, the pause doubles each time, up to a minute. `timeout` is the maximum time of
+    a reading in seconds. With `arguments`, the names of holders are full command lines.
     """
 
     def __init__(self, timeout: float, *, arguments: bool = False) -> None:
@@ -46,16 +40,13 @@ class ReaderProcess:
 
     @property
     def pid(self) -> int | None:
-        """The pid of the child; None if there is no child."""
+        """The child's PID, or None without a child."""
         return self._process.pid if self._process else None
 
     async def read(self) -> dict[str, Any]:
         """Return the result of `hpu_magic.server.reader.read`.
 
-        Raises
-        ------
-        ReadError
-            The child hung or crashed, or the pause after such a failure has not passed.
+        Raises ReadError if the child hung or crashed, or if the pause after a failure continues.
         """
         pause = self._not_before - asyncio.get_running_loop().time()
         if pause > 0:
@@ -86,7 +77,9 @@ class ReaderProcess:
         try:
             process = self._process = self._process or await _start(self._options)
         except OSError as error:
-            raise ReadError(f"The reader of the cards could not be started: {error}.") from error
+            raise ReadError(
+                f"The child process that reads the cards could not start: {error}."
+            ) from error
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -100,14 +93,14 @@ class ReaderProcess:
                 f"The driver did not answer within {self._timeout:g} s; its reader is restarted."
             ) from None
         except asyncio.CancelledError:
-            # Its answer would be read as the answer to the next request.
+            # The answer would be taken for the answer to the next request.
             await _kill(self._take())
             raise
         except (ValueError, ConnectionError):
             # The answer is invalid, too long or incomplete.
             pass
         how = await _how_it_ended(self._take())
-        raise ReadError(f"The reader of the cards {how}; it is restarted.")
+        raise ReadError(f"The child process that reads the cards {how}; it is restarted.")
 
     def _take(self) -> asyncio.subprocess.Process | None:
         process, self._process = self._process, None

@@ -1,4 +1,4 @@
-"""The sampler of the cards, shared by all clients of this server."""
+"""Sampler of the cards, which all clients of this server share."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DEFAULT_INTERVAL = 2.0
 LINGER_INTERVAL = 5.0
 """Seconds between samples while no client is connected, shortly after a request."""
 
-# Without clients: the pause as a multiple of the time of a reading, and its maximum in intervals.
+# Without clients: the pause as a multiple of a reading's time, and its maximum in intervals.
 _RESTRAINT = 100
 _RAREST = 2.5
 
@@ -47,13 +47,13 @@ class CardSampler:
     Parameters
     ----------
     reader : Reader
-        Reads the cards, and may raise `ReadError`.
+        Reads the cards; may raise `ReadError`.
     join : callable
-        Adds the server's information on holders to a record.
+        Adds the server's information about holders to a record.
     log : Logger
         Log for failures.
     past : LongHistory, optional
-        The history that receives each sample.
+        History that receives each sample.
     unattended : float
         Seconds between samples without clients; 0 to take none.
     """
@@ -100,9 +100,9 @@ class CardSampler:
         return [self._history_message] + ([_snapshot_message(record)] if record else [])
 
     def subscribe(self, listener: Listener, interval: float = DEFAULT_INTERVAL) -> None:
-        """Call `listener` with the message of each new sample. Another call changes the interval.
+        """Call `listener` with the message of each new sample; call again to change the interval.
 
-        All listeners share the shortest interval of any listener.
+        All listeners share the shortest interval.
         """
         self._listeners[listener] = interval
         self._wake()
@@ -118,12 +118,12 @@ class CardSampler:
             self._wake()
 
     def linger(self, seconds: float) -> None:
-        """Take samples for the next seconds, also without clients."""
+        """Take samples for the next seconds, even without clients."""
         self._linger_until = max(self._linger_until, time.monotonic() + seconds)
         self._wake()
 
     async def fresh(self, max_age: float = 0.0, *, attended: bool = True) -> Record:
-        """Return a sample that is at most `max_age` seconds old; take a new one if necessary.
+        """Return a sample that is at most `max_age` seconds old, if necessary a new one.
 
         Samples without clients are not added to the fine history.
         """
@@ -154,14 +154,14 @@ class CardSampler:
         return bool(self._listeners) or time.monotonic() < self._linger_until
 
     def _interval(self) -> float | None:
-        """Return the current seconds between samples; None if none are required."""
+        """Return the current seconds between samples, or None if no samples are required."""
         if self._listeners:
             return min(self._listeners.values())
         if self._attended:
             return LINGER_INTERVAL
         if not self._unattended:
             return None
-        # A slow driver is read less often, but often enough for a history without gaps.
+        # Read a slow driver less often, but often enough for a history without gaps.
         pause = max(self._unattended, _RESTRAINT * self._took)
         return min(pause, _RAREST * self._unattended)
 
@@ -184,7 +184,7 @@ class CardSampler:
             await self._pause(started)
 
     async def _pause(self, started: float) -> None:
-        """Wait until the next sample, whose time depends on the current listeners."""
+        """Wait until the next sample; its time depends on the current listeners."""
         while (interval := self._interval()) is not None:
             remaining = started + interval - time.monotonic()
             if remaining <= 0:

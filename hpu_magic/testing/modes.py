@@ -1,8 +1,8 @@
 """Tests of both modes in one session: tests of the other mode run in a separate process.
 
-A process has one mode. A second pytest collects the same tests and runs those of the other mode;
-this session shows its reports. The second process holds a card until its end, so its tests run
-first, and it ends before this process takes a card.
+A process has only one mode. Therefore a second pytest collects the same tests and runs those of the
+other mode, and this session shows its reports. The second process holds a card until it ends, so
+its tests run first, and it ends before this process takes a card.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ class Modes:
         self.mode = mode
         self._config = config
         self._other: OtherMode | None = None
-        # Copies from before the tests, which may change them.
+        # Copies from before the tests, because tests may change them.
         self._environment, self._path = dict(os.environ), list(sys.path)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run a test with markers of both modes twice."""
+        """Run a test twice if it has markers of both modes."""
         if len(_marked(metafunc.definition)) > 1 and "hpu_mode" not in metafunc.fixturenames:
             metafunc.fixturenames.append("hpu_mode")
         if len(_marked(metafunc.definition)) > 1:
@@ -67,17 +67,17 @@ class Modes:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_timeout_set_timer(self, item: pytest.Item) -> Any:
-        """Leave the time limit of pytest-timeout to the process that runs the test."""
+        """Leave pytest-timeout's time limit to the process that runs the test."""
         return True if self._elsewhere(item) else None
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_timeout_cancel_timer(self, item: pytest.Item) -> Any:
-        """Do nothing: there is no timer."""
+        """Do nothing, because no timer is set."""
         return True if self._elsewhere(item) else None
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """End the other process if the session stops before its last test, such as by ``-x``."""
+        """End the other process if the session stops before its last test, such as with ``-x``."""
         if self._other is not None:
             self._other.finish()
 
@@ -96,12 +96,12 @@ class Modes:
             yield from self._other.run(item, following)
         finally:
             if following is None or self._other.ended:
-                self._other.stop()
+                self._other.kill()
                 self._other = None
 
 
 class OtherMode:
-    """A second pytest in the other mode, which runs requested tests."""
+    """A second pytest in the other mode, which runs tests on request."""
 
     def __init__(
         self, config: pytest.Config, mode: str, environment: dict[str, str], path: list[str]
@@ -133,7 +133,7 @@ class OtherMode:
         return arguments[:end] + added + arguments[end:]
 
     def run(self, item: pytest.Item, following: pytest.Item | None) -> Iterator[pytest.TestReport]:
-        """Yield the reports of a test; if no test follows, end the process."""
+        """Yield the reports of a test, and end the process if no test follows."""
         try:
             self._connection.send((item.nodeid, following.nodeid if following else None))
             while (answer := self._connection.recv())[0] != "done":
@@ -148,7 +148,7 @@ class OtherMode:
             text = f"The process that ran this test in {self._mode} mode ended with {how}."
             yield _failed(item, text)
         except BaseException:
-            # After an interrupt, the fixtures of the other process must end too.
+            # After an interrupt, the other process's fixtures must end too.
             self.ended = True
             self._process.stop(_PATIENCE)
             raise
@@ -159,7 +159,7 @@ class OtherMode:
             self._connection.send(None)
         self._process.finish(_PATIENCE)
 
-    def stop(self) -> None:
+    def kill(self) -> None:
         """Kill the process."""
         self._process.stop()
 
@@ -179,9 +179,10 @@ class OtherMode:
                 }
             )
             return None
-        fix = f"run pytest --hpu --hpu-mode {self._mode} to find the cause."
         return _failed(
-            item, f"This test does not exist in {self._mode} mode: {fix}\n{content}".rstrip()
+            item,
+            f"This test does not exist in {self._mode} mode; run pytest --hpu --hpu-mode "
+            f"{self._mode} to find the cause.\n{content}".rstrip(),
         )
 
 
@@ -191,7 +192,7 @@ def _failed(item: pytest.Item, text: str) -> pytest.TestReport:
 
 
 def _mode_of(item: pytest.Item) -> str | None:
-    """Return the mode that a test requires; None if it runs in both modes."""
+    """Return the mode that a test requires, or None if it runs in both modes."""
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     if parameters.get("hpu_mode") in MODES:
         return str(parameters["hpu_mode"])
@@ -200,7 +201,7 @@ def _mode_of(item: pytest.Item) -> str | None:
 
 
 def _marked(node: pytest.Item | Any) -> set[str]:
-    """Return the modes of a test's own markers, or else those of the nearest class or module."""
+    """Return the modes of a test's own markers, otherwise those of the nearest class or module."""
     nearest, modes = None, set()
     for owner, mark in node.iter_markers_with_node():
         if mark.name in MODES and nearest in (None, owner):

@@ -1,4 +1,4 @@
-"""A pytest that runs tests of the other mode on request."""
+"""A second pytest, which runs tests of the other mode on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpu_magic.testing.modes import SERVING
 
 
 def serve(connection: Connection) -> None:
-    """Receive arguments, run pytest with them, and then run each requested test."""
+    """Receive arguments, run pytest with them, and run each requested test."""
     arguments, worker = connection.recv()
     server = _Server(connection, worker)
     pytest.main(arguments, plugins=[server])
@@ -38,12 +38,12 @@ class _Server:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_cmdline_main(self, config: pytest.Config) -> None:
-        """Disable debuggers: this process has no keyboard input."""
+        """Disable debuggers, because this process has no keyboard input."""
         config.option.usepdb = config.option.trace = False
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Write nothing to the terminal, which belongs to the first process."""
+        """Write nothing to the terminal, because it belongs to the first process."""
         self._config = config
         manager, name = config.pluginmanager, "terminalreporter"
         if (reporter := manager.get_plugin(name)) is not None:
@@ -53,7 +53,7 @@ class _Server:
             manager.register(type(reporter)(config, nowhere), name)
 
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        """Record errors of the collection."""
+        """Record collection errors."""
         if report.failed:
             self._errors.append(report.longreprtext)
 

@@ -1,4 +1,4 @@
-"""Options, markers and fixtures of the plug-in. Without ``--hpu``, nothing else is imported."""
+"""Options, markers and fixtures of the plug-in, which imports the rest only with ``--hpu``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MARKERS = (
     "eager: run in eager mode, in a separate process if the session is in lazy mode",
     "lazy: run in lazy mode, in a separate process if the session is in eager mode",
     "hpu_no_fallback(allow=()): fail if an operator that is not in allow runs on the CPU",
-    "hpu_max_recompilations(n): fail after more than n recompilations of lines; None: no limit",
+    "hpu_max_recompilations(n): fail if lines recompile graphs more than n times; None: no limit",
 )
 
 
@@ -45,7 +45,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--hpu-max-recompilations",
         type=_count,
         metavar="N",
-        help="fail tests in which lines that compiled a graph recompile more than N times",
+        help="fail tests in which lines recompile graphs more than N times",
     )
 
 
@@ -75,11 +75,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.fixture
 def hpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """The device, ``torch.device("hpu")``; the process takes its card at the first use.
+    """The device, ``torch.device("hpu")``; the process takes its card on first use.
 
-    The frames of failed tests are cleared and garbage is collected, so that the next test can use
-    the memory. A `DeviceMemoryWarning` is issued for a test that passes but does not free its
-    tensors on the device. Without ``--hpu``, tests with this fixture are skipped.
+    After a failed test, its frames are cleared and garbage is collected, so that the next test can
+    use the memory. If a test passes but leaves tensors on the device, a `DeviceMemoryWarning` is
+    issued. Without ``--hpu``, tests with this fixture are skipped.
     """
     if not request.config.option.hpu:
         pytest.skip(_OFF)
@@ -92,9 +92,9 @@ def hpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 def hpu_cards(request: pytest.FixtureRequest) -> Iterator[Callable[..., Ranks]]:
     """Run functions on several cards: ``hpu_cards(2)(train, steps=3)`` returns two results.
 
-    ``hpu_cards(n, backend=None, timeout=120)`` returns `Ranks`. A call runs a function on each of n
-    cards, in processes with the same environment as under torchrun. They start at the first call
-    and end with the test. Without ``--hpu`` or with fewer cards, the test is skipped.
+    ``hpu_cards(n, backend=None, timeout=120)`` returns `Ranks`. A call runs a function on n cards,
+    in processes with the same environment as under torchrun. They start in the first call and end
+    with the test. Without ``--hpu`` or with fewer cards, the test is skipped.
     """
     if not request.config.option.hpu:
         pytest.skip(_OFF)

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 _PROGRAM = (
-    # Without this, the working directory is on the path until the path is set.
+    # Without this, the working directory is in the path until the path is set.
     "import sys; sys.path[:] = [each for each in sys.path if each[:1] == '/']; "
     "import json; sys.path[:] = json.loads(sys.argv[1]); "
     "from hpu_magic.testing import process; process.run(*sys.argv[2:])"
@@ -25,19 +25,9 @@ _PROGRAM = (
 class Companion:
     """Runs a function in a separate process, with its end of a pipe as the argument.
 
-    The process is not in the terminal's foreground, so that only `stop` interrupts it. It ends with
-    this process, for any reason.
-
-    Parameters
-    ----------
-    function : str
-        ``module:name``.
-    environment : mapping of str to str
-        All environment variables.
-    path : sequence of str
-        Module path.
-    folder : Path
-        Working directory.
+    The process is not in the terminal's foreground, so that only `stop` interrupts it. It ends when
+    this process ends, for any reason. `function` is ``module:name``, `environment` contains all
+    environment variables, and `path` is the module path.
     """
 
     def __init__(
@@ -60,11 +50,11 @@ class Companion:
             os.close(ending)
 
     def finish(self, patience: float) -> None:
-        """Wait ``patience`` seconds for the process to end, and then interrupt it."""
+        """Wait `patience` seconds for the process to end, then interrupt it."""
         self._await_end(patience, signal.SIGINT)
 
     def stop(self, patience: float = 0.0) -> None:
-        """Interrupt the process, and kill it if it has not ended after ``patience`` seconds."""
+        """Interrupt the process, and kill it if it has not ended after `patience` seconds."""
         if patience and self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
         self._await_end(patience, signal.SIGKILL)
@@ -94,7 +84,7 @@ def ending(process: subprocess.Popen[bytes]) -> str:
 
 
 def run(function: str, connection: str, ending: str) -> None:
-    """Run a function in the process that `Companion` started."""
+    """Run a function in the process that a `Companion` started."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_end_with, args=(int(ending),), daemon=True).start()
     module, _, name = function.partition(":")

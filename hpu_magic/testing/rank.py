@@ -47,7 +47,7 @@ def _call(payload: bytes) -> Any:
 
 
 def _answer(function: Any, allowed: Allowed) -> tuple[str, Any, Cost | None]:
-    """Return the result or the exception of a function, and its cost if there are limits."""
+    """Return a function's result or exception, and its cost if there are limits."""
     costs: AbstractContextManager[Any] = nullcontext() if allowed.everything else Ledger()
     kind: str = "returned"
     content: Any = b""

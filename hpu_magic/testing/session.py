@@ -22,12 +22,9 @@ _mode = pytest.StashKey[str]()
 
 
 def turn_on(config: pytest.Config) -> None:
-    """Activate the device for imports of torch in this process and in its child processes.
+    """Activate the device for imports of torch in this process and its child processes.
 
-    Raises
-    ------
-    pytest.UsageError
-        torch is not installed, or neither the vendor's package nor the simulator can be used.
+    Raises pytest.UsageError if torch, or both the vendor's package and the simulator, are missing.
     """
     if importlib.util.find_spec("torch") is None:
         raise pytest.UsageError("--hpu needs PyTorch, which is not installed: pip install torch.")
@@ -42,7 +39,7 @@ def turn_on(config: pytest.Config) -> None:
 
 
 def configure(config: pytest.Config) -> None:
-    """Register the hooks for markers and options, and the line with the device in the header."""
+    """Register the hooks for markers and options, and the header line with the device."""
     config.pluginmanager.register(_Header(), "hpu_magic.header")
     config.pluginmanager.register(Failures(), "hpu_magic.failures")
     config.pluginmanager.register(Limits(config), "hpu_magic.limits")
@@ -63,13 +60,13 @@ class _Header:
 
 
 def _set_mode(requested: str | None) -> str:
-    """Return the mode of this process, and set the variable so that torch loads that mode."""
+    """Return the mode of this process, and set the environment variable for the import of torch."""
     loaded = execution.loaded_mode()
     if loaded is not None:
         if requested not in (None, loaded):
             raise pytest.UsageError(
                 f"--hpu-mode {requested} has no effect because torch was already imported in "
-                f"{loaded} mode: start pytest with "
+                f"{loaded} mode; start pytest with "
                 f"{execution.VARIABLE}={execution.VALUES[requested]}."
             )
         return loaded
@@ -82,7 +79,7 @@ def _set_mode(requested: str | None) -> str:
 
 
 def _set_cards_folder(config: pytest.Config) -> None:
-    """Use simulated cards that no notebook holds, with separate ones per pytest-xdist worker."""
+    """Use simulated cards that no notebook holds, separate ones for each pytest-xdist worker."""
     folder = os.environ.get(_CARDS)
     if not folder:
         folder = made = tempfile.mkdtemp(prefix="hpu_magic_pytest_")

@@ -229,8 +229,8 @@ def test_kernel_that_does_not_answer_is_reported(server, notebook):
     assert time.monotonic() - began > 4
     assert (answer.status, answer.json["message"]) == (
         504,
-        "The kernel received the request to stop its fit, but it did not answer within 5 s. If "
-        "the fit does not stop, interrupt the kernel.",
+        "The kernel received the request to stop its fit, but it did not answer within 5 s; "
+        "interrupt the kernel if the fit does not stop.",
     )
 
 

@@ -272,5 +272,5 @@ def test_invalid_interval_is_rejected(interval):
         HpuMagicServer(history_interval=interval)
     assert str(refused.value) == (
         f"HpuMagicServer.history_interval is {interval:g}; set it to 2 to 3600 seconds, or to 0 "
-        "for samples only while a client is connected."
+        "to take samples only while a client is connected."
     )

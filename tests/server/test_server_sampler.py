@@ -56,7 +56,10 @@ def real_cards(hlml_cards, tmp_path, monkeypatch):
     ("order", "reason"),
     [
         ("hang", "The driver did not answer within 1 s; its reader is restarted."),
-        ("crash", "The reader of the cards crashed in the driver's library (SIGABRT); "),
+        (
+            "crash",
+            "The child process that reads the cards crashed in the driver's library (SIGABRT); ",
+        ),
     ],
 )
 def test_broken_driver_loses_one_sample_and_never_blocks(real_cards, order, reason):

@@ -605,7 +605,7 @@ def test_processes_that_hang_or_die_fail_their_test_alone(project):
     }
     assert "The process that ran this test in lazy mode ended with signal 9 (SIGKILL)." in said
     assert (
-        "This test does not exist in lazy mode: run pytest --hpu --hpu-mode lazy to find the cause."
+        "This test does not exist in lazy mode; run pytest --hpu --hpu-mode lazy to find the cause."
         in said
     )
     assert "Timeout (>5.0s) from pytest-timeout." in said
