@@ -126,5 +126,5 @@ def _cards() -> Snapshot:
 def _driver() -> hlsmi.Versions | None:
     try:
         return hlsmi.versions() if hlsmi.installed() else None
-    except hlsmi.HlSmiUnavailable:
+    except hlsmi.HlSmiUnavailableError:
         return None

@@ -1,4 +1,4 @@
-"""The cards of the machine, their memory and their holders.
+"""The machine's cards, their memory and their holders.
 
 Reading acquires no card and does not import torch.
 """
@@ -23,8 +23,8 @@ __all__ = ["CardReading", "Holder", "Snapshot", "snapshot"]
 def snapshot() -> Snapshot:
     """Read all cards of the machine.
 
-    These are the real cards, read through HLML, or through ``hl-smi`` if HLML's binding or library
-    is missing. Without real cards, they are the simulated cards. If the vendor's package is
+    Real cards are read through HLML, or through ``hl-smi`` if HLML's binding or library is missing.
+    Without real cards, the result contains the simulated cards. If the vendor's package is
     installed, the simulator is not in use, and `reason` explains an empty snapshot.
     """
     real = _real()
@@ -57,9 +57,9 @@ def _simulated(state: CardState) -> CardReading:
 
 
 def _numbered(cards: Sequence[CardReading]) -> tuple[CardReading, ...]:
-    """Return the cards in the order of their module ids, which are unique.
+    """Return the cards sorted by module ID, which is unique.
 
-    A card whose module id is unknown, such as a lost card, gets the lowest free one.
+    A card with an unknown module ID, such as a lost card, gets the lowest free one.
     """
     taken = {card.module_id for card in cards}
     free = (number for number in itertools.count() if number not in taken)
@@ -70,19 +70,19 @@ def _numbered(cards: Sequence[CardReading]) -> tuple[CardReading, ...]:
 
 
 def _real() -> Snapshot:
-    # Imported here because `%load_ext` imports this package, but rarely reads the cards.
+    # Imported here because `%load_ext` imports this package but rarely reads the cards.
     from hpu_magic.monitor import allotted, hlml, hlsmi
 
     try:
         found, processes = hlml.read()
-    except hlml.HlmlUnavailable as unavailable:
+    except hlml.HlmlUnavailableError as unavailable:
         missing = str(unavailable)
         # With a code, the driver itself failed, so hl-smi would fail too.
         if unavailable.code is not None or not hlsmi.installed():
             return Snapshot((), "none", missing)
         try:
             found, processes = hlsmi.read()
-        except hlsmi.HlSmiUnavailable as failed:
+        except hlsmi.HlSmiUnavailableError as failed:
             return Snapshot((), "none", f"{missing} {failed}")
         cards = allotted.named(_numbered(found))
         return Snapshot(cards, "hl-smi", _hidden_holders(cards, processes.hidden))
@@ -90,15 +90,15 @@ def _real() -> Snapshot:
         return Snapshot(
             (),
             "none",
-            "The Gaudi driver reports no card; "
-            "a container sees only the cards that it was started with.",
+            "The Gaudi driver reports no cards; a container sees only the cards that it was "
+            "started with.",
         )
     cards = allotted.named(_numbered(found))
     return Snapshot(cards, "hlml", _hidden_holders(cards, processes.hidden))
 
 
 def _hidden_holders(cards: tuple[CardReading, ...], hidden: bool) -> str | None:
-    """Return a sentence on cards in use whose holders are not visible, if there are any."""
+    """Return a sentence about cards in use whose holders are not visible, or None."""
     used = [card.label for card in cards if not card.holders and card.in_use]
     if not used:
         return None

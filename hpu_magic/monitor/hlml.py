@@ -1,4 +1,4 @@
-"""Reading of real cards through the vendor's HLML library and its binding `pyhlml`."""
+"""Reads real cards through the vendor's HLML library and its binding `pyhlml`."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import threading
 import warnings
 from typing import Any
 
+from hpu_magic.errors import HPUError
 from hpu_magic.monitor.processes import DeviceHolders, device_holders
 from hpu_magic.monitor.reading import UNKNOWN, CardReading, generation
 
 # Return codes of HLML.
 _UNINITIALIZED = 1
-_INVALID_ARGUMENT = 2  # also returned by pyhlml for functions that the library lacks
+_INVALID_ARGUMENT = 2  # pyhlml also returns it for functions that the library does not have
 _NOT_SUPPORTED = 3
 _ALREADY_INITIALIZED = 5
 _NOT_FOUND = 6
@@ -36,8 +37,8 @@ _SOC = 0
 """The clock of the chip."""
 
 
-class HlmlUnavailable(Exception):
-    """HLML does not answer. The message is one sentence with the reason; `code` is HLML's code."""
+class HlmlUnavailableError(HPUError):
+    """HLML does not answer; the message is one sentence with the reason, `code` is HLML's code."""
 
     def __init__(self, text: str, code: int | None = None) -> None:
         super().__init__(text)
@@ -49,12 +50,9 @@ _binding: Any = None
 
 
 def read() -> tuple[tuple[CardReading, ...], DeviceHolders]:
-    """Return the cards that HLML reports, and their holders, without acquiring a card.
+    """Return the cards that HLML reports and their holders, without acquiring a card.
 
-    Raises
-    ------
-    HlmlUnavailable
-        The binding, the library or the driver is missing, or returns an error.
+    Raises HlmlUnavailableError if the binding, library or driver is missing or returns an error.
     """
     with _serial:
         binding = _connect()
@@ -74,8 +72,8 @@ def _read_card(binding: Any, index: int, processes: DeviceHolders) -> CardReadin
         milliwatts = _value(binding, "hlmlDeviceGetPowerUsage", device)
         temperature = _value(binding, "hlmlDeviceGetTemperature", device, _ON_AIP)
         megahertz = _value(binding, "hlmlDeviceGetClockInfo", device, _SOC)
-    except HlmlUnavailable as lost:
-        # A card that is no longer on the bus must not hide the others.
+    except HlmlUnavailableError as lost:
+        # A card that has left the bus must not hide the others.
         return CardReading(index, UNKNOWN, "", None, False, None, None, error=str(lost))
     return CardReading(
         index=index,
@@ -105,21 +103,21 @@ def _connect() -> Any:
             import pyhlml
             from pyhlml.hlml_lib import LibHLML
     except ModuleNotFoundError:
-        raise HlmlUnavailable(
+        raise HlmlUnavailableError(
             "The HLML binding is missing; on a Gaudi machine install it with "
             "`pip install habana-pyhlml`."
         ) from None
     library = inspect.signature(LibHLML).parameters["path"].default
     try:
-        # pyhlml prints a line if this fails, so it must not try first.
+        # pyhlml prints a line if this fails, so it must not be the first to try.
         ctypes.CDLL(library)
     except OSError:
-        raise HlmlUnavailable(
+        raise HlmlUnavailableError(
             f"The driver's library {library} cannot be loaded; it comes with the Gaudi driver."
         ) from None
     try:
         _call(pyhlml, "hlmlInit")
-    except HlmlUnavailable as error:
+    except HlmlUnavailableError as error:
         if error.code != _ALREADY_INITIALIZED:
             raise
     _binding = pyhlml
@@ -130,20 +128,14 @@ def _value(binding: Any, function: str, *arguments: object) -> Any:
     """Return a value, or None if the card does not have it."""
     try:
         return _call(binding, function, *arguments)
-    except HlmlUnavailable as error:
+    except HlmlUnavailableError as error:
         if error.code in _ABSENT:
             return None
         raise
 
 
 def _call(binding: Any, function: str, *arguments: object) -> Any:
-    """Call an HLML function; the only place that handles errors of the binding.
-
-    Raises
-    ------
-    HlmlUnavailable
-        HLML returns an error.
-    """
+    """Call an HLML function and convert the binding's errors to HlmlUnavailableError."""
     global _binding
     try:
         return getattr(binding, function)(*arguments)
@@ -152,5 +144,5 @@ def _call(binding: Any, function: str, *arguments: object) -> Any:
     if code == _UNINITIALIZED:
         _binding = None
     if code in _MEANINGS:
-        raise HlmlUnavailable(f"{_MEANINGS[code]} ({function}: code {code}).", code)
-    raise HlmlUnavailable(f"HLML returned code {code} from {function}.", code)
+        raise HlmlUnavailableError(f"{_MEANINGS[code]} ({function}: code {code}).", code)
+    raise HlmlUnavailableError(f"HLML returned code {code} from {function}.", code)

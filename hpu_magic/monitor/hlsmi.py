@@ -1,7 +1,7 @@
-"""Reading of real cards through the vendor's program ``hl-smi``, if HLML's binding is unavailable.
+"""Reads real cards through the vendor's program ``hl-smi``, if HLML's binding is unavailable.
 
-Columns of its comma-separated output are found by their names, because the fields differ between
-releases. If a release does not support this output, its table is parsed.
+Columns of the comma-separated output are found by name, because the fields differ between releases.
+If a release does not support this output, its table is parsed.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from hpu_magic.errors import HPUError
 from hpu_magic.monitor.processes import DeviceHolders, describe, device_holders, minors_by_bus
 from hpu_magic.monitor.reading import UNKNOWN, CardReading, generation
 from hpu_magic.plain_text import printable
@@ -51,7 +52,7 @@ _VALUE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%]*)")
 
 _BUS = r"(?P<bus>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])"
 _FIRST_LINE = re.compile(rf"\|\s*(?P<index>[0-9]+)\s+(?P<name>HL-\S+)\s.*?\|\s*{_BUS}\s")
-# The parts of the second line, each of which can be N/A.
+# Parts of the second line; each can be N/A.
 _PARTS = {
     "memory.used": re.compile(r"([0-9]+\s*[KMG]iB)\s*/\s*[0-9]+\s*[KMG]iB"),
     "memory.total": re.compile(r"[0-9]+\s*[KMG]iB\s*/\s*([0-9]+\s*[KMG]iB)"),
@@ -60,18 +61,18 @@ _PARTS = {
     "power.draw": re.compile(r"\s([0-9]+\s*W)\s*/"),
 }
 _DRIVER = re.compile(r"(?<!Nic )Driver Version:\s*([0-9][\w.+-]*)")
-# The name of a firmware build contains its release: hl-gaudi2-1.21.0-fw-59.1.0.
+# The name of a firmware build contains the release: hl-gaudi2-1.21.0-fw-59.1.0.
 _FIRMWARE = re.compile(r"\bhl-(?:\w+-)?([0-9]+\.[0-9]+\.[0-9]+)-fw")
 _PROCESS = re.compile(r"\|\s*(?P<index>[0-9]+)\s+(?P<pid>[0-9]+)\s+\S.*\|")
 
 
-class HlSmiUnavailable(Exception):
-    """``hl-smi`` does not answer. The message is one sentence with the reason."""
+class HlSmiUnavailableError(HPUError):
+    """``hl-smi`` does not answer; the message is one sentence with the reason."""
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """A card in the program's output, with its bus address and processes if they are listed."""
+    """A card in the program's output, with its bus address and listed processes."""
 
     card: CardReading
     bus: str
@@ -80,14 +81,9 @@ class _Listed:
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions of the driver and the firmware.
+    """Versions of driver and firmware, such as ``"1.21.0-a3b9c1d"`` and ``("1.21.0",)``.
 
-    Attributes
-    ----------
-    driver : str or None
-        Version of the driver, such as ``"1.21.0-a3b9c1d"``.
-    firmware : tuple of str
-        Releases of the cards' firmware, without duplicates; empty if they are unknown.
+    `firmware` contains the releases of the cards' firmware without duplicates.
     """
 
     driver: str | None
@@ -98,12 +94,12 @@ _supports_fields = True
 
 
 def installed() -> bool:
-    """Return whether the vendor's program is installed; the simulator's is ignored."""
+    """Return whether the vendor's program is installed; the simulator's program does not count."""
     return program() is not None
 
 
 def program() -> str | None:
-    """Return the path of the vendor's program, or None."""
+    """Return the path of the vendor's program, or None if it is not installed."""
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         found = shutil.which(_PROGRAM, path=folder)
         if found and not hl_smi.is_simulated(found):
@@ -112,12 +108,10 @@ def program() -> str | None:
 
 
 def read() -> tuple[tuple[CardReading, ...], DeviceHolders]:
-    """Return the cards that the driver reports, and their holders, without acquiring a card.
+    """Return the cards that the driver reports and their holders, without acquiring a card.
 
-    Raises
-    ------
-    HlSmiUnavailable
-        The program is missing, fails, takes too long, or its output cannot be parsed.
+    Raises HlSmiUnavailableError if the program is missing, fails, takes too long, or prints an
+    unknown format.
     """
     rows = _rows(time.monotonic() + _TIMEOUT)
     processes = device_holders()
@@ -132,16 +126,13 @@ def read() -> tuple[tuple[CardReading, ...], DeviceHolders]:
 def versions() -> Versions:
     """Return the versions of driver and firmware, without acquiring a card.
 
-    Raises
-    ------
-    HlSmiUnavailable
-        The program is missing, fails or takes too long.
+    Raises HlSmiUnavailableError if the program is missing, fails or takes too long.
     """
     deadline = time.monotonic() + _TIMEOUT
     driver = _DRIVER.search(_run(deadline))
     try:
         firmware = _FIRMWARE.findall(_run(deadline, "--fw-versions"))
-    except HlSmiUnavailable:  # some releases lack this option
+    except HlSmiUnavailableError:  # some releases do not have this option
         firmware = []
     return Versions(driver[1] if driver else None, tuple(dict.fromkeys(firmware)))
 
@@ -152,7 +143,7 @@ def _rows(deadline: float) -> list[_Listed]:
         query = (f"--query-aip={','.join(_FIELDS)}", "--format=csv")
         try:
             return parse_fields(_run(deadline, *query))
-        except HlSmiUnavailable:
+        except HlSmiUnavailableError:
             if time.monotonic() >= deadline:
                 raise
     rows = parse_table(_run(deadline))
@@ -163,7 +154,7 @@ def _rows(deadline: float) -> list[_Listed]:
 def _run(deadline: float, *arguments: str) -> str:
     found = program()
     if found is None:
-        raise HlSmiUnavailable(f"{_PROGRAM} is not on PATH.")
+        raise HlSmiUnavailableError(f"{_PROGRAM} is not on PATH.")
     remaining = max(deadline - time.monotonic(), 0.1)
     try:
         done = subprocess.run(
@@ -175,23 +166,20 @@ def _run(deadline: float, *arguments: str) -> str:
             timeout=remaining,
         )
     except subprocess.TimeoutExpired:
-        raise HlSmiUnavailable(f"{_PROGRAM} did not answer within {_TIMEOUT:g} s.") from None
+        raise HlSmiUnavailableError(f"{_PROGRAM} did not answer within {_TIMEOUT:g} s.") from None
     except OSError as error:
-        raise HlSmiUnavailable(f"{_PROGRAM} cannot be run: {error.strerror}.") from error
+        raise HlSmiUnavailableError(f"{_PROGRAM} cannot be run: {error.strerror}.") from error
     if done.returncode:
         output = (done.stderr or done.stdout).strip().splitlines()
         text = f": {printable(output[0])}" if output else ""
-        raise HlSmiUnavailable(f"{_PROGRAM} ended with code {done.returncode}{text}.")
+        raise HlSmiUnavailableError(f"{_PROGRAM} ended with code {done.returncode}{text}.")
     return done.stdout
 
 
 def parse_fields(text: str) -> list[_Listed]:
     """Parse the comma-separated output.
 
-    Raises
-    ------
-    HlSmiUnavailable
-        It has no heading with the columns index and memory.used.
+    Raises HlSmiUnavailableError if it has no heading with the columns index and memory.used.
     """
     lines = csv.reader(text.splitlines(), skipinitialspace=True)
     for line in lines:
@@ -200,7 +188,7 @@ def parse_fields(text: str) -> list[_Listed]:
         if "index" in fields and "memory.used" in fields:
             break
     else:
-        raise HlSmiUnavailable(f"The output of {_PROGRAM} has no column headings.")
+        raise HlSmiUnavailableError(f"The output of {_PROGRAM} has no column headings.")
     units = {
         field: heading["unit"] or ""
         for field, heading in zip(fields, headings, strict=True)
@@ -215,12 +203,9 @@ def parse_fields(text: str) -> list[_Listed]:
 
 
 def parse_table(text: str) -> list[_Listed]:
-    """Parse the table: two lines per card, then one line per process.
+    """Parse the table, which has two lines per card, then one line per process.
 
-    Raises
-    ------
-    HlSmiUnavailable
-        It has no card.
+    Raises HlSmiUnavailableError if it contains no card.
     """
     rows: dict[int, _Listed] = {}
     pids: dict[int, list[int]] = {}
@@ -235,7 +220,7 @@ def parse_table(text: str) -> list[_Listed]:
         elif process := _PROCESS.match(line):
             pids.setdefault(int(process["index"]), []).append(int(process["pid"]))
     if not rows:
-        raise HlSmiUnavailable(f"The output of {_PROGRAM} has no card in a known format.")
+        raise HlSmiUnavailableError(f"The output of {_PROGRAM} has no card in a known format.")
     return [replace(row, pids=tuple(pids.get(index, ()))) for index, row in rows.items()]
 
 
@@ -265,7 +250,7 @@ def _row(values: Mapping[str, str], units: Mapping[str, str]) -> _Listed:
 
 
 def _number(text: str, unit: str, scales: Mapping[str, float]) -> float | None:
-    """Return a value in the unit of `CardReading`; None for N/A and unknown formats."""
+    """Return a value in the unit of `CardReading`, or None for N/A and unknown formats."""
     found = _VALUE.fullmatch(text)
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""The processes that have device nodes of cards open. They can end while they are examined."""
+"""Processes that have the device nodes of cards open. They can end while they are examined."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpu_magic.holders import Holder, holder
 from hpu_magic.monitor.reading import Snapshot
 from hpu_magic.program_name import full_command
 
-# Monitors open the control nodes (accel_controlD0, hl_controlD0), which do not hold the card.
+# Monitors open the control nodes (accel_controlD0, hl_controlD0), which does not hold the card.
 _DEVICE_NODE = re.compile(r"/dev/(?:accel/accel|hl)([0-9]+)")
 # Folders of /sys/class that map device nodes to cards on the bus.
 _NODES = (("accel", re.compile(r"accel([0-9]+)")), ("habanalabs", re.compile(r"hl([0-9]+)")))
@@ -21,14 +21,9 @@ _NODES = (("accel", re.compile(r"accel([0-9]+)")), ("habanalabs", re.compile(r"h
 
 @dataclass(frozen=True)
 class DeviceHolders:
-    """Processes that have a card's device node open.
+    """Processes that have a card's device node open, by the card's minor number.
 
-    Attributes
-    ----------
-    by_minor : dict
-        Holders by the card's minor number.
-    hidden : bool
-        Whether there are processes that only root can examine.
+    `hidden` is whether there are processes that only root can examine.
     """
 
     by_minor: dict[int, tuple[Holder, ...]]
@@ -36,13 +31,7 @@ class DeviceHolders:
 
 
 def device_holders(proc: Path = Path("/proc")) -> DeviceHolders:
-    """Return the processes that have a card's device node open.
-
-    Parameters
-    ----------
-    proc : Path
-        The folder with the kernel's information on processes.
-    """
+    """Return the processes that have a card's device node open, from the folder ``/proc``."""
     found: dict[int, list[Holder]] = defaultdict(list)
     hidden = False
     for entry in _listing(proc):
@@ -73,7 +62,7 @@ def minors_by_bus(classes: Path = Path("/sys/class")) -> dict[str, int]:
 
 
 def describe(pid: int) -> Holder:
-    """Return the process `pid` as a holder, with its user."""
+    """Return the process as a holder, with its user."""
     return with_user(holder(pid))
 
 
@@ -90,14 +79,8 @@ def with_user(holder: Holder) -> Holder:
 def with_arguments(snapshot: Snapshot, *, of_others: bool = False) -> Snapshot:
     """Return a snapshot whose holders have their full command lines, in at most 80 characters.
 
-    Kernels keep the names of their notebooks.
-
-    Parameters
-    ----------
-    snapshot : Snapshot
-        A snapshot with names of programs.
-    of_others : bool
-        Include readable processes of other users; by default, only those of this user.
+    Kernels keep the names of their notebooks. Only processes of this user change, or all readable
+    ones with `of_others`.
     """
 
     def shown(holder: Holder) -> Holder:
@@ -123,7 +106,7 @@ def _own(pid: int) -> bool:
 
 
 def ancestors(pid: int) -> list[int]:
-    """Return the pids of a process's parent, its parent's parent and so on."""
+    """Return the PIDs of a process's parent, its parent's parent and so on."""
     import psutil
 
     try:

@@ -11,7 +11,7 @@ from hpu_magic.holders import Holder
 Source = Literal["hlml", "hl-smi", "simulator", "none"]
 
 UNKNOWN = -1
-"""Module id of a card that does not report one, until `snapshot` assigns one."""
+"""Module ID of a card that does not report one, until `snapshot` assigns one."""
 
 
 @dataclass(frozen=True)
@@ -21,9 +21,9 @@ class CardReading:
     Attributes
     ----------
     index : int
-        Position in the driver's list, which a container may number differently.
+        Position in the driver's list; numbers may differ in a container.
     module_id : int
-        The number by which the vendor's bridge acquires it, and by which users know it.
+        The number by which users and the vendor's bridge identify the card.
     name : str
         For example ``"HL-225"`` for a real card, ``"GAUDI2"`` for a simulated card.
     generation : str or None
@@ -41,9 +41,9 @@ class CardReading:
     clock : float or None
         Clock of the chip in megahertz.
     holders : tuple of Holder
-        Processes that hold the card, as far as this user can see them.
+        Processes that hold the card, if this user can see them.
     error : str or None
-        Why the card could not be read.
+        Reason why the card could not be read.
     """
 
     index: int
@@ -66,14 +66,14 @@ class CardReading:
         return f"HPU {self.module_id}"
 
     def held_by(self) -> str:
-        """Return the names of the holders, or the error of a card that cannot be read."""
+        """Return the holders' names, or the error of a card that cannot be read."""
         if self.error:
             return f"an unknown holder ({self.error})"
         return ", ".join(holder.named() for holder in self.holders)
 
     @property
     def in_use(self) -> bool:
-        """Whether more memory is in use than the driver's share of a free card, about 1 %."""
+        """Whether more memory is in use than on a free card, where the driver uses about 1 %."""
         return bool(
             self.memory_used and self.memory_total and self.memory_used > self.memory_total / 50
         )
@@ -86,9 +86,8 @@ class Snapshot:
     Attributes
     ----------
     cards : tuple of CardReading
-        In the order of their module ids.
+        Sorted by module ID.
     source : {"hlml", "hl-smi", "simulator", "none"}
-        The source of the readings.
     reason : str or None
         One sentence: why there are no cards, or which information is missing.
     """

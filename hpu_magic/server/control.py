@@ -10,19 +10,21 @@ import zmq.asyncio
 from jupyter_client.asynchronous.client import AsyncKernelClient
 from jupyter_client.session import Session
 
+from hpu_magic.errors import HPUError
+
 PATIENCE = 5.0
 """Maximum seconds to wait for a kernel's answer."""
 
 
-class NoAnswer(Exception):
+class NoAnswerError(HPUError):
     """The kernel did not answer in time."""
 
 
 async def request(kernel: Any, topic: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
     """Send ``hpu_magic_TOPIC_request`` to a kernel, and return the content of its reply.
 
-    `kernel` is its KernelManager; `hpu_magic.magics.control` handles the topics. Raises NoAnswer if
-    the kernel hangs or does not support the request.
+    `kernel` is its KernelManager; `hpu_magic.magics.control` handles the topics. Raises
+    NoAnswerError if the kernel hangs or does not support the request.
     """
     # A new session has a new identity. If two sockets have the same one, only the later one works.
     session = Session(key=kernel.session.key, signature_scheme=kernel.session.signature_scheme)
@@ -36,7 +38,7 @@ async def request(kernel: Any, topic: str, content: Mapping[str, Any]) -> Mappin
         channel.send(session.msg(f"hpu_magic_{topic}_request", dict(content)))
         reply: dict[str, Any] = await channel.get_msg(timeout=PATIENCE)
     except queue.Empty:
-        raise NoAnswer(f"it did not answer within {PATIENCE:g} s") from None
+        raise NoAnswerError(f"it did not answer within {PATIENCE:g} s") from None
     finally:
         channel.stop()
     return dict(reply["content"])

@@ -31,7 +31,7 @@ from jupyter_server.base.websocket import WebSocketMixin
 from tornado import web
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from hpu_magic.server.control import NoAnswer
+from hpu_magic.server.control import NoAnswerError
 from hpu_magic.server.kernels import Kernels
 from hpu_magic.server.sampler import DEFAULT_INTERVAL, LONGEST, SHORTEST, CardSampler, Record
 
@@ -139,7 +139,7 @@ class FitHandler(_HeldHandler):
             raise web.HTTPError(409, "That kernel runs no fit now; nothing was stopped.")
         try:
             refusal = await self._kernels.stop_fit(kernel_id, fitting[0])
-        except NoAnswer as error:
+        except NoAnswerError as error:
             raise web.HTTPError(
                 504,
                 f"The kernel received the request to stop its fit, but {error}; interrupt the "

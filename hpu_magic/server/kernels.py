@@ -59,7 +59,7 @@ class Kernels:
     async def stop_fit(self, kernel_id: str, pid: int) -> str | None:
         """Stop the fit of a kernel in the process `pid`; return the reason if it does not stop.
 
-        Raises control.NoAnswer if the kernel hangs.
+        Raises control.NoAnswerError if the kernel hangs.
         """
         kernel = self._kernels.get_kernel(kernel_id)
         reply = await control.request(kernel, "stop", {"pid": pid})

@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from hpu_magic import child_python
+from hpu_magic.errors import HPUError
 from hpu_magic.server.reader import ARGUMENTS, READY
 
 _START_TIMEOUT = 30.0  # seconds; Python starts slowly on a busy machine
@@ -18,7 +19,7 @@ _LONGEST_PAUSE = 60.0  # seconds
 _LONGEST_LINE = 1 << 20  # bytes
 
 
-class ReadError(Exception):
+class ReadError(HPUError):
     """The cards could not be read; the message is one sentence with the reason."""
 
 

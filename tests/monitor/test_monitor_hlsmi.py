@@ -77,7 +77,7 @@ def test_unknown_units_are_absent_and_not_guessed():
 
 @pytest.mark.parametrize("text", ["", "nothing known\n", "name, index\nHL-225, 0\n"])
 def test_output_without_headings_is_rejected(text):
-    with pytest.raises(hlsmi.HlSmiUnavailable, match="no column headings"):
+    with pytest.raises(hlsmi.HlSmiUnavailableError, match="no column headings"):
         hlsmi.parse_fields(text)
 
 
@@ -91,7 +91,7 @@ def test_table_with_processes():
 
 
 def test_output_without_cards_is_rejected():
-    with pytest.raises(hlsmi.HlSmiUnavailable, match="no card"):
+    with pytest.raises(hlsmi.HlSmiUnavailableError, match="no card"):
         hlsmi.parse_table("+---+\n| HL-SMI Version: 1 |\n+---+\n")
 
 

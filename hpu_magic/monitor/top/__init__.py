@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of the output has ended. Python's flush at exit must not print an error.
+        # The reader of the output has ended; Python's flush at exit must not print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except _NoSuchCardError as missing:
         print(f"hpu-magic: {missing}", file=sys.stderr)
@@ -48,9 +48,9 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "top",
         help="show all cards with their memory and holders",
         description="Show all cards with their memory and holders. In a terminal, the table is "
-        "updated until you press q; in other outputs, it is printed once. Your own processes "
-        "appear with their arguments, and kernels with the names of their notebooks. The command "
-        "acquires no card.",
+        "updated until you press q; other outputs get it once. Your own processes appear with "
+        "their arguments, and kernels with the names of their notebooks. The command acquires no "
+        "card.",
         epilog="Examples: hpu-magic top; hpu-magic top 3; hpu-magic top --sort idle; "
         "hpu-magic top --json | jq '.cards[].memory_used'",
     )
@@ -81,18 +81,18 @@ def _seconds(text: str) -> float:
         seconds = 0.0
     if not _SHORTEST <= seconds <= 3600:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not an interval; write a number of seconds from {_SHORTEST} to 3600"
+            f"{text!r} is not an interval; use a number of seconds from {_SHORTEST} to 3600"
         )
     return seconds
 
 
 def _sample() -> Snapshot:
-    """Return a snapshot in which this user's processes have their arguments."""
+    """Return a snapshot that shows the arguments of this user's processes."""
     return with_arguments(monitor.snapshot())
 
 
 def _only(snapshot: Snapshot, number: int | None) -> Snapshot:
-    """Return a snapshot with only the card of a module id; None selects all cards."""
+    """Return a snapshot with only the card of a module ID, or with all cards for None."""
     if number is None:
         return snapshot
     cards = tuple(card for card in snapshot.cards if card.module_id == number)
@@ -112,14 +112,9 @@ def _once(snapshot: Snapshot, options: argparse.Namespace) -> list[str]:
 
 
 class _Samples:
-    """Takes samples in a thread, so that keys work while the driver is slow.
+    """Takes samples in a thread, so that keys work even if the driver is slow.
 
-    Parameters
-    ----------
-    interval : float
-        Seconds between samples.
-    screen : Screen
-        The screen to wake after each sample.
+    `interval` is in seconds; each sample wakes the screen.
     """
 
     def __init__(self, interval: float, screen: Screen) -> None:
@@ -129,7 +124,7 @@ class _Samples:
         threading.Thread(target=self._run, daemon=True).start()
 
     def take(self) -> Snapshot | None:
-        """Return the newest sample since the last call, if any; raise the error of the thread."""
+        """Return the newest sample since the last call, if any; raise an error of the thread."""
         latest, self._latest = self._latest, None
         if isinstance(latest, BaseException):
             raise latest

@@ -1,4 +1,4 @@
-"""The page of one card: its values, its recent memory and its holders."""
+"""The page of one card: its values, recent memory and holders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JOINT = "  "
 
 
 class MemoryHistory:
-    """The memory in use of each card since the program started, drawn as a character per sample."""
+    """Memory in use of each card since the program started, drawn as one character per sample."""
 
     def __init__(self) -> None:
         self._shares: dict[int, deque[float | None]] = {}

@@ -1,4 +1,4 @@
-"""Text in the cells of a terminal, where some characters occupy two cells."""
+"""Text in terminal cells; some characters occupy two cells."""
 
 from __future__ import annotations
 

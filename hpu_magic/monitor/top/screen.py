@@ -1,4 +1,4 @@
-"""A terminal as a screen with keys, restored when the program ends or is stopped."""
+"""A terminal as a screen with keys; it is restored when the program ends or is stopped."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ _SEQUENCES = {
 }
 
 Styled = tuple[str, str]
-"""A line, and "", "bold" or "selected"."""
+"""A line, with the style "", "bold" or "selected"."""
 
 
 class Screen:
     """The terminal while the program draws on it.
 
-    Raises `SystemExit` if the process receives SIGTERM or SIGHUP.
+    SIGTERM and SIGHUP raise `SystemExit`.
     """
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Screen:
 
     @property
     def has_keys(self) -> bool:
-        """Whether there is a keyboard."""
+        """Whether the input is a keyboard."""
         return self._input is not None
 
     def wake(self) -> None:

@@ -14,7 +14,7 @@ from hpu_magic.monitor.top.cells import clipped, padded, width
 from hpu_magic.plain_text import printable
 
 ORDERS = ("card", "memory", "busy", "idle", "pid", "name")
-"""The columns by which cards can be sorted."""
+"""Columns by which cards can be sorted."""
 
 _BAR = 10  # characters
 _GAP = "  "
@@ -22,8 +22,8 @@ _GOOD_NAME, _SHORTEST_NAME = 24, 12
 _NONE = "-"
 _HELD_BY = "held by"
 
-# The columns that are dropped in a narrow terminal, in this order, with the length of the name for
-# which they make room. Card, pid and name are always shown.
+# Columns to drop in a narrow terminal, in this order, until the name has this length. Card, PID and
+# name are always shown.
 _DROPPED = {
     **dict.fromkeys(("clock", "power", "bar", "temp", "user", "model"), _GOOD_NAME),
     **dict.fromkeys(("memory", "busy", "idle", "full", "fit"), _SHORTEST_NAME),
@@ -34,22 +34,16 @@ _RIGHT = {"full", "busy", "temp", "power", "clock", "pid"}
 
 
 class TableLine(NamedTuple):
-    """A line of the table, with the module id of its card."""
+    """A line of the table, with the module ID of its card."""
 
     text: str
     card: int | None = None
 
 
 @dataclass(frozen=True)
-class Order:
-    """The sort order of the cards.
+    """Sort order of the cards: by one of `ORDERS`, possibly reversed.
 
-    Attributes
-    ----------
-    by : str
-        One of `ORDERS`. Memory, use and idle time start with the highest value.
-    reverse : bool
-        Whether the order is reversed.
+    Memory, utilization and idle time start with the highest value.
     """
 
     by: str = "card"
@@ -71,16 +65,8 @@ def table(
 ) -> list[TableLine]:
     """Return the lines of a table of all cards; a dash marks a missing value.
 
-    Parameters
-    ----------
-    snapshot : Snapshot
-        The cards to show.
-    room : int or None
-        Cells per line; None for lines of any length.
-    order : Order
-        The sort order of the cards.
-    shift : int
-        Number of characters to cut from the start of names.
+    `room` is the number of cells per line, None for any length. `shift` is the number of characters
+    to cut from the start of names.
     """
     if not snapshot.cards:
         return _remark(f"No Gaudi cards to show: {snapshot.reason}", room)
@@ -104,7 +90,7 @@ def headline(snapshot: Snapshot) -> str:
 
 
 def figures(card: CardReading) -> dict[str, str]:
-    """Return the values of a card as text, by the names of the columns."""
+    """Return the values of a card as text, by column name."""
     memory = full = bar = _NONE
     if card.memory_used is not None and card.memory_total:
         share = min(card.memory_used / card.memory_total, 1.0)
@@ -124,7 +110,7 @@ def figures(card: CardReading) -> dict[str, str]:
 
 
 def idleness(holder: Holder) -> str:
-    """Return the idle time of a session for its column: ``2 h``."""
+    """Return the text for a session's idle time in its column: ``2 h``."""
     return sessions.activity(holder.idle).removeprefix("idle for ") or _NONE
 
 
@@ -207,7 +193,7 @@ _KEYS: dict[str, Callable[[CardReading], object]] = {
     "card": lambda card: card.module_id,
     "memory": lambda card: card.memory_used,
     "busy": lambda card: card.utilization,
-    # The most active holder determines the idle time of a card.
+    # The most active holder determines a card's idle time.
     "idle": _of_holders(lambda holder: holder.idle),
     "pid": _of_holders(lambda holder: holder.pid or None),
     "name": _of_holders(lambda holder: holder.command.lower()),

@@ -1,4 +1,4 @@
-"""The pages of the command, and the effect of its keys."""
+"""The pages of the command, and the effects of its keys."""
 
 from __future__ import annotations
 
@@ -26,12 +26,7 @@ _HELP = (
 class View:
     """The pages of the command: all cards, one card, and the help.
 
-    Parameters
-    ----------
-    order : Order
-        The initial sort order of the cards.
-    card : int or None
-        The card that is shown initially; None for all.
+    `order` is the initial sort order of the cards, and `card` the card to show first; None for all.
     """
 
     def __init__(self, order: Order, card: int | None = None) -> None:
@@ -77,15 +72,7 @@ class View:
         return True
 
     def lines(self, columns: int, rows: int, *, keys: bool = True) -> list[Styled]:
-        """Return the lines for a terminal.
-
-        Parameters
-        ----------
-        columns, rows : int
-            Size of the terminal.
-        keys : bool
-            Whether there is a keyboard.
-        """
+        """Return the lines for a terminal of this size; without `keys`, it has no keyboard."""
         if self._snapshot is None:
             head, body = "", [("Looking for cards …", "")]
         else:
@@ -145,7 +132,7 @@ class View:
             self._only = self._chosen
 
     def _numbers(self) -> list[int]:
-        """Return the module ids of the cards in the current order."""
+        """Return the module IDs of the cards in the current order."""
         cards = self._snapshot.cards if self._snapshot else ()
         return [card.module_id for card in self.order.sort(cards)]
 

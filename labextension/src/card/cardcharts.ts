@@ -32,7 +32,7 @@ const CHART_HEAD = 34;
 const LOWEST_CHART = 130;
 const HIGHEST_CHART = 300;
 
-/** The history of a card, as charts with a shared time axis, cursor and zoom. */
+/** The history of a card: charts with a shared time axis, cursor and zoom. */
 export class CardCharts extends CardsView {
   constructor(
     machine: Machine,
@@ -60,7 +60,7 @@ export class CardCharts extends CardsView {
     return this._stateChanged;
   }
 
-  /** Whether the charts are paused; samples are still recorded. */
+  /** Whether the charts are paused; the machine still records samples. */
   get paused(): boolean {
     return this._frozen !== null;
   }
@@ -72,7 +72,7 @@ export class CardCharts extends CardsView {
     }
   }
 
-  /** Whether the charts show only a part of the history. */
+  /** Whether the charts show only part of the history. */
   get zoomed(): boolean {
     return this._zoom !== null;
   }
@@ -201,7 +201,7 @@ export class CardCharts extends CardsView {
     this._shown.forEach(chart => chart.resize(width, height));
   }
 
-  /** Copy the current history: the series is a view of a ring buffer. */
+  /** Copy the current history, because the series is a view of a ring buffer. */
   private _copy(): Series {
     const { span, time, memory_used, utilization, temperature, power } =
       this.machine.history.series(this.moduleId);

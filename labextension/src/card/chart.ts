@@ -81,7 +81,7 @@ export class Chart {
     this._plot?.redraw(false, true);
   }
 
-  /** Draw samples, as parts of `whole` if it is known; NaN leaves a gap. */
+  /** Draw samples, as parts of `whole` if it is known; NaN makes a gap. */
   draw(time: Float64Array, values: Float64Array, whole: number | null): void {
     const { min, max } = this._context.range();
     this._time.length = this._values.length = time.length;
@@ -187,7 +187,7 @@ export class Chart {
     }
   }
 
-  /** Show the value under the cursor, or else the latest value. */
+  /** Show the value under the cursor, or the latest value if there is no cursor. */
   private _pointed(at: number | null | undefined): void {
     const pointed = at !== null && at !== undefined;
     this._latest.hidden = pointed;
@@ -203,7 +203,7 @@ export class Chart {
   private readonly _latest = element('span', 'hpu-Chart-latest');
   private readonly _legend = element('div', 'hpu-Chart-legend');
   private readonly _plotted = element('div', 'hpu-Chart-plot');
-  // Filled for each drawing: uPlot requires null for missing values.
+  // Refilled for each drawing, because uPlot requires null for missing values.
   private readonly _time: number[] = [];
   private readonly _values: (number | null)[] = [];
   private _highest = 0;

@@ -2,7 +2,7 @@ import type { Metric } from '../model/snapshot';
 import { capacity, peak } from '../model/units';
 import { trans } from '../model/translation';
 
-/** The description of a chart of one metric. */
+/** Description of a metric's chart. */
 export interface ChartKind {
   readonly metric: Metric;
   readonly title: () => string;

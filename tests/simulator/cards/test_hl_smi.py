@@ -187,7 +187,7 @@ def test_vendors_program_has_precedence_and_the_monitor_ignores_this_one(tmp_pat
     hl_smi.offer()
     assert shutil.which("hl-smi") == PROGRAM
     assert not hlsmi.installed()
-    with pytest.raises(hlsmi.HlSmiUnavailable, match="hl-smi is not on PATH"):
+    with pytest.raises(hlsmi.HlSmiUnavailableError, match="hl-smi is not on PATH"):
         hlsmi.read()
     assert monitor.snapshot().source == "simulator"
 
