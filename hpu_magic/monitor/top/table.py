@@ -41,6 +41,7 @@ class TableLine(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Order:
     """Sort order of the cards: by one of `ORDERS`, possibly reversed.
 
     Memory, utilization and idle time start with the highest value.
