@@ -6,7 +6,7 @@ import type { Card, Held, Snapshot } from './model/snapshot';
 import { cardLabel, heldText, unreadable } from './model/wording';
 import { trans } from './model/translation';
 
-/** Let the user select one of `choices`; a single choice is returned without a dialog. */
+/** Let the user select one of `choices`; return a single choice without a dialog. */
 async function pick<T>(
   title: string,
   choices: readonly T[],
@@ -45,7 +45,7 @@ export async function pickCard(machine: Machine, title: string): Promise<Card | 
     : undefined;
 }
 
-/** Let the user select one of the notebooks in `held`, the longest idle first. */
+/** Let the user select one of the notebooks in `held`, longest idle first. */
 export function pickNotebook(held: readonly Held[]): Promise<Held | undefined> {
   const notebooks = longestIdleFirst(held).filter(({ holder }) => holder.kernel?.notebook);
   return pick(
@@ -56,14 +56,14 @@ export function pickNotebook(held: readonly Held[]): Promise<Held | undefined> {
   );
 }
 
-/** Let the user select one of the kernels in `held` to shut down, the longest idle first. */
+/** Let the user select one of the kernels in `held` to shut down, longest idle first. */
 export function pickKernel(held: readonly Held[]): Promise<Held | undefined> {
   const kernels = longestIdleFirst(held).filter(({ holder }) => holder.kernel);
   const title = trans.__('Shut down a kernel that holds a card');
   return pick(title, kernels, heldText, trans.__('No kernel of this server holds a card.'));
 }
 
-/** Return the current holders of the machine's cards; undefined if they cannot be read. */
+/** Return the current holders of the machine's cards, or undefined if they cannot be read. */
 export async function fetchHoldings(machine: Machine): Promise<Held[] | undefined> {
   const snapshot = await fetchCards(machine);
   return snapshot ? holdings(snapshot.cards) : undefined;

@@ -11,8 +11,8 @@ export type Page = 'cards' | 'overview' | `card-${number}`;
 const PREFIX = '#hpu-';
 
 /**
- * The place of tabs: JupyterLab's main area, or the tabs of Notebook's file browser page. Notebook's
- * other pages show only one document, so they open the file browser page instead.
+ * The place of tabs: JupyterLab's main area, or the tabs of Notebook's file browser page. The other
+ * pages of Notebook show only one document, so they open the file browser page instead.
  */
 export class Place {
   constructor(

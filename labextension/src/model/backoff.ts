@@ -1,6 +1,6 @@
-/** Waiting times in milliseconds that double with each failure and start over after a success. */
+/** Waits in milliseconds that double with each failure and start over after a success. */
 export class Backoff {
-  /** `jitter` is the random share of a wait: clients must not reconnect to a server all at once. */
+  /** `jitter` is the random share of a wait, so that clients do not reconnect simultaneously. */
   constructor(
     private readonly _first = 1000,
     private readonly _longest = 30_000,
@@ -15,7 +15,7 @@ export class Backoff {
     return wait * (1 + this._jitter * (2 * this._random() - 1));
   }
 
-  /** Start over: the last attempt succeeded. */
+  /** Start over, because the last attempt succeeded. */
   reset(): void {
     this._failures = 0;
   }

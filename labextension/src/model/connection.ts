@@ -37,8 +37,8 @@ export function failureOf(error: unknown): Exclude<Failure, 'blocked'> {
 const LONGEST_SILENCE = 15_000;
 
 /**
- * The stream of samples. It opens and closes on demand, reports the cause of a failure,
- * and reconnects automatically, with a longer wait after each failure.
+ * The stream of samples. It opens and closes on demand, reports the cause of a failure, and
+ * reconnects automatically, with a longer wait after each failure.
  */
 export class StreamConnection implements IDisposable {
   constructor(
@@ -134,7 +134,7 @@ export class StreamConnection implements IDisposable {
     socket.onclose = () => void this._ended(socket);
   }
 
-  /** Restart the timer after which silence counts as a lost stream. */
+  /** Restart the timer that treats silence as a lost stream. */
   private _listen(): void {
     window.clearTimeout(this._watchdog);
     const socket = this._socket;
@@ -161,7 +161,7 @@ export class StreamConnection implements IDisposable {
     this._timer = window.setTimeout(() => this._connect(), wait);
   }
 
-  /** Request the cards to find the cause: browsers hide the HTTP status of a refused WebSocket. */
+  /** Request the cards to find the cause, because browsers hide the HTTP status of a WebSocket. */
   private async _reason(wasLive: boolean): Promise<Failure> {
     const attempt = this._attempt;
     try {

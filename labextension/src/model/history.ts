@@ -41,9 +41,9 @@ const NOTHING = new Float64Array(0);
 /**
  * The last minutes of all cards, in memory that is allocated once.
  *
- * At most one sample per `interval` is kept, even if the server samples faster for other
- * clients. If samples are missing for more than three intervals, a row of NaN marks the gap,
- * so that charts interrupt their lines.
+ * It keeps at most one sample per `interval`, even if the server samples faster for other clients.
+ * If samples are missing for more than three intervals, a row of NaN marks the gap, so that charts
+ * interrupt their lines.
  */
 export class History {
   /** `length` and `interval` are in seconds. */
@@ -63,7 +63,7 @@ export class History {
     return this._count;
   }
 
-  /** The time of the newest sample; -Infinity without samples. */
+  /** The time of the newest sample, or -Infinity without samples. */
   get latest(): number {
     return this._latest;
   }
@@ -71,7 +71,7 @@ export class History {
   /** Add a sample, unless it arrives before the end of the interval. */
   push(snapshot: Snapshot): void {
     if (snapshot.time < this._latest - 3 * this.interval) {
-      // The server's clock was set back; times must rise along the axis.
+      // The server's clock was set back, but the times must increase.
       this._count = 0;
       this._latest = -Infinity;
     }
@@ -84,7 +84,7 @@ export class History {
     });
   }
 
-  /** Add past samples, except those that are not newer than the latest sample. */
+  /** Add past samples that are newer than the latest sample. */
   fill(past: PastSamples): void {
     past.time.forEach((time, row) => {
       this._append(time, write => {
@@ -132,7 +132,7 @@ export class History {
   }
 
   private _append(time: number, samples: (write: Write) => void): void {
-    // Tolerance of a tenth: timers of client and server are not exact.
+    // Timers of client and server are not exact, so allow 10 % less.
     if (!(time >= this._latest + 0.9 * this.interval)) {
       return;
     }
@@ -147,7 +147,7 @@ export class History {
     this._latest = time;
   }
 
-  /** Begin a row; values are missing until they are written. */
+  /** Start a row; values are missing until they are written. */
   private _row(time: number): void {
     this._time.write(this._position, time);
     for (const rings of this._cards.values()) {

@@ -30,8 +30,8 @@ export const DEFAULT_OPTIONS: MachineOptions = {
 };
 
 /**
- * The cards of the machine, shared by all views: the last snapshot, the history, and the
- * state of the connection.
+ * The machine's cards, shared by all views: the last snapshot, the history, and the state of the
+ * connection.
  */
 export class Machine implements IDisposable {
   constructor(private readonly _settings: ServerConnection.ISettings) {
@@ -56,7 +56,7 @@ export class Machine implements IDisposable {
     return this._snapshot;
   }
 
-  /** The server's reason for the lack of a newer sample, if there is one. */
+  /** The server's reason why there is no newer sample, or null. */
   get missed(): string | null {
     return this._missed;
   }
@@ -102,7 +102,7 @@ export class Machine implements IDisposable {
     this._connection.retry();
   }
 
-  /** Request the current cards, whether the stream runs or not. */
+  /** Request the current cards, even if the stream does not run. */
   fetch(): Promise<Snapshot> {
     return fetchSnapshot(this._settings);
   }
@@ -133,7 +133,7 @@ export class Machine implements IDisposable {
     } else {
       const missed = isMissed(message);
       this._missed = missed ? message.reason : null;
-      // Old figures are better than none, if the views mark them as old.
+      // Old figures are better than none; the views mark them as old.
       if (!missed || this._snapshot === null) {
         this._snapshot = message;
       }

@@ -8,12 +8,12 @@ import { reasonOf } from './server';
 import { holderKey } from './snapshot';
 import type { HolderSpan, PastAnswer } from './snapshot';
 
-/** Seconds between two requests before the first answer. */
+/** Seconds between requests before the first answer. */
 const RETRY = 20;
 
 /**
- * The last day of all cards, from the server. At samples of the machine, it requests new data: at
- * most once per interval, and immediately if the holders change.
+ * The last day of all cards, from the server. When the machine has a new sample, it requests new
+ * data: at most once per interval, but immediately if the holders change.
  */
 export class Past implements IDisposable {
   constructor(private readonly _machine: Machine) {
@@ -55,7 +55,7 @@ export class Past implements IDisposable {
     return [...this._spans.values()].filter(span => span.card === card);
   }
 
-  /** Return the permanent number of a holder; the first holder has the number 1. */
+  /** Return a holder's number, which does not change; the first holder has the number 1. */
   numberOf(span: HolderSpan): number {
     const key = holderKey(span);
     const known = this._numbers.get(key) ?? this._numbers.size + 1;

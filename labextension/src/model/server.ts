@@ -7,7 +7,7 @@ import { trans } from './translation';
 
 const ROUTES = 'hpu_magic';
 
-/** An error that the server answered, with its HTTP status. */
+/** An error in the server's answer, with its HTTP status. */
 export class ServerError extends Error {
   constructor(
     readonly status: number,
@@ -50,7 +50,7 @@ export async function fetchSnapshot(settings: ServerConnection.ISettings): Promi
   return answer;
 }
 
-/** Request the history of the last day after `since`, in seconds since 1970. */
+/** Request the history of the last day after `since`, in seconds since the epoch. */
 export async function fetchPast(
   settings: ServerConnection.ISettings,
   since: number
@@ -66,20 +66,20 @@ export async function fetchPast(
 export async function shutDownHolder(
   settings: ServerConnection.ISettings,
   moduleId: number,
-  kernelId: string
+  kernelId: string,
+  ...part: string[]
 ): Promise<void> {
-  const path = ['cards', String(moduleId), 'holders', encodeURIComponent(kernelId)];
+  const path = ['cards', String(moduleId), 'holders', encodeURIComponent(kernelId), ...part];
   await request(settings, path, { method: 'DELETE' });
 }
 
 /** Stop the fit of the kernel `kernelId` of this server if it still holds HPU `moduleId`. */
-export async function stopFit(
+export function stopFit(
   settings: ServerConnection.ISettings,
   moduleId: number,
   kernelId: string
 ): Promise<void> {
-  const path = ['cards', String(moduleId), 'holders', encodeURIComponent(kernelId), 'fit'];
-  await request(settings, path, { method: 'DELETE' });
+  return shutDownHolder(settings, moduleId, kernelId, 'fit');
 }
 
 /** Return the URL of the stream of samples, `interval` seconds apart. */

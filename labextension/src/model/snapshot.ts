@@ -2,7 +2,7 @@
 
 import type { Fit } from './fit';
 
-/** The notebook, console or file that a kernel belongs to. */
+/** The notebook, console or file of a kernel. */
 export interface Notebook {
   readonly path: string;
   readonly name: string;
@@ -22,19 +22,19 @@ export interface Holder {
   readonly pid: number;
   readonly command: string;
   readonly user: string | null;
-  /** Seconds since it last ran a cell; 0 while it runs one, null if unknown. */
+  /** Seconds since its last cell ended, 0 while a cell runs, null if unknown. */
   readonly idle: Measurement;
   readonly kernel: HolderKernel | null;
-  /** The fit that runs in it, if it reports one. */
+  /** The fit that the process runs, if it reports one. */
   readonly fit: Fit | null;
 }
 
 /** A value of a card's sample; null if it is missing. */
 export type Measurement = number | null;
 
-/** One card; memory in bytes, utilization in percent, °C, W and MHz. */
+/** One card. Units: bytes, percent, °C, W and MHz. */
 export interface Card {
-  /** The number of the card for users and for the vendor's software. */
+  /** The number by which users and the vendor's software identify the card. */
   readonly module_id: number;
   readonly name: string;
   readonly generation: string | null;
@@ -49,7 +49,7 @@ export interface Card {
   readonly holders: readonly Holder[];
 }
 
-/** All cards of the machine at one time, in seconds since 1970. */
+/** All cards of the machine at one time, in seconds since the epoch. */
 export interface Snapshot {
   readonly time: number;
   readonly source: 'hlml' | 'hl-smi' | 'simulator' | 'none';
@@ -77,7 +77,7 @@ export function holdings(cards: readonly Card[]): Held[] {
   });
 }
 
-/** Sort holdings by the idle time of their holders, the longest first. */
+/** Sort holdings by the idle time of their holders, longest first. */
 export function longestIdleFirst(held: readonly Held[]): Held[] {
   return [...held].sort((first, second) => (second.holder.idle ?? 0) - (first.holder.idle ?? 0));
 }
@@ -91,7 +91,7 @@ export function isMissed({ cards, reason }: Snapshot): boolean {
 export const METRICS = ['memory_used', 'utilization', 'temperature', 'power'] as const;
 export type Metric = (typeof METRICS)[number];
 
-/** Samples from before this client connected, as columns. */
+/** Samples before this client connected, as columns. */
 export interface PastSamples {
   readonly time: readonly number[];
   readonly cards: Readonly<Record<string, Partial<Record<Metric, readonly Measurement[]>>>>;
@@ -105,11 +105,11 @@ export interface HolderSpan {
   readonly command: string;
   /** Name of the kernel, if the holder is a kernel of this server. */
   readonly kernel: string | null;
-  /** Path of its notebook or console. */
+  /** Path of the kernel's notebook or console. */
   readonly notebook: string | null;
   readonly from: number;
   readonly to: number;
-  /** Whether it still holds the card. */
+  /** Whether the holder still holds the card. */
   readonly held: boolean;
 }
 
@@ -119,7 +119,7 @@ export interface PastAnswer extends PastSamples {
   readonly interval: number;
   /** Seconds that the history covers. */
   readonly length: number;
-  /** The time of the first sample; it changes when the server is restarted. */
+  /** Time of the first sample, which changes when the server is restarted. */
   readonly begun: number | null;
   readonly holders: readonly HolderSpan[];
 }
@@ -133,7 +133,7 @@ export function holderKey({ notebook, command, kernel, pid }: HolderSpan): strin
 export type StreamMessage =
   ({ readonly type: 'history' } & PastSamples) | ({ readonly type: 'snapshot' } & Snapshot);
 
-function isRecord(value: unknown): value is Record<string, unknown> {
+export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 

@@ -6,14 +6,14 @@ const DOMAIN = 'hpu_magic';
 
 let bundle = nullTranslator.load(DOMAIN);
 
-/** Translate all texts with `translator`; call this before any view is created. */
+/** Use `translator` for all texts; call this before any view is created. */
 export function setTranslator(translator: ITranslator): void {
   bundle = translator.load(DOMAIN);
 }
 
 /**
- * Texts in the user's language. JupyterLab's tools find them in the sources by these function names.
- * `%1`, `%2` … are replaced by the values; in a plural, `%1` is the number.
+ * Texts in the user's language. JupyterLab's tools find them in the sources by these function
+ * names. The values replace `%1`, `%2` …; in a plural, `%1` is the number.
  */
 export const trans = {
   __: (message: string, ...values: (string | number)[]): string => bundle.__(message, ...values),

@@ -19,7 +19,7 @@ function threeDigits(value: number): string {
 /** Format a number of bytes: `14.2 MiB`. */
 export function size(bytes: number): string {
   for (const [scale, unit] of BINARY) {
-    // 1023.9996 KiB must not print as "1024 KiB".
+    // 1023.9996 KiB must not become "1024 KiB".
     if (bytes >= scale * 0.9995) {
       return `${threeDigits(bytes / scale)} ${unit}`;
     }
@@ -63,7 +63,7 @@ const PARTS = [1e-4, 1e-3, 1e-2, 1e-1];
 
 /**
  * Return the memory at the upper edge of a small curve: all memory of a card, or a tenth, a
- * hundredth, ... of it, but not so little that a few bytes look like a full card.
+ * hundredth, ... of it. The edge has a minimum, so that a few bytes do not look like a full card.
  */
 export function upperEdge(highest: number, total: number | null): number {
   if (!total) {
@@ -73,7 +73,7 @@ export function upperEdge(highest: number, total: number | null): number {
   return part * total;
 }
 
-/** Format a pace: `412 steps/s`, `1,230 steps/s`. */
+/** Format a speed: `412 steps/s`, `1,230 steps/s`. */
 export function rate(perSecond: number): string {
   if (perSecond >= 999.5) {
     const rounded = Number(perSecond.toPrecision(3));

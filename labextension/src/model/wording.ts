@@ -1,4 +1,4 @@
-// The texts of the views, without markup.
+// Texts of the views, without markup.
 
 import { fitBrief } from './fit';
 import { failureOf } from './connection';
@@ -19,11 +19,11 @@ export interface Notice {
     'waiting' | 'empty' | 'remark' | 'missed' | 'lost' | 'blocked' | 'missing' | 'refused';
   readonly title: string;
   readonly detail: string;
-  /** Time of the next attempt, as of `Date.now()`. */
+  /** Time of the next attempt, in milliseconds like `Date.now()`. */
   readonly retryAt?: number;
 }
 
-/** Return a card's generation in the vendor's spelling, `Gaudi2`, or else its name. */
+/** Return a card's generation in the vendor's spelling, `Gaudi2`, otherwise its name. */
 export function productName(card: Card): string {
   return (card.generation ?? card.name).replace(/\bGAUDI/g, 'Gaudi');
 }
@@ -47,13 +47,10 @@ export function inventory(cards: readonly Card[]): string {
   return trans._n('%1 %2 card', '%1 %2 cards', cards.length, name!);
 }
 
-/**
- * The use of a card: it has a visible holder, an invisible holder, no holder, or it cannot
- * be read.
- */
+/** The use of a card: a visible holder, an invisible holder, no holder, or not readable. */
 export type Occupancy = 'held' | 'unseen' | 'free' | 'unknown';
 
-// The driver itself uses up to about a hundredth of a free card's memory.
+// The driver itself uses up to about 1 % of a free card's memory.
 const MOST_OF_FREE_CARD = 1 / 50;
 
 /** Return whether a card is in use. */
@@ -73,7 +70,7 @@ export function inUse(cards: readonly Card[]): string {
   return held === 0 ? trans.__('none in use') : trans._n('%1 in use', '%1 in use', held);
 }
 
-/** Return the share of a card's memory that is in use; null if unknown. */
+/** Return the share of a card's memory that is in use, or null if unknown. */
 export function memoryShare(card: Card): number | null {
   if (card.memory_used === null || !card.memory_total) {
     return null;
@@ -101,7 +98,7 @@ export function memoryText(card: Card): string {
   return usage(card.memory_used, card.memory_total);
 }
 
-/** Return the other known measurements of a card. */
+/** Return a card's other measurements, if known. */
 export function measurements(card: Card): { text: string; label: string }[] {
   const known: { text: string; label: string }[] = [];
   if (card.utilization !== null) {
@@ -127,7 +124,7 @@ export function holderName(holder: Holder): string {
   return holder.command || trans.__('Process %1', holder.pid);
 }
 
-/** Return the name of a past holder in the same form. */
+/** Return the name of a past holder in the form of `holderName`. */
 export function spanName(span: HolderSpan): string {
   const { pid, command, kernel, notebook } = span;
   const name = notebook?.split('/').pop() ?? '';
@@ -136,7 +133,7 @@ export function spanName(span: HolderSpan): string {
   return holderName({ pid, command, user: null, idle: null, kernel: known, fit: null });
 }
 
-/** Return the name of bars with one number and color: a notebook with its workers, or a program. */
+/** Return the name of bars with one number and color: a notebook with workers, or a program. */
 export function sessionName(span: HolderSpan): string {
   return spanName(span.kernel === null ? span : { ...span, command: '' });
 }
@@ -152,7 +149,7 @@ export function kernelPhrase(holder: Holder): string {
 /** Shorter idle times are not shown, in seconds. */
 const SHORTEST_IDLENESS = 60;
 
-/** Return whether a session has been idle long enough to show the time. */
+/** Return whether a session has been idle for long enough to show the time. */
 export function isLongIdle(idle: number | null): idle is number {
   return idle !== null && idle >= SHORTEST_IDLENESS;
 }
@@ -220,7 +217,7 @@ export function heldText({ card, holder }: Held): string {
   return `${cardTitle(card.module_id)}: ${holderName(holder)}${idle}`;
 }
 
-/** Return the kernel that has been idle for longest; null if a card is free. */
+/** Return the kernel that has been idle the longest, or null if a card is free. */
 export function idlest(cards: readonly Card[]): Held | null {
   if (cards.some(card => occupancy(card) === 'free')) {
     return null;
@@ -258,7 +255,7 @@ export function unreadable(error: unknown): string {
   return kind === 'lost' ? reasonOf(error) : `${title}.`;
 }
 
-/** Return why there are no data, no new data or incomplete data; null without a problem. */
+/** Return why data are missing, old or incomplete; null without a problem. */
 export function notice(
   state: ConnectionState,
   snapshot: Snapshot | null,

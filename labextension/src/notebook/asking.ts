@@ -1,11 +1,11 @@
-/** Number of consecutive requests without a reply after which requests stop. */
+/** Number of consecutive requests without a reply after which no more requests are sent. */
 const PATIENCE = 3;
 
 /**
  * Decides whether to request facts from a kernel.
  *
- * A kernel without the extension does not reply and logs an error for each request. So requests
- * start only after a cell that uses the extension, and again after each such cell.
+ * A kernel without the extension does not reply, and logs an error for each request. Therefore,
+ * requests start only after a cell that uses the extension, and again after each such cell.
  */
 export class Asking {
   private _hopeful = false;
@@ -16,7 +16,7 @@ export class Asking {
     return this._hopeful || this._answered;
   }
 
-  /** A new process started, in which no cell has run. */
+  /** A new process has started, in which no cell has run. */
   started(): void {
     this._hopeful = this._answered = false;
     this._silences = 0;
@@ -39,7 +39,7 @@ export class Asking {
     this._hopeful = this._answered = false;
   }
 
-  /** There was no reply in time: the process is stuck, or uses another protocol. */
+  /** No reply arrived in time: the process is stuck, or uses another protocol. */
   silent(): void {
     this._silences += 1;
     if (this._silences >= PATIENCE) {

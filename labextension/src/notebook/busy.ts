@@ -15,7 +15,7 @@ const LONGEST_MESSAGE = 140;
 const LONGEST_NAME = 48;
 const MOST_NAMES = 3;
 
-// The vendor's message; "No devices found." after it means that there is no card.
+// The vendor's message; if "No devices found." follows, the machine has no card.
 const BUSY = /synStatus=\d+ \[[^\]]*\] Device acquire failed\.(?!\s*No devices found)/;
 
 /** Return whether an error means that a card is busy. */
@@ -23,7 +23,7 @@ export function isBusyError(text: string): boolean {
   return BUSY.test(text);
 }
 
-/** Return the holders of the card for which an error in kernel `kernelId` occurred. */
+/** Return the holders of the cards that an error in the kernel `kernelId` refers to. */
 export function busyReport(error: string, snapshot: Snapshot, kernelId: string): BusyReport {
   const held = longestIdleFirst(holdings(candidates(error, snapshot))).filter(
     ({ holder }) => holder.kernel?.id !== kernelId
@@ -48,7 +48,7 @@ export function busyReport(error: string, snapshot: Snapshot, kernelId: string):
   return { message, kernels };
 }
 
-/** Return the cards that the error names, or else all cards. */
+/** Return the cards that the error names, otherwise all cards. */
 function candidates(error: string, snapshot: Snapshot): readonly Card[] {
   const named = [...error.matchAll(/\bHPU (\d+) by\b/g)].map(match => Number(match[1]));
   const cards = snapshot.cards.filter(card => named.includes(card.module_id));

@@ -8,7 +8,7 @@ import { unreadable } from '../model/wording';
 import { busyReport, isBusyError, type BusyReport } from './busy';
 import { trans } from '../model/translation';
 
-/** The actions of the notification; the user selects one of several kernels. */
+/** Actions of the notification; if there are several kernels, the user selects one. */
 export interface BusyActions {
   openSidebar(): void;
   goTo(kernels: readonly Held[]): void;
@@ -57,7 +57,7 @@ export class BusyCardWatch {
       report = { message, kernels: [] };
     }
     const { message, kernels } = report;
-    // One notification per kernel: another run of the cell replaces it.
+    // One notification per kernel: the next failed run replaces it.
     const former = this._shown.get(kernelId);
     if (former !== undefined) {
       Notification.dismiss(former);

@@ -21,7 +21,7 @@ const METADATA = 'hpu_magic';
 /** Milliseconds after which a running cell has probably loaded the extension. */
 const LOADING = 2000;
 
-/** The device of one notebook: the facts of its kernel, and the mode in its file. */
+/** A notebook's device: the facts of its kernel, and the mode in its file. */
 export class NotebookDevice implements IDisposable {
   constructor(readonly panel: NotebookPanel) {
     const session = panel.sessionContext;
@@ -39,7 +39,7 @@ export class NotebookDevice implements IDisposable {
     return this._changed;
   }
 
-  /** The last facts of the kernel; null if it reports none. */
+  /** The last facts of the kernel, or null if it reports none. */
   get facts(): KernelFacts | null {
     return this._facts;
   }
@@ -71,7 +71,7 @@ export class NotebookDevice implements IDisposable {
     }
   }
 
-  /** Request the facts, if that makes sense; simultaneous calls share one request. */
+  /** Request the facts if it makes sense; simultaneous calls share one request. */
   refresh(): Promise<void> {
     this._refreshing ??= this._refresh().finally(() => {
       this._refreshing = null;
@@ -126,7 +126,7 @@ export class NotebookDevice implements IDisposable {
     try {
       facts = await requestFacts(kernel);
     } catch {
-      return; // The kernel restarts or has ended; other signals report this.
+      return; // The kernel is restarting or has ended; other signals report this.
     }
     if (this._isDisposed || start !== this._start) {
       return;
@@ -146,7 +146,7 @@ export class NotebookDevice implements IDisposable {
     this._changed.emit();
   }
 
-  /** Store a mode that a cell has set in the notebook's file. */
+  /** Store the mode in the notebook's file if a cell has set it. */
   private _follow(facts: KernelFacts): void {
     if (this._choosing) {
       return;
@@ -219,7 +219,7 @@ export class NotebookDevice implements IDisposable {
     }
   }
 
-  /** Notice uses of the extension in the same kernel by another window or a console. */
+  /** Notice if another window or a console uses the extension in the same kernel. */
   private _onPublished(_: ISessionContext, message: KernelMessage.IMessage): void {
     if (KernelMessage.isExecuteInputMsg(message)) {
       const { session } = message.parent_header as Partial<KernelMessage.IHeader>;
@@ -236,8 +236,8 @@ export class NotebookDevice implements IDisposable {
     this._changed.emit();
     const mode = this.storedMode;
     if (kernel !== null && mode !== null) {
-      // The connection clears its queue right after it reports a restart. A request that is queued
-      // in the next microtask is the first one that the new process receives.
+      // The connection clears its queue immediately after it reports a restart. A request that is
+      // queued in the next microtask is the first one that the new process receives.
       queueMicrotask(() => this._restore(kernel, mode));
     }
   }
@@ -268,13 +268,13 @@ export class NotebookDevice implements IDisposable {
   }
 
   private async _onUsed(): Promise<void> {
-    // The reply to a request before the extension was loaded is not valid.
+    // The reply to a request from before the extension was loaded is not valid.
     await this._refreshing;
     this._asking.used();
     await this.refresh();
   }
 
-  /** Also kept across a restart, which a cell may request together with the mode. */
+  /** Kept across a restart, because a cell may request a restart together with the mode. */
   private _askedInCell = false;
   private readonly _asking = new Asking();
   private readonly _changed = new Signal<this, void>(this);

@@ -27,7 +27,7 @@ export class NotebookDevices {
     return device;
   }
 
-  /** Check whether the kernel holds a card: it may have run cells that the file does not contain. */
+  /** Check whether the kernel holds a card, because it may have run cells that were deleted. */
   private async _onOpened(panel: NotebookPanel, device: NotebookDevice): Promise<void> {
     await Promise.all([panel.context.ready, panel.sessionContext.ready]);
     if (this._machine === null || !device.inUse || device.worthAsking) {
@@ -46,7 +46,7 @@ export class NotebookDevices {
     }
   }
 
-  /** Notify the devices whose kernels hold a card: these may have loaded the extension. */
+  /** Notify the devices whose kernels hold a card, because they may have loaded the extension. */
   private _notifyHolders(snapshot: Snapshot): void {
     const holders = snapshot.cards.flatMap(card => card.holders);
     const pids = new Map(holders.map(({ kernel, pid }) => [kernel?.id, pid]));

@@ -1,7 +1,8 @@
-// The facts of a kernel about its device, and the mode in the notebook's file.
+// A kernel's facts about its device, and the mode in the notebook's file.
 
 import { parseFit } from '../model/fit';
 import type { Fit } from '../model/fit';
+import { isRecord } from '../model/snapshot';
 
 export const MODES = ['eager', 'lazy'] as const;
 export type Mode = (typeof MODES)[number];
@@ -46,12 +47,12 @@ export function parseFacts(content: unknown): KernelFacts | null {
   };
 }
 
-/** Return the mode in a notebook's `hpu_magic` metadata; null if there is no valid one. */
+/** Return the mode in a notebook's `hpu_magic` metadata, or null if it is missing or invalid. */
 export function storedMode(metadata: unknown): Mode | null {
   return isRecord(metadata) && isMode(metadata.mode) ? metadata.mode : null;
 }
 
-// A magic of hpu_magic at the start of a line, or the name of the package.
+// A magic of hpu_magic at the start of a line, or the package's name.
 const NAMES = /\bhpu_magic\b|^[ \t]*%{1,2}hpu(?:_[a-z]+)?\b/m;
 
 /** Return whether a cell uses hpu_magic, so that its kernel may reply to requests. */
@@ -67,21 +68,16 @@ export function asksForMode(source: string): boolean {
 }
 
 /**
- * Return the mode to store in the notebook's file after its kernel reports the requested mode.
+ * Return the mode to store in the notebook's file when its kernel reports the requested mode.
  *
- * A mode that a cell has set is stored. A mode that the kernel started with (an administrator may
- * set it for all users) is not stored in a file that has none.
- */
+ * A mode that a cell has set is stored. A mode that the kernel started with, which an administrator
+ * may set for all users, is not stored in a file without a mode.
 export function modeToStore(
   requested: Mode | null,
   stored: Mode | null,
   asked: boolean
 ): Mode | null {
   return requested !== stored && (asked || stored !== null) ? requested : null;
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function count(value: unknown): number | null {

@@ -7,14 +7,14 @@ import { Signal, type ISignal } from '@lumino/signaling';
 import type { NotebookDevice } from './device';
 import type { NotebookDevices } from './devices';
 
-/** Milliseconds between two requests to the kernel of the focused notebook. */
+/** Milliseconds between requests to the kernel of the focused notebook. */
 const INTERVAL = 2000;
 
 /**
- * The device of the notebook with the focus, polled while it is visible.
+ * The device of the focused notebook, polled while a view shows it.
  *
- * There are no requests on a hidden page, to a kernel that does not reply, or while another kind
- * of document has the focus.
+ * It is not polled on a hidden page, if the kernel does not reply, or while another kind of
+ * document has the focus.
  */
 export class FocusedDevice implements IDisposable {
   constructor(

@@ -89,7 +89,7 @@ const modeSwitch: JupyterFrontEndPlugin<void> = {
         each.isWanted = wanted;
       });
     });
-    // The position in the toolbar is in schema/plugin.json; users can change it.
+    // The position in the toolbar is in schema/plugin.json, and users can change it.
     toolbars.addFactory<NotebookPanel>('Notebook', 'hpu-mode', panel => {
       const added = new ModeSwitch(all.of(panel));
       added.isWanted = wanted;

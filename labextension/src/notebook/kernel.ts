@@ -3,17 +3,17 @@ import type { JSONObject } from '@lumino/coreutils';
 
 import { parseFacts, type KernelFacts, type Mode } from './facts';
 
-/** Milliseconds without a reply after which a kernel counts as stuck. */
+/** Milliseconds without a reply after which a kernel is considered stuck. */
 const TIMEOUT = 3000;
 
-/** Milliseconds by which a reply may arrive after the idle status of its request. */
+/** Milliseconds by which a reply may arrive later than the idle status of its request. */
 const OVERTAKING = 500;
 
-/** The reason for a missing reply: the kernel does not support the request, or does not respond. */
+/** The reason for a missing reply: the kernel does not support the request or does not respond. */
 export type Silence = 'unknown' | 'stuck';
 
 /**
- * Request the facts of a kernel on the control channel, which works while a cell runs.
+ * Request a kernel's facts on the control channel, which works while a cell runs.
  *
  * Rejects if the kernel restarts or ends.
  */
@@ -24,7 +24,7 @@ export async function requestFacts(
   return typeof reply === 'string' ? reply : (parseFacts(reply) ?? 'unknown');
 }
 
-/** Request a mode in a kernel; resolves to false if there is no reply. */
+/** Request a mode in a kernel; resolves to false without a reply. */
 export async function requestMode(kernel: Kernel.IKernelConnection, mode: Mode): Promise<boolean> {
   const reply = await ask(kernel, 'mode', { mode });
   if (typeof reply === 'string') {
@@ -42,7 +42,7 @@ export interface Outputs {
   unknown: string[];
 }
 
-/** Request the current content of outputs by their names and revisions. */
+/** Request the current content of outputs by name and revision. */
 export async function requestOutputs(
   kernel: Kernel.IKernelConnection,
   outputs: Record<string, number>
@@ -77,7 +77,7 @@ async function ask(
   what: 'status' | 'mode' | 'outputs',
   content: JSONObject
 ): Promise<JSONObject | Silence> {
-  // The types contain only standard messages of the protocol.
+    // The types contain only the protocol's standard messages.
   const message = KernelMessage.createMessage({
     msgType: `hpu_magic_${what}_request`,
     channel: 'control',

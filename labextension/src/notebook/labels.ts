@@ -5,7 +5,7 @@ import { cardTitle, memoryLevel, type MemoryLevel } from '../model/wording';
 import type { KernelFacts, Mode } from './facts';
 import { trans } from '../model/translation';
 
-/** The parts of the status bar item, as the setting names them. */
+/** Parts of the status bar item, as named in the settings. */
 export const PARTS = ['card', 'mode', 'memory', 'fit'] as const;
 export type Part = (typeof PARTS)[number];
 
@@ -19,7 +19,7 @@ export interface StatusView {
   readonly level: MemoryLevel;
 }
 
-/** The content of the mode switch; an empty `value` is the library's default. */
+/** Content of the mode switch; an empty `value` is the library's default. */
 export interface ModeView {
   readonly value: Mode | '';
   readonly labels: Readonly<Record<Mode, string>>;
@@ -46,7 +46,7 @@ export function statusView(
   };
 }
 
-/** Return the content of the mode switch for a kernel's facts and the mode in the notebook's file. */
+/** Return the mode switch's content for a kernel's facts and the mode in the notebook's file. */
 export function modeView(facts: KernelFacts | null, stored: Mode | null): ModeView {
   const loaded = facts?.loaded ?? null;
   const requested = facts?.requested ?? stored;

@@ -46,7 +46,7 @@ export class ModeSwitch extends Widget {
   private _refresh(): void {
     this.setHidden(!this._isWanted || !this._device.inUse);
     const view = modeView(this._device.facts, this._device.storedMode);
-    // Facts arrive every two seconds, and an open list must not change.
+    // Facts arrive every two seconds, but an open list must not change.
     const looks = JSON.stringify(view);
     if (looks === this._looks) {
       return;

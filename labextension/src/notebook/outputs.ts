@@ -21,7 +21,7 @@ interface OutputName {
   over: boolean;
 }
 
-/** Return the identity of an output; null if it has none. */
+/** Return the identity of an output, or null if it has none. */
 function named(metadata: ReadonlyPartialJSONObject): OutputName | null {
   const name = metadata[METADATA] as Partial<OutputName> | undefined;
   return typeof name?.output === 'string' && typeof name.revision === 'number'
@@ -29,7 +29,7 @@ function named(metadata: ReadonlyPartialJSONObject): OutputName | null {
     : null;
 }
 
-/** Return the final form of an output that its kernel no longer has: text and pictures only. */
+/** Return the final form of an output that its kernel no longer has: only text and pictures. */
 function withoutWidget(output: IOutput): IOutput {
   const { [WIDGET]: _, ...data } = (output.data ?? {}) as Record<string, unknown>;
   const metadata = (output.metadata ?? {}) as Record<string, unknown>;
@@ -37,7 +37,7 @@ function withoutWidget(output: IOutput): IOutput {
   return { ...output, data, metadata: { ...metadata, [METADATA]: name } } as IOutput;
 }
 
-/** Milliseconds between two requests for outputs that are not final. */
+/** Milliseconds between requests for outputs that are not final. */
 const INTERVAL = 3000;
 
 interface OutputPlace {
@@ -49,8 +49,8 @@ interface OutputPlace {
 /**
  * Updates outputs of a notebook that its kernel wrote while no page was open.
  *
- * A page that was loaded while a cell ran does not receive the outputs of that cell, because it
- * did not send the request. So it requests all outputs that were not final when the notebook was
+ * A page that was loaded while a cell ran does not receive the outputs of that cell, because it did
+ * not send the request. Therefore it requests all outputs that were not final when the notebook was
  * saved, until they are final.
  */
 export class MissedOutputs implements IDisposable {
@@ -100,7 +100,7 @@ export class MissedOutputs implements IDisposable {
       return;
     }
     if (reply !== 'stuck') {
-      // New outputs during the request may have moved the places.
+      // New outputs during the request may have moved the outputs.
       for (const place of this._unfinished()) {
         const id = place.name.output;
         if (!(id in known)) {

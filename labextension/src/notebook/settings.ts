@@ -25,7 +25,7 @@ export function readParts(setting: unknown): Part[] {
   return PARTS.filter(part => chosen[part] !== false);
 }
 
-/** Call `apply` with the settings, now and at each change; without a registry, with defaults. */
+/** Call `apply` with the settings, now and after each change; without a registry, with defaults. */
 export function followOptions(
   registry: ISettingRegistry | null,
   apply: (options: NotebookOptions) => void

@@ -9,11 +9,11 @@ const STEPS = [
 /** Width of a tick with its time, in pixels. */
 const ROOM = 76;
 
-/** Return the ticks of a time range over `width` pixels: full hours, minutes or seconds, local time. */
+/** Return the ticks of a time range over `width` pixels, at full hours, minutes or seconds. */
 export function ticks({ min, max }: TimeRange, width: number): { at: number[]; step: number } {
   const least = ((max - min) * ROOM) / Math.max(width, ROOM);
   const step = STEPS.find(one => one >= least) ?? 86400;
-  // Full hours of local time may differ from full hours of UTC.
+    // Full hours of local time may differ from full hours of UTC.
   const offset = 60 * new Date(1000 * max).getTimezoneOffset();
   const at: number[] = [];
   for (let time = Math.ceil((min - offset) / step) * step + offset; time <= max; time += step) {
@@ -26,7 +26,7 @@ const seconds = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' });
 const minutes = new Intl.DateTimeFormat(undefined, { timeStyle: 'short' });
 const day = new Intl.DateTimeFormat(undefined, { weekday: 'short', day: 'numeric' });
 
-/** Format a time of day, with seconds. */
+/** Format a time of day with seconds. */
 export function clockTime(at: number): string {
   return seconds.format(1000 * at);
 }

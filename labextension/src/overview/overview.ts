@@ -19,7 +19,7 @@ import { PastRow } from './row';
 import type { Scene } from './row';
 import { Legend } from './strip';
 
-/** Lengths of the time range that ends now, in seconds. */
+/** Lengths in seconds of the time range that ends now. */
 export const LENGTHS = [600, 3600, 21600, 86400] as const;
 export type Length = (typeof LENGTHS)[number];
 
@@ -34,7 +34,7 @@ const HIGHEST_PLOT = 150;
 /** Below this width, labels are above the curves. */
 const NARROW = 620;
 
-/** Number of key presses that move the reading across the width. */
+/** Number of key presses that move the reading across the entire width. */
 const STEPS = 100;
 
 /** All cards and their holders on one time axis. */
@@ -152,7 +152,7 @@ export class Overview extends CardsView {
     this._readOut();
   }
 
-  /** Create a row for each card, in the order of their numbers. */
+  /** Create a row for each card, sorted by number. */
   private _update(): void {
     const modules = (this.machine.snapshot?.cards ?? []).map(card => card.module_id);
     const gone = [...this._rows.keys()].filter(moduleId => !modules.includes(moduleId));
@@ -252,7 +252,7 @@ export class Overview extends CardsView {
     }
   }
 
-  /** Go to another row, or read another time of this one; return whether the key was handled. */
+  /** Go to another row, or read another time in this one; return whether the key was handled. */
   private _moved(key: string, rows: readonly PastRow[], focused: number): boolean {
     const aim = { ArrowUp: focused - 1, ArrowDown: focused + 1, Home: 0, End: rows.length - 1 }[
       key

@@ -20,7 +20,7 @@ function readPalette(node: Element): Palette {
   };
 }
 
-/** A card's memory as an area, and its utilization, if known, as a dotted line. */
+/** A card's memory as an area, and its utilization as a dotted line if it is known. */
 export class MemoryPlot {
   readonly node = element('div', 'hpu-Past-plot');
 
@@ -44,7 +44,7 @@ export class MemoryPlot {
     this._plot?.redraw(false, true);
   }
 
-  /** Show samples; `top` is the memory, in bytes, at the upper edge. */
+  /** Show samples; `top` is the memory in bytes at the upper edge. */
   draw({ time, memory, utilization }: Samples, range: TimeRange, top: number): void {
     this._range = range;
     this._top = top;

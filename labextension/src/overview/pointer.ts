@@ -1,8 +1,8 @@
 import { element } from '../view/dom';
 
-/** Actions of the mouse over the rows; positions are shares of their width. */
+/** Actions of the mouse on the rows; positions are shares of their width. */
 export interface PointerActions {
-  /** Read the values at a position, or the current values. */
+  /** Read the values at a position, or the current values for null. */
   point(share: number | null): void;
   /** Zoom to a selection. */
   select(from: number, to: number): void;
@@ -14,7 +14,7 @@ export interface PointerActions {
 
 const NARROWEST_SELECTION = 4; // px; a narrower selection is a click
 
-/** The vertical line at the mouse through all rows, and the selection. */
+/** The vertical line through all rows at the mouse, and the selection. */
 export class Pointer {
   constructor(
     private readonly _area: HTMLElement,
@@ -54,7 +54,7 @@ export class Pointer {
     }
   }
 
-  /** Return the position of the mouse over the plots; null outside of them. */
+  /** Return the position of the mouse over the plots, or null outside of them. */
   private _share(event: MouseEvent): number | null {
     const share = (event.clientX - this.node.getBoundingClientRect().left) / this._width;
     return this._width > 0 && share >= 0 && share <= 1 ? share : null;
@@ -103,7 +103,7 @@ export class Pointer {
     this._marked.hidden = true;
   }
 
-  /** Move in time with a horizontal wheel, or with the wheel and Shift. */
+  /** Move in time with a horizontal wheel, or with Shift and the wheel. */
   private _wheeled(event: WheelEvent): void {
     const by = event.deltaX || (event.shiftKey ? event.deltaY : 0);
     if (by !== 0 && this._share(event) !== null) {

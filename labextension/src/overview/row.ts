@@ -13,18 +13,18 @@ import { merge, nearest } from './samples';
 import type { Samples } from './samples';
 import { HolderStrip } from './strip';
 
-/** The parameters of a drawing, the same for all rows. */
+/** Parameters of a drawing, the same for all rows. */
 export interface Scene {
   readonly range: TimeRange;
   readonly now: number;
-  /** Pixels of the plots. */
+  /** Size of the plots in pixels. */
   readonly width: number;
   readonly height: number;
   /** Whether the curve is scaled to its highest visible value instead of the card's memory. */
   readonly fitted: boolean;
 }
 
-/** One card of the overview: its values now or at a time, its curve and its holders. */
+/** One card in the overview: its current or past values, its curve and its holders. */
 export class PastRow {
   constructor(
     readonly moduleId: number,
@@ -66,7 +66,7 @@ export class PastRow {
     const fine = this._machine.history.series(this.moduleId);
     const interval = coarse?.interval ?? 1;
     this._samples = merge(coarse?.series(this.moduleId) ?? null, fine, interval, range);
-    // A time further from any sample than this has no known values.
+    // At times that are further from any sample than this, the values are unknown.
     this._distance = Math.max(1.6 * interval, 2 * this._machine.history.interval);
     let highest = 0;
     this._samples.time.forEach((time, row) => {
@@ -92,7 +92,7 @@ export class PastRow {
     return bars;
   }
 
-  /** Show the values at a time, or the current values for null; return them as one sentence. */
+  /** Show the values at a time, or the current ones for null; return them as one sentence. */
   read(at: number | null): string {
     const card = this._machine.card(this.moduleId);
     const [value, holders] = at === null ? this._present(card) : this._then(at, card);

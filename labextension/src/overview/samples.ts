@@ -8,14 +8,14 @@ export interface Samples {
   readonly utilization: (number | null)[];
 }
 
-/** Maximum distance between two samples of the coarse history without a gap, in intervals. */
+/** Distance of two coarse samples, in intervals, above which there is a gap. */
 const SLACK = 1.6;
 
 const absent = (value: number): number | null => (isNaN(value) ? null : value);
 
 /**
- * Merge a coarse and a fine history of one card in the order of time. Coarse samples within half
- * of their `interval` from a fine sample are dropped, and so are samples far outside of `sight`.
+ * Merge a coarse and a fine history of one card, sorted by time. Drops coarse samples within half
+ * an `interval` of a fine sample, and samples far outside of `sight`.
  */
 export function merge(
   coarse: Series | null,
@@ -74,7 +74,7 @@ function dropGap(samples: Samples, time: number): void {
   }
 }
 
-/** Return the row nearest to a time; -1 if there is none within `distance` seconds. */
+/** Return the row nearest to a time, or -1 if none is within `distance` seconds. */
 export function nearest(time: readonly number[], at: number, distance: number): number {
   let low = 0;
   let high = time.length;

@@ -6,10 +6,10 @@ import type { Bar } from './bars';
 import { clockTime } from './axis';
 import { trans } from '../model/translation';
 
-/** Number of different colors; further holders reuse them, but differ in number and name. */
+/** Number of different colors; further holders reuse them but differ in number and name. */
 const COLORS = 8;
 
-/** The bars of a card's holders below its curve. */
+/** The bars of a card's holders, below its curve. */
 export class HolderStrip {
   constructor(private readonly _past: Past) {
     this.node.setAttribute('role', 'list');
@@ -57,7 +57,7 @@ export class HolderStrip {
   private readonly _nodes: HTMLElement[] = [];
 }
 
-/** The numbers and colors of the visible holders. */
+/** Numbers and colors of the visible holders. */
 export class Legend {
   constructor(private readonly _past: Past) {
     this.node.setAttribute('role', 'list');

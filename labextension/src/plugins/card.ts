@@ -16,7 +16,7 @@ import { cardTitle } from '../model/wording';
 
 type Tab = MainAreaWidget<CardCharts>;
 
-/** Create the tab of a card; the code of the charts is loaded with the first tab. */
+/** Create a card's tab; the first tab loads the code of the charts. */
 async function makeTab(machine: Machine, moduleId: number): Promise<Tab> {
   const [{ CardCharts }, { cardTab }] = await Promise.all([
     import('../card/cardcharts'),
@@ -61,7 +61,7 @@ function addCommands(
         place.open(`card-${moduleId}`);
         return;
       }
-      // One tab per card, also while it is loading.
+      // One tab per card, even while it is loading.
       const tab = opening.get(moduleId) ?? open(moduleId);
       opening.set(moduleId, tab);
       place.activate(await tab);
@@ -91,7 +91,7 @@ function addCommands(
   });
 }
 
-/** The tabs with the history of cards, and their commands. */
+/** Tabs with the history of cards, and their commands. */
 export const cardPlugin: JupyterFrontEndPlugin<void> = {
   id: 'hpu_magic:card',
   description: 'Tabs with the history of a Gaudi card.',
@@ -109,7 +109,7 @@ export const cardPlugin: JupyterFrontEndPlugin<void> = {
   ): void => {
     const tracker = new WidgetTracker<Tab>({ namespace: 'hpu_magic-cards' });
     addCommands(app, machine, place, tracker);
-    // Notebook would restore tabs on every page.
+    // Notebook would restore the tabs on every page.
     if (shell !== null) {
       void restorer?.restore(tracker, {
         command: CommandIDs.openCard,

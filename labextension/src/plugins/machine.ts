@@ -33,7 +33,7 @@ export const machinePlugin: JupyterFrontEndPlugin<Machine> = {
     registry: ISettingRegistry | null,
     translator: ITranslator | null
   ): Machine => {
-    // All views require this model, so none exists yet.
+    // All views require this model, so no view exists yet.
     if (translator !== null) {
       setTranslator(translator);
     }

@@ -12,7 +12,7 @@ import { overviewIcon } from '../view/icons';
 
 type Tab = MainAreaWidget<Overview>;
 
-/** Create the tab; its code is loaded when it is first opened. */
+/** Create the tab; its code is loaded when it is opened for the first time. */
 async function makeTab(app: JupyterFrontEnd, machine: Machine, length: unknown): Promise<Tab> {
   const { overviewTab } = await import('../overview/tab');
   const open = (moduleId: number) => void app.commands.execute(CommandIDs.openCard, { moduleId });
@@ -62,7 +62,7 @@ export const overviewPlugin: JupyterFrontEndPlugin<void> = {
         place.activate(await opening);
       }
     });
-    // Notebook would restore tabs on every page.
+    // Notebook would restore the tab on every page.
     if (shell !== null) {
       void restorer?.restore(tracker, {
         command: CommandIDs.openOverview,

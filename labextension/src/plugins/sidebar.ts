@@ -43,7 +43,7 @@ function addCommands(
   });
 }
 
-/** Mark the row of the notebook in front; no row if another document is in front. */
+/** Mark the row of the notebook in front, or no row if another document is in front. */
 function followFront(panel: CardsPanel, shell: ILabShell, tracker: INotebookTracker): void {
   const follow = () => {
     const notebook = tracker.currentWidget;

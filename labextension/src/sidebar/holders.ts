@@ -6,7 +6,7 @@ import { element, iconButton, setAttribute, setText } from '../view/dom';
 import { FitView } from '../view/fit';
 import { trans } from '../model/translation';
 
-/** The actions on a holder. */
+/** Actions on a holder. */
 export interface HolderActions {
   goTo(holder: Holder): void;
   shutDown(card: Card, holder: Holder): void;
@@ -14,7 +14,7 @@ export interface HolderActions {
   stopFit(card: Card, holder: Holder): Promise<boolean>;
 }
 
-/** A process that holds a card: its name, and for a kernel, buttons to open it or shut it down. */
+/** A process that holds a card: its name, and for a kernel, buttons to open or shut it down. */
 export class HolderRow {
   constructor(
     private _card: Card,
@@ -68,7 +68,7 @@ export class HolderRow {
   private readonly _detail = element('div', 'hpu-Holder-detail');
 }
 
-/** The properties that determine the buttons of a row, which is replaced if they change. */
+/** The properties that determine a row's buttons; if they change, the row is replaced. */
 function identity({ pid, kernel }: Holder): string {
   return JSON.stringify([pid, kernel?.id, kernel?.notebook?.type, kernel?.notebook?.name]);
 }

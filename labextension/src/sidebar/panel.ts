@@ -31,7 +31,7 @@ export class CardsPanel extends CardsView {
     this._resized.observe(this._list);
   }
 
-  /** ID of the kernel of the notebook in front, whose row is marked. */
+  /** ID of the kernel of the notebook in front; its row is marked. */
   get front(): string | null {
     return this._front;
   }
@@ -82,14 +82,14 @@ export class CardsPanel extends CardsView {
   private _add(moduleId: number): CardRow {
     const row = new CardRow(moduleId, this._actions);
     this._rows.set(moduleId, row);
-    // Rows are in the order of card numbers, also those that are added later.
+    // Rows are sorted by card number, including those that are added later.
     const later = [...this._rows.keys()].filter(other => other > moduleId);
     const next = later.length > 0 ? this._rows.get(Math.min(...later))!.node : null;
     this._list.insertBefore(row.node, next);
     return row;
   }
 
-  /** Also notices a scroll bar that reduces the width. */
+  /** Also handles a scroll bar that reduces the width. */
   private readonly _resized = new ResizeObserver(() => {
     if (this._list.clientWidth !== this._width) {
       this._width = this._list.clientWidth;

@@ -19,13 +19,13 @@ import type { HolderActions } from './holders';
 import { Sparkline } from './sparkline';
 import { trans } from '../model/translation';
 
-/** The actions on a card and its holders. */
+/** Actions on a card and its holders. */
 export interface CardActions extends HolderActions {
   open(moduleId: number): void;
   openOverview(): void;
 }
 
-/** Return the use of a card; visible holders are listed below it. */
+/** Return whether a card is free or in use; visible holders are listed below it instead. */
 function occupancyText(state: Occupancy): string {
   if (state === 'free') {
     return trans.__('free');
@@ -46,7 +46,7 @@ export class CardRow {
     this._figures.append(this._usage, this._facts);
     const parts = [head, this._meter, this._figures, this._sparkline.node, this._error];
     this.node.append(...parts, this._holders.node);
-    // The button is for the keyboard; with the mouse, the entire row is clickable.
+    // The button is for the keyboard; with the mouse, the entire row can be clicked.
     this.node.addEventListener('click', () => actions.open(moduleId));
   }
 

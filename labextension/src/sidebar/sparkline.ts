@@ -5,7 +5,7 @@ interface Scale {
   readonly base: number;
 }
 
-/** The ends of a drawn line; between them, values only move to the left. */
+/** The ends of a line; between them, values only move to the left. */
 export interface Ends {
   /** Times of the first and the last value. */
   readonly oldest: number;
@@ -31,7 +31,7 @@ export function looksAlike(first: Ends, second: Ends, pixel: number): boolean {
 /** Points closer to the previous point than this, in pixels, are omitted. */
 const NEAR = 1;
 
-/** Return the path of the values and of the area below them; NaN leaves a gap. */
+/** Return the path of the values and of the area below them; NaN makes a gap. */
 function trace(time: Float64Array, values: Float64Array, scale: Scale): [Path2D, Path2D] {
   const line = new Path2D();
   const area = new Path2D();
@@ -73,8 +73,8 @@ function trace(time: Float64Array, values: Float64Array, scale: Scale): [Path2D,
 }
 
 /**
- * A line of one measurement over the last minutes. It is decoration next to figures that are also
- * there as text.
+ * A line of one measurement over the last minutes. It is only decoration, because the figures next
+ * to it are text.
  */
 export class Sparkline {
   constructor() {
@@ -84,7 +84,7 @@ export class Sparkline {
 
   readonly node = document.createElement('canvas');
 
-  /** Apply the current colors and size at the next drawing. */
+  /** Apply the current colors and size in the next drawing. */
   restyle(): void {
     this._context = null;
   }

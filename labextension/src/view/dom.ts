@@ -26,14 +26,14 @@ export function iconButton(icon: LabIcon, label: string, onClick: () => void): H
   return button;
 }
 
-/** Set an element's text if it differs. */
+/** Set an element's text if it is different. */
 export function setText(node: Element, text: string): void {
   if (node.textContent !== text) {
     node.textContent = text;
   }
 }
 
-/** Set an attribute if it differs. */
+/** Set an attribute if it is different. */
 export function setAttribute(node: Element, name: string, value: string): void {
   if (node.getAttribute(name) !== value) {
     node.setAttribute(name, value);

@@ -8,7 +8,7 @@ import { trans } from '../model/translation';
 /**
  * The state of a fit, with a button that stops it.
  *
- * Each figure has a fixed place, so that nothing moves if another one changes.
+ * Each figure has a fixed place, so that the others do not move when one changes.
  */
 export class FitView {
   /** `stop` resolves to whether the fit received the request. */
@@ -26,7 +26,7 @@ export class FitView {
 
   readonly node = element('div', 'hpu-Fit');
 
-  /** Show a fit of `holder` with the heading `name`, or none. */
+  /** Show a fit of `holder` with the heading `name`, or nothing for null. */
   show(fit: Fit | null, holder: string, name = fit?.model ?? ''): void {
     this.node.hidden = fit === null;
     if (fit === null) {
@@ -57,7 +57,7 @@ export class FitView {
     const label = stopping
       ? trans.__('Stopping the fit of %1', holder)
       : trans.__('Stop the fit of %1', holder);
-    // The button remains visible while it cannot be pressed.
+    // The button remains visible while it is disabled.
     this._stop.hidden = !fit.stoppable;
     setAttribute(this._stop, 'aria-disabled', String(stopping));
     setAttribute(this._stop, 'aria-label', label);
@@ -91,7 +91,7 @@ export class FitView {
     }
   }
 
-  /** Start time of the fit in the view, and of the fit whose Stop button was pressed. */
+  /** Start time of the shown fit, and of the fit whose Stop button was pressed. */
   private _began = 0;
   private _pressed: number | null = null;
   private readonly _name = element('span', 'hpu-Fit-name');

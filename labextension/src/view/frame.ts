@@ -1,7 +1,7 @@
-/** Name of the measure in the browser's performance timeline, one for each drawn frame. */
+/** Name of the measure in the browser's performance timeline, one per drawn frame. */
 export const DRAW_MEASURE = 'hpu_magic:draw';
 
-/** Collects drawings for the next frame, each at most once. */
+/** Collects drawings for the next frame, each of them once. */
 class FrameQueue {
   /** Draw in the next frame. */
   request(draw: () => void): void {
@@ -24,7 +24,7 @@ class FrameQueue {
       draw();
     }
     if (drawings.length > 0) {
-      // Observers still receive the measure; the timeline must not grow.
+      // Observers still receive the measure, but the timeline must not grow.
       performance.clearMeasures(DRAW_MEASURE);
       performance.measure(DRAW_MEASURE, { start });
     }

@@ -2,7 +2,7 @@ import type { Notice } from '../model/wording';
 import { element, setText } from './dom';
 import { trans } from '../model/translation';
 
-/** Shows why there are no data or no new data, and the time of the next attempt. */
+/** Shows why data are missing or old, and the time of the next attempt. */
 export class NoticeBox {
   constructor(retry: () => void) {
     this._retry.type = 'button';

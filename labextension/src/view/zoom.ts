@@ -1,4 +1,4 @@
-/** A time range in seconds since 1970. */
+/** A time range in seconds since the epoch. */
 export interface TimeRange {
   readonly min: number;
   readonly max: number;
@@ -8,8 +8,8 @@ export interface TimeRange {
 const SHORTEST = 2;
 
 /**
- * Return the visible time range after a key press: null for the entire history, undefined for
- * other keys.
+ * Return the visible time range after a key press: null for the entire history, undefined for other
+ * keys.
  */
 export function keyZoom(
   key: string,
@@ -21,7 +21,7 @@ export function keyZoom(
   switch (key) {
     case '+':
     case '=':
-      // Keep the newest end: a new history is empty elsewhere.
+      // Keep the newest end, because a new history is empty elsewhere.
       return max - min < 2 * SHORTEST ? shown : { min: min + 2 * quarter, max };
     case '-':
       return within({ min: min - 4 * quarter, max }, whole);
