@@ -116,7 +116,7 @@ def embedding_bag_preproc(
     indices, offsets : torch.Tensor
         int32 on the CPU: the rows of all bags; the start of each bag and the end of the last one.
     table_len : int
-        Number of rows in the table.
+        Number of rows in the table; an index outside of it raises ValueError.
 
     Returns
     -------
@@ -124,11 +124,6 @@ def embedding_bag_preproc(
         Number of used rows (one element); the used rows in order; the bags that use them, grouped
         by row; the start of each group. All have their maximum length: unused entries of the rows
         are 0 and have no bags.
-
-    Raises
-    ------
-    ValueError
-        An index is outside the table, or the offsets do not match the indices.
     """
     count = indices.numel()
     if count and not 0 <= int(indices.min()) <= int(indices.max()) < table_len:

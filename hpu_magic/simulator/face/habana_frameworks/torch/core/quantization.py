@@ -28,19 +28,10 @@ def check_env_flag(name: str, default: str = "") -> bool:
 
 
 def hpu_set_inference_env(model: nn.Module | None = None) -> nn.Module | None:
-    """Enable inference mode and fuse the batch normalizations of `model`.
+    """Enable inference mode, and return `model` with fused batch normalizations.
 
-    Parameters
-    ----------
-    model : torch.nn.Module, optional
-        A model in evaluation mode and on the CPU; move the result to the device.
-
-    Returns
-    -------
-    torch.nn.Module or None
-        A copy of `model` with fused normalizations; `model` itself if it has none. Otherwise also
-        `model` itself, after printing the reason: training mode, parameters on the device, or no
-        support in ``torch.fx``.
+    The result is a copy, or `model` itself if it has none. If `model` is in training mode, on the
+    device, or not supported by ``torch.fx``, it prints the reason and returns `model`.
     """
     if is_lazy() and all(check_env_flag(name, "1") for name in _WEIGHT_SHARING):
         print(
@@ -68,11 +59,10 @@ def hpu_inference_initialize(
 
     Parameters
     ----------
-    model : torch.nn.Module, optional
-    mark_only_scales_as_const : bool
-        Deprecated; same as ``mark_scales=True, mark_non_scales=False``.
     mark_scales, mark_non_scales : bool
         Which parameters to mark.
+    mark_only_scales_as_const : bool
+        Deprecated; same as ``mark_scales=True, mark_non_scales=False``.
     optimizer, args
         Parameters of older releases; ignored.
     """

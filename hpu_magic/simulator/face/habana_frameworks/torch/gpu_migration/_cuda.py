@@ -25,19 +25,11 @@ _CUDA = "torch.cuda"
 
 @dataclass(frozen=True)
 class Entry:
-    """Replacement of a name.
+    """Replacement of a name relative to ``torch.cuda``.
 
-    Attributes
-    ----------
-    name : str
-        Relative to ``torch.cuda``.
-    kind : {"hpu_match", "hpu_modified", "hpu_mismatch"}
-        The vendor's category.
-    counterpart : str
-        For a match, a dotted name. For a mismatch, a dummy value as a Python literal, ``raises``,
-        ``range`` (a context manager without effect) or ``as it is``.
-    why : str
-        Reason for the replacement.
+    `kind` is the vendor's category: hpu_match, hpu_modified or hpu_mismatch. The `counterpart` of a
+    match is a dotted name. That of a mismatch is a dummy value as a Python literal, ``raises``,
+    ``range`` (a context manager without effect) or ``as it is``. `why` is the reason.
     """
 
     name: str

@@ -54,18 +54,8 @@ def note(
 ) -> None:
     """Log a call from code outside torch, once per source line.
 
-    Parameters
-    ----------
-    kind : str
-        `MATCH`, `MODIFIED` or `MISMATCH`.
-    name : str
-        Called function.
-    args, kwargs
-        Arguments of the call.
-    became : str
-        Replacement of the call.
-    argument : bool
-        Whether only device arguments of one of torch's own functions change.
+    `kind` is `MATCH`, `MODIFIED` or `MISMATCH`, and `became` is the replacement of the call. With
+    `argument`, only device arguments of one of torch's own functions change.
     """
     if not LEVEL or (argument and LEVEL == _WITHOUT_ARGUMENTS) or torch.compiler.is_compiling():
         return

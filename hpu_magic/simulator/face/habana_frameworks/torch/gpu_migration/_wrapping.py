@@ -36,8 +36,7 @@ def mapped_to_card(
     name : str
         Name of the function in the log and for pickle.
     translate : callable
-        Maps args and kwargs to the function's arguments; returns the same objects if nothing
-        changes.
+        Returns args and kwargs for the function; the same objects if nothing changes.
     method : bool
         Whether the first argument is the object, which the log omits.
     tensors : bool

@@ -14,17 +14,9 @@ from pathlib import Path
 class Member:
     """A process of a group.
 
-    Attributes
-    ----------
-    rank : int
-        Rank among all processes, not only the group's.
-    host : str
-        Machine and PID namespace. Process IDs can be compared only between members with the same
-        host.
-    pid : int
-    pid : int
-    started : str
-        Start time of the process, because the system reuses process IDs.
+    `rank` is the rank among all processes. `host` is the machine and its PID namespace; process IDs
+    can be compared only between members with the same host. `started` is the process's start time,
+    because the system reuses process IDs.
     """
 
     rank: int

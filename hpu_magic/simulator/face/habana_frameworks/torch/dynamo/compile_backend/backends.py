@@ -45,19 +45,8 @@ def hpu_backend(
     """Compile one graph that Dynamo captured, for training or inference.
 
     Forward and backward are separate compilations. The backward is compiled on first use.
-
-    Parameters
-    ----------
-    graph : GraphModule
-    example_inputs : sequence
-        Fake tensors and numbers.
-    options : dict, optional
-        Settings for this compilation; see `config`.
-
-    Raises
-    ------
-    RuntimeError
-        The process is in lazy mode.
+    `example_inputs` are fake tensors and numbers, `options` are settings for this compilation; see
+    `config`. Raises RuntimeError in lazy mode.
     """
     if is_lazy():
         raise RuntimeError(

@@ -44,17 +44,8 @@ def differentiable(
 ) -> Callable[..., Any] | None:
     """Return a differentiable function of the graph's inputs, or None if it needs AOTAutograd.
 
-    Parameters
-    ----------
-    forward : Program
-        Compiled `forward_graph`.
-    forward_graph : Graph
-    partition : Partition
-        Partition of the joint graph.
-    inputs : sequence
-        Fake tensors and numbers of the trace.
-    compile_backward : callable
-        Returns the backward's program; called in the first backward pass.
+    `forward` is the program of `forward_graph`, `inputs` are the fake tensors and numbers of the
+    trace, and `compile_backward` returns the backward's program in the first backward pass.
     """
     context = torch._guards.TracingContext.try_get()
     metadata = context and context.fw_metadata

@@ -40,14 +40,11 @@ def fp8_fused_sdpa(
 ) -> Outputs:
     """Compute attention like `FusedSDPA`, in FP8 if scales are passed; without gradients.
 
+    Query, key and value can be FP8. Scales have one element each: ``d_scale`` dequantizes query,
+    key, value and probabilities (s), ``q_scale`` quantizes probabilities and result (o).
+
     Parameters
     ----------
-    q, k, v, attn_mask, dropout_p, is_causal, scale, softmax_mode, valid_seq_len, seq_padding_type
-        See `FusedSDPA`; query, key and value can be FP8.
-    d_scale_q, d_scale_k, d_scale_v, d_scale_s : torch.Tensor, optional
-        Factors that dequantize operands and probabilities, one element each.
-    q_scale_s, q_scale_o : torch.Tensor, optional
-        Factors that quantize probabilities and result.
     is_amax_s, is_amax_o : bool
         Whether to measure the largest magnitude of the probabilities and of the result.
     recompute : bool, optional

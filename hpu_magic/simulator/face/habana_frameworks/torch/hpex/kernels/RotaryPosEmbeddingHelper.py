@@ -61,18 +61,12 @@ def parse_rope_cache(
         [length, batch, heads, channels].
     rope_cache : torch.Tensor
         [positions, ..., pairs, 2], cosines before sines. The first `length` rows contain the angles
-        of each position, for all samples or for each sample.
+        of each position, for all samples or for each sample; other caches raise ValueError.
 
     Returns
     -------
     tuple of torch.Tensor
         Both [length, batch or 1, 1, 2 * pairs], in the type of `p`.
-
-    Raises
-    ------
-    ValueError
-        The cache does not contain pairs, has more channels than `p`, or has angles for other
-        positions or another batch size.
     """
     _check_cache(p, rope_cache)
     length, pairs = p.shape[0], rope_cache.shape[-2]

@@ -33,20 +33,10 @@ def share_next_to_sink(
 ) -> torch.Tensor:
     """Return the sum of the probabilities of all keys if the softmax includes a sink.
 
-    A sink is an additional score of each query head without a value.
-
-    Parameters
-    ----------
-    sink : torch.Tensor
-        One score per query head; another shape raises ValueError.
-    largest, inverse_sum : torch.Tensor
-        The largest score of each query, and the inverse of its sum of exponentials:
-        [batch, heads, length, 1], with the heads in one or two dimensions.
-
-    Returns
-    -------
-    torch.Tensor
-        Factor for probabilities and result, float32 in the shape of `largest`.
+    A sink is an additional score of each query head without a value. Another number of sinks raises
+    ValueError. `largest` is the largest score of each query, and `inverse_sum` the inverse of its
+    sum of exponentials: [batch, heads, length, 1], with the heads in one or two dimensions. The
+    result has the same shape and multiplies the probabilities and the result of attention.
     """
     heads = largest.shape[1:-2]
     if sink.dim() != 1 or sink.numel() != heads.numel():

@@ -31,10 +31,9 @@ def bounds_check_indices(
 
     Parameters
     ----------
-    rows_per_table : torch.Tensor
-        Number of rows in each table.
-    indices, offsets : torch.Tensor
-        Rows of all bags; start of each bag in each table and end of the last one.
+    rows_per_table, indices, offsets : torch.Tensor
+        Number of rows in each table; rows of all bags; start of each bag in each table and end of
+        the last one.
     bounds_check_mode : int
         0 marks errors with -1; 1 sets indices to 0, fixes offsets and adds the number of errors to
         the first element of `warning`; 2 does the same without counting; 3 does nothing.
@@ -58,7 +57,7 @@ def split_embedding_codegen_lookup_function(
     pooling_mode: int,
     kernel_mode: Sequence[int] | None = None,
 ) -> torch.Tensor:
-    """Sum the rows of each bag of each table.
+    """Return the sum of the rows of each bag in each table, [batch, total_D].
 
     Parameters
     ----------
@@ -76,11 +75,6 @@ def split_embedding_codegen_lookup_function(
         FBGEMM's mode; only the sum is supported.
     kernel_mode : sequence of int, optional
         For each table: 0 gathers a row for each index; 1 (default) and 2 sum.
-
-    Returns
-    -------
-    torch.Tensor
-        [batch, total_D].
     """
     assert int(pooling_mode) == _SUM, "Only PoolingMode.SUM is supported for HPU"
     columns = D_offsets.tolist()

@@ -33,13 +33,8 @@ def _values(model: torch.nn.Module) -> list[torch.Tensor]:
 class FusedEMA:
     """Copy of a model, in `ema`, with moving averages of its values.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-    decay : float
-        Weight of the old average after many updates; it starts smaller.
-    updates : int
-        Number of earlier updates.
+    `decay` is the weight of the old average after many updates; it starts smaller. `updates` is the
+    number of earlier updates.
     """
 
     def __init__(self, model: torch.nn.Module, decay: float = 0.9999, updates: int = 0) -> None:

@@ -13,16 +13,14 @@ import torch
 class FusedLamb(torch.optim.Optimizer):
     """Adam whose steps are multiplied by the ratio of the weight's norm and the step's norm.
 
+    `adam_w_mode`, `fused` and `set_grad_none` have no effect; weight decay is always decoupled.
+
     Parameters
     ----------
     params : iterable of torch.Tensor or dict
         Parameters or parameter groups.
-    lr, betas, eps, weight_decay, bias_correction
-        Like in Adam, with decoupled weight decay.
     amsgrad : bool
         Not supported.
-    adam_w_mode, fused, set_grad_none : bool
-        No effect.
     grad_averaging : bool
         Multiply the gradient by 1 - beta1 in its moving average.
     max_grad_norm : float, optional

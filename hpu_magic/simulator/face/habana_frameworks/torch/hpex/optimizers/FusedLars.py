@@ -16,19 +16,9 @@ class FusedLars(torch.optim.Optimizer):
     """Multiplies gradients by the learning rate and a ratio of norms, then calls an optimizer.
 
     Use it with ``FusedResourceApplyMomentum``, which expects gradients that include the learning
-    rate.
-
-    Parameters
-    ----------
-    optimizer : torch.optim.Optimizer
-        The wrapped optimizer; FusedLars applies its weight decay.
-    skip_mask : sequence of int
-        Whether to use the ratio of norms, for each parameter of a group; without it, the gradient
-        is only multiplied by the learning rate.
-    eeta : float
-        Factor of the ratio.
-    eps : float
-        Added to the denominator of the ratio.
+    rate. FusedLars also applies the optimizer's weight decay. For each parameter of a group,
+    `skip_mask` is whether to use the ratio; without it, the gradient is only multiplied by the
+    learning rate. `eeta` multiplies the ratio, and `eps` is added to its denominator.
     """
 
     def __init__(

@@ -23,20 +23,9 @@ def without_tensor_cache(requested: bool) -> bool:
 class TrainingGraphs:
     """Graphs of a function's forward and backward, for inputs of fixed shapes.
 
-    Parameters
-    ----------
-    function : callable
-        Has no arguments, reads `inputs` and returns tensors or a structure of them.
-    inputs : sequence of Tensor
-        Tensors that the graphs read; each call fills them.
-    parameters : sequence of Tensor
-        Other tensors with gradients.
-    allow_unused_input : bool
-        Accept inputs and parameters that do not affect the outputs.
-    disable_tensor_cache : bool
-        Free intermediate results in the replay that reads them last; implies `dry_run`.
-    dry_run : bool
-        Capture without executing.
+    `function` has no arguments, reads `inputs` and returns tensors or a structure of them. Each
+    call fills the inputs. `parameters` are other tensors with gradients. The options are those of
+    `make_graphed_callables`.
     """
 
     def __init__(
@@ -226,11 +215,6 @@ def make_graphed_callables(
         Keep only inputs, outputs and gradients between replays. Intermediate results are freed
         after the last operation that reads them, also in the backward, or by the next forward.
         Implies `dry_run`. ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` sets it for all callables.
-
-    Returns
-    -------
-    callable or tuple of callables
-        In the same structure as `callables`.
 
     Raises
     ------

@@ -49,7 +49,11 @@ class ModuleCacher:
         disable_tensor_cache: bool = False,
         dry_run: bool = False,
     ) -> torch.nn.Module:
-        """Wrap a model.
+        """Wrap a model, by default in place, and return it.
+
+        The model gets ``set_iteration_count(n)``, ``capture_start()``, ``capture_end()`` and
+        ``is_hpugraph_tracing``. `verbose` prints the numbers of replays and captures every
+        `log_frequency` calls.
 
         Parameters
         ----------
@@ -58,27 +62,15 @@ class ModuleCacher:
         use_lfu : bool
             After `max_graphs` kinds, free the least frequently used graph. Otherwise, new kinds run
             without a graph.
-        inplace : bool
-            Change the model instead of a copy.
         allow_unused_input : bool
             Accept inputs and parameters that do not affect the outputs.
-        asynchronous : bool
-            See `HPUGraph.replay`.
+        asynchronous, disable_tensor_cache : bool
+            See `HPUGraph.replay` and `make_graphed_callables`.
         have_grad_accumulation : bool
             No effect; gradients always accumulate correctly.
-        log_frequency, verbose : int, bool
-            Print the numbers of replays and captures every `log_frequency` calls.
-        disable_tensor_cache : bool
-            See `make_graphed_callables`.
         dry_run : bool
-            No effect: a capture never executes the operations, so that the first call executes them
-            only once. For the same reason, PT_HPUGRAPH_ENABLE_DRY_RUN has no effect.
-
-        Returns
-        -------
-        Module
-            The model, with ``set_iteration_count(n)``, ``capture_start()``, ``capture_end()``
-            and ``is_hpugraph_tracing``.
+            No effect, like PT_HPUGRAPH_ENABLE_DRY_RUN: a capture never executes the operations, so
+            that the first call executes them only once.
 
         Raises
         ------

@@ -21,10 +21,9 @@ class Use:
 
     Attributes
     ----------
-    scale : torch.Tensor
-        Scales of the forward pass; later steps change the module's scales.
-    hybrid_scale : torch.Tensor or None
-        Scales of casts to the type of the gradients.
+    scale, hybrid_scale : torch.Tensor
+        Scales of the forward pass, and of casts to the type of the gradients. Later steps change
+        the module's scales.
     step : object
         The outermost region.
     updates : bool

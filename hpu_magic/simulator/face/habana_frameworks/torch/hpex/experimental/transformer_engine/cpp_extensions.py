@@ -32,9 +32,8 @@ def cast_to_fp8(
     ----------
     inp : torch.Tensor
         float32 or bfloat16.
-    fp8_meta_tensor : FP8TensorMeta
-    fp8_tensor : FP8FwdTensors, FP8BwdTensors or int
-        Index of the tensor in `fp8_meta_tensor`.
+    fp8_meta_tensor, fp8_tensor : FP8TensorMeta, int
+        Scales, and index of the tensor in them.
     otype : torch.dtype
         ``torch.float8_e5m2`` or ``torch.float8_e4m3fn``; other types raise ValueError.
     stochastic_rounding : bool

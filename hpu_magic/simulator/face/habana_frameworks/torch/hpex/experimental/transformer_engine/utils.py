@@ -39,17 +39,11 @@ class AttentionBwdTensors(IntEnum):
 
 @dataclass
 class FP8TensorMeta:
-    """Scales and largest magnitudes of several tensors.
+    """Scales of several tensors, their inverses, and the tensors' largest magnitudes.
 
-    Attributes
-    ----------
-    scale : torch.Tensor
-        Factors before rounding, [tensors].
-    scale_inv : torch.Tensor
-        Inverse of `scale`.
-    amax_history : torch.Tensor
-        Largest magnitudes, [steps, tensors]. The first row belongs to the current step, the last
-        row to the previous step, the second last row to the step before it.
+    `scale` and `scale_inv` are [tensors], `amax_history` is [steps, tensors]. The first row of the
+    history belongs to the current step, the last row to the previous step, the second last row to
+    the step before it.
     """
 
     scale: torch.Tensor | None = None
