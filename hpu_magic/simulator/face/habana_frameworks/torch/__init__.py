@@ -36,15 +36,3 @@ if _flags.is_on("PT_HPU_REPLACE_ADAM_ADAMW"):
     overwrite_torch_optimizers()
 if _flags.is_on("PT_HPU_GPU_MIGRATION"):
     importlib.import_module("habana_frameworks.torch.gpu_migration")
-
-__all__ = [
-    "activity_profiler",
-    "core",
-    "distributed",
-    "hpu",
-    "hw_utilization_metric",
-    "overwrite_torch_optimizers",
-    "profiler",
-    "torch",
-    "utils",
-]

@@ -21,23 +21,6 @@ from habana_frameworks.torch.core.step_closure import add_step_closure, iter_mar
 _random.install()
 os.environ.setdefault("HABANA_PROFILE", "profile_api_light")
 
-__all__ = [
-    "add_step_closure",
-    "hpu",
-    "hpu_inference_initialize",
-    "hpu_inference_set_env",
-    "hpu_initialize",
-    "hpu_reset_env",
-    "hpu_set_env",
-    "hpu_set_inference_env",
-    "hpu_teardown_inference_env",
-    "is_lazy",
-    "iter_mark_step",
-    "mark_step",
-    "quantization",
-    "step_closure",
-]
-
 
 def __getattr__(name: str) -> Any:
     if name in ("observer", "quantize_pt2e", "quantizer"):  # slow imports; few scripts need them

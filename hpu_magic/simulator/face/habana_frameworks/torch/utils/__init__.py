@@ -10,14 +10,3 @@ from habana_frameworks.torch.utils import (
     profiler,
     version_checker,
 )
-
-__all__ = [
-    "debug",
-    "event_dispatcher",
-    "experimental",
-    "internal",
-    "lib_utils",
-    "library_loader",
-    "profiler",
-    "version_checker",
-]

@@ -7,7 +7,5 @@ gloo, on the memory of the simulated cards.
 from habana_frameworks.torch.distributed.hccl._launch import initialize_distributed_hpu
 from habana_frameworks.torch.distributed.hccl._registration import register
 
-__all__ = ["initialize_distributed_hpu"]
-
 register()
 initialize_distributed_hpu()

@@ -1,5 +1,3 @@
 """Backend ``hpu_backend`` of `torch.compile` and its settings."""
 
 from habana_frameworks.torch.dynamo.compile_backend import config
-
-__all__ = ["config"]

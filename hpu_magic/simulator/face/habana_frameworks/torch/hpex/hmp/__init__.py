@@ -4,5 +4,3 @@ New code should use ``torch.autocast("hpu", dtype=torch.bfloat16)``.
 """
 
 from habana_frameworks.torch.hpex.hmp._convert import convert, disable_casts
-
-__all__ = ["convert", "disable_casts"]

@@ -22,25 +22,3 @@ from habana_frameworks.torch.hpex.kernels.RotaryPosEmbeddingHelper import (
     RotaryPosEmbeddingMode,
     apply_rotary_pos_emb,
 )
-
-__all__ = [
-    "CTCLoss",
-    "CustomSoftmax",
-    "EmbeddingBag",
-    "EmbeddingBagPreproc",
-    "FusedSDPA",
-    "PySDPA",
-    "PySDPAHinted",
-    "RotaryPosEmbeddingHelperV1",
-    "RotaryPosEmbeddingHelperV2",
-    "RotaryPosEmbeddingHelperV3",
-    "RotaryPosEmbeddingMode",
-    "apply_rotary_pos_emb",
-    "bounds_check_indices",
-    "expand_into_jagged_permute",
-    "fp8_fused_sdpa",
-    "permute_1D_sparse_data",
-    "permute_2D_sparse_data",
-    "split_embedding_codegen_lookup_function",
-    "split_permute_cat",
-]

@@ -1,5 +1,3 @@
 """Moving averages of a model's values."""
 
 from habana_frameworks.torch.hpex.movingavrg.FusedEMA import FusedEMA
-
-__all__ = ["FusedEMA"]

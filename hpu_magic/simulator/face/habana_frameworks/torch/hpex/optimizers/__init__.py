@@ -14,14 +14,3 @@ import torch
 
 Adam = marking_steps(torch.optim.Adam)
 AdamW = marking_steps(torch.optim.AdamW)
-
-__all__ = [
-    "Adam",
-    "AdamW",
-    "FusedAdagrad",
-    "FusedAdamW",
-    "FusedLamb",
-    "FusedLars",
-    "FusedResourceApplyMomentum",
-    "FusedSGD",
-]

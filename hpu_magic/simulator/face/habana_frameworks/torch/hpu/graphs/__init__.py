@@ -11,17 +11,3 @@ from habana_frameworks.torch.hpu.graphs._inputs import copy_to
 from habana_frameworks.torch.hpu.graphs._keys import input_hash
 from habana_frameworks.torch.hpu.graphs._module_cacher import ModuleCacher
 from habana_frameworks.torch.hpu.graphs._tensor_packer import TensorPacker
-
-__all__ = [
-    "CachedParams",
-    "HPUGraph",
-    "ModuleCacher",
-    "TensorPacker",
-    "copy_to",
-    "graph",
-    "input_hash",
-    "is_current_stream_capturing",
-    "make_graphed_callables",
-    "wrap_in_hpu_graph",
-    "wrap_in_hpu_graph_func",
-]

@@ -39,12 +39,3 @@ from habana_frameworks.torch.utils.debug._memory_log import (
 from habana_frameworks.torch.utils.debug.cprofile_wrapper import cprofile
 from habana_frameworks.torch.utils.debug.logger import Logger, enable_logging
 from habana_frameworks.torch.utils.debug.utils import dump_device_state_and_terminate
-
-__all__ = [
-    "Logger",
-    "clear_dynamic_bucket_recipe_info",
-    "cprofile",
-    "dump_device_state_and_terminate",
-    "enable_logging",
-    "get_tensor_info",
-]

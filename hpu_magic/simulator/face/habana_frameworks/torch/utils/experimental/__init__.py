@@ -20,11 +20,3 @@ from habana_frameworks.torch.utils.experimental.detect_recompilation import (
     data_dynamicity,
     detect_recompilation_auto_model,
 )
-
-__all__ = [
-    "const_shape_dataloader",
-    "data_dynamicity",
-    "detect_recompilation_auto_model",
-    "hpu",
-    "synDeviceType",
-]

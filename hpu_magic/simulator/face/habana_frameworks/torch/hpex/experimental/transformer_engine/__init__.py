@@ -17,16 +17,3 @@ from habana_frameworks.torch.hpex.experimental.transformer_engine._layernorm_lin
 from habana_frameworks.torch.hpex.experimental.transformer_engine._linear import Linear
 from habana_frameworks.torch.hpex.experimental.transformer_engine.distributed import checkpoint
 from habana_frameworks.torch.hpex.experimental.transformer_engine.fp8 import fp8_autocast
-
-__all__ = [
-    "FusedAttention",
-    "LayerNormLinear",
-    "Linear",
-    "checkpoint",
-    "cpp_extensions",
-    "distributed",
-    "fp8",
-    "fp8_autocast",
-    "recipe",
-    "utils",
-]

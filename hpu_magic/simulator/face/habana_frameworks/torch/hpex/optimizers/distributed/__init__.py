@@ -1,5 +1,3 @@
 """Optimizers whose steps receive the gradients, like PyTorch's distributed optimizers."""
 
 from habana_frameworks.torch.hpex.optimizers.distributed.FusedAdamW import FusedAdamW
-
-__all__ = ["FusedAdamW"]
