@@ -11,13 +11,10 @@ import faulthandler
 import json
 import os
 import sys
-import time
 from typing import Any
 
 from hpu_magic import monitor
-from hpu_magic.holders import Holder
 from hpu_magic.monitor.processes import ancestors, with_arguments
-from hpu_magic.monitor.reading import CardReading
 
 READY = b"ready\n"
 ARGUMENTS = "--arguments"
@@ -34,41 +31,11 @@ def read(*, arguments: bool = False) -> dict[str, Any]:
     snapshot = monitor.snapshot()
     if arguments:
         snapshot = with_arguments(snapshot, of_others=True)
-    return {
-        "time": round(time.time(), 3),
-        "source": snapshot.source,
-        "reason": snapshot.reason,
-        "cards": [_card(card) for card in snapshot.cards],
-    }
-
-
-def _card(card: CardReading) -> dict[str, Any]:
-    return {
-        "index": card.index,
-        "module_id": card.module_id,
-        "name": card.name,
-        "generation": card.generation,
-        "simulated": card.simulated,
-        "memory_used": card.memory_used,
-        "memory_total": card.memory_total,
-        "utilization": card.utilization,
-        "temperature": card.temperature,
-        "power": card.power,
-        "clock": card.clock,
-        "holders": [_holder(holder) for holder in card.holders],
-        "error": card.error,
-    }
-
-
-def _holder(holder: Holder) -> dict[str, Any]:
-    return {
-        "pid": holder.pid,
-        "command": holder.command,
-        "user": holder.user,
-        "idle": holder.idle,
-        "fit": holder.fit and holder.fit.as_record(),
-        "ancestors": ancestors(holder.pid),
-    }
+    record = snapshot.as_record()
+    for card in record["cards"]:
+        for holder in card["holders"]:
+            holder["ancestors"] = ancestors(holder["pid"])
+    return record
 
 
 def main() -> None:
