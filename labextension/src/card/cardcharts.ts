@@ -1,8 +1,3 @@
-import { Signal } from '@lumino/signaling';
-import type { ISignal } from '@lumino/signaling';
-import type { Message } from '@lumino/messaging';
-import type { Widget } from '@lumino/widgets';
-
 import type { Series } from '../model/history';
 import type { Machine } from '../model/machine';
 import type { Metric } from '../model/snapshot';
@@ -14,7 +9,6 @@ import {
   occupancy,
   productName
 } from '../model/wording';
-import { CardsView } from '../view/cardsview';
 import { element, setText } from '../view/dom';
 import { cardIcon } from '../view/icons';
 import { NoticeBox } from '../view/notice';
@@ -22,8 +16,7 @@ import { Chart } from './chart';
 import { Fits } from './fits';
 import type { StopFit } from './fits';
 import { CHARTS } from './metrics';
-import { keyZoom } from '../view/zoom';
-import type { TimeRange } from '../view/zoom';
+import { ZoomView } from '../view/zoomview';
 import { trans } from '../model/translation';
 
 // Pixels.
@@ -33,7 +26,7 @@ const LOWEST_CHART = 130;
 const HIGHEST_CHART = 300;
 
 /** The history of a card: charts with a shared time axis, cursor and zoom. */
-export class CardCharts extends CardsView {
+export class CardCharts extends ZoomView {
   constructor(
     machine: Machine,
     readonly moduleId: number,
@@ -41,23 +34,14 @@ export class CardCharts extends CardsView {
   ) {
     super(machine);
     this.id = `hpu_magic-card-${moduleId}`;
-    this.addClass('hpu-Tab');
     this.addClass('hpu-CardCharts');
     this.title.label = cardTitle(moduleId);
     this.title.caption = trans.__('History of %1', cardTitle(moduleId));
     this.title.icon = cardIcon;
-    this.title.closable = true;
-    this.node.tabIndex = 0;
-    this.node.addEventListener('keydown', event => this._keyed(event));
     this._notice = new NoticeBox(() => machine.retry());
     this._fits = new Fits(stopFit);
     const parts = [this._heading, this._notice.node, this._fits.node, this._empty, this._charts];
     this.node.append(...parts);
-  }
-
-  /** Emitted when the charts are paused, resumed or zoomed. */
-  get stateChanged(): ISignal<this, void> {
-    return this._stateChanged;
   }
 
   /** Whether the charts are paused; the machine still records samples. */
@@ -67,19 +51,8 @@ export class CardCharts extends CardsView {
   set paused(paused: boolean) {
     if (paused !== this.paused) {
       this._frozen = paused ? this._copy() : null;
-      this._stateChanged.emit();
-      this.request();
+      this.changed();
     }
-  }
-
-  /** Whether the charts show only part of the history. */
-  get zoomed(): boolean {
-    return this._zoom !== null;
-  }
-
-  /** Show the entire history again. */
-  resetZoom(): void {
-    this._show(null);
   }
 
   /** Apply the colors of a new theme. */
@@ -91,24 +64,12 @@ export class CardCharts extends CardsView {
   override dispose(): void {
     this._shown.forEach(chart => chart.dispose());
     this._shown.clear();
-    Signal.clearData(this);
     super.dispose();
   }
 
-  protected override onActivateRequest(msg: Message): void {
-    super.onActivateRequest(msg);
-    this.node.focus();
-  }
-
-  protected override onResize(msg: Widget.ResizeMessage): void {
-    super.onResize(msg);
+  protected resized(): void {
     this._fit();
     this.request();
-  }
-
-  protected override onAfterShow(msg: Message): void {
-    super.onAfterShow(msg);
-    this._fit();
   }
 
   protected draw(): void {
@@ -116,8 +77,8 @@ export class CardCharts extends CardsView {
     const series = this._frozen ?? this.machine.history.series(this.moduleId);
     const { time, span } = series;
     const newest = time[time.length - 1] ?? Date.now() / 1000;
-    this._whole = { min: newest - span, max: newest };
-    this._range = this._zoom ?? this._whole;
+    this.whole = { min: newest - span, max: newest };
+    this.range = this.zoom ?? this.whole;
     const total = this.machine.card(this.moduleId)?.memory_total ?? null;
     for (const kind of CHARTS) {
       const values = series[kind.metric];
@@ -163,33 +124,15 @@ export class CardCharts extends CardsView {
     const kind = CHARTS.find(candidate => candidate.metric === metric)!;
     const chart = new Chart(kind, {
       syncKey: this.id,
-      range: () => this._range,
-      zoom: range => this._show(range),
-      reset: () => this._show(null)
+      range: () => this.range,
+      zoom: range => this.zoomTo(range),
+      reset: () => this.zoomTo(null)
     });
     this._shown.set(metric, chart);
     // The order of the charts must not depend on which metric had a value first.
     const order = CHARTS.filter(({ metric }) => this._shown.has(metric));
     this._charts.append(...order.map(({ metric }) => this._shown.get(metric)!.node));
     this._fit();
-  }
-
-  private _show(zoom: TimeRange | null): void {
-    this._zoom = zoom;
-    this._stateChanged.emit();
-    this.request();
-  }
-
-  /** Zoom and move by keys, unless a control inside has the focus. */
-  private _keyed(event: KeyboardEvent): void {
-    if (event.target !== this.node || event.ctrlKey || event.altKey || event.metaKey) {
-      return;
-    }
-    const zoom = keyZoom(event.key, this._range, this._whole);
-    if (zoom !== undefined) {
-      event.preventDefault();
-      this._show(zoom);
-    }
   }
 
   private _fit(): void {
@@ -223,9 +166,5 @@ export class CardCharts extends CardsView {
   private readonly _notice: NoticeBox;
   private readonly _fits: Fits;
   private readonly _shown = new Map<Metric, Chart>();
-  private readonly _stateChanged = new Signal<this, void>(this);
   private _frozen: Series | null = null;
-  private _zoom: TimeRange | null = null;
-  private _whole: TimeRange = { min: 0, max: 1 };
-  private _range: TimeRange = this._whole;
 }

@@ -1,18 +1,11 @@
-import type { Message } from '@lumino/messaging';
-import { Signal } from '@lumino/signaling';
-import type { ISignal } from '@lumino/signaling';
-import type { Widget } from '@lumino/widgets';
-
 import type { Machine } from '../model/machine';
 import { Past } from '../model/past';
 import { trans } from '../model/translation';
 import { notice } from '../model/wording';
-import { CardsView } from '../view/cardsview';
 import { element, setText } from '../view/dom';
 import { overviewIcon } from '../view/icons';
 import { NoticeBox } from '../view/notice';
-import { keyZoom } from '../view/zoom';
-import type { TimeRange } from '../view/zoom';
+import { ZoomView } from '../view/zoomview';
 import { clockTime, TimeAxis } from './axis';
 import { Pointer } from './pointer';
 import { PastRow } from './row';
@@ -38,20 +31,17 @@ const NARROW = 620;
 const STEPS = 100;
 
 /** All cards and their holders on one time axis. */
-export class Overview extends CardsView {
+export class Overview extends ZoomView {
   constructor(
     machine: Machine,
     private readonly _open: (moduleId: number) => void
   ) {
     super(machine);
     this.id = 'hpu_magic-overview';
-    this.addClass('hpu-Tab');
     this.addClass('hpu-Past');
     this.title.label = trans.__('HPU overview');
     this.title.caption = trans.__('The last hours of all cards and their holders');
     this.title.icon = overviewIcon;
-    this.title.closable = true;
-    this.node.tabIndex = 0;
     this._past = new Past(machine);
     this._past.changed.connect(this.request, this);
     this._legend = new Legend(this._past);
@@ -70,12 +60,6 @@ export class Overview extends CardsView {
       this._empty,
       this._spoken
     );
-    this.node.addEventListener('keydown', event => this._keyed(event));
-  }
-
-  /** Emitted when the time range or the scale changes. */
-  get stateChanged(): ISignal<this, void> {
-    return this._stateChanged;
   }
 
   /** Length in seconds of the time range that ends now, without zoom. */
@@ -84,17 +68,7 @@ export class Overview extends CardsView {
   }
   set length(length: Length) {
     this._length = length;
-    this._show(null);
-  }
-
-  /** Whether the view shows a fixed time range instead of the latest one. */
-  get zoomed(): boolean {
-    return this._zoom !== null;
-  }
-
-  /** Show the latest time range again. */
-  resetZoom(): void {
-    this._show(null);
+    this.zoomTo(null);
   }
 
   /** Whether curves are scaled to their highest visible value instead of the card's memory. */
@@ -103,36 +77,24 @@ export class Overview extends CardsView {
   }
   set fitted(fitted: boolean) {
     this._fitted = fitted;
-    this._changed();
+    this.changed();
   }
 
   /** Apply the colors of a new theme. */
   restyle(): void {
     this._rows.forEach(row => row.restyle());
-    this._changed();
+    this.changed();
   }
 
   override dispose(): void {
     this._past.dispose();
     this._rows.forEach(row => row.dispose());
     this._rows.clear();
-    Signal.clearData(this);
     super.dispose();
   }
 
-  protected override onActivateRequest(msg: Message): void {
-    super.onActivateRequest(msg);
-    this.node.focus();
-  }
-
-  protected override onResize(msg: Widget.ResizeMessage): void {
-    super.onResize(msg);
-    this._changed();
-  }
-
-  protected override onAfterShow(msg: Message): void {
-    super.onAfterShow(msg);
-    this._changed();
+  protected resized(): void {
+    this.changed();
   }
 
   protected draw(): void {
@@ -177,9 +139,9 @@ export class Overview extends CardsView {
     const now = Math.max(this.machine.snapshot?.time ?? 0, past);
     const step = this._length / width;
     const max = Math.ceil(now / step) * step;
-    this._whole = { min: now - DAY, max: now };
-    this._range = this._zoom ?? { min: max - this._length, max };
-    const { min, max: end } = this._range;
+    this.whole = { min: now - DAY, max: now };
+    this.range = this.zoom ?? { min: max - this._length, max };
+    const { min, max: end } = this.range;
     const version = `${this._past.version} ${this._rows.size} ${this._fitted}`;
     const key = `${version} ${min} ${end} ${width} ${this.node.clientHeight}`;
     if (key === this._drawn) {
@@ -188,8 +150,8 @@ export class Overview extends CardsView {
     this._drawn = key;
     const share = (this.node.clientHeight - HEADINGS) / this._rows.size - ROW_EXTRAS;
     const height = Math.round(Math.min(Math.max(share, LOWEST_PLOT), HIGHEST_PLOT));
-    const scene: Scene = { range: this._range, now, width, height, fitted: this._fitted };
-    this._axis.draw(this._range, width);
+    const scene: Scene = { range: this.range, now, width, height, fitted: this._fitted };
+    this._axis.draw(this.range, width);
     const rows = [...this._rows.values()];
     this._legend.draw(rows.flatMap(row => row.draw(scene)));
     const both = rows.some(row => row.hasUtilization);
@@ -200,7 +162,7 @@ export class Overview extends CardsView {
   /** Show the values at the pointer, or the current values. */
   private _readOut(): void {
     const at = this._reading;
-    const { min, max } = this._range;
+    const { min, max } = this.range;
     const within = at !== null && at >= min && at <= max;
     const share = within ? (at - min) / (max - min) : null;
     this._pointer.mark(share);
@@ -215,15 +177,9 @@ export class Overview extends CardsView {
     }
   }
 
-  private _changed(): void {
+  protected override changed(): void {
     this._drawn = '';
-    this._stateChanged.emit();
-    this.request();
-  }
-
-  private _show(zoom: TimeRange | null): void {
-    this._zoom = zoom;
-    this._changed();
+    super.changed();
   }
 
   private _read(at: number | null): void {
@@ -231,24 +187,15 @@ export class Overview extends CardsView {
     this.request();
   }
 
-  private _keyed(event: KeyboardEvent): void {
-    if (event.ctrlKey || event.altKey || event.metaKey) {
-      return;
-    }
+  protected override keyed(event: KeyboardEvent): void {
     const rows = [...this._rows.values()].sort((first, second) => first.moduleId - second.moduleId);
     const focused = rows.findIndex(row => row.title === event.target);
     if (focused >= 0 && this._moved(event.key, rows, focused)) {
       event.preventDefault();
       return;
     }
-    if (focused < 0 && event.target !== this.node) {
-      return;
-    }
-    const zoom = keyZoom(event.key, this._range, this._whole);
-    if (zoom !== undefined) {
-      event.preventDefault();
+    if ((focused >= 0 || event.target === this.node) && this.zoomByKey(event)) {
       this._read(null);
-      this._show(zoom);
     }
   }
 
@@ -264,7 +211,7 @@ export class Overview extends CardsView {
     if (key !== 'ArrowLeft' && key !== 'ArrowRight') {
       return false;
     }
-    const { min, max } = this._range;
+    const { min, max } = this.range;
     const step = ((max - min) / STEPS) * (key === 'ArrowLeft' ? -1 : 1);
     const at = Math.min(Math.max((this._reading ?? max) + step, min), max);
     this._read(at);
@@ -274,7 +221,6 @@ export class Overview extends CardsView {
 
   private readonly _past: Past;
   private readonly _rows = new Map<number, PastRow>();
-  private readonly _stateChanged = new Signal<this, void>(this);
   private readonly _axis = new TimeAxis();
   private readonly _remark = element('span', 'hpu-Past-remark');
   private readonly _at = element('span', 'hpu-Past-at');
@@ -286,28 +232,25 @@ export class Overview extends CardsView {
   private readonly _notice: NoticeBox;
   private readonly _pointer = new Pointer(this._rowsArea, {
     point: share => this._read(share === null ? null : this._moment(share)),
-    select: (from, to) => this._show({ min: this._moment(from), max: this._moment(to) }),
+    select: (from, to) => this.zoomTo({ min: this._moment(from), max: this._moment(to) }),
     pan: share => this._pan(share),
-    reset: () => this._show(null)
+    reset: () => this.zoomTo(null)
   });
   private _length: Length = DEFAULT_LENGTH;
   private _fitted = false;
-  private _zoom: TimeRange | null = null;
   private _reading: number | null = null;
   private _drawn = '';
-  private _whole: TimeRange = { min: 0, max: 1 };
-  private _range: TimeRange = this._whole;
 
   private _moment(share: number): number {
-    return this._range.min + share * (this._range.max - this._range.min);
+    return this.range.min + share * (this.range.max - this.range.min);
   }
 
   private _pan(share: number): void {
-    const { min, max } = this._range;
+    const { min, max } = this.range;
     const by = Math.min(
-      Math.max(share * (max - min), this._whole.min - min),
-      this._whole.max - max
+      Math.max(share * (max - min), this.whole.min - min),
+      this.whole.max - max
     );
-    this._show({ min: min + by, max: max + by });
+    this.zoomTo({ min: min + by, max: max + by });
   }
 }

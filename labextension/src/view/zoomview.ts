@@ -1,0 +1,96 @@
+import type { Message } from '@lumino/messaging';
+import { Signal } from '@lumino/signaling';
+import type { ISignal } from '@lumino/signaling';
+import type { Widget } from '@lumino/widgets';
+
+import type { Machine } from '../model/machine';
+import { CardsView } from './cardsview';
+import { keyZoom } from './zoom';
+import type { TimeRange } from './zoom';
+
+/** A tab with a time axis that the user can zoom. */
+export abstract class ZoomView extends CardsView {
+  constructor(machine: Machine) {
+    super(machine);
+    this.addClass('hpu-Tab');
+    this.title.closable = true;
+    this.node.tabIndex = 0;
+    this.node.addEventListener('keydown', event => {
+      if (!event.ctrlKey && !event.altKey && !event.metaKey) {
+        this.keyed(event);
+      }
+    });
+  }
+
+  /** Emitted when the zoom or another state that the tab's buttons show changes. */
+  get stateChanged(): ISignal<this, void> {
+    return this._stateChanged;
+  }
+
+  /** Whether the tab shows a fixed part of the history. */
+  get zoomed(): boolean {
+    return this.zoom !== null;
+  }
+
+  resetZoom(): void {
+    this.zoomTo(null);
+  }
+
+  override dispose(): void {
+    Signal.clearData(this);
+    super.dispose();
+  }
+
+  /** The size may have changed. */
+  protected abstract resized(): void;
+
+  protected override onActivateRequest(msg: Message): void {
+    super.onActivateRequest(msg);
+    this.node.focus();
+  }
+
+  protected override onResize(msg: Widget.ResizeMessage): void {
+    super.onResize(msg);
+    this.resized();
+  }
+
+  protected override onAfterShow(msg: Message): void {
+    super.onAfterShow(msg);
+    this.resized();
+  }
+
+  /** Handle a key without modifiers; a control inside may have the focus. */
+  protected keyed(event: KeyboardEvent): void {
+    if (event.target === this.node) {
+      this.zoomByKey(event);
+    }
+  }
+
+  /** Zoom or move if this is what a key does, and return whether it is. */
+  protected zoomByKey(event: KeyboardEvent): boolean {
+    const zoom = keyZoom(event.key, this.range, this.whole);
+    if (zoom !== undefined) {
+      event.preventDefault();
+      this.zoomTo(zoom);
+    }
+    return zoom !== undefined;
+  }
+
+  /** Show a part of the history, or the latest time range for null. */
+  protected zoomTo(zoom: TimeRange | null): void {
+    this.zoom = zoom;
+    this.changed();
+  }
+
+  /** Emit `stateChanged` and draw. */
+  protected changed(): void {
+    this._stateChanged.emit();
+    this.request();
+  }
+
+  /** The time range that the user selected, the entire history, and the visible time range. */
+  protected zoom: TimeRange | null = null;
+  protected whole: TimeRange = { min: 0, max: 1 };
+  protected range: TimeRange = this.whole;
+  private readonly _stateChanged = new Signal<this, void>(this);
+}
