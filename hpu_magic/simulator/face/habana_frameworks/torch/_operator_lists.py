@@ -30,8 +30,8 @@ def read(path: str | Path) -> list[str]:
         place = f"{path}, line {number}"
         if not name.isidentifier():
             raise OperatorListError(
-                f"{place}: {name!r} is not an operator name; write one name per line, such as linear, "
-                "and nothing else."
+                f"{place}: {name!r} is not an operator name; write one name per line, such as "
+                "linear, and nothing else."
             )
         if name not in known():
             raise OperatorListError(f"{place}: operator {name!r} does not exist; {_fix(name)}")
