@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
     from hpu_magic.testing.cards import Ranks
 
-_OFF = "needs the hpu device: run pytest --hpu"
 _MARKERS = (
     "eager: run in eager mode, in a separate process if the session is in lazy mode",
     "lazy: run in lazy mode, in a separate process if the session is in eager mode",
@@ -73,6 +72,11 @@ def pytest_configure(config: pytest.Config) -> None:
         session.configure(config)
 
 
+def _require_device(request: pytest.FixtureRequest) -> None:
+    if not request.config.option.hpu:
+        pytest.skip("needs the hpu device: run pytest --hpu")
+
+
 @pytest.fixture
 def hpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     """The device, ``torch.device("hpu")``; the process takes its card on first use.
@@ -81,8 +85,7 @@ def hpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     use the memory. If a test passes but leaves tensors on the device, a `DeviceMemoryWarning` is
     issued. Without ``--hpu``, tests with this fixture are skipped.
     """
-    if not request.config.option.hpu:
-        pytest.skip(_OFF)
+    _require_device(request)
     from hpu_magic.testing import memory
 
     yield from memory.device_of(request.node)
@@ -96,8 +99,7 @@ def hpu_cards(request: pytest.FixtureRequest) -> Iterator[Callable[..., Ranks]]:
     in processes with the same environment as under torchrun. They start in the first call and end
     with the test. Without ``--hpu`` or with fewer cards, the test is skipped.
     """
-    if not request.config.option.hpu:
-        pytest.skip(_OFF)
+    _require_device(request)
     from hpu_magic import extras
 
     if why := extras.absence("hpu_cards", "testing", ["cloudpickle"]):
@@ -120,8 +122,7 @@ def hpu_cards(request: pytest.FixtureRequest) -> Iterator[Callable[..., Ranks]]:
 @pytest.fixture
 def hpu_mode(request: pytest.FixtureRequest) -> str:
     """The execution mode of this process, ``"eager"`` or ``"lazy"``."""
-    if not request.config.option.hpu:
-        pytest.skip(_OFF)
+    _require_device(request)
     from hpu_magic.testing import session
 
     return session.mode_of(request.config)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, Even
 
 from hpu_magic.simulator import engine
 
-Counts = dict[str, Any]  # a number, or numbers by name
+Counts = dict[str, Any]  # the engine's counters by name: count, nanoseconds, longest, operators
 Statistics = list[tuple[str, Any]]
 
 
@@ -23,84 +23,54 @@ class MetricNotFound(Exception):
 
 @dataclass(frozen=True)
 class _Kind:
-    """Functions that read a metric from the engine's counters and format it."""
+    """The events of a metric by the names of the engine's counters, and their statistics."""
 
-    read: Callable[[Mapping[str, Mapping[str, Any]]], Counts]
-    show: Callable[[Counts], Statistics]
-    events: tuple[EventId, ...]
+    events: dict[str, EventId]
+    statistics: Callable[..., Statistics]
 
 
 def _mean(total: float, number: int) -> float:
     return total / number if number else 0.0
 
 
-def _read_compilation(counters: Mapping[str, Mapping[str, Any]]) -> Counts:
-    counter = counters["graph_compilation"]
-    return {"number": counter["count"], "nanoseconds": counter["nanoseconds"]}
-
-
-def _show_compilation(counts: Counts) -> Statistics:
-    microseconds = counts["nanoseconds"] / 1e3
+def _of_compilations(counter: Counts) -> Statistics:
+    microseconds = counter["nanoseconds"] / 1e3
     return [
-        ("TotalNumber", counts["number"]),
+        ("TotalNumber", counter["count"]),
         ("TotalTime", round(microseconds)),
-        ("AvgTime", _mean(microseconds, counts["number"])),
+        ("AvgTime", _mean(microseconds, counter["count"])),
     ]
 
 
-def _read_fallback(counters: Mapping[str, Mapping[str, Any]]) -> Counts:
-    counter = counters["cpu_fallback"]
-    return {"number": counter["count"], "operators": dict(counter["operators"])}
+def _of_fallbacks(counter: Counts) -> Statistics:
+    return [("TotalNumber", counter["count"]), ("FallbackOps", counter["operators"])]
 
 
-def _show_fallback(counts: Counts) -> Statistics:
-    return [("TotalNumber", counts["number"]), ("FallbackOps", counts["operators"])]
-
-
-def _read_defragmentation(counters: Mapping[str, Mapping[str, Any]]) -> Counts:
-    counter = counters["memory_defragmentation"]
-    return {
-        "number": counter["count"],
-        "successful": counter["operators"].get("successful", 0),
-        "nanoseconds": counter["nanoseconds"],
-        "longest": counter["longest"],
-    }
-
-
-def _show_defragmentation(counts: Counts) -> Statistics:
+def _of_defragmentations(counter: Counts) -> Statistics:
     return [
-        ("TotalNumber", counts["number"]),
-        ("TotalSuccessful", counts["successful"]),
-        ("AvgTime", _mean(counts["nanoseconds"] / 1e6, counts["number"])),
-        ("MaxTime", counts["longest"] / 1e6),
+        ("TotalNumber", counter["count"]),
+        ("TotalSuccessful", counter["operators"].get("successful", 0)),
+        ("AvgTime", _mean(counter["nanoseconds"] / 1e6, counter["count"])),
+        ("MaxTime", counter["longest"] / 1e6),
     ]
 
 
-def _read_cache(counters: Mapping[str, Mapping[str, Any]]) -> Counts:
-    hit, miss = counters["recipe_cache_hit"], counters["recipe_cache_miss"]
-    return {
-        "hit": hit["count"],
-        "hits": dict(hit["operators"]),
-        "miss": miss["count"],
-        "misses": dict(miss["operators"]),
-    }
-
-
-def _show_cache(counts: Counts) -> Statistics:
+def _of_cache(hit: Counts, miss: Counts) -> Statistics:
     return [
-        ("TotalHit", counts["hit"]),
-        ("RecipeHit", counts["hits"]),
-        ("TotalMiss", counts["miss"]),
-        ("RecipeMiss", counts["misses"]),
+        ("TotalHit", hit["count"]),
+        ("RecipeHit", hit["operators"]),
+        ("TotalMiss", miss["count"]),
+        ("RecipeMiss", miss["operators"]),
     ]
 
 
 _KINDS = {
-    "graph_compilation": _Kind(_read_compilation, _show_compilation, (EventId.GRAPH_COMPILATION,)),
-    "cpu_fallback": _Kind(_read_fallback, _show_fallback, (EventId.CPU_FALLBACK,)),
-    "memory_defragmentation": _Kind(
-        _read_defragmentation, _show_defragmentation, (EventId.MEMORY_DEFRAGMENTATION,)
-    ),
+    name: _Kind({name: event}, statistics)
+    for name, event, statistics in (
+        ("graph_compilation", EventId.GRAPH_COMPILATION, _of_compilations),
+        ("cpu_fallback", EventId.CPU_FALLBACK, _of_fallbacks),
+        ("memory_defragmentation", EventId.MEMORY_DEFRAGMENTATION, _of_defragmentations),
+    )
 }
 
 
@@ -109,20 +79,20 @@ def _is_set(variable: str) -> bool:
 
 
 if _is_set("PT_HPU_ENABLE_CACHE_METRICS"):
-    _KINDS["recipe_cache"] = _Kind(
-        _read_cache, _show_cache, (EventId.CACHE_HIT, EventId.CACHE_MISS)
-    )
+    _cache_events = {"recipe_cache_hit": EventId.CACHE_HIT, "recipe_cache_miss": EventId.CACHE_MISS}
+    _KINDS["recipe_cache"] = _Kind(_cache_events, _of_cache)
 _WITH_DETAILS = _is_set("PT_HPU_METRICS_GC_DETAILS")
 
 
 def _combined(first: Counts, second: Counts, sign: int) -> Counts:
-    """Add or subtract counts by key; omit names whose count is 0."""
+    """Add or subtract counts by key; omit operators whose count is 0."""
     result: Counts = {}
     for key in {**first, **second}:
         a, b = first.get(key, 0), second.get(key, 0)
         if isinstance(a, dict) or isinstance(b, dict):
             combined = _combined(a or {}, b or {}, sign)
-            result[key] = {name: count for name, count in combined.items() if count}
+            nonzero = {name: count for name, count in combined.items() if count}
+            result[key] = nonzero if key == "operators" else combined
         elif key == "longest":
             result[key] = max(a, b) if sign > 0 or a > b else 0
         else:
@@ -154,7 +124,7 @@ class Metric:
         Times are microseconds for ``graph_compilation`` and milliseconds for
         ``memory_defragmentation``.
         """
-        statistics = self._kind.show(self._counted())
+        statistics = self._kind.statistics(*self._counted().values())
         if _WITH_DETAILS and self._name == "graph_compilation":
             EventDispatcher.instance().deliver()
             statistics.append(("Recipes", list(self._details)))
@@ -187,7 +157,7 @@ class Metric:
         self._subscribe(lambda timestamp, parameters: callback(self))
 
     def _subscribe(self, callback: Callable[[int, Parameters], object]) -> None:
-        for event in self._kind.events:
+        for event in self._kind.events.values():
             self._handles.append(EventDispatcher.instance().subscribe(event, callback))
 
     def _note_detail(self, timestamp: int, parameters: Parameters) -> None:
@@ -200,7 +170,8 @@ class Metric:
         return _combined(self._stopped, _combined(self._now(), self._since, -1), +1)
 
     def _now(self) -> Counts:
-        return self._kind.read(engine.load().counters())
+        counters = engine.load().counters()
+        return {name: counters[name] for name in self._kind.events}
 
     def _zero(self) -> Counts:
         now = self._now()

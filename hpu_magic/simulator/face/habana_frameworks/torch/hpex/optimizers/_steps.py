@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 from habana_frameworks.torch.core.step_closure import mark_step
 from habana_frameworks.torch.utils.internal import is_lazy
 
 import torch
 
-_Step = TypeVar("_Step", bound=Callable[..., Any])
 
-
-def marked(step: _Step) -> _Step:
+def marked(step: Callable[..., Any]) -> Callable[..., Any]:
     """Call `mark_step` before and after an optimizer step in lazy mode."""
 
     @functools.wraps(step)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch._first_generation import NO_FP8
@@ -16,19 +16,7 @@ from habana_frameworks.torch.hpex.experimental.transformer_engine.recipe import 
     Format,
 )
 
-import torch
-
 _FORCED_ROUNDING = "PT_TE_FORCE_SR_BWD"
-
-
-class Measured(Protocol):
-    """A module whose tensors were measured."""
-
-    def forward_amaxes(self) -> list[torch.Tensor]:
-        """Return the largest magnitudes of this step, to be reduced over processes."""
-
-    def end_forward_measurement(self) -> None:
-        """Mark the scales for their next update."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +38,7 @@ class Step:
     """
 
     def __init__(self) -> None:
-        self.measured: dict[Measured, Any] = {}
+        self.measured: dict[Any, Any] = {}
 
 
 class _Regions(threading.local):
