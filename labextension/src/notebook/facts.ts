@@ -72,6 +72,7 @@ export function asksForMode(source: string): boolean {
  *
  * A mode that a cell has set is stored. A mode that the kernel started with, which an administrator
  * may set for all users, is not stored in a file without a mode.
+ */
 export function modeToStore(
   requested: Mode | null,
   stored: Mode | null,

@@ -77,7 +77,7 @@ async function ask(
   what: 'status' | 'mode' | 'outputs',
   content: JSONObject
 ): Promise<JSONObject | Silence> {
-    // The types contain only the protocol's standard messages.
+  // The types contain only the protocol's standard messages.
   const message = KernelMessage.createMessage({
     msgType: `hpu_magic_${what}_request`,
     channel: 'control',

@@ -13,7 +13,7 @@ const ROOM = 76;
 export function ticks({ min, max }: TimeRange, width: number): { at: number[]; step: number } {
   const least = ((max - min) * ROOM) / Math.max(width, ROOM);
   const step = STEPS.find(one => one >= least) ?? 86400;
-    // Full hours of local time may differ from full hours of UTC.
+  // Full hours of local time may differ from full hours of UTC.
   const offset = 60 * new Date(1000 * max).getTimezoneOffset();
   const at: number[] = [];
   for (let time = Math.ceil((min - offset) / step) * step + offset; time <= max; time += step) {

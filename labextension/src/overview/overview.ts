@@ -247,10 +247,7 @@ export class Overview extends ZoomView {
 
   private _pan(share: number): void {
     const { min, max } = this.range;
-    const by = Math.min(
-      Math.max(share * (max - min), this.whole.min - min),
-      this.whole.max - max
-    );
+    const by = Math.min(Math.max(share * (max - min), this.whole.min - min), this.whole.max - max);
     this.zoomTo({ min: min + by, max: max + by });
   }
 }

@@ -246,11 +246,11 @@ def test_typed_tensor_is_empty_or_shares_memory_with_its_argument(hpu):
 
 def test_typed_tensors_refuse_other_types_and_devices(torch, hpu):
     for other in (torch.ones(2), torch.ones(2, dtype=torch.half, device="hpu")):
-        with pytest.raises(RuntimeError, match=f"got a {other.dtype} one on {other.device}"):
+        with pytest.raises(RuntimeError, match=f"got a {other.dtype} tensor on {other.device}"):
             hpu.FloatTensor(other)
     with pytest.raises(RuntimeError, match="on hpu, not on cpu"):
         hpu.FloatTensor(2, device="cpu")
-    with pytest.raises(TypeError, match=r"sizes or a sequence and got 2\.5"):
+    with pytest.raises(TypeError, match=r"sizes or a sequence, but got 2\.5"):
         hpu.FloatTensor(2.5)
 
 
