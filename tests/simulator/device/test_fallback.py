@@ -70,8 +70,8 @@ def test_fallback_causes_a_host_synchronization(forked_script, lazy):
     assert waits == "2"
 
 
-# PyTorch has these only for named devices, or implements them through the operator without out=, so
-# there is no decomposition to hide.
+# PyTorch has these only for named devices, or implements them through the operator without out=.
+# They hide nothing, since they have no decomposition.
 FOR_NAMED_DEVICES = {
     "aten::_unique2.out",
     "aten::mode.values",
