@@ -23,7 +23,7 @@ LEFT_OUT = shutil.ignore_patterns("__pycache__", "labextension", "browser", "fro
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the project in which all is carried out but what the engine is compiled from."""
     copy = tmp_path_factory.mktemp("project")
-    for part in ("hpu_magic", "tests"):
+    for part in ("hpu_magic", "tests", "tools"):
         shutil.copytree(PROJECT / part, copy / part, ignore=LEFT_OUT)
     shutil.copy(PROJECT / "pyproject.toml", copy)
     for steps in examples().values():

@@ -6,8 +6,9 @@ import itertools
 from collections import Counter
 from pathlib import Path
 
+from vendor_names import Name, Operator, State, names, operators
+
 import hpu_magic
-from hpu_magic.simulator.vendor_names import Name, Operator, State, names, operators
 
 _FACE = Path(hpu_magic.__file__).parent / "simulator" / "face" / "habana_frameworks" / "torch"
 _MIGRATION = """\

@@ -2,10 +2,15 @@
 
 import importlib
 import inspect
+import sys
+from pathlib import Path
 
 import pytest
 
-from hpu_magic.simulator.vendor_names import Name, State, names, operators
+sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
+from vendor_names import Name, State, names, operators
+
+TOOLS = sys.path[0]
 
 
 @pytest.fixture(scope="module")
@@ -14,9 +19,10 @@ def torch(_session_shell):
 
 
 # Names whose import does not agree with their state; runs in both modes.
-WRONG_STATES = """
-import warnings
-from hpu_magic.simulator.vendor_names import State, names
+WRONG_STATES = f"""
+import sys, warnings
+sys.path.insert(0, {TOOLS!r})
+from vendor_names import State, names
 
 warnings.simplefilter("ignore")  # some names are deprecated
 
@@ -82,16 +88,17 @@ def test_signatures_differ_by_name_order_or_default(torch):
 
 
 # Differences between the operators of the engine and the table for this mode.
-WRONG_OPERATORS = """
-import os
+WRONG_OPERATORS = f"""
+import os, sys
+sys.path.insert(0, {TOOLS!r})
 from habana_frameworks.torch.core import is_lazy
-from hpu_magic.simulator.vendor_names import operators
+from vendor_names import operators
 
 own_linear = "PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER" in os.environ
 is_here = [each.is_defined(is_lazy(), own_linear) for each in operators()]
 tables = [each for each, here in zip(operators(), is_here) if each.is_own and here]
-declared = {str(torch._C.parse_schema(each.schema)): each.name for each in tables}
-defined = {str(each) for each in torch._C._jit_get_all_schemas() if each.name.startswith("hpu::")}
+declared = {{str(torch._C.parse_schema(each.schema)): each.name for each in tables}}
+defined = {{str(each) for each in torch._C._jit_get_all_schemas() if each.name.startswith("hpu::")}}
 wrong = sorted(defined ^ declared.keys())
 for schema, name in declared.items():
     packet, _, overload = name.removeprefix("hpu::").partition(".")

@@ -1,4 +1,7 @@
-"""Tables of the Python names (``names.tsv``) and of the operators (``operators.tsv``)."""
+"""The vendor's public Python names and operators, and the simulator's support for each.
+
+The tables are ``names.tsv`` and ``operators.tsv``. Tests and the site read them.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,14 @@ _REASONS = {
     "eager": "In eager mode and in compiled graphs, like on the card.",
     "lazy": "In lazy mode, like on the card.",
     "closed": "Computed by a closed kernel.",
-    "internal": "Internal to the vendor's graphs; the card has no kernel for a call either.",
+    "internal": "Internal to the vendor's graphs; a card has no kernel for calls of it either.",
     "collective": "A collective inside the vendor's graphs.",
     "flag": "In eager mode with PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER=1, like on the card.",
-    "later": "Of later releases; its declaration follows the calls of public libraries.",
-    "lazy_form": "Form for lazy mode; the card has no kernel for it.",
-    "compiled": "Replaces PyTorch's operator in the vendor's torch.compile; PyTorch's runs here.",
+    "later": "In later releases; its declaration follows the calls of public libraries.",
+    "lazy_form": "Variant for lazy mode; the card has no kernel for it.",
+    "compiled": "Replaces PyTorch's operator in the vendor's torch.compile; here, PyTorch's runs.",
     "declared": "PyTorch declares it with some other argument names; computed like on the card.",
-    "pytorch": "The bridge's form of an operator of PyTorch or torchvision; theirs runs here.",
+    "pytorch": "The bridge's variant of a PyTorch or torchvision operator; theirs runs here.",
 }
 
 
@@ -47,14 +50,14 @@ class Name:
     Attributes
     ----------
     group : str
-        Heading of its section in the table.
+        Heading of the section in the table.
     name : str
         Dotted name, relative to `habana_frameworks.torch` unless it starts with another package.
     signature : str
         Documented parameters in parentheses; empty if they are not documented.
     state : State
     note : str
-        Reason if it is not complete, or a special property.
+        Reason if the support is incomplete, or a special property.
     """
 
     group: str
@@ -101,7 +104,7 @@ class Operator:
         The vendor's declaration, with the namespace.
     state : State
     note : str
-        Reason if it is absent, or the only mode that has it.
+        Reason if the operator is absent, or the only mode that has it.
     """
 
     schema: str
@@ -111,7 +114,7 @@ class Operator:
     def is_defined(self, lazy: bool, own_linear: bool = False) -> bool:
         """Return whether the engine defines the operator in a mode.
 
-        `own_linear` is the flag that replaces linear and matmul by the bridge's operators.
+        `own_linear` is the flag that replaces linear and matmul with the bridge's operators.
         """
         elsewhere = {_REASONS["eager" if lazy else "lazy"]}
         if lazy or not own_linear:
@@ -125,7 +128,7 @@ class Operator:
 
     @property
     def is_own(self) -> bool:
-        """Whether it is in the vendor's namespace, ``torch.ops.hpu``."""
+        """Whether the operator is in the vendor's namespace, ``torch.ops.hpu``."""
         return self.schema.startswith(_NAMESPACE)
 
 
