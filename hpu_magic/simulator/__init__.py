@@ -1,4 +1,4 @@
-"""A genuine ``hpu`` device on any machine: card, driver and vendor package, simulated.
+"""PyTorch's genuine ``hpu`` device with a simulated card, driver and vendor package.
 
 Importing this package loads nothing: `activate` (or ``HPU_MAGIC_SIMULATOR=1``) turns the simulator
 on, and ``import torch`` loads the engine.

@@ -1,4 +1,4 @@
-"""Activation of the simulator: once per process, and never if the vendor's package is installed."""
+"""Activation of the simulator, which is refused if the vendor's package is installed."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TooLateError(RuntimeError):
         super().__init__(
             "PyTorch has already decided that this process has no hpu device (it decides at the "
             "first backward() or torch.accelerator query); restart, and turn the simulator on "
-            "earlier, best before 'import torch'."
+            "earlier, preferably before 'import torch'."
         )
 
 
@@ -44,14 +44,14 @@ def is_requested() -> bool:
 def activate(*, announce: bool = True) -> None:
     """Make ``hpu`` a simulated device in this process.
 
-    If torch is imported, the engine loads now (and compiles at its first use on this machine);
-    otherwise it loads during ``import torch``. No card is acquired before the first tensor.
-    Further calls do nothing.
+    If torch is already imported, the engine loads now, otherwise during ``import torch``. It is
+    compiled on first use on this machine. No card is acquired before the first tensor. Further
+    calls have no effect.
 
     Parameters
     ----------
     announce : bool
-        Print once, on standard error, that the device is simulated.
+        Print to standard error, once, that the device is simulated.
 
     Raises
     ------
@@ -60,7 +60,7 @@ def activate(*, announce: bool = True) -> None:
     GpuPresent
         PyTorch uses a GPU of this machine.
     TooLateError
-        PyTorch has already decided which accelerator this process has.
+        PyTorch has already selected the accelerator of this process.
     ValueError
         An environment variable has an invalid value.
     """

@@ -1,7 +1,7 @@
 """The function that PyTorch runs at the end of ``import torch`` (entry point ``torch.backends``).
 
-The engine must load this early: PyTorch decides which accelerator a process has at the first
-``backward()``, query of ``torch.accelerator`` or pinned allocation, and keeps that decision.
+The engine must load this early, because PyTorch selects a process's accelerator at the first
+``backward()``, query of ``torch.accelerator`` or pinned allocation, and does not change it later.
 """
 
 from __future__ import annotations

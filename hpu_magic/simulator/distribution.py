@@ -1,6 +1,6 @@
 """Metadata of the vendor's plug-in, for programs that check its version.
 
-No file is written: the import finder passes it to ``importlib.metadata`` and therefore to pip.
+The import finder passes it to ``importlib.metadata``, and therefore to pip, without any file.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class SimulatedPlugin(Distribution):
 
 
 def offered(context: DistributionFinder.Context) -> Iterator[Distribution]:
-    """Yield the plug-in if the context searches for it or for all, in the folder of hpu_magic.
+    """Yield the plug-in if the context searches hpu_magic's folder for it or for all distributions.
 
-    A search of other folders, such as the target of ``pip install --target``, does not find it.
+    Searches of other folders, such as the target of ``pip install --target``, do not find it.
     """
     if context.name is not None and _normal(context.name) != _normal(NAME):
         return

@@ -35,7 +35,7 @@ class _BridgeLoader(Loader):
         return importlib.import_module("habana_frameworks.torch.hpu")
 
     def exec_module(self, module: ModuleType) -> None:
-        """Do nothing: the module is already executed."""
+        """Do nothing, because the module has already been executed."""
 
 
 class _DistributionFinder(MetaPathFinder):
@@ -47,7 +47,7 @@ class _DistributionFinder(MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> None:
-        """Return None: this finder has no modules."""
+        """Return None, because this finder has no modules."""
 
     def find_distributions(
         self, context: DistributionFinder.Context | None = None
@@ -82,7 +82,7 @@ def install_distributions() -> None:
 
 
 def install_finder() -> None:
-    """Add the finders after all others, so that a real package always takes precedence."""
+    """Add the finders after all others, so that a real package has precedence."""
     install_distributions()
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

@@ -1,4 +1,4 @@
-"""The choice of the card for a process, by environment variables or by its first device index."""
+"""The choice of a process's card, by environment variables or by the first device index."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _rank: int | None = None
 
 
 def choose_for(own: int | None, index: int, configuration: Configuration) -> None:
-    """Choose the card at an index, for a process that owns the card `own` or none; see `choose`."""
+    """Choose the card at an index; see `choose`. `own` is the process's card, if it has one."""
     global _choice
     modules = _module_ids("HABANA_VISIBLE_MODULES") or list(range(configuration.count))
     chosen = _chosen()
@@ -49,7 +49,7 @@ def forget() -> None:
 
 
 def _chosen() -> _Choice | None:
-    """Return the choice of this process, which a fork does not inherit."""
+    """Return the choice of this process. A fork does not inherit it."""
     return _choice if _choice is not None and _choice.pid == os.getpid() else None
 
 
@@ -69,7 +69,7 @@ def be_rank(rank: int) -> None:
 
 
 def _rank_indices(configuration: Configuration, modules: Sequence[int]) -> set[int]:
-    """Return the indices that libraries use for the card of this rank."""
+    """Return the indices that libraries use for this rank's card."""
     local = os.environ.get("LOCAL_RANK", "")
     indices = {int(local)} if local.isascii() and local.isdigit() else set()
     return (

@@ -1,8 +1,8 @@
 """The driver of the simulated cards, which manages their owners and memory counters.
 
-As on a Gaudi, a card belongs to one process at a time, from its first use until the process ends.
-Each card has two files in a directory of the user: a lock, which its owner holds, and a page of
-counters, which all processes can read.
+As on a Gaudi, only one process can own a card, from the first use until the process ends. Each card
+has two files in a directory of the user: a lock, which the owner holds, and a page of counters,
+which all processes can read.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ _ownership: _Ownership | None = None
 
 
 def _renew_serial() -> None:
-    # A thread of the parent process may have held it, and does not exist in the child.
+    # A thread of the parent process, which does not exist in the child, may have held the lock.
     global _serial
     _serial = threading.Lock()
 
@@ -82,7 +82,7 @@ os.register_at_fork(after_in_child=_renew_serial)
 
 
 def device_count(configuration: Configuration | None = None) -> int:
-    """Return the number of cards of the machine, free or not."""
+    """Return the number of all cards of the machine."""
     return (configuration or Configuration.from_environment()).count
 
 
@@ -100,14 +100,14 @@ def in_bad_fork() -> bool:
 def choose(index: int) -> None:
     """Choose the card at an index among those that this process may use, before acquiring it.
 
-    It is the index in ``HABANA_VISIBLE_MODULES``, or the module id if that variable is not set. A
-    repeated choice of the same card has no effect. With another card, an index equal to the rank
-    of the process has no effect either, because libraries use it for the card of the process.
+    The index refers to ``HABANA_VISIBLE_MODULES``, or is the module id if that variable is not set.
+    A repeated choice of the same card has no effect. If the process uses another card, an index
+    that equals its rank has no effect either, because libraries use it for the process's card.
 
     Raises
     ------
     RuntimeError
-        There is no card at this index, or this process uses another one.
+        No card has this index, or this process uses another card.
     ValueError
         An environment variable has an invalid value.
     """
@@ -121,13 +121,13 @@ def acquire() -> Card:
 
     If this process has chosen a card, only that card is tried, and a failure discards the choice.
     Otherwise, ``HABANA_VISIBLE_MODULES`` limits the module ids, and ``HLS_MODULE_ID`` selects one.
-    Another free card replaces the selected one only if the former is not set, as with the vendor's
-    bridge.
+    As in the vendor's bridge, another free card is used instead of the selected one only if
+    ``HABANA_VISIBLE_MODULES`` is not set.
 
     Raises
     ------
     AcquireError
-        Other processes hold all candidates, or there is no candidate.
+        Other processes own all candidates, or no candidate exists.
     RuntimeError
         Called in a fork of a process that owns a card, or the cards' directory is unsafe.
     ValueError
@@ -151,7 +151,7 @@ def acquire() -> Card:
 
 
 def snapshot() -> list[CardState]:
-    """Return the state of each card of the machine, without acquiring one.
+    """Return the states of all cards of the machine, without acquiring one.
 
     Raises
     ------

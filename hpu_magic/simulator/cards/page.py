@@ -15,20 +15,20 @@ PAGE_SIZE = 4096
 MAGIC = b"HPUCARD\0"
 VERSION = 1
 
-# Little-endian 64-bit words. The native engine writes the counters to the memory mapping of the
-# owner, so it depends on their offsets.
+# Little-endian 64-bit words. The native engine writes the counters to the owner's memory mapping,
+# so it depends on their offsets.
 HEADER = struct.Struct("<8sqqqqq")  # magic, version, capacity, type, owner pid, acquired (ns)
 COUNTERS_OFFSET = 64
 COUNTERS = struct.Struct("<7q")  # the fields of `Counters`, in order
 
 
 class PageError(Exception):
-    """A file is not the page of a card; the message gives the reason."""
+    """A file is not a card's page; the message contains the reason."""
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Counters of the allocator of a card's owner.
+    """Counters of the memory of a card's owner.
 
     Attributes
     ----------

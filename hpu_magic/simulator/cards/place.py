@@ -39,13 +39,13 @@ def directory() -> Path:
         return made
     tried = ", ".join(map(str, private_folder.places()))
     raise RuntimeError(
-        f"The simulated cards need a folder that only you can open, but all fail (tried {tried}); "
+        f"The simulated cards need a folder that only you can open, but none of {tried} is usable; "
         "set HPU_MAGIC_CARDS_DIR to your own directory."
     )
 
 
 def _check(chosen: Path) -> None:
-    """Raise an error if another user could control the directory and so the owners of cards."""
+    """Raise an error if another user could control the directory and therefore the cards."""
     try:
         status = os.lstat(chosen)
     except FileNotFoundError:

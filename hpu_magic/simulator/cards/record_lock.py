@@ -32,7 +32,7 @@ def lock_or_holder(descriptor: int) -> int | None:
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            # Without a holder, it ended between the two calls, so try again.
+            # If no holder is found, it ended between the two calls, so try again.
             if (holder := lock_holder(descriptor)) is not None:
                 return holder
         else:
@@ -42,8 +42,8 @@ def lock_or_holder(descriptor: int) -> int | None:
 def lock_holder(descriptor: int) -> int | None:
     """Return the pid of the *other* process that holds the file's lock, without acquiring it."""
     query = dict.fromkeys(_FIELDS, 0) | {"type": fcntl.F_WRLCK, "whence": os.SEEK_SET}
-    answer = fcntl.fcntl(
+    reply = fcntl.fcntl(
         descriptor, fcntl.F_GETLK, _FLOCK.pack(*(query[field] for field in _FIELDS))
     )
-    lock = dict(zip(_FIELDS, _FLOCK.unpack(answer), strict=True))
+    lock = dict(zip(_FIELDS, _FLOCK.unpack(reply), strict=True))
     return None if lock["type"] == fcntl.F_UNLCK else max(lock["pid"], 0)

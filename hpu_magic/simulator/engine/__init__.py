@@ -1,4 +1,4 @@
-"""The native engine: from a wheel or a cache, or compiled at its first use.
+"""The native engine: from a wheel or a cache, or compiled on first use.
 
 The search order is the system cache (filled by ``hpu-magic build --dir``), the user's cache, and
 wheels that pip installed. A compiled engine is stored in the user's cache, or in a private
@@ -31,11 +31,11 @@ def _renew_lock() -> None:
     _loading = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_renew_lock)  # another thread may be loading at the fork
+os.register_at_fork(after_in_child=_renew_lock)  # another thread may be loading during the fork
 
 
 def load() -> ModuleType:
-    """Return the engine, and compile it if none is installed.
+    """Return the engine. Compile it if none is installed.
 
     Raises
     ------
@@ -111,10 +111,10 @@ def _built(entry: Path) -> Path:
     except OSError as error:
         why = f"{library.parent} cannot be written ({error.strerror})"
     if why is None:
-        with cache.only_builder(library) as builder:
+        with cache.only_builder(library) as alive:
             if library.exists() and cache.distrust(library) is None:
                 return library  # another process built it while this one waited
-            with build(builder.alive) as built:
+            with build(alive) as built:
                 try:
                     cache.store(built, library)
                 except OSError as error:

@@ -1,4 +1,4 @@
-"""Caches of compiled engines: their folders, the names of engines, and which files are trusted."""
+"""Caches of compiled engines: folders, names of engines, and trust in files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -42,7 +41,7 @@ def user_directory() -> Path:
 
 
 def temporary_directory() -> Path:
-    """Private temporary folder; always the same one, unless another user owns its name."""
+    """Private temporary folder: the same one each time, unless another user owns it."""
     folder = Path(tempfile.gettempdir()) / f"hpu_magic-engine-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -66,8 +65,8 @@ def entry_of(engine: key.Key) -> Path:
 def distrust(path: Path) -> str | None:
     """Return why the file at `path` must not be loaded as code; None if it is trusted.
 
-    The rule is that of ssh: the file and its parent folders, up to the home or Python's prefix,
-    must belong to this user or root, and other users must not be able to write them.
+    The rule is the same as in ssh: the file and its parent folders, up to the home or Python's
+    prefix, must belong to this user or root, and other users must not be able to write them.
     """
     real = Path(os.path.realpath(path))
     if why := writable_by_others(real):
@@ -111,25 +110,19 @@ def store(library: Path, stored: Path, *, shared: bool = False) -> None:
         raise
 
 
-@dataclass(frozen=True)
-class Builder:
-    """The right to build one entry; call `alive` regularly so that other processes keep waiting."""
-
-    alive: Callable[[], None]
-
-
 @contextlib.contextmanager
-def only_builder(library: Path) -> Iterator[Builder]:
+def only_builder(library: Path) -> Iterator[Callable[[], None]]:
     """Wait until no other process builds `library`.
 
-    The lock ends with the process. If the file system has no locks, or the builder shows no
-    activity for a long time, the caller also builds, because `store` is safe with several builders.
+    Yields a function to call regularly during the build, so that other processes keep waiting. The
+    lock ends with the process. If the file system has no locks, or the builder shows no activity
+    for a long time, the caller also builds, because `store` is safe with several builders.
     """
     path = library.parent / "lock"
     try:
         lock = path.open("a")
     except OSError:
-        yield Builder(lambda: None)
+        yield lambda: None
         return
     with lock:
         _wait(lock, library)
@@ -138,7 +131,7 @@ def only_builder(library: Path) -> Iterator[Builder]:
             with contextlib.suppress(OSError):  # the lock is optional
                 os.utime(path)
 
-        yield Builder(alive)
+        yield alive
 
 
 def _wait(lock: IO[str], library: Path) -> None:

@@ -22,8 +22,8 @@ def main(directory: str, place_of_units: str, flags: list[str]) -> None:
 
     sanitizers = [flag for flag in flags if flag.startswith("-fsanitize=")]
     if sanitizers:
-        # PyTorch loads the built library, which needs the sanitizers' library from the start of
-        # this process. It would only slow the compiler down.
+        # PyTorch loads the built library, so this process started with the sanitizers' library. The
+        # library would only slow down the compiler.
         os.environ.pop("LD_PRELOAD", None)
     cpp_extension.load(
         NAME,
@@ -45,7 +45,7 @@ def _short_paths() -> list[str]:
 
 
 def language_standard() -> str:
-    """Oldest C++ standard that PyTorch's headers support, as older releases need it."""
+    """Oldest C++ standard that PyTorch's headers support."""
     from torch.utils.cpp_extension import include_paths
 
     header = (Path(include_paths()[0]) / "ATen" / "ATen.h").read_text()
@@ -56,8 +56,8 @@ def language_standard() -> str:
 def _write_units(place: Path) -> list[str]:
     """Write one source for each translation unit, in the order of decreasing size.
 
-    Names contain a digest of the content, so concurrent builds of different sources do not share
-    different files, and compiler caches see the same paths again.
+    Names contain a digest of the content, so concurrent builds of different sources use different
+    files, and compiler caches get the same paths again.
     """
     written: list[tuple[int, str]] = []
     for unit, sources in units().items():

@@ -62,7 +62,7 @@ def _remove_abandoned(place: Path) -> None:
 
 def _compile(scratch: Path, units: Path, log: Path, alive: Callable[[], None]) -> None:
     with log.open("wb") as output:
-        # In a separate session, to be able to end all compilers. It also ends with its input.
+        # In a separate session, so that all compilers can be ended. It also ends with its input.
         builder = subprocess.Popen(
             child_python.command(f"{__package__}.compile_units", scratch, units, *sources.FLAGS),
             stdin=subprocess.PIPE,
@@ -91,10 +91,10 @@ def check_tools() -> None:
     BuildError
         The compiler, Python's headers or ninja are missing; the message says how to get them.
     """
-    compiled = "The simulated device is compiled at its first use"
+    compiled = "The simulated device is compiled on first use"
     if not (shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")):
         raise BuildError(
-            f"{compiled} and no C++ compiler was found: "
+            f"{compiled}, but no C++ compiler was found: "
             "install one (Debian and Ubuntu: apt-get install g++; macOS: xcode-select --install), "
             "set CXX to its name, or use an engine that a similar machine has compiled "
             "(there: hpu-magic build --dir DIR; here: HPU_MAGIC_SYSTEM_CACHE=DIR). "
@@ -103,18 +103,18 @@ def check_tools() -> None:
     headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
     if not headers.exists():
         raise BuildError(
-            f"{compiled} and Python's headers are missing "
+            f"{compiled}, but Python's headers are missing "
             f"({headers}): install them (Debian and Ubuntu: apt-get install python3-dev). "
             f"{wheels.offer(key.here())}"
         )
     if _ninja_directory() is None:
         raise BuildError(
-            f"{compiled} and ninja was not found: pip install ninja. {wheels.offer(key.here())}"
+            f"{compiled}, but ninja was not found: pip install ninja. {wheels.offer(key.here())}"
         )
 
 
 def _ninja_directory() -> str | None:
-    """Return the folder of ninja, which is not on PATH in an environment that is not activated."""
+    """Return the folder of ninja, which is not on PATH if the environment is not activated."""
     try:
         from ninja import BIN_DIR
     except ImportError:

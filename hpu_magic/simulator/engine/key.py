@@ -21,7 +21,7 @@ _PUBLISHED = re.compile(r"(\d+\.\d+)\.\d+(\+(cpu|xpu|cu\d+|rocm[\d.]+))?")
 
 @dataclass(frozen=True)
 class Key:
-    """Properties that must be equal where an engine was compiled and where it is loaded.
+    """Properties that must be equal when an engine is compiled and when it is loaded.
 
     Attributes
     ----------

@@ -23,7 +23,7 @@ if _SANITIZERS := os.environ.get("HPU_MAGIC_SANITIZE"):
 
 
 _SMALL = 23 << 10
-"""Bytes of sources below which a folder's compilation time is mainly that of the headers."""
+"""Bytes of sources in a folder below which mostly the headers determine the compilation time."""
 
 
 def units() -> dict[str, list[Path]]:

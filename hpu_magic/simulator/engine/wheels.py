@@ -25,7 +25,7 @@ MANIFEST = "engine.json"
 
 
 class RefusedEngine(RuntimeError):
-    """An installed engine does not match; the message says which and why."""
+    """An installed engine does not match; the message names it and gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -91,21 +91,21 @@ def reinstall(torch: str) -> str:
 
 
 def offer(key: Key) -> str:
-    """Return a sentence about the wheels for this machine, or for others if there is none."""
+    """Return a sentence about the available wheels for this machine or for others."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     rows = table()
     here = (key.torch, python, sys.platform, platform.machine())
     if Made(*here) in rows:
         return (
-            f"There is a prebuilt one for torch {key.torch} and Python {python}: "
+            f"A prebuilt engine for torch {key.torch} and Python {python} is available: "
             f'pip install "{DISTRIBUTION}=={__version__}".'
         )
     releases = _listed({row.torch for row in rows})
     pythons = _listed({row.python for row in rows})
     systems = _listed({f"{row.system} {row.machine}" for row in rows})
     return (
-        f"There is no prebuilt one for torch {key.torch}, Python {python} and {sys.platform} "
-        f"{platform.machine()}; {DISTRIBUTION} has some for torch {releases}, "
+        f"No prebuilt engine is available for torch {key.torch}, Python {python} and "
+        f"{sys.platform} {platform.machine()}; {DISTRIBUTION} has engines for torch {releases}, "
         f"Python {pythons}, {systems}."
     )
 

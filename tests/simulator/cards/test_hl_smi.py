@@ -138,12 +138,12 @@ def test_version_of_the_simulator(ask):
 @pytest.mark.parametrize(
     ("options", "status", "message"),
     [
-        (("-Q", "index,colour", "-f", "csv"), 2, "there is no field 'colour'"),
-        (("-Q", "index", "-f", "xml"), 2, "there is no format 'xml'"),
+        (("-Q", "index,colour", "-f", "csv"), 2, "unknown field 'colour'"),
+        (("-Q", "index", "-f", "xml"), 2, "unknown format 'xml'"),
         (("-Q", "index", "-f", "noheader"), 2, "write csv,noheader"),
         (("-Q", "index"), 1, "-Q requires a format: -f csv"),
-        (("-q", "-d", "colours"), 2, "there is no section 'COLOURS'"),
-        (("-i", "0000:09:00.0"), 1, "the simulated cards are at ffff:00:00.0, ffff:01:00.0."),
+        (("-q", "-d", "colours"), 2, "unknown section 'COLOURS'"),
+        (("-i", "0000:09:00.0"), 1, "use one of ffff:00:00.0, ffff:01:00.0."),
     ],
 )
 def test_invalid_options_are_rejected_with_a_fix(ask, options, status, message):

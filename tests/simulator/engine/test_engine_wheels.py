@@ -224,9 +224,9 @@ def test_a_torch_without_an_engine_learns_which_there_are():
     here = dataclasses.replace(keys.here(), torch="2.6")
     rows = wheels.table()
     said = wheels.offer(here)
-    assert said.startswith(f"There is no prebuilt one for torch 2.6, Python {PYTHON} and ")
+    assert said.startswith(f"No prebuilt engine is available for torch 2.6, Python {PYTHON} and ")
     for release in {row.torch for row in rows}:
-        assert release in said.partition("hpu_magic_engine has some for torch ")[2]
+        assert release in said.partition("hpu_magic_engine has engines for torch ")[2]
 
 
 def test_a_torch_with_an_engine_learns_what_to_install(monkeypatch):
@@ -234,7 +234,7 @@ def test_a_torch_with_an_engine_learns_what_to_install(monkeypatch):
     monkeypatch.setattr(wheels, "table", lambda: [row])
     here = dataclasses.replace(keys.here(), torch="2.13")
     assert wheels.offer(here) == (
-        f"There is a prebuilt one for torch 2.13 and Python {PYTHON}: "
+        f"A prebuilt engine for torch 2.13 and Python {PYTHON} is available: "
         f'pip install "hpu_magic_engine=={hpu_magic.__version__}".'
     )
 

@@ -1,4 +1,4 @@
-"""A simulated card in the terms of the vendor's tool; None marks missing values."""
+"""A simulated card with the properties that the vendor's tool shows."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ class Aip:
     Attributes
     ----------
     index : int
-        Its number, which is also its module id.
+        Number and module id.
     name : str
-        Product name of its generation.
+        Product name of the generation.
     bus_id : str
-        An address in a PCI domain that real machines do not have.
+        Address in a PCI domain that real machines do not have.
     total : int
         Bytes of memory.
     used : int or None
         Bytes in use; None if the card's page is damaged.
     pid : int or None
-        The holder; 0 for a process that is not visible.
+        Process that uses the card; 0 if it is not visible.
     command : str
-        Name of the holder.
+        Name of this process.
     """
 
     index: int

@@ -1,4 +1,4 @@
-"""The command and its options."""
+"""The command ``hl-smi`` and its options."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the vendor's options that the simulator supports."""
-    answer = parser.add_mutually_exclusive_group()
-    answer.add_argument("-L", "--list-aips", action="store_true", help="list the cards")
-    answer.add_argument("-q", "--query", action="store_true", help="show all values of each card")
-    answer.add_argument(
+    output = parser.add_mutually_exclusive_group()
+    output.add_argument("-L", "--list-aips", action="store_true", help="list the cards")
+    output.add_argument("-q", "--query", action="store_true", help="show all values of each card")
+    output.add_argument(
         "-Q",
         "--query-aip",
         type=_fields,
         metavar="FIELDS",
         help=f"show these fields, separated by commas: {', '.join(fields.FIELDS)}",
     )
-    answer.add_argument("-v", "--version", action="store_true", help="show the version")
+    output.add_argument("-v", "--version", action="store_true", help="show the version")
     parser.add_argument(
         "-d",
         "--display",
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of the output has ended. Python's flush at exit must not print an error.
+        # The reader of the output has ended, and Python's flush at exit must not print an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (RuntimeError, ValueError) as error:
@@ -112,7 +112,7 @@ def _chosen(bus_id: str | None) -> list[Aip]:
     chosen = [aip for aip in cards if bus_id in (None, aip.bus_id)]
     if not chosen:
         known = ", ".join(aip.bus_id for aip in cards)
-        raise ValueError(f"There is no card at {bus_id!r}; the simulated cards are at {known}.")
+        raise ValueError(f"Unknown bus ID {bus_id!r}; use one of {known}.")
     return chosen
 
 
@@ -140,7 +140,9 @@ def _known(text: str, known: Collection[str], what: str) -> list[str]:
     words = [word.strip() for word in text.split(",")]
     for word in words:
         if word not in known:
-            raise argparse.ArgumentTypeError(f"there is no {what} {word!r}")
+            raise argparse.ArgumentTypeError(
+                f"unknown {what} {word!r}; use {', '.join(sorted(known))}"
+            )
     return words
 
 

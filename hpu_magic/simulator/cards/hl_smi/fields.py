@@ -12,10 +12,10 @@ _Value = Callable[[Aip], str | None]
 
 
 def _nothing(aip: Aip) -> None:
-    """Return None, for a value that a simulated card does not have."""
+    """Return None for a value that a simulated card does not have."""
 
 
-# Field -> its unit and its value.
+# Field -> unit and value.
 FIELDS: dict[str, tuple[str, _Value]] = {
     "timestamp": ("", lambda aip: now()),
     "index": ("", lambda aip: str(aip.index)),
@@ -48,7 +48,7 @@ def now() -> str:
 
 
 def rows(aips: Iterable[Aip], fields: Sequence[str], *, header: bool, units: bool) -> list[str]:
-    """Return a heading with the names of the fields, and a line for each card."""
+    """Return a line with the names of the fields, and a line for each card."""
     lines = [", ".join(map(_heading, fields))] if header else []
     return lines + [", ".join(_cell(aip, field, units) for field in fields) for aip in aips]
 

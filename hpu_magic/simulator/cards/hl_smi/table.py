@@ -1,4 +1,4 @@
-"""``hl-smi``: all cards and their holders, as a table of 79 columns."""
+"""``hl-smi``: a table of all cards and their holders, 79 characters wide."""
 
 from __future__ import annotations
 
