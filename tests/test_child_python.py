@@ -14,7 +14,7 @@ from running_server import wait_for
 from hpu_magic import child_python
 from hpu_magic.parallel.cluster import Cluster
 from hpu_magic.server.reader_process import ReaderProcess
-from hpu_magic.simulator.cards.hl_smi.offer import BIN
+from hpu_magic.simulator.cards.hl_smi import BIN
 from hpu_magic.testing.process import Companion
 
 PLANTED = (

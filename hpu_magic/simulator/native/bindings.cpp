@@ -4,16 +4,13 @@
 #include "calls/geometry.h"
 #include "calls/policy.h"
 #include "custom/define.h"
-#include "device/device.h"
 #include "events/events.h"
 #include "graphs/hpu_graph.h"
 #include "lazy/recorder.h"
 #include "memory/card.h"
-#include "memory/failed_storage.h"
-#include "memory/narrow_types.h"
-#include "memory/unsupported_types.h"
-#include "operators/autocast.h"
-#include "operators/fallback.h"
+#include "memory/card_types.h"
+#include "memory/memory.h"
+#include "operators/operators.h"
 #include "threads/interpreter.h"
 
 #include <c10/core/AutogradState.h>
@@ -24,6 +21,7 @@ namespace py = pybind11;
 namespace hpu {
 void bind_collectives(py::module_& module);  // collectives/bind_collectives.cpp
 void bind_program(py::module_& module);      // compile/bind_program.cpp
+bool remove_cuda_accelerator();              // device/device.cpp
 }  // namespace hpu
 
 namespace {
@@ -36,7 +34,7 @@ void set_driver(py::function acquire) {
     py::gil_scoped_acquire gil;
     auto [page, offset, capacity, float8_limit] =
         (*function)().cast<std::tuple<py::buffer, size_t, int64_t, double>>();
-    // The mapping must outlive every tensor, so the buffer is kept until the process ends.
+    // The mapping must outlive every tensor, so the buffer is never freed.
     auto* view = new py::buffer_info(page.request(/*writable=*/true));
     TORCH_CHECK(
         offset + sizeof(hpu::Counters) <= static_cast<size_t>(view->size * view->itemsize),
@@ -76,12 +74,12 @@ py::dict counters() {
   for (size_t i = 0; i < hpu::events::kKinds; ++i) {
     const auto kind = static_cast<hpu::events::Kind>(i);
     const auto counter = hpu::events::counter(kind);
-    py::dict one;
-    one["count"] = counter.count;
-    one["nanoseconds"] = counter.nanoseconds;
-    one["longest"] = counter.longest;
-    one["operators"] = counter.names;
-    all[hpu::events::name_of(kind)] = one;
+    py::dict fields;
+    fields["count"] = counter.count;
+    fields["nanoseconds"] = counter.nanoseconds;
+    fields["longest"] = counter.longest;
+    fields["operators"] = counter.names;
+    all[hpu::events::name_of(kind)] = fields;
   }
   return all;
 }
@@ -97,8 +95,8 @@ py::tuple take_events(uint64_t since) {
 }
 
 void bind_execution(py::module_& module) {
-  // A flush takes the recorder's lock and then possibly the GIL, so these functions must not wait
-  // for that lock with the GIL.
+  // A flush holds the recorder's lock while it may take the GIL. Therefore, these functions must
+  // not hold the GIL while they wait for that lock.
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   module.def("define_operators_of_mode", &hpu::custom::Operators::define_of_mode, py::arg("lazy"));
   module.def("set_lazy", &hpu::recorder::enable, py::arg("most_operations"));
@@ -170,7 +168,7 @@ void bind_execution(py::module_& module) {
 }  // namespace
 
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
-  module.doc() = "The simulated device behind PyTorch's hpu.";
+  module.doc() = "The simulated device for PyTorch's hpu backend.";
   module.def("remove_cuda_accelerator", &hpu::remove_cuda_accelerator);
   module.def("set_driver", &set_driver);
   module.def("set_chooser", &set_chooser);

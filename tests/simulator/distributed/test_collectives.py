@@ -232,7 +232,7 @@ def test_what_hccl_lacks_is_refused(pair):
         assert found[7].startswith("HCCL has no allgather_coalesced")
         assert "the larger with the elements of all 2 ranks" in found[8]
         assert f"rank {rank} specified {rank}" in found[9]
-        assert found[10].startswith("hccl needs dense tensors in the card's memory")
+        assert found[10].startswith("hccl needs dense tensors in device memory")
         assert found[11].startswith("Tensor's dim 0 does not divide equally")
 
 

@@ -69,7 +69,7 @@ def test_replay_v2_and_v3_copy_the_inputs_first(lazy_process):
         ("torch.ones(1, device='hpu').item()", "host"),
         ("before.cpu()", "(aten::copy_)"),
         ("y = before + 1; torch.hpu.synchronize(); y.tolist()", "host"),
-        ("before.copy_(torch.zeros(2))", "from the host into a tensor that exists"),
+        ("before.copy_(torch.zeros(2))", "from the host into an existing tensor"),
         ("y = before + 1; y.copy_(torch.zeros(2))", "(aten::copy_)"),
         ("torch.ones(3, device='hpu').nonzero()", "data"),
         ("torch.linalg.matrix_rank(torch.eye(3, device='hpu'))", "during hpu graph capturing"),
@@ -191,7 +191,7 @@ def test_results_of_an_aborted_dry_run_are_never_computed(lazy_process):
         """
     )
     assert "never computed" in never
-    assert "from the host into a tensor that exists" in host_copy
+    assert "from the host into an existing tensor" in host_copy
 
 
 def test_calls_outside_a_capture_are_rejected(lazy_process):

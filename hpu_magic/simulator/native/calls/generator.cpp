@@ -49,7 +49,7 @@ struct GeneratorImpl final : c10::GeneratorImpl {
     host.set_current_seed(seed);
     offset_ = 0;
   }
-  /// The numbers that follow are the same in every process.
+  /// The next numbers are the same in every process.
   void set_offset(uint64_t offset) override {
     settle();
     auto* cpu = at::check_generator<at::CPUGeneratorImpl>(host);
@@ -106,8 +106,8 @@ at::Generator copy_of_cpu_default() {
 }  // namespace
 
 const at::Generator& default_generator() {
-  // Starts with the state of the CPU's: both draw the same numbers until one of them is seeded
-  // again.
+  // Starts with the state of the CPU's generator: both draw the same numbers until one of them is
+  // seeded again.
   static const at::Generator& generator =
       *new at::Generator(at::make_generator<GeneratorImpl>(copy_of_cpu_default()));
   return generator;

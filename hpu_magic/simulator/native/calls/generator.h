@@ -1,6 +1,6 @@
-// The device's random generator: the CPU's Mersenne twister under the device's name, so its state
-// and its numbers equal the CPU's for the same seed. DTensor sets an offset, which selects another
-// position in the sequence of the seed and is part of the state.
+// The device's random generator. It is the CPU's Mersenne twister, so its state and its numbers
+// equal the CPU's for the same seed. DTensor sets an offset, which selects a position in the seed's
+// sequence and is part of the state.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -10,15 +10,15 @@ namespace hpu {
 const at::Generator& default_generator();
 at::Generator new_generator();
 
-/// Sets the function to call before the state of a generator is read or changed: recorded
-/// operations draw when they run. Lazy mode calls this once.
+/// Sets the function that generators call before their state is read or changed. Lazy mode sets it
+/// once, because recorded operations draw numbers when they run.
 void settle_generators_by(void (*settle)());
 
 /// The device generator for an argument `generator`: the default one if it is undefined; for a CPU
 /// generator, a new one whose seed the CPU generator draws.
 at::Generator device_generator(const at::Generator& generator);
 
-/// The CPU generator that draws for it in a kernel.
+/// The CPU generator that a kernel uses for this argument.
 at::Generator host_generator(const at::Generator& generator);
 
 /// While it exists, `host_generator` on this thread returns a separate generator, whose numbers

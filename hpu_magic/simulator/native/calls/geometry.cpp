@@ -7,12 +7,12 @@
 
 namespace hpu {
 
-bool operator==(const Geometry& one, const Geometry& other) {
-  if (!one.defined || !other.defined) {
-    return one.defined == other.defined;
+bool operator==(const Geometry& left, const Geometry& right) {
+  if (!left.defined || !right.defined) {
+    return left.defined == right.defined;
   }
-  return one.sizes == other.sizes && one.strides == other.strides && one.offset == other.offset &&
-      one.dtype == other.dtype;
+  return left.sizes == right.sizes && left.strides == right.strides &&
+      left.offset == right.offset && left.dtype == right.dtype;
 }
 
 std::ostream& operator<<(std::ostream& stream, const Geometry& geometry) {
@@ -45,9 +45,9 @@ void check_geometry(
     const at::Tensor& result) {
   const Geometry actual = geometry_of(result);
   TORCH_CHECK(
-      expected == actual, "The geometry of ", which, " of ", op, " is not the expected one. "
-      "Expected: ", expected, ". Actual: ", actual,
-      ". (Compared because HPU_MAGIC_CHECK_GEOMETRY=1.)");
+      expected == actual, "The type, sizes or strides of ", which, " of ", op,
+      " are not as expected. Expected: ", expected, ". Actual: ", actual,
+      ". (Checked because HPU_MAGIC_CHECK_GEOMETRY=1.)");
 }
 
 }  // namespace hpu

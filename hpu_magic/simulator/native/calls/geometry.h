@@ -1,4 +1,4 @@
-// Shape, layout and type of tensors, and the check of a kernel's results against expected ones.
+// Type, sizes, strides and offset of tensors, and the check of a kernel's results.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@ struct Geometry {
   caffe2::TypeMeta dtype;
 };
 
-bool operator==(const Geometry& one, const Geometry& other);
+bool operator==(const Geometry& left, const Geometry& right);
 std::ostream& operator<<(std::ostream& stream, const Geometry& geometry);
 
 Geometry geometry_of(const at::Tensor& tensor);
@@ -27,16 +27,15 @@ Geometry geometry_of(const at::Tensor& tensor);
 /// A written argument (out=) whose size the call changes.
 struct Resized {
   size_t argument;
-  size_t item;  // index in a list of tensors, else 0
+  size_t item;  // index in a list of tensors, otherwise 0
   Geometry geometry;
 };
 
-/// Whether results are compared with expected geometries: HPU_MAGIC_CHECK_GEOMETRY=1 when the
-/// engine is loaded.
+/// Whether the types, sizes and strides of results are checked: HPU_MAGIC_CHECK_GEOMETRY=1.
 bool checks_geometry();
 
-/// Raises an error with the operator, the tensor (`which`: "result 0") and both geometries, unless
-/// they are equal. Call it only if `checks_geometry` is true.
+/// Raises an error unless a result is as expected. `which` names it, for example "result 0". Call
+/// it only if `checks_geometry` is true.
 void check_geometry(
     const c10::OperatorName& op, const std::string& which, const Geometry& expected,
     const at::Tensor& result);

@@ -2,19 +2,20 @@
 
 #include "calls/dtypes.h"
 #include "calls/generator.h"
-#include "calls/host_kernel.h"
-#include "calls/kernels_only.h"
 #include "calls/tensors_of.h"
-#include "calls/widened_products.h"
-#include "memory/booking.h"
-#include "memory/failed_storage.h"
+#include "calls/thread_modes.h"
+#include "memory/card.h"
+#include "memory/card_types.h"
+#include "memory/memory.h"
 #include "memory/memory_reuse.h"
-#include "memory/narrow_types.h"
+#include "threads/locks.h"
 
 #include <ATen/MemoryOverlap.h>
 
 #include <algorithm>
+#include <mutex>
 #include <string_view>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace hpu {
@@ -31,7 +32,7 @@ bool is_fill(const c10::OperatorHandle& op) {
   return names.count(op.operator_name().name) > 0;
 }
 
-/// Whether the type of a declared argument is of a kind, or an optional of it.
+/// Whether the declared type of an argument has a kind, or is optional with this kind.
 bool is_of_kind(const c10::Argument& argument, c10::TypeKind kind) {
   const c10::Type& type = *argument.type();
   if (const auto* optional = type.castRaw<c10::OptionalType>()) {
@@ -51,7 +52,23 @@ bool draws(const c10::OperatorHandle& op) {
   return op.operator_name().name == "aten::uniform_" || op.operator_name().name == "aten::random_";
 }
 
+c10::OperatorHandle find_host_kernel(const c10::OperatorHandle& op) {
+  const c10::OperatorName& name = op.operator_name();
+  const std::string base = name.name.substr(name.name.find("::"));
+  return c10::Dispatcher::singleton()
+      .findSchema({kHostKernels + base, name.overload_name})
+      .value_or(op);
+}
+
 }  // namespace
+
+const c10::OperatorHandle& host_kernel(const c10::OperatorHandle& op) {
+  static auto& known = *new std::unordered_map<const c10::FunctionSchema*, c10::OperatorHandle>;
+  const std::lock_guard lock(locks::operators);
+  const auto entry = known.find(&op.schema());
+  return entry != known.end() ? entry->second
+                              : known.emplace(&op.schema(), find_host_kernel(op)).first->second;
+}
 
 HostCall::HostCall(const c10::OperatorHandle& op, Stack* stack)
     : op_(op),
@@ -70,11 +87,11 @@ void HostCall::run() {
 }
 
 void HostCall::run_into(c10::ArrayRef<at::Tensor> outputs, c10::ArrayRef<Resized> resized) {
-  int64_t unbooked = 0;
+  int64_t unreserved = 0;
   for (const at::Tensor& output : outputs) {
     if (output.defined() && !has_memory(output.storage())) {
-      check_room(booked_bytes(output.storage()), unbooked);
-      unbooked += static_cast<int64_t>(booked_bytes(output.storage()));
+      card::check_room(device_bytes(output.storage()), unreserved);
+      unreserved += static_cast<int64_t>(device_bytes(output.storage()));
     }
   }
   outputs_ = outputs;
@@ -88,7 +105,7 @@ void HostCall::run_on_shapes() {
 }
 
 /// Whether the call overwrites an argument without reading it. The size of an output is known
-/// before the kernel runs only if it was inferred.
+/// before the kernel runs only if the size was inferred.
 bool HostCall::overwrites(size_t i) const {
   return (outputs_ && schema_.arguments()[i].is_out()) || (i == 0 && is_fill(op_));
 }
@@ -106,8 +123,8 @@ void HostCall::arguments_to_host() {
   }
 }
 
-/// Numbers in an operation with float64 tensors are float32 on a card, too, so x == 0.1 holds for a
-/// tensor that was created from 0.1.
+/// On a card, numbers in an operation with float64 tensors are also float32. So x == 0.1 holds for
+/// a tensor that was created from 0.1.
 void HostCall::round_numbers() {
   for (size_t i = 0; i < schema_.arguments().size(); ++i) {
     c10::IValue& value = argument(i);
@@ -195,8 +212,8 @@ void HostCall::run_kernel() {
   drop_unwanted(wanted);
 }
 
-/// The kernel refuses operands of different types. CPU tensors among them do not change, and memory
-/// that several elements share is written as on the CPU.
+/// False if the float32 kernel would behave differently: for operands of different types, CPU
+/// tensors among the operands, and written elements that share memory.
 bool HostCall::multiplies_slowly() const {
   const std::string& name = op_.operator_name().name;
   const auto dtype = operands_.front().view.scalar_type();
@@ -223,8 +240,8 @@ bool HostCall::multiplies_slowly() const {
   return !is_quick(operands_[left].view, operands_[left + 1].view);
 }
 
-/// For channels last, CPU kernels for 16 bits and for float32 lay out results differently if there
-/// are several groups or only one channel. Volumes are widened in the contiguous format.
+/// For channels last, CPU kernels for 16 bits and for float32 choose different strides if there are
+/// several groups or only one channel. Volumes are widened in the contiguous format.
 bool HostCall::keeps_strides_in_float32() const {
   const c10::IValue& groups = (*stack_)[first_ + *schema_.argumentIndexWithName("groups")];
   const bool in_groups = !groups.isInt() || groups.toInt() != 1;
@@ -247,8 +264,8 @@ void HostCall::drop_unwanted(const std::vector<bool>& wanted) {
   }
 }
 
-/// If the results have been inferred, there is memory for them, and the card needs no more.
-/// Convolutions reorder all their operands on the CPU, so only their results are checked.
+/// Inferred results already have memory, and the card needs no more memory. Convolutions reorder
+/// all their operands on the CPU, so only the memory of their results is checked.
 void HostCall::redispatch(int64_t widening) {
   if (outputs_ || is_convolution(op_.operator_name().name)) {
     const CachedMemory kept;
@@ -259,7 +276,7 @@ void HostCall::redispatch(int64_t widening) {
   }
 }
 
-// CPU kernels do not support some of the device's types; then a wider type computes.
+// CPU kernels do not support some of the device's types; then a wider type is used.
 void HostCall::run_reduced() {
   const Stack arguments(stack_->begin() + static_cast<ptrdiff_t>(first_), stack_->end());
   try {
@@ -316,8 +333,7 @@ void HostCall::run_widened() {
   }
 }
 
-// A `dtype` argument with a reduced type requests this type of the kernel; replace it by the wider
-// one.
+// Replaces a reduced type in the `dtype` argument with the wider one.
 std::optional<c10::ScalarType> HostCall::widen_dtype_argument() {
   for (size_t i = 0; i < schema_.arguments().size(); ++i) {
     if (schema_.arguments()[i].name() == "dtype" && argument(i).isInt()) {
@@ -388,7 +404,7 @@ void HostCall::results_to_device() {
   }
 }
 
-/// Moves a result that is in the borrowed memory of another output, before that output is filled.
+/// Copies a result that uses the memory of another output, before that output is filled.
 void HostCall::move_apart() {
   MemoryReuse::stop();
   size_t next = 0;
@@ -425,7 +441,7 @@ at::Tensor HostCall::written_operand(
   return result;  // a 0-dim CPU tensor was written
 }
 
-/// A written argument with the size that it has after the call.
+/// A written argument with its size after the call.
 at::Tensor HostCall::with_final_size(const at::Tensor& tensor, size_t argument, size_t item) const {
   for (const Resized& resized : resized_) {
     if (resized.argument == argument && resized.item == item) {

@@ -14,17 +14,25 @@
 
 namespace hpu {
 
+/// The namespace of kernels that replace those of an operator. As on a card, the vendor's operators
+/// have no CPU kernels under their own names, and some of PyTorch's CPU kernels support fewer types
+/// than a card.
+constexpr const char* kHostKernels = "hpu_host";
+
+/// The operator whose kernels compute `op` on CPU tensors and infer its results from tensors
+/// without memory: the one of the same name in `kHostKernels`, otherwise `op` itself.
+const c10::OperatorHandle& host_kernel(const c10::OperatorHandle& op);
+
 class HostCall {
  public:
   /// The arguments are the last ones on `stack`; the results replace them.
   HostCall(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-  /// Creates new device tensors for fresh results.
+  /// Creates device tensors for new results.
   void run();
 
-  /// Stores fresh results in `outputs`, pending device tensors, in this order. Written arguments
-  /// keep their inferred geometry, which is their own or that in `resized`, even if the kernel
-  /// chooses another one.
+  /// Stores new results in `outputs`, pending device tensors, in this order. Written arguments keep
+  /// their sizes and strides, or get those in `resized`, even if the kernel chooses other ones.
   void run_into(c10::ArrayRef<at::Tensor> outputs, c10::ArrayRef<Resized> resized);
 
   /// For operators that only use shapes, such as views; accesses no memory.
@@ -36,7 +44,7 @@ class HostCall {
     at::Tensor tensor;
     at::Tensor view;
     size_t argument;
-    size_t item;  // index in a list of tensors, else 0
+    size_t item;  // index in a list of tensors, otherwise 0
     bool written;
   };
 
@@ -76,7 +84,7 @@ class HostCall {
   bool shapes_only_ = false;
   bool reduced_ = false;
   bool narrow_ = false;  // whether an operand has a type that the card stores in half its size
-  bool float64_ = false;  // whether this type is float64
+  bool float64_ = false;  // whether an operand has type float64 or complex128
   std::optional<c10::ArrayRef<at::Tensor>> outputs_;  // the outputs to fill
   c10::ArrayRef<Resized> resized_;
   size_t placed_ = 0;  // number of filled outputs
@@ -84,8 +92,8 @@ class HostCall {
   std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> shared_;
 };
 
-/// Raises the vendor's error unless `tensor` may be an operand together with device tensors: eager
-/// mode allows device tensors and 0-dim CPU tensors.
+/// Raises the vendor's error unless `tensor` may be an operand together with device tensors. Eager
+/// mode allows only device tensors and 0-dim CPU tensors.
 void check_operand(const at::Tensor& tensor, size_t index);
 
 /// Whether an error reports that the CPU kernel does not support a dtype.

@@ -1,4 +1,4 @@
-// The tensors of an operator's argument, alone or in a list.
+// The tensors in an argument of an operator: a tensor or a list.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -31,7 +31,7 @@ void for_each_tensor(const c10::IValue& value, const Visit& visit) {
   }
 }
 
-/// Replaces each tensor of an argument by the result of `visit`; does not change None.
+/// Replaces each tensor of an argument with the result of `visit`; does not change None.
 template <class Visit>
 void map_tensors(c10::IValue& value, const Visit& visit) {
   if (value.isTensor()) {

@@ -14,7 +14,7 @@
 namespace hpu::collectives {
 namespace {
 
-constexpr uint64_t kKept = 16;  // calls that are kept per rank: the maximum lead of other ranks
+constexpr uint64_t kKept = 16;  // announced calls per rank, so other ranks may be 15 calls ahead
 
 constexpr auto kRequestInterval = std::chrono::milliseconds(200);
 constexpr auto kPatience = std::chrono::seconds(1);
@@ -27,7 +27,7 @@ Name packed(const char* name) {
   return words;
 }
 
-/// Treats operators that are the same for the transport as one.
+/// One operator type for all types that are equal for the transport.
 c10d::OpType family(c10d::OpType type) {
   switch (type) {
     case c10d::OpType::_ALLGATHER_BASE:
@@ -45,23 +45,23 @@ bool reduces(const Call& call) {
   return std::strstr(call.name, "reduce") != nullptr;
 }
 
-bool match(const Call& one, const Call& other) {
-  if (family(one.type) != family(other.type) || one.subject.root != other.subject.root ||
-      (one.type == c10d::OpType::COALESCED && std::strcmp(one.name, other.name) != 0)) {
+bool match(const Call& call, const Call& other) {
+  if (family(call.type) != family(other.type) || call.subject.root != other.subject.root ||
+      (call.type == c10d::OpType::COALESCED && std::strcmp(call.name, other.name) != 0)) {
     return false;
   }
-  if (reduces(one) && one.subject.dtype != other.subject.dtype) {
+  if (reduces(call) && call.subject.dtype != other.subject.dtype) {
     return false;
   }
   const auto bytes = [](const Subject& subject) {
     return subject.elements * static_cast<int64_t>(c10::elementSize(subject.dtype));
   };
-  return bytes(one.subject) == bytes(other.subject);
+  return bytes(call.subject) == bytes(other.subject);
 }
 
 }  // namespace
 
-/// Written only by its rank; `place` is 0 during a write.
+/// An announced call. Only its rank writes it; `place` is 0 during a write.
 struct Announcements::Slot {
   std::atomic<uint64_t> place;
   std::atomic<int64_t> elements;
@@ -70,7 +70,7 @@ struct Announcements::Slot {
   std::array<std::atomic<uint64_t>, std::tuple_size_v<Name>> name;
 };
 
-/// Written only by its rank, except for the number of requests.
+/// The Python line of a rank. Only its rank writes it, except for the number of requests.
 struct Announcements::Response {
   std::atomic<uint64_t> requested;
   std::atomic<uint64_t> responded;
@@ -82,7 +82,7 @@ struct Announcements::Rank {
   Response response;
 };
 
-static_assert(std::atomic<uint64_t>::is_always_lock_free, "other processes know no lock of ours");
+static_assert(std::atomic<uint64_t>::is_always_lock_free, "other processes do not have our locks");
 
 Announcements::Announcements(int file, int rank, int size) : rank_(rank), size_(size) {
   if (file >= 0) {

@@ -1,6 +1,6 @@
-// Shared memory in which the ranks of one machine announce their calls. The last rank of a
-// collective checks whether all calls match, before the transport moves data, because the transport
-// cannot check this. Ranks also request the current Python line of other ranks there.
+// Shared memory in which the ranks of one machine announce their calls. Before the transport moves
+// data, the last rank of a collective checks whether all calls match, because the transport cannot
+// check this. Ranks also use it to request the current Python line of other ranks.
 #pragma once
 
 #include "collectives/work.h"
@@ -56,12 +56,12 @@ class Announcements {
 /// A description of a call: "all_reduce of 4 elements (Float)".
 std::string described(const Call& call);
 
-/// Starts a thread that sends the result of `location` to ranks that request it, as long as
-/// `announcements` exists. The thread polls memory, and takes the GIL only to respond.
+/// Starts a thread that sends the result of `location` to ranks that request it, until
+/// `announcements` is destroyed. The thread polls memory, and takes the GIL only to respond.
 void respond_with(
     const std::shared_ptr<Announcements>& announcements, std::function<std::string()> location);
 
-/// The line of Python code at which another rank is; empty if it does not respond within a second.
+/// The current Python line of another rank; empty if the rank does not respond within a second.
 std::string location_of(const Announcements& announcements, int rank);
 
 }  // namespace hpu::collectives

@@ -26,10 +26,10 @@ std::string words_of(const std::exception_ptr& failure) {
 
 }  // namespace
 
-/// State that works need even after their group is destroyed. After a failure, it closes the
-/// connections, so that ranks that wait for this one get an error.
 constexpr const char* kLeft = "this rank has left it.";
 
+/// State that works need even after their group is destroyed. After a failure, it closes the
+/// connections, so that ranks that wait for this rank get an error.
 struct Hccl::State {
   State(
       c10::intrusive_ptr<c10d::Backend> transport, Explain why,
@@ -47,7 +47,7 @@ struct Hccl::State {
     if (!transport_) {
       C10_THROW_ERROR(
           DistBackendError,
-          "This process group has failed, and none of its collectives can run any more: " +
+          "This process group has failed and cannot run collectives any more: " +
               failure_);
     }
     return transport_;
@@ -65,14 +65,14 @@ struct Hccl::State {
     return failed(call, words_of(failure), announcements->differing(call));
   }
 
-  /// Closes the connections. Must not be called on a thread of the transport.
+  /// Closes the connections. Do not call it on a thread of the transport.
   void close() {
     const std::lock_guard<std::mutex> guard(mutex_);
     failure_ = kLeft;
     transport_.reset();
   }
 
-  /// The same while collectives are running.
+  /// Closes the connections while collectives are running.
   void leave() {
     give_up(kLeft);
   }
@@ -97,7 +97,7 @@ struct Hccl::State {
       }
     }
     if (given_up) {
-      // Its destructor waits for its threads, one of which may be this thread.
+      // Its destructor waits for its threads, and this thread may be one of them.
       std::thread([transport = std::move(given_up)]() mutable { transport.reset(); }).detach();
     }
   }
@@ -150,7 +150,7 @@ class Hccl::Pending {
         steps_(std::move(steps)),
         left_(steps_.size()) {}
 
-  /// Its tensors may have Python objects.
+  /// Deletes a collective, whose tensors may have Python objects.
   static void drop(const Pending* pending) {
     if (const InterpreterGuard guard; guard) {
       delete pending;
@@ -197,7 +197,7 @@ Hccl::~Hccl() {
 
 void Hccl::shutdown() {
   const WithoutGil released;
-  // Collectives that have ended release the state a moment later.
+  // A collective that has ended releases the state after a short time.
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (state_.use_count() > 1 && std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -223,10 +223,6 @@ void Hccl::check_peer(int rank, const char* name) const {
       size_, " in its group, but rank ", rank_, " specified ", rank, ".");
 }
 
-std::chrono::milliseconds Hccl::limit(std::chrono::milliseconds timeout) const {
-  return timeout == c10d::kUnsetTimeout ? timeout_ : timeout;
-}
-
 Hccl::Started Hccl::launch(
     Call call, Tensors outputs, Operands operands, std::vector<Step> steps) {
   const WithoutGil released;
@@ -243,8 +239,8 @@ Hccl::Started Hccl::launch(
       started.push_back(step.start(*transport));
     }
   } catch (...) {
-    for (const Started& one : started) {  // keeps the memory of started steps
-      on_completion(one, [pending](const std::exception_ptr&) {});
+    for (const Started& work : started) {  // keeps the memory of started steps
+      on_completion(work, [pending](const std::exception_ptr&) {});
     }
     throw;
   }
@@ -256,8 +252,8 @@ Hccl::Started Hccl::launch(
   if (started.empty()) {
     work->end(nullptr);
   }
-  for (const Started& one : started) {
-    on_completion(one, [pending](const std::exception_ptr& with) { pending->end(with); });
+  for (const Started& step : started) {
+    on_completion(step, [pending](const std::exception_ptr& with) { pending->end(with); });
   }
   return work;
 }
@@ -268,7 +264,7 @@ void Hccl::startCoalescing() {
 
 /// One work for all collectives since startCoalescing().
 Hccl::Started Hccl::endCoalescing() {
-  TORCH_CHECK(coalesced_, "endCoalescing() has no startCoalescing() before it.");
+  TORCH_CHECK(coalesced_, "Call startCoalescing() before endCoalescing().");
   const auto parts = std::move(coalesced_);
   auto work = Work::start(rank_, {c10d::OpType::COALESCED, "coalesced operations", sequence_}, {});
   if (parts->empty()) {

@@ -1,5 +1,5 @@
-// The backend hccl of torch.distributed: the vendor's collectives on device tensors. Another
-// backend, the transport, executes them on the tensors' memory.
+// torch.distributed's backend hccl: the vendor's collectives on device tensors. Another backend,
+// the transport, executes them on the tensors' memory.
 #pragma once
 
 #include "collectives/announcements.h"
@@ -45,7 +45,7 @@ class Hccl final : public c10d::Backend {
   uint64_t getSequenceNumberForGroup() override;
   void setSequenceNumberForGroup() override {}
 
-  // Called by releases of PyTorch that are later than the oldest supported one.
+  // The oldest supported release of PyTorch does not call these functions.
   bool supportsCoalescing() const {
     return true;
   }
@@ -101,7 +101,7 @@ class Hccl final : public c10d::Backend {
   Started barrier(const c10d::BarrierOptions& options) override;
 
  private:
-  /// One collective of the transport, and the processing of its results.
+  /// One collective of the transport. `finish` processes its results.
   struct Step {
     std::function<Started(c10d::Backend&)> start;
     std::function<void()> finish{};
@@ -111,18 +111,32 @@ class Hccl final : public c10d::Backend {
 
   Call next(c10d::OpType type, const char* name, Subject subject = {});
   void check_peer(int rank, const char* name) const;
-  std::chrono::milliseconds limit(std::chrono::milliseconds timeout) const;
 
-  void add_reduction(
-      std::vector<Step>& steps, Operands& operands, const at::Tensor& tensor,
-      const c10d::ReduceOp& operation, std::chrono::milliseconds timeout) const;
-  void add_gathering(
-      std::vector<Step>& steps, Operands& operands, const at::Tensor& output,
-      const at::Tensor& input, std::chrono::milliseconds timeout) const;
-  void add_scattered_reduction(
-      std::vector<Step>& steps, Operands& operands, const at::Tensor& output,
-      const at::Tensor& input, const c10d::ReduceOp& operation,
-      std::chrono::milliseconds timeout) const;
+  /// Options with the group's timeout, unless they have their own.
+  template <class Options>
+  Options limited(Options options) const {
+    if (options.timeout == c10d::kUnsetTimeout) {
+      options.timeout = timeout_;
+    }
+    return options;
+  }
+
+  /// Sends parts of a tensor to all ranks. `sent` and `received` are the parts' numbers of bytes;
+  /// empty for equal parts.
+  static Step exchange(
+      const at::Tensor& from, const at::Tensor& to, std::vector<int64_t> sent,
+      std::vector<int64_t> received, const c10d::AllToAllOptions& options);
+
+  // Collectives of one or several tensors, as one work.
+  Started reduce_each(
+      c10d::OpType type, const char* name, const Tensors& tensors,
+      const c10d::AllreduceOptions& requested);
+  Started gather_each(
+      c10d::OpType type, const char* name, const Tensors& outputs, const Tensors& inputs,
+      const c10d::AllgatherOptions& requested);
+  Started scatter_each(
+      c10d::OpType type, const char* name, const Tensors& outputs, const Tensors& inputs,
+      Operands operands, const c10d::ReduceScatterOptions& requested);
 
   /// Runs recorded operations, then starts the steps together. The work ends with the last step.
   Started launch(Call call, Tensors outputs, Operands operands, std::vector<Step> steps);

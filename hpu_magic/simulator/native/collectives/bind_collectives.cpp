@@ -15,13 +15,13 @@ namespace {
 
 using collectives::Announcements;
 
-/// A Python function for threads without the GIL.
+/// A Python function that threads without the GIL can call and destroy.
 class Function {
  public:
   explicit Function(py::function function)
       : held_(new py::function(std::move(function)), &drop) {}
 
-  /// Its result as text, or `otherwise` if it raises an error or Python exits.
+  /// Returns the function's result, or `otherwise` if it raises an error or Python is exiting.
   template <class... Arguments>
   std::string operator()(const std::string& otherwise, Arguments&&... arguments) const {
     const InterpreterGuard guard;

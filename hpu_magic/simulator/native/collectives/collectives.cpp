@@ -1,9 +1,9 @@
 // Collectives that reduce, or return the same result to all ranks, implemented by those of the
 // transport.
 #include "collectives/backend.h"
-#include "collectives/checks.h"
+#include "collectives/operands.h"
 
-#include "calls/kernels_only.h"
+#include "calls/thread_modes.h"
 #include "memory/memory.h"
 
 #include <ATen/ops/amax.h>
@@ -28,16 +28,14 @@ void check_reduction(const c10d::ReduceOp& operation, c10::ScalarType dtype) {
       "torch.view_as_real(tensor) if the operation is valid for both parts.");
 }
 
-/// The type in which tensors of `dtype` are reduced: bfloat16, and float32 for all others. So a
-/// sum of bools is their OR, and a product their AND.
+/// The type in which tensors of `dtype` are reduced: bfloat16, or float32 for all other types. So
+/// the sum of bools is their OR, and the product their AND.
 c10::ScalarType reduced_as(c10::ScalarType dtype) {
   return dtype == at::kBFloat16 ? dtype : at::kFloat;
 }
 
-/// Reduces the rows of a CPU tensor into `result`.
-void reduce_rows(
-    const at::Tensor& rows, const c10d::ReduceOp& operation, const at::Tensor& result) {
-  at::Tensor out = result;
+/// Reduces the rows of a CPU tensor into `out`.
+void reduce_rows(const at::Tensor& rows, const c10d::ReduceOp& operation, at::Tensor out) {
   if (operation == c10d::ReduceOp::SUM) {
     at::sum_out(out, rows, 0);
   } else if (operation == c10d::ReduceOp::PRODUCT) {
@@ -51,60 +49,9 @@ void reduce_rows(
 
 }  // namespace
 
-void Hccl::add_reduction(
-    std::vector<Step>& steps, Operands& operands, const at::Tensor& tensor,
-    const c10d::ReduceOp& operation, std::chrono::milliseconds timeout) const {
-  check_reduction(operation, tensor.scalar_type());
-  auto options = with<c10d::AllreduceOptions>(limit(timeout));
-  options.reduceOp = operation;
-  const at::Tensor memory = operands.update(tensor, reduced_as(tensor.scalar_type()));
-  steps.push_back({[memory, options](c10d::Backend& transport) {
-    Tensors tensors{numbers(memory)};
-    return transport.allreduce(tensors, options);
-  }});
-}
-
-void Hccl::add_gathering(
-    std::vector<Step>& steps, Operands& operands, const at::Tensor& output,
-    const at::Tensor& input, std::chrono::milliseconds timeout) const {
-  check_parts(output, input, size_, "all_gather_into_tensor");
-  const auto options = with<c10d::AllgatherOptions>(limit(timeout));
-  const at::Tensor source = operands.read(input);
-  const at::Tensor gathered = operands.write(output);
-  steps.push_back({[source, gathered, options](c10d::Backend& transport) {
-    at::Tensor from = bytes(source);
-    at::Tensor to = bytes(gathered);
-    return transport._allgather_base(to, from, options);
-  }});
-}
-
-void Hccl::add_scattered_reduction(
-    std::vector<Step>& steps, Operands& operands, const at::Tensor& output,
-    const at::Tensor& input, const c10d::ReduceOp& operation,
-    std::chrono::milliseconds timeout) const {
-  const auto dtype = input.scalar_type();
-  check_reduction(operation, dtype);
-  const auto options = with<c10d::AllToAllOptions>(limit(timeout));
-  const at::Tensor source = operands.read(input, reduced_as(dtype));
-  const at::Tensor reduced = operands.write(output, reduced_as(dtype));
-  const at::Tensor received = operands.scratch({size_, output.numel()}, reduced_as(dtype));
-  steps.push_back(
-      {[source, received, options](c10d::Backend& transport) {
-         at::Tensor from = bytes(source);
-         at::Tensor to = bytes(received);
-         std::vector<int64_t> equal;
-         return transport.alltoall_base(to, from, equal, equal, options);
-       },
-       [received, reduced, operation] {
-         const KernelsOnly kernels;
-         reduce_rows(host_view(received), operation, numbers(reduced));
-       }});
-}
-
 Hccl::Started Hccl::broadcast(Tensors& tensors, const c10d::BroadcastOptions& requested) {
   Operands operands;
-  c10d::BroadcastOptions options = requested;
-  options.timeout = limit(requested.timeout);
+  const auto options = limited(requested);
   const at::Tensor& tensor = only(tensors, "broadcast");
   const at::Tensor memory =
       options.rootRank == rank_ ? operands.read(tensor) : operands.write(tensor);
@@ -116,47 +63,46 @@ Hccl::Started Hccl::broadcast(Tensors& tensors, const c10d::BroadcastOptions& re
       }}});
 }
 
-Hccl::Started Hccl::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  if (tensors.size() > 1) {  // like HCCL, reduces each tensor separately
-    c10d::AllreduceCoalescedOptions coalesced;
-    coalesced.reduceOp = options.reduceOp;
-    coalesced.timeout = options.timeout;
-    return allreduce_coalesced(tensors, coalesced);
-  }
+Hccl::Started Hccl::reduce_each(
+    c10d::OpType type, const char* name, const Tensors& tensors,
+    const c10d::AllreduceOptions& requested) {
   Operands operands;
   std::vector<Step> steps;
-  add_reduction(
-      steps, operands, only(tensors, "all_reduce"), options.reduceOp, options.timeout);
-  return launch(
-      next(c10d::OpType::ALLREDUCE, "all_reduce", like(tensors)), tensors, std::move(operands),
-      std::move(steps));
+  const auto options = limited(requested);
+  for (const at::Tensor& tensor : tensors) {
+    check_reduction(options.reduceOp, tensor.scalar_type());
+    const at::Tensor memory = operands.update(tensor, reduced_as(tensor.scalar_type()));
+    steps.push_back({[memory, options](c10d::Backend& transport) {
+      Tensors memories{numbers(memory)};
+      return transport.allreduce(memories, options);
+    }});
+  }
+  return launch(next(type, name, like(tensors)), tensors, std::move(operands), std::move(steps));
+}
+
+Hccl::Started Hccl::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
+  if (tensors.size() > 1) {  // like HCCL, reduces each tensor separately
+    return reduce_each(
+        c10d::OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", tensors, options);
+  }
+  only(tensors, "all_reduce");
+  return reduce_each(c10d::OpType::ALLREDUCE, "all_reduce", tensors, options);
 }
 
 Hccl::Started Hccl::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  Operands operands;
-  std::vector<Step> steps;
-  for (const at::Tensor& tensor : tensors) {
-    add_reduction(steps, operands, tensor, options.reduceOp, options.timeout);
-  }
-  return launch(
-      next(c10d::OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", like(tensors)), tensors,
-      std::move(operands), std::move(steps));
+  return reduce_each(c10d::OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", tensors, options);
 }
 
 Hccl::Started Hccl::reduce(Tensors& tensors, const c10d::ReduceOptions& requested) {
   Operands operands;
-  c10d::ReduceOptions options = requested;
-  options.timeout = limit(requested.timeout);
+  const auto options = limited(requested);
   const at::Tensor& tensor = only(tensors, "reduce");
   check_reduction(options.reduceOp, tensor.scalar_type());
   const auto dtype = reduced_as(tensor.scalar_type());
-  at::Tensor memory;
-  if (options.rootRank == rank_) {
-    memory = operands.update(tensor, dtype);
-  } else {  // the transport overwrites this memory with partial results
-    memory = operands.copied(tensor, dtype);
-  }
+  // The transport overwrites the memory of other ranks with partial results.
+  const at::Tensor memory = options.rootRank == rank_ ? operands.update(tensor, dtype)
+                                                      : operands.copied(tensor, dtype);
   return launch(
       next(c10d::OpType::REDUCE, "reduce", like(tensor, options.rootRank)), tensors,
       std::move(operands), {{[memory, options](c10d::Backend& transport) {
@@ -168,7 +114,7 @@ Hccl::Started Hccl::reduce(Tensors& tensors, const c10d::ReduceOptions& requeste
 Hccl::Started Hccl::allgather(
     std::vector<Tensors>& outputs, Tensors& inputs, const c10d::AllgatherOptions& requested) {
   Operands operands;
-  const auto options = with<c10d::AllgatherOptions>(limit(requested.timeout));
+  const auto options = limited(requested);
   const at::Tensor& input = only(inputs, "all_gather");
   const at::Tensor from = operands.read(input);
   Tensors to;
@@ -185,14 +131,30 @@ Hccl::Started Hccl::allgather(
       }}});
 }
 
-Hccl::Started Hccl::_allgather_base(
-    at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
+Hccl::Started Hccl::gather_each(
+    c10d::OpType type, const char* name, const Tensors& outputs, const Tensors& inputs,
+    const c10d::AllgatherOptions& requested) {
+  check_pairs(outputs, inputs, name);
   Operands operands;
   std::vector<Step> steps;
-  add_gathering(steps, operands, output, input, options.timeout);
-  return launch(
-      next(c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor", like(input)), {output},
-      std::move(operands), std::move(steps));
+  const auto options = limited(requested);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    check_parts(outputs[i], inputs[i], size_, name);
+    const at::Tensor from = operands.read(inputs[i]);
+    const at::Tensor to = operands.write(outputs[i]);
+    steps.push_back({[from, to, options](c10d::Backend& transport) {
+      at::Tensor source = bytes(from);
+      at::Tensor target = bytes(to);
+      return transport._allgather_base(target, source, options);
+    }});
+  }
+  return launch(next(type, name, like(inputs)), outputs, std::move(operands), std::move(steps));
+}
+
+Hccl::Started Hccl::_allgather_base(
+    at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
+  return gather_each(
+      c10d::OpType::_ALLGATHER_BASE, "all_gather_into_tensor", {output}, {input}, options);
 }
 
 Hccl::Started Hccl::allgather_coalesced(
@@ -205,65 +167,62 @@ Hccl::Started Hccl::allgather_coalesced(
 
 Hccl::Started Hccl::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
-  TORCH_CHECK(
-      outputs.size() == inputs.size(), "hccl's all_gather_into_tensor_coalesced needs as many "
-      "outputs as inputs, but got ", outputs.size(), " and ", inputs.size(), ".");
-  Operands operands;
+  return gather_each(
+      c10d::OpType::COALESCED, "all_gather_into_tensor_coalesced", outputs, inputs, options);
+}
+
+Hccl::Started Hccl::scatter_each(
+    c10d::OpType type, const char* name, const Tensors& outputs, const Tensors& inputs,
+    Operands operands, const c10d::ReduceScatterOptions& requested) {
+  check_pairs(outputs, inputs, name);
   std::vector<Step> steps;
+  c10d::AllToAllOptions options;
+  options.timeout = limited(requested).timeout;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    add_gathering(steps, operands, outputs[i], inputs[i], options.timeout);
+    check_parts(inputs[i], outputs[i], size_, name);
+    check_reduction(requested.reduceOp, inputs[i].scalar_type());
+    const auto dtype = reduced_as(inputs[i].scalar_type());
+    const at::Tensor source = operands.read(inputs[i], dtype);
+    const at::Tensor reduced = operands.write(outputs[i], dtype);
+    const at::Tensor received = operands.scratch({size_, outputs[i].numel()}, dtype);
+    steps.push_back(exchange(source, received, {}, {}, options));
+    steps.back().finish = [received, reduced, operation = requested.reduceOp] {
+      const KernelsOnly kernels;
+      reduce_rows(host_view(received), operation, numbers(reduced));
+    };
   }
-  return launch(
-      next(c10d::OpType::COALESCED, "all_gather_into_tensor_coalesced", like(inputs)), outputs,
-      std::move(operands), std::move(steps));
+  return launch(next(type, name, like(outputs)), outputs, std::move(operands), std::move(steps));
 }
 
 Hccl::Started Hccl::reduce_scatter(
     Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ReduceScatterOptions& options) {
   Operands operands;
-  std::vector<Step> steps;
   const at::Tensor& output = only(outputs, "reduce_scatter");
   const Tensors& parts = only(inputs, size_, "reduce_scatter");
   for (const at::Tensor& part : parts) {
     check_same_size(output, part, "reduce_scatter");
   }
-  add_scattered_reduction(
-      steps, operands, output, operands.joined(parts), options.reduceOp, options.timeout);
-  return launch(
-      next(c10d::OpType::REDUCE_SCATTER, "reduce_scatter", like(output)), outputs,
-      std::move(operands), std::move(steps));
+  const at::Tensor input = operands.joined(parts);
+  return scatter_each(
+      c10d::OpType::REDUCE_SCATTER, "reduce_scatter", outputs, {input}, std::move(operands),
+      options);
 }
 
 Hccl::Started Hccl::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
-  check_parts(input, output, size_, "reduce_scatter_tensor");
-  Operands operands;
-  std::vector<Step> steps;
-  add_scattered_reduction(steps, operands, output, input, options.reduceOp, options.timeout);
-  return launch(
-      next(c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", like(output)), {output},
-      std::move(operands), std::move(steps));
+  return scatter_each(
+      c10d::OpType::_REDUCE_SCATTER_BASE, "reduce_scatter_tensor", {output}, {input}, {}, options);
 }
 
 Hccl::Started Hccl::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
-  TORCH_CHECK(
-      outputs.size() == inputs.size(), "hccl's reduce_scatter_tensor_coalesced needs as many "
-      "outputs as inputs, but got ", outputs.size(), " and ", inputs.size(), ".");
-  Operands operands;
-  std::vector<Step> steps;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    check_parts(inputs[i], outputs[i], size_, "reduce_scatter_tensor_coalesced");
-    add_scattered_reduction(
-        steps, operands, outputs[i], inputs[i], options.reduceOp, options.timeout);
-  }
-  return launch(
-      next(c10d::OpType::COALESCED, "reduce_scatter_tensor_coalesced", like(outputs)), outputs,
-      std::move(operands), std::move(steps));
+  return scatter_each(
+      c10d::OpType::COALESCED, "reduce_scatter_tensor_coalesced", outputs, inputs, {}, options);
 }
 
 Hccl::Started Hccl::barrier(const c10d::BarrierOptions& requested) {
-  const auto options = with<c10d::BarrierOptions>(limit(requested.timeout));
+  c10d::BarrierOptions options;
+  options.timeout = limited(requested).timeout;
   return launch(
       next(c10d::OpType::BARRIER, "barrier"), {}, {},
       {{[options](c10d::Backend& transport) { return transport.barrier(options); }}});

@@ -1,4 +1,4 @@
-// The operators of torch.distributed for device tensors: PyTorch registers them only for the CPU
+// The operators of torch.distributed for device tensors. PyTorch registers them only for the CPU
 // and CUDA.
 #include "collectives/backend.h"
 
@@ -7,229 +7,148 @@
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/library.h>
 
+#include <tuple>
+#include <type_traits>
+
 namespace hpu::collectives {
 namespace {
 
-using Stack = torch::jit::Stack;
-using Tensors = Hccl::Tensors;
-using Lists = std::vector<Tensors>;
+using torch::jit::Stack;
+using Lists = std::vector<Hccl::Tensors>;
 using Started = Hccl::Started;
 
-/// The arguments of a call. The first ones are the same in all releases; the others are found by
-/// name.
+template <class Options, class = void>
+constexpr bool has_reduction = false;
+template <class Options>
+constexpr bool has_reduction<Options, std::void_t<decltype(&Options::reduceOp)>> = true;
+
+template <class Options, class = void>
+constexpr bool has_root = false;
+template <class Options>
+constexpr bool has_root<Options, std::void_t<decltype(&Options::rootRank)>> = true;
+
+template <class Options, class = void>
+constexpr bool has_root_tensor = false;
+template <class Options>
+constexpr bool has_root_tensor<Options, std::void_t<decltype(&Options::rootTensor)>> = true;
+
+/// The arguments of an operator. Its tensors, splits and ranks have the order of the parameters of
+/// the backend's method. The fields of the method's options are found by name, because their
+/// positions differ between releases.
 class Arguments {
  public:
   Arguments(const c10::OperatorHandle& op, const Stack& stack)
-      : schema_(op.schema()), given_(torch::jit::last(stack, schema_.arguments().size())) {}
+      : schema_(op.schema()), values_(torch::jit::last(stack, schema_.arguments().size())) {}
 
-  const c10::IValue& operator[](size_t i) const {
-    return given_[i];
+  c10d::Backend& backend() const {
+    return *named("process_group").toCustomClass<c10d::ProcessGroup>()->getBackend(kDevice);
   }
-  Lists lists(size_t i) const {
-    Lists lists;
-    for (const c10::IValue& list : given_[i].toListRef()) {
-      lists.push_back(list.toTensorVector());
+
+  /// The value of the method's next parameter.
+  template <class Parameter>
+  Parameter next() {
+    if constexpr (std::is_same_v<Parameter, Lists>) {
+      Lists lists;
+      for (const c10::IValue& list : next_value().toListRef()) {
+        lists.push_back(list.toTensorVector());
+      }
+      return lists;
+    } else if constexpr (std::is_same_v<Parameter, int>) {
+      return static_cast<int>(next_value().toInt());
+    } else if constexpr (
+        std::is_same_v<Parameter, at::Tensor> || std::is_same_v<Parameter, Hccl::Tensors> ||
+        std::is_same_v<Parameter, std::vector<int64_t>>) {
+      return next_value().to<Parameter>();
+    } else {
+      return options<Parameter>();
     }
-    return lists;
   }
-  c10d::ReduceOp reduction(size_t i) const {
-    return *given_[i].toCustomClass<c10d::ReduceOp>();
+
+ private:
+  const c10::IValue& named(const char* name) const {
+    return values_[static_cast<size_t>(schema_.argumentIndexWithName(name).value())];
   }
-  c10d::Backend& backend(size_t i) const {
-    return *given_[i].toCustomClass<c10d::ProcessGroup>()->getBackend(kDevice);
+
+  const c10::IValue& next_value() {
+    const c10::IValue& value = values_[next_++];
+    return value.isObject() ? values_[next_++] : value;  // skips the process group
   }
-  /// Options with the timeout, which all collectives have.
+
   template <class Options>
   Options options() const {
     Options options;
-    if (const auto timeout = schema_.argumentIndexWithName("timeout")) {
-      options.timeout = std::chrono::milliseconds(given_[*timeout].toInt());
+    if constexpr (has_reduction<Options>) {
+      options.reduceOp = *named("reduce_op").toCustomClass<c10d::ReduceOp>();
+    }
+    if constexpr (has_root<Options>) {
+      options.rootRank = named("root_rank").toInt();
+    }
+    if constexpr (has_root_tensor<Options>) {
+      options.rootTensor = named("root_tensor").toInt();
+    }
+    if (schema_.argumentIndexWithName("timeout")) {
+      options.timeout = std::chrono::milliseconds(named("timeout").toInt());
     }
     return options;
   }
 
- private:
   const c10::FunctionSchema& schema_;
-  const c10::ArrayRef<c10::IValue> given_;
+  const c10::ArrayRef<c10::IValue> values_;
+  size_t next_ = 0;
 };
 
-/// Calls a collective, which returns its work. If the operator also returns tensors, these are its
-/// first argument.
-template <Started (*collective)(const Arguments&)>
-void run(const c10::OperatorHandle& op, Stack* stack) {
-  const size_t taken = op.schema().arguments().size();
-  Started work = collective(Arguments(op, *stack));
-  const bool returns_tensors = op.schema().returns().size() == 2;
-  c10::IValue first = returns_tensors ? (*stack)[stack->size() - taken] : c10::IValue();
-  torch::jit::drop(*stack, taken);
-  if (returns_tensors) {
-    stack->push_back(std::move(first));
+/// The kernel of an operator that calls a method of the backend. The operator returns the method's
+/// work. If it also returns tensors, these are its first argument.
+template <auto method>
+struct Collective;
+
+template <class... Parameters, Started (c10d::Backend::*method)(Parameters...)>
+struct Collective<method> {
+  static void run(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+    Arguments arguments(op, *stack);
+    c10d::Backend& backend = arguments.backend();
+    std::tuple<std::decay_t<Parameters>...> values{
+        arguments.next<std::decay_t<Parameters>>()...};  // in this order
+    Started work = std::apply(
+        [&backend](auto&... value) { return (backend.*method)(value...); }, values);
+    const size_t count = op.schema().arguments().size();
+    c10::IValue first = (*stack)[stack->size() - count];
+    torch::jit::drop(*stack, count);
+    if (op.schema().returns().size() == 2) {
+      stack->push_back(std::move(first));
+    }
+    stack->emplace_back(std::move(work));
   }
-  stack->emplace_back(std::move(work));
-}
+};
 
-Started broadcast(const Arguments& arguments) {
-  auto options = arguments.options<c10d::BroadcastOptions>();
-  options.rootRank = arguments[2].toInt();
-  options.rootTensor = arguments[3].toInt();
-  Tensors tensors = arguments[0].toTensorVector();
-  return arguments.backend(1).broadcast(tensors, options);
-}
-
-Started allreduce(const Arguments& arguments) {
-  auto options = arguments.options<c10d::AllreduceOptions>();
-  options.reduceOp = arguments.reduction(2);
-  Tensors tensors = arguments[0].toTensorVector();
-  return arguments.backend(1).allreduce(tensors, options);
-}
-
-Started allreduce_coalesced(const Arguments& arguments) {
-  auto options = arguments.options<c10d::AllreduceCoalescedOptions>();
-  options.reduceOp = arguments.reduction(2);
-  Tensors tensors = arguments[0].toTensorVector();
-  return arguments.backend(1).allreduce_coalesced(tensors, options);
-}
-
-Started reduce(const Arguments& arguments) {
-  auto options = arguments.options<c10d::ReduceOptions>();
-  options.reduceOp = arguments.reduction(2);
-  options.rootRank = arguments[3].toInt();
-  options.rootTensor = arguments[4].toInt();
-  Tensors tensors = arguments[0].toTensorVector();
-  return arguments.backend(1).reduce(tensors, options);
-}
-
-Started allgather(const Arguments& arguments) {
-  Lists outputs = arguments.lists(0);
-  Tensors inputs = arguments[1].toTensorVector();
-  return arguments.backend(2).allgather(
-      outputs, inputs, arguments.options<c10d::AllgatherOptions>());
-}
-
-Started allgather_base(const Arguments& arguments) {
-  at::Tensor output = arguments[0].toTensor();
-  at::Tensor input = arguments[1].toTensor();
-  return arguments.backend(2)._allgather_base(
-      output, input, arguments.options<c10d::AllgatherOptions>());
-}
-
-Started allgather_coalesced(const Arguments& arguments) {
-  Lists outputs = arguments.lists(0);
-  Tensors inputs = arguments[1].toTensorVector();
-  return arguments.backend(2).allgather_coalesced(
-      outputs, inputs, arguments.options<c10d::AllgatherOptions>());
-}
-
-Started allgather_into_tensor_coalesced(const Arguments& arguments) {
-  Tensors outputs = arguments[0].toTensorVector();
-  Tensors inputs = arguments[1].toTensorVector();
-  return arguments.backend(2).allgather_into_tensor_coalesced(
-      outputs, inputs, arguments.options<c10d::AllgatherOptions>());
-}
-
-Started gather(const Arguments& arguments) {
-  auto options = arguments.options<c10d::GatherOptions>();
-  options.rootRank = arguments[3].toInt();
-  Lists outputs = arguments.lists(0);
-  Tensors inputs = arguments[1].toTensorVector();
-  return arguments.backend(2).gather(outputs, inputs, options);
-}
-
-Started scatter(const Arguments& arguments) {
-  auto options = arguments.options<c10d::ScatterOptions>();
-  options.rootRank = arguments[3].toInt();
-  Tensors outputs = arguments[0].toTensorVector();
-  Lists inputs = arguments.lists(1);
-  return arguments.backend(2).scatter(outputs, inputs, options);
-}
-
-Started reduce_scatter(const Arguments& arguments) {
-  auto options = arguments.options<c10d::ReduceScatterOptions>();
-  options.reduceOp = arguments.reduction(3);
-  Tensors outputs = arguments[0].toTensorVector();
-  Lists inputs = arguments.lists(1);
-  return arguments.backend(2).reduce_scatter(outputs, inputs, options);
-}
-
-Started reduce_scatter_base(const Arguments& arguments) {
-  auto options = arguments.options<c10d::ReduceScatterOptions>();
-  options.reduceOp = arguments.reduction(3);
-  at::Tensor output = arguments[0].toTensor();
-  at::Tensor input = arguments[1].toTensor();
-  return arguments.backend(2)._reduce_scatter_base(output, input, options);
-}
-
-Started reduce_scatter_tensor_coalesced(const Arguments& arguments) {
-  auto options = arguments.options<c10d::ReduceScatterOptions>();
-  options.reduceOp = arguments.reduction(3);
-  Tensors outputs = arguments[0].toTensorVector();
-  Tensors inputs = arguments[1].toTensorVector();
-  return arguments.backend(2).reduce_scatter_tensor_coalesced(outputs, inputs, options);
-}
-
-Started alltoall_base(const Arguments& arguments) {
-  at::Tensor output = arguments[0].toTensor();
-  at::Tensor input = arguments[1].toTensor();
-  std::vector<int64_t> output_rows = arguments[3].toIntVector();
-  std::vector<int64_t> input_rows = arguments[4].toIntVector();
-  return arguments.backend(2).alltoall_base(
-      output, input, output_rows, input_rows, arguments.options<c10d::AllToAllOptions>());
-}
-
-Started alltoall(const Arguments& arguments) {
-  Tensors outputs = arguments[0].toTensorVector();
-  Tensors inputs = arguments[1].toTensorVector();
-  return arguments.backend(2).alltoall(outputs, inputs, arguments.options<c10d::AllToAllOptions>());
-}
-
-Started send(const Arguments& arguments) {
-  Tensors tensors = arguments[0].toTensorVector();
-  return arguments.backend(1).send(
-      tensors, static_cast<int>(arguments[2].toInt()), static_cast<int>(arguments[3].toInt()));
-}
-
-Started recv(const Arguments& arguments) {
-  Tensors tensors = arguments[0].toTensorVector();
-  return arguments.backend(1).recv(
-      tensors, static_cast<int>(arguments[2].toInt()), static_cast<int>(arguments[3].toInt()));
-}
-
-Started recv_any_source(const Arguments& arguments) {
-  Tensors tensors = arguments[0].toTensorVector();
-  return arguments.backend(1).recvAnysource(tensors, static_cast<int>(arguments[2].toInt()));
-}
-
-Started barrier(const Arguments& arguments) {
-  auto options = arguments.options<c10d::BarrierOptions>();
-  options.device_ids = arguments[2].toIntVector();
-  return arguments.backend(1).barrier(options);
-}
-
-template <Started (*collective)(const Arguments&)>
+template <auto method>
 torch::CppFunction boxed() {
-  return torch::CppFunction::makeFromBoxedFunction<&run<collective>>();
+  return torch::CppFunction::makeFromBoxedFunction<&Collective<method>::run>();
 }
 
 TORCH_LIBRARY_IMPL(c10d, HPU, library) {
-  library.impl("broadcast_", boxed<&broadcast>());
-  library.impl("allreduce_", boxed<&allreduce>());
-  library.impl("allreduce_coalesced_", boxed<&allreduce_coalesced>());
-  library.impl("reduce_", boxed<&reduce>());
-  library.impl("allgather_", boxed<&allgather>());
-  library.impl("_allgather_base_", boxed<&allgather_base>());
-  library.impl("allgather_coalesced_", boxed<&allgather_coalesced>());
-  library.impl("allgather_into_tensor_coalesced_", boxed<&allgather_into_tensor_coalesced>());
-  library.impl("gather_", boxed<&gather>());
-  library.impl("scatter_", boxed<&scatter>());
-  library.impl("reduce_scatter_", boxed<&reduce_scatter>());
-  library.impl("_reduce_scatter_base_", boxed<&reduce_scatter_base>());
-  library.impl("reduce_scatter_tensor_coalesced_", boxed<&reduce_scatter_tensor_coalesced>());
-  library.impl("alltoall_base_", boxed<&alltoall_base>());
-  library.impl("alltoall_", boxed<&alltoall>());
-  library.impl("send", boxed<&send>());
-  library.impl("recv_", boxed<&recv>());
-  library.impl("recv_any_source_", boxed<&recv_any_source>());
-  library.impl("barrier", boxed<&barrier>());
+  using c10d::Backend;
+  library.impl("broadcast_", boxed<&Backend::broadcast>());
+  library.impl("allreduce_", boxed<&Backend::allreduce>());
+  library.impl("allreduce_coalesced_", boxed<&Backend::allreduce_coalesced>());
+  library.impl("reduce_", boxed<&Backend::reduce>());
+  library.impl("allgather_", boxed<&Backend::allgather>());
+  library.impl("_allgather_base_", boxed<&Backend::_allgather_base>());
+  library.impl("allgather_coalesced_", boxed<&Backend::allgather_coalesced>());
+  library.impl(
+      "allgather_into_tensor_coalesced_", boxed<&Backend::allgather_into_tensor_coalesced>());
+  library.impl("gather_", boxed<&Backend::gather>());
+  library.impl("scatter_", boxed<&Backend::scatter>());
+  library.impl("reduce_scatter_", boxed<&Backend::reduce_scatter>());
+  library.impl("_reduce_scatter_base_", boxed<&Backend::_reduce_scatter_base>());
+  library.impl(
+      "reduce_scatter_tensor_coalesced_", boxed<&Backend::reduce_scatter_tensor_coalesced>());
+  library.impl("alltoall_base_", boxed<&Backend::alltoall_base>());
+  library.impl("alltoall_", boxed<&Backend::alltoall>());
+  library.impl("send", boxed<&Backend::send>());
+  library.impl("recv_", boxed<&Backend::recv>());
+  library.impl("recv_any_source_", boxed<&Backend::recvAnysource>());
+  library.impl("barrier", boxed<&Backend::barrier>());
 }
 
 }  // namespace

@@ -1,21 +1,14 @@
 // Collectives with different results for each rank, and messages.
 #include "collectives/backend.h"
-#include "collectives/checks.h"
+#include "collectives/operands.h"
 
 #include <algorithm>
+#include <numeric>
 
 namespace hpu::collectives {
 namespace {
 
-int64_t sum(const std::vector<int64_t>& sizes) {
-  int64_t all = 0;
-  for (const int64_t size : sizes) {
-    all += size;
-  }
-  return all;
-}
-
-/// The number of bytes for each rank of a tensor that is split by rows of its first dimension.
+/// The number of bytes for each rank if a tensor is split by rows of its first dimension.
 std::vector<int64_t> split_in_bytes(
     const std::vector<int64_t>& rows, const at::Tensor& tensor, int size) {
   const int64_t all = tensor.dim() > 0 ? tensor.size(0) : 1;
@@ -29,7 +22,8 @@ std::vector<int64_t> split_in_bytes(
   const bool negative =
       std::any_of(split.begin(), split.end(), [](int64_t count) { return count < 0; });
   TORCH_CHECK(
-      split.size() == static_cast<size_t>(size) && sum(split) == all && !negative,
+      split.size() == static_cast<size_t>(size) && !negative &&
+          std::accumulate(split.begin(), split.end(), int64_t{0}) == all,
       "Split sizes doesn't match total dim 0 size: ", c10::IntArrayRef(split), " for ", all,
       " rows and ", size, " ranks.");
   const int64_t row = all > 0 ? static_cast<int64_t>(tensor.nbytes()) / all : 0;
@@ -53,8 +47,7 @@ std::vector<int64_t> sizes_of(const Hccl::Tensors& tensors) {
 Hccl::Started Hccl::gather(
     std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& requested) {
   Operands operands;
-  c10d::GatherOptions options = requested;
-  options.timeout = limit(requested.timeout);
+  const auto options = limited(requested);
   const at::Tensor& input = only(inputs, "gather");
   const at::Tensor from = operands.read(input);
   Tensors to;
@@ -80,8 +73,7 @@ Hccl::Started Hccl::gather(
 Hccl::Started Hccl::scatter(
     Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& requested) {
   Operands operands;
-  c10d::ScatterOptions options = requested;
-  options.timeout = limit(requested.timeout);
+  const auto options = limited(requested);
   const at::Tensor& output = only(outputs, "scatter");
   Tensors from;
   if (options.rootRank == rank_) {
@@ -103,6 +95,16 @@ Hccl::Started Hccl::scatter(
       }}});
 }
 
+Hccl::Step Hccl::exchange(
+    const at::Tensor& from, const at::Tensor& to, std::vector<int64_t> sent,
+    std::vector<int64_t> received, const c10d::AllToAllOptions& options) {
+  return {[=](c10d::Backend& transport) mutable {
+    at::Tensor source = bytes(from);
+    at::Tensor target = bytes(to);
+    return transport.alltoall_base(target, source, received, sent, options);
+  }};
+}
+
 Hccl::Started Hccl::alltoall_base(
     at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_rows,
     std::vector<int64_t>& input_rows, const c10d::AllToAllOptions& requested) {
@@ -110,20 +112,14 @@ Hccl::Started Hccl::alltoall_base(
       output.scalar_type() == input.scalar_type(), "hccl's all_to_all_single needs tensors of one "
       "type, but got ", output.scalar_type(), " and ", input.scalar_type(), ".");
   Operands operands;
-  const auto options = with<c10d::AllToAllOptions>(limit(requested.timeout));
-  const auto sent = split_in_bytes(input_rows, input, size_);
-  const auto received = split_in_bytes(output_rows, output, size_);
-  const at::Tensor from = operands.read(input);
-  const at::Tensor to = operands.write(output);
+  auto sent = split_in_bytes(input_rows, input, size_);
+  auto received = split_in_bytes(output_rows, output, size_);
+  const Step step = exchange(
+      operands.read(input), operands.write(output), std::move(sent), std::move(received),
+      limited(requested));
   return launch(
       next(c10d::OpType::ALLTOALL_BASE, "all_to_all_single"), {output}, std::move(operands),
-      {{[=](c10d::Backend& transport) {
-        at::Tensor source = bytes(from);
-        at::Tensor target = bytes(to);
-        std::vector<int64_t> target_split = received;
-        std::vector<int64_t> source_split = sent;
-        return transport.alltoall_base(target, source, target_split, source_split, options);
-      }}});
+      {step});
 }
 
 Hccl::Started Hccl::alltoall(
@@ -141,21 +137,14 @@ Hccl::Started Hccl::alltoall(
     }
   }
   Operands operands;
-  at::Tensor input = operands.joined(inputs);
-  at::Tensor output = operands.scratch({sum(sizes_of(outputs))}, input.scalar_type());
+  const at::Tensor input = operands.joined(inputs);
+  const at::Tensor output = operands.scratch({like(outputs).elements}, input.scalar_type());
   operands.part(output, outputs);
-  const auto options = with<c10d::AllToAllOptions>(limit(requested.timeout));
-  const auto sent = split_in_bytes(sizes_of(inputs), input, size_);
-  const auto received = split_in_bytes(sizes_of(outputs), output, size_);
+  const Step step = exchange(
+      input, output, split_in_bytes(sizes_of(inputs), input, size_),
+      split_in_bytes(sizes_of(outputs), output, size_), limited(requested));
   return launch(
-      next(c10d::OpType::ALLTOALL, "all_to_all"), outputs, std::move(operands),
-      {{[=](c10d::Backend& transport) {
-        at::Tensor source = bytes(input);
-        at::Tensor target = bytes(output);
-        std::vector<int64_t> target_split = received;
-        std::vector<int64_t> source_split = sent;
-        return transport.alltoall_base(target, source, target_split, source_split, options);
-      }}});
+      next(c10d::OpType::ALLTOALL, "all_to_all"), outputs, std::move(operands), {step});
 }
 
 Hccl::Started Hccl::send(Tensors& tensors, int destination, int tag) {

@@ -27,7 +27,7 @@ c10::intrusive_ptr<Work> forget(const Work* work) {
   const std::lock_guard<locks::Brief> guard(locks::collectives);
   const auto found = std::find_if(
       outstanding->begin(), outstanding->end(),
-      [work](const auto& one) { return one.get() == work; });
+      [work](const auto& other) { return other.get() == work; });
   if (found == outstanding->end()) {
     return {};
   }
@@ -117,7 +117,7 @@ void on_completion(
     });
     return;
   }
-  // The transport sends and receives only while a thread waits, possibly forever.
+  // The transport sends and receives only while a thread waits for it, possibly forever.
   std::thread([transport, then = std::move(then)] {
     std::exception_ptr failure;
     try {

@@ -1,4 +1,4 @@
-// A running collective, as a work of torch.distributed.
+// A running collective, as torch.distributed's Work.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -9,7 +9,7 @@
 
 namespace hpu::collectives {
 
-/// The properties in which the calls of all ranks must agree: elements and root; -1 if not
+/// The properties in which the calls of all ranks must agree; -1 for a property that is not
 /// compared.
 struct Subject {
   int64_t elements = -1;
@@ -23,7 +23,7 @@ struct Call {
   const char* name;
   uint64_t number;
   Subject subject{};
-  // Number among the calls that this rank has started in the group; 0 for a message.
+  // Number in the order in which this rank started its calls in the group; 0 for a message.
   uint64_t place = 0;
 };
 
@@ -36,7 +36,7 @@ class Work final : public c10d::Work {
   /// Ends the work, with an error unless `failure` is null.
   void end(const std::exception_ptr& failure);
 
-  /// Like the base class's, but Ctrl-C ends the wait; the collective continues.
+  /// Like the base class's function, but Ctrl-C interrupts the wait. The collective continues.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override {}
   void abort() override {}

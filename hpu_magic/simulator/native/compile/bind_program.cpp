@@ -50,18 +50,18 @@ Operand operand_of(const py::handle& operand, const c10::Argument& declared) {
 using TracedResults = std::vector<
     std::optional<std::tuple<c10::ScalarType, std::vector<int64_t>, std::vector<int64_t>>>>;
 
-/// Adds a call. `given` contains an operand for each argument without a default, `orders` the
-/// required memory order of each result, `traced` its (dtype, sizes, strides).
+/// Adds a call. `arguments` contains an operand for each argument without a default, `orders` the
+/// required memory order of each result, and `traced_results` its dtype, sizes and strides.
 Slot call(
-    Program& program, const std::string& name, const std::string& overload, const py::dict& given,
-    Program::Orders orders, const TracedResults& traced_results) {
+    Program& program, const std::string& name, const std::string& overload,
+    const py::dict& arguments, Program::Orders orders, const TracedResults& traced_results) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
   // A number as a tensor argument, as in x + 1, stays a number in type promotion.
   const torch::jit::ToIValueAllowNumbersAsTensors numbers(true);
   std::vector<Operand> operands;
   for (const c10::Argument& declared : op.schema().arguments()) {
-    if (given.contains(declared.name())) {
-      operands.push_back(operand_of(given[py::str(declared.name())], declared));
+    if (arguments.contains(declared.name())) {
+      operands.push_back(operand_of(arguments[py::str(declared.name())], declared));
     } else {
       TORCH_CHECK(
           declared.default_value(), name, " needs its argument '", declared.name(), "'.");
@@ -79,7 +79,7 @@ Slot call(
   return program.call(op, std::move(operands), std::move(orders), std::move(traced));
 }
 
-/// Runs a program on a list of tensors and sizes. Empties the list, so that each input can be freed
+/// Runs a program on a list of tensors and sizes. Clears the list, so that each input can be freed
 /// after its last use.
 py::list run(const Program& program, const py::list& inputs) {
   std::vector<c10::IValue> values;
@@ -131,8 +131,8 @@ py::tuple differentiable_run(
   tensors.reserve(inputs.size());
   for (const py::handle input : inputs) {
     TORCH_CHECK_TYPE(
-        THPVariable_Check(input.ptr()), "The inputs of a compiled graph must be tensors, but one is of type ",
-        Py_TYPE(input.ptr())->tp_name, ".");
+        THPVariable_Check(input.ptr()), "The inputs of a compiled graph must be tensors, but one is "
+        "of type ", Py_TYPE(input.ptr())->tp_name, ".");
     tensors.push_back(THPVariable_Unpack(input.ptr()));
   }
   {

@@ -29,8 +29,8 @@ struct Saved : torch::CustomClassHolder {
 
 constexpr const char* kSaved = "saved";
 
-/// Saves a value for the backward pass. A result, or a view of a result, would keep its own node
-/// alive; so only its memory and version are saved.
+/// Saves a value for the backward pass. Only the memory and version of a result or a view are
+/// saved, because they would keep their own node alive.
 SavedVariable saved(const at::Tensor& value, at::TensorList results) {
   bool tied = value.is_view();
   for (const at::Tensor& result : results) {
@@ -39,8 +39,8 @@ SavedVariable saved(const at::Tensor& value, at::TensorList results) {
   return {tied ? value.detach() : value, /*is_output=*/false};
 }
 
-/// Detaches a result from its base inside the program, because callers may write it. Writes still
-/// change the version of saved tensors.
+/// Makes a result independent of its base in the program, because callers may write it. Writes
+/// still change the version of saved tensors.
 at::Tensor without_base(const at::Tensor& result) {
   if (!result.is_view()) {
     return result;
@@ -60,8 +60,8 @@ bool has_strides(const at::Tensor& tensor, at::IntArrayRef strides) {
   return true;
 }
 
-/// The gradient of a result with the strides that the backward program expects; zeros if the result
-/// was not used.
+/// The gradient of a result, with the strides that the backward program expects; zeros for an
+/// unused result.
 at::Tensor laid_out(
     const at::Tensor& gradient, const DifferentiableProgram::Layout& layout,
     const at::TensorOptions& options) {
@@ -84,11 +84,11 @@ struct Once : torch::autograd::Function<Once> {
       AutogradContext* context, at::TensorList gradients, at::TensorList /*causes*/,
       const std::string& refusal) {
     context->saved_data[kRefusal] = refusal;
-    variable_list passed_on;
+    variable_list aliases;
     for (const at::Tensor& gradient : gradients) {
-      passed_on.push_back(gradient.alias());
+      aliases.push_back(gradient.alias());
     }
-    return passed_on;
+    return aliases;
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& /*gradients*/) {
@@ -96,9 +96,9 @@ struct Once : torch::autograd::Function<Once> {
   }
 };
 
-/// Refuses to differentiate gradients a second time. Connects them with the next nodes of their own
-/// node and with the gradients from which they are computed, because autograd skips a node that is
-/// on no path to the requested gradients.
+/// Makes a second differentiation of gradients raise an error. Connects the gradients to the next
+/// nodes of their node and to the gradients from which they are computed, because autograd skips a
+/// node that is not on a path to the requested gradients.
 void refuse_twice(
     variable_list& gradients, const Node& node, const variable_list& upstream,
     const std::string& refusal) {
@@ -129,9 +129,9 @@ void refuse_twice(
   }
 }
 
-/// Refuses to differentiate the gradients that AOTAutograd's node returns. The node's own error is
-/// only on the paths to tensors that it saved. Its incoming gradients stay unchanged, because
-/// AOTAutograd cannot change the layout of one that requires a gradient.
+/// Makes a differentiation of the gradients of AOTAutograd's node raise an error. The node's own
+/// error is only on the paths to tensors that it saved. Its incoming gradients stay unchanged,
+/// because AOTAutograd cannot change the strides of one that requires a gradient.
 struct RefusalAfter : torch::autograd::FunctionPostHook {
   explicit RefusalAfter(const Node& node) : node(node) {}
 
@@ -146,8 +146,7 @@ struct RefusalAfter : torch::autograd::FunctionPostHook {
   const Node& node;  // owns this hook
 };
 
-/// Adds the hook to the nodes of AOTAutograd from which a tensor is computed, through views and
-/// copies.
+/// Adds the hook to the AOTAutograd nodes that compute a tensor, also through views and copies.
 void refuse_after(Node* node, int steps) {
   if (!node) {
     return;
@@ -236,7 +235,7 @@ std::vector<at::Tensor> DifferentiableProgram::run(
       self->input_gets_gradient_.size(), " inputs, but got ", inputs.size(), ".");
   refuse_forward_mode(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    // An input without a gradient gets none, instead of a gradient of zeros.
+    // An input that gets no gradient must not get a gradient of zeros.
     if (!self->input_gets_gradient_[i] && inputs[i].requires_grad()) {
       inputs[i] = inputs[i].detach();
     }

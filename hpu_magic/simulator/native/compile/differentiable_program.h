@@ -11,22 +11,22 @@
 
 namespace hpu {
 
-/// Runs a forward program and, when gradients arrive, the corresponding backward program. Saves the
-/// forward program's values by the rules of autograd: changing a saved tensor is an error, and it
-/// is freed after its last use.
+/// Runs a forward program, and the backward program when autograd passes gradients. Saves the
+/// forward program's values like autograd: changing a saved tensor is an error, and it is freed
+/// after its last use.
 class DifferentiableProgram {
  public:
   using Compile = std::function<std::shared_ptr<const Program>()>;
 
-  /// The layout of one gradient.
+  /// The sizes and strides of a gradient.
   struct Layout {
     std::vector<int64_t> sizes;
     std::vector<int64_t> strides;
   };
 
-  /// `forward` returns the results, followed by the values that the backward program gets as its
-  /// first inputs. The gradients of differentiable results follow them, in `layouts`.
-  /// `compile_backward` is called when the backward program is first needed.
+  /// `forward` returns the results, followed by the first inputs of the backward program. Its other
+  /// inputs are the gradients of differentiable results, with `layouts`. `compile_backward` is
+  /// called when the backward program is first needed.
   DifferentiableProgram(
       std::shared_ptr<const Program> forward, Compile compile_backward,
       std::vector<bool> input_gets_gradient, std::vector<bool> result_has_gradient,
@@ -52,12 +52,11 @@ class DifferentiableProgram {
   std::vector<Layout> layouts_;
 };
 
-/// Makes AOTAutograd's own node raise its error on every path of a second derivative, if the tensor
-/// is a result of such a node.
+/// If a tensor is a result of AOTAutograd's node, makes every second derivative raise an error.
 void refuse_second_derivatives(const at::Tensor& result);
 
-/// Returns the gradients that the running node of autograd computed from those `upstream`, so that
-/// each way to differentiate them again raises `refusal`. Undefined gradients stay undefined.
+/// Returns the gradients that autograd's current node computed from the gradients `upstream`. Any
+/// differentiation of them raises `refusal`. Undefined gradients stay undefined.
 std::vector<at::Tensor> differentiable_once(
     std::vector<at::Tensor> gradients, const std::vector<at::Tensor>& upstream,
     const std::string& refusal);

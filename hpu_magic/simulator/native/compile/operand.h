@@ -9,7 +9,7 @@
 
 namespace hpu {
 
-/// The position of a value of a program, from its instruction to its last use.
+/// The index of a value in a program.
 struct Slot {
   size_t index;
 };
@@ -37,8 +37,8 @@ void for_each_slot(const Operand& operand, const Visit& visit) {
 
 const c10::IValue& value_of(const Item& item, const Values& values);
 
-/// The operand's value in this run, converted to the declared type: a number is converted to a
-/// tensor, a floating-point number or a list if necessary.
+/// The operand's value in this run, in the declared type. A number is converted to a tensor, a
+/// floating-point number or a list if necessary.
 c10::IValue argument_of(
     const Operand& operand, const c10::Argument& declared, const Values& values);
 

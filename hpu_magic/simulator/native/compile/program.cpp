@@ -1,13 +1,73 @@
 #include "compile/program.h"
 
+#include "calls/geometry.h"
 #include "memory/memory_reuse.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
+
+#include <algorithm>
+#include <string>
 
 namespace hpu {
 namespace {
 
 using torch::jit::Stack;
+
+bool is_in_order(const at::Tensor& tensor, const Order& order) {
+  int64_t expected = 1;
+  for (auto dim = order.rbegin(); dim != order.rend(); ++dim) {
+    const int64_t size = tensor.size(*dim);
+    if (size > 1 && tensor.stride(*dim) != expected) {
+      return false;
+    }
+    expected *= size;
+  }
+  return true;
+}
+
+std::vector<int64_t> strides_in(const Order& order, c10::IntArrayRef sizes) {
+  std::vector<int64_t> strides(sizes.size());
+  int64_t next = 1;
+  for (auto dim = order.rbegin(); dim != order.rend(); ++dim) {
+    const auto i = static_cast<size_t>(*dim);
+    strides[i] = next;
+    next *= std::max<int64_t>(sizes[i], 1);
+  }
+  return strides;
+}
+
+/// A result in the order that was traced. The views in a graph depend on this order, but the
+/// strides of a kernel's result may depend on the processor.
+at::Tensor in_order(const at::Tensor& result, const Order& order) {
+  if (result.dim() != static_cast<int64_t>(order.size()) || result.numel() == 0 ||
+      is_in_order(result, order)) {
+    return result;
+  }
+  at::Tensor ordered =
+      at::empty_strided(result.sizes(), strides_in(order, result.sizes()), result.options());
+  return ordered.copy_(result);
+}
+
+/// Raises an error with the operator unless a result is as traced.
+void check_traced(
+    const c10::OperatorName& op, const std::string& which, const Traced& traced,
+    const at::Tensor& result) {
+  Geometry expected = geometry_of(result);
+  expected.dtype = c10::scalarTypeToTypeMeta(traced.dtype);
+  expected.sizes.resize(traced.sizes.size(), 0);
+  expected.strides.resize(traced.sizes.size(), 0);
+  for (size_t i = 0; i < traced.sizes.size(); ++i) {
+    if (traced.sizes[i] >= 0) {
+      expected.sizes[i] = traced.sizes[i];
+    }
+    // The stride of a dimension of one element, or of an empty tensor, has no effect.
+    if (traced.strides[i] >= 0 && expected.sizes[i] > 1 && result.numel() > 0) {
+      expected.strides[i] = traced.strides[i];
+    }
+  }
+  check_geometry(op, which, expected, result);
+}
 
 int64_t rounded_down(int64_t left, int64_t right) {
   const int64_t quotient = left / right;
@@ -134,7 +194,7 @@ Values Program::run(Values inputs) const {
     values[input] = {};
   }
   const CachedMemory kept;
-  // AOTAutograd has already differentiated and cast. Writes still increment versions of tensors.
+  // AOTAutograd has already differentiated and cast. Writes still increment tensor versions.
   const at::AutoDispatchBelowAutograd below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
   Stack stack;

@@ -1,7 +1,6 @@
-// A compiled graph: operators and their operands in order, run without Python.
+// A compiled graph: operators and their operands, executed in order without Python.
 #pragma once
 
-#include "compile/layout.h"
 #include "compile/operand.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -12,11 +11,21 @@
 
 namespace hpu {
 
+/// Dimensions of a dense tensor, by decreasing stride.
+using Order = std::vector<int64_t>;
+
+/// Type, sizes and strides of a tensor at tracing; -1 if a size or stride varies between calls.
+struct Traced {
+  c10::ScalarType dtype;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+};
+
 class Program {
  public:
-  /// For each result of a call, or nothing if the order is not fixed.
+  /// For each result of a call; nothing if the order is not fixed.
   using Orders = std::vector<std::optional<Order>>;
-  /// For each result of a call; empty if geometries are not compared.
+  /// For each result of a call; empty if results are not checked.
   using AllTraced = std::vector<std::optional<Traced>>;
 
   explicit Program(size_t inputs) : inputs_(inputs), slots_(inputs) {}
@@ -27,9 +36,9 @@ class Program {
       AllTraced traced);
   /// Adds the selection of one element of a list.
   Slot element(Slot list, int64_t index);
-  /// Adds integer arithmetic for sizes: + - * / %, of which the last two round down.
+  /// Adds integer arithmetic for sizes: + - * / %. The last two round down.
   Slot arithmetic(char operation, Item left, Item right);
-  /// Sets the results and completes the program, which frees each value after its last use.
+  /// Sets the results and completes the program. Runs free each value after its last use.
   void finish(std::vector<Item> results);
 
   Values run(Values inputs) const;

@@ -1,16 +1,12 @@
 // Connectionist temporal classification, as defined by torch.nn.CTCLoss, in float32.
 #include "custom/define.h"
 
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 #include <ATen/core/Reduction.h>
 
 #include <limits>
 
 namespace hpu::custom {
 namespace {
-
-using at::ScalarType;
 
 /// The arguments of both operators, with a batch dimension and in the dtypes of PyTorch's kernels.
 struct CtcSequences {
@@ -30,7 +26,7 @@ void check_lengths(const char* name, const at::Tensor& lengths, int64_t batch, i
       "CTCLoss ", name, " must be between 0 and ", most, ", but are ", lengths, ".");
 }
 
-/// Targets are indices of a row of probabilities, which PyTorch's kernel does not check.
+/// Targets are indices into a row of probabilities. PyTorch's kernel does not check them.
 void check_targets(const CtcSequences& sequences) {
   const at::Tensor& targets = sequences.targets;
   at::Tensor used = targets;
@@ -106,7 +102,7 @@ at::Tensor after_end(const CtcSequences& sequences, const at::Tensor& alpha) {
 }
 
 /// The loss, and the logarithms of forward probabilities as [time, batch, 2 * length + 1].
-std::tuple<at::Tensor, at::Tensor> ctc_loss_custom(
+TwoTensors ctc_loss_custom(
     const at::Tensor& log_probs, const at::Tensor& targets, const at::Tensor& input_lengths,
     const at::Tensor& target_lengths, int64_t blank, int64_t reduction, bool zero_infinity) {
   const CtcSequences sequences =
@@ -141,7 +137,7 @@ std::tuple<at::Tensor, at::Tensor> ctc_loss_custom(
   return {loss.to(log_probs.scalar_type()), alpha.to(log_probs.scalar_type())};
 }
 
-/// Computes the forward pass again instead of using its saved results; both are identical.
+/// Computes the forward pass again; its saved results would be identical.
 at::Tensor ctc_loss_custom_backward(
     const at::Tensor& grad, const at::Tensor& log_probs, const at::Tensor& targets,
     const at::Tensor& input_lengths, const at::Tensor& target_lengths,

@@ -1,21 +1,29 @@
 // Definition of the vendor's own operators, `torch.ops.hpu`.
 //
 // An operator is a function of CPU tensors. It is also called with tensors without memory to
-// determine its outputs, so it must not read values to choose a shape, and must read sizes as
-// symbols for torch.compile. It needs no autograd, because none of these operators has a gradient.
+// determine its outputs. Therefore it must not read values to choose a shape, and for torch.compile
+// it must read sizes as symbols. No operator needs autograd, because none has a gradient.
 #pragma once
 
-#include "calls/host_kernel.h"
-#include "operators/fallback.h"
+#include "operators/operators.h"
 
+#include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <torch/library.h>
 
-#include <algorithm>
 #include <functional>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace hpu::custom {
+
+using at::ScalarType;
+using OptionalTensor = std::optional<at::Tensor>;
+using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
+using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
+using FourTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 /// Whether an optional tensor is passed; Python's None arrives as nullopt or as an undefined
 /// tensor.
@@ -23,35 +31,28 @@ inline bool is_defined(const std::optional<at::Tensor>& tensor) {
   return tensor && tensor->defined();
 }
 
-/// Whether a value is None or contains None: an undefined tensor represents Python's None if a
-/// tensor is declared.
-inline bool lacks_tensor(const c10::IValue& value) {
-  if (value.isTensorList()) {
-    const c10::List<at::Tensor> tensors = value.toTensorList();
-    return std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
-      return !tensor.defined();
-    });
-  }
-  return value.isNone() || (value.isTensor() && !value.toTensor().defined());
-}
+/// The arguments of a call by name, for functions that compute several overloads.
+class Arguments {
+ public:
+  Arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack)
+      : schema_(op.schema()), values_(torch::jit::last(stack, schema_.arguments().size())) {}
 
-/// Runs an operator on the device, after checking that required arguments are not None.
-inline void run_checked(
-    const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  const auto& declared = op.schema().arguments();
-  const size_t first = stack->size() - declared.size();
-  for (size_t i = 0; i < declared.size(); ++i) {
-    TORCH_CHECK(
-        declared[i].type()->kind() == c10::TypeKind::OptionalType ||
-            !lacks_tensor((*stack)[first + i]),
-        op.operator_name().name, " needs its argument '", declared[i].name(), "', but it is None.");
+  bool has(const char* name) const {
+    return schema_.argumentIndexWithName(name).has_value();
   }
-  run_boxed(op, keys, stack);
-}
+  const c10::IValue& operator[](const char* name) const {
+    return values_[static_cast<size_t>(schema_.argumentIndexWithName(name).value())];
+  }
+  /// A tensor; nothing if it is None, or if the overload does not have the argument.
+  OptionalTensor optional(const char* name) const {
+    const bool passed = has(name) && (*this)[name].isTensor() && (*this)[name].toTensor().defined();
+    return passed ? OptionalTensor((*this)[name].toTensor()) : std::nullopt;
+  }
 
-/// Runs an operator and increments the versions of the tensors that it writes, for autograd.
-void run_tracking_writes(
-    const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+ private:
+  const c10::FunctionSchema& schema_;
+  const c10::ArrayRef<c10::IValue> values_;
+};
 
 /// A typed handle of one of the vendor's operators, for calls from C++.
 template <class Signature>
@@ -61,11 +62,14 @@ c10::TypedOperatorHandle<Signature> vendor_operator(const char* name, const char
       .typed<Signature>();
 }
 
+/// A float32 tensor of numbers on the device of `like`.
+at::Tensor tensor_of(const at::Tensor& like, at::ArrayRef<double> numbers);
+
 /// Sets the next value of a tensor that torch.compile traces, and returns the tensor.
 at::Tensor written(const at::Tensor& traced, const at::Tensor& value);
 
-/// Defines the operators of a family's file: `const Operators family([](Operators& define) { ...
-/// });`.
+/// Defines the operators of a family's file:
+/// `const Operators family([](Operators& define) { ... });`.
 class Operators {
  public:
   template <class Definitions>
@@ -76,58 +80,46 @@ class Operators {
   /// `schema` is the vendor's, without namespace: "name.overload(Tensor input, ...) -> Tensor".
   template <class Function>
   void operator()(const std::string& schema, Function* function) {
-    const std::string name = schema.substr(0, schema.find('('));
-    torch::Library& vendors = library("hpu");
-    vendors.def(torch::schema(schema.c_str()));
-    vendors.impl(name.c_str(), torch::dispatch(c10::DispatchKey::Meta, function));
-    vendors.impl(
-        name.c_str(),
-        torch::dispatch(
-            c10::DispatchKey::HPU, torch::CppFunction::makeFromBoxedFunction<&run_checked>()));
-    track_writes(schema);
-    library(kHostKernels).def(torch::schema(schema.c_str()));
-    compute(name, function);
+    add(schema, kernel_of(function));
   }
 
-  /// Replaces the CPU kernel of a PyTorch operator, "name.overload", by the function.
+  /// Defines an operator whose function reads its arguments from a stack.
+  template <c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys* function>
+  void boxed(const std::string& schema) {
+    add(schema, &boxed_kernel<function>);
+  }
+  template <c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys* function>
+  void boxed_in_eager_mode(const std::string& schema) {
+    of_mode(false).push_back([schema] { add(schema, &boxed_kernel<function>); });
+  }
+
+  /// Defines an overload that has numbers if `base`, "name.overload", has tensors.
+  static void with_numbers(const std::string& schema, const std::string& base);
+
+  /// Replaces the CPU kernel of a PyTorch operator, "name.overload", with the function.
   template <class Function>
   void in_place_of(const std::string& name, Function* function) {
-    const size_t dot = name.find('.');
-    const std::string base = name.substr(0, dot);
-    const std::string overload = dot == std::string::npos ? "" : name.substr(dot + 1);
-    const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(
-        ("aten::" + base).c_str(), overload.c_str());
-    library(kHostKernels)
-        .def(op.schema().cloneWithName(std::string(kHostKernels) + "::" + base, overload));
-    compute(name, function);
+    replace(name, kernel_of(function));
   }
 
-  /// Defines an operator that exists only in one mode, or has this schema only there.
+  /// Defines an operator that exists only in one mode, or has this schema only in this mode.
   template <class Function>
   void in_eager_mode(const std::string& schema, Function* function) {
-    of_mode(false).push_back([this, schema, function] { (*this)(schema, function); });
+    of_mode(false).push_back([schema, function] { add(schema, kernel_of(function)); });
   }
   template <class Function>
   void in_lazy_mode(const std::string& schema, Function* function) {
-    of_mode(true).push_back([this, schema, function] { (*this)(schema, function); });
+    of_mode(true).push_back([schema, function] { add(schema, kernel_of(function)); });
   }
 
   /// Defines an operator of eager mode that gets the device tensors themselves.
   template <class Function>
   void on_device(const std::string& schema, Function* function) {
-    of_mode(false).push_back([schema, function] {
-      const std::string name = schema.substr(0, schema.find('('));
-      torch::Library& vendors = library("hpu");
-      vendors.def(torch::schema(schema.c_str()));
-      for (const auto key : {c10::DispatchKey::HPU, c10::DispatchKey::Meta}) {
-        vendors.impl(name.c_str(), torch::dispatch(key, function));
-      }
-      track_writes(schema);
-    });
+    of_mode(false).push_back([schema, function] { add_on_device(schema, kernel_of(function)); });
   }
 
   /// Makes torch.compile trace a function instead of an operator that returns an argument that it
-  /// writes, because PyTorch does not functionalize those. The function has the operator's
+  /// writes, because PyTorch does not functionalize such operators. The function has the operator's
   /// arguments, calls operators that write none, and passes their results to `written`.
   template <class Function>
   void compiled_as(const std::string& name, Function* function) {
@@ -138,35 +130,40 @@ class Operators {
   }
 
   /// Implements an operator that a Python library declares in its own namespace when it is
-  /// imported.
-  template <class Function>
-  void declared_by(
-      const std::string& its_namespace, const std::string& schema, Function* function) {
-    const std::string name = schema.substr(0, schema.find('('));
-    library(its_namespace.c_str())
-        .impl(
-            name.c_str(),
-            torch::dispatch(
-                c10::DispatchKey::HPU, torch::CppFunction::makeFromBoxedFunction<&run_checked>()));
-    library(kHostKernels).def(torch::schema(schema.c_str()));
-    compute(name, function);
+  /// imported. The function reads its arguments from a stack.
+  template <c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys* function>
+  void declared_by(const std::string& its_namespace, const std::string& schema) {
+    add_host_kernel(its_namespace, schema, &boxed_kernel<function>);
   }
 
   /// Defines the operators that exist only in this mode.
   static void define_of_mode(bool lazy);
 
  private:
+  /// Creates a kernel. Each registration needs its own.
+  using MakeKernel = std::function<torch::CppFunction()>;
+
   template <class Function>
-  static void compute(const std::string& name, Function* function) {
-    for (const auto key : {c10::DispatchKey::CPU, c10::DispatchKey::Meta}) {
-      library(kHostKernels).impl(name.c_str(), torch::dispatch(key, function));
-    }
+  static MakeKernel kernel_of(Function* function) {
+    return [function] { return torch::CppFunction(function); };
   }
 
+  template <c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys* function>
+  static torch::CppFunction boxed_kernel() {
+    return torch::CppFunction::makeFromBoxedFunction<function>();
+  }
+
+  static void add(const std::string& schema, const MakeKernel& kernel);
+  static void add_on_device(const std::string& schema, const MakeKernel& kernel);
+  /// Registers the device's kernel in a namespace, and `kernel` in that of host kernels.
+  static void add_host_kernel(
+      const std::string& its_namespace, const std::string& schema, const MakeKernel& kernel);
+  static void replace(const std::string& name, const MakeKernel& kernel);
+  static void compute(const std::string& name, const MakeKernel& kernel);
   /// Makes autograd see the writes of an operator, if it has any.
   static void track_writes(const std::string& schema);
   static std::vector<std::function<void()>>& of_mode(bool lazy);
-  static torch::Library& library(const char* name);
+  static torch::Library& library(const std::string& name);
 };
 
 }  // namespace hpu::custom

@@ -1,12 +1,10 @@
 // Operators that get the device tensors themselves instead of CPU tensors over their memory.
 #include "custom/define.h"
 
-#include <ATen/Functions.h>
-
 namespace hpu::custom {
 namespace {
 
-/// Adds to all gradients if the first variable has one; else the new gradients are assigned.
+/// Adds to all gradients if the first variable has a gradient; otherwise assigns the new gradients.
 void accumulate_grads_(at::TensorList variables, at::TensorList new_grads) {
   TORCH_CHECK(
       variables.size() == new_grads.size(),
@@ -16,8 +14,8 @@ void accumulate_grads_(at::TensorList variables, at::TensorList new_grads) {
   for (size_t i = 0; i < variables.size(); ++i) {
     TORCH_CHECK(
         variables[i].sizes() == new_grads[i].sizes(),
-        "accumulate_grads_ needs gradients of their variables' shapes, but gradient ", i,
-        " is of ", new_grads[i].sizes(), " and its variable of ", variables[i].sizes(), ".");
+        "accumulate_grads_ needs gradients with the shapes of their variables, but gradient ", i,
+        " has shape ", new_grads[i].sizes(), " and its variable ", variables[i].sizes(), ".");
     TORCH_CHECK(
         !grow || variables[i].grad().defined(), "accumulate_grads_ adds to all gradients if "
         "the first variable has one, but variable ", i, " has none.");

@@ -1,14 +1,9 @@
-// Products and functions for inference that a card fuses or approximates. Here, they are exact in
-// float32, because the approximations are not published.
+// Products and functions for inference that a card fuses or approximates. Here, they are computed
+// in float32, because the approximations are not published.
 #include "custom/define.h"
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 
 namespace hpu::custom {
 namespace {
-
-using at::ScalarType;
 
 template <at::Tensor (*function)(const at::Tensor&)>
 at::Tensor in_float(const at::Tensor& self) {
@@ -35,8 +30,7 @@ at::Tensor masked_batch_gemm(
   }
   TORCH_CHECK(
       broadcasts, "MaskedBatchGemm masks must have a product of shape ", shape,
-      ", as a and b have, where only batch dimensions may be 1, but theirs has shape ", masks,
-      ".");
+      " like a and b, except for batch dimensions of 1, but it has shape ", masks, ".");
   return (product + of_masks).to(a.scalar_type());
 }
 

@@ -1,19 +1,15 @@
-// Indexing and padding, by the operators of the vendor's dynamic shapes.
+// The vendor's operators for indexing and padding with dynamic shapes.
 #include "custom/define.h"
-
-#include <ATen/Functions.h>
 
 namespace hpu::custom {
 namespace {
 
-using at::ScalarType;
-
-/// Indexes the leading dimensions; all of them need an index.
+/// Indexes the leading dimensions. Each of them needs an index.
 at::Tensor plain_index(const at::Tensor& self, at::TensorList indices) {
   TORCH_CHECK(
       static_cast<int64_t>(indices.size()) <= self.dim(), "plain_index has ", indices.size(),
       " indices for ", self.dim(), " dimensions.");
-  c10::List<std::optional<at::Tensor>> each;
+  c10::List<OptionalTensor> each;
   for (const at::Tensor& index : indices) {
     TORCH_CHECK(
         index.defined() && (index.scalar_type() == ScalarType::Long ||

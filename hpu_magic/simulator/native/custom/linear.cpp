@@ -1,8 +1,6 @@
 // The bridge's own linear and matmul, which exist if a flag is set when the engine is loaded.
-// Models still call PyTorch's operators, whose results are the same.
+// Models still call PyTorch's operators; the results are the same.
 #include "custom/define.h"
-
-#include <ATen/Functions.h>
 
 #include <array>
 #include <cstdlib>
@@ -16,11 +14,11 @@ bool is_enabled() {
 }
 
 at::Tensor linear(
-    const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+    const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias) {
   return at::linear(input, weight, bias);
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_backward(
+ThreeTensors linear_backward(
     const at::Tensor& self, const at::Tensor& grad_output, const at::Tensor& weight,
     std::array<bool, 3> output_mask) {
   TORCH_CHECK(
@@ -28,7 +26,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> linear_backward(
       "linear_backward needs an input and a gradient of equal dimensions and a 2D weight, but "
       "they have ", self.dim(), ", ", grad_output.dim(), " and ", weight.dim(), ".");
   const at::Tensor rows = grad_output.reshape_symint({-1, grad_output.sym_size(-1)});
-  std::tuple<at::Tensor, at::Tensor, at::Tensor> grads;
+  ThreeTensors grads;
   if (output_mask[0]) {
     std::get<0>(grads) = at::matmul(grad_output, weight);
   }
@@ -45,8 +43,8 @@ at::Tensor matmul(const at::Tensor& self, const at::Tensor& other) {
   return at::matmul(self, other);
 }
 
-/// A vector is a matrix of one row on the left, and of one column on the right.
-std::tuple<at::Tensor, at::Tensor> matmul_bwd(
+/// A vector on the left is a matrix with one row; on the right, it is a matrix with one column.
+TwoTensors matmul_bwd(
     const at::Tensor& grad_out, const at::Tensor& self, const at::Tensor& other) {
   TORCH_CHECK(
       self.dim() > 0 && other.dim() > 0, "matmul_bwd needs operands of at least one dimension, but "

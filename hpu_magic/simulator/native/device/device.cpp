@@ -1,12 +1,11 @@
-#include "device/device.h"
-
+// Streams and events of the device. Operations are complete when their calls return, so a stream is
+// only a name, and an event is a point in time.
 #include "calls/generator.h"
+#include "calls/thread_modes.h"
 #include "collectives/work.h"
 #include "lazy/recorder.h"
 #include "memory/card.h"
 #include "memory/memory.h"
-#include "memory/pinned_memory.h"
-#include "threads/backward_thread.h"
 #include "threads/interpreter.h"
 
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -26,6 +25,14 @@ std::atomic<c10::StreamId> last_stream_id{0};
 
 c10::Stream stream_of(c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, device(), id);
+}
+
+c10::Stream current_stream() {
+  return stream_of(stream_id);
+}
+
+c10::Stream new_stream() {
+  return stream_of(++last_stream_id);
 }
 
 /// In lazy mode, runs the recorded operations, unless a capture is active.
@@ -76,7 +83,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   c10::Stream exchangeStream(c10::Stream stream) const noexcept override {
     run_backward_on_this_thread();
     const auto previous = current_stream();
-    set_current_stream(stream);
+    stream_id = stream.id();
     return previous;
   }
   bool queryStream(const c10::Stream&) const override {
@@ -177,28 +184,18 @@ c10::Registerer<std::string, std::unique_ptr<at::HPUHooksInterface>, at::HPUHook
 
 }  // namespace
 
+/// Removes CUDA as the process's accelerator on a machine without a GPU; returns false if there is
+/// a GPU. A PyTorch build for CUDA always has CUDA as its accelerator, and refuses a second one.
 bool remove_cuda_accelerator() {
   auto& hooks = const_cast<at::CUDAHooksInterface&>(at::detail::getCUDAHooks());
   if (hooks.hasCUDA()) {
     return false;
   }
-  // Replaces the object, which torch._C creates at its import, in place by that of a build without
-  // CUDA. Both consist only of virtual functions.
+  // Overwrites the object that torch._C creates on import with that of a build without CUDA. Both
+  // have only virtual functions.
   static_assert(sizeof(at::CUDAHooksInterface) == sizeof(void*));
   new (&hooks) at::CUDAHooksInterface;
   return true;
-}
-
-c10::Stream current_stream() {
-  return stream_of(stream_id);
-}
-
-void set_current_stream(c10::Stream stream) {
-  stream_id = stream.id();
-}
-
-c10::Stream new_stream() {
-  return stream_of(++last_stream_id);
 }
 
 }  // namespace hpu

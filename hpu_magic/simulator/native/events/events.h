@@ -27,7 +27,7 @@ struct Event {
   std::string name;
   int64_t timestamp;  // nanoseconds since the epoch
   int64_t duration;   // nanoseconds
-  std::string file;  // Python line that caused it, or empty
+  std::string file;  // of the Python line that caused the event, or empty
   int line;
   std::string detail;
 };
@@ -39,7 +39,7 @@ struct Counter {
   std::map<std::string, uint64_t> names;  // the first 4,096 names; all others count as "(others)"
 };
 
-/// The line of the user's Python code that currently runs.
+/// The current line of the user's Python code.
 struct PythonLine {
   std::string file;
   int number = 0;

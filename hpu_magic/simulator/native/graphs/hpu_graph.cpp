@@ -1,8 +1,8 @@
 #include "graphs/hpu_graph.h"
 
-#include "calls/kernels_only.h"
-#include "lazy/failures.h"
-#include "memory/failed_storage.h"
+#include "calls/thread_modes.h"
+#include "lazy/unfinished_work.h"
+#include "memory/memory.h"
 #include "memory/memory_reuse.h"
 
 #include <unordered_set>
@@ -47,7 +47,7 @@ void HpuGraph::capture_end() {
 }
 
 void HpuGraph::replay() {
-  const recorder::Lock lock;  // other threads must not see partly computed tensors
+  const recorder::Lock lock;  // other threads must not see intermediate states of tensors
   TORCH_CHECK(!recorder::capturing(), "GRAPH:: Capture in progress");
   recorder::flush(recorder::Cause::mark_step);
   const KernelsOnly kernels_only;
@@ -143,7 +143,8 @@ void HpuGraph::free_intermediates(const std::vector<at::Tensor>& kept, HpuGraph*
   plan_freeing(std::move(needed), begun_);
 }
 
-/// Plans which tensors to free after each node: those created after `since`, except `needed` ones.
+/// Plans which tensors to free after each node: those created after `since`, except those in
+/// `needed`.
 void HpuGraph::plan_freeing(Known needed, uint64_t since) {
   const auto is_made_here = [since](const c10::Storage& storage) {
     return !has_memory(storage) && number_of(storage) > since;

@@ -1,12 +1,12 @@
-#include "graphs/replay.h"
+#include "graphs/hpu_graph.h"
 
+#include "calls/dtypes.h"
 #include "calls/generator.h"
-#include "calls/host_kernel.h"
-#include "calls/kernels_only.h"
-#include "calls/widened_products.h"
-#include "memory/failed_storage.h"
+#include "calls/host_call.h"
+#include "calls/thread_modes.h"
+#include "memory/card_types.h"
+#include "memory/memory.h"
 #include "memory/memory_reuse.h"
-#include "memory/narrow_types.h"
 
 #include <map>
 
@@ -29,11 +29,11 @@ bool same_arguments(const c10::FunctionSchema& functional, const c10::FunctionSc
   return offered.back().is_out();
 }
 
-/// The out= form of a functional operator, if the CPU has a specific kernel for it: a derived
+/// The out= variant of a functional operator, if the CPU has a specific kernel for it. A derived
 /// kernel would compute a result and copy it.
 std::optional<c10::OperatorHandle> find_out_form(const c10::OperatorHandle& op) {
   if (op.operator_name().name == "aten::smooth_l1_loss") {
-    return std::nullopt;  // it computes a mean by a resize that causes a warning
+    return std::nullopt;  // its mean resizes the output, which causes a warning
   }
   static const auto& by_name = *[] {
     auto* names = new std::multimap<std::string, std::string>;
@@ -55,7 +55,7 @@ std::optional<c10::OperatorHandle> find_out_form(const c10::OperatorHandle& op) 
 
 }  // namespace
 
-/// If a tensor has failed, the step stays unprepared: its node raises the failure, or overwrites
+/// If a tensor has failed, the step stays unprepared, and the node raises the error or overwrites
 /// the tensor.
 ReplayStep::Mode ReplayStep::prepare() {
   arguments_.clear();
@@ -110,7 +110,7 @@ ReplayStep::Mode ReplayStep::prepare() {
   return Mode::direct;
 }
 
-/// Whether the views are still valid: a resize between replays moves memory, and a tensor may have
+/// Whether the views are still valid. A resize between replays moves memory, and a tensor may have
 /// failed.
 bool ReplayStep::unchanged() const {
   for (const auto& [tensor, view] : views_) {

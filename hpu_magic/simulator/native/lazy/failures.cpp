@@ -1,6 +1,6 @@
-#include "lazy/failures.h"
+#include "lazy/unfinished_work.h"
 
-#include "memory/failed_storage.h"
+#include "memory/memory.h"
 
 namespace hpu {
 namespace {

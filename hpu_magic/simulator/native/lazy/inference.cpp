@@ -2,9 +2,8 @@
 
 #include "calls/generator.h"
 #include "calls/host_call.h"
-#include "calls/host_kernel.h"
-#include "calls/kernels_only.h"
 #include "calls/tensors_of.h"
+#include "calls/thread_modes.h"
 #include "memory/memory_reuse.h"
 #include "threads/interpreter.h"
 
@@ -126,9 +125,9 @@ class SignatureBuilder {
   bool floats_affect_shape_;
 };
 
-/// Operators whose result shapes depend on floating-point arguments: the length of arange(0, 1,
-/// 0.1); in attention, the dropout mask exists only for a positive probability, and 8-bit scales
-/// only if they are not 0.
+/// Operators whose result shapes depend on floating-point arguments. Examples are the length of
+/// arange(0, 1, 0.1), the dropout mask of attention, which exists only for a positive probability,
+/// and FP8 scales, which exist only if they are not 0.
 bool floats_affect_shape(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> names{
       "aten::arange", "aten::range", "hpu::sdpa_fwd", "hpu::fp8_sdpa_fwd",
@@ -136,7 +135,7 @@ bool floats_affect_shape(const c10::OperatorHandle& op) {
   return names.count(op.operator_name().name) > 0;
 }
 
-/// Operators whose meta kernels return other geometries than their CPU kernels.
+/// Operators whose meta kernels return other sizes or strides than their CPU kernels.
 bool meta_disagrees(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> names{
       "aten::native_batch_norm", "aten::_native_batch_norm_legit",
@@ -146,9 +145,9 @@ bool meta_disagrees(const c10::OperatorHandle& op) {
   return names.count(op.operator_name().name) > 0;
 }
 
-/// Replaces a tensor in a trial call: without memory on `meta`, with zeros on the CPU.
+/// The replacement of a tensor in a trial call: without memory on `meta`, or with zeros on the CPU.
 at::Tensor stand_in(const at::Tensor& tensor, c10::DeviceType type) {
-  // Some meta kernels are written in Python, which gets a number for a wrapped number.
+  // Meta kernels in Python get a wrapped number as a number.
   if (!tensor.defined() ||
       (!on_device(tensor) && tensor.unsafeGetTensorImpl()->is_wrapped_number())) {
     return tensor;
@@ -208,7 +207,7 @@ std::vector<Resized> resized_arguments(
   return resized;
 }
 
-/// Tries the call on stand-ins; propagates errors of the kernel.
+/// Tries the call on stand-ins. Propagates errors of the kernel.
 Inference infer_by_trial(
     const c10::OperatorHandle& op, const Stack& arguments, c10::DeviceType type) {
   const auto& schema = op.schema();
@@ -249,7 +248,7 @@ bool is_plain(const at::Tensor& tensor) {
       tensor.strides() == c10::IntArrayRef(c10::contiguous_strides(tensor.sizes()));
 }
 
-/// Whether all tensors are contiguous and not empty, and the number of their elements.
+/// Whether all tensors are contiguous and not empty, and their total number of elements.
 std::pair<bool, int64_t> layouts(const Stack& arguments) {
   bool plain = true;
   int64_t elements = 0;
@@ -277,7 +276,7 @@ int64_t written_elements(const Inference& inference) {
   return elements;
 }
 
-/// Sets the strides of a convolution's result to those on the CPU: meta kernels ignore that
+/// Sets the strides of a convolution's result to those on the CPU, because meta kernels ignore that
 /// operands are channels last.
 void lay_out_convolution(const Stack& arguments, Geometry& result) {
   const KernelsOnly kernels_only;
@@ -322,7 +321,7 @@ bool writes_shared_memory(const c10::FunctionSchema& schema, const Stack& argume
 }
 
 /// If operands are not contiguous or an output is resized, meta kernels often choose other strides
-/// than CPU kernels. Then a trial on the CPU decides, if it takes no noticeable time.
+/// than CPU kernels. Then a trial on the CPU determines the strides, unless it would be slow.
 Inference infer_uncached(const c10::OperatorHandle& op, const Stack& arguments) {
   if (meta_disagrees(op)) {
     return infer_by_trial(op, arguments, c10::kCPU);
@@ -341,7 +340,7 @@ Inference infer_uncached(const c10::OperatorHandle& op, const Stack& arguments) 
   }
   try {
     return infer_by_trial(op, arguments, c10::kCPU);
-  } catch (const std::exception& error) {  // this operator does not work on zeros
+  } catch (const std::exception& error) {  // for example, the operator does not support zeros
     rethrow_interrupt();
     if (shared && std::strstr(error.what(), "written-to tensor")) {
       throw;
@@ -350,7 +349,7 @@ Inference infer_uncached(const c10::OperatorHandle& op, const Stack& arguments) 
   }
 }
 
-/// The error of a failed trial, or null if the reason is that meta tensors have no values.
+/// The error of a failed trial; null if it failed because meta tensors have no values.
 std::exception_ptr refusal(const std::string& what) {
   if (what.find("meta") != std::string::npos || what.find("Meta") != std::string::npos) {
     return nullptr;
@@ -404,7 +403,7 @@ const Inference& infer(
   try {
     entry.inference = infer_uncached(op, arguments);
   } catch (const c10::NotImplementedError&) {
-    // There is no meta kernel, or the shape depends on data; this will not change.
+    // There is no meta kernel, or the shape depends on data. The entry makes this result permanent.
   } catch (const c10::Error& error) {
     refused.refusal = refusal(error.what_without_backtrace());
     return refused;

@@ -1,4 +1,4 @@
-// Results of an operation before it runs.
+// Inference of an operation's results before it runs.
 #pragma once
 
 #include "calls/geometry.h"
@@ -14,8 +14,8 @@ namespace hpu {
 struct Inference {
   bool known = false;  // false: only a run determines the results
   std::exception_ptr refusal;  // the kernel's error for these arguments
-  std::vector<Geometry> results;  // fresh tensors, lists flattened
-  std::vector<size_t> lengths;  // of the tensor lists among the results
+  std::vector<Geometry> results;  // new tensors, with flattened lists
+  std::vector<size_t> lengths;  // of the lists of tensors among the results
   std::vector<Resized> resized;  // written arguments that change their size
 };
 
@@ -27,12 +27,12 @@ struct Signature {
   bool complete = true;  // false: an argument cannot be part of a signature
 };
 
-/// A hash of a hash and one more word.
+/// Combines a hash and a word.
 uint64_t mixed(uint64_t hash, uint64_t word);
 
 Signature signature_of(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
 
-/// Infers results by PyTorch's meta kernels, or by CPU kernels on zeros if the meta kernel is
+/// Infers results with PyTorch's meta kernels, or with CPU kernels on zeros if the meta kernel is
 /// wrong, and caches them by signature.
 const Inference& infer(
     const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const Signature& signature);
@@ -40,7 +40,7 @@ const Inference& infer(
 /// Clears the cache in the child of a fork, because another thread may have been changing it.
 void forget_inferences();
 
-/// Nanoseconds spent in meta kernels since the last call of this function.
+/// Nanoseconds of inference since the last call of this function.
 int64_t take_inference_time();
 
 }  // namespace hpu

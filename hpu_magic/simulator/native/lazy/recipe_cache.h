@@ -1,4 +1,4 @@
-// Compiled graphs, up to a maximum number.
+// A cache of compiled graphs.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,8 @@
 
 namespace hpu {
 
-/// The graphs that ran most recently, by hash. A dropped graph compiles again.
+/// The hashes of the graphs that ran most recently, up to a maximum number. A dropped graph
+/// compiles again.
 class RecipeCache {
  public:
   static constexpr size_t kMost = 1 << 14;

@@ -1,9 +1,12 @@
 #include "lazy/recorded_graph.h"
 
 #include "calls/generator.h"
-#include "calls/kernels_only.h"
 #include "calls/tensors_of.h"
+#include "calls/thread_modes.h"
 #include "memory/memory.h"
+
+#include <ATen/EmptyTensor.h>
+#include <c10/util/accumulate.h>
 
 namespace hpu {
 
@@ -11,18 +14,46 @@ using torch::jit::Stack;
 
 namespace {
 
-/// Drops the warning about a resized output, because the user got it when the operation was
-/// recorded.
+/// Drops the warning about a resized output, which the user got when the operation was recorded.
 struct Silence : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-/// Copies the flag of a wrapped number, which does not take part in type promotion.
+/// Copies the flag of a wrapped number, which has no effect on type promotion.
 at::Tensor as_number_like(const at::Tensor& tensor, at::Tensor copy) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     copy.unsafeGetTensorImpl()->set_wrapped_number(true);
   }
   return copy;
+}
+
+at::Tensor resized_tensor(const Stack& arguments, const Resized& resized) {
+  const c10::IValue& argument = arguments[resized.argument];
+  return argument.isTensor() ? argument.toTensor() : argument.toTensorVector()[resized.item];
+}
+
+/// Enlarges the storages of written arguments (out=) for their results. Other views of these
+/// storages see the writes.
+void grow_written(const Stack& arguments, const Inference& inference) {
+  for (const Resized& resized : inference.resized) {
+    const at::Tensor tensor = resized_tensor(arguments, resized);
+    if (c10::multiply_integers(resized.geometry.sizes) > 0) {
+      grow(
+          tensor.storage(),
+          at::detail::computeStorageNbytes(
+              resized.geometry.sizes, resized.geometry.strides, tensor.dtype().itemsize(),
+              tensor.storage_offset()));
+    }
+  }
+}
+
+/// Sets written arguments to their sizes after the call.
+void resize_written(const Stack& arguments, const Inference& inference) {
+  for (const Resized& resized : inference.resized) {
+    resized_tensor(arguments, resized)
+        .unsafeGetTensorImpl()
+        ->set_sizes_and_strides(resized.geometry.sizes, resized.geometry.strides);
+  }
 }
 
 at::Tensor handle_of(const at::Tensor& tensor) {
@@ -80,8 +111,7 @@ void RecordedGraph::use(const at::Tensor& tensor, bool written) {
   hash_ = mixed(hash_, mark->ordinal << 20 ^ static_cast<uint64_t>(tensor.storage_offset()));
 }
 
-/// The recorder's handle of an argument. A CPU scalar is copied, because it may change before the
-/// run.
+/// The recorder's handle of an argument. Copies a CPU scalar, because it may change before the run.
 at::Tensor RecordedGraph::held(const at::Tensor& tensor, bool written) {
   if (!tensor.defined()) {
     return tensor;
@@ -144,6 +174,7 @@ void RecordedGraph::push_results(
 void RecordedGraph::add(
     const c10::OperatorHandle& op, const Stack& arguments, const Inference& inference,
     uint64_t signature, Stack* stack) {
+  grow_written(arguments, inference);
   Node node{op, {}, {}, inference.resized};
   node.arguments.reserve(arguments.size());
   hash_ = mixed(hash_, signature);
@@ -152,6 +183,7 @@ void RecordedGraph::add(
   }
   push_results(inference, node, arguments, stack);
   nodes.push_back(std::move(node));
+  resize_written(arguments, inference);
 }
 
 bool RecordedGraph::uses(const c10::Storage& storage) const {

@@ -12,13 +12,13 @@
 
 namespace hpu {
 
-/// A recorded operation. Its tensors are the recorder's own handles, which keep their geometry even
-/// if the user's tensors change.
+/// A recorded operation. Its tensors are the recorder's own handles, which keep their sizes and
+/// strides even if the user's tensors change.
 struct Node {
   c10::OperatorHandle op;
   torch::jit::Stack arguments;
   std::vector<at::Tensor> outputs;
-  std::vector<Resized> resized;  // the user's tensors have these sizes at once, the handles do not
+  std::vector<Resized> resized;  // of the user's tensors; the handles are resized in the run
   c10::ScalarType default_dtype = c10::get_default_dtype_as_scalartype();
 
   void run() const;
@@ -30,8 +30,8 @@ class RecordedGraph {
  public:
   explicit RecordedGraph(uint64_t number) : number_(number) {}
 
-  /// Appends a call and pushes its results: written arguments, and pending tensors for fresh
-  /// results.
+  /// Appends a call and pushes its results: written arguments, and pending tensors for new results.
+  /// Resizes written arguments.
   void add(
       const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
       const Inference& inference, uint64_t signature, torch::jit::Stack* stack);

@@ -2,14 +2,13 @@
 
 #include "calls/generator.h"
 #include "calls/policy.h"
+#include "calls/tensors_of.h"
 #include "events/events.h"
-#include "lazy/arguments.h"
-#include "lazy/failures.h"
 #include "lazy/inference.h"
 #include "lazy/recipe_cache.h"
 #include "lazy/unfinished_work.h"
 #include "memory/card.h"
-#include "memory/failed_storage.h"
+#include "memory/memory.h"
 
 #include <algorithm>
 #include <atomic>
@@ -31,6 +30,27 @@ size_t limit = SIZE_MAX;
 RecordedGraph graph(1);
 UnfinishedWork unfinished;
 
+/// The capture of an HPU Graph; its replay is in graphs/. At most one capture is active in a
+/// process, and operations of all threads belong to it.
+struct Capture {
+  bool active = false;
+  bool dry_run = false;  // record, but do not run
+  size_t number = 0;
+  std::vector<Node> nodes;
+
+  /// Whether a captured operation uses the tensor's memory.
+  bool uses(const at::Tensor& tensor) const {
+    for (const Node& node : nodes) {
+      for (const auto& [used, written] : node.tensors()) {
+        if (used.storage().is_alias_of(tensor.storage())) {
+          return true;
+        }
+      }
+    }
+    return false;
+  }
+};
+
 Capture capture;
 auto* recipes = new RecipeCache;
 
@@ -40,7 +60,7 @@ RecipeCache& compiled() {
 
 enum class Results { tensors, views, host_values };
 
-/// Properties of an operator that recording needs at every call.
+/// Properties of an operator that every recording needs.
 struct Traits {
   Results results;
   bool falls_back;
@@ -118,7 +138,7 @@ std::string shapes_of(const std::vector<at::Tensor>& inputs) {
   return text.str();
 }
 
-/// Counts a compilation if this graph runs for the first time, else a recipe from the cache.
+/// Counts a compilation if this graph runs for the first time, otherwise a cache hit.
 void count_recipe(const RecordedGraph& ready) {
   const int64_t spent = take_inference_time();
   const std::string recipe = "graph_" + std::to_string(ready.hash() % 0xffffff);
@@ -132,10 +152,56 @@ void count_recipe(const RecordedGraph& ready) {
       events::listening() ? shapes_of(ready.inputs()) : "");
 }
 
+bool stays(const at::Tensor& tensor) {
+  return !tensor.defined() || on_device(tensor);
+}
+
+at::Tensor moved(const at::Tensor& tensor, const c10::Argument& declared) {
+  if (stays(tensor)) {
+    return tensor;
+  }
+  TORCH_CHECK(
+      !is_written(declared), "Got a non-HPU tensor, expecting an HPU tensor: '",
+      declared.name(), "' is a ", tensor.device().type(), " tensor of shape ", tensor.sizes(),
+      " and cannot store the result of HPU tensors. Write to a tensor on \"hpu\" and move it.");
+  return tensor.dim() == 0 ? tensor : tensor.to(device());
+}
+
+/// Copies CPU tensors among the arguments, the last ones on the stack, to the device, like the
+/// bridge; scalars stay on the CPU. Raises an error if the call writes one.
+void move_operands(const c10::FunctionSchema& schema, Stack& stack) {
+  const size_t first = stack.size() - schema.arguments().size();
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    bool all_stay = true;
+    for_each_tensor(stack[first + i], [&](const at::Tensor& tensor) {
+      all_stay = all_stay && stays(tensor);
+    });
+    if (!all_stay) {
+      map_tensors(stack[first + i], [&](const at::Tensor& tensor) {
+        return moved(tensor, schema.arguments()[i]);
+      });
+    }
+  }
+}
+
 std::vector<Node> take_nodes() {
   std::vector<Node> nodes = std::move(graph.nodes);
   graph = RecordedGraph(graph.number() + 1);
   return nodes;
+}
+
+const char* refusal(Cause cause) {
+  switch (cause) {
+    case Cause::fallback:
+      return "cpu fallback is not supported during hpu graph capturing";
+    case Cause::host_read:
+      return "reading a value on the host is not supported during hpu graph capturing";
+    case Cause::host_write:
+      return "copying from the host into an existing tensor is not supported during hpu graph "
+             "capturing: replays would not repeat the copy";
+    default:
+      return "an output shape that depends on data is not supported during hpu graph capturing";
+  }
 }
 
 /// Ends the capture without a result. Its operations run at the next flush, except in a dry run.
@@ -177,7 +243,7 @@ void record(const c10::OperatorHandle& op, Stack* stack) {
     return;
   }
   if (traits.falls_back) {
-    if (!capture.active) {  // refused below: nothing falls back
+    if (!capture.active) {  // otherwise refused below
       policy::check_fallback(op);
     }
     run_now(op, stack, Cause::fallback);
@@ -200,9 +266,7 @@ void record(const c10::OperatorHandle& op, Stack* stack) {
     run_now(op, stack, Cause::data_dependent_shape);
     return;
   }
-  grow_written(arguments, inference);
   graph.add(op, arguments, inference, signature.hash, stack);
-  resize_written(arguments, inference);
   if (graph.nodes.size() >= limit && !capture.active) {
     flush(Cause::mark_step);
   }
@@ -212,7 +276,7 @@ void flush(Cause cause, const std::string& operation) {
   const Lock lock;
   if (capture.active && cause != Cause::mark_step) {
     abandon_capture();
-    refuse_in_capture(cause, operation);
+    TORCH_CHECK(false, refusal(cause), operation.empty() ? "" : " (" + operation + ")");
   }
   if (cause != Cause::mark_step && enabled()) {
     events::emit(events::Kind::host_synchronization, operation);
@@ -233,7 +297,7 @@ void flush(Cause cause, const std::string& operation) {
   try {
     unfinished.run(capture.active ? &capture.nodes : nullptr);
   } catch (...) {
-    if (capture.active) {  // the rest would replay less than was written
+    if (capture.active) {  // a replay would not run the failed operations
       abandon_capture();
     }
     throw;

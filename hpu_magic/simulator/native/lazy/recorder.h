@@ -1,7 +1,7 @@
 // Lazy mode: operations are recorded with the shapes of their results, and run together later.
 #pragma once
 
-#include "lazy/capture.h"
+#include "lazy/recorded_graph.h"
 #include "threads/locks.h"
 
 #include <cstdint>
@@ -13,8 +13,11 @@ namespace hpu {
 
 namespace recorder {
 
-/// Locks the recorder, and all device memory in lazy mode: no other thread can record, run, replay,
-/// read or write.
+/// Why recorded work must run now. A capture allows only `mark_step`.
+enum class Cause { mark_step, host_read, host_write, fallback, data_dependent_shape };
+
+/// Locks the recorder and, in lazy mode, all device memory: no other thread can record, run,
+/// replay, read or write.
 class Lock {
  public:
   Lock() {
@@ -31,7 +34,7 @@ class Lock {
 void enable(size_t most_operations);
 bool enabled();
 
-/// Records an operator, or runs it at once if only a run determines its results.
+/// Records an operator, or runs it immediately if only a run determines its results.
 void record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 /// Runs the recorded operations and raises their errors; see UnfinishedWork.
@@ -40,7 +43,7 @@ void flush(Cause cause, const std::string& operation = "");
 /// Flushes if recorded operations use the storage.
 void flush_users_of(const at::Tensor& tensor, Cause cause, const std::string& operation);
 
-/// The same for a tensor that the host is about to read; every capture refuses this.
+/// The same for a tensor that the host is about to read. Not allowed in a capture.
 void flush_before_read(const at::Tensor& tensor, const std::string& operation);
 
 /// The same for a tensor that the host is about to write. A capture allows this only for a tensor
@@ -49,14 +52,13 @@ void flush_before_write(const at::Tensor& tensor, const std::string& operation);
 
 size_t pending();
 
-/// Number of different graphs that have run and are still cached.
+/// Number of cached graphs.
 size_t recipe_count();
 
-/// Clears the cache of recipes, so each graph compiles again at its next run.
+/// Clears the recipe cache, so each graph compiles again at its next run.
 void clear_recipes();
 
-// Captures of HPU Graphs.
-/// Returns the number of the capture.
+/// Begins the capture of an HPU Graph and returns its number.
 size_t begin_capture(bool dry_run);
 /// Returns the operations of this capture; empty if it was abandoned.
 std::vector<Node> end_capture(size_t number);

@@ -1,7 +1,6 @@
 #include "lazy/unfinished_work.h"
 
 #include "calls/host_call.h"
-#include "lazy/failures.h"
 #include "memory/memory_reuse.h"
 #include "threads/interpreter.h"
 
@@ -59,8 +58,8 @@ void UnfinishedWork::run(std::vector<Node>* ended) {
   failures.rethrow_first();
 }
 
-/// Drops nodes whose results are not reachable any more. A cell that is run again after an
-/// interrupt should not wait for the operations of its first run.
+/// Drops nodes whose results are no longer reachable. A cell that runs again after an interrupt
+/// should not wait for the operations of its first run.
 void UnfinishedWork::drop_unseen() {
   std::unordered_map<const c10::StorageImpl*, size_t> handles;
   for (const Node& node : nodes_) {

@@ -1,10 +1,9 @@
 #include "memory/block.h"
 
-#include "memory/booking.h"
 #include "memory/card.h"
-#include "memory/failed_storage.h"
+#include "memory/card_types.h"
+#include "memory/memory.h"
 #include "memory/memory_reuse.h"
-#include "memory/narrow_types.h"
 
 #include <ATen/native/Resize.h>
 #include <c10/core/CPUAllocator.h>
@@ -16,7 +15,7 @@
 namespace hpu {
 namespace {
 
-/// Host memory for booked bytes; null if the host has none.
+/// Host memory; null if the host has none.
 c10::DataPtr host_memory(size_t bytes) {
   const CachedMemory kept;
   c10::DataPtr memory;
@@ -29,7 +28,7 @@ c10::DataPtr host_memory(size_t bytes) {
     }
   };
   if (!attempt()) {
-    defragment(attempt);
+    card::defragment(attempt);
   }
   return memory;
 }
@@ -38,13 +37,13 @@ struct DeviceAllocator final : c10::Allocator {
   explicit DeviceAllocator(bool narrow) : narrow(narrow) {}
 
   c10::DataPtr allocate(size_t bytes) override {
-    // Before the host allocates, so that a full card never fills the host's memory.
-    book(booked(bytes, narrow));
+    // Before the host's allocation, so that a full card does not fill the host's memory.
+    card::reserve(device_bytes(bytes, narrow));
     c10::DataPtr host = host_memory(bytes);
     void* data = host.get();
     if (!data && bytes > 0) {
-      card::release(booked(bytes, narrow));
-      card::host_out_of_memory(booked(bytes, narrow));
+      card::release(device_bytes(bytes, narrow));
+      card::host_out_of_memory(device_bytes(bytes, narrow));
     }
     auto twin = make_storage(bytes, std::move(host), c10::GetCPUAllocator());
     return {data, new Block{std::move(twin), bytes, narrow}, &free_block, device()};
@@ -66,7 +65,7 @@ DeviceAllocator& bytes_allocator = *new DeviceAllocator(false);
 DeviceAllocator& allocator = *new DeviceAllocator(false);
 DeviceAllocator& narrow_allocator = *new DeviceAllocator(true);
 
-/// Allocates the memory of a storage that was only recorded.
+/// Allocates the memory of a storage that has none yet.
 void materialize(const c10::Storage& storage) {
   const size_t bytes = storage.nbytes();
   c10::DataPtr memory = storage.allocator()->allocate(bytes);
@@ -85,34 +84,34 @@ c10::Allocator* device_allocator(c10::ScalarType dtype) {
   return dtype == at::kByte ? &bytes_allocator : &allocator;
 }
 
-size_t booked_bytes(const c10::Storage& storage) {
-  return booked(storage.nbytes(), is_narrow(storage));
+size_t device_bytes(const c10::Storage& storage) {
+  return device_bytes(storage.nbytes(), is_narrow(storage));
 }
 
-void book_as(const c10::Storage& storage, c10::ScalarType dtype) {
+void reserve_as(const c10::Storage& storage, c10::ScalarType dtype) {
   if (storage.allocator() != &bytes_allocator || !narrow_types::include(dtype)) {
     return;
   }
   Block* block = block_of(storage);
-  // Two threads may use a tensor for the first time at once.
+  // Two threads may use a tensor for the first time simultaneously.
   if (!block || block->narrow.exchange(true)) {
     return;
   }
   storage.unsafeGetStorageImpl()->set_allocator(&narrow_allocator);
-  card::release(block->bytes - booked(block->bytes, true));
+  card::release(block->bytes - device_bytes(block->bytes, true));
 }
 
 bool is_narrow(const c10::Storage& storage) {
   return storage.allocator() == &narrow_allocator;
 }
 
-size_t booked(size_t bytes, bool narrow) {
-  return narrow ? narrow_types::booked(bytes) : bytes;
+size_t device_bytes(size_t bytes, bool narrow) {
+  return narrow ? (bytes + 1) / 2 : bytes;
 }
 
 void free_block(void* context) {
   auto* block = static_cast<Block*>(context);
-  card::release(booked(block->bytes, block->narrow));
+  card::release(device_bytes(block->bytes, block->narrow));
   delete block;
 }
 
@@ -161,7 +160,7 @@ void rebind(const c10::Storage& storage, StoragePtr twin, size_t bytes) {
 void follow_twin(const c10::Storage& storage, Block& block) {
   StoragePtr twin = block.twin;
   try {
-    book(booked(twin->nbytes(), block.narrow));
+    card::reserve(device_bytes(twin->nbytes(), block.narrow));
   } catch (const c10::Error&) {
     at::native::resize_bytes_cpu(twin.get(), block.bytes);
     rebind(storage, std::move(twin), std::exchange(block.bytes, 0));

@@ -1,4 +1,4 @@
-// The memory of a device storage: its bytes, their CPU twin and the bytes that the card books.
+// The memory of a device storage: a CPU storage, and the device memory that is reserved for it.
 #pragma once
 
 #include "memory/memory.h"
@@ -10,8 +10,8 @@ namespace hpu {
 using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 
 struct Block {
-  StoragePtr twin;  // null until a recorded operation writes the storage
-  size_t bytes = 0;  // booked bytes of the twin
+  StoragePtr twin;  // CPU storage of the bytes; null until a recorded operation writes them
+  size_t bytes = 0;  // of the twin, for which device memory is reserved
   std::atomic<bool> narrow{false};  // whether the card stores them in half their size
   RecordMark mark{};
   uint64_t number = 0;  // see number_of
@@ -28,17 +28,19 @@ std::shared_ptr<const std::string>& failure_of(Block& block);
 
 /// Whether the card stores a storage's elements in half their size, according to its allocator.
 bool is_narrow(const c10::Storage& storage);
-size_t booked(size_t bytes, bool narrow);
 
-/// Books a storage of bytes, for example from a file or after a resize, as a storage of `dtype`.
-void book_as(const c10::Storage& storage, c10::ScalarType dtype);
+/// The device memory for `bytes` of host memory.
+size_t device_bytes(size_t bytes, bool narrow);
+
+/// Counts an untyped storage, for example from a file or after a resize, as a storage of `dtype`.
+void reserve_as(const c10::Storage& storage, c10::ScalarType dtype);
 
 StoragePtr make_storage(size_t bytes, c10::DataPtr data, c10::Allocator* allocator);
 
-/// The CPU storage over a device storage's memory, which is allocated here if necessary.
+/// The CPU storage over a device storage's memory. Allocates the memory if necessary.
 StoragePtr twin_of(const c10::Storage& storage);
 
-/// Replaces a storage's twin by another one, of which `bytes` are booked.
+/// Replaces a storage's twin with another one, for which `bytes` are reserved.
 void rebind(const c10::Storage& storage, StoragePtr twin, size_t bytes);
 
 /// Updates a device storage after a kernel resized its twin.

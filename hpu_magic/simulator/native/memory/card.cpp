@@ -1,10 +1,12 @@
 #include "memory/card.h"
 
 #include "events/events.h"
+#include "memory/memory_reuse.h"
 #include "threads/locks.h"
 
 #include <c10/util/Exception.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <new>
 #include <string>
@@ -41,6 +43,26 @@ std::string allocation_failed(size_t bytes) {
   return c10::str(
       "[Rank:", rank ? rank : "0", "] FATAL ERROR :: MODULE:PT_DEVMEM Allocation failed for size::",
       bytes, " (", static_cast<double>(bytes) / (1 << 20), ")MB");
+}
+
+/// Reserves bytes; returns false if they exceed the capacity.
+bool try_reserve(size_t bytes) {
+  acquire();
+  if (bytes == 0) {
+    return true;
+  }
+  Counters& now = *page.load(std::memory_order_relaxed);
+  const auto size = static_cast<int64_t>(bytes);
+  const int64_t in_use = now.in_use.fetch_add(size, std::memory_order_relaxed) + size;
+  if (in_use > limit.load(std::memory_order_relaxed)) {
+    now.in_use.fetch_sub(size, std::memory_order_relaxed);
+    return false;
+  }
+  raise_to(now.max_in_use, in_use);
+  raise_to(now.max_alloc_size, size);
+  now.num_allocs.fetch_add(1, std::memory_order_relaxed);
+  now.total_allocs.fetch_add(1, std::memory_order_relaxed);
+  return true;
 }
 
 }  // namespace
@@ -85,34 +107,33 @@ int64_t capacity() {
   return limit.load();
 }
 
-bool book(size_t bytes) {
-  acquire();
-  if (bytes == 0) {
-    return true;
+void reserve(size_t bytes) {
+  if (!try_reserve(bytes) && !defragment([bytes] { return try_reserve(bytes); })) {
+    TORCH_CHECK(false, allocation_failed(bytes));
   }
-  Counters& now = *page.load(std::memory_order_relaxed);
-  const auto size = static_cast<int64_t>(bytes);
-  const int64_t in_use = now.in_use.fetch_add(size, std::memory_order_relaxed) + size;
-  if (in_use > limit.load(std::memory_order_relaxed)) {
-    now.in_use.fetch_sub(size, std::memory_order_relaxed);
-    return false;
-  }
-  raise_to(now.max_in_use, in_use);
-  raise_to(now.max_alloc_size, size);
-  now.num_allocs.fetch_add(1, std::memory_order_relaxed);
-  now.total_allocs.fetch_add(1, std::memory_order_relaxed);
-  return true;
 }
 
-bool has_room(int64_t bytes) {
+void check_room(size_t bytes, int64_t unreserved) {
   acquire();
-  const int64_t in_use =
-      page.load(std::memory_order_relaxed)->in_use.load(std::memory_order_relaxed);
-  return in_use + bytes <= limit.load(std::memory_order_relaxed);
+  const auto has_room = [needed = unreserved + static_cast<int64_t>(bytes)] {
+    const int64_t in_use =
+        page.load(std::memory_order_relaxed)->in_use.load(std::memory_order_relaxed);
+    return in_use + needed <= limit.load(std::memory_order_relaxed);
+  };
+  if (!has_room() && !defragment(has_room)) {
+    TORCH_CHECK(false, allocation_failed(bytes));
+  }
 }
 
-void out_of_memory(size_t bytes) {
-  TORCH_CHECK(false, allocation_failed(bytes));
+bool defragment(const std::function<bool()>& attempt) {
+  const auto start = std::chrono::steady_clock::now();
+  free_cached_memory();
+  const bool successful = attempt();
+  const std::chrono::nanoseconds duration = std::chrono::steady_clock::now() - start;
+  events::emit(
+      events::Kind::memory_defragmentation, successful ? "successful" : "failed",
+      duration.count());
+  return successful;
 }
 
 void host_out_of_memory(size_t bytes) {

@@ -27,30 +27,35 @@ struct Acquisition {
 
 namespace card {
 
-/// Sets the function that acquires a card. If it throws, it is called again at the next use.
+/// Sets the function that acquires a card. If it throws, the next use calls it again.
 void set_driver(std::function<Acquisition()> driver);
 
 /// Sets the function that selects a card by its index before one is acquired. It throws if this
 /// process uses another card.
 void set_chooser(std::function<void(int)> chooser);
 
-/// Handles the index of a device. The first explicit index before a card is acquired selects the
-/// card, which the process sees as hpu:0. Later, only the same index is valid; others raise an
-/// error.
+/// Handles a device index. The first explicit index before a card is acquired selects the card,
+/// which this process uses as hpu:0. Later, any other index raises an error.
 void choose(int index);
 
-/// Acquires a card unless this process has one. Propagates errors of the driver.
+/// Acquires a card unless this process has one. Propagates the driver's errors.
 void acquire();
 bool acquired();
 int64_t capacity();
 
-/// Books `bytes` as in use; returns false if they exceed the capacity.
-bool book(size_t bytes);
-/// Whether `book` would succeed; books nothing.
-bool has_room(int64_t bytes);
-/// Raises the vendor's error for bytes that `book` refused.
-[[noreturn]] void out_of_memory(size_t bytes);
-/// The same if the card has enough memory, but the host has not.
+/// Reserves bytes. Raises the vendor's out-of-memory error if they exceed the capacity.
+void reserve(size_t bytes);
+
+/// Raises the same error unless `bytes` fit in addition to the reserved bytes and `unreserved`
+/// others.
+void check_room(size_t bytes, int64_t unreserved = 0);
+
+/// Frees memory and tries again, like the bridge before it raises an error. Simulated memory has no
+/// gaps, so only cached memory can be freed. This helps if the host is out of memory, but not if
+/// the card is full.
+bool defragment(const std::function<bool()>& attempt);
+
+/// Raises an error if the card has enough memory, but the host does not.
 [[noreturn]] void host_out_of_memory(size_t bytes);
 void release(size_t bytes) noexcept;
 

@@ -1,4 +1,4 @@
-#include "memory/failed_storage.h"
+#include "memory/memory.h"
 
 #include "memory/block.h"
 

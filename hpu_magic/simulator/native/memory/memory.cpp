@@ -1,11 +1,8 @@
 #include "memory/memory.h"
 
 #include "memory/block.h"
-#include "memory/booking.h"
 #include "memory/card.h"
-#include "memory/failed_storage.h"
-#include "memory/narrow_types.h"
-#include "memory/unsupported_types.h"
+#include "memory/card_types.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
@@ -37,17 +34,17 @@ void copy_lazy_bits(const at::Tensor& from, const at::Tensor& to) {
   }
 }
 
-/// Whether two CPU or device tensors interpret their memory in the same way.
-bool same_geometry(const at::Tensor& one, const at::Tensor& other) {
-  return one.scalar_type() == other.scalar_type() && one.sizes() == other.sizes() &&
-      one.strides() == other.strides() && one.storage_offset() == other.storage_offset() &&
-      one.is_conj() == other.is_conj() && one.is_neg() == other.is_neg();
+/// Whether two tensors interpret their memory in the same way.
+bool same_geometry(const at::Tensor& left, const at::Tensor& right) {
+  return left.scalar_type() == right.scalar_type() && left.sizes() == right.sizes() &&
+      left.strides() == right.strides() && left.storage_offset() == right.storage_offset() &&
+      left.is_conj() == right.is_conj() && left.is_neg() == right.is_neg();
 }
 
 }  // namespace
 
 at::Tensor host_view(const at::Tensor& tensor) {
-  book_as(tensor.storage(), tensor.scalar_type());
+  reserve_as(tensor.storage(), tensor.scalar_type());
   auto view = make_tensor(c10::Storage(twin_of(tensor.storage())), kHost, tensor);
   copy_lazy_bits(tensor, view);
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
@@ -110,7 +107,7 @@ void grow(const c10::Storage& storage, size_t bytes) {
     at::native::resize_bytes_cpu(impl, bytes);
   } else if (block->twin) {
     const bool narrow = is_narrow(storage);
-    check_room(booked(bytes, narrow) - booked(impl->nbytes(), narrow));
+    card::check_room(device_bytes(bytes, narrow) - device_bytes(impl->nbytes(), narrow));
     at::native::resize_bytes_cpu(block->twin.get(), bytes);
     follow_twin(storage, *block);
   } else {
@@ -137,17 +134,17 @@ void place(const at::Tensor& result, const at::Tensor& output) {
   const bool same = same_geometry(result, output);
   if (block && !block->twin && same && result.storage().nbytes() == storage.nbytes() &&
       result.storage().use_count() == 1) {
-    book(booked_bytes(storage));
+    card::reserve(device_bytes(storage));
     rebind(
         storage, StoragePtr::reclaim_copy(result.storage().unsafeGetStorageImpl()),
         storage.nbytes());
     return;
   }
-  const bool there = block && block->twin && result.storage().data() == block->twin->data();
-  if (there && same) {
+  const bool in_place = block && block->twin && result.storage().data() == block->twin->data();
+  if (in_place && same) {
     return;
   }
-  host_view(output).copy_(there ? result.clone() : result);
+  host_view(output).copy_(in_place ? result.clone() : result);
 }
 
 at::Tensor with_geometry_of(c10::Storage storage, const at::Tensor& like) {
@@ -164,13 +161,13 @@ at::Tensor adopt(const at::Tensor& result) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       result.layout() == c10::kStrided && result.has_storage(), "HPU tensors have strided layout; ",
       result.layout(), " results are not supported on HPU. Move the inputs to the CPU first.");
-  unsupported_types::check(result.scalar_type());  // before anything is booked
+  unsupported_types::check(result.scalar_type());  // before memory is reserved
   narrow_types::apply(result);
   StoragePtr twin = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
       result.storage().unsafeGetStorageImpl());
   const bool narrow = narrow_types::include(result);
   const size_t bytes = twin->nbytes();
-  book(booked(bytes, narrow));
+  card::reserve(device_bytes(bytes, narrow));
   void* data = twin->mutable_data();
   c10::DataPtr memory(data, new Block{std::move(twin), bytes, narrow}, &free_block, device());
   return with_geometry_of(

@@ -1,6 +1,5 @@
 #include "memory/memory_reuse.h"
 
-#include "memory/booking.h"
 #include "memory/card.h"
 #include "threads/locks.h"
 
@@ -22,8 +21,8 @@ std::atomic<uint64_t> kernels{0};
 constexpr size_t kSmallestCached = 64 << 10;  // for smaller blocks, malloc keeps pages itself
 constexpr size_t kMostCached = 256 << 20;
 
-/// Freed memory by size. A block consists of an address and a deleter, like the host allocator's
-/// blocks, because kernels may depend on nothing else.
+/// Freed memory by size. Kernels may depend on a block being only an address and a deleter, like
+/// the host allocator's blocks.
 class MemoryCache {
   struct Loan {
     size_t bytes;
@@ -49,7 +48,7 @@ class MemoryCache {
     return {data, data, &give_back, c10::kCPU};
   }
 
-  /// Lends the memory of a tensor, which the borrower does not free.
+  /// Lends the memory of a tensor. Freeing this memory has no effect.
   c10::DataPtr lend_in_use(void* data) {
     const std::lock_guard lock(locks::cached_memory);
     in_use_.insert(data);
@@ -157,7 +156,7 @@ struct ReusingAllocator final : c10::Allocator {
   c10::Allocator* const host;
 };
 
-/// Installs the allocator at the first use of the device.
+/// Installs the allocator on first use.
 void install() {
   static const bool installed = [] {
     memory_cache();  // keeps the allocator that is replaced below
@@ -221,8 +220,8 @@ KernelMemory::~KernelMemory() {
 
 uint64_t KernelMemory::allocate(size_t bytes) {
   const int64_t counted = static_cast<int64_t>(bytes) / widening_;
-  check_room(static_cast<size_t>(counted), unbooked_);
-  unbooked_ += counted;
+  card::check_room(static_cast<size_t>(counted), unreserved_);
+  unreserved_ += counted;
   if (number_ == 0) {
     number_ = ++kernels;
   }
@@ -231,7 +230,7 @@ uint64_t KernelMemory::allocate(size_t bytes) {
 
 void KernelMemory::free(size_t bytes, uint64_t owner) {
   if (owner == number_) {
-    unbooked_ -= static_cast<int64_t>(bytes) / widening_;
+    unreserved_ -= static_cast<int64_t>(bytes) / widening_;
   }
 }
 

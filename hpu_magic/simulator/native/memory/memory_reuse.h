@@ -9,10 +9,10 @@
 
 namespace hpu {
 
-/// While it exists, a CPU allocation of this thread that has the size of one of the outputs gets
-/// that output's memory, once. So a kernel without an out= form computes a captured tensor in
-/// place, instead of in a new block whose pages the operating system must clear. The outputs keep
-/// their memory in any case: a result in other memory is copied.
+/// While it exists, one CPU allocation of this thread for each output uses the output's memory, if
+/// the sizes are equal. So a kernel without an out= variant writes directly to a captured tensor,
+/// instead of to a new block whose pages the operating system must clear. The outputs keep their
+/// memory in any case: a result in other memory is copied.
 class MemoryReuse {
  public:
   explicit MemoryReuse(c10::ArrayRef<at::Tensor> outputs);
@@ -23,8 +23,8 @@ class MemoryReuse {
   /// The memory of an unused output of this size, or null.
   void* borrow(size_t bytes);
 
-  /// Ends lending on this thread, after the kernel has finished. Its results may be in the memory
-  /// of any output.
+  /// Ends the reuse on this thread after the kernel. The kernel's results may be in the memory of
+  /// any output.
   static void stop();
 
  private:
@@ -33,9 +33,8 @@ class MemoryReuse {
   std::vector<void*> borrowed_;
 };
 
-/// While it exists, large CPU allocations of this thread come from a cache of freed memory, and
-/// return there. A training step needs the same sizes repeatedly, and the operating system would
-/// have to clear the pages each time.
+/// While it exists, large CPU allocations of this thread use a cache of freed memory. A training
+/// step needs the same sizes repeatedly, and the operating system would clear the pages each time.
 class CachedMemory {
  public:
   CachedMemory();
@@ -47,10 +46,10 @@ class CachedMemory {
   const bool outer_;
 };
 
-/// While it exists, a CPU kernel computes for the device on this thread. In addition to
-/// CachedMemory, its allocations must fit on the card next to the booked bytes. Otherwise the
-/// vendor's out-of-memory error is raised before memory is touched. Results are booked when they
-/// become device tensors; memory that the kernel frees counts only until then.
+/// While it exists, a CPU kernel computes for the device on this thread. Its allocations use
+/// CachedMemory, and must fit on the card in addition to the reserved bytes. Otherwise, the
+/// vendor's out-of-memory error is raised before memory is used. Memory is reserved for results
+/// when they become device tensors; memory that the kernel frees counts only until then.
 class KernelMemory {
  public:
   /// `widening` is the ratio between the size of the CPU's compute type and the tensor's type.
@@ -68,7 +67,7 @@ class KernelMemory {
   KernelMemory* const outer_;
   const int64_t widening_;
   uint64_t number_ = 0;  // 0 before the first allocation
-  int64_t unbooked_ = 0;
+  int64_t unreserved_ = 0;
 };
 
 /// Frees the host's memory in the cache.

@@ -1,4 +1,4 @@
-#include "memory/pinned_memory.h"
+#include "memory/memory.h"
 
 #include "threads/locks.h"
 

@@ -1,8 +1,8 @@
-// Memory that convolutions need on the card. CPU kernels also reorder all tensors, into blocks of
-// sixteen channels, which a card does not.
+// Memory that convolutions need on the card. Unlike a card, CPU kernels also reorder all tensors
+// into blocks of sixteen channels.
 #pragma once
 
-#include "memory/booking.h"
+#include "memory/card.h"
 #include "operators/kernel.h"
 
 #include <ATen/Operators.h>
@@ -14,8 +14,7 @@
 
 namespace hpu {
 
-/// Number of elements of a convolution's result; 0 if the arguments are invalid, which the kernel
-/// reports.
+/// Number of elements of a convolution's result; 0 for invalid arguments, which the kernel reports.
 inline int64_t convolved_elements(
     const at::Tensor& input, const at::Tensor& weight, c10::SymIntArrayRef stride,
     c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation, bool transposed,
@@ -48,7 +47,7 @@ struct MemoryOf<at::_ops::convolution> {
       bool transposed, c10::SymIntArrayRef output_padding, const c10::SymInt& groups) {
     const int64_t elements = convolved_elements(
         input, weight, stride, padding, dilation, transposed, output_padding, groups);
-    check_room(static_cast<size_t>(elements) * input.element_size());
+    card::check_room(static_cast<size_t>(elements) * input.element_size());
   }
 
   const CachedMemory kept;
@@ -61,11 +60,11 @@ struct MemoryOf<at::_ops::convolution_backward> {
       const at::Tensor& /*grad_output*/, const at::Tensor& input, const at::Tensor& weight,
       const Others&... others) {
     const std::array<bool, 3>& wanted = std::get<sizeof...(Others) - 1>(std::tie(others...));
-    int64_t unbooked = 0;
+    int64_t unreserved = 0;
     for (const auto& [tensor, index] : {std::pair(&input, 0), std::pair(&weight, 1)}) {
       if (wanted[static_cast<size_t>(index)]) {
-        check_room(tensor->nbytes(), unbooked);
-        unbooked += static_cast<int64_t>(tensor->nbytes());
+        card::check_room(tensor->nbytes(), unreserved);
+        unreserved += static_cast<int64_t>(tensor->nbytes());
       }
     }
   }

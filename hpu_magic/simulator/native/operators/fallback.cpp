@@ -1,4 +1,4 @@
-#include "operators/fallback.h"
+#include "operators/operators.h"
 
 #include "calls/policy.h"
 #include "events/events.h"
@@ -15,8 +15,7 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::S
   }
   if (policy::falls_back(op)) {
     policy::check_fallback(op);
-    // Its inputs are copied to the host first. Lazy mode runs the recorded operations at this
-    // point.
+    // A card copies the inputs to the host first.
     events::emit(events::Kind::host_synchronization, c10::toString(op.operator_name()));
   }
   HostCall(op, stack).run();
@@ -40,12 +39,12 @@ void register_undecomposed(const std::vector<std::string>& operators) {
 
 namespace {
 
-/// Runs a kernel of PyTorch on the device tensors themselves: CPU kernels for nested tensors call
-/// operators on the parts, on any device. PyTorch registers only some of them for HPU.
+/// Runs a PyTorch kernel on the device tensors themselves. CPU kernels for nested tensors call
+/// operators on the parts, on any device, but PyTorch registers only some of these kernels for HPU.
 template <c10::DispatchKey kKey>
 void run_on_device(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const std::string& name = op.operator_name().name;
-  // These read memory, which recorded tensors do not have.
+  // These two read memory, which recorded tensors do not have.
   const bool sums = name == "aten::sum" || name == "aten::_nested_sum_backward";
   TORCH_CHECK_NOT_IMPLEMENTED(
       op.hasKernelForDispatchKey(kKey) && !(sums && recorder::enabled()), op.operator_name(),
@@ -66,7 +65,7 @@ TORCH_LIBRARY_IMPL(_, HPU, library) {
 }
 
 TORCH_LIBRARY_IMPL(aten, HPU, library) {
-  // These create a nested tensor, with sizes on the CPU.
+  // These operators create a nested tensor with sizes on the CPU.
   for (const char* name :
        {"_nested_view_from_buffer", "_nested_from_padded", "_nested_tensor_from_mask",
         "_nested_tensor_from_mask_left_aligned"}) {
@@ -74,7 +73,7 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
         name,
         torch::CppFunction::makeFromBoxedFunction<&run_on_device<c10::DispatchKey::CPU>>());
   }
-  // PyTorch's own kernel for all devices accepts only listed devices.
+  // PyTorch's own kernel accepts only some devices.
   library.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&run_boxed>());
   // PyTorch's own kernel copies the results of `_unique2`, some of which are None in eager mode.
   library.impl("_unique2.out", torch::CppFunction::makeFromBoxedFunction<&run_boxed>());

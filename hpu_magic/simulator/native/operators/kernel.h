@@ -1,16 +1,16 @@
 // Unboxed kernels for operators that training calls frequently.
 //
-// Kernel<at::_ops::add_Tensor> is a function with the operator's own signature. It is equivalent to
-// the boxed fallback, but takes half a microsecond instead of two because it needs no stack. It
+// Kernel<at::_ops::add_Tensor>::call has the operator's own signature. It is equivalent to the
+// boxed fallback, but takes half a microsecond instead of two because it needs no stack. It
 // supports operators whose results are new storages or their own written arguments.
 #pragma once
 
-#include "calls/kernels_only.h"
-#include "calls/widened_products.h"
+#include "calls/dtypes.h"
+#include "calls/thread_modes.h"
 #include "lazy/recorder.h"
+#include "memory/card_types.h"
 #include "memory/memory_reuse.h"
-#include "memory/narrow_types.h"
-#include "operators/fallback.h"
+#include "operators/operators.h"
 
 #include <ATen/core/IListRef.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -38,7 +38,7 @@ inline at::Tensor tensor_to_host(const at::Tensor& tensor, size_t index) {
   return host_view(tensor);
 }
 
-/// The CPU kernel's argument for an argument of the device: a view of a tensor, other values
+/// The CPU kernel's argument for a device kernel's argument: a view of a tensor; other values are
 /// unchanged.
 template <class T>
 decltype(auto) to_host(T& value, size_t index) {
@@ -109,8 +109,8 @@ T to_device(const T& value) {
   return value;
 }
 
-/// The memory that a kernel uses. It is specialized for operators whose CPU kernel, unlike a card,
-/// needs much more memory than the results.
+/// The memory that a kernel uses. Specialized for operators whose CPU kernel, unlike a card, needs
+/// much more memory than the results.
 template <class Op>
 struct MemoryOf {
   template <class... Arguments>

@@ -25,7 +25,7 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
       ops::index_select, ops::gather, ops::cat>(library);
 }
 
-// The operators that stock PyTorch uses for convolutions on unknown devices.
+// PyTorch calls these two operators for convolutions on devices that it does not support itself.
 at::Tensor convolution_overrideable(
     const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
     c10::SymIntArrayRef stride, c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
@@ -47,7 +47,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward_overrideable
       transposed, output_padding, std::move(groups), output_mask);
 }
 
-/// The CPU kernel decides by requires_grad, which CPU views of device tensors do not have.
+/// The CPU kernel checks requires_grad, which CPU views of device tensors do not have.
 int64_t fused_sdp_choice(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
     const std::optional<at::Tensor>& attn_mask, double dropout_p, bool is_causal,

@@ -1,12 +1,11 @@
 // Operators that create, view, resize, fill and copy device storages.
 #include "calls/dtypes.h"
+#include "calls/thread_modes.h"
 #include "events/events.h"
 #include "memory/card.h"
-#include "memory/failed_storage.h"
-#include "memory/narrow_types.h"
-#include "memory/unsupported_types.h"
+#include "memory/card_types.h"
+#include "memory/memory.h"
 #include "operators/kernel.h"
-#include "threads/backward_thread.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
@@ -81,8 +80,7 @@ at::Tensor empty_strided(
       size, stride, device_allocator(type), c10::DispatchKeySet(c10::DispatchKey::HPU), type));
 }
 
-/// A tensor of zeros without memory, which autograd creates for gradients that are known to be
-/// zero.
+/// A tensor of zeros without memory. Autograd creates it for gradients that are zero.
 at::Tensor efficient_zero_tensor(
     c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype,
     std::optional<at::Layout> layout, std::optional<at::Device> wanted,
@@ -97,8 +95,8 @@ at::Tensor efficient_zero_tensor(
       c10::dtype_or_default(dtype), std::nullopt));
 }
 
-/// PyTorch resizes a storage by replacing its memory, which lazy mode does not see. So the storage
-/// is enlarged before, and PyTorch has nothing to resize.
+/// Enlarges a storage before PyTorch resizes it. PyTorch would replace its memory, which recorded
+/// operations use.
 void make_room(
     const c10::Storage& storage, int64_t offset, c10::IntArrayRef size,
     at::OptionalIntArrayRef stride, size_t itemsize) {
@@ -114,7 +112,7 @@ const at::Tensor& resize(
     const at::Tensor& self, c10::SymIntArrayRef size,
     std::optional<at::MemoryFormat> memory_format) {
   const recorder::Lock lock;
-  if (!recorder::capturing()) {  // the storage gets other memory below
+  if (!recorder::capturing()) {  // the memory of the storage is replaced below
     recorder::flush_users_of(self, recorder::Cause::host_read, "aten::resize_");
   }
   const c10::IntArrayRef wanted = C10_AS_INTARRAYREF_SLOW(size);
@@ -125,7 +123,7 @@ const at::Tensor& resize(
   const std::vector<int64_t> strides = self.strides().vec();
   try {
     at::native::resize_(self, wanted, memory_format);
-  } catch (const c10::Error&) {  // the card is full, and the memory is unchanged
+  } catch (const c10::Error&) {  // the card is full; the memory is unchanged
     self.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
     throw;
   }
@@ -136,7 +134,7 @@ const at::Tensor& resize(
   return self;
 }
 
-/// A storage from a file contains bytes; its type is known when it gets its first tensor.
+/// Converts the values of a storage from a file, whose type is known only from its first tensor.
 void narrow_stored_values(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.storage();
   if (!has_memory(storage) || failure_of(storage)) {
@@ -185,7 +183,7 @@ at::Tensor& set_empty(at::Tensor& self) {
   return set_tensor(self, empty({0}, self.scalar_type(), {}, {}, {}, {}));
 }
 
-/// The bytes of a bool tensor: the CPU's own copies only keep whether a byte is 0.
+/// The bytes of a bool tensor. The CPU's own copy would convert all other values than 0 to 1.
 at::Tensor raw(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool ? tensor.view(at::kByte) : tensor;
 }
@@ -211,7 +209,7 @@ void copy_values(const at::Tensor& source, at::Tensor destination) {
 }
 
 /// Whether PyTorch is shrinking a storage: it copies the first bytes into a new tensor and then
-/// takes the memory away from that tensor, before a recorded copy would have written it.
+/// moves the memory out of that tensor, before a recorded copy would run.
 bool shrinks_storage(const at::Tensor& source, const at::Tensor& destination) {
   return source.scalar_type() == at::kByte && destination.scalar_type() == at::kByte &&
       source.dim() == 1 && destination.dim() == 1 && source.storage_offset() == 0 &&
@@ -219,14 +217,14 @@ bool shrinks_storage(const at::Tensor& source, const at::Tensor& destination) {
       !has_memory(destination.storage()) && !recorder::capturing();
 }
 
-/// In lazy mode, a copy within the device is recorded like any operation. A copy to or from the
+/// In lazy mode, a copy within the device is recorded like any operation. A copy from or to the
 /// host first runs the recorded operations that use its tensors.
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   if (self.is_same(source)) {
     return self;
   }
   if (recorder::enabled()) {
-    const recorder::Lock lock;  // during the copy, because a replay writes the same memory
+    const recorder::Lock lock;  // held during the copy, because a replay may write the same memory
     if (on_device(self) && on_device(source)) {
       if (shrinks_storage(source, self)) {
         recorder::flush_users_of(source, recorder::Cause::mark_step, "aten::copy_");
@@ -293,7 +291,7 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(
   return {at::mul(at::mul(input, mask), keep == 0 ? 0.0 : 1.0 / keep), mask};
 }
 
-/// Dropout with the mask of scaled probabilities; the CPU has no kernel for it.
+/// Dropout that also returns its mask. The CPU has no kernel for it.
 std::tuple<at::Tensor, at::Tensor> fused_dropout(
     const at::Tensor& self, double p, std::optional<at::Generator> generator) {
   // `p` is the probability of keeping an element, as in the CUDA operator of this name.

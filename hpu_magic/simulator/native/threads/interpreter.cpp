@@ -14,13 +14,13 @@ namespace {
 
 constexpr auto kPatience = std::chrono::seconds(30);
 
-std::atomic<uint32_t> guarded{0};  // number of threads
+std::atomic<uint32_t> guarded_threads{0};
 std::atomic<bool> ending{false};
-thread_local uint32_t mine = 0;  // number of nested guards of this thread
+thread_local uint32_t nested_guards = 0;  // of this thread
 thread_local bool ends_python = false;
 
 void forget_other_threads() {
-  guarded.store(mine > 0 ? 1 : 0);
+  guarded_threads.store(nested_guards > 0 ? 1 : 0);
 }
 
 const bool fork_handler =
@@ -33,20 +33,20 @@ struct Interrupted : pybind11::error_already_set {
 }  // namespace
 
 InterpreterGuard::InterpreterGuard() {
-  if (mine == 0) {
-    ++guarded;  // before `ending` is read, so that one of the two threads sees the other
+  if (nested_guards == 0) {
+    ++guarded_threads;  // before `ending` is read, so that one of the two threads sees the other
     if (!Py_IsInitialized() || (ending.load() && !ends_python)) {
-      --guarded;
+      --guarded_threads;
       return;
     }
   }
-  ++mine;
+  ++nested_guards;
   held_ = true;
 }
 
 InterpreterGuard::~InterpreterGuard() {
-  if (held_ && --mine == 0) {
-    --guarded;
+  if (held_ && --nested_guards == 0) {
+    --guarded_threads;
   }
 }
 
@@ -54,7 +54,7 @@ void end_interpreter_guards() {
   ends_python = true;
   ending.store(true);
   const auto until = std::chrono::steady_clock::now() + kPatience;
-  while (guarded.load() > 0 && std::chrono::steady_clock::now() < until) {
+  while (guarded_threads.load() > 0 && std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
 }

@@ -24,10 +24,10 @@ class WithoutGil {
   PyThreadState* saved_;
 };
 
-/// Delays the exit of Python while a thread that Python does not track needs the GIL. A Python that
-/// exits ends threads that wait for the GIL, and C++ aborts the process if this happens in a
-/// destructor. Threads of the engine and of a transport hold a guard while they call Python or
-/// release tensors that have Python objects.
+/// Delays Python's exit while a thread that Python does not track needs the GIL. When Python exits,
+/// it ends threads that wait for the GIL, and C++ aborts the process if this happens in a
+/// destructor. Threads of the engine and the transport hold a guard while they call Python or free
+/// tensors that have Python objects.
 class InterpreterGuard {
  public:
   InterpreterGuard();
@@ -35,7 +35,8 @@ class InterpreterGuard {
   InterpreterGuard(const InterpreterGuard&) = delete;
   InterpreterGuard& operator=(const InterpreterGuard&) = delete;
 
-  /// False if Python exits or has exited: do not touch Python objects, leak their owners instead.
+  /// False if Python is exiting or has exited. Then leak the owners of Python objects, because
+  /// these objects must not be used.
   explicit operator bool() const {
     return held_;
   }
@@ -44,12 +45,12 @@ class InterpreterGuard {
   bool held_ = false;
 };
 
-/// Refuses guards to all other threads from now on, and waits for the guards in use, for at most 30
-/// seconds because they may run users' functions. Called without the GIL, by the thread on which
-/// Python exits.
+/// Prevents new guards in all other threads, and waits for existing guards. Waits at most 30
+/// seconds, because guarded threads may run users' functions. Call it without the GIL, on the
+/// thread on which Python exits.
 void end_interpreter_guards();
 
-/// Lets Ctrl-C end long work that runs without Python.
+/// Lets Ctrl-C interrupt long work that runs without Python.
 class Interruption {
  public:
   /// Runs the handlers of pending signals, at most ten times per second. Throws the exception of a
@@ -61,8 +62,9 @@ class Interruption {
   Clock::time_point checked_at_ = Clock::now();
 };
 
-/// Rethrows the handled exception if it is an interrupt or exit that a Python kernel raised. Clears
-/// other Python errors of this thread. For handlers that interpret a kernel's error.
+/// Rethrows the current exception if it is an interrupt or exit that a Python kernel raised.
+/// Otherwise, clears the thread's Python error. Call it in handlers that interpret a kernel's
+/// error.
 void rethrow_interrupt();
 
 }  // namespace hpu

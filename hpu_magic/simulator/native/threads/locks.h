@@ -31,12 +31,12 @@ class Brief {
   const Rank rank_;
 };
 
-/// A recursive lock that is held while kernels run. Kernels may take the GIL, to find the line of
-/// an event or because they release the last reference to a tensor with a Python object. So a
+/// A recursive lock that is held while kernels run. Kernels may take the GIL to find the line of an
+/// event, or because they release the last reference to a tensor with a Python object. Therefore, a
 /// thread that waits for this lock releases the GIL. Threads get the lock in the order of their
-/// requests, because a loop of replays would starve a reader otherwise. A fork does not wait,
-/// because this might take as long as a kernel, or forever: in the child, the lock is free and the
-/// guarded state is reset.
+/// requests, because a loop of replays would otherwise starve a reader. A fork does not wait for
+/// the lock, because this could take as long as a kernel, or forever. In the child, the lock is
+/// free and the guarded state is reset.
 class Long {
  public:
   explicit constexpr Long(Rank rank) : rank_(rank) {}
@@ -58,14 +58,14 @@ class Long {
 extern Long compilation;  // first compilation of a backward program
 extern Long recorder;  // recorded and captured operations, and all device memory in lazy mode
 extern Brief operators;  // set of operators that have a device kernel
-extern Brief pinned_memory;  // addresses of page-locked memory
+extern Brief pinned_memory;  // address ranges of page-locked memory
 extern Brief cached_memory;  // freed memory that is cached for the next tensor of its size
 extern Brief events;  // counters and the buffer of events
 extern Brief collectives;  // collectives that have not ended
 
 /// State that the child of a fork resets, in this order, after its locks are free.
 enum class ForkedState : uint8_t { card, recorded_work, guarded_threads };
-/// Always returns true, so that a constant can be initialized with it.
+/// Returns true, so that a constant can be initialized with the call.
 bool reset_in_child(ForkedState what, void (*forget)());
 
 /// In a build that checks the order (HPU_MAGIC_CHECK_LOCKS), aborts if the thread requests the GIL

@@ -6,25 +6,21 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ExpandUtils.h>
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 
 #include <algorithm>
 #include <limits>
 
 namespace hpu::custom {
 
-using at::ScalarType;
-
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// Hides the keys after each query's own position.
+/// Hides the keys after each query's position.
 void hide_later(const at::Tensor& scores, int64_t first_query) {
   const int64_t keys = scores.size(-1) - first_query;
   if (keys <= 0) {
-    return;  // every query sees the keys before the first query's position
+    return;  // every query sees all keys before the first query's position
   }
   const auto options = scores.options().dtype(ScalarType::Long);
   const at::Tensor query = at::arange(scores.size(-2), options).unsqueeze(-1);
@@ -47,12 +43,12 @@ at::Tensor valid(const at::Tensor& scores, const at::Tensor& length, const std::
   return padding == "right" ? key < lengths : key >= keys - lengths;
 }
 
-/// Operands with two leading dimensions, and one key and value for each query head.
+/// Operands with two leading dimensions. Each query head has its own key and value.
 struct FourDimensional {
   at::Tensor q;
   at::Tensor k;
   at::Tensor v;
-  std::optional<at::Tensor> mask;
+  OptionalTensor mask;
   std::vector<int64_t> batch;  // broadcast leading dimensions
 };
 
@@ -110,13 +106,13 @@ struct Heads {
   at::Tensor q;
   at::Tensor k;
   at::Tensor v;
-  std::optional<at::Tensor> mask;
+  OptionalTensor mask;
   at::Tensor out;
   at::Tensor largest;
   at::Tensor log_sum;
 };
 
-/// Attention of `count` queries from `first` on, for some heads: views with three dimensions.
+/// Attention of `count` queries, starting at `first`, for some heads: views with three dimensions.
 void attend(const Heads& heads, int64_t first, int64_t count, double scale, bool causal) {
   const int64_t seen = causal ? std::min(heads.k.size(-2), first + count) : heads.k.size(-2);
   const auto queries = [&](const at::Tensor& of) { return of.narrow(-2, first, count); };
@@ -136,7 +132,7 @@ void attend(const Heads& heads, int64_t first, int64_t count, double scale, bool
   queries(heads.log_sum).copy_(sum.log().add_(reference));
 }
 
-/// One copy of values that are equal along broadcast dimensions, for the dimensions `batch`.
+/// Reduces values that are equal along broadcast dimensions to the dimensions `batch`.
 at::Tensor of_one(at::Tensor rows, const std::vector<int64_t>& batch) {
   while (rows.dim() > static_cast<int64_t>(batch.size()) + 2) {
     rows = rows.select(0, 0);
@@ -156,13 +152,10 @@ at::Tensor like(const at::Tensor& grad, const std::vector<int64_t>& batch, const
 
 }  // namespace
 
-Masks masks_of(
-    const std::optional<at::Tensor>& attention, bool causal,
-    const std::optional<at::Tensor>& valid_length, c10::string_view padding) {
-  const auto defined = [](const std::optional<at::Tensor>& tensor) {
-    return is_defined(tensor) ? tensor : std::nullopt;
-  };
-  return {defined(attention), causal, defined(valid_length), std::string(padding)};
+Masks masks_of(const Arguments& arguments) {
+  return {
+      arguments.optional("attention_mask"), arguments["is_causal"].toBool(),
+      arguments.optional("valid_seq_len"), arguments["seq_padding_type"].toStringRef()};
 }
 
 c10::SymDimVector shape_over(
@@ -223,12 +216,12 @@ at::Tensor probabilities_of(const at::Tensor& scores, const Masks& masks) {
   return at::softmax(scores, -1).masked_fill(none, 0.0);
 }
 
-at::Tensor seed_of_dropout(const at::Tensor& seed, const at::Tensor& like) {
-  if (seed.defined()) {
+at::Tensor seed_of_dropout(const OptionalTensor& seed, const at::Tensor& like) {
+  if (seed) {
     TORCH_CHECK(
-        seed.sym_numel() == 1, "The seed of dropout must be one number, but has shape ",
-        seed.sym_sizes(), ".");
-    return seed.to(ScalarType::Int).reshape({1}).clone();
+        seed->sym_numel() == 1, "The seed of dropout must be one number, but has shape ",
+        seed->sym_sizes(), ".");
+    return seed->to(ScalarType::Int).reshape({1}).clone();
   }
   const auto options = like.options().dtype(ScalarType::Int);
   return like.is_meta()
@@ -258,7 +251,7 @@ at::Tensor largest_of(const at::Tensor& scores) {
                                   : scores.amax(-1, /*keepdim=*/true);
 }
 
-std::tuple<at::Tensor, at::Tensor> statistics(
+TwoTensors statistics(
     const at::Tensor& largest, const at::Tensor& log_sum, ScalarType dtype, bool fast) {
   const at::Tensor none = at::isneginf(largest);
   const at::Tensor m = largest.masked_fill(none, 0.0).to(dtype);
@@ -272,7 +265,7 @@ bool supports_flash_attention(
       k.numel() > 0;
 }
 
-std::tuple<at::Tensor, at::Tensor> flash_attention(
+TwoTensors flash_attention(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
     const Masks& masks) {
   const FourDimensional four = four_dimensional(q, k, v, masks);
@@ -283,7 +276,7 @@ std::tuple<at::Tensor, at::Tensor> flash_attention(
       log_sum.reshape(with_last(four.batch, out.size(-2), 1))};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_in_blocks(
+ThreeTensors attention_in_blocks(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
     const Masks& masks) {
   const std::vector<int64_t> of_scores = at::infer_size(leading(q), leading(k));
@@ -327,7 +320,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_in_blocks(
       of_one(all.log_sum.reshape(with_last(batch, length, 1)), of_scores)};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(
+ThreeTensors flash_attention_backward(
     const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     const at::Tensor& out, const at::Tensor& log_sum, double scale, const Masks& masks) {
   const FourDimensional four = four_dimensional(q, k, v, masks);

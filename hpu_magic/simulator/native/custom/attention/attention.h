@@ -2,7 +2,8 @@
 // dimensions broadcast.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include "custom/define.h"
+
 #include <c10/core/SymIntArrayRef.h>
 
 #include <optional>
@@ -14,16 +15,14 @@ namespace hpu::custom {
 /// The keys that a query sees: all that no mask hides.
 struct Masks {
   // Bool: true is visible; other types are added to the scores.
-  std::optional<at::Tensor> attention;
+  OptionalTensor attention;
   bool causal;  // hides keys after the query's own position
-  std::optional<at::Tensor> valid_length;  // per batch, the leading dimension
-  std::string padding;                     // "left" or "right": where what is not valid lies
+  OptionalTensor valid_length;  // per batch, the leading dimension
+  std::string padding;  // "left" or "right": the side of the keys that are not valid
 };
 
-/// Masks from an operator's arguments, where an undefined tensor means none.
-Masks masks_of(
-    const std::optional<at::Tensor>& attention, bool causal,
-    const std::optional<at::Tensor>& valid_length, c10::string_view padding);
+/// Masks from an operator's arguments.
+Masks masks_of(const Arguments& arguments);
 
 /// The broadcast leading dimensions of the operands, followed by two dimensions.
 c10::SymDimVector shape_over(
@@ -32,8 +31,8 @@ c10::SymDimVector shape_over(
 /// Raises an error if the attention mask does not broadcast to the scores.
 void check_mask(const at::Tensor& q, const at::Tensor& k, const Masks& masks);
 
-/// Scores in float32, times `scale`, with minus infinity for hidden keys. `q` may contain only the
-/// queries from `first_query` on.
+/// Scores in float32, times `scale`, with minus infinity for hidden keys. The first query in `q`
+/// has the position `first_query`.
 at::Tensor masked_scores(
     const at::Tensor& q, const at::Tensor& k, double scale, const Masks& masks,
     int64_t first_query = 0);
@@ -41,22 +40,10 @@ at::Tensor masked_scores(
 /// Softmax over the keys; zeros for a query that sees no key.
 at::Tensor probabilities_of(const at::Tensor& scores, const Masks& masks);
 
-/// The passed seed, or one from the device's generator: int32 of one element.
-at::Tensor seed_of_dropout(const at::Tensor& seed, const at::Tensor& like);
+/// The passed seed, or one from the device's generator, as one int32 element.
+at::Tensor seed_of_dropout(const OptionalTensor& seed, const at::Tensor& like);
 
-/// An operator that draws the seed of its dropout, from the form whose first argument is the seed.
-/// That form draws the seed if it is undefined.
-template <auto seeded>
-struct Drawing;
-
-template <class Results, class... Arguments, Results (*seeded)(const at::Tensor&, Arguments...)>
-struct Drawing<seeded> {
-  static Results run(Arguments... arguments) {
-    return seeded(at::Tensor(), arguments...);
-  }
-};
-
-/// The probabilities that dropout keeps, as int8 of 0 and 1; depends only on the seed.
+/// The dropout mask, as int8 with 1 for kept probabilities. Depends only on the seed.
 at::Tensor kept_by(const at::Tensor& seed, const at::Tensor& probabilities, double p);
 
 /// Probabilities after dropout.
@@ -67,7 +54,7 @@ at::Tensor largest_of(const at::Tensor& scores);
 
 /// m and linv: the largest score in `dtype`, and 1 / sum(exp(score - m)). Both are 0 for a query
 /// that sees no key.
-std::tuple<at::Tensor, at::Tensor> statistics(
+TwoTensors statistics(
     const at::Tensor& largest, const at::Tensor& log_sum, at::ScalarType dtype, bool fast);
 
 /// Whether `flash_attention` supports the operands: they must have values and equal numbers of
@@ -75,21 +62,21 @@ std::tuple<at::Tensor, at::Tensor> statistics(
 bool supports_flash_attention(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks);
 
-/// The result, and the logarithm of each query's sum of exponentials as [..., length, 1]. Does not
-/// store the scores.
-std::tuple<at::Tensor, at::Tensor> flash_attention(
+/// Returns the result, and the logarithm of each query's sum of exponentials as [..., length, 1].
+/// Does not store the scores.
+TwoTensors flash_attention(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
     const Masks& masks);
 
-/// The result in float32, each query's largest score and the logarithm of its sum of exponentials.
-/// Stores the scores of only few heads and queries at a time. Supports the same operands as
-/// `flash_attention`, which does not return the largest scores.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> attention_in_blocks(
+/// Returns the result in float32, and each query's largest score and logarithm of the sum of
+/// exponentials. Stores the scores of only a few heads and queries simultaneously. Supports the
+/// same operands as `flash_attention`, which does not return the largest scores.
+ThreeTensors attention_in_blocks(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
     const Masks& masks);
 
-/// Gradients with the shapes of q, k and v.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_attention_backward(
+/// Returns gradients with the shapes of q, k and v.
+ThreeTensors flash_attention_backward(
     const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     const at::Tensor& out, const at::Tensor& log_sum, double scale, const Masks& masks);
 

@@ -1,17 +1,11 @@
-// Attention over 8-bit floating-point operands with scales. Probabilities are converted to 8 bits
-// if they have a scale. For other operands, it returns the largest magnitudes.
+// Attention over FP8 operands with scales. Probabilities are converted to FP8 if they have a scale.
+// Operands of other types are also supported, to measure the largest magnitudes.
 #include "custom/attention/attention.h"
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-
 namespace hpu::custom {
 namespace {
-
-using at::ScalarType;
-using Optional = std::optional<at::Tensor>;
 
 struct Fp8Scales {
   Scale d_q;
@@ -22,20 +16,20 @@ struct Fp8Scales {
   Scale d_s;
 };
 
-/// Results that both forms need.
+/// Results of attention; the operators return some of them.
 struct Attended {
   at::Tensor out;
   at::Tensor scores;
-  at::Tensor probabilities;  // as multiplied with the values, before dropout
+  at::Tensor probabilities;  // before dropout, in FP8 if they have a scale
   at::Tensor kept;
   at::Tensor seed;
   at::Tensor amax_s;
   at::Tensor amax_o;
 };
 
-at::Tensor amax_if(const at::Tensor& values, bool asked) {
+at::Tensor amax_if(const at::Tensor& values, bool requested) {
   const auto options = values.options().dtype(ScalarType::Float);
-  return asked && !values.is_meta() && values.numel() > 0 ? values.abs().max().reshape({1})
+  return requested && !values.is_meta() && values.numel() > 0 ? values.abs().max().reshape({1})
                                                           : at::zeros({1}, options);
 }
 
@@ -43,8 +37,8 @@ at::Tensor restored(const at::Tensor& values, const Scale& factor) {
   return scaled(values.to(ScalarType::Float), factor);
 }
 
-/// The factor that converts values from 8 bits: the inverse of the other direction's factor, unless
-/// it is passed.
+/// The factor that converts FP8 values back. If it is not passed, it is the inverse of the factor
+/// for the other direction.
 Scale factor_back(const Scale& back, const Scale& there) {
   return is_defined(back) || !is_defined(there)
       ? back
@@ -67,109 +61,92 @@ void check_fp8_operands(
 Attended attend(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks, double p,
     double scale, const Fp8Scales& scales, bool is_amax_s, bool is_amax_o,
-    const at::Tensor& seed) {
+    const OptionalTensor& seed) {
   check_fp8_operands(q, k, v, p);
   const ScalarType dtype = q.scalar_type();
-  Attended made;
-  made.scores = masked_scores(restored(q, scales.d_q), restored(k, scales.d_k), scale, masks);
-  const at::Tensor exact = probabilities_of(made.scores, masks);
-  made.amax_s = amax_if(exact, is_amax_s);
-  made.probabilities =
+  Attended result;
+  result.scores = masked_scores(restored(q, scales.d_q), restored(k, scales.d_k), scale, masks);
+  const at::Tensor exact = probabilities_of(result.scores, masks);
+  result.amax_s = amax_if(exact, is_amax_s);
+  result.probabilities =
       is_defined(scales.q_s) ? to_fp8(scaled(exact, scales.q_s), is_fp8(dtype) ? dtype : kE4M3)
                              : exact;
-  made.seed = at::zeros({1}, q.options().dtype(ScalarType::Int));
-  made.kept = at::ones({1}, q.options().dtype(ScalarType::Char));
-  at::Tensor weights = made.probabilities.to(ScalarType::Float);
+  result.seed = at::zeros({1}, q.options().dtype(ScalarType::Int));
+  result.kept = at::ones({1}, q.options().dtype(ScalarType::Char));
+  at::Tensor weights = result.probabilities.to(ScalarType::Float);
   if (p > 0.0) {
-    made.seed = seed_of_dropout(seed, q);
-    made.kept = kept_by(made.seed, weights, p);
-    weights = dropped(weights, made.kept, p);
+    result.seed = seed_of_dropout(seed, q);
+    result.kept = kept_by(result.seed, weights, p);
+    weights = dropped(weights, result.kept, p);
   }
   const Scale back = factor_back(scales.d_s, scales.q_s);
-  made.out = scaled(at::matmul(weights, restored(v, scales.d_v)), back);
-  made.amax_o = amax_if(made.out, is_amax_o);
+  result.out = scaled(at::matmul(weights, restored(v, scales.d_v)), back);
+  result.amax_o = amax_if(result.out, is_amax_o);
   if (is_fp8(dtype) && is_defined(scales.q_o)) {
-    made.out = to_fp8(scaled(made.out, scales.q_o), dtype);
+    result.out = to_fp8(scaled(result.out, scales.q_o), dtype);
   } else {
-    made.out = made.out.to(is_fp8(dtype) ? ScalarType::BFloat16 : dtype);
+    result.out = result.out.to(is_fp8(dtype) ? ScalarType::BFloat16 : dtype);
   }
-  return made;
+  return result;
 }
 
-using FourTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-
-FourTensors fp8_sdpa_fwd_dropout_seed(
-    const at::Tensor& seed, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const Optional& attention_mask,
-    double p, double scale, bool is_causal, c10::string_view /*softmax_mode*/,
-    const Scale& d_scale_q, const Scale& d_scale_k, const Scale& d_scale_v, const Scale& q_scale_s,
-    const Scale& /*q_scale_o*/, const Scale& d_scale_s, bool is_amax_s,
-    const Optional& valid_seq_len, c10::string_view seq_padding_type) {
-  const Attended made = attend(
-      q, k, v, masks_of(attention_mask, is_causal, valid_seq_len, seq_padding_type), p, scale,
-      {d_scale_q, d_scale_k, d_scale_v, q_scale_s, std::nullopt, d_scale_s}, is_amax_s, false,
-      seed);
-  const ScalarType dtype = q.scalar_type();
-  const at::Tensor probabilities =
-      is_fp8(dtype) ? to_fp8(made.probabilities, dtype) : made.probabilities.to(dtype);
-  return {made.out, probabilities, made.kept, made.amax_s};
+/// A factor that is passed as a tensor or as a number; 0 means no factor.
+Scale factor_of(const Arguments& arguments, const char* name) {
+  const c10::IValue& value = arguments[name];
+  if (!value.isDouble()) {
+    return arguments.optional(name);
+  }
+  return value.toDouble() == 0.0 ? Scale()
+                                 : tensor_of(arguments["q"].toTensor(), value.toDouble());
 }
 
-using Six =
-    std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
-
-Six fp8_sdpa_recomp_fwd_dropout_seed(
-    const at::Tensor& seed, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const Optional& attention_mask,
-    double p, double scale, bool is_causal, bool requires_backward,
-    c10::string_view softmax_mode, const Scale& d_scale_q, const Scale& d_scale_k,
-    const Scale& d_scale_v, const Scale& q_scale_s, const Scale& q_scale_o, const Scale& d_scale_s,
-    bool is_amax_s, bool is_amax_0, const Optional& valid_seq_len,
-    c10::string_view seq_padding_type) {
-  const Attended made = attend(
-      q, k, v, masks_of(attention_mask, is_causal, valid_seq_len, seq_padding_type), p, scale,
-      {d_scale_q, d_scale_k, d_scale_v, q_scale_s, q_scale_o, d_scale_s}, is_amax_s, is_amax_0,
-      seed);
+/// All forward operators. Without an argument for the seed, they draw one.
+void fp8_sdpa_forward(
+    const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const Arguments of(op, *stack);
+  const at::Tensor q = of["q"].toTensor();
+  const bool recomputed = of.has("requires_backward");
+  const bool requires_backward = recomputed && of["requires_backward"].toBool();
+  const bool is_amax_o =
+      recomputed && of[of.has("is_amax_0") ? "is_amax_0" : "is_amax_o"].toBool();
+  const Fp8Scales scales{
+      factor_of(of, "d_scale_q"), factor_of(of, "d_scale_k"), factor_of(of, "d_scale_v"),
+      factor_of(of, "q_scale_s"), recomputed ? factor_of(of, "q_scale_o") : std::nullopt,
+      factor_of(of, "d_scale_s")};
+  const Attended result = attend(
+      q, of["k"].toTensor(), of["v"].toTensor(), masks_of(of), of["p"].toDouble(),
+      of["scale"].toDouble(), scales, of["is_amax_s"].toBool(), is_amax_o, of.optional("seed"));
   const bool fp8 = is_fp8(q.scalar_type());
-  const ScalarType dtype = fp8 ? ScalarType::BFloat16 : q.scalar_type();
-  if (!requires_backward) {
-    const auto placeholder = [&](ScalarType type) {
-      return at::zeros({1}, q.options().dtype(type));
-    };
-    return {
-        made.out, placeholder(dtype), placeholder(fp8 ? dtype : ScalarType::Float),
-        placeholder(ScalarType::Int), made.amax_s, made.amax_o};
+  const bool fast = of["softmax_mode"].toStringRef() == "fast";
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  if (!recomputed) {
+    const at::Tensor probabilities = fp8 ? to_fp8(result.probabilities, q.scalar_type())
+                                         : result.probabilities.to(q.scalar_type());
+    torch::jit::push(*stack, result.out, probabilities, result.kept, result.amax_s);
+    return;
   }
-  const auto [m, linv] = statistics(
-      largest_of(made.scores),
-      at::logsumexp(made.scores, -1, /*keepdim=*/true), dtype, fp8 || softmax_mode == "fast");
-  return {made.out, m, linv, made.seed, made.amax_s, made.amax_o};
+  const ScalarType dtype = fp8 ? ScalarType::BFloat16 : q.scalar_type();
+  const auto placeholder = [&](ScalarType type) {
+    return at::zeros({1}, q.options().dtype(type));
+  };
+  at::Tensor m = placeholder(dtype);
+  at::Tensor linv = placeholder(fp8 ? dtype : ScalarType::Float);
+  if (requires_backward) {
+    std::tie(m, linv) = statistics(
+        largest_of(result.scores), at::logsumexp(result.scores, -1, /*keepdim=*/true), dtype,
+        fp8 || fast);
+  }
+  torch::jit::push(
+      *stack, result.out, m, linv,
+      requires_backward ? result.seed : placeholder(ScalarType::Int), result.amax_s,
+      result.amax_o);
 }
 
-/// A factor that is passed as a number; 0 means none.
-Scale number(const at::Tensor& like, double factor) {
-  return factor == 0.0 ? Scale() : Scale(tensor_of(like, factor));
-}
-
-Six fp8_sdpa_recomp_fwd_dropout_seed_scalar(
-    const at::Tensor& seed, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const Optional& attention_mask,
-    double p, double scale, bool is_causal, bool requires_backward,
-    c10::string_view softmax_mode, double d_scale_q, double d_scale_k, double d_scale_v,
-    double q_scale_s, double q_scale_o, double d_scale_s, bool is_amax_s, bool is_amax_0,
-    const Optional& valid_seq_len, c10::string_view seq_padding_type) {
-  return fp8_sdpa_recomp_fwd_dropout_seed(
-      seed, q, k, v, attention_mask, p, scale, is_causal, requires_backward, softmax_mode,
-      number(q, d_scale_q), number(q, d_scale_k), number(q, d_scale_v), number(q, q_scale_s),
-      number(q, q_scale_o), number(q, d_scale_s), is_amax_s, is_amax_0, valid_seq_len,
-      seq_padding_type);
-}
-
-/// Gradients in bfloat16 for 8-bit operands, else in the operands' dtype. `P` is the result of
-/// fp8_sdpa_fwd.
+/// Gradients in bfloat16 for FP8 operands, otherwise in the operands' dtype. `P` are the
+/// probabilities that fp8_sdpa_fwd returned.
 FourTensors fp8_sdpa_bwd(
     const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const at::Tensor& P, const Optional& dm, bool /*is_causal*/, double p, double scale,
+    const at::Tensor& P, const OptionalTensor& dm, bool /*is_causal*/, double p, double scale,
     const Scale& d_scale_q, const Scale& d_scale_k, const Scale& d_scale_v,
     const Scale& d_scale_s, const Scale& d_scale_do, const Scale& d_scale_ds,
     const Scale& q_scale_s, const Scale& q_scale_ds, bool is_amax_ds,
@@ -219,29 +196,23 @@ const Operators fp8_sdpa([](Operators& define) {
   const std::string four = padding + "(Tensor, Tensor, Tensor, Tensor)";
   const std::string six = padding + "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)";
   const std::string amax = "bool is_amax_0, ";
-  const auto kept = &Drawing<&fp8_sdpa_fwd_dropout_seed>::run;
-  const auto by_tensors = &Drawing<&fp8_sdpa_recomp_fwd_dropout_seed>::run;
-  const auto by_numbers = &Drawing<&fp8_sdpa_recomp_fwd_dropout_seed_scalar>::run;
-  define("fp8_sdpa_fwd(" + operands + tensors + four, kept);
-  define("fp8_sdpa_recomp_fwd(" + recomputed + tensors + amax + six, by_tensors);
-  define("fp8_sdpa_recomp_fwd.scalar(" + recomputed + numbers + amax + six, by_numbers);
-  for (const std::string spelling : {"_dropout", "_non_dropout"}) {
-    const std::string name = "fp8_sdpa_recomp_fwd" + spelling;
-    define.in_eager_mode("fp8_sdpa_fwd" + spelling + "(" + operands + tensors + four, kept);
-    define.in_eager_mode(name + "(" + recomputed + tensors + amax + six, by_tensors);
-    define.in_eager_mode(name + ".scalar(" + recomputed + numbers + amax + six, by_numbers);
-  }
-  const std::string seed = "(Tensor seed, ";
-  const std::string amax_of_seeded = "bool is_amax_o, ";
-  define.in_eager_mode(
-      "fp8_sdpa_fwd_dropout_seed" + seed + operands + tensors + four, &fp8_sdpa_fwd_dropout_seed);
-  define.in_eager_mode(
-      "fp8_sdpa_recomp_fwd_dropout_seed" + seed + recomputed + tensors + amax_of_seeded + six,
-      &fp8_sdpa_recomp_fwd_dropout_seed);
-  define.in_eager_mode(
-      "fp8_sdpa_recomp_fwd_dropout_seed.scalar" + seed + recomputed + numbers + amax_of_seeded +
-          six,
-      &fp8_sdpa_recomp_fwd_dropout_seed_scalar);
+  define.boxed<&fp8_sdpa_forward>("fp8_sdpa_fwd(" + operands + tensors + four);
+  define.boxed<&fp8_sdpa_forward>("fp8_sdpa_recomp_fwd(" + recomputed + tensors + amax + six);
+  define.boxed<&fp8_sdpa_forward>(
+      "fp8_sdpa_recomp_fwd.scalar(" + recomputed + numbers + amax + six);
+  const auto define_in_eager_mode = [&](const std::string& suffix, const std::string& seed,
+                                        const std::string& amax_o) {
+    const std::string name = "fp8_sdpa_recomp_fwd" + suffix;
+    define.boxed_in_eager_mode<&fp8_sdpa_forward>(
+        "fp8_sdpa_fwd" + suffix + "(" + seed + operands + tensors + four);
+    define.boxed_in_eager_mode<&fp8_sdpa_forward>(
+        name + "(" + seed + recomputed + tensors + amax_o + six);
+    define.boxed_in_eager_mode<&fp8_sdpa_forward>(
+        name + ".scalar(" + seed + recomputed + numbers + amax_o + six);
+  };
+  define_in_eager_mode("_dropout", "", amax);
+  define_in_eager_mode("_non_dropout", "", amax);
+  define_in_eager_mode("_dropout_seed", "Tensor seed, ", "bool is_amax_o, ");
   define(
       "fp8_sdpa_bwd(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor P, Tensor? dm, "
       "bool is_causal, float p, float scale, Tensor? d_scale_q, Tensor? d_scale_k, "

@@ -1,13 +1,8 @@
-// Operations of beam search on a cache of keys and values, with four beams per batch.
+// Operations of beam search on a KV cache, with four beams per batch.
 #include "custom/define.h"
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 
 namespace hpu::custom {
 namespace {
-
-using at::ScalarType;
 
 constexpr int64_t kBeams = 4;
 
@@ -30,7 +25,7 @@ void check_reorder(
   }
 }
 
-/// The beam that a new beam continues. Each has two bits, and the first has the highest ones.
+/// The beam that a new beam continues. Each new beam has two bits; the first has the highest bits.
 int64_t continued(uint8_t packed, int64_t beam) {
   return packed >> (2 * (kBeams - 1 - beam)) & 3;
 }
@@ -46,7 +41,7 @@ at::Tensor kv_reorder_(
     const int64_t count = end[batch].item<int32_t>() - first;
     TORCH_CHECK(
         first >= 0 && count >= 0 && first + count <= self.size(-2), "Columns ", first, " to ",
-        first + count, " are not all among the ", self.size(-2), " of the cache.");
+        first + count, " are outside the cache, which has ", self.size(-2), ".");
     const at::Tensor columns = self.select(0, batch).narrow(-2, first, count);
     const auto packed = beam_idx[batch].item<uint8_t>();
     std::vector<at::Tensor> chosen;

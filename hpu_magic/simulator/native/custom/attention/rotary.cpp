@@ -1,19 +1,14 @@
-// Rotary position embedding: rotates pairs of channels by an angle for each position, in float32.
+// Rotary position embedding: rotates pairs of channels by an angle per position, in float32.
 #include "custom/define.h"
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 
 namespace hpu::custom {
 namespace {
 
-using at::ScalarType;
-
 constexpr int64_t kBlockwise = 0;
 constexpr int64_t kPairwise = 1;
 
-/// Exchanges the two channels of each pair and negates one of them. A pair consists of one channel
-/// in each half, or of two adjacent channels.
+/// Swaps the two channels of each pair and negates one of them. A pair has one channel in each
+/// half, or two adjacent channels.
 at::Tensor partners(const at::Tensor& x, int64_t mode, bool negate_first) {
   const c10::SymInt size = x.sym_size(-1);
   const bool halves = mode == kBlockwise;
@@ -37,7 +32,7 @@ at::Tensor rows(const at::Tensor& table, const at::Tensor& position_ids) {
 
 /// sin or cos in float32 for each channel of `input`, in a shape that broadcasts.
 at::Tensor angles(
-    const at::Tensor& table, const at::Tensor& input, const std::optional<at::Tensor>& position_ids,
+    const at::Tensor& table, const at::Tensor& input, const OptionalTensor& position_ids,
     int64_t offset) {
   const c10::SymInt channels = input.sym_size(-1);
   TORCH_CHECK(
@@ -59,7 +54,7 @@ struct Operands {
 
 Operands operands(
     const at::Tensor& input, const at::Tensor& sin, const at::Tensor& cos,
-    const std::optional<at::Tensor>& position_ids, int64_t offset, int64_t mode) {
+    const OptionalTensor& position_ids, int64_t offset, int64_t mode) {
   TORCH_CHECK(
       mode == kBlockwise || mode == kPairwise,
       "RotaryPosEmbedding mode must be 0 (BLOCKWISE) or 1 (PAIRWISE), but is ", mode, ".");
@@ -82,7 +77,7 @@ at::Tensor like(const at::Tensor& input, const at::Tensor& result) {
 
 at::Tensor rotary_pos_embedding(
     const at::Tensor& input, const at::Tensor& sin, const at::Tensor& cos,
-    const std::optional<at::Tensor>& position_ids, int64_t offset, int64_t mode) {
+    const OptionalTensor& position_ids, int64_t offset, int64_t mode) {
   const Operands of = operands(input, sin, cos, position_ids, offset, mode);
   return like(
       input, of.input * of.cos + partners(of.input, mode, false) * of.sin);
@@ -90,7 +85,7 @@ at::Tensor rotary_pos_embedding(
 
 at::Tensor rotary_pos_embedding_backward(
     const at::Tensor& grad_in, const at::Tensor& sin, const at::Tensor& cos,
-    const std::optional<at::Tensor>& position_ids, int64_t offset, int64_t mode) {
+    const OptionalTensor& position_ids, int64_t offset, int64_t mode) {
   const Operands of = operands(grad_in, sin, cos, position_ids, offset, mode);
   return like(
       grad_in, of.input * of.cos + partners(of.input * of.sin, mode, true));

@@ -1,23 +1,15 @@
-// The vendor's operators for scaled dot-product attention. One pair keeps the probabilities for the
-// backward pass. The other pair keeps the largest score and the inverse sum of exponentials of each
+// The vendor's operators for scaled dot-product attention. One pair saves the probabilities for the
+// backward pass. The other pair saves the largest score and the inverse sum of exponentials of each
 // query, and computes the probabilities again.
 //
-// softmax_mode "fast" is as exact as the others, because the approximation is not published.
+// softmax_mode "fast" is as exact as the other modes, because its approximation is not published.
 #include "custom/attention/attention.h"
 #include "custom/define.h"
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 
 #include <algorithm>
 
 namespace hpu::custom {
 namespace {
-
-using at::ScalarType;
-using Optional = std::optional<at::Tensor>;
-using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
 void check_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double p) {
   const ScalarType dtype = q.scalar_type();
@@ -34,16 +26,16 @@ void check_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   TORCH_CHECK(p >= 0.0 && p < 1.0, "Sdpa dropout must be in [0, 1), but is ", p, ".");
 }
 
-/// Raises an error for a shape that the forward pass does not return.
+/// Raises an error unless a saved tensor has the shape that the forward pass returns.
 void check_saved(const char* name, const at::Tensor& tensor, const c10::SymDimVector& shape) {
   TORCH_CHECK(
       tensor.sym_sizes() == c10::SymIntArrayRef(shape), "Sdpa backward needs ", name, " of shape ",
       c10::SymIntArrayRef(shape), ", but its shape is ", tensor.sym_sizes(), ".");
 }
 
-Three forward(
+ThreeTensors forward(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks, double p,
-    double scale, const at::Tensor& seed) {
+    double scale, const OptionalTensor& seed) {
   check_operands(q, k, v, p);
   const at::Tensor probabilities = probabilities_of(masked_scores(q, k, scale, masks), masks);
   at::Tensor kept = at::ones({1}, q.options().dtype(ScalarType::Char));
@@ -56,19 +48,10 @@ Three forward(
   return {out.to(q.scalar_type()), probabilities.to(q.scalar_type()), kept};
 }
 
-Three sdpa_fwd_dropout_seed(
-    const at::Tensor& seed, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const Optional& attention_mask, double p, double scale, bool is_causal,
-    c10::string_view /*softmax_mode*/, const Optional& valid_seq_len,
-    c10::string_view seq_padding_type) {
-  const Masks masks = masks_of(attention_mask, is_causal, valid_seq_len, seq_padding_type);
-  return forward(q, k, v, masks, p, scale, seed);
-}
-
 /// Gradients from the probabilities before dropout.
-Three backward_of(
+ThreeTensors backward_of(
     const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const at::Tensor& probabilities, const Optional& kept, double p, double scale) {
+    const at::Tensor& probabilities, const OptionalTensor& kept, double p, double scale) {
   const at::Tensor upstream = grad.to(ScalarType::Float);
   const at::Tensor wide = probabilities.to(ScalarType::Float);
   at::Tensor weights = wide;
@@ -91,9 +74,9 @@ Three backward_of(
       like(at::matmul(weights.transpose(-2, -1), upstream), v)};
 }
 
-Three sdpa_bwd(
+ThreeTensors sdpa_bwd(
     const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const at::Tensor& P, const Optional& dm, bool /*is_causal*/, double p, double scale,
+    const at::Tensor& P, const OptionalTensor& dm, bool /*is_causal*/, double p, double scale,
     const at::Tensor& /*fwd_out*/) {
   check_operands(q, k, v, p);
   const c10::SymDimVector scores = shape_over({q, k}, q.sym_size(-2), k.sym_size(-2));
@@ -105,13 +88,9 @@ Three sdpa_bwd(
   return backward_of(grad, q, k, v, P, dm, p, scale);
 }
 
-bool is_fast(c10::string_view softmax_mode) {
-  return softmax_mode == "fast";
-}
-
-Four recomputed_forward(
+FourTensors recomputed_forward(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks, double p,
-    double scale, bool requires_backward, bool fast, const at::Tensor& given_seed) {
+    double scale, bool requires_backward, bool fast, const OptionalTensor& passed_seed) {
   check_operands(q, k, v, p);
   check_mask(q, k, masks);
   const auto placeholder = [&](ScalarType dtype) {
@@ -132,7 +111,7 @@ Four recomputed_forward(
     const at::Tensor scores = masked_scores(q, k, scale, masks);
     at::Tensor weights = probabilities_of(scores, masks);
     if (p > 0.0) {
-      seed = seed_of_dropout(given_seed, q);
+      seed = seed_of_dropout(passed_seed, q);
       weights = dropped(weights, kept_by(seed, weights, p), p);
     }
     out = at::matmul(weights, v.to(ScalarType::Float)).to(q.scalar_type());
@@ -150,18 +129,29 @@ Four recomputed_forward(
   return {out, m, linv, seed};
 }
 
-Four sdpa_recomp_fwd_dropout_seed(
-    const at::Tensor& seed, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const Optional& attention_mask, double p, double scale, bool is_causal,
-    bool requires_backward, c10::string_view softmax_mode, const Optional& valid_seq_len,
-    c10::string_view seq_padding_type) {
-  const Masks masks = masks_of(attention_mask, is_causal, valid_seq_len, seq_padding_type);
-  return recomputed_forward(
-      q, k, v, masks, p, scale, requires_backward, is_fast(softmax_mode), seed);
+/// All forward operators. Without an argument for the seed, they draw one.
+void sdpa_forward(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const Arguments of(op, *stack);
+  const at::Tensor q = of["q"].toTensor(), k = of["k"].toTensor(), v = of["v"].toTensor();
+  const Masks masks = masks_of(of);
+  const double p = of["p"].toDouble(), scale = of["scale"].toDouble();
+  const OptionalTensor seed = of.optional("seed");
+  const size_t count = op.schema().arguments().size();
+  if (!of.has("requires_backward")) {
+    const auto [out, probabilities, kept] = forward(q, k, v, masks, p, scale, seed);
+    torch::jit::drop(*stack, count);
+    torch::jit::push(*stack, out, probabilities, kept);
+    return;
+  }
+  const auto [out, m, linv, used_seed] = recomputed_forward(
+      q, k, v, masks, p, scale, of["requires_backward"].toBool(),
+      of["softmax_mode"].toStringRef() == "fast", seed);
+  torch::jit::drop(*stack, count);
+  torch::jit::push(*stack, out, m, linv, used_seed);
 }
 
-/// Whether rounding of m moved the exponentials out of linv's range; then they are computed from
-/// the scores.
+/// Whether the rounding of m moved the exponentials out of linv's range. Then the backward pass
+/// computes probabilities from the scores only.
 bool is_lost(const at::Tensor& m, const at::Tensor& linv) {
   constexpr double kSmallest = 1e-30;  // far below 1 / number of keys
   if (m.is_meta()) {
@@ -172,13 +162,14 @@ bool is_lost(const at::Tensor& m, const at::Tensor& linv) {
   return lost.any().item<bool>();
 }
 
-Three sdpa_recomp_bwd(
+ThreeTensors sdpa_recomp_bwd(
     const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-    const Optional& attention_mask, const at::Tensor& m, const at::Tensor& linv,
-    const Optional& seed, bool is_causal, double p, double scale,
+    const OptionalTensor& attention_mask, const at::Tensor& m, const at::Tensor& linv,
+    const OptionalTensor& seed, bool is_causal, double p, double scale,
     c10::string_view /*softmax_mode*/, const at::Tensor& fwd_out) {
   check_operands(q, k, v, p);
-  const Masks masks = masks_of(attention_mask, is_causal, std::nullopt, "left");
+  const Masks masks{
+      is_defined(attention_mask) ? attention_mask : std::nullopt, is_causal, std::nullopt, "left"};
   check_mask(q, k, masks);
   const c10::SymDimVector result = shape_over({q, k, v}, q.sym_size(-2), v.sym_size(-1));
   const c10::SymDimVector of_rows = shape_over({q, k}, q.sym_size(-2), 1);
@@ -195,7 +186,7 @@ Three sdpa_recomp_bwd(
   const at::Tensor scores = masked_scores(q, k, scale, masks);
   const at::Tensor probabilities =
       lost ? probabilities_of(scores, masks) : at::exp(scores - m) * linv;
-  Optional kept;
+  OptionalTensor kept;
   if (p > 0.0) {
     TORCH_CHECK(
         is_defined(seed), "Sdpa backward needs the seed of dropout if p is ", p, ".");
@@ -214,10 +205,8 @@ const Operators sdpa([](Operators& define) {
       "bool requires_backward, str softmax_mode, Tensor? valid_seq_len, str seq_padding_type) -> "
       "(Tensor, Tensor, Tensor, Tensor)";
   const auto seeded = [](const std::string& rest) { return "(Tensor seed, " + rest.substr(1); };
-  const auto sdpa_fwd = &Drawing<&sdpa_fwd_dropout_seed>::run;
-  const auto sdpa_recomp_fwd = &Drawing<&sdpa_recomp_fwd_dropout_seed>::run;
-  define("sdpa_fwd" + kept, sdpa_fwd);
-  define("sdpa_recomp_fwd" + recomputed, sdpa_recomp_fwd);
+  define.boxed<&sdpa_forward>("sdpa_fwd" + kept);
+  define.boxed<&sdpa_forward>("sdpa_recomp_fwd" + recomputed);
   define(
       "sdpa_bwd(Tensor grad, Tensor q, Tensor k, Tensor v, Tensor P, Tensor? dm, bool is_causal, "
       "float p, float scale, Tensor fwd_out) -> (Tensor, Tensor, Tensor)",
@@ -227,13 +216,12 @@ const Operators sdpa([](Operators& define) {
       "Tensor m, Tensor linv, Tensor ? seed, bool is_causal, float p, float scale, "
       "str softmax_mode, Tensor fwd_out) -> (Tensor, Tensor, Tensor)",
       &sdpa_recomp_bwd);
-  for (const char* spelling : {"_dropout", "_non_dropout"}) {
-    define.in_eager_mode("sdpa_fwd" + (spelling + kept), sdpa_fwd);
-    define.in_eager_mode("sdpa_recomp_fwd" + (spelling + recomputed), sdpa_recomp_fwd);
+  for (const char* suffix : {"_dropout", "_non_dropout"}) {
+    define.boxed_in_eager_mode<&sdpa_forward>("sdpa_fwd" + (suffix + kept));
+    define.boxed_in_eager_mode<&sdpa_forward>("sdpa_recomp_fwd" + (suffix + recomputed));
   }
-  define.in_eager_mode("sdpa_fwd_dropout_seed" + seeded(kept), &sdpa_fwd_dropout_seed);
-  define.in_eager_mode(
-      "sdpa_recomp_fwd_dropout_seed" + seeded(recomputed), &sdpa_recomp_fwd_dropout_seed);
+  define.boxed_in_eager_mode<&sdpa_forward>("sdpa_fwd_dropout_seed" + seeded(kept));
+  define.boxed_in_eager_mode<&sdpa_forward>("sdpa_recomp_fwd_dropout_seed" + seeded(recomputed));
 });
 
 }  // namespace

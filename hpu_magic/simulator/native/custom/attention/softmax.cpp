@@ -1,18 +1,12 @@
-// Variants of softmax for attention, usually over the last dimension. They compute in float32 even
-// if an approximation is requested, because the vendor's approximations are not published.
+// Variants of softmax for attention, usually over the last dimension. They compute in float32,
+// because the vendor's approximations are not published.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 
 #include <limits>
 
 namespace hpu::custom {
 namespace {
-
-using at::ScalarType;
-using Optional = std::optional<at::Tensor>;
 
 constexpr double kMinusInfinity = -std::numeric_limits<double>::infinity();
 
@@ -37,8 +31,8 @@ at::Tensor triangular(const at::Tensor& self, double inv_scale_attn) {
 }
 
 at::Tensor scaled_triangular_softmax(
-    const at::Tensor& self, double inv_scale_attn, const Optional& exp_sum_recpr,
-    const Optional& max) {
+    const at::Tensor& self, double inv_scale_attn, const OptionalTensor& exp_sum_recpr,
+    const OptionalTensor& max) {
   const at::Tensor scores = triangular(self, inv_scale_attn);
   const bool has_sum = is_defined(exp_sum_recpr);
   const bool has_max = is_defined(max);
@@ -56,7 +50,7 @@ at::Tensor scaled_triangular_softmax(
   return (at::exp(scores - *max) * *exp_sum_recpr).to(self.scalar_type());
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> scaled_triangular_softmax_retain(
+ThreeTensors scaled_triangular_softmax_retain(
     const at::Tensor& self, double inv_scale_attn) {
   const at::Tensor scores = triangular(self, inv_scale_attn);
   const at::Tensor max = at::amax(scores, -1, /*keepdim=*/true).to(self.scalar_type());
@@ -65,8 +59,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> scaled_triangular_softmax_retain(
   return {(exponentials * inverse).to(self.scalar_type()), inverse, max};
 }
 
-/// Columns that a row does not see: those outside the start and end of its pair, or above the
-/// diagonal.
+/// The columns that a row does not see: those outside the start and end of its pair, and those
+/// above the diagonal.
 at::Tensor hidden(const at::Tensor& self, const at::Tensor& start_end, int64_t group) {
   const auto options = self.options().dtype(ScalarType::Long);
   const at::Tensor pairs =
@@ -125,7 +119,7 @@ at::Tensor custom_softmax(const at::Tensor& input, int64_t flavor) {
   return at::softmax(input.to(ScalarType::Float), -1).to(input.scalar_type());
 }
 
-/// Softmax of the first `valid_count` entries of each row; the others become zeros.
+/// Softmax of the first `valid_count` elements of each row; the other elements become zeros.
 at::Tensor ragged_softmax(
     const at::Tensor& self, int64_t dim, bool half_to_float, const at::Tensor& valid_count) {
   TORCH_CHECK(!half_to_float, "softmax with half to float conversion is not supported on HPU");

@@ -1,15 +1,34 @@
-// Operators of PyTorch that a card computes and CPU kernels refuse or compute differently.
+// PyTorch operators that CPU kernels do not support or compute differently than a card.
 #include "custom/corrections/gelu.h"
 #include "custom/define.h"
 #include "lazy/recorder.h"
 
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-
 namespace hpu::custom {
 namespace {
 
-using at::ScalarType;
+/// The in-place variant of a function.
+template <auto function>
+struct InPlace;
+
+template <class... Others, at::Tensor (*function)(const at::Tensor&, Others...)>
+struct InPlace<function> {
+  static at::Tensor& run(at::Tensor& self, Others... others) {
+    return self.copy_(function(self, others...));
+  }
+};
+
+/// The out= variant of a function.
+template <auto function>
+struct Out;
+
+template <class... Arguments, at::Tensor (*function)(Arguments...)>
+struct Out<function> {
+  static at::Tensor& run(Arguments... arguments, at::Tensor& out) {
+    const at::Tensor result = function(arguments...);
+    out.resize_(result.sizes());
+    return out.copy_(result);
+  }
+};
 
 at::Tensor take(const at::Tensor& self, const at::Tensor& index) {
   const bool narrow = index.scalar_type() == ScalarType::Int;
@@ -20,25 +39,9 @@ at::Tensor add_relu(const at::Tensor& self, const at::Tensor& other, const at::S
   return at::relu(at::add(self, other, alpha)).to(self.scalar_type());
 }
 
-at::Tensor& add_relu_(at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha) {
-  return self.copy_(add_relu(self, other, alpha));
-}
-
-at::Tensor& add_relu_out(
-    const at::Tensor& self, const at::Tensor& other, const at::Scalar& alpha, at::Tensor& out) {
-  const at::Tensor result = add_relu(self, other, alpha);
-  out.resize_(result.sizes());
-  return out.copy_(result);
-}
-
 at::Tensor add_relu_scalar(
     const at::Tensor& self, const at::Scalar& other, const at::Scalar& alpha) {
   return at::relu(at::add(self, other, alpha)).to(self.scalar_type());
-}
-
-at::Tensor& add_relu_scalar_(
-    at::Tensor& self, const at::Scalar& other, const at::Scalar& alpha) {
-  return self.copy_(add_relu_scalar(self, other, alpha));
 }
 
 bool is_integer(const at::Tensor& tensor) {
@@ -110,34 +113,17 @@ at::Tensor rounded(const at::Tensor& self) {
   return self.scalar_type() == ScalarType::Bool ? self.clone() : round(self);
 }
 
-template <at::Tensor& (*round)(at::Tensor&)>
-at::Tensor& rounded_in_place(at::Tensor& self) {
-  return self.scalar_type() == ScalarType::Bool ? self : round(self);
-}
-
-template <at::Tensor& (*round)(at::Tensor&, const at::Tensor&)>
-at::Tensor& rounded_into(const at::Tensor& self, at::Tensor& out) {
-  if (self.scalar_type() != ScalarType::Bool) {
-    return round(out, self);
-  }
-  out.resize_(self.sizes());
-  return out.copy_(self);
-}
-
-template <
-    at::Tensor (*round)(const at::Tensor&), at::Tensor& (*round_)(at::Tensor&),
-    at::Tensor& (*round_out)(at::Tensor&, const at::Tensor&)>
+template <at::Tensor (*round)(const at::Tensor&)>
 void define_rounding(Operators& define, const std::string& name) {
   define.in_place_of(name, &rounded<round>);
-  define.in_place_of(name + "_", &rounded_in_place<round_>);
-  define.in_place_of(name + ".out", &rounded_into<round_out>);
+  define.in_place_of(name + "_", &InPlace<&rounded<round>>::run);
+  define.in_place_of(name + ".out", &Out<&rounded<round>>::run);
 }
 
-using Median = std::tuple<at::Tensor, at::Tensor>;
 using MedianOut = std::tuple<at::Tensor&, at::Tensor&>;
 
 // CPU kernels read past the end of an expanded tensor.
-Median median(const at::Tensor& self, int64_t dim, bool keepdim) {
+TwoTensors median(const at::Tensor& self, int64_t dim, bool keepdim) {
   return at::median(self.contiguous(), dim, keepdim);
 }
 
@@ -146,7 +132,7 @@ MedianOut median_out(
   return at::median_out(values, indices, self.contiguous(), dim, keepdim);
 }
 
-Median nanmedian(const at::Tensor& self, int64_t dim, bool keepdim) {
+TwoTensors nanmedian(const at::Tensor& self, int64_t dim, bool keepdim) {
   return at::nanmedian(self.contiguous(), dim, keepdim);
 }
 
@@ -155,9 +141,9 @@ MedianOut nanmedian_out(
   return at::nanmedian_out(values, indices, self.contiguous(), dim, keepdim);
 }
 
-/// In eager mode, a card returns None for results that were not requested; the CPU returns empty
-/// tensors.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> unique2(
+/// In eager mode, a card returns None for results that were not requested, whereas the CPU returns
+/// empty tensors.
+ThreeTensors unique2(
     const at::Tensor& self, bool sorted, bool return_inverse, bool return_counts) {
   auto [values, inverse, counts] = at::_unique2(self, sorted, return_inverse, return_counts);
   const bool all = recorder::enabled();
@@ -166,8 +152,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> unique2(
       all || return_counts ? counts : at::Tensor()};
 }
 
-/// The number of integers in each bin; the last bin includes its upper bound. Equal bounds are
-/// replaced by the extremes of the input, and equal extremes by their neighbors.
+/// The number of integers in each bin; the last bin includes its upper bound. If the bounds are
+/// equal, the input's minimum and maximum are used, and if these are equal, their neighbors.
 at::Tensor histc_integer(
     const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
   TORCH_CHECK(bins > 0, "torch.histc(): bins must be > 0, found ", bins);
@@ -188,28 +174,14 @@ at::Tensor histc_integer(
   return at::bincount(bin, {}, bins).to(self.scalar_type());
 }
 
-bool is_integer_histc(const at::Tensor& self) {
-  return at::isIntegralType(self.scalar_type(), /*includeBool=*/false);
-}
-
 at::Tensor histc(
     const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
-  return is_integer_histc(self) ? histc_integer(self, bins, min, max)
-                                 : at::histc(self, bins, min, max);
+  return at::isIntegralType(self.scalar_type(), /*includeBool=*/false)
+      ? histc_integer(self, bins, min, max)
+      : at::histc(self, bins, min, max);
 }
 
-at::Tensor& histc_out(
-    const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max,
-    at::Tensor& out) {
-  if (!is_integer_histc(self)) {
-    return at::histc_out(out, self, bins, min, max);
-  }
-  const at::Tensor result = histc_integer(self, bins, min, max);
-  out.resize_(result.sizes());
-  return out.copy_(result);
-}
-
-/// Checks the caller's choice and returns "tanh", the form that a card computes in any case.
+/// Checks the argument and returns "tanh", the only approximation that a card computes.
 const char* tanh_in_place_of(c10::string_view approximate) {
   TORCH_CHECK(
       approximate == "none" || approximate == "tanh",
@@ -253,23 +225,23 @@ const Operators gelus([](Operators& define) {
 const Operators corrections([](Operators& define) {
   define.in_place_of("take", &take);
   define.in_place_of("_add_relu.Tensor", &add_relu);
-  define.in_place_of("_add_relu_.Tensor", &add_relu_);
-  define.in_place_of("_add_relu.out", &add_relu_out);
+  define.in_place_of("_add_relu_.Tensor", &InPlace<&add_relu>::run);
+  define.in_place_of("_add_relu.out", &Out<&add_relu>::run);
   define.in_place_of("_add_relu.Scalar", &add_relu_scalar);
-  define.in_place_of("_add_relu_.Scalar", &add_relu_scalar_);
+  define.in_place_of("_add_relu_.Scalar", &InPlace<&add_relu_scalar>::run);
   define.in_place_of("lerp.Tensor", &lerp_tensor);
   define.in_place_of("lerp_.Tensor", &lerp_tensor_);
   define.in_place_of("lerp.Scalar", &lerp_scalar);
   define.in_place_of("lerp_.Scalar", &lerp_scalar_);
-  define_rounding<&at::ceil, &at::ceil_, &at::ceil_out>(define, "ceil");
-  define_rounding<&at::floor, &at::floor_, &at::floor_out>(define, "floor");
-  define_rounding<&at::round, &at::round_, &at::round_out>(define, "round");
-  define_rounding<&at::trunc, &at::trunc_, &at::trunc_out>(define, "trunc");
+  define_rounding<&at::ceil>(define, "ceil");
+  define_rounding<&at::floor>(define, "floor");
+  define_rounding<&at::round>(define, "round");
+  define_rounding<&at::trunc>(define, "trunc");
   define.in_place_of("uniform_", &uniform_);
   define.in_place_of("random_", &random_);
   define.in_place_of("_unique2", &unique2);
   define.in_place_of("histc", &histc);
-  define.in_place_of("histc.out", &histc_out);
+  define.in_place_of("histc.out", &Out<&histc>::run);
   define.in_place_of("median.dim", &median);
   define.in_place_of("median.dim_values", &median_out);
   define.in_place_of("nanmedian.dim", &nanmedian);

@@ -1,4 +1,4 @@
-// PT_HPU_FORCE_TANH_FOR_GELU: whether GELU has its tanh form on the device.
+// PT_HPU_FORCE_TANH_FOR_GELU: whether the device uses the tanh approximation of GELU.
 #pragma once
 
 #include <strings.h>
@@ -16,7 +16,7 @@ inline bool tanh_gelu_is_set() {
   return setting && std::strcmp(setting, "0") != 0 && strcasecmp(setting, "false") != 0;
 }
 
-/// Whether torch's GELU has its tanh form, which is the default.
+/// Whether torch's GELU uses the tanh approximation, which is the default.
 inline bool replaces_gelu_by_tanh() {
   return !std::getenv(kForceTanh) || tanh_gelu_is_set();
 }

@@ -1,15 +1,10 @@
-// `torch._scaled_mm` as on a card: for any shape and memory layout, for two fp8 formats in one
-// product if the generation supports it, and with sums in float32.
+// `torch._scaled_mm` like a card: for any shape and strides, with sums in float32, and with two FP8
+// formats in one product if the card's generation supports this.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-
 namespace hpu::custom {
 namespace {
-
-using at::ScalarType;
 
 void check_matrices(const at::Tensor& mat1, const at::Tensor& mat2, const Scale& bias) {
   TORCH_CHECK(mat1.dim() == 2, "mat1 must be a matrix");
@@ -30,7 +25,7 @@ void check_matrices(const at::Tensor& mat1, const at::Tensor& mat2, const Scale&
 
 at::Tensor scaled_mm(
     const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& scale_a,
-    const at::Tensor& scale_b, const std::optional<at::Tensor>& bias, const Scale& scale_result,
+    const at::Tensor& scale_b, const OptionalTensor& bias, const Scale& scale_result,
     std::optional<ScalarType> out_dtype, bool /*use_fast_accum*/) {
   check_matrices(self, mat2, bias);
   check_formats("_scaled_mm", self, mat2);
@@ -56,7 +51,7 @@ at::Tensor scaled_mm(
 
 at::Tensor& scaled_mm_out(
     const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& scale_a,
-    const at::Tensor& scale_b, const std::optional<at::Tensor>& bias, const Scale& scale_result,
+    const at::Tensor& scale_b, const OptionalTensor& bias, const Scale& scale_result,
     std::optional<ScalarType> out_dtype, bool use_fast_accum, at::Tensor& out) {
   const at::Tensor result = scaled_mm(
       self, mat2, scale_a, scale_b, bias, scale_result, out_dtype.value_or(out.scalar_type()),

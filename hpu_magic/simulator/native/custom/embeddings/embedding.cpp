@@ -1,17 +1,12 @@
 // Operators of lazy mode for embedding tables: sums of rows, and optimizers that write only rows
-// with a gradient. The optimizers follow textbooks, because the vendor's kernels are not public.
+// with a gradient. The optimizers are the usual ones, because the vendor's kernels are not public.
 #include "custom/define.h"
 #include "custom/embeddings/segments.h"
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 
 #include <algorithm>
 
 namespace hpu::custom {
 namespace {
-
-using at::ScalarType;
 
 enum KernelMode : int64_t { kGather = 0, kBagSum = 1, kSmallBags = 2 };
 
@@ -86,7 +81,7 @@ at::Tensor embedding_bag_sum_bwd_out(
   return out;
 }
 
-/// The valid gradients, summed per row.
+/// The valid gradients, summed for each row.
 struct RowGradients {
   at::Tensor rows;
   at::Tensor gradients;
@@ -129,9 +124,7 @@ double rate_of(const char* name, const at::Tensor& learning_rate) {
   return learning_rate.item<double>();
 }
 
-using Written = std::tuple<at::Tensor, at::Tensor>;
-
-Written sparse_sgd(
+TwoTensors sparse_sgd(
     const at::Tensor& gradients, at::Tensor weights_in, at::Tensor moments_in,
     const at::Tensor& indices, const at::Tensor& learning_rate, const at::Tensor& valid_count,
     double mom, bool nesterov) {
@@ -150,7 +143,7 @@ Written sparse_sgd(
   return {weights_in, moments_in};
 }
 
-Written sparse_adagrad(
+TwoTensors sparse_adagrad(
     const at::Tensor& gradients, at::Tensor weights_in, at::Tensor moments_in,
     const at::Tensor& indices, const at::Tensor& learning_rate, const at::Tensor& valid_count) {
   constexpr double kEpsilon = 1e-10;

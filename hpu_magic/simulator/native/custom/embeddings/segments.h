@@ -1,12 +1,11 @@
 // Segments of a list: segment i contains the elements from offset i to offset i + 1.
 #pragma once
 
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
+#include "custom/define.h"
 
 namespace hpu::custom {
 
-/// Raises unless offsets are integers that do not decrease, from 0 to `most`. Reads values.
+/// Raises an error unless offsets are integers from 0 to `most` that do not decrease. Reads values.
 inline void check_offsets(const char* name, const at::Tensor& offsets, int64_t most) {
   TORCH_CHECK(
       at::isIntegralType(offsets.scalar_type(), /*includeBool=*/false) && offsets.dim() == 1 &&

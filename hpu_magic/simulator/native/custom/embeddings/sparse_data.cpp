@@ -1,15 +1,10 @@
-// Operators of lazy mode on the segmented indices of recommendation models, as FBGEMM defines them.
-// The vendor's package calls them for its functions with FBGEMM's names.
+// FBGEMM's operators for the segmented indices of recommendation models, in lazy mode. The vendor's
+// package calls them in its functions with FBGEMM's names.
 #include "custom/define.h"
 #include "custom/embeddings/segments.h"
 
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-
 namespace hpu::custom {
 namespace {
-
-using at::ScalarType;
 
 at::Tensor as_int64(const char* name, const at::Tensor& numbers) {
   TORCH_CHECK(
@@ -28,12 +23,10 @@ at::Tensor permutation(const at::Tensor& permute, int64_t count) {
   return order;
 }
 
-using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-
 /// Indices and weights of the segments in another order.
 ThreeTensors permuted(
     const at::Tensor& order, const at::Tensor& lengths, const at::Tensor& indices,
-    const std::optional<at::Tensor>& weights) {
+    const OptionalTensor& weights) {
   const at::Tensor each = as_int64("lengths", lengths).flatten();
   TORCH_CHECK(
       indices.dim() == 1 && (each.numel() == 0 || each.min().item<int64_t>() >= 0) &&
@@ -54,7 +47,7 @@ ThreeTensors permuted(
 
 ThreeTensors permute_1d(
     const at::Tensor& permute, const at::Tensor& lengths, const at::Tensor& indices,
-    const std::optional<at::Tensor>& weights) {
+    const OptionalTensor& weights) {
   if (lengths.is_meta()) {
     return {
         at::empty_like(lengths.flatten()), at::empty_like(indices),
@@ -63,7 +56,7 @@ ThreeTensors permute_1d(
   return permuted(permutation(permute, lengths.numel()), lengths, indices, weights);
 }
 
-std::tuple<at::Tensor, at::Tensor> permute_1d_without_weights(
+TwoTensors permute_1d_without_weights(
     const at::Tensor& permute, const at::Tensor& lengths, const at::Tensor& indices) {
   const auto [of_segments, of_indices, none] =
       permute_1d(permute, lengths, indices, std::nullopt);
@@ -73,7 +66,7 @@ std::tuple<at::Tensor, at::Tensor> permute_1d_without_weights(
 /// Permutes tables; lengths are [tables, batch].
 ThreeTensors permute_2d(
     const at::Tensor& permute, const at::Tensor& lengths, const at::Tensor& indices,
-    const std::optional<at::Tensor>& weights) {
+    const OptionalTensor& weights) {
   TORCH_CHECK(
       lengths.dim() == 2, "lengths must have shape [tables, batch], but have ", lengths.sym_sizes(),
       ".");
@@ -89,7 +82,7 @@ ThreeTensors permute_2d(
   return {of_segments.reshape(lengths.sizes()), of_indices, of_weights};
 }
 
-std::tuple<at::Tensor, at::Tensor> permute_2d_without_weights(
+TwoTensors permute_2d_without_weights(
     const at::Tensor& permute, const at::Tensor& lengths, const at::Tensor& indices) {
   const auto [of_segments, of_indices, none] =
       permute_2d(permute, lengths, indices, std::nullopt);
@@ -128,11 +121,11 @@ at::Tensor corrected_offsets(const at::Tensor& offsets, int64_t count) {
   return ordered;
 }
 
-/// Replaces an index that is not in its table by 0, and corrects offsets; counts both as faults.
-/// The fatal mode replaces them by -1 instead, because a kernel of a card cannot raise errors.
+/// Replaces invalid indices with 0, corrects offsets, and counts both. The fatal mode replaces both
+/// with -1 instead, because a kernel on a card cannot raise errors.
 ThreeTensors bounds_check_indices(
     at::Tensor indices, at::Tensor offsets, at::Tensor warning, const at::Tensor& rows_per_table,
-    int64_t bounds_check_mode, const std::optional<at::Tensor>& weights) {
+    int64_t bounds_check_mode, const OptionalTensor& weights) {
   TORCH_CHECK(
       bounds_check_mode >= kFatal && bounds_check_mode <= kNone,
       "bounds_check_mode must be 0 (fatal), 1 (warning), 2 (ignore) or 3 (none), but is ",

@@ -1,16 +1,38 @@
-#include "custom/experts/experts.h"
-
+// Layers of experts: a routing table selects the experts of each token. Tokens and weights may be
+// FP8, with scales as tensors or numbers, as in later releases of the vendor's bridge.
 #include "custom/corrections/gelu.h"
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-
 namespace hpu::custom {
 namespace {
 
-using at::ScalarType;
+using Tensors = std::vector<at::Tensor>;
+
+struct Routing {
+  at::Tensor table;  // [tokens, experts per token]
+  at::Tensor weights;  // of the experts in the table
+};
+
+/// The weights of experts with ids from `first_id` to `last_id`.
+struct Experts {
+  Tensors gates;  // or gates and ups side by side
+  Tensors ups;  // empty if the gates contain them
+  Tensors downs;
+  bool permuted;  // [out, in] like nn.Linear, otherwise [in, out]
+  std::string activation;
+  int64_t first_id;
+  int64_t last_id;
+};
+
+/// Factors that convert FP8 values back: one per tensor, or one per token or output channel.
+struct ExpertScales {
+  at::Tensor hidden;
+  Tensors gates;
+  Tensors ups;
+  Tensors downs;
+  Tensors inner;  // empty: computed from the largest magnitude
+};
 
 /// The weights of one expert in float32, as [in, out].
 struct Expert {
@@ -20,7 +42,7 @@ struct Expert {
 };
 
 at::Tensor laid_out(
-    at::TensorList weights, size_t i, bool permuted, const std::vector<at::Tensor>* scales) {
+    const Tensors& weights, size_t i, bool permuted, const Tensors* scales) {
   const at::Tensor wide = weights[i].to(ScalarType::Float);
   const at::Tensor weight = permuted ? wide.t() : wide;
   return scales ? scaled(weight, (*scales)[i].flatten()) : weight;
@@ -40,8 +62,8 @@ Expert expert_at(const Experts& experts, size_t i, const ExpertScales* scales) {
   return {gate, laid_out(experts.ups, i, permuted, scales ? &scales->ups : nullptr), down};
 }
 
-/// In eager mode, a card uses the tanh form depending on the flag; the form in its graphs is not
-/// public. So GELU is exact unless the flag is set.
+/// In eager mode, the flag selects a card's tanh approximation of GELU. The approximation in graphs
+/// is not public, so GELU is exact unless the flag is set.
 at::Tensor activated(const at::Tensor& values, const std::string& activation) {
   if (activation == "gelu") {
     return at::gelu(values, tanh_gelu_is_set() ? "tanh" : "none");
@@ -49,12 +71,12 @@ at::Tensor activated(const at::Tensor& values, const std::string& activation) {
   return activation == "relu" ? at::relu(values) : at::silu(values);
 }
 
-/// The values of an expert before its last product.
+/// The values of an expert before the last product.
 at::Tensor inner(const at::Tensor& tokens, const Expert& expert, const std::string& activation) {
   return activated(at::matmul(tokens, expert.gate), activation) * at::matmul(tokens, expert.up);
 }
 
-/// Converts inner values to 8 bits and back.
+/// Converts inner values to FP8 and back.
 at::Tensor through_fp8(
     const at::Tensor& values, size_t i, const ExpertScales& scales, ScalarType fp8) {
   at::Tensor factor;
@@ -86,7 +108,7 @@ void check_experts(
       hidden.sym_size(0), " tokens, but have shapes ", routing.table.sym_sizes(), " and ",
       routing.weights.sym_sizes(), ".");
   const int64_t count = experts.last_id - experts.first_id + 1;
-  for (const at::TensorList* list : {&experts.gates, &experts.ups, &experts.downs}) {
+  for (const Tensors* list : {&experts.gates, &experts.ups, &experts.downs}) {
     TORCH_CHECK(
         static_cast<int64_t>(list->size()) == count || (list == &experts.ups && list->empty()),
         "MixtureOfExperts needs the weights of experts ", experts.first_id, " to ",
@@ -99,8 +121,9 @@ void check_experts(
   }
 }
 
-}  // namespace
-
+/// An expert that is listed twice for a token counts twice. An expert that is not in this call is
+/// ignored. With scales, inner values are converted to FP8 and back, and the result is bfloat16;
+/// otherwise it has the tokens' dtype.
 at::Tensor mixture(
     const at::Tensor& hidden, const Routing& routing, const Experts& experts,
     const ExpertScales* scales) {
@@ -115,21 +138,19 @@ at::Tensor mixture(
   const at::Tensor weights = routing.weights.to(ScalarType::Float);
   at::Tensor mixed = at::zeros(tokens.sizes(), tokens.options());
   for (size_t i = 0; i < experts.downs.size(); ++i) {
-    const at::Tensor named = routing.table == experts.first_id + static_cast<int64_t>(i);
-    const at::Tensor its = named.any(1).nonzero().squeeze(1);
-    if (its.numel() == 0) {
+    const at::Tensor routed = routing.table == experts.first_id + static_cast<int64_t>(i);
+    const at::Tensor rows = routed.any(1).nonzero().squeeze(1);
+    if (rows.numel() == 0) {
       continue;
     }
     const Expert expert = expert_at(experts, i, scales);
-    at::Tensor values = inner(tokens.index_select(0, its), expert, experts.activation);
+    at::Tensor values = inner(tokens.index_select(0, rows), expert, experts.activation);
     values = scales ? through_fp8(values, i, *scales, input_type) : values;
-    const at::Tensor share = (weights * named).sum(1, /*keepdim=*/true).index_select(0, its);
-    mixed.index_add_(0, its, at::matmul(values, expert.down) * share);
+    const at::Tensor share = (weights * routed).sum(1, /*keepdim=*/true).index_select(0, rows);
+    mixed.index_add_(0, rows, at::matmul(values, expert.down) * share);
   }
   return mixed.to(dtype);
 }
-
-namespace {
 
 void check_dtypes(const at::Tensor& hidden, const at::Tensor& router_weights) {
   TORCH_CHECK(
@@ -140,7 +161,7 @@ void check_dtypes(const at::Tensor& hidden, const at::Tensor& router_weights) {
       toString(router_weights.scalar_type()), ".");
 }
 
-/// Each expert's largest inner value over all tokens, including those that are not routed to it.
+/// Each expert's largest inner value over all tokens, including tokens of other experts.
 at::Tensor largest_inner(const at::Tensor& hidden, const Experts& experts) {
   const auto count = static_cast<int64_t>(experts.downs.size());
   at::Tensor largest = at::zeros({count}, hidden.options().dtype(ScalarType::Float));
@@ -155,76 +176,145 @@ at::Tensor largest_inner(const at::Tensor& hidden, const Experts& experts) {
   return largest;
 }
 
-at::Tensor mixture_of_experts(
-    const at::Tensor& hidden_states, const at::Tensor& expert_routing_table,
-    const at::Tensor& router_weights, at::TensorList w1, at::TensorList w2, at::TensorList w3,
-    bool permuted_weights, c10::string_view activation, int64_t experts_min, int64_t experts_max) {
+void check_scales(
+    const char* name, const Tensors& scales, const Tensors& weights,
+    bool permuted) {
   TORCH_CHECK(
-      w2.size() == w1.size(), "MixtureOfExperts w1 and w2 must be lists of equal length, but "
-      "have ", w1.size(), " and ", w2.size(), ".");
-  check_dtypes(hidden_states, router_weights);
-  return mixture(
-      hidden_states, {expert_routing_table, router_weights},
-      {w1, w2, w3, permuted_weights, std::string(activation), experts_min, experts_max});
+      scales.size() == weights.size(), "MixtureOfExperts ", name, " must have a scale for each of ",
+      weights.size(), " experts, but has ", scales.size(), ".");
+  for (size_t i = 0; i < scales.size(); ++i) {
+    const at::Tensor& weight = weights[i];
+    TORCH_CHECK(
+        weight.dim() == 2 && is_fp8(weight.scalar_type()),
+        "MixtureOfExperts weights must be 2D of float8_e5m2 or float8_e4m3fn, but one is ",
+        weight.dim(), "D of ", toString(weight.scalar_type()), ".");
+    TORCH_CHECK(
+        scales[i].sym_numel() == 1 || scales[i].sym_numel() == weight.sym_size(permuted ? 0 : 1),
+        "MixtureOfExperts ", name, " must have one element or one for each of ",
+        weight.sym_size(permuted ? 0 : 1), " output channels, but one has ",
+        scales[i].sym_numel(), ".");
+  }
 }
 
-at::Tensor mixture_of_experts_fused(
-    const at::Tensor& hidden_states, const at::Tensor& expert_routing_table,
-    const at::Tensor& router_weights, at::TensorList w12, at::TensorList w3, bool permuted_weights,
-    c10::string_view activation, int64_t experts_min, int64_t experts_max) {
-  check_dtypes(hidden_states, router_weights);
-  return mixture(
-      hidden_states, {expert_routing_table, router_weights},
-      {w12, {}, w3, permuted_weights, std::string(activation), experts_min, experts_max});
+void check_fp8(const at::Tensor& hidden, const Experts& experts, const ExpertScales& scales) {
+  TORCH_CHECK(
+      is_fp8(hidden.scalar_type()), "MixtureOfExperts hidden_states must be of float8_e5m2 or "
+      "float8_e4m3fn, but are ", toString(hidden.scalar_type()), ".");
+  TORCH_CHECK(
+      hidden.dim() == 2 && (scales.hidden.sym_numel() == 1 ||
+                            scales.hidden.sym_numel() == hidden.sym_size(0)),
+      "MixtureOfExperts d_scale_hidden_states must have one element or one for each token of ",
+      hidden.sym_sizes(), ", but has ", scales.hidden.sym_numel(), ".");
+  check_scales("d_scale_w1", scales.gates, experts.gates, experts.permuted);
+  check_scales("d_scale_w2", scales.ups, experts.ups, experts.permuted);
+  check_scales("d_scale_w3", scales.downs, experts.downs, experts.permuted);
+  TORCH_CHECK(
+      scales.inner.empty() || scales.inner.size() == experts.downs.size(),
+      "MixtureOfExperts d_scale_intermediate_hidden_states must have a scale for each of ",
+      experts.downs.size(), " experts, but has ", scales.inner.size(), ".");
+  for (const at::Tensor& scale : scales.inner) {
+    TORCH_CHECK(
+        scale.sym_numel() == 1, "MixtureOfExperts d_scale_intermediate_hidden_states must have "
+        "one element for each expert, but one has ", scale.sym_numel(), ".");
+  }
 }
 
-std::tuple<at::Tensor, at::Tensor> mixture_of_experts_measured(
-    const at::Tensor& hidden_states, const at::Tensor& expert_routing_table,
-    const at::Tensor& router_weights, at::TensorList w1, at::TensorList w2, at::TensorList w3,
-    bool permuted_weights, c10::string_view activation, int64_t experts_min, int64_t experts_max,
-    bool /*measurement_mode*/) {
-  return {
-      mixture_of_experts(
-          hidden_states, expert_routing_table, router_weights, w1, w2, w3, permuted_weights,
-          activation, experts_min, experts_max),
-      largest_inner(
-          hidden_states,
-          {w1, w2, w3, permuted_weights, std::string(activation), experts_min, experts_max})};
+/// Tensors, or numbers as tensors; empty if the overload does not have the argument.
+Tensors list_of(const Arguments& arguments, const char* name) {
+  if (!arguments.has(name)) {
+    return {};
+  }
+  const c10::IValue& value = arguments[name];
+  if (value.isTensorList()) {
+    return value.toTensorVector();
+  }
+  Tensors numbers;
+  for (const double number : value.toDoubleVector()) {
+    numbers.push_back(tensor_of(arguments["hidden_states"].toTensor(), number));
+  }
+  return numbers;
 }
 
-std::tuple<at::Tensor, at::Tensor> mixture_of_experts_measured_fused(
-    const at::Tensor& hidden_states, const at::Tensor& expert_routing_table,
-    const at::Tensor& router_weights, at::TensorList w12, at::TensorList w3, bool permuted_weights,
-    c10::string_view activation, int64_t experts_min, int64_t experts_max,
-    bool /*measurement_mode*/) {
-  return {
-      mixture_of_experts_fused(
-          hidden_states, expert_routing_table, router_weights, w12, w3, permuted_weights,
-          activation, experts_min, experts_max),
-      largest_inner(
-          hidden_states,
-          {w12, {}, w3, permuted_weights, std::string(activation), experts_min, experts_max})};
+ExpertScales scales_of(const Arguments& of, bool fused) {
+  const c10::IValue& hidden = of["d_scale_hidden_states"];
+  ExpertScales scales{
+      hidden.isTensor() ? hidden.toTensor()
+                        : tensor_of(of["hidden_states"].toTensor(), hidden.toDouble()),
+      list_of(of, fused ? "d_scale_w12" : "d_scale_w1"), list_of(of, "d_scale_w2"), list_of(of, "d_scale_w3"),
+      list_of(of, "d_scale_intermediate_hidden_states")};
+  TORCH_CHECK(
+      !scales.inner.empty() || !of.has("d_scale_intermediate_hidden_states"),
+      "MixtureOfExperts needs d_scale_intermediate_hidden_states.");
+  return scales;
 }
 
+/// All overloads. Size hints have no effect. A measurement also returns the largest inner values.
+void mixture_of_experts(
+    const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const Arguments of(op, *stack);
+  const at::Tensor hidden = of["hidden_states"].toTensor();
+  const Routing routing{
+      of["expert_routing_table"].toTensor(), of["router_weights"].toTensor()};
+  const bool fused = of.has("w12");
+  const Experts experts{
+      list_of(of, fused ? "w12" : "w1"), list_of(of, "w2"), list_of(of, "w3"), of["permuted_weights"].toBool(),
+      of["activation"].toStringRef(), of["experts_min"].toInt(), of["experts_max"].toInt()};
+  TORCH_CHECK(
+      fused || experts.ups.size() == experts.gates.size(), "MixtureOfExperts w1 and w2 must be "
+      "lists of equal length, but have ", experts.gates.size(), " and ", experts.ups.size(), ".");
+  at::Tensor mixed;
+  if (of.has("d_scale_hidden_states")) {
+    ExpertScales scales = scales_of(of, fused);
+    check_fp8(hidden, experts, scales);
+    scales.hidden = scales.hidden.reshape_symint({-1, 1});
+    mixed = mixture(hidden, routing, experts, &scales);
+  } else {
+    check_dtypes(hidden, routing.weights);
+    mixed = mixture(hidden, routing, experts, nullptr);
+  }
+  const bool measures = of.has("measurement_mode");
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  stack->emplace_back(mixed);
+  if (measures) {
+    stack->emplace_back(largest_inner(hidden, experts));
+  }
+}
+
+// A call without an overload's name uses the first that matches, and PyTorch converts numbers to
+// tensors to match one. Therefore overloads with numbers are defined after all others.
 const Operators experts([](Operators& define) {
-  const std::string routed =
-      "(Tensor hidden_states, Tensor expert_routing_table, Tensor router_weights, ";
-  const std::string range =
-      "bool permuted_weights, str activation, int experts_min, int experts_max";
+  const auto schema = [](const std::string& overload, const std::string& operands,
+                         const std::string& rest) {
+    return "mixture_of_experts" + overload +
+        "(Tensor hidden_states, Tensor expert_routing_table, Tensor router_weights, " + operands +
+        "bool permuted_weights, str activation, int experts_min, int experts_max" + rest;
+  };
   const std::string three = "Tensor[] w1, Tensor[] w2, Tensor[] w3, ";
   const std::string two = "Tensor[] w12, Tensor[] w3, ";
+  define.boxed<&mixture_of_experts>(schema("", three, ") -> Tensor"));
+  define.boxed<&mixture_of_experts>(schema(".fused_weights", two, ") -> Tensor"));
   const std::string measured = ", bool measurement_mode) -> (Tensor, Tensor)";
-  define("mixture_of_experts" + routed + three + range + ") -> Tensor", &mixture_of_experts);
-  define(
-      "mixture_of_experts.fused_weights" + routed + two + range + ") -> Tensor",
-      &mixture_of_experts_fused);
-  define.in_eager_mode(
-      "mixture_of_experts.fp8_measurement" + routed + three + range + measured,
-      &mixture_of_experts_measured);
-  define.in_eager_mode(
-      "mixture_of_experts.fp8_measurement_fused_weights" + routed + two + range + measured,
-      &mixture_of_experts_measured_fused);
-  define_fp8_experts(define);
+  define.boxed_in_eager_mode<&mixture_of_experts>(schema(".fp8_measurement", three, measured));
+  define.boxed_in_eager_mode<&mixture_of_experts>(
+      schema(".fp8_measurement_fused_weights", two, measured));
+  const std::string hints = ", int chunk_size=0, int total_experts=0) -> Tensor";
+  const std::string hidden = "Tensor d_scale_hidden_states, ";
+  const std::string inner_scales = "Tensor[] d_scale_intermediate_hidden_states, ";
+  const std::string of_three = "Tensor[] d_scale_w1, Tensor[] d_scale_w2, Tensor[] d_scale_w3, ";
+  const std::string of_two = "Tensor[] d_scale_w12, Tensor[] d_scale_w3, ";
+  const std::string numbers =
+      "float d_scale_hidden_states, float[] d_scale_intermediate_hidden_states, ";
+  const std::vector<std::pair<std::string, std::string>> fp8{
+      {".fp8", three + hidden + inner_scales + of_three},
+      {".fp8_fused_weights", two + hidden + inner_scales + of_two},
+      {".fp8_scalars",
+       three + numbers + "float[] d_scale_w1, float[] d_scale_w2, float[] d_scale_w3, "},
+      {".fp8_fused_weights_scalars", two + numbers + "float[] d_scale_w12, float[] d_scale_w3, "},
+      {".fp8_dynamic", three + hidden + of_three},
+      {".fp8_fused_weights_dynamic", two + hidden + of_two}};
+  for (const auto& [overload, operands] : fp8) {
+    define.boxed<&mixture_of_experts>(schema(overload, operands, hints));
+  }
 });
 
 }  // namespace

@@ -1,16 +1,11 @@
 // Normalization of each channel of each sample, in float32.
 #include "custom/define.h"
 
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-
 namespace hpu::custom {
 namespace {
 
-using at::ScalarType;
-
 void check_channels(
-    const char* name, const at::Tensor& input, const std::optional<at::Tensor>& of) {
+    const char* name, const at::Tensor& input, const OptionalTensor& of) {
   TORCH_CHECK(
       input.dim() >= 3 && at::isFloatingType(input.scalar_type()),
       "InstanceNorm input must be floating-point numbers of shape [N, C, ...], but is ",
@@ -30,11 +25,9 @@ at::Tensor positions_of(const at::Tensor& tensor) {
   return tensor.to(ScalarType::Float).flatten(2);
 }
 
-using ThreeOfNorm = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
-
-ThreeOfNorm instance_norm(
-    const at::Tensor& input, const std::optional<at::Tensor>& weight,
-    const std::optional<at::Tensor>& bias, double eps) {
+ThreeTensors instance_norm(
+    const at::Tensor& input, const OptionalTensor& weight,
+    const OptionalTensor& bias, double eps) {
   check_channels("weight", input, weight);
   check_channels("bias", input, bias);
   const at::Tensor wide = positions_of(input);
@@ -52,9 +45,9 @@ ThreeOfNorm instance_norm(
 }
 
 /// The gradients of input, bias and weight, in float32.
-ThreeOfNorm instance_norm_backward(
+ThreeTensors instance_norm_backward(
     const at::Tensor& input, const at::Tensor& grad_in, const at::Tensor& mean,
-    const at::Tensor& istd, const std::optional<at::Tensor>& gamma) {
+    const at::Tensor& istd, const OptionalTensor& gamma) {
   check_channels("gamma", input, gamma);
   TORCH_CHECK(
       grad_in.sym_sizes() == input.sym_sizes(), "InstanceNorm backward needs a gradient of shape ",

@@ -1,16 +1,11 @@
-// Root mean square normalization in float32. The fast variants are the same here, because the
+// Root mean square normalization in float32. The fast variants compute the same, because the
 // vendor's approximations are not published.
 #include "custom/define.h"
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 
 #include <numeric>
 
 namespace hpu::custom {
 namespace {
-
-using at::ScalarType;
 
 bool is_normalized(ScalarType dtype) {
   return dtype == ScalarType::Float || dtype == ScalarType::BFloat16 || dtype == ScalarType::Half;
@@ -29,7 +24,7 @@ void check_rms_norm(const at::Tensor& data_in, const at::Tensor& gamma) {
       "shapes ", gamma.sym_sizes(), " and ", data_in.sym_sizes(), ".");
 }
 
-std::tuple<at::Tensor, at::Tensor> rms_norm(
+TwoTensors rms_norm(
     const at::Tensor& data_in, const at::Tensor& gamma, double epsilon) {
   check_rms_norm(data_in, gamma);
   const bool same = data_in.scalar_type() == gamma.scalar_type();
@@ -39,7 +34,7 @@ std::tuple<at::Tensor, at::Tensor> rms_norm(
   return {(data * inverse_rms).mul_(gamma).to(dtype), inverse_rms.to(dtype)};
 }
 
-std::tuple<at::Tensor, at::Tensor> rms_norm_backward(
+TwoTensors rms_norm_backward(
     const at::Tensor& grad_in, const at::Tensor& data_in, const at::Tensor& gamma,
     const at::Tensor& inverse_rms, bool /*use_stages*/, int64_t /*bwd_mode*/) {
   check_rms_norm(data_in, gamma);

@@ -1,19 +1,15 @@
-// AdamW over lists of tensors. `neg_step` is the negative step size, including the bias correction,
-// and weights are multiplied by `weight_decay`.
+// AdamW over lists of tensors. `neg_step` is the negative step size, including the bias correction.
+// Weights are multiplied by `weight_decay`.
 #include "calls/dtypes.h"
 #include "custom/define.h"
 #include "custom/optimizers/lists.h"
 #include "custom/quantization/fp8.h"
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 
 #include <cmath>
 
 namespace hpu::custom {
 namespace {
 
-using at::ScalarType;
 using OptionalList = std::optional<at::TensorList>;
 
 struct AdamW {
@@ -24,7 +20,7 @@ struct AdamW {
   double epsilon;
 };
 
-/// The tensors of one weight; scales are undefined if the moments are not fp8.
+/// The tensors for one weight. Scales are undefined if the moments are not FP8.
 struct Weight {
   at::Tensor grad;
   at::Tensor weight;
@@ -45,7 +41,7 @@ at::Tensor loaded(const at::Tensor& moment, const at::Tensor& scale, ScalarType 
   return scale.defined() ? value / scale.to(dtype) : value;
 }
 
-/// Stores a moment. An fp8 moment is scaled by the largest power of two that keeps it in range.
+/// Stores a moment. An FP8 moment is scaled by the largest power of two that keeps it in range.
 void store(const at::Tensor& moment, const at::Tensor& value, const at::Tensor& scale) {
   if (!scale.defined() || value.numel() == 0) {
     moment.copy_(value);
@@ -75,8 +71,8 @@ void step(const Weight& of, const AdamW& by) {
   store(of.second, second, of.second_scale);
 }
 
-/// Whether PyTorch's fused kernel supports the lists: one dtype, equal strides and a step that is
-/// not 0.
+/// Whether PyTorch's fused kernel supports the lists. It needs one dtype, equal strides and a step
+/// other than 0.
 bool can_fuse(
     at::TensorList grads, at::TensorList weights, at::TensorList firsts, at::TensorList seconds,
     const AdamW& by) {
@@ -92,7 +88,7 @@ bool can_fuse(
   return by.neg_step != 0.0 && c10::isFloatingType(dtype) && !is_fp8(dtype);
 }
 
-/// Uses a very large step count, because PyTorch's kernel applies its own bias correction.
+/// Uses a very large step count, with which the bias correction of PyTorch's kernel has no effect.
 void step_fused(
     at::TensorList grads, at::TensorList weights, at::TensorList firsts, at::TensorList seconds,
     const AdamW& by) {

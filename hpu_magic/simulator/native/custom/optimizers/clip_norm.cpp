@@ -1,14 +1,11 @@
-// Clipping of gradients by their common norm.
+// Clipping of gradients by their total norm.
 #include "custom/define.h"
 #include "custom/optimizers/lists.h"
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 
 namespace hpu::custom {
 namespace {
 
-/// Scales all tensors except the last, and stores their common norm in the last.
+/// Scales all tensors except the last one, and stores their total norm in the last one.
 template <class Coefficient>
 at::Tensor clip(at::TensorList grad, double norm_type, const Coefficient& coefficient) {
   TORCH_CHECK(norm_type == 2.0, "unsupported norm_type for FusedClipNorm");
@@ -34,7 +31,7 @@ at::Tensor fused_clip_norm(at::TensorList grad, const at::Tensor& max_norm, doub
   });
 }
 
-/// The form of lazy mode, which does not change gradients with a small norm at all.
+/// The operator of lazy mode. It does not change gradients with a small norm.
 at::Tensor fused_norm_lazy(at::TensorList grad, const at::Tensor& max_norm, double norm_type) {
   return clip(grad, norm_type, [&](const at::Tensor& total) {
     return at::where(total > max_norm, max_norm / (total + kNormEpsilon), 1.0);

@@ -1,17 +1,14 @@
-// LAMB in three steps: a factor that clips all gradients, Adam's direction with its norm and the
-// weight's norm, and a step scaled by the ratio of these norms.
+// LAMB in three steps: the divisor that clips all gradients; Adam's direction, its norm and the
+// weight's norm; and a step that is scaled by the ratio of these norms.
 #include "custom/define.h"
 #include "custom/optimizers/lists.h"
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 
 #include <initializer_list>
 
 namespace hpu::custom {
 namespace {
 
-/// The divisor that limits the common norm of the gradients. PyTorch refuses a call without
+/// The divisor that limits the total norm of the gradients. PyTorch refuses a call without
 /// gradients, because it has no device.
 at::Tensor optimizer_lamb_fused_norm(at::TensorList grad, double max_norm) {
   return at::clamp_min(norm_of(grad) / max_norm, 1.0).to(grad[0].scalar_type());

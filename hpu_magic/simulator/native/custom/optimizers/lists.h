@@ -1,7 +1,10 @@
-// Checks and the norm of the lists of tensors that an optimizer's operators get.
+// Checks and the norm of an optimizer's lists of tensors.
 #pragma once
 
-#include <ATen/core/Tensor.h>
+#include "custom/define.h"
+
+#include <algorithm>
+#include <vector>
 
 namespace hpu::custom {
 
@@ -9,7 +12,7 @@ inline void check_not_empty(const char* name, at::TensorList weights) {
   TORCH_CHECK(!weights.empty(), name, " : can not process empty weight vector");
 }
 
-/// Raises unless tensors of the second list have the same shapes as those of the first.
+/// Raises an error unless the tensors of both lists have the same shapes.
 inline void check_shapes_agree(
     const char* name, at::TensorList weights, at::TensorList others) {
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -20,8 +23,19 @@ inline void check_shapes_agree(
   }
 }
 
-/// The square root of the sum of all squares, as one element: float64 if a tensor is float64, else
-/// float32. The list must not be empty.
-at::Tensor norm_of(at::TensorList tensors);
+/// The square root of the sum of all squares, as one element. It is float64 if a tensor is float64,
+/// otherwise float32. The list must not be empty.
+inline at::Tensor norm_of(at::TensorList tensors) {
+  const bool doubles = std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
+    return tensor.scalar_type() == at::ScalarType::Double;
+  });
+  const at::ScalarType dtype = doubles ? at::ScalarType::Double : at::ScalarType::Float;
+  std::vector<at::Tensor> norms;
+  norms.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    norms.push_back(at::linalg_vector_norm(tensor, 2, std::nullopt, false, dtype));
+  }
+  return at::linalg_vector_norm(at::stack(norms), 2, std::nullopt, /*keepdim=*/true);
+}
 
 }  // namespace hpu::custom

@@ -3,9 +3,6 @@
 #include "custom/define.h"
 #include "custom/optimizers/lists.h"
 
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-
 namespace hpu::custom {
 namespace {
 
@@ -13,7 +10,7 @@ at::Tensor decayed(const at::Tensor& gradient, const at::Tensor& weight, double 
   return decay != 0.0 ? gradient.add(weight, decay) : gradient;
 }
 
-/// Raises unless the three lists have tensors of the same shapes.
+/// Raises an error unless the three lists have tensors of the same shapes.
 void check_three_lists(
     const char* name, at::TensorList gradients, at::TensorList weights, at::TensorList states) {
   check_not_empty(name, weights);
@@ -122,7 +119,7 @@ void optimizer_adagrad(
   }
 }
 
-/// Integers, such as a count of batches, have no average and do not change.
+/// Integers, such as the number of batches, do not change.
 void optimizer_ema(
     at::TensorList model_inputs, at::TensorList updated_ema, const at::Tensor& decay) {
   TORCH_CHECK(

@@ -3,18 +3,13 @@
 #include "calls/dtypes.h"
 #include "custom/define.h"
 
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-
 #include <numeric>
 
 namespace hpu::custom {
 
-using at::ScalarType;
-
 namespace {
 
-/// A scale per channel, in a shape that broadcasts.
+/// A scale for each channel, in a shape that broadcasts.
 at::Tensor shaped(const at::Tensor& scale, ScaleShape shape) {
   if (!shape || scale.sym_numel() <= 1) {
     return scale;
@@ -68,10 +63,6 @@ at::Tensor in_blocks(const at::Tensor& values, c10::SymIntArrayRef blocks) {
   std::vector<c10::SymInt> sizes = values.sym_sizes().slice(0, values.dim() - 2).vec();
   sizes.insert(sizes.end(), blocks.begin(), blocks.end());
   return values.reshape_symint(sizes);
-}
-
-at::Tensor tensor_of(const at::Tensor& like, at::ArrayRef<double> scales) {
-  return at::tensor(scales, at::dtype(ScalarType::Float)).to(like.device());
 }
 
 }  // namespace hpu::custom

@@ -1,18 +1,13 @@
-// Products, sums and softmax of 8-bit floating-point tensors, in float32. Scales are the inverses
-// of the factors of the casts.
+// Products, sums and softmax of FP8 tensors, in float32. Scales are the inverses of the casts'
+// factors.
 #include "calls/dtypes.h"
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 
 #include <algorithm>
 
 namespace hpu::custom {
 namespace {
-
-using at::ScalarType;
 
 void check_out_dtype(const char* name, ScalarType dtype) {
   TORCH_CHECK(
@@ -47,8 +42,8 @@ at::Tensor operand(const at::Tensor& tensor, bool transposed) {
   return transposed && wide.dim() > 1 ? wide.transpose(-2, -1) : wide;
 }
 
-/// Whether each scale has a factor per block of its operand: [rows, k] and [k, columns], with the
-/// same number of blocks along the summed dimension.
+/// Whether each scale has a factor for each block of its operand. Scales have the shapes [rows, k]
+/// and [k, columns], with the same number of blocks along the summed dimension.
 bool are_of_blocks(const Scale& of_a, const Scale& of_b, const at::Tensor& b) {
   if (!of_a || !of_b || of_a->dim() < 2 || of_b->dim() < 2) {
     return false;
@@ -95,8 +90,8 @@ at::Tensor kept_shape(const at::Tensor& product, const at::Tensor& result) {
 
 at::Tensor fp8_gemm_v2(
     const at::Tensor& A, bool trans_A, const at::Tensor& B, bool trans_B,
-    const std::optional<at::Tensor>& D, ScalarType out_dtype, const Scale& A_scale_inv,
-    const Scale& B_scale_inv, const std::optional<at::Tensor>& bias, bool accumulate,
+    const OptionalTensor& D, ScalarType out_dtype, const Scale& A_scale_inv,
+    const Scale& B_scale_inv, const OptionalTensor& bias, bool accumulate,
     ScaleShape B_scale_shape) {
   check_formats("Fp8GemmV2", A, B);
   check_out_dtype("Fp8GemmV2", out_dtype);
@@ -123,26 +118,6 @@ at::Tensor fp8_gemm_v2(
   return kept_shape(product, result).to(out_dtype);
 }
 
-at::Tensor fp8_gemm_v2_scalar(
-    const at::Tensor& A, bool trans_A, const at::Tensor& B, bool trans_B,
-    const std::optional<at::Tensor>& D, ScalarType out_dtype, double A_scale_inv,
-    double B_scale_inv, const std::optional<at::Tensor>& bias, bool accumulate,
-    ScaleShape /*B_scale_shape*/) {
-  return fp8_gemm_v2(
-      A, trans_A, B, trans_B, D, out_dtype, tensor_of(A, A_scale_inv), tensor_of(A, B_scale_inv),
-      bias, accumulate, std::nullopt);
-}
-
-at::Tensor fp8_gemm_v2_scalar_list(
-    const at::Tensor& A, bool trans_A, const at::Tensor& B, bool trans_B,
-    const std::optional<at::Tensor>& D, ScalarType out_dtype, at::ArrayRef<double> A_scale_inv,
-    at::ArrayRef<double> B_scale_inv, const std::optional<at::Tensor>& bias, bool accumulate,
-    ScaleShape B_scale_shape) {
-  return fp8_gemm_v2(
-      A, trans_A, B, trans_B, D, out_dtype, tensor_of(A, A_scale_inv), tensor_of(A, B_scale_inv),
-      bias, accumulate, B_scale_shape);
-}
-
 void check_out(const at::Tensor& out, const at::Tensor& result) {
   TORCH_CHECK(
       out.scalar_type() == result.scalar_type(), "Fp8Gemm out must have out_dtype ",
@@ -155,7 +130,7 @@ void check_out(const at::Tensor& out, const at::Tensor& result) {
 at::Tensor fp8_gemm(
     const at::Tensor& A, bool trans_A, const at::Tensor& B, bool trans_B, const at::Tensor& D,
     ScalarType out_dtype, const Scale& A_scale_inv, const Scale& B_scale_inv,
-    const std::optional<at::Tensor>& bias, bool accumulate, at::Tensor out) {
+    const OptionalTensor& bias, bool accumulate, at::Tensor out) {
   const at::Tensor result = fp8_gemm_v2(
       A, trans_A, B, trans_B, D, out_dtype, A_scale_inv, B_scale_inv, bias, accumulate,
       std::nullopt);
@@ -166,7 +141,7 @@ at::Tensor fp8_gemm(
 at::Tensor traced_fp8_gemm(
     const at::Tensor& A, bool trans_A, const at::Tensor& B, bool trans_B, const at::Tensor& D,
     ScalarType out_dtype, const Scale& A_scale_inv, const Scale& B_scale_inv,
-    const std::optional<at::Tensor>& bias, bool accumulate, at::Tensor out) {
+    const OptionalTensor& bias, bool accumulate, at::Tensor out) {
   static const auto gemm = vendor_operator<decltype(fp8_gemm_v2)>("fp8_gemm_v2");
   const at::Tensor result = gemm.call(
       A, trans_A, B, trans_B, D, out_dtype, A_scale_inv, B_scale_inv, bias, accumulate,
@@ -176,7 +151,7 @@ at::Tensor traced_fp8_gemm(
 }
 
 at::Tensor conv2d_fp8(
-    const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
+    const at::Tensor& input, const at::Tensor& weight, const OptionalTensor& bias,
     c10::SymIntArrayRef stride, c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
     int64_t groups, std::optional<ScalarType> out_dtype, const Scale& scale_input,
     const Scale& scale_weight) {
@@ -198,15 +173,6 @@ at::Tensor conv2d_fp8(
       dilation, groups);
   result = scaled(scaled(result, scale_input), scale_weight);
   return (has_bias ? result + bias->reshape({-1, 1, 1}) : result).to(dtype);
-}
-
-at::Tensor conv2d_fp8_scalar(
-    const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
-    c10::SymIntArrayRef stride, c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
-    int64_t groups, std::optional<ScalarType> out_dtype, double scale_input, double scale_weight) {
-  return conv2d_fp8(
-      input, weight, bias, stride, padding, dilation, groups, out_dtype,
-      tensor_of(input, scale_input), tensor_of(input, scale_weight));
 }
 
 at::Tensor sum_fp8(
@@ -244,7 +210,7 @@ void check_fused_add(const at::Tensor& input, const at::Tensor& add) {
 
 at::Tensor softmax_fp8(
     const at::Tensor& input, int64_t dim, const Scale& input_scale, const Scale& output_scale,
-    const Scale& inv_attn_heads, const std::optional<at::Tensor>& fused_add) {
+    const Scale& inv_attn_heads, const OptionalTensor& fused_add) {
   const ScalarType input_type = input.scalar_type();
   const bool scaled_input = is_defined(input_scale);
   const bool scaled_output = is_defined(output_scale);
@@ -278,22 +244,6 @@ at::Tensor softmax_fp8(
   return scaled_output ? to_fp8(scaled(result, output_scale), kE4M3) : result;
 }
 
-at::Tensor softmax_fp8_scalar(
-    const at::Tensor& input, int64_t dim, double input_scale, double output_scale,
-    double inv_attn_heads, const std::optional<at::Tensor>& fused_add) {
-  return softmax_fp8(
-      input, dim, tensor_of(input, input_scale), tensor_of(input, output_scale),
-      tensor_of(input, inv_attn_heads), fused_add);
-}
-
-at::Tensor softmax_fp8_scalar_scales(
-    const at::Tensor& input, int64_t dim, double input_scale, double output_scale,
-    const Scale& inv_attn_heads, const std::optional<at::Tensor>& fused_add) {
-  return softmax_fp8(
-      input, dim, tensor_of(input, input_scale), tensor_of(input, output_scale), inv_attn_heads,
-      fused_add);
-}
-
 const Operators products([](Operators& define) {
   define(
       "fp8_gemm(Tensor A, bool trans_A, Tensor B, bool trans_B, Tensor D, ScalarType out_dtype, "
@@ -301,31 +251,29 @@ const Operators products([](Operators& define) {
       "-> Tensor(a!)",
       &fp8_gemm);
   define.compiled_as("fp8_gemm", &traced_fp8_gemm);
+  const std::string operands =
+      "(Tensor A, bool trans_A, Tensor B, bool trans_B, Tensor? D, ScalarType out_dtype, ";
+  const std::string options =
+      "Tensor? bias=None, bool accumulate=False, int[]? B_scale_shape=None) -> Tensor";
   define(
-      "fp8_gemm_v2(Tensor A, bool trans_A, Tensor B, bool trans_B, Tensor? D, "
-      "ScalarType out_dtype, Tensor? A_scale_inv=None, Tensor? B_scale_inv=None, "
-      "Tensor? bias=None, bool accumulate=False, int[]? B_scale_shape=None) -> Tensor",
+      "fp8_gemm_v2" + operands + "Tensor? A_scale_inv=None, Tensor? B_scale_inv=None, " + options,
       &fp8_gemm_v2);
+  define.with_numbers(
+      "fp8_gemm_v2.scalar" + operands + "float A_scale_inv, float B_scale_inv, " + options,
+      "fp8_gemm_v2");
+  define.with_numbers(
+      "fp8_gemm_v2.scalar_list" + operands + "float[] A_scale_inv, float[] B_scale_inv, " + options,
+      "fp8_gemm_v2");
+  const std::string convolution =
+      "(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, SymInt[2] padding=0, "
+      "SymInt[2] dilation=1, int groups=1, ScalarType? out_dtype=None, ";
   define(
-      "fp8_gemm_v2.scalar(Tensor A, bool trans_A, Tensor B, bool trans_B, Tensor? D, "
-      "ScalarType out_dtype, float A_scale_inv, float B_scale_inv, Tensor? bias=None, "
-      "bool accumulate=False, int[]? B_scale_shape=None) -> Tensor",
-      &fp8_gemm_v2_scalar);
-  define(
-      "fp8_gemm_v2.scalar_list(Tensor A, bool trans_A, Tensor B, bool trans_B, Tensor? D, "
-      "ScalarType out_dtype, float[] A_scale_inv, float[] B_scale_inv, Tensor? bias=None, "
-      "bool accumulate=False, int[]? B_scale_shape=None) -> Tensor",
-      &fp8_gemm_v2_scalar_list);
-  define(
-      "conv2d_fp8(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, "
-      "SymInt[2] padding=0, SymInt[2] dilation=1, int groups=1, ScalarType? out_dtype=None, "
-      "Tensor? scale_input=None, Tensor? scale_weight=None) -> Tensor",
+      "conv2d_fp8" + convolution + "Tensor? scale_input=None, Tensor? scale_weight=None) -> Tensor",
       &conv2d_fp8);
-  define(
-      "conv2d_fp8.scalar(Tensor input, Tensor weight, Tensor? bias=None, SymInt[2] stride=1, "
-      "SymInt[2] padding=0, SymInt[2] dilation=1, int groups=1, ScalarType? out_dtype=None, "
-      "float scale_input=1.0, float scale_weight=1.0) -> Tensor",
-      &conv2d_fp8_scalar);
+  define.with_numbers(
+      "conv2d_fp8.scalar" + convolution +
+          "float scale_input=1.0, float scale_weight=1.0) -> Tensor",
+      "conv2d_fp8");
   define(
       "sum_fp8(Tensor self, int[1]? dim=None, bool keepdim=False, ScalarType? out_dtype=None) "
       "-> Tensor",
@@ -334,14 +282,14 @@ const Operators products([](Operators& define) {
       "softmax_fp8(Tensor input, int dim, Tensor? input_scale=None, Tensor? output_scale=None, "
       "Tensor? inv_attn_heads=None, Tensor? fused_add=None) -> Tensor",
       &softmax_fp8);
-  define(
+  define.with_numbers(
       "softmax_fp8.Scalar(Tensor input, int dim, float input_scale, float output_scale, "
       "float inv_attn_heads, Tensor? fused_add=None) -> Tensor",
-      &softmax_fp8_scalar);
-  define(
+      "softmax_fp8");
+  define.with_numbers(
       "softmax_fp8.Scalar_scales(Tensor input, int dim, float input_scale, float output_scale, "
       "Tensor? inv_attn_heads=None, Tensor? fused_add=None) -> Tensor",
-      &softmax_fp8_scalar_scales);
+      "softmax_fp8");
 });
 
 }  // namespace

@@ -1,22 +1,17 @@
-// Casts to and from the 8-bit floating-point types, E5M2 and E4M3.
+// Casts to and from the FP8 types E5M2 and E4M3.
 //
 // `cast_to` multiplies by a scale, rounds and saturates. `cast_from` also multiplies, so it needs
 // the inverse of the scale.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-
 namespace hpu::custom {
 namespace {
 
-using at::ScalarType;
-
-/// The largest magnitude if it is requested, else a tensor without elements.
-at::Tensor amax_of(const at::Tensor& input, bool asked) {
+/// The largest magnitude if it is requested, otherwise a tensor without elements.
+at::Tensor amax_of(const at::Tensor& input, bool requested) {
   const auto options = input.options().dtype(ScalarType::Float);
-  if (!asked) {
+  if (!requested) {
     return at::empty({0}, options);
   }
   if (input.is_meta()) {
@@ -29,7 +24,7 @@ at::Tensor amax_of(const at::Tensor& input, bool asked) {
   return at::maximum(least.abs(), most.abs()).to(ScalarType::Float);
 }
 
-std::tuple<at::Tensor, at::Tensor> cast_to_fp8_v2(
+TwoTensors cast_to_fp8_v2(
     const at::Tensor& input, const Scale& scale, bool stochastic_rounding, bool is_amax,
     ScalarType dtype, ScaleShape scale_shape) {
   TORCH_CHECK(
@@ -52,21 +47,7 @@ std::tuple<at::Tensor, at::Tensor> cast_to_fp8_v2(
       amax_of(input, is_amax)};
 }
 
-std::tuple<at::Tensor, at::Tensor> cast_to_fp8_v2_scalar(
-    const at::Tensor& input, double scale, bool stochastic_rounding, bool is_amax,
-    ScalarType dtype, ScaleShape /*scale_shape*/) {
-  return cast_to_fp8_v2(
-      input, tensor_of(input, scale), stochastic_rounding, is_amax, dtype, std::nullopt);
-}
-
-std::tuple<at::Tensor, at::Tensor> cast_to_fp8_v2_scalar_list(
-    const at::Tensor& input, at::ArrayRef<double> scale, bool stochastic_rounding, bool is_amax,
-    ScalarType dtype, ScaleShape scale_shape) {
-  return cast_to_fp8_v2(
-      input, tensor_of(input, scale), stochastic_rounding, is_amax, dtype, scale_shape);
-}
-
-std::tuple<at::Tensor, at::Tensor> cast_to_fp8(
+TwoTensors cast_to_fp8(
     const at::Tensor& input, const Scale& scale, bool stochastic_rounding, at::Tensor out,
     at::Tensor amax) {
   TORCH_CHECK(
@@ -84,7 +65,7 @@ std::tuple<at::Tensor, at::Tensor> cast_to_fp8(
   return {out, amax};
 }
 
-std::tuple<at::Tensor, at::Tensor> traced_cast_to_fp8(
+TwoTensors traced_cast_to_fp8(
     const at::Tensor& input, const Scale& scale, bool stochastic_rounding, at::Tensor out,
     at::Tensor amax) {
   static const auto cast = vendor_operator<decltype(cast_to_fp8_v2)>("cast_to_fp8_v2");
@@ -98,7 +79,7 @@ std::tuple<at::Tensor, at::Tensor> traced_cast_to_fp8(
               : amax};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> cast_to_fp8_hybrid(
+ThreeTensors cast_to_fp8_hybrid(
     const at::Tensor& input, const Scale& scale_152, const Scale& scale_143,
     bool stochastic_rounding, bool is_amax) {
   TORCH_CHECK(
@@ -117,51 +98,29 @@ at::Tensor cast_from_fp8(
   return scaled(widened(input, out_dtype), scale, scale_shape);
 }
 
-at::Tensor cast_from_fp8_scalar(
-    const at::Tensor& input, double scale, ScalarType out_dtype, ScaleShape /*scale_shape*/) {
-  return cast_from_fp8(input, tensor_of(input, scale), out_dtype, std::nullopt);
-}
-
-at::Tensor cast_from_fp8_scalar_list(
-    const at::Tensor& input, at::ArrayRef<double> scale, ScalarType out_dtype,
-    ScaleShape scale_shape) {
-  return cast_from_fp8(input, tensor_of(input, scale), out_dtype, scale_shape);
-}
-
 const Operators casts([](Operators& define) {
   define(
       "cast_to_fp8(Tensor input, Tensor? scale, bool stochastic_rounding, Tensor(a!) out, "
       "Tensor(b!) amax) -> (Tensor(a!), Tensor(b!))",
       &cast_to_fp8);
   define.compiled_as("cast_to_fp8", &traced_cast_to_fp8);
-  define(
-      "cast_to_fp8_v2(Tensor input, Tensor? scale=None, bool stochastic_rounding=False, "
-      "bool is_amax=False, ScalarType dtype=None, int[]? scale_shape=None) -> (Tensor, Tensor)",
-      &cast_to_fp8_v2);
-  define(
-      "cast_to_fp8_v2.scalar(Tensor input, float scale, bool stochastic_rounding=False, "
-      "bool is_amax=False, ScalarType dtype=None, int[]? scale_shape=None) -> (Tensor, Tensor)",
-      &cast_to_fp8_v2_scalar);
-  define(
-      "cast_to_fp8_v2.scalar_list(Tensor input, float[] scale, bool stochastic_rounding=False, "
-      "bool is_amax=False, ScalarType dtype=None, int[]? scale_shape=None) -> (Tensor, Tensor)",
-      &cast_to_fp8_v2_scalar_list);
+  const std::string options =
+      ", bool stochastic_rounding=False, bool is_amax=False, ScalarType dtype=None, "
+      "int[]? scale_shape=None) -> (Tensor, Tensor)";
+  define("cast_to_fp8_v2(Tensor input, Tensor? scale=None" + options, &cast_to_fp8_v2);
+  define.with_numbers(
+      "cast_to_fp8_v2.scalar(Tensor input, float scale" + options, "cast_to_fp8_v2");
+  define.with_numbers(
+      "cast_to_fp8_v2.scalar_list(Tensor input, float[] scale" + options, "cast_to_fp8_v2");
   define(
       "cast_to_fp8_hybrid(Tensor input, Tensor? scale_152=None, Tensor? scale_143=None, "
       "bool stochastic_rounding=False, bool is_amax=False) -> (Tensor, Tensor, Tensor)",
       &cast_to_fp8_hybrid);
-  define(
-      "cast_from_fp8(Tensor input, Tensor? scale, ScalarType out_dtype, int[]? scale_shape=None) "
-      "-> Tensor",
-      &cast_from_fp8);
-  define(
-      "cast_from_fp8.scalar(Tensor input, float scale, ScalarType out_dtype, "
-      "int[]? scale_shape=None) -> Tensor",
-      &cast_from_fp8_scalar);
-  define(
-      "cast_from_fp8.scalar_list(Tensor input, float[] scale, ScalarType out_dtype, "
-      "int[]? scale_shape=None) -> Tensor",
-      &cast_from_fp8_scalar_list);
+  const std::string out = ", ScalarType out_dtype, int[]? scale_shape=None) -> Tensor";
+  define("cast_from_fp8(Tensor input, Tensor? scale" + out, &cast_from_fp8);
+  define.with_numbers("cast_from_fp8.scalar(Tensor input, float scale" + out, "cast_from_fp8");
+  define.with_numbers(
+      "cast_from_fp8.scalar_list(Tensor input, float[] scale" + out, "cast_from_fp8");
 });
 
 }  // namespace

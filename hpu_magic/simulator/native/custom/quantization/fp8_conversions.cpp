@@ -1,10 +1,8 @@
-// Conversions between 8-bit floating point and wider types, much faster than PyTorch's kernels.
+// Conversions between FP8 and wider types, much faster than PyTorch's kernels.
 #include "calls/generator.h"
 #include "custom/define.h"
 #include "custom/parallel.h"
 #include "custom/quantization/fp8.h"
-
-#include <ATen/Functions.h>
 
 #include <algorithm>
 #include <cstring>
@@ -13,9 +11,7 @@
 namespace hpu::custom {
 namespace {
 
-using at::ScalarType;
-
-// Elements that one thread converts at a time.
+// Number of elements that one thread converts in one call.
 constexpr int64_t kGrain = 1 << 16;
 
 // The loader chooses the version for the processor.
@@ -46,17 +42,17 @@ HPU_INLINE float scaled_value(uint16_t value, float factor) {
   return same_bits<float>((bits + 0x7fffU + ((bits >> 16) & 1U)) & 0xffff0000U);
 }
 
-/// `first` if `chosen`, else `second`, without a branch, which would prevent vectorization.
+/// `first` if `chosen`, otherwise `second`. A branch would prevent vectorization.
 HPU_INLINE uint32_t select(bool chosen, uint32_t first, uint32_t second) {
   const uint32_t mask = 0U - static_cast<uint32_t>(chosen);
   return (first & mask) | (second & ~mask);
 }
 
-/// The exponent bias of an 8-bit type with `kMantissa` bits after the point.
+/// The exponent bias of an FP8 type with `kMantissa` mantissa bits.
 template <int kMantissa>
 constexpr uint32_t kBias = kMantissa == 2 ? 15 : 7;
 
-/// The float32 bits of a value with the given 8 bits.
+/// The float32 bits of an FP8 value.
 template <int kMantissa>
 HPU_INLINE uint32_t float_bits(uint8_t narrow) {
   constexpr uint32_t kUnit = (127 - kBias<kMantissa> + 1 - kMantissa) << 23;
@@ -89,9 +85,9 @@ void widen(const at::Tensor& from, const at::Tensor& to) {
   });
 }
 
-/// The bits of `value` in an 8-bit type with `kMantissa` bits after the point, saturated at
-/// `limit`. `kStochastic` rounds up or down at random, so that the expected result is the value:
-/// `draw` is uniform below 2^16. Otherwise rounds to nearest, ties to even.
+/// The bits of `value` in an FP8 type with `kMantissa` mantissa bits, saturated at `limit`. Rounds
+/// to nearest, ties to even; with `kStochastic`, rounds up or down at random, so that the expected
+/// result is the value. `draw` is uniform below 2^16.
 template <int kMantissa, bool kStochastic>
 HPU_INLINE uint8_t fp8_bits(float value, float limit, uint16_t draw) {
   constexpr int kDropped = 23 - kMantissa;
@@ -121,7 +117,7 @@ HPU_INLINE uint8_t fp8_bits(float value, float limit, uint16_t draw) {
   return static_cast<uint8_t>(select(magnitude > 0x7f800000U, 0x7fU, rounded));
 }
 
-/// The parameters of a conversion to an 8-bit type.
+/// The parameters of a conversion to an FP8 type.
 struct Narrowing {
   float factor;
   float limit;
@@ -186,7 +182,7 @@ at::Tensor stochastic_fp8(const at::Tensor& values, ScalarType fp8) {
   return narrowed(values, 1.0F, fp8, true);
 }
 
-// Without gaps, elements are converted in memory order.
+// Converts the elements of dense tensors in memory order.
 at::Tensor widened(const at::Tensor& values, ScalarType dtype) {
   const ScalarType input_type = values.scalar_type();
   if (values.is_meta() || !is_fp8(input_type) || !is_float_or_bfloat16(dtype)) {

@@ -1,8 +1,6 @@
-// Products of 8-bit matrices in bfloat16.
+// Products of FP8 matrices in bfloat16.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
-
-#include <ATen/Functions.h>
 
 #include <algorithm>
 #include <chrono>
@@ -11,8 +9,6 @@
 
 namespace hpu::custom {
 namespace {
-
-using at::ScalarType;
 
 // Smaller products take about the same time in both types.
 constexpr int64_t kFewestProducts = int64_t{1} << 20;
@@ -34,7 +30,7 @@ double seconds_of_product(ScalarType dtype) {
   return shortest;
 }
 
-/// Measured once per process.
+/// The result of a measurement, once per process.
 bool bfloat16_is_faster() {
   static const bool faster =
       seconds_of_product(ScalarType::BFloat16) * kNoticeable < seconds_of_product(ScalarType::Float);
@@ -56,9 +52,9 @@ at::Tensor matrix(const at::Tensor& tensor, bool transposed) {
 
 }  // namespace
 
-std::optional<at::Tensor> matmul_in_bfloat16(
+OptionalTensor matmul_in_bfloat16(
     const at::Tensor& A, bool trans_A, const at::Tensor& B, bool trans_B, const Scale& A_scale,
-    const Scale& B_scale, const std::optional<at::Tensor>& bias) {
+    const Scale& B_scale, const OptionalTensor& bias) {
   if (A.is_meta() || A.dim() != 2 || B.dim() != 2) {
     return std::nullopt;
   }

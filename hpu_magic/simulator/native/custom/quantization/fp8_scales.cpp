@@ -1,16 +1,11 @@
-// Scales for casts to the 8-bit floating-point types, computed from the values to cast.
+// Scales for casts to FP8, computed from the values.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
-
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
 
 #include <limits>
 
 namespace hpu::custom {
 namespace {
-
-using at::ScalarType;
 
 enum MaxMode : int64_t { kNoMax, kMaxOfTensor, kMaxOfChannels };
 enum ScaleMode : int64_t { kNoRounding, kToPowerOfTwo };
@@ -18,7 +13,7 @@ enum ScaleMode : int64_t { kNoRounding, kToPowerOfTwo };
 // The scale of a channel of zeros, because the inverse of zero is not finite.
 constexpr float kSmallest = std::numeric_limits<float>::min();
 
-/// The smallest power of two that is not below the scale, exactly.
+/// The smallest power of two that is not below the scale.
 at::Tensor to_power_of_two(const at::Tensor& scale) {
   if (scale.is_meta()) {
     return at::empty_like(scale);
@@ -53,9 +48,9 @@ at::Tensor calculate_scale_for_cast(
   return scale_mode == kToPowerOfTwo ? to_power_of_two(scale) : scale.clone();
 }
 
-/// Values cast with a separate scale per block of the last two dimensions, and the factors that
+/// Values that are cast with one scale per block of the last two dimensions, and the factors that
 /// convert them back. Blocks at the edges may be smaller.
-std::tuple<at::Tensor, at::Tensor> cast_to_fp8_just_in_time(
+TwoTensors cast_to_fp8_just_in_time(
     const at::Tensor& input, at::IntArrayRef block_size, ScalarType out_dtype,
     ScalarType scale_dtype) {
   TORCH_CHECK(

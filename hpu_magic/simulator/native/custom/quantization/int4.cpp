@@ -1,15 +1,10 @@
-// Weights of four bits, eight per int32 with the lowest bits first. The vendor has these operators
-// only in compiled graphs; here they also run in eager mode.
+// 4-bit weights, eight per int32 with the lowest bits first. The vendor has these operators only in
+// compiled graphs; here they also run in eager mode.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-
 namespace hpu::custom {
 namespace {
-
-using at::ScalarType;
 
 constexpr int64_t kInOne = 8;
 
@@ -22,7 +17,7 @@ at::Tensor unpacked(const at::Tensor& packed, bool is_signed) {
   return is_signed ? (values ^ 8) - 8 : values;
 }
 
-/// A tensor in a shape that broadcasts to `values`: a row for a group of rows is repeated.
+/// A tensor in a shape that broadcasts to `values`. Repeats a row that belongs to a group of rows.
 at::Tensor for_each_row(const char* name, const at::Tensor& tensor, const at::Tensor& values) {
   const int64_t missing = values.dim() - tensor.dim();
   bool fits = missing >= 0;
@@ -40,7 +35,7 @@ at::Tensor for_each_row(const char* name, const at::Tensor& tensor, const at::Te
 }
 
 at::Tensor convert(
-    const at::Tensor& input, const at::Tensor& scale, const std::optional<at::Tensor>& zero_point,
+    const at::Tensor& input, const at::Tensor& scale, const OptionalTensor& zero_point,
     ScalarType out_dtype, bool is_signed) {
   TORCH_CHECK(
       input.scalar_type() == ScalarType::Int && input.dim() > 0,
@@ -66,13 +61,13 @@ at::Tensor convert(
 }
 
 at::Tensor convert_from_int4(
-    const at::Tensor& input, const at::Tensor& scale, const std::optional<at::Tensor>& zero_point,
+    const at::Tensor& input, const at::Tensor& scale, const OptionalTensor& zero_point,
     ScalarType out_dtype) {
   return convert(input, scale, zero_point, out_dtype, true);
 }
 
 at::Tensor convert_from_uint4(
-    const at::Tensor& input, const at::Tensor& scale, const std::optional<at::Tensor>& zero_point,
+    const at::Tensor& input, const at::Tensor& scale, const OptionalTensor& zero_point,
     ScalarType out_dtype) {
   return convert(input, scale, zero_point, out_dtype, false);
 }

@@ -1,15 +1,10 @@
-// Quantization and dequantization, `torch.ops.quantized_decomposed`, like PyTorch's decompositions.
-// But casts to 8-bit floating point round once and saturate.
+// Quantization and dequantization, `torch.ops.quantized_decomposed`. Like PyTorch's decompositions,
+// except that casts to FP8 round once and saturate.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 
-#include <ATen/Functions.h>
-#include <ATen/TensorOperators.h>
-
 namespace hpu::custom {
 namespace {
-
-using at::ScalarType;
 
 void check_quantized(ScalarType dtype) {
   TORCH_CHECK(
@@ -44,41 +39,6 @@ at::Tensor one_element(const char* name, const at::Tensor& value, ScalarType dty
   return value.reshape({}).to(dtype);
 }
 
-at::Tensor number_like(const at::Tensor& like, const at::Scalar& value) {
-  return at::scalar_tensor(value, like.options());
-}
-
-at::Tensor quantize_per_tensor(
-    const at::Tensor& input, double scale, int64_t zero_point, int64_t quant_min,
-    int64_t quant_max, ScalarType dtype) {
-  check_input(input, dtype);
-  return quantized(
-      input * (1.0 / scale), number_like(input, zero_point), at::Scalar(quant_min),
-      at::Scalar(quant_max), dtype);
-}
-
-at::Tensor quantize_per_tensor_tensor(
-    const at::Tensor& input, const at::Tensor& scale, const at::Tensor& zero_point,
-    int64_t quant_min, int64_t quant_max, ScalarType dtype) {
-  check_input(input, dtype);
-  const ScalarType wide = input.scalar_type();
-  return quantized(
-      input * one_element("scale", scale, wide).reciprocal(),
-      one_element("zero_point", zero_point, wide), at::Scalar(quant_min), at::Scalar(quant_max),
-      dtype);
-}
-
-at::Tensor quantize_per_tensor_tensor2(
-    const at::Tensor& input, const at::Tensor& scale, const at::Tensor& zero_point,
-    const at::Tensor& quant_min, const at::Tensor& quant_max, ScalarType dtype) {
-  check_input(input, dtype);
-  const ScalarType wide = input.scalar_type();
-  return quantized(
-      input * one_element("scale", scale, wide).reciprocal(),
-      one_element("zero_point", zero_point, wide), one_element("quant_min", quant_min, wide),
-      one_element("quant_max", quant_max, wide), dtype);
-}
-
 /// Scales or zero points per channel, in a shape that broadcasts over `input`.
 at::Tensor for_each_channel(
     const char* name, const at::Tensor& values, const at::Tensor& input, int64_t axis) {
@@ -92,20 +52,57 @@ at::Tensor for_each_channel(
   return values.reshape_symint(shape);
 }
 
-at::Tensor quantize_per_channel(
-    const at::Tensor& input, const at::Tensor& scales, const at::Tensor& zero_points, int64_t axis,
-    int64_t quant_min, int64_t quant_max, ScalarType dtype) {
-  check_input(input, dtype);
-  const ScalarType wide = input.scalar_type();
-  const at::Tensor factor = for_each_channel("scales", scales.to(wide).reciprocal(), input, axis);
-  return quantized(
-      input * factor, for_each_channel("zero_points", zero_points.to(wide), input, axis),
-      at::Scalar(quant_min), at::Scalar(quant_max), dtype);
+/// A scale, zero point or bound in the dtype `wide`: a number, a tensor of one element, or an
+/// element for each channel; undefined for None.
+at::Tensor parameter(
+    const Arguments& of, const char* name, const at::Tensor& input, ScalarType wide) {
+  const c10::IValue& value = of[name];
+  if (value.isInt() || value.isDouble()) {
+    return at::scalar_tensor(value.toScalar(), input.options().dtype(wide));
+  }
+  const OptionalTensor tensor = of.optional(name);
+  if (!tensor) {
+    return {};
+  }
+  return of.has("axis") ? for_each_channel(name, tensor->to(wide), input, of["axis"].toInt())
+                        : one_element(name, *tensor, wide);
 }
 
-at::Tensor dequantized(
-    const at::Tensor& input, const at::Tensor& scale, const at::Tensor& zero_point,
-    ScalarType declared, ScalarType wide) {
+void return_result(const c10::OperatorHandle& op, torch::jit::Stack* stack, at::Tensor result) {
+  torch::jit::drop(*stack, op.schema().arguments().size());
+  torch::jit::push(*stack, std::move(result));
+}
+
+/// All overloads of quantize_per_tensor, and quantize_per_channel.
+void quantize(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const Arguments of(op, *stack);
+  const at::Tensor input = of["input"].toTensor();
+  const ScalarType dtype = of["dtype"].toScalarType(), wide = input.scalar_type();
+  const bool per_channel = of.has("axis");
+  const char* scale = per_channel ? "scales" : "scale";
+  check_input(input, dtype);
+  const at::Tensor units = of[scale].isDouble()
+      ? input * (1.0 / of[scale].toDouble())
+      : input * parameter(of, scale, input, wide).reciprocal();
+  const at::Tensor zero_point =
+      parameter(of, per_channel ? "zero_points" : "zero_point", input, wide);
+  const at::Tensor result = of["quant_min"].isInt()
+      ? quantized(
+            units, zero_point, at::Scalar(of["quant_min"].toInt()),
+            at::Scalar(of["quant_max"].toInt()), dtype)
+      : quantized(
+            units, zero_point, parameter(of, "quant_min", input, wide),
+            parameter(of, "quant_max", input, wide), dtype);
+  return_result(op, stack, result);
+}
+
+/// All overloads of dequantize_per_tensor, and dequantize_per_channel.
+void dequantize(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+  const Arguments of(op, *stack);
+  const at::Tensor input = of["input"].toTensor();
+  const ScalarType declared = of["dtype"].toScalarType();
+  const c10::IValue& out_dtype = of["out_dtype"];
+  const ScalarType wide = out_dtype.isNone() ? ScalarType::Float : out_dtype.toScalarType();
   check_quantized(declared);
   TORCH_CHECK(
       input.scalar_type() == declared, "The input to dequantize must have the dtype argument ",
@@ -113,72 +110,33 @@ at::Tensor dequantized(
   TORCH_CHECK(
       at::isFloatingType(wide), "out_dtype must be a floating-point dtype, but is ",
       toString(wide), ".");
+  const bool per_channel = of.has("axis");
+  const at::Tensor scale = parameter(of, per_channel ? "scales" : "scale", input, wide);
+  const at::Tensor zero_point =
+      parameter(of, per_channel ? "zero_points" : "zero_point", input, wide);
   const at::Tensor values = input.to(wide);
-  return (zero_point.defined() ? values - zero_point.to(wide) : values) * scale.to(wide);
-}
-
-at::Tensor dequantize_per_tensor(
-    const at::Tensor& input, double scale, int64_t zero_point, int64_t /*quant_min*/,
-    int64_t /*quant_max*/, ScalarType dtype, std::optional<ScalarType> out_dtype) {
-  const ScalarType wide = out_dtype.value_or(ScalarType::Float);
-  const auto options = input.options().dtype(wide);
-  return dequantized(
-      input, at::scalar_tensor(scale, options), at::scalar_tensor(zero_point, options), dtype,
-      wide);
-}
-
-at::Tensor dequantize_per_tensor_tensor(
-    const at::Tensor& input, const at::Tensor& scale, const at::Tensor& zero_point,
-    int64_t /*quant_min*/, int64_t /*quant_max*/, ScalarType dtype,
-    std::optional<ScalarType> out_dtype) {
-  const ScalarType wide = out_dtype.value_or(ScalarType::Float);
-  return dequantized(
-      input, one_element("scale", scale, wide), one_element("zero_point", zero_point, wide), dtype,
-      wide);
-}
-
-at::Tensor dequantize_per_tensor_tensor2(
-    const at::Tensor& input, const at::Tensor& scale, const at::Tensor& zero_point,
-    const at::Tensor& /*quant_min*/, const at::Tensor& /*quant_max*/, ScalarType dtype,
-    std::optional<ScalarType> out_dtype) {
-  return dequantize_per_tensor_tensor(input, scale, zero_point, 0, 0, dtype, out_dtype);
-}
-
-at::Tensor dequantize_per_channel(
-    const at::Tensor& input, const at::Tensor& scales,
-    const std::optional<at::Tensor>& zero_points, int64_t axis, int64_t /*quant_min*/,
-    int64_t /*quant_max*/, ScalarType dtype, std::optional<ScalarType> out_dtype) {
-  const bool shifted = is_defined(zero_points);
-  return dequantized(
-      input, for_each_channel("scales", scales, input, axis),
-      shifted ? for_each_channel("zero_points", *zero_points, input, axis) : at::Tensor(), dtype,
-      out_dtype.value_or(ScalarType::Float));
+  return_result(op, stack, (zero_point.defined() ? values - zero_point : values) * scale);
 }
 
 const Operators quantization([](Operators& define) {
-  const auto declared = [&define](const std::string& schema, auto* function) {
-    define.declared_by("quantized_decomposed", schema + ") -> Tensor", function);
-  };
   const std::string bounds = "int quant_min, int quant_max, ScalarType dtype";
   const std::string tensor_bounds = "Tensor quant_min, Tensor quant_max, ScalarType dtype";
-  const std::string numbers = "(Tensor input, float scale, int zero_point, ";
-  const std::string tensors = "(Tensor input, Tensor scale, Tensor zero_point, ";
-  const std::string out = ", *, ScalarType? out_dtype=None";
-  declared("quantize_per_tensor" + numbers + bounds, &quantize_per_tensor);
-  declared("quantize_per_tensor.tensor" + tensors + bounds, &quantize_per_tensor_tensor);
-  declared("quantize_per_tensor.tensor2" + tensors + tensor_bounds, &quantize_per_tensor_tensor2);
-  declared(
-      "quantize_per_channel(Tensor input, Tensor scales, Tensor zero_points, int axis, " + bounds,
-      &quantize_per_channel);
-  declared("dequantize_per_tensor" + numbers + bounds + out, &dequantize_per_tensor);
-  declared("dequantize_per_tensor.tensor" + tensors + bounds + out, &dequantize_per_tensor_tensor);
-  declared(
-      "dequantize_per_tensor.tensor2" + tensors + tensor_bounds + out,
-      &dequantize_per_tensor_tensor2);
-  declared(
-      "dequantize_per_channel(Tensor input, Tensor scales, Tensor? zero_points, int axis, " +
-          bounds + out,
-      &dequantize_per_channel);
+  const std::vector<std::pair<std::string, std::string>> overloads{
+      {"per_tensor", "(Tensor input, float scale, int zero_point, " + bounds},
+      {"per_tensor.tensor", "(Tensor input, Tensor scale, Tensor zero_point, " + bounds},
+      {"per_tensor.tensor2", "(Tensor input, Tensor scale, Tensor zero_point, " + tensor_bounds},
+      {"per_channel", "(Tensor input, Tensor scales, Tensor zero_points, int axis, " + bounds}};
+  for (const auto& [overload, arguments] : overloads) {
+    const std::string schema = overload + arguments + ") -> Tensor";
+    define.declared_by<&quantize>("quantized_decomposed", "quantize_" + schema);
+  }
+  for (auto [overload, arguments] : overloads) {
+    if (overload == "per_channel") {
+      arguments.replace(arguments.find("Tensor zero_points"), 6, "Tensor?");
+    }
+    const std::string schema = overload + arguments + ", *, ScalarType? out_dtype=None) -> Tensor";
+    define.declared_by<&dequantize>("quantized_decomposed", "dequantize_" + schema);
+  }
 });
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "memory/narrow_types.h"
+#include "memory/card_types.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -37,7 +37,7 @@ int64_t low_bits_without_sign(int64_t value) {
   return value == low_bits(value) ? value : value & std::numeric_limits<int32_t>::max();
 }
 
-/// Writes only changed values: most values fit, and the memory may be shared.
+/// Writes only if values change, because most values fit, and the memory may be shared.
 template <class T, class Function>
 void apply_to(T* data, int64_t count, const Function& function) {
   at::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
@@ -66,7 +66,7 @@ void apply_dense(const at::Tensor& tensor, Values values) {
   }
 }
 
-/// The same memory with each element once, if dimensions of stride 0 repeat elements.
+/// A view without the elements that dimensions of stride 0 repeat.
 at::Tensor without_repeats(at::Tensor tensor) {
   for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
     if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) {
@@ -121,14 +121,14 @@ void apply(const at::Tensor& tensor, Values values) {
     return;
   }
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const at::Tensor each = without_repeats(tensor);
-  if (each.is_non_overlapping_and_dense()) {
-    apply_dense(each, values);
+  const at::Tensor elements = without_repeats(tensor);
+  if (elements.is_non_overlapping_and_dense()) {
+    apply_dense(elements, values);
     return;
   }
-  const at::Tensor dense = each.clone(at::MemoryFormat::Contiguous);
+  const at::Tensor dense = elements.clone(at::MemoryFormat::Contiguous);
   apply_dense(dense, values);
-  each.copy_(dense);
+  elements.copy_(dense);
 }
 
 at::Tensor narrowed(const at::Tensor& number) {
@@ -136,11 +136,11 @@ at::Tensor narrowed(const at::Tensor& number) {
     return number;
   }
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  at::Tensor taken = number.clone();
-  apply(taken);
-  taken.unsafeGetTensorImpl()->set_wrapped_number(
+  at::Tensor rounded = number.clone();
+  apply(rounded);
+  rounded.unsafeGetTensorImpl()->set_wrapped_number(
       number.unsafeGetTensorImpl()->is_wrapped_number());
-  return taken;
+  return rounded;
 }
 
 double narrowed(double number) {
@@ -165,3 +165,32 @@ void check_range(const at::Tensor& tensor) {
 }
 
 }  // namespace hpu::narrow_types
+
+namespace hpu::unsupported_types {
+namespace {
+
+// Leaked, because tensors may be created until the process ends.
+std::map<std::string, std::string>& messages() {
+  static auto* const by_type = new std::map<std::string, std::string>;
+  return *by_type;
+}
+
+}  // namespace
+
+uint64_t unsupported = 0;
+
+void set(const std::map<std::string, std::string>& texts) {
+  messages() = texts;
+  unsupported = 0;
+  for (unsigned type = 0; type < static_cast<unsigned>(c10::ScalarType::NumOptions); ++type) {
+    if (texts.count(c10::toString(static_cast<c10::ScalarType>(type))) > 0) {
+      unsupported |= uint64_t{1} << type;
+    }
+  }
+}
+
+void refuse(c10::ScalarType type) {
+  TORCH_CHECK(false, messages().at(c10::toString(type)));
+}
+
+}  // namespace hpu::unsupported_types
