@@ -1,4 +1,4 @@
-"""Several cards: workers, and code that runs on them."""
+"""Workers on several cards, and code that runs on them."""
 
 from __future__ import annotations
 
@@ -28,16 +28,15 @@ def workers(
 ) -> WorkersReport:
     """List, start, restart or stop workers, one per card, or run code on them.
 
-    Workers keep their variables for the next code. They have the environment variables of
-    torchrun, so that ``init_process_group("hccl")`` and ``Trainer(devices=N)`` work as in a
-    script.
+    Workers keep their variables for the next code. They have torchrun's environment variables, so
+    that ``init_process_group("hccl")`` and ``Trainer(devices=N)`` work as in a script.
 
     Parameters
     ----------
     switch : {"on", "off", "restart"}, optional
         Start, stop or restart the workers; without it, list them.
     code : str, optional
-        Python code to run on the workers, which are started if there are none.
+        Python code to run on the workers, which are started if none are running.
     cards : int, optional
         Number of workers to start, one per card; without it, one per free card.
     profile : str, optional
@@ -47,7 +46,7 @@ def workers(
     push : sequence of str, or dict, optional
         Variables to copy to the workers before the code runs.
     output : sequence of str, optional
-        Variables to copy back after it, as lists by rank.
+        Variables to copy back afterwards, as lists in the order of ranks.
     grace : float
         Seconds that other ranks may continue after a rank has failed.
 
@@ -59,7 +58,7 @@ def workers(
     Raises
     ------
     HPUError
-        There are too few free cards, or an argument is wrong.
+        Too few cards are free, or an argument is invalid.
     RanksFailedError
         The code failed on a rank.
     """
@@ -68,10 +67,10 @@ def workers(
     from hpu_magic.parallel.report import workers_report
 
     if cards is not None and cards < 1:
-        raise HPUError(f"The number of cards is {cards}: write --cards 1 or more.")
+        raise HPUError(f"--cards is {cards}: write 1 or more.")
     if code is not None:
         if switch is not None:
-            raise HPUError(f"The code of workers needs no {switch!r}: leave it out.")
+            raise HPUError(f"switch={switch!r} cannot be combined with code: remove it.")
         outputs = run_on_workers(
             code, cards=cards, profile=profile, ranks=ranks, push=push, output=output, grace=grace
         )
@@ -88,7 +87,7 @@ def workers(
     elif switch == "restart":
         session.restart()
     elif switch == "off":
-        # A variable here would keep the workers alive in the traceback of an interrupt.
+        # A variable here would keep the workers alive in an interrupt's traceback.
         return workers_report(None, session.stop())
     return workers_report(session.workers(), run=_run)
 
@@ -104,9 +103,9 @@ def run_on_workers(
     output: Sequence[str] | None = None,
     grace: float = GRACE,
 ) -> dict[str, list[Any]]:
-    """Run code on the workers and return the variables of `output`, as lists by rank.
+    """Run code on the workers and return the variables in `output`, as lists in the order of ranks.
 
-    `number` is the cell that tracebacks name.
+    `number` is the number of the cell, for tracebacks.
     """
     from IPython.display import display
 
@@ -156,5 +155,5 @@ def _values(push: Sequence[str] | Mapping[str, Any] | None) -> dict[str, Any]:
         if name not in namespace:
             visible = [known for known in namespace if not known.startswith("_")]
             fix = suggestion(name, visible) or "define it first, or use another name."
-            raise HPUError(f"There is no variable {name!r}: {fix}")
+            raise HPUError(f"Unknown variable {name!r}: {fix}")
     return {name: namespace[name] for name in push}

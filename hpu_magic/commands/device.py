@@ -1,4 +1,4 @@
-"""The device of this process and its machine: state, mode, flags, objects on it, and checks."""
+"""The device of this process: state, mode, flags, moves of objects, and checks of the machine."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Dtype = Literal["bf16", "fp16", "fp32"]
 def status(number: int | None = None) -> StatusReport | CardReport:
     """Show the device: card, mode, memory, versions, and the holders of all cards.
 
-    Takes no card and does not import torch.
+    Acquires no card and does not import torch.
 
     Parameters
     ----------
     number : int, optional
-        Show only this card; 3 is HPU 3.
+        Show only this card, for example 3 for HPU 3.
 
     Raises
     ------
@@ -41,10 +41,10 @@ def status(number: int | None = None) -> StatusReport | CardReport:
 
 
 def to(*objects: Movable, device: str = "hpu", dtype: Dtype | None = None) -> Any:
-    """Move objects to the device and return them, as one object or a tuple.
+    """Move objects to the device, and return one object or a tuple.
 
     Modules, parameters and optimizers are moved in place: parameters stay the same objects, and
-    tied weights stay tied. Tensors and containers are new objects.
+    tied weights stay tied. Tensors and containers are copied.
 
     Parameters
     ----------
@@ -53,13 +53,13 @@ def to(*objects: Movable, device: str = "hpu", dtype: Dtype | None = None) -> An
     device : str
         ``hpu``, ``cpu``, or ``hpu:N`` to choose card N for a process that has no card yet.
     dtype : {"bf16", "fp16", "fp32"} or torch.dtype, optional
-        Convert floating-point values to this type; without it they keep their types.
+        Convert floating-point values to this dtype; without it they keep their dtypes.
 
     Raises
     ------
     HPUError
-        An object is not a tensor and holds none, or the objects do not fit on the device. Nothing
-        was moved.
+        An object is not a tensor and contains none, or the objects do not fit on the device.
+        Nothing was moved.
     """
     from hpu_magic.runtime.device.move import moved
 
@@ -69,21 +69,20 @@ def to(*objects: Movable, device: str = "hpu", dtype: Dtype | None = None) -> An
 def mode(mode: Literal["eager", "lazy"] | None = None, *, restart: bool = False) -> ModeReport:
     """Show the execution mode of this process, or choose another.
 
-    The mode is read once, when torch is imported. A mode chosen later is remembered for this
-    notebook and takes effect at the next start of the kernel.
+    The mode is read once, when torch is imported. A mode that is chosen later is remembered for
+    this notebook and takes effect when the kernel starts again.
 
     Parameters
     ----------
     mode : {"eager", "lazy"}, optional
-        The mode to use; without it, the loaded and the requested mode are shown.
+        The mode to use; without it, show the loaded and the requested mode.
     restart : bool
-        Restart the kernel if the loaded mode is another one, or if no mode is named. Variables are
-        lost.
+        Restart the kernel if another mode is loaded or no mode is specified. Variables are lost.
 
     Raises
     ------
     HPUError
-        There is no such mode, or a script requests a mode other than the loaded one.
+        The mode is unknown, or a script requests a mode that is not loaded.
     """
     from hpu_magic.runtime.execution.mode import request
 
@@ -96,21 +95,21 @@ def flags(
     """Show the documented flags of the runtime, changed ones first, or set one.
 
     Flags are environment variables, and most are read once, when torch is imported. A flag that is
-    set later is remembered for this notebook and takes effect at the next start of the kernel.
+    set later is remembered for this notebook and takes effect when the kernel starts again.
 
     Parameters
     ----------
     name : str, optional
-        A flag, the beginning of several names, or a word in names or descriptions.
+        A flag, the beginning of several flags, or a word in their names or descriptions.
     value : str, optional
         The value to set; an empty value removes the setting.
     restart : bool
-        Restart the kernel if the change needs it. Variables are lost.
+        Restart the kernel if the change requires it. Variables are lost.
 
     Raises
     ------
     HPUError
-        There is no such flag, it does not accept this value, or it cannot be set from here.
+        The flag is unknown, does not accept this value, or cannot be set from this process.
     """
     from hpu_magic.runtime.execution.flags import show_or_set
 
@@ -120,7 +119,7 @@ def flags(
 def restart(*, mode: Literal["eager", "lazy"] | None = None) -> RestartReport:
     """Restart the kernel now, which releases its card. Variables are lost.
 
-    A card belongs to its process until the process ends.
+    A process holds its card until it ends.
 
     Parameters
     ----------
@@ -140,15 +139,15 @@ def restart(*, mode: Literal["eager", "lazy"] | None = None) -> RestartReport:
 def doctor(*, all: bool = False, json: bool = False) -> Diagnosis | JsonRecord:
     """Check installation, versions, driver, cards, flags, folders and Jupyter, and list the fixes.
 
-    Loads no torch and takes no card.
+    Acquires no card and does not import torch.
 
     Parameters
     ----------
     all : bool
-        List the checks that passed one by one, too.
+        Also list each check that passed.
     json : bool
-        Return all findings as a dict that prints as JSON, without names, folders and addresses, to
-        show to others.
+        Return all findings as a dict that prints as JSON and can be shared: without names, folders
+        and addresses.
     """
     from hpu_magic.health import Machine, examine
 

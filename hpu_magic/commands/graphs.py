@@ -1,4 +1,4 @@
-"""HPU Graphs: capture code, replay it, and wrap models."""
+"""HPU Graphs: capture and replay code, and wrap models."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def capture(
     function : callable
         The code to capture.
     name : str, optional
-        The name of the graph; without it, the function's name.
+        Name of the graph; without it, the function's name.
     inputs : torch.Tensor, sequence or dict of torch.Tensor
-        Tensors on the device that the code reads; a replay copies new values into them. In Python
-        they are the graph's inputs ``input0``, ``input1`` and so on, or the keys of the dict.
+        Device tensors that the code reads; a replay copies new values into them. In Python, the
+        graph's inputs are called ``input0``, ``input1`` and so on, or have the keys of the dict.
     warmup : int
-        Runs before the capture; they create what only a first run creates, such as an optimizer's
-        state.
+        Number of runs before the capture, which create objects that only a first run creates, such
+        as an optimizer's state.
     restart : bool
         Restart the kernel in lazy mode if another mode is loaded. Variables are lost.
 
@@ -47,7 +47,7 @@ def capture(
     Raises
     ------
     HPUError
-        The process is not in lazy mode, an input is not a tensor on the device, or ``warmup`` is
+        The process is not in lazy mode, an input is not a device tensor, or ``warmup`` is
         negative.
     """
     from hpu_magic.runtime.execution.mode import in_lazy_mode
@@ -66,12 +66,12 @@ def replay(name: str, *, runs: int = 1, **inputs: Any) -> ReplayReport:
     runs : int
         Number of replays.
     **inputs : torch.Tensor
-        New values by the name of the input, with the captured shape, dtype and device.
+        New values by input name, with the captured shape, dtype and device.
 
     Raises
     ------
     HPUError
-        There is no such graph or input, or an input has another shape, dtype or device.
+        The graph or an input is unknown, or an input has another shape, dtype or device.
     """
     from hpu_magic.runtime.graphs.graphs import find
 
@@ -89,13 +89,16 @@ def graphs(*, delete: str | None = None) -> GraphList:
     Raises
     ------
     HPUError
-        There is no graph to delete with this name.
+        The graph to delete is unknown.
     """
     from hpu_magic.runtime.graphs import graphs
 
-    if delete is not None:
-        graphs.drop(delete)
-    return graphs.listed()
+    if delete is None:
+        return graphs.listed()
+    graphs.drop(delete)
+    report = graphs.listed()
+    report.remarks.append(f"Graph {delete} is deleted.")
+    return report
 
 
 def wrap(
@@ -106,29 +109,29 @@ def wrap(
     max_graphs: int | None = None,
     restart: bool = False,
 ) -> WrapReport:
-    """Wrap a model so that it replays HPU Graphs, one for each shape, by the vendor's wrapper.
+    """Wrap a model with the vendor's wrapper, so that it replays one HPU Graph per input shape.
 
-    Needs lazy mode. A model of transformers keeps ``generate``, which then uses a static cache.
+    Needs lazy mode. A transformers model keeps ``generate``, which then uses a static cache.
 
     Parameters
     ----------
     model : torch.nn.Module
-        A module on the device; it is changed in place.
+        A module on the device, which is changed in place.
     train : bool, optional
-        Wrap for training, or with ``train=False`` for inference; without it, ``model.training``
-        decides.
+        Wrap for training, or with ``train=False`` for inference; the default is
+        ``model.training``.
     inputs : torch.Tensor or sequence of torch.Tensor, optional
-        Inputs to capture a graph with now. For training, other shapes are then refused.
+        Inputs with which a graph is captured now. For training, other shapes are then refused.
     max_graphs : int, optional
-        Largest number of graphs to keep; without it, 10 for training and no limit for inference.
+        Maximum number of graphs; the default is 10 for training and no limit for inference.
     restart : bool
         Restart the kernel in lazy mode if another mode is loaded. Variables are lost.
 
     Raises
     ------
     HPUError
-        The process is not in lazy mode; ``model`` is not a module, is not on the device or is
-        wrapped already; or an option does not fit.
+        The process is not in lazy mode; ``model`` is not a module, not on the device or already
+        wrapped; or an option is invalid.
     """
     from hpu_magic.runtime.execution.mode import in_lazy_mode
     from hpu_magic.runtime.graphs.wrapping import wrapped

@@ -1,4 +1,4 @@
-"""What code costs on the device: time, memory and operators."""
+"""Measurements of code on the device: time, memory, operators and overhead."""
 
 from __future__ import annotations
 
@@ -17,14 +17,19 @@ if TYPE_CHECKING:
     from hpu_magic.runtime.measure.timing import TimeReport
 
 
-def memory() -> MemoryReport:
-    """Return the memory statistics of this process's card, and the variables that hold memory.
+def memory(*, all: bool = False) -> MemoryReport:
+    """Return the device's memory statistics, and the variables that hold memory.
 
-    Takes no card.
+    Acquires no card.
+
+    Parameters
+    ----------
+    all : bool
+        List every variable and module instead of the largest ones.
     """
     from hpu_magic.runtime.measure.memory import memory_of
 
-    return memory_of(*notebook.variables())
+    return memory_of(*notebook.variables(), everything=all)
 
 
 def memory_live(
@@ -34,10 +39,10 @@ def memory_live(
     history: float = 120.0,
     panel: Literal["auto", "widget", "picture"] = "auto",
 ) -> MemoryPanel | MemoryReport | None:
-    """Show the memory of this process's card, live: in use, peak and limit.
+    """Show the device's memory in a live panel: in use, peak and limit.
 
     The panel continues while later cells run, until its button, ``off`` or the next panel stops
-    it. It leaves a picture. It takes no card: it waits for the first ``hpu`` tensor.
+    it, and leaves a picture. It acquires no card, but waits for the first ``hpu`` tensor.
 
     Parameters
     ----------
@@ -48,7 +53,8 @@ def memory_live(
     history : float
         Seconds that the chart shows, 1 to 86,400.
     panel : {"auto", "widget", "picture"}
-        The live widget, a picture for front ends without widgets, or what the page can show.
+        The live widget, a picture for front ends without widgets, or the best that the page
+        supports.
 
     Returns
     -------
@@ -58,7 +64,7 @@ def memory_live(
     Raises
     ------
     HPUError
-        A number is out of range, or there is no live panel to stop.
+        A number is out of range, or no panel is live.
     """
     from hpu_magic.errors import HPUError
     from hpu_magic.panels import panel as panels
@@ -75,8 +81,8 @@ def time(
 ) -> TimeReport:
     """Time ``function(*arguments, **keywords)`` on the device.
 
-    The device is synchronized before and after. The first runs, which compile graphs and kernels,
-    are reported separately from the steady state.
+    The device is synchronized before and after each measurement. The first runs, which compile
+    graphs and kernels, are reported separately from the steady state.
 
     Parameters
     ----------
@@ -85,9 +91,9 @@ def time(
     *arguments, **keywords
         Its arguments.
     runs : int
-        Runs in each repeat; 0 chooses the number so that a repeat takes about 0.2 s.
+        Runs per repeat; 0 chooses a number so that a repeat takes about 0.2 s.
     repeats : int
-        Repeats of the timed runs.
+        Number of repeats of the timed runs.
 
     Raises
     ------
@@ -102,8 +108,8 @@ def time(
 def profile(*, dir: str = "hpu_profile", trace: bool = True) -> Profiling:
     """Profile a ``with`` block: the most expensive operators, and a trace file.
 
-    The trace opens in TensorBoard and at ui.perfetto.dev. ``report`` of the result has the table
-    after the block.
+    TensorBoard and ui.perfetto.dev open the trace. After the block, ``report`` of the result
+    contains the table.
 
     Parameters
     ----------
@@ -115,7 +121,7 @@ def profile(*, dir: str = "hpu_profile", trace: bool = True) -> Profiling:
     Raises
     ------
     HPUError
-        The directory cannot be created, or there is no device.
+        The directory cannot be created, or no device is available.
     """
     from hpu_magic.runtime.measure import profiling
 
@@ -125,7 +131,7 @@ def profile(*, dir: str = "hpu_profile", trace: bool = True) -> Profiling:
 def ledger(
     switch: Literal["on", "off", "last"] | None = None, *, show: Names = None
 ) -> Ledger | LedgerReport | None:
-    """Report what a ``with`` block, or each later cell, costs on the device besides its work.
+    """Report the overhead of a ``with`` block, or of each later cell, on the device.
 
     It counts compiled graphs, graph breaks, CPU fallbacks, host reads and graph replays, and
     measures the peak memory. ``with hpu_magic.ledger() as costs`` fills ``costs`` at the end of
@@ -137,7 +143,7 @@ def ledger(
         In a notebook, ``on`` prints a line below each later cell until ``off``, and ``last``
         returns the table of the last cell with a line.
     show : sequence of str, optional
-        Parts of the line: graphs, breaks, fallbacks, reads, replays, peak; without it, all.
+        Parts of the line: graphs, breaks, fallbacks, reads, replays, peak; the default is all.
 
     Returns
     -------

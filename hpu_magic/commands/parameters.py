@@ -9,34 +9,18 @@ from typing import Annotated, Any, Literal
 
 @dataclass(frozen=True)
 class Variable:
-    """The magic reads the name of a variable, and the function gets its value.
+    """The magic reads the name of a variable and passes its value to the function."""
 
-    Attributes
-    ----------
-    kind : str
-        Which variables Tab completes: the name of a function of `hpu_magic.magics.kinds`.
-    several : bool
-        The magic reads several names, separated by commas.
-    or_text : bool
-        A word that names no variable is passed as text.
-    """
-
-    kind: str
-    several: bool = False
-    or_text: bool = False
+    kind: str  # a function of `hpu_magic.magics.kinds`, which selects variables for Tab completion
+    several: bool = False  # the magic reads several names, separated by commas
+    or_text: bool = False  # if there is no such variable, the word itself is passed
 
 
 @dataclass(frozen=True)
 class Words:
-    """The magic reads several words, separated by commas.
+    """The magic reads several words, separated by commas."""
 
-    Attributes
-    ----------
-    type : callable
-        Converts each word.
-    """
-
-    type: Callable[[str], Any] = str
+    type: Callable[[str], Any] = str  # converts each word
 
 
 Model = Annotated[Any, Variable("module")]

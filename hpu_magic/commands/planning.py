@@ -1,4 +1,4 @@
-"""Before you use a card: estimates of time and memory, and advice."""
+"""Planning without a card: estimates of time and memory, and advice."""
 
 from __future__ import annotations
 
@@ -42,44 +42,44 @@ def estimate(
 ) -> Estimate:
     """Estimate time and memory of a step on Gaudi cards, without a card and without computing.
 
-    The operations of the step are traced with tensors that use no memory. Constants that are
-    fitted to published measurements give their time, and their lifetimes give the memory. The
-    model does not change.
+    The operations of the step are traced with tensors that use no memory. Their time is calculated
+    with constants that are fitted to published measurements, and the memory from the lifetimes of
+    tensors. The model does not change.
 
     Parameters
     ----------
     model : torch.nn.Module
         A module on ``meta``, ``cpu`` or ``hpu``.
     inputs : torch.Tensor, sequence of torch.Tensor, or dict
-        Arguments of the model, on any device, with the batch of one card. Only shapes and types
-        matter. A dict holds arguments by name.
+        Arguments of the model, on any device, with the batch of one card. Only shapes and dtypes
+        matter. A dict contains arguments by name.
     train : bool
         Estimate a training step; ``train=False`` estimates a forward pass.
     card : {"gaudi", "gaudi2", "gaudi3"}
-        The card.
+        The generation of the card.
     cards : int
-        Number of cards that work together.
+        Number of cards.
     parallel : str, optional
-        How they share the work: ddp, zero1, zero2, zero3, fsdp, tp=N, pp=N, or a product such as
-        tp=2,pp=2,zero1. Without it, ddp. With ZeRO, the optimizer updates float32 copies of the
-        weights, like DeepSpeed; with FSDP, it updates the weights of the model.
+        How the cards share the work: ddp, zero1, zero2, zero3, fsdp, tp=N, pp=N, or a combination
+        such as tp=2,pp=2,zero1. The default is ddp. With ZeRO, the optimizer updates float32 copies
+        of the weights, like DeepSpeed; with FSDP, it updates the weights of the model.
     mode : {"eager", "lazy", "graphs", "compile"}, optional
-        The execution mode; without it, the mode of this process, or ``compile`` for a compiled
+        The execution mode; the default is that of this process, or ``compile`` for a compiled
         model.
     dtype : {"fp32", "bf16", "bf16-mixed", "fp8"}, optional
-        The number type; without it, the type of the parameters.
+        The precision; the default is the dtype of the parameters.
     optimizer : torch.optim.Optimizer, str or None
         An optimizer, a name such as adamw or fusedadamw, or none.
     checkpointing : {"none", "full", "selective"}
-        Layers that the backward pass computes again: none, all, or all but matrix products with
+        Layers that the backward pass recomputes: none, all, or all except matrix products with
         weights.
     accumulate : int
-        Batches in a step of the optimizer.
+        Number of batches per optimizer step.
     batch : int or "largest", optional
-        Batch size on one card; without it, that of the inputs; ``largest`` finds the largest that
+        Batch size per card; the default is that of the inputs; ``largest`` finds the largest that
         fits.
     loss : callable, optional
-        Computes the loss from the output; without it, the output's ``loss``, else its sum.
+        Computes the loss from the output; the default is the output's ``loss``, or its sum.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def estimate(
     Raises
     ------
     EstimateError
-        An argument is wrong, the model does not accept its inputs, or the operations depend on
+        An argument is invalid, the model does not accept the inputs, or the operations depend on
         values.
     """
     from hpu_magic.estimates.estimate import estimate as estimate_step
@@ -131,7 +131,7 @@ def estimate_generation(
 ) -> GenerationEstimate:
     """Estimate time and memory of text generation on Gaudi cards, without a card.
 
-    A pass over the prompts and passes over one more token are traced with tensors that use no
+    A pass over the prompts and passes over one further token are traced with tensors that use no
     memory. The model does not change.
 
     Parameters
@@ -139,32 +139,32 @@ def estimate_generation(
     model : torch.nn.Module
         A causal language model of transformers, on ``meta``, ``cpu`` or ``hpu``.
     prompt : int
-        Tokens of each prompt.
+        Number of tokens per prompt.
     new_tokens : int
-        Tokens to generate after each prompt.
+        Number of tokens to generate after each prompt.
     batch : int or "largest"
-        Sequences that are generated at once, over all cards; ``largest`` finds the largest number
-        that fits.
+        Number of sequences that are generated together, over all cards; ``largest`` finds the
+        largest number that fits.
     card : {"gaudi", "gaudi2", "gaudi3"}
-        The card.
+        The generation of the card.
     cards : int
-        Number of cards that work together.
+        Number of cards.
     parallel : str, optional
-        How they share the work: tp=N, pp=N, ddp, or a product such as tp=4,pp=2. Without it,
-        tensor parallelism over all cards.
+        How the cards share the work: tp=N, pp=N, ddp, or a combination such as tp=4,pp=2. The
+        default is tensor parallelism over all cards.
     mode : {"graphs", "lazy", "eager", "compile"}
         The execution mode.
     dtype : {"bf16", "fp32", "fp8"}
-        The number type; with fp8, linear layers and their weights have 8 bits.
+        The precision; with fp8, linear layers and their weights use FP8.
     cache : {"static", "dynamic"}
-        A static cache has memory for all tokens from the start; a dynamic one grows at each step.
+        A static cache has memory for all tokens from the start; a dynamic cache grows in each step.
     cache_dtype : {"fp32", "bf16", "fp8"}, optional
-        The number type of keys and values in the cache; without it, that of the model.
+        The dtype of keys and values in the cache; the default is that of the model.
     bucket : int, optional
-        Of a static cache, a step reads the present tokens, rounded up to a multiple of this
+        In each step, read the current tokens of a static cache, rounded up to a multiple of this
         number, like optimum-habana's ``bucket_internal``. None reads the complete cache.
     capture_prompt : bool
-        Capture the pass over the prompt in an HPU Graph too, which uses more memory.
+        Also capture the pass over the prompt in an HPU Graph, which uses more memory.
 
     Returns
     -------
@@ -176,7 +176,7 @@ def estimate_generation(
     Raises
     ------
     EstimateError
-        The model does not generate with a cache, an argument is wrong, one sequence does not fit
+        The model does not generate with a cache, an argument is invalid, one sequence does not fit
         with ``batch="largest"``, or the operations depend on values.
     """
     from hpu_magic.estimates.generation.estimate import estimate_generation as estimated
@@ -226,35 +226,35 @@ def advise(
     model : torch.nn.Module
         A module on any device; it does not change.
     inputs : torch.Tensor, sequence of torch.Tensor, or dict
-        Arguments of the model, on any device, with the batch of one card. A dict holds arguments
-        by name.
+        Arguments of the model, on any device, with the batch of one card. A dict contains
+        arguments by name.
     observed : FitResult or LedgerReport, optional
         The result of a fit or of %hpu_ledger last. Its measurements are added, and its settings
-        replace the arguments that you leave out.
+        are the defaults of the other arguments.
     apply : int, optional
         Make the change with this number, if a command can.
     train : bool
         The step trains; ``train=False`` means a forward pass.
     card : {"gaudi", "gaudi2", "gaudi3"}
-        The card.
+        The generation of the card.
     cards : int, optional
-        Number of cards that work together; without it, that of the fit, or 1.
+        Number of cards; the default is that of the fit, or 1.
     parallel : str, optional
-        How they share the work, as in estimate.
+        How the cards share the work, as in estimate.
     mode : {"eager", "lazy", "graphs", "compile"}, optional
-        The execution mode; without it, that of the fit or of this process.
+        The execution mode; the default is that of the fit or of this process.
     dtype : {"fp32", "bf16", "bf16-mixed", "fp8"}, optional
-        The number type; without it, that of the fit, of autocast or of the parameters.
+        The precision; the default is that of the fit, of autocast or of the parameters.
     optimizer : torch.optim.Optimizer or str, optional
-        An optimizer, a name such as adamw, or none; without it, that of the fit, or adamw.
+        An optimizer, a name such as adamw, or none; the default is that of the fit, or adamw.
     checkpointing : {"none", "full", "selective"}, optional
-        Layers that the backward pass computes again; without it, none.
+        Layers that the backward pass recomputes; the default is none.
     accumulate : int, optional
-        Batches in a step of the optimizer; without it, that of the fit, or 1.
+        Number of batches per optimizer step; the default is that of the fit, or 1.
     batch : int or "largest", optional
-        Batch size on one card; without it, that of the inputs.
+        Batch size per card; the default is that of the inputs.
     loss : callable, optional
-        Computes the loss from the output; without it, the output's ``loss``, else its sum.
+        Computes the loss from the output; the default is the output's ``loss``, or its sum.
 
     Returns
     -------
@@ -264,20 +264,13 @@ def advise(
     Raises
     ------
     HPUError
-        An argument is wrong, the step cannot be estimated, or the change cannot be applied.
+        An argument is invalid, the step cannot be estimated, or the change cannot be applied.
     """
     from hpu_magic.advice.advise import advise as advised
 
-    arguments = {
-        "cards": cards,
-        "parallel": parallel,
-        "mode": mode,
-        "dtype": dtype,
-        "checkpointing": checkpointing,
-        "accumulate": accumulate,
-        "batch": batch,
-        "loss": loss,
-    }
+    arguments = {"cards": cards, "parallel": parallel, "mode": mode, "dtype": dtype}
+    arguments |= {"checkpointing": checkpointing, "accumulate": accumulate}
+    arguments |= {"batch": batch, "loss": loss}
     chosen = {name: value for name, value in arguments.items() if value is not None}
     if optimizer is not None:
         chosen["optimizer"] = _optimizer(optimizer)

@@ -1,4 +1,4 @@
-"""CUDA code for the card."""
+"""Conversion of CUDA code."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ if TYPE_CHECKING:
 
 
 def from_cuda(code: str, *, mark_steps: bool | None = None) -> PortReport:
-    """Convert CUDA code to code for the card; comments and layout do not change.
+    """Convert CUDA code to code for Gaudi; comments and layout do not change.
 
     Parameters
     ----------
     code : str
-        Python code that was written for CUDA.
+        Python code for CUDA.
     mark_steps : bool, optional
-        Mark a step after each backward pass and each optimizer step; without it, only in lazy
+        Mark a step after each backward pass and each optimizer step; the default is only in lazy
         mode.
 
     Returns
     -------
     PortReport
-        ``ported`` is the converted code, ``findings`` lists code without a counterpart.
+        ``ported`` is the converted code; ``findings`` lists code without a counterpart.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Mixed precision and 8-bit inference."""
+"""Mixed precision and FP8 inference."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def autocast(
     """Run a ``with`` block, a cell or all later cells in mixed precision.
 
     Operator lists are read once, when torch is imported. Other lists are remembered for this
-    notebook and take effect at the next start of the kernel.
+    notebook and take effect when the kernel starts again.
 
     Parameters
     ----------
@@ -46,9 +46,9 @@ def autocast(
     level : {"O1", "O2"}, optional
         O1 uses the lists; O2 runs only matrix products and convolutions in lower precision.
     all : bool
-        Report the type of each operator, the conversions and the lists.
+        Report the dtype of each operator, the conversions and the lists.
     restart : bool
-        Restart the kernel if other lists need it. Variables are lost.
+        Restart the kernel if other lists require it. Variables are lost.
 
     Raises
     ------
@@ -69,10 +69,10 @@ def autocast(
             verbose=all,
         )
 
-    if switch not in (None, "on", "off"):
+    if switch not in (None, "off"):
         raise HPUError(
-            f"There is no switch {switch!r}: write hpu_magic.autocast(dtype='bf16') or "
-            "hpu_magic.autocast('off')."
+            f"hpu_magic.autocast({switch!r}) does not switch autocast on: type %hpu_autocast on, "
+            "or write with hpu_magic.autocast(dtype='bf16'):"
         )
     return _restarting(
         entered,
@@ -85,7 +85,7 @@ def autocast(
 def explain_autocast(
     model: Model, inputs: Inputs, *, dtype: Literal["bf16", "fp16"] = "bf16"
 ) -> AutocastExplanation:
-    """Show the number type of each operation of a model under autocast, and the reason.
+    """Show the dtype of each operation of a model under autocast, and the reason.
 
     The model runs once without gradients. Its buffers and the random state do not change.
 
@@ -94,7 +94,7 @@ def explain_autocast(
     model : torch.nn.Module
         A module on the device.
     inputs : torch.Tensor, sequence of torch.Tensor, or dict
-        Arguments of the model, on the device. A dict holds arguments by name.
+        Arguments of the model, on the device. A dict contains arguments by name.
     dtype : {"bf16", "fp16"}
         The lower precision.
 
@@ -130,21 +130,21 @@ def fp8_measure(
     restart: bool = False,
     **settings: Any,
 ) -> MeasureReport:
-    """Measure the values in each layer of a model, as the first step to 8-bit inference.
+    """Measure the values in each layer of a model, as the first step to FP8 inference.
 
     The second step is fp8_quantize, in another process. Needs neural-compressor-pt and one card.
 
     Parameters
     ----------
     model : torch.nn.Module
-        A module on the device, in bf16 and in evaluation mode; its layers observe from now on.
+        A module on the device, in bf16 and evaluation mode; from now on, its layers measure.
     inputs : torch.Tensor, sequence, dict or callable, optional
-        Arguments of the model, or a function that calls it. A dict holds arguments by name.
+        Arguments of the model, or a function that calls it. A dict contains arguments by name.
     data : iterable, optional
         A loader of batches, instead of inputs. A batch is a tensor, a dict of arguments by name,
         or a tuple that begins with the required arguments.
     batches : int, optional
-        Largest number of batches to measure.
+        Maximum number of batches to measure.
     config : str, optional
         A JSON file of settings; without it, the file of ``QUANT_CONFIG``. Options override it.
     stats : str, optional
@@ -219,17 +219,17 @@ def fp8_quantize(
     restart: bool = False,
     **settings: Any,
 ) -> QuantizeReport:
-    """Let a measured model compute in 8-bit floating point; with inputs, show the error per layer.
+    """Quantize a measured model to FP8; with inputs, show the error of each layer.
 
     The first step is fp8_measure, in another process. Needs neural-compressor-pt and one card.
 
     Parameters
     ----------
     model : torch.nn.Module
-        The measured module: on the device, in bf16 and in evaluation mode. It is changed in place.
+        The measured module, on the device, in bf16 and evaluation mode. It is changed in place.
     inputs : torch.Tensor, sequence, dict or callable, optional
         Arguments of the model, or a function that calls it, to show the error of each layer. A
-        dict holds arguments by name.
+        dict contains arguments by name.
     config : str, optional
         A JSON file of settings; without it, the file of ``QUANT_CONFIG``. Options override it.
     stats : str, optional
@@ -286,7 +286,7 @@ def fp8_quantize(
 
 
 def _list(names: Any) -> Any:
-    """Return names in one text, which `operators.requested` accepts; an empty list is refused."""
+    """Return names as the text that `operators.requested` accepts, and refuses if it is empty."""
     return names if names is None or isinstance(names, str) else ",".join(names) or ","
 
 
@@ -301,7 +301,7 @@ _JSON_NAMES = {
 
 
 def _settings(model: Any, settings: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-    """Return settings by their names in the JSON file; options override others."""
+    """Return settings by their JSON names; options override other settings."""
     from hpu_magic.runtime.precision.fp8.settings import layer_lists
 
     chosen = {name: value for name, value in options.items() if value is not None}
@@ -327,7 +327,7 @@ def _in_own_process(call: Callable[[], _Result], *, restart: bool) -> _Result:
 def _restarting(
     call: Callable[[], _Result], needed: type[HPUError], text: str, *, restart: bool
 ) -> _Result:
-    """Return the result of a call; if it raises `needed`, restart the kernel if that is wanted."""
+    """Return the result of a call; if it raises `needed`, restart the kernel if requested."""
     from hpu_magic.runtime.start.restart import restart_kernel
 
     try:

@@ -1,4 +1,4 @@
-"""Training with the live panel."""
+"""Training with a live panel."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def fit(
     panel: Panel = "auto",
     **arguments: Any,
 ) -> FitResult:
-    """Run ``trainer.fit(model, data)`` or ``trainer.train()`` with the live panel.
+    """Run ``trainer.fit(model, data)`` or ``trainer.train()`` with a live panel.
 
     Parameters
     ----------
     trainer : lightning.pytorch.Trainer or transformers.Trainer
-        A Trainer of Lightning or transformers, with any accelerator, or of a subclass such as
-        ``GaudiTrainer`` or those of trl.
+        A Trainer with any accelerator, or one of a subclass such as ``GaudiTrainer`` or trl's.
     model : lightning.pytorch.LightningModule, optional
-        The model; a Trainer of transformers has its own.
+        The model; transformers' Trainer has its own.
     data : DataLoader, LightningDataModule or pair of DataLoaders, optional
         Training data, or a pair of training and validation data; not needed if the model or the
         Trainer has data.
     interval : float
         Seconds between two samples, 0.02 to 60. The panel draws at most twice per second.
     panel : {"auto", "widget", "picture"}
-        The live widget, a picture for front ends without widgets, or what the page can show.
+        The live widget, a picture for front ends without widgets, or the best that the page
+        supports.
     **arguments
         Further arguments of ``trainer.fit`` or ``trainer.train``, such as ``ckpt_path`` or
         ``resume_from_checkpoint``.
@@ -47,7 +47,7 @@ def fit(
     Raises
     ------
     HPUError
-        An argument is wrong; nothing has run.
+        An argument is invalid; nothing has run.
     KeyboardInterrupt
         The fit was interrupted.
     """
@@ -55,14 +55,7 @@ def fit(
     from hpu_magic.fits.folded_frames import FoldedFrames
 
     results: list[FitResult] = []
+    named = {"interval": interval, "panel": panel, "ended": results.append, **arguments}
     with FoldedFrames():
-        fit_with_callback(
-            trainer,
-            model,
-            data,
-            interval=interval,
-            panel=panel,
-            ended=results.append,
-            **arguments,
-        )
+        fit_with_callback(trainer, model, data, **named)
     return results[0]

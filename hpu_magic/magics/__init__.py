@@ -1,6 +1,7 @@
-"""The IPython magics, one file a family.
+"""The IPython magics, one module per family.
 
-No module here imports torch, Bokeh or ipywidgets at its top: loading the extension is instant.
+No module here imports torch, Bokeh or ipywidgets at the top level, so that the extension loads
+instantly.
 """
 
 from __future__ import annotations
@@ -40,12 +41,12 @@ _watches: list[FoldedFramesNote | ExplainedErrors] = []
 
 
 def load(shell: InteractiveShell) -> None:
-    """Set up the extension in `shell` and say in one line which device there is.
+    """Set up the extension in `shell`, and print a line about the device.
 
     Raises
     ------
     UsageError
-        What the magics and panels are made with is not installed.
+        A required package is not installed.
     """
     from IPython.core.error import UsageError
 
@@ -54,10 +55,10 @@ def load(shell: InteractiveShell) -> None:
     from hpu_magic.runtime.device import device
     from hpu_magic.runtime.start import first_import, restart
 
-    # PyTorch's profiler prints its stages below the cell unless told before torch is imported.
+    # Unless this is set before torch is imported, PyTorch's profiler prints its stages.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     restart.attach(connection_file(shell))
-    # The vendor's library has read them once it is loaded.
+    # The vendor's library reads the environment when it is loaded.
     remembered = {} if device.bridge_loaded() else restart.apply()
     first_import.observe(lambda: _cell_number(shell))
     _announce(remembered)
@@ -66,7 +67,7 @@ def load(shell: InteractiveShell) -> None:
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Take the magics out of `shell` again; the device stays as it is."""
+    """Remove the magics from `shell`; the device is not changed."""
     from hpu_magic.magics import cell, completion, control, session
 
     for watch in _watches:
@@ -143,9 +144,9 @@ def _register(shell: InteractiveShell) -> None:
 
 
 def _forget_wrong_defaults(shell: InteractiveShell, settings: Any) -> None:
-    """Take values that `settings` refuses out of the shell's configuration.
+    """Remove values that `settings` refuses from the shell's configuration.
 
-    A wrong ``%config`` is refused, and yet IPython keeps it there for the next object.
+    IPython keeps the value of a refused ``%config`` there for the next object.
     """
     from traitlets import TraitError
 
@@ -155,11 +156,11 @@ def _forget_wrong_defaults(shell: InteractiveShell, settings: Any) -> None:
             settings(**{name: value})
         except TraitError as error:
             del configured[name]
-            print(f"{error} The default holds instead.")
+            print(f"{error} The default is used instead.")
 
 
 def connection_file(shell: InteractiveShell) -> str | None:
-    """Return the connection file of the shell's kernel, None in a terminal."""
+    """Return the connection file of the shell's kernel; None in a terminal."""
     kernel = getattr(shell, "kernel", None)
     return getattr(getattr(kernel, "parent", None), "connection_file", None)
 

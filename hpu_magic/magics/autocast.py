@@ -28,12 +28,12 @@ class AutocastMagics(CommandMagics):
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
         self._switched_on: Any = None
-        # A kernel's subshells run cells in several threads, each with its own autocast state.
+        # The subshells of a kernel run cells in several threads, each with its own autocast state.
         self._cells = threading.local()
         cells.offer("hpu_autocast", self._context)
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return the operators that a list may name."""
+        """Return the operators that a list may contain."""
         from hpu_magic.runtime.precision.operators import KNOWN
 
         return ["default", *KNOWN] if argument in ("lower", "fp32") else []
@@ -81,7 +81,7 @@ class AutocastMagics(CommandMagics):
     @line_magic
     @options_of(commands.explain_autocast)
     def hpu_explain_autocast(self, line: str) -> AutocastExplanation:
-        """Show the number type of each operation of a model under autocast, and the reason.
+        """Show the dtype of each operation of a model under autocast, and the reason.
 
         The model runs once, without gradients. Examples::
 
@@ -102,11 +102,13 @@ class AutocastMagics(CommandMagics):
         return _Kept(context, lambda report: self.keep(options.output, report))
 
     def _autocast(self, options: Any) -> Autocast:
+        if options.switch == "on":  # which the function refuses
+            options.switch = None
         context: Autocast = self.call_declared(self.hpu_autocast, options)
         return context
 
     def _switch_on(self, options: Any) -> None:
-        self._autocast(options)  # raises errors now, not at the next cell
+        self._autocast(options)  # raises errors now, not in the next cell
         self._switch_off()
         self._switched_on = options
         self.shell.events.register("pre_run_cell", self._before)
@@ -114,7 +116,7 @@ class AutocastMagics(CommandMagics):
 
     def _switch_off(self) -> None:
         if self._switched_on is not None:
-            # A cell in another thread can only be left by that thread, so `_after` stays.
+            # Only its own thread can exit a cell's context, so `_after` stays registered.
             self.shell.events.unregister("pre_run_cell", self._before)
             self._switched_on = None
         while self._entered:
@@ -122,7 +124,7 @@ class AutocastMagics(CommandMagics):
 
     @property
     def _entered(self) -> list[Autocast]:
-        """The contexts of the cells that run in this thread, the innermost last."""
+        """The contexts of the cells that run in this thread; the innermost is last."""
         if not hasattr(self._cells, "entered"):
             self._cells.entered = []
         return self._cells.entered
@@ -133,7 +135,7 @@ class AutocastMagics(CommandMagics):
         self._entered.append(context)
 
     def _after(self, result: object) -> None:
-        # The cell that switched autocast on was not entered; inner cells are left first.
+        # The cell that switched autocast on has no context; inner cells exit first.
         if self._entered:
             context = self._entered.pop()
             context.__exit__(None, None, None)
@@ -145,7 +147,7 @@ class AutocastMagics(CommandMagics):
 
 
 class _Kept:
-    """The context of a cell, whose report is assigned to a variable."""
+    """The context of a cell that assigns its report to a variable."""
 
     def __init__(self, context: Autocast, keep: Any) -> None:
         self._context, self._keep = context, keep
@@ -157,6 +159,6 @@ class _Kept:
         self._context.__exit__(*error)
 
     def summary(self) -> AutocastReport | None:
-        """Return the report that is shown below the cell."""
+        """Return the report to show below the cell."""
         report = self._context.summary()
         return None if report is None else self._keep(report)

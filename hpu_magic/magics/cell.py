@@ -66,22 +66,22 @@ def offer(
         Name of the magic, which must also be registered with IPython (for help and lists).
     factory : callable
         Returns a context manager for the rest of the first line. If it raises `UsageError` or
-        `HPUError`, the cell does not run. If the context manager has a method
-        ``summary()``, its result is displayed below the cell's own output, whether or not the
-        cell raised; None displays nothing.
+        `HPUError`, the cell does not run. If the context manager has a method ``summary()``, its
+        result, unless it is None, is displayed below the cell's own output, even if the cell
+        raised.
     repeats : bool
-        The cell runs as long as ``context.again()`` is true instead of once; the value of its
-        last expression is displayed for the last run only.
+        The cell runs as long as ``context.again()`` is true instead of once. The value of its
+        last expression is displayed for the last run only, below the report, as in ``%%time``.
     rewrite : callable, optional
-        Takes the rest of the first line and the cell's other lines. Returns statements to run
-        before them, and the lines to run instead: as many, so that line numbers stay the user's,
-        or none. `factory` then gets the lines as they were, too.
+        Called with the rest of the first line and the cell's other lines. Returns statements to run
+        before them, and the lines to run instead: the same number of lines, so that line numbers do
+        not change, or none. `factory` also gets the original lines.
     """
     _magics[name] = _CellMagic(factory, repeats, rewrite)
 
 
 def is_offered(line: str) -> bool:
-    """Return whether a line begins a cell under one of the offered magics."""
+    """Return whether a line is the first line of a cell with one of the offered magics."""
     found = _FIRST_LINE.match(line)
     return found is not None and found[1] in _magics
 
@@ -91,7 +91,7 @@ def enable(shell: Any) -> None:
     if plain_cell not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(plain_cell)
     if not any(isinstance(one, _Wrapper) for one in shell.ast_transformers):
-        # First, so that other transformers see the user's code in its final place.
+        # First, so that other transformers see the user's code in its final position.
         shell.ast_transformers.insert(0, _Wrapper(shell))
 
 
@@ -106,7 +106,7 @@ def disable(shell: Any) -> None:
 
 
 def plain_cell(lines: list[str]) -> list[str]:
-    """Turn a first line ``%%name arguments`` into the marker; other cells pass unchanged."""
+    """Replace a first line ``%%name arguments`` with the marker; other cells do not change."""
     found = _FIRST_LINE.match(lines[0]) if lines else None
     if found is None or found[1] not in _magics or not "".join(lines[1:]).strip():
         return lines
@@ -180,10 +180,7 @@ def _with(marker: tuple[str, ...], body: list[ast.stmt], position: ast.stmt) -> 
 
 
 def _marker(statement: ast.stmt) -> tuple[str, ...] | None:
-    """Return the magic's name, its arguments and a rewritten cell's lines from the marker.
-
-    The marker is what `plain_cell` puts in the place of the first line; None for anything else.
-    """
+    """Return the magic's name, its arguments and a rewritten cell's lines if this is the marker."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     if (
         isinstance(call, ast.Call)
@@ -204,7 +201,7 @@ def _is_future(statement: ast.stmt) -> bool:
 def _invalid(body: list[ast.stmt]) -> ast.stmt | None:
     """Return the first statement that parses but cannot be compiled, such as a stray ``break``.
 
-    Inside ``with`` and ``while`` it might be accepted; alone, it gets Python's own error.
+    Inside ``with`` and ``while``, Python might accept it; alone, it raises Python's own error.
     """
     for statement in body:
         try:
@@ -218,11 +215,12 @@ def _invalid(body: list[ast.stmt]) -> ast.stmt | None:
 def _displayed(body: list[ast.stmt], interactivity: str) -> list[ast.stmt]:
     """Pass the values that a plain cell would display to `show`.
 
-    The rules are those of ``InteractiveShell.ast_node_interactivity``. Under "all" IPython
-    compiles the complete ``with`` interactively, and Python displays every expression.
+    The rules are those of ``InteractiveShell.ast_node_interactivity``.
     """
-    if not body or interactivity in ("none", "all"):
+    if not body or interactivity == "none":
         return body
+    if interactivity == "all":
+        return [_ShowNested().visit(statement) for statement in body]
     last = body[-1]
     if interactivity == "last_expr_or_assign":
         name = _assigned_name(last)
@@ -256,7 +254,7 @@ def _shown(value: ast.expr) -> ast.expr:
 
 
 class _ShowNested(ast.NodeTransformer):
-    """Show the expressions inside a compound statement, but not those of inner scopes."""
+    """Show the expressions inside a compound statement, except those in inner scopes."""
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, _SCOPES):
@@ -290,30 +288,35 @@ class _Entered:
         try:
             with _usage_errors():
                 self.context.__exit__(kind, error, traceback)
+            if self.repeats:
+                self._report()
             if kind is None:
                 for value in self.values:
                     sys.displayhook(value)
         finally:
             self.values.clear()
-            summary = getattr(self.context, "summary", None)
-            report = summary() if summary is not None else None
-            if report is not None:
-                from IPython.display import display
+            if not self.repeats:  # `%%hpu_memory` also measures the displayed value
+                self._report()
 
-                display(report)
+    def _report(self) -> None:
+        from IPython.display import display
+
+        summary = getattr(self.context, "summary", None)
+        if summary is not None and (report := summary()) is not None:
+            display(report)
 
 
 def entered(name: str, line: str, *typed: str) -> _Entered:
-    """Return the context for one run of a cell under ``%%name line`` (called by the cell).
+    """Return the context for a run of a cell under ``%%name line`` (called by the cell).
 
-    A rewritten cell adds its lines as they were typed.
+    A rewritten cell passes its original lines.
     """
     from IPython.core.getipython import get_ipython
 
     shell = get_ipython()
     frame = sys._getframe(1)
     _show_as_typed(frame, f"%%{name} {line}")
-    # The frame above this one is the cell's: $name and {expression} mean the user's variables.
+    # $name and {expression} refer to the variables of the calling frame, which is the cell's.
     expanded = shell.var_expand(line, 1) if shell is not None else line
     with _usage_errors():
         magic = _magics[name]
@@ -321,9 +324,9 @@ def entered(name: str, line: str, *typed: str) -> _Entered:
 
 
 def _show_as_typed(frame: FrameType, line: str) -> None:
-    """Let tracebacks that quote the cell's first line show what the user typed.
+    """Make tracebacks show the cell's first line as the user typed it.
 
-    As a comment, because what quotes the lines also parses them.
+    It becomes a comment, because the code that quotes the lines also parses them.
     """
     cached = linecache.cache.get(frame.f_code.co_filename, ())
     lines = cached[2] if len(cached) == 4 else []
@@ -347,16 +350,16 @@ def show(value: Any) -> None:
 
 
 def run(shell: Any, name: str, line: str, cell: str) -> None:
-    """Run `cell` under ``%%name line`` when a program calls the magic instead of a cell.
+    """Run `cell` under ``%%name line`` for code that calls the magic.
 
     Raises
     ------
     UsageError
-        The cell awaits at top level, which only a cell that IPython runs itself can do.
+        The cell awaits at top level, which is possible only in a cell that IPython runs.
     """
-    # A variable that IPython put into the line may have brought line breaks.
+    # A variable that IPython inserted into the line may contain line breaks.
     source = shell.transform_cell(f"%%{name} {' '.join(line.splitlines())}\n{cell}")
-    __tracebackhide__ = True  # IPython leaves this frame out
+    __tracebackhide__ = True  # IPython omits this frame
     filename = shell.compile.cache(source, running_cell(shell) or 0)
     module = shell.transform_ast(shell.compile.ast_parse(source, filename=filename))
     for statement in module.body:

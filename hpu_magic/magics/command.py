@@ -29,25 +29,25 @@ class CommandMagics(Magics):
         self.settings = settings
 
     def parse(self, magic: Callable[..., Any], line: str, *, cell: bool = False) -> Any:
-        """Return the options of a line, as `magic` declares them.
+        """Return the options in a line, as `magic` declares them.
 
         Raises
         ------
         UsageError
-            The line is wrong; the text shows the line to type.
+            The line is invalid; the text shows the line to type.
         """
         parser = magic.parser  # type: ignore[attr-defined]
-        mark = "%%" if cell else "%"
+        marks = "%%" if cell else "%"
         try:
             words = arg_split(line, posix=True)
         except ValueError:
             raise UsageError(
-                f"{mark}{parser.prog}: a quotation mark in {line!r} is not closed."
+                f"{marks}{parser.prog}: a quotation mark in {line!r} is not closed."
             ) from None
         try:
             options = parser.parse_args(words)
         except UsageError as error:
-            text = explained(parser, mark, words, str(error), self.namespace)
+            text = explained(parser, marks, words, str(error), self.namespace)
             raise UsageError(text) from None
         for name, value in vars(options).items():
             if isinstance(value, Configured):
@@ -58,21 +58,21 @@ class CommandMagics(Magics):
 
     @staticmethod
     def _assigned(parser: Any, options: Any) -> list[str]:
-        """Return the names of the variables that ``--output`` assigns."""
+        """Return the variables that ``--output`` assigns."""
         output = getattr(options, "output", None)
-        action = next((one for one in parser._actions if one.dest == "output"), None)
         if output is None:
             return []
+        action = next(action for action in parser._actions if action.dest == "output")
         return split_list(output) if hasattr(action, "reading") else [output]
 
     def run(self, magic: Callable[..., Any], line: str) -> Any:
-        """Call the function of a command with the options of its line; return the result."""
+        """Call a command's function with the options in a line, and return the result."""
         options = self.parse(magic, line)
         result = self.call_declared(magic, options)
         return self.keep(options.output, result)
 
     def call_declared(self, magic: Callable[..., Any], options: Any, **others: Any) -> Any:
-        """Call the function of a command with parsed options and other keywords."""
+        """Call a command's function with parsed options and other keywords."""
         declaration = magic.declaration  # type: ignore[attr-defined]
         arguments, named = self.call(declaration.arguments, options, self.find)
         return self.call(declaration.function, *arguments, **named, **others)
@@ -83,19 +83,19 @@ class CommandMagics(Magics):
         return self.shell.user_ns
 
     def find(self, name: str) -> Any:
-        """Return the value of a variable; the name may have dots.
+        """Return the value of a variable, or of an attribute if the name has dots.
 
         Raises
         ------
         UsageError
-            There is no such variable; the text suggests similar names.
+            The variable does not exist; the text suggests similar names.
         """
         first, *attributes = name.split(".")
         namespace = self.namespace
         if first not in namespace:
             visible = [known for known in namespace if not known.startswith("_")]
             fix = suggestion(first, visible) or "define it first, or use another name."
-            raise UsageError(f"There is no variable {first!r}: {fix}")
+            raise UsageError(f"Unknown variable {first!r}: {fix}")
         value = namespace[first]
         path = first
         for attribute in attributes:
@@ -116,52 +116,33 @@ class CommandMagics(Magics):
             self.namespace[last] = value
 
     def check_name(self, name: str) -> None:
-        """Refuse a name that cannot be a variable.
-
-        Raises
-        ------
-        UsageError
-            `name` is not an identifier.
-        """
+        """Raise UsageError for a name that cannot be a variable."""
         if not name.isidentifier() or keyword.iskeyword(name):
             raise UsageError(f"{name!r} cannot be a variable: use a name such as report.")
 
     def keep(self, name: str | None, report: Result) -> Result:
-        """Return a report, after assigning it to a variable if a name is set."""
+        """Assign a report to a variable if there is a name, and return the report."""
         if name is not None:
             self.namespace[name] = report
         return report
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return values that Tab offers for an argument without variables or fixed choices.
+        """Return the completions of an argument that has neither variables nor fixed choices.
 
-        Parameters
-        ----------
-        argument : str
-            Its name, as the parser stores it.
-        word : str
-            The part that is typed already.
+        `word` is the part that is already typed.
         """
         return []
 
     def follows(self, argument: str, words: Sequence[str]) -> bool:
-        """Return whether a positional argument may come after these words.
-
-        Parameters
-        ----------
-        argument : str
-            Its name, as the parser stores it.
-        words : sequence of str
-            The complete words before it.
-        """
+        """Return whether a positional argument may follow these complete words."""
         return True
 
     def close(self) -> None:
-        """Undo lasting changes of the session when the extension is unloaded."""
+        """Undo changes of the session when the extension is unloaded."""
 
     @staticmethod
     def call(function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
-        """Call `function`; an `HPUError` becomes an error that is shown without a traceback."""
+        """Call `function` and convert an `HPUError` to an error that has no traceback in a cell."""
         try:
             return function(*arguments, **options)
         except HPUError as refused:

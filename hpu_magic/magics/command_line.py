@@ -1,4 +1,4 @@
-"""The line of a command up to the cursor: its complete words, and the word being typed."""
+"""Parse a command's line up to the cursor: complete words, and the word that is being typed."""
 
 from __future__ import annotations
 
@@ -10,18 +10,14 @@ from typing import Any
 
 # `%hpu_to ...`, `report = %hpu_time ...`, `%%hpu_capture ...`, and with automagic `hpu_to ...`.
 _COMMAND = re.compile(r"^\s*(?:[\w.,\s\[\]'\"]+=\s*(?=%))?(?P<mark>%{0,2})(?P<name>\w+)\s")
-# Operators that make a line without a mark a Python statement.
+# Operators that make a line without % a Python statement.
 _OPERATOR = re.compile(r"\s*(=|[!<>*/+@&|^%-]+=|[,.(\[:])")
 
 
 def command_at(shell: Any, line: str, cursor: int) -> tuple[Any, str, bool] | None:
-    """Return the command that a line calls, its arguments up to the cursor and its form.
+    """Return a line's magic, the text from its name to the cursor, and whether it is a cell magic.
 
-    Returns
-    -------
-    tuple or None
-        The magic, the text between its name and the cursor, and whether it is the cell form;
-        None if the line calls no command before the cursor.
+    None if the line calls no command before the cursor.
     """
     found = _COMMAND.match(line[:cursor])
     if found is None:
@@ -38,9 +34,9 @@ def command_at(shell: Any, line: str, cursor: int) -> tuple[Any, str, bool] | No
 
 
 def split(text: str) -> tuple[list[str], str]:
-    """Split arguments as a shell does: the complete words, and the one at the end.
+    """Split arguments like a shell into the complete words and the last, incomplete one.
 
-    The last word is incomplete, and its quotation mark may be open.
+    A quotation mark of the last word may be open.
     """
     words: list[str] = []
     word, begun, quote = "", False, ""
@@ -63,30 +59,14 @@ def split(text: str) -> tuple[list[str], str]:
 
 @dataclass
 class Call:
-    """The arguments in the complete words of a command.
+    """The arguments in the complete words of a command."""
 
-    Attributes
-    ----------
-    given : list of argparse.Action
-        Options in the line.
-    awaiting : argparse.Action or None
-        The option whose value comes next.
-    positional : argparse.Action or None
-        The next positional argument.
-    values : list of str
-        Values of `positional` so far.
-    words : list of str
-        Values of all positional arguments so far.
-    verbatim : bool
-        Whether the rest is the user's code.
-    """
-
-    given: list[argparse.Action] = field(default_factory=list)
-    awaiting: argparse.Action | None = None
-    positional: argparse.Action | None = None
-    values: list[str] = field(default_factory=list)
-    words: list[str] = field(default_factory=list)
-    verbatim: bool = False
+    present: list[argparse.Action] = field(default_factory=list)  # options in the line
+    awaiting: argparse.Action | None = None  # the option whose value comes next
+    positional: argparse.Action | None = None  # the next positional argument
+    values: list[str] = field(default_factory=list)  # of `positional` so far
+    words: list[str] = field(default_factory=list)  # of all positional arguments so far
+    verbatim: bool = False  # whether the rest is the user's code
 
 
 def option(parser: argparse.ArgumentParser, name: str) -> argparse.Action | None:
@@ -94,14 +74,14 @@ def option(parser: argparse.ArgumentParser, name: str) -> argparse.Action | None
     options = parser._option_string_actions
     if name in options:
         return options[name]
-    found = {id(one): one for full, one in options.items() if full.startswith(name)}
-    return next(iter(found.values())) if name.startswith("--") and len(found) == 1 else None
+    matches = {action for full, action in options.items() if full.startswith(name)}
+    return matches.pop() if name.startswith("--") and len(matches) == 1 else None
 
 
 def understood(parser: argparse.ArgumentParser, words: Sequence[str]) -> Call:
-    """Follow complete words through the arguments that a command declares."""
+    """Match complete words with the arguments that a command declares."""
     call = Call()
-    waiting = [one for one in parser._actions if not one.option_strings]
+    waiting = [action for action in parser._actions if not action.option_strings]
     only_positional = False
     for word in words:
         if call.awaiting is not None:
@@ -109,10 +89,10 @@ def understood(parser: argparse.ArgumentParser, words: Sequence[str]) -> Call:
         elif word == "--" and not only_positional:
             only_positional = True
         elif word.startswith("-") and len(word) > 1 and not only_positional:
-            found = option(parser, word.partition("=")[0])
-            if found is not None:
-                call.given.append(found)
-                call.awaiting = None if "=" in word or found.nargs == 0 else found
+            action = option(parser, word.partition("=")[0])
+            if action is not None:
+                call.present.append(action)
+                call.awaiting = None if "=" in word or action.nargs == 0 else action
         elif waiting and waiting[0].nargs == argparse.REMAINDER:
             call.verbatim = True
             return call

@@ -1,7 +1,7 @@
-"""Tab completion of options, their values, and names of variables of the right kind.
+"""Tab completion of options, their values, and variables of the right kind.
 
-The other matchers of IPython, which would add all Python names and all files, are suppressed within
-a command, even if nothing matches.
+IPython's other matchers, which would add all Python names and files, are suppressed in a command,
+even if nothing matches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _PROMISING = re.compile(r"Module|Tensor|Parameter|Optimizer|Loader")
 
 
 class _Fitting(list[SimpleCompletion]):
-    """All completions; never empty for IPython, which then suppresses other matchers."""
+    """All completions, never empty for IPython, so that it suppresses other matchers."""
 
     def __len__(self) -> int:
         return max(1, super().__len__())
@@ -36,10 +36,10 @@ def enable(shell: Any) -> None:
 
     @context_matcher(priority=1000, identifier=_IDENTIFIER)
     def hpu_magic_matcher(context: CompletionContext) -> Any:
-        found = _complete(shell, context)
-        if found is None:
+        completed = _complete(shell, context)
+        if completed is None:
             return {"completions": [], "suppress": False}
-        word, fitting = found
+        word, fitting = completed
         return {
             "completions": _Fitting(SimpleCompletion(text, type="param") for text in fitting),
             "suppress": True,
@@ -58,7 +58,7 @@ def disable(shell: Any) -> None:
 
 
 def _complete(shell: Any, context: CompletionContext) -> tuple[str, list[str]] | None:
-    """Return the text that is completed and its completions; None if IPython completes."""
+    """Return the completed text and its completions; None if IPython completes."""
     lines = context.full_text.split("\n")
     line = lines[context.cursor_line] if context.cursor_line < len(lines) else lines[-1]
     called = command_at(shell, line, context.cursor_position)
@@ -77,7 +77,7 @@ def _complete(shell: Any, context: CompletionContext) -> tuple[str, list[str]] |
         call.positional = None
     if call.verbatim or _begins_code(call, word):
         return None
-    later = understood(parser, split(line[context.cursor_position :])[0]).given
+    later = understood(parser, split(line[context.cursor_position :])[0]).present
     word, fitting = _fitting(shell, owner, parser, call, later, word)
     # Words that contain quotation marks are not completed.
     return (word, fitting) if text.endswith(word) else ("", [])
@@ -100,11 +100,11 @@ def _fitting(
     later: list[argparse.Action],
     word: str,
 ) -> tuple[str, list[str]]:
-    """Return the part of the word that is completed, and its completions."""
+    """Return the completed part of the word, and its completions."""
     if call.awaiting is not None:
         return _values(shell, owner, call.awaiting, [], word)
-    name, given, value = word.partition("=")
-    if given and name.startswith("--"):
+    name, equals, value = word.partition("=")
+    if equals and name.startswith("--"):
         action = option(parser, name)
         if action is None or action.nargs == 0:
             return value, []
@@ -112,23 +112,23 @@ def _fitting(
     options = [
         spelling
         for action in parser._actions
-        if action not in call.given and action not in later
+        if action not in call.present and action not in later
         for spelling in action.option_strings
         if spelling.startswith("--" if word != "-" else "-")
     ]
     if word.startswith("-"):
-        return word, sorted(one for one in options if one.startswith(word))
+        return word, sorted(name for name in options if name.startswith(word))
     if call.positional is not None:
-        word, found = _values(shell, owner, call.positional, call.values, word)
-        if found or word:
-            return word, found
+        word, fitting = _values(shell, owner, call.positional, call.values, word)
+        if fitting or word:
+            return word, fitting
     return word, [] if word else sorted(options)
 
 
 def _values(
     shell: Any, owner: CommandMagics, action: argparse.Action, before: list[str], word: str
 ) -> tuple[str, list[str]]:
-    """Return the part of an argument's value that is completed, and the values that match."""
+    """Return the completed part of an argument's value, and the matching values."""
     reading = getattr(action, "reading", None)
     several = isinstance(reading, Words) or getattr(reading, "several", False)
     if several or action.nargs == "+":
@@ -143,8 +143,7 @@ def _values(
         names = _variables(shell, getattr(kinds, reading.kind), word)
     elif isinstance(reading, Words) and action.dest == "push":
         names = _variables(shell, lambda value: not isinstance(value, ModuleType), word)
-    found = sorted({one for one in [*known, *names] if one.startswith(word)} - {*before})
-    return word, found
+    return word, sorted({name for name in [*known, *names] if name.startswith(word)} - {*before})
 
 
 def _variables(shell: Any, fits: Any, word: str) -> Iterator[str]:
@@ -166,7 +165,7 @@ def _variables(shell: Any, fits: Any, word: str) -> Iterator[str]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of an object, with properties only if their type may match."""
+    """Yield the attributes of an object, including properties whose type may match."""
     held = dict(getattr(value, "__dict__", {}))
     for registry in ("_modules", "_parameters", "_buffers"):
         entries = held.get(registry)
@@ -175,16 +174,16 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
         if name not in held and _PROMISING.search(promised):
             with suppress(Exception):  # a property of a user's class may raise anything
                 held[name] = getattr(value, name)
-    yield from ((name, one) for name, one in held.items() if not name.startswith("_"))
+    yield from ((name, value) for name, value in held.items() if not name.startswith("_"))
 
 
 def _properties(owner: type) -> dict[str, str]:
-    """Return the annotated types of the properties of a class."""
-    found: dict[str, str] = {}
-    for one in reversed(owner.__mro__):
-        for name, attribute in vars(one).items():
-            found.pop(name, None)
-            if isinstance(attribute, property):
-                promised = getattr(attribute.fget, "__annotations__", {}).get("return", "")
-                found[name] = str(promised)
-    return found
+    """Return the annotated types of a class's properties."""
+    attributes: dict[str, Any] = {}
+    for base in reversed(owner.__mro__):
+        attributes |= vars(base)
+    return {
+        name: str(getattr(value.fget, "__annotations__", {}).get("return", ""))
+        for name, value in attributes.items()
+        if isinstance(value, property)
+    }

@@ -1,7 +1,7 @@
-"""Requests of front ends over the control channel of a kernel, answered while a cell runs.
+"""Handlers for requests of front ends on a kernel's control channel, also while a cell runs.
 
-ipykernel calls the handlers in its control thread; they touch neither the user's namespace nor
-standard output.
+ipykernel calls them in its control thread, so they use neither the user's namespace nor standard
+output.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Content = Mapping[str, Any]
 
 
 def status(request: Content) -> dict[str, Any]:
-    """Answer ``hpu_magic_status_request``: version, mode, card, memory and fit of this process."""
+    """Reply with version, mode, card, memory and fit of this process."""
     from hpu_magic.runtime.execution.facts import facts
 
     fit = sessions.own_fit()
@@ -28,7 +28,7 @@ def status(request: Content) -> dict[str, Any]:
 
 
 def choose_mode(request: Content) -> dict[str, Any]:
-    """Answer ``hpu_magic_mode_request``: request a mode like ``%hpu_mode``."""
+    """Request a mode like ``%hpu_mode``."""
     from hpu_magic.errors import HPUError
     from hpu_magic.runtime.execution.mode import request as request_mode
 
@@ -47,12 +47,10 @@ def choose_mode(request: Content) -> dict[str, Any]:
 
 
 def stop_fit(request: Content) -> dict[str, Any]:
-    """Answer ``hpu_magic_stop_request``: press the Stop of the fit that runs in this process."""
-    # The one that holds the card may be another that the kernel has started.
+    """Stop the fit of this process."""
+    # The process that holds the card may be another process that the kernel has started.
     if request.get("pid") != os.getpid():
-        message = (
-            "That fit runs in a process that the kernel started, and can be stopped there only."
-        )
+        message = "That fit runs in a process that the kernel started: stop it there."
         return {"status": "error", "message": message}
     if sessions.stop_fit() is None:
         return {"status": "error", "message": "That kernel runs no fit now; nothing was stopped."}
@@ -60,13 +58,13 @@ def stop_fit(request: Content) -> dict[str, Any]:
 
 
 def outputs(request: Content) -> dict[str, Any]:
-    """Answer ``hpu_magic_outputs_request``: the current contents of outputs that a page names."""
+    """Reply with the current contents of outputs that a page names."""
     from hpu_magic.panels import outputs
 
-    asked = request.get("outputs")
+    wanted = request.get("outputs")
     known = {
         str(name): revision
-        for name, revision in (asked.items() if isinstance(asked, Mapping) else ())
+        for name, revision in (wanted.items() if isinstance(wanted, Mapping) else ())
         if isinstance(revision, int)
     }
     return {"status": "ok", **outputs.current_outputs(known)}
@@ -81,7 +79,7 @@ _ANSWERS: dict[str, Callable[[Content], dict[str, Any]]] = {
 
 
 def enable(shell: InteractiveShell) -> None:
-    """Answer on the control channel of the shell's kernel; a terminal has none."""
+    """Add the handlers to the shell's kernel; a terminal has none."""
     kernel = getattr(shell, "kernel", None)
     handlers = getattr(kernel, "control_handlers", None)
     if handlers is not None:
@@ -90,21 +88,16 @@ def enable(shell: InteractiveShell) -> None:
 
 
 def disable(shell: InteractiveShell) -> None:
-    """Stop answering."""
+    """Remove the handlers."""
     handlers = getattr(getattr(shell, "kernel", None), "control_handlers", {})
     for name in _ANSWERS:
         handlers.pop(f"{name}_request", None)
 
 
 def restore_mode(stored: str) -> None:
-    """Request the mode stored with a notebook; a front end runs this before the first cell.
+    """Request the mode in the notebook's metadata; a front end runs this before the first cell.
 
-    Loads neither the extension nor torch and prints nothing.
-
-    Parameters
-    ----------
-    stored : {"eager", "lazy"}
-        The choice in the notebook's metadata.
+    It imports neither the extension nor torch, and prints nothing.
     """
     from IPython.core.getipython import get_ipython
 

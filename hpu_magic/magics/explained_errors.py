@@ -1,4 +1,4 @@
-"""A sentence below the error of a cell whose cause is known, with the fix."""
+"""A sentence with cause and fix below the error of a cell, if the cause is known."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ExplainedErrors:
         from hpu_magic.runtime.measure.out_of_memory import explain
 
         if self._card_was_full:
-            # This error has replaced a traceback whose frames hold tensors, in reference cycles.
+            # This error replaced a traceback whose frames keep tensors alive in reference cycles.
             gc.collect()
         explanation = explain(error, self._shell.user_ns, self._shell.user_ns_hidden)
         self._card_was_full = explanation is not None
@@ -57,6 +57,7 @@ def _cause(error: BaseException) -> str | None:
     # Usage errors contain the fix, and interrupts are intended.
     if isinstance(error, UsageError) or not isinstance(error, Exception):
         return None
-    from hpu_magic.huggingface.causes import explain
+    from hpu_magic.huggingface import causes
 
-    return explain(error)
+    wrapping = sys.modules.get("hpu_magic.runtime.graphs.wrapping")
+    return (wrapping and wrapping.explain(error)) or causes.explain(error)

@@ -32,7 +32,7 @@ class FitMagics(CommandMagics):
         cells.offer("hpu_fit", self._observe)
 
     def follows(self, argument: str, words: Sequence[str]) -> bool:
-        """Return whether a model or data may follow: not after a Trainer that has its own."""
+        """Return whether a model or data may follow; transformers' Trainer has both."""
         from hpu_magic.huggingface.names import is_trainer
 
         named = understood(self.hpu_fit.parser, words).words  # type: ignore[attr-defined,union-attr]
@@ -49,13 +49,13 @@ class FitMagics(CommandMagics):
         output="assign the result to this variable, even if the fit fails",
     )
     def hpu_fit(self, line: str, cell: str | None = None) -> FitResult | None:
-        """Train with Lightning or transformers and the live panel: loss, pace, device memory.
+        """Train with Lightning or transformers and a live panel: loss, pace, device memory.
 
-        The Stop button ends the fit after the current batch; a Trainer of transformers completes
-        the optimizer step. A picture and a table stay in the notebook. As a cell magic it shows a
-        panel for every trainer.fit(...) and trainer.train() in the cell. If a fit fails, the
-        traceback omits the frames of the framework and hpu_magic; %tb Plain shows them all. For a
-        loop without a framework, use hpu_magic.watch(loader). Examples::
+        The Stop button ends the fit after the current batch; transformers' Trainer completes the
+        optimizer step. A picture and a table stay in the notebook. The cell magic shows a panel for
+        every trainer.fit(...) and trainer.train() in the cell. If a fit fails, the traceback omits
+        the frames of the framework and hpu_magic; %tb Plain shows all frames. For a loop without a
+        framework, use hpu_magic.watch(loader). Examples::
 
             %hpu_fit trainer model train_loader
             result = %hpu_fit trainer
@@ -87,14 +87,14 @@ class FitMagics(CommandMagics):
         options = self.parse(self.hpu_fit, line, cell=True)
         if options.trainer is not None:
             raise UsageError(
-                f"%%hpu_fit takes no {options.trainer!r}: call trainer.fit or trainer.train in the "
-                f"cell, or {_LINE_FORM}"
+                f"%%hpu_fit does not take {options.trainer!r}: call trainer.fit or trainer.train "
+                f"in the cell, or {_LINE_FORM}"
             )
         return _Observed(self, options.output, options.interval, options.panel)
 
 
 class _Observed:
-    """The context of a cell: every fit in it has a panel."""
+    """The context of a cell, in which every fit has a panel."""
 
     def __init__(self, magics: FitMagics, output: str | None, interval: float, panel: str) -> None:
         from hpu_magic.fits.observed import observed_fits
@@ -124,7 +124,7 @@ class _Observed:
         if self._results or not self._completed:
             return None
         print(
-            "%%hpu_fit found no trainer.fit(...) and no trainer.train() in this cell. In your own "
-            "loop, write: for batch in hpu_magic.watch(loader)."
+            "%%hpu_fit found neither trainer.fit(...) nor trainer.train() in this cell. In your "
+            "own loop, write: for batch in hpu_magic.watch(loader)."
         )
         return None

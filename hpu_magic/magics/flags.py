@@ -24,10 +24,10 @@ class FlagsMagics(CommandMagics):
     def hpu_flags(self, line: str) -> FlagsReport:
         """Show the documented flags of the runtime, changed ones first, or set one.
 
-        Flags are environment variables, and most are read once, when torch is imported. A flag
-        that you set later is remembered for this notebook, takes effect at the next start of the
-        kernel and overrides the environment. In a terminal it is remembered for the directory, and
-        the environment overrides it. Examples::
+        Flags are environment variables, and most are read once, when torch is imported. A flag that
+        you set later is remembered for this notebook, takes effect when the kernel starts again and
+        overrides the environment. In a terminal it is remembered for the directory, and the
+        environment overrides it. Examples::
 
             %hpu_flags
             %hpu_flags PT_HPU_LAZY_MODE
@@ -38,21 +38,21 @@ class FlagsMagics(CommandMagics):
             %hpu_flags PT_HPU_ENABLE_CACHE_METRICS=
         """
         options = self.parse(self.hpu_flags, line)
-        name, given, value = (options.name or "").partition("=")
-        if given and not name:
+        name, equals, value = (options.name or "").partition("=")
+        if equals and not name:
             raise UsageError(f"{options.name!r} has no flag name: type %hpu_flags NAME=VALUE.")
-        if given:
+        if equals:
             options.name, options.value = name, value
         return self.keep(options.output, self.call_declared(self.hpu_flags, options))
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return the names of the flags, or the values of the one that is named."""
+        """Return flag names, or the values of the flag before the equals sign."""
         from hpu_magic.runtime.execution.flags import documented
 
         if argument != "name":
             return []
-        name, given, _ = word.partition("=")
-        if not given:
+        name, equals, _ = word.partition("=")
+        if not equals:
             return list(documented())
         flag = documented().get(name)
         return [f"{name}={value}" for value in flag.choices()] if flag is not None else []

@@ -26,11 +26,11 @@ class FoldedFramesNote:
             return
         traceback = self._shell.InteractiveTB
         if traceback.mode not in traceback.verbose_modes:
-            return  # The others show every frame, or none.
+            return  # the other modes show all frames, or none
         from hpu_magic.fits.folded_frames import has_folded_frames
 
         if has_folded_frames(error):
             print(
-                "The frames of Lightning and hpu_magic are left out; %tb Plain shows them all.",
+                "Frames of the framework and hpu_magic are omitted; %tb Plain shows all frames.",
                 file=sys.stderr,
             )

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 @magics_class
 class Fp8Magics(CommandMagics):
-    """Inference in 8-bit floating point."""
+    """FP8 inference."""
 
     @line_magic
     @options_of(commands.fp8_measure)
     def hpu_fp8_measure(self, line: str) -> MeasureReport:
-        """Measure the values in each layer of a model, as the first step to 8-bit inference.
+        """Measure the values in each layer of a model, as the first step to FP8 inference.
 
         The second step is %hpu_fp8_quantize, in a new process. Needs neural-compressor-pt and one
         card. Examples::
@@ -36,7 +36,7 @@ class Fp8Magics(CommandMagics):
     @line_magic
     @options_of(commands.fp8_quantize)
     def hpu_fp8_quantize(self, line: str) -> QuantizeReport:
-        """Let a measured model compute in 8-bit floating point, and show the error of each layer.
+        """Quantize a measured model to FP8, and show the error of each layer.
 
         The first step is %hpu_fp8_measure, in another process. Without --inputs no errors are
         shown. Needs neural-compressor-pt and one card. Examples::
@@ -48,7 +48,7 @@ class Fp8Magics(CommandMagics):
         return self.run(self.hpu_fp8_quantize, line)
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return the choices of a setting, and JSON files for the settings."""
+        """Return the choices of a setting, or JSON files."""
         from hpu_magic.runtime.precision.fp8.settings import CHOICES
 
         if argument != "config":

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from hpu_magic.runtime.porting.report import PortReport
 
 _BODY = 2  # number of the first line below the magic
-# Cell magics of IPython with Python code.
+# IPython's cell magics whose cells are Python code.
 _OF_PYTHON = (["time"], ["timeit"], ["capture"], ["prun"])
-# The same magics in a line: options, then Python code.
+# Their line forms: options, then Python code.
 _LINE = re.compile(
     r"^([ \t]*)(%(?:time|timeit|prun)[ \t]+(?:-\w[ \t]*\d*[ \t]+)*)(\S.*)$", re.MULTILINE
 )
@@ -45,8 +45,8 @@ class FromCudaMagics(CommandMagics):
     def hpu_from_cuda(self, line: str, cell: str) -> None:
         """Convert a cell of CUDA code, show the changes, and run it.
 
-        Code without a counterpart is listed with its line; if the cell needs it, it does not run.
-        The report's ``ported`` is the converted code. Examples::
+        Code without a counterpart is listed with its line; if the cell needs it, the cell does not
+        run. ``ported`` of the report is the converted code. Examples::
 
             %%hpu_from_cuda
             model = model.cuda()
@@ -63,7 +63,7 @@ class FromCudaMagics(CommandMagics):
         try:
             report = self._report(options, code)
         except HPUError:
-            return "", code  # not Python: IPython reports it, with the line
+            return "", code  # not Python; IPython reports the line
         if options.show or report.missing:
             return "", ""
         return report.first, report.executed
@@ -104,7 +104,7 @@ class FromCudaMagics(CommandMagics):
 
 
 def _as_block(found: re.Match[str]) -> str:
-    """Replace a magic by Python of the same width, before the statement that it runs."""
+    """Replace a magic before its statement with Python code of the same width."""
     try:
         ast.parse(f"if 1: {found[3]}")
     except (SyntaxError, ValueError):

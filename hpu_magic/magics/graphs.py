@@ -33,8 +33,8 @@ class GraphMagics(CommandMagics):
         """Capture a cell into an HPU Graph, to replay it without Python.
 
         The variables that the cell assigns are tensors of the graph, which each replay overwrites.
-        The cell cannot read values (print, .item(), .cpu()), and its shapes cannot depend on
-        values. Needs lazy mode. Examples::
+        The cell cannot read values (print, .item(), .cpu()), and shapes cannot depend on values.
+        Needs lazy mode. Examples::
 
             %%hpu_capture step --inputs x,y
             loss = loss_function(model(x), y)
@@ -80,10 +80,11 @@ class GraphMagics(CommandMagics):
     @line_magic
     @options_of(commands.wrap)
     def hpu_wrap(self, line: str) -> WrapReport:
-        """Let a model replay HPU Graphs, one for each shape, by the vendor's wrapper.
+        """Wrap a model with the vendor's wrapper, which replays one HPU Graph per input shape.
 
-        Without --train or --no-train, the mode of the module decides. A model of transformers
-        keeps its generate, which then uses a static cache. Needs lazy mode. Examples::
+        The default is --train for a module in training mode, and --no-train after model.eval(). A
+        transformers model keeps its generate, which then uses a static cache. Needs lazy mode.
+        Examples::
 
             %hpu_wrap model --no-train
             %hpu_wrap model --train --max-graphs 4
@@ -95,9 +96,9 @@ class GraphMagics(CommandMagics):
         """Return the names of the captured graphs."""
         from hpu_magic.runtime.graphs import graphs
 
-        return (
-            [one.name for one in graphs.listed().graphs] if argument in ("name", "delete") else []
-        )
+        if argument not in ("name", "delete"):
+            return []
+        return [graph.name for graph in graphs.listed().graphs]
 
     def _capture(self, line: str) -> Capture:
         from hpu_magic.runtime.execution.mode import in_lazy_mode

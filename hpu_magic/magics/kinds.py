@@ -1,4 +1,4 @@
-"""Predicates for the kind of a variable, which import nothing."""
+"""Predicates for the kind of a variable; they do not import the libraries of the types."""
 
 from __future__ import annotations
 
@@ -10,44 +10,44 @@ _DEEPEST = 4
 _LOOKED_AT = 100  # elements of a container
 
 
+def _is_a(value: Any, module: str, name: str) -> bool:
+    """Return whether `value` is an instance of a class in a module that is imported."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return kind is not None and isinstance(value, kind)
+
+
 def module(value: Any) -> bool:
     """Return whether `value` is a ``torch.nn.Module``."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.nn.Module)
+    return _is_a(value, "torch.nn", "Module")
 
 
 def tensor(value: Any) -> bool:
     """Return whether `value` is a ``torch.Tensor``."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.Tensor)
+    return _is_a(value, "torch", "Tensor")
 
 
 def optimizer(value: Any) -> bool:
     """Return whether `value` is a ``torch.optim.Optimizer``."""
-    torch = sys.modules.get("torch")
-    return torch is not None and isinstance(value, torch.optim.Optimizer)
+    return _is_a(value, "torch.optim", "Optimizer")
 
 
 def movable(value: Any, depth: int = 0) -> bool:
     """Return whether `value` is a module, tensor, optimizer, pipeline, or a container of them."""
     from hpu_magic.runtime.device import pipelines
 
-    torch = sys.modules.get("torch")
-    if torch is None or depth > _DEEPEST:
+    if depth > _DEEPEST or "torch" not in sys.modules:
         return False
-    if isinstance(value, torch.nn.Module | torch.Tensor | torch.optim.Optimizer):
-        return True
-    if pipelines.is_pipeline(value):
+    if module(value) or tensor(value) or optimizer(value) or pipelines.is_pipeline(value):
         return True
     if isinstance(value, Mapping):
         value = list(value.values())
     return isinstance(value, list | tuple) and any(
-        movable(one, depth + 1) for one in value[:_LOOKED_AT]
+        movable(element, depth + 1) for element in value[:_LOOKED_AT]
     )
 
 
 def inputs(value: Any) -> bool:
-    """Return whether `value` can be the inputs of a model: tensors, alone or in a container."""
+    """Return whether `value` can be the inputs of a model: a tensor, or tensors in a container."""
     held = list(value.values()) if isinstance(value, Mapping) else value
     return tensor(value) or (isinstance(held, list | tuple) and any(map(tensor, held[:_LOOKED_AT])))
 
@@ -63,11 +63,10 @@ def measurement(value: Any) -> bool:
 
 
 def lightning(value: Any, name: str) -> bool:
-    """Return whether `value` is an instance of a class of Lightning, such as ``Trainer``."""
-    from hpu_magic.lightning.names import loaded_namespaces
+    """Return whether `value` is an instance of Lightning's class `name`, such as ``Trainer``."""
+    from hpu_magic.lightning.names import NAMESPACES
 
-    classes = (getattr(sys.modules[one], name, None) for one in loaded_namespaces())
-    return any(isinstance(value, one) for one in classes if one is not None)
+    return any(_is_a(value, namespace, name) for namespace in NAMESPACES)
 
 
 def lightning_model(value: Any) -> bool:
@@ -87,5 +86,4 @@ def data(value: Any) -> bool:
     if lightning(value, "LightningDataModule"):
         return True
     loaders = value if isinstance(value, tuple) and len(value) == 2 else (value,)
-    loader = getattr(sys.modules.get("torch.utils.data"), "DataLoader", None)
-    return loader is not None and all(isinstance(one, loader) for one in loaders)
+    return all(_is_a(loader, "torch.utils.data", "DataLoader") for loader in loaders)

@@ -41,19 +41,19 @@ class LedgerMagics(CommandMagics):
         self._on = False
         self._show: tuple[str, ...] = ()
         self._last: LedgerReport | None = None
-        # One per running cell, the innermost last; a kernel's subshells run cells in other threads.
+        # One per running cell; a kernel's subshells run cells in other threads.
         self._kept: list[_Kept] = []
-        # Also locked while a ledger opens, so that none opens after the switch is off.
+        # Also held while a ledger opens, so that none opens after the switch is off.
         self._lock = threading.Lock()
 
     @line_magic
     @options_of(commands.ledger)
     def hpu_ledger(self, line: str) -> LedgerReport | LedgerState | None:
-        """Report below each cell what it costs on the device besides its work.
+        """Report the overhead of each cell on the device, in a line below it.
 
         The line lists compiled graphs with their time and shapes, graph breaks of torch.compile,
-        CPU fallbacks, lines in which the host waits for a value, graph replays, and the peak of the
-        memory during the cell. Cells that do not use the device have no line. Examples::
+        CPU fallbacks, lines in which the host waits for a value, graph replays, and the peak memory
+        during the cell. Cells that do not use the device have no line. Examples::
 
             %hpu_ledger on
             %hpu_ledger on --show graphs,peak
@@ -105,21 +105,21 @@ class LedgerMagics(CommandMagics):
     def _before(self, info: object) -> None:
         from hpu_magic.runtime.measure.ledger import Ledger
 
-        one = Ledger(namespace=self.shell.user_ns, show=self._show)
+        ledger = Ledger(namespace=self.shell.user_ns, show=self._show)
         with self._lock:
             if self._on:
-                self._kept.append(_Kept(threading.get_ident(), one, one.__enter__()))
+                self._kept.append(_Kept(threading.get_ident(), ledger, ledger.__enter__()))
 
     def _after(self, result: Any) -> None:
         with self._lock:
             own = [kept for kept in self._kept if kept.thread == threading.get_ident()]
-            # The cell that switched the ledger on was not entered.
+            # The cell that switched the ledger on has none.
             if not own:
                 return
             self._kept.remove(own[-1])
-        _, one, report = own[-1]
-        one.place = functools.partial(place, self.shell, result.execution_count)
-        one.__exit__(None, None, None)
+        _, ledger, report = own[-1]
+        ledger.place = functools.partial(place, self.shell, result.execution_count)
+        ledger.__exit__(None, None, None)
         if report.touched and len(own) == 1:
             from IPython.display import display
 

@@ -29,10 +29,11 @@ class MemoryMagics(CommandMagics):
     def hpu_memory(self, line: str, cell: str | None = None) -> MemoryReport | None:
         """Show the memory in use and the variables that hold it; for a cell, also the peak.
 
-        For a model, the report lists the largest modules; equal layers share a line. As a cell
-        magic it also lists the variables that hold new tensors. Examples::
+        For a model, the report lists the largest modules; equal layers share a line. The cell magic
+        also lists the variables that hold new tensors. Examples::
 
             %hpu_memory
+            %hpu_memory --all
             stats = %hpu_memory
 
             %%hpu_memory
@@ -46,10 +47,10 @@ class MemoryMagics(CommandMagics):
     @line_magic
     @options_of(commands.memory_live)
     def hpu_memory_live(self, line: str) -> MemoryReport | None:
-        """Show the memory of the device live, while other cells run.
+        """Show the device's memory in a live panel while other cells run.
 
         The panel continues until its button, off, or the next %hpu_memory_live stops it, and leaves
-        a picture. Outside a notebook the statistics are shown once. Examples::
+        a picture. Outside a notebook, the current statistics are printed once. Examples::
 
             %hpu_memory_live
             %hpu_memory_live --interval 0.1 --history 600
@@ -68,4 +69,5 @@ class MemoryMagics(CommandMagics):
             self.namespace,
             self.shell.user_ns_hidden,
             keep=lambda report: self.keep(options.output, report),
+            everything=options.all,
         )

@@ -55,13 +55,14 @@ class MoveMagics(CommandMagics):
         return self.keep(options.output, report)
 
     def _refuse_values(self, options: Any) -> None:
-        """Refuse values of options that are typed like names of variables."""
+        """Refuse values of options that were typed as variables."""
         for name in split_list(options.objects):
             if name in self.namespace:
                 continue
             option = "dtype" if choice(name, ("bf16", "fp16", "fp32")) else "device"
             if option == "dtype" or name.partition(":")[0] in ("cpu", "hpu"):
-                others = [one for one in split_list(options.objects) if one != name] or ["model"]
+                objects = split_list(options.objects)
+                others = [other for other in objects if other != name] or ["model"]
                 raise UsageError(
                     f"%hpu_to has no variable {name!r} to move: type %hpu_to {','.join(others)} "
                     f"--{option} {name}"

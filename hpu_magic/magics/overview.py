@@ -1,4 +1,4 @@
-"""All commands, as ``%hpu`` and ``%hpu?`` list them: a line to type, and its purpose."""
+"""The commands that ``%hpu`` and ``%hpu?`` list: a line to type, and its purpose."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ COMMANDS = (
     ("%hpu_to model,optimizer", "move objects to the card; --device cpu moves them back"),
     ("%%hpu_autocast --dtype bf16", "run this cell in mixed precision"),
     ("%hpu_autocast on", "run all later cells in mixed precision, until %hpu_autocast off"),
-    ("%hpu_explain_autocast model --inputs x", "number type of each operation, and the reason"),
+    ("%hpu_explain_autocast model --inputs x", "dtype of each operation, and the reason"),
     ("%%hpu_time", "time this cell; %hpu_time model(x) times a statement (-n runs, -r repeats)"),
     (
         "%%hpu_memory",
@@ -18,7 +18,7 @@ COMMANDS = (
     ("%%hpu_profile --dir traces", "table of operators, and a trace file"),
     (
         "%hpu_ledger on --show graphs,peak",
-        "line below each cell, of all facts without --show, until %hpu_ledger off",
+        "line with the overhead of each cell, until %hpu_ledger off; without --show, all parts",
     ),
     ("%hpu_mode lazy --restart", "choose the execution mode, eager or lazy"),
     ("%hpu_flags NAME=VALUE", "set a flag of the runtime; %hpu_flags lists them"),
@@ -32,7 +32,7 @@ COMMANDS = (
     ),
     (
         "%hpu_fp8_measure model --inputs x",
-        "8-bit inference: measure a model in bf16 after model.eval() (or --data loader)",
+        "FP8 inference: measure a model in bf16 after model.eval() (or --data loader)",
     ),
     ("%hpu_fp8_quantize model --inputs x", "second step, in a new process: quantize"),
     ("%%hpu_workers --cards 4", "run this cell on four workers (--push x,y before, -o z after)"),

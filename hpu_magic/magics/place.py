@@ -1,4 +1,4 @@
-"""Names of the user's lines, as the notebook shows them."""
+"""Names of the user's lines, as shown in the notebook."""
 
 from __future__ import annotations
 
@@ -17,18 +17,17 @@ def place(shell: Any, running: int | None, file: str, line: int) -> str:
 
 
 def running_cell(shell: Any) -> int | None:
-    """Return the number of the cell that is being run; None outside of cells."""
+    """Return the number of the running cell; None outside of cells."""
     frame = sys._getframe()
     while frame is not None:
-        number = _cell_number(shell, frame.f_code.co_filename)
-        if number is not None:
+        if (number := _cell_number(shell, frame.f_code.co_filename)) is not None:
             return number
         frame = frame.f_back  # type: ignore[assignment]
     return None
 
 
 def _cell_number(shell: Any, file: str) -> int | None:
-    # IPython says "In [3]" of a file that it made for a cell.
+    # IPython shows the file of a cell as "In [3]".
     names = shell.compile.format_code_name(file)
     found = re.search(r"\d+", names[1]) if names else None
     return int(found[0]) if found else None

@@ -1,4 +1,4 @@
-"""Publish the notebook of this process, and when it last ran a cell, to other processes."""
+"""Publish the notebook of this process, and the time of its last cell, to other processes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 _VS_CODE = "__vsc_ipynb_file__"
 
 
-class _Told:
-    """The announcement of a shell, updated by its events."""
+class _Published:
+    """The announcement of a shell, which its events update."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._announcement = Announcement(
             notebook(shell),
             running=_running(shell),
-            # `control` answers if there is a control channel.
+            # Requests arrive on the control channel.
             stoppable=hasattr(getattr(shell, "kernel", None), "control_handlers"),
         )
         self._events = shell.events
@@ -40,31 +40,31 @@ class _Told:
         self._announcement.end()
 
 
-_told: _Told | None = None
+_published: _Published | None = None
 
 
 def enable(shell: InteractiveShell) -> None:
     """Start publishing."""
-    global _told
+    global _published
     disable(shell)
-    _told = _Told(shell)
+    _published = _Published(shell)
 
 
 def disable(shell: InteractiveShell) -> None:
     """Stop publishing."""
-    global _told
-    if _told is not None:
-        _told.close()
-        _told = None
+    global _published
+    if _published is not None:
+        _published.close()
+        _published = None
 
 
 def notebook(shell: InteractiveShell) -> str | None:
     """Return the path of the shell's notebook if the front end sets it; None in a terminal."""
     if not hasattr(shell, "kernel"):
         return None
-    # VS Code sets a variable, and uses generated names for servers.
-    told = shell.user_ns.get(_VS_CODE) or os.environ.get("JPY_SESSION_NAME")
-    return told if isinstance(told, str) and told else None
+    # VS Code sets a variable; its servers have generated session names.
+    path = shell.user_ns.get(_VS_CODE) or os.environ.get("JPY_SESSION_NAME")
+    return path if isinstance(path, str) and path else None
 
 
 def _running(shell: InteractiveShell) -> bool:

@@ -9,9 +9,9 @@ from hpu_magic import fits
 
 
 class HPUMagics(Configurable):
-    """Defaults of options of the hpu_magic commands; an option in the line overrides them.
+    """Defaults of the options of hpu_magic commands, which an option in the line overrides.
 
-    A trait is named after the option, or after the command and the option.
+    The name of a trait is the option's, or the command's and the option's.
     """
 
     autocast_dtype = Enum(
@@ -36,7 +36,7 @@ class HPUMagics(Configurable):
         ["auto", "widget", "picture"],
         default_value="auto",
         help="%%hpu_fit and %hpu_memory_live --panel: the live widget, a picture for front ends "
-        "without widgets, or what the page can show.",
+        "without widgets, or the best that the page supports.",
     ).tag(config=True)
     fit_interval = Float(
         fits.INTERVAL, min=0.02, max=60.0, help="%%hpu_fit --interval: seconds between two samples."

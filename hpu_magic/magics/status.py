@@ -48,9 +48,9 @@ class StatusMagics(CommandMagics):
         """Show the execution mode of this process, or choose another.
 
         The mode is read once, when torch is imported. A mode that you choose later is remembered
-        for this notebook and takes effect at the next start of the kernel, and overrides
-        PT_HPU_LAZY_MODE. In a terminal it is remembered for the directory, and PT_HPU_LAZY_MODE
-        overrides it. Examples::
+        for this notebook, takes effect when the kernel starts again and overrides PT_HPU_LAZY_MODE.
+        In a terminal it is remembered for the directory, and PT_HPU_LAZY_MODE overrides it.
+        Examples::
 
             %hpu_mode
             %hpu_mode lazy
@@ -64,7 +64,7 @@ class StatusMagics(CommandMagics):
     def hpu_restart(self, line: str) -> RestartReport:
         """Restart the kernel now, which releases its card; variables are lost.
 
-        A card belongs to its process until the process ends. Examples::
+        A process holds its card until it ends. Examples::
 
             %hpu_restart
             %hpu_restart --mode lazy
@@ -73,15 +73,18 @@ class StatusMagics(CommandMagics):
 
     @line_magic
     @options_of(commands.doctor)
-    def hpu_doctor(self, line: str) -> Diagnosis | JsonRecord:
+    def hpu_doctor(self, line: str) -> Diagnosis | JsonRecord | None:
         """Check installation, versions, driver, cards, flags, folders and Jupyter; show the fixes.
 
-        Red is broken, amber is slow or may break, green is fine. Takes no card and loads no torch.
-        Examples::
+        Red is a failure, amber a possible problem, green is correct. The command acquires no card
+        and does not import torch. Examples::
 
             %hpu_doctor
             %hpu_doctor --all
             %hpu_doctor --json
-            findings = %hpu_doctor --json
+            %hpu_doctor --json -o findings
         """
-        return self.run(self.hpu_doctor, line)
+        options = self.parse(self.hpu_doctor, line)
+        report = self.keep(options.output, self.call_declared(self.hpu_doctor, options))
+        # The stored JSON has hundreds of lines.
+        return None if options.json and options.output else report

@@ -38,8 +38,8 @@ class TimingMagics(CommandMagics):
     def hpu_time(self, line: str, cell: str | None = None) -> TimeReport | None:
         """Time a statement or a cell on the device.
 
-        The code runs several times, and the device is synchronized before and after. The first
-        runs, which compile, are reported separately from the steady state. Examples::
+        The code runs several times, with a synchronization of the device before and after. The
+        first runs, which compile, are reported separately from the steady state. Examples::
 
             %hpu_time model(batch)
             report = %hpu_time -n 100 -r 3 model(batch)
@@ -47,7 +47,7 @@ class TimingMagics(CommandMagics):
             %%hpu_time
             loss = step(batch)
         """
-        __tracebackhide__ = True  # IPython leaves this frame out
+        __tracebackhide__ = True  # IPython omits this frame
         if cell is not None:
             cells.run(self.shell, "hpu_time", line, cell)
             return None
@@ -67,11 +67,11 @@ class TimingMagics(CommandMagics):
         return self.keep(options.output, watch.report)
 
     def _compiled(self, statement: str) -> Any:
-        if "\0" in statement:  # Python's tokenizer may not survive one
+        if "\0" in statement:  # may crash Python's tokenizer
             raise UsageError(f"{statement.strip()!r} is not Python: it has a null character.")
         source = self.shell.transform_cell(statement)
         try:
-            # Known to IPython under this name, so that a traceback quotes the statement.
+            # IPython stores the source under this name, so that a traceback quotes the statement.
             filename = self.shell.compile.cache(source, running_cell(self.shell) or 0)
             module = self.shell.compile.ast_parse(source, filename=filename)
             return compile(self.shell.transform_ast(module), filename, "exec")
@@ -97,7 +97,7 @@ class TimingMagics(CommandMagics):
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Split a line into the leading options and the statement, which is left as it is."""
+    """Split a line into the leading options and the unchanged statement."""
     words = list(re.finditer(r"\S+", line))
     position = 0
     while position < len(words) and words[position][0].startswith("-"):

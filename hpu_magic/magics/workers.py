@@ -25,10 +25,10 @@ class WorkersMagics(CommandMagics):
     def hpu_workers(self, line: str, cell: str | None = None) -> WorkersReport | None:
         """Run a cell on workers, one per card; or list, start, restart or stop the workers.
 
-        The workers keep their variables for the next cell. They have the environment variables of
-        torchrun (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), so that
+        The workers keep their variables for the next cell. They have torchrun's environment
+        variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), so that
         init_process_group("hccl") and Trainer(accelerator="hpu", devices=N) work as in a script.
-        Their output is grouped by rank, and an interrupt reaches all of them. Examples::
+        Their output is grouped by rank, and an interrupt reaches all workers. Examples::
 
             %%hpu_workers --cards 4
             trainer = Trainer(accelerator="hpu", devices=4, max_epochs=3)
@@ -59,7 +59,7 @@ class WorkersMagics(CommandMagics):
         declaration = self.hpu_workers.declaration  # type: ignore[attr-defined,union-attr]
         _, named = self.call(declaration.arguments, options, self.find)
         named["push"] = {name: self.find(name) for name in named["push"] or ()}
-        # The comment takes the place of the command, so that tracebacks count the notebook's lines.
+        # The comment replaces the command, so that tracebacks count the notebook's lines.
         code = cell if cell.lstrip().startswith("%%") else f"# %%hpu_workers\n{cell}"
         outputs = self.call(commands.run_on_workers, code, running_cell(self.shell), **named)
         self.namespace.update(outputs)

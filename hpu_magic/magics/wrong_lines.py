@@ -1,4 +1,4 @@
-"""Errors of a line that a command cannot parse: the problem, the line to type, all options."""
+"""Error messages for invalid lines of a command: the problem, the line to type, all options."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from IPython.core.error import UsageError
 
 from hpu_magic.commands.parameters import Variable, Words
 from hpu_magic.errors import choice
+from hpu_magic.magics.settings import Configured, HPUMagics
 
 _SYNONYMS = {
     "--cards": "-c -n --workers --devices --num-cards --nproc --count --processes --hpus --gpus",
@@ -43,13 +44,13 @@ _SYNONYMS = {
     "off": "--off --stop --disable --end",
     "on": "--on --start --enable",
 }
-"""For each option, or word of a switch, names that users try for the same meaning."""
+"""For each option or value of a switch, other names that users try."""
 _WORDS = {
     **dict.fromkeys(("stop", "end", "kill", "shutdown", "disable", "close", "quit"), "off"),
     **dict.fromkeys(("start", "enable", "begin", "run"), "on"),
     **dict.fromkeys(("list", "show", "status", "ls"), ""),
 }
-"""Words that users try for those of a switch."""
+"""Words that users try, and the value of the switch."""
 _OTHER_COMMAND = {
     ("hpu_autocast", "explain"): "%hpu_explain_autocast model --inputs x",
     ("hpu_autocast", "--explain"): "%hpu_explain_autocast model --inputs x",
@@ -70,7 +71,7 @@ _OTHER_COMMAND = {
     ("hpu", "--all"): "%hpu_doctor --all",
     ("hpu_fp8_quantize", "--data"): "%hpu_fp8_measure model --data loader",
 }
-"""Words of one command that another command is for, and its line."""
+"""Commands with words that belong to another command, and the line of that command."""
 _COMMANDS = {
     "%%hpu_capture NAME (first line of the cell to capture), %hpu_replay NAME, or %hpu_graphs to "
     "list the graphs": "hpu_graph hpu_record hpu_cuda_graph",
@@ -101,7 +102,7 @@ _COMMANDS = {
     "%hpu_advise model --inputs x": "hpu_advice hpu_suggest hpu_optimize",
     "for batch in hpu_magic.watch(loader) in your loop": "hpu_watch hpu_loop",
 }
-"""Lines of existing commands, and names that users try for them."""
+"""Lines of existing commands, and other names that users try."""
 _VALUES = {
     "prompt": "512",
     "new_tokens": "128",
@@ -119,69 +120,46 @@ _NOT_FOUND = re.compile(r"(?:Line|Cell) magic (?:function )?`(%{1,2})(hpu\w*)` n
 
 
 def missing_command(message: str, known: Collection[str], cells: Collection[str]) -> str | None:
-    """Return the line to type for IPython's error about an unknown command.
+    """Return the line to type for IPython's message about an unknown command; None for others.
 
-    Parameters
-    ----------
-    message
-        IPython's text.
-    known
-        Names of all commands.
-    cells
-        Those that are used as the first line of a cell only.
-
-    Returns
-    -------
-    str or None
-        None for any other error.
+    `known` are the names of all commands, `cells` of those that have only a cell form.
     """
-    found = _NOT_FOUND.search(message)
-    if found is None:
+    match = _NOT_FOUND.search(message)
+    if match is None:
         return None
-    mark, name = found.groups()
+    marks, name = match.groups()
     if name in cells:
         lines = {"hpu_capture": "%%hpu_capture NAME"}
         listing = ", or %hpu_graphs to list the graphs" * (name == "hpu_capture")
         return f"Type {lines.get(name, f'%%{name}')} as the first line of a cell{listing}."
     if name in known:
-        return f"Type %{name} (one %): it does not run a cell."
+        return f"Type %{name} (one %), which does not run a cell."
     for line, words in _COMMANDS.items():
         if name in words.split():
-            return f"There is no {mark}{name}: type {line}."
-    names = {one.removeprefix("hpu_"): one for one in known}
+            return f"Unknown command {marks}{name}: type {line}."
+    names = {command.removeprefix("hpu_"): command for command in known}
     for close in difflib.get_close_matches(name.removeprefix("hpu_"), list(names), 1, 0.7):
         similar = names[close]
-        return f"There is no {mark}{name}: type {'%%' if similar in cells else '%'}{similar}."
-    return f"There is no {mark}{name}: type %hpu to list all commands."
+        return f"Unknown command {marks}{name}: type {'%%' if similar in cells else '%'}{similar}."
+    return f"Unknown command {marks}{name}: type %hpu to list all commands."
 
 
 def explained(
     parser: argparse.ArgumentParser,
-    mark: str,
+    marks: str,
     words: Sequence[str],
     message: str,
     variables: Collection[str],
 ) -> str:
-    """Return the text of an error about a line.
+    """Return the error message for a line that argparse refused with `message`.
 
-    Parameters
-    ----------
-    parser
-        Parses the command's lines.
-    mark
-        ``%`` or ``%%``.
-    words
-        The words of the line.
-    message
-        The text of argparse.
-    variables
-        Names of the user's variables.
+    `marks` is ``%`` or ``%%``, and `variables` are the names of the user's variables.
     """
-    problem, fixed = _Line(parser, mark, words, variables).diagnosed(message)
-    shown = mark + parser.prog
+    problem, fixed = _Line(parser, marks, words, variables).diagnosed(message)
+    shown = marks + parser.prog
     line = fixed if isinstance(fixed, str) else " ".join([shown, *map(_quoted, fixed or ())])
     if fixed is None:
-        line = example(parser, mark)
+        line = example(parser, marks)
     listed = ", ".join(syntax(action) for action in options(parser))
     return f"{shown} {problem}: type {line}" + (f"\nOptions: {listed}" if listed else "")
 
@@ -192,21 +170,21 @@ def options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
 
 
 def syntax(action: argparse.Action) -> str:
-    """Return how an option is written: ``-n/--runs N``, ``--[no-]trace``."""
+    """Return the syntax of an option, such as ``-n/--runs N`` or ``--[no-]trace``."""
     spelled = list(action.option_strings)
     if isinstance(action, argparse.BooleanOptionalAction):
         return spelled[0].replace("--", "--[no-]", 1)
     return f"{'/'.join(spelled)} {_value(action)}".rstrip()
 
 
-def example(parser: argparse.ArgumentParser, mark: str) -> str:
-    """Return the first example of a command in one of its forms."""
+def example(parser: argparse.ArgumentParser, marks: str) -> str:
+    """Return the first example of a command's line or cell form."""
     examples = (parser.description or "").partition("Examples::")[2].splitlines()
     for line in map(str.strip, examples):
         called = line.partition("= ")[2] if "= %" in line else line
-        if re.match(rf"{mark}{parser.prog}\b", called):
+        if re.match(rf"{marks}{parser.prog}\b", called):
             return called
-    return f"{mark}{parser.prog}?"
+    return f"{marks}{parser.prog}?"
 
 
 def _value(action: argparse.Action) -> str:
@@ -215,6 +193,15 @@ def _value(action: argparse.Action) -> str:
     if action.choices:
         return "|".join(map(str, action.choices))
     return str(action.metavar or action.dest)
+
+
+def _usual(action: argparse.Action) -> str:
+    """Return the default among the choices of an action, else the first choice."""
+    choices = [*map(str, action.choices or ())]
+    default = action.default
+    if isinstance(default, Configured):
+        default = HPUMagics.class_traits()[default.name].default_value
+    return default if default in choices else (choices or [""])[0]
 
 
 def _split(word: str) -> list[str]:
@@ -233,22 +220,22 @@ class _Line:
     def __init__(
         self,
         parser: argparse.ArgumentParser,
-        mark: str,
+        marks: str,
         words: Sequence[str],
         variables: Collection[str],
         *,
         is_correction: bool = False,
     ) -> None:
         self._parser = parser
-        self._mark = mark
-        self._shown = mark + parser.prog
+        self._marks = marks
+        self._shown = marks + parser.prog
         self._is_correction = is_correction
         self._words = [part for word in words for part in _split(word)]
         self._variables = variables
         self._options = {name: one for one in options(parser) for name in one.option_strings}
 
     def diagnosed(self, message: str) -> tuple[str, str | list[str] | None]:
-        """Return what is wrong, and the words or the line to type instead."""
+        """Return the problem, and the words or the line to type instead."""
         for word in self._words:
             if self._is_unknown_option(word):
                 return self._unknown(word)
@@ -264,7 +251,7 @@ class _Line:
         if found := re.match(r"argument (\S+): expected", message):
             action = self._action(found[1])
             wrong = [one for one in self._words if one in action.option_strings]
-            value = _VALUES.get(action.dest, _value(action))
+            value = _VALUES.get(action.dest, _usual(action) or _value(action))
             line = self._replaced(wrong[0], [wrong[0], value]) if wrong else None
             return f"needs a value after {found[1]}", line
         if found := re.match(r"the following arguments are required: (.*)", message):
@@ -294,7 +281,7 @@ class _Line:
         return f"does not take {word!r}", other or self._with_word(word)
 
     def _with_option(self, word: str) -> str | list[str] | None:
-        """Return the words with an option that does the same as an unknown one."""
+        """Return the words with an existing option instead of an unknown one."""
         name, equals, value = word.partition("=")
         if attached := re.fullmatch(r"(-[a-zA-Z])(\d+)", word):
             name, equals, value = attached[1], "=", attached[2]
@@ -317,7 +304,7 @@ class _Line:
         return None
 
     def _with_word(self, word: str) -> list[str] | None:
-        """Return the words with an option for a word too many."""
+        """Return the words with an option for a surplus word."""
         return next((fixed for fixed in self._options_for(word) if self._parses(fixed)), None)
 
     def _options_for(self, word: str) -> Iterator[list[str]]:
@@ -362,12 +349,14 @@ class _Line:
             if not meant or meant in choices:
                 fixed = self._replaced(word, [meant] if meant else [])
                 return f"does not take {word!r}", self._checked(fixed)
+        usual = _usual(action)
         if close := difflib.get_close_matches(word, choices, n=1, cutoff=0.5):
-            return listed, self._checked(self._replaced(word, [close[0]]))
+            # Of gaudi and gaudi2, the default is meant by gaudi4.
+            meant = usual if usual.startswith(close[0]) else close[0]
+            return listed, self._checked(self._replaced(word, [meant]))
         if not action.option_strings and (corrected := self._with_word(word)):
             return f"does not take {word!r}", corrected
-        first = choices[0] if choices else ""
-        return listed, self._checked(self._replaced(word, [first]))
+        return listed, self._checked(self._replaced(word, [usual]))
 
     def _required(self, names: list[str]) -> tuple[str, list[str] | None]:
         missing = [self._action(name) for name in names]
@@ -433,7 +422,7 @@ class _Line:
         except UsageError as error:
             if self._is_correction:
                 return None
-            line = _Line(self._parser, self._mark, words, self._variables, is_correction=True)
+            line = _Line(self._parser, self._marks, words, self._variables, is_correction=True)
             fixed = line.diagnosed(str(error))[1]
             return fixed if isinstance(fixed, list) else None
         return words

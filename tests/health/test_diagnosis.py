@@ -187,7 +187,7 @@ def test_invalid_value_affects_no_other_finding(healthy):
 def test_invalid_unicode_in_names_is_escaped(healthy):
     healthy.environment["HABANA_LOGS"] = os.fsdecode(b"/tmp/\xff")
     shown = repr(examine(healthy.machine, everything=True))
-    assert "HABANA_LOGS: There are no logs: the first process that acquires a card" in shown
+    assert "HABANA_LOGS: No logs exist yet: the first process that acquires a card" in shown
     assert "creates /tmp/\\udcff." in shown
 
 
@@ -289,7 +289,8 @@ def test_the_magic(run, monkeypatch):
     assert shown.result.of("amber")[0].about in repr(shown.result)
     assert "LOG_LEVEL_ALL=0: logs at this level" in repr(shown.result)
     assert run("%hpu_doctor --all").result.everything
-    cell = run("found = %hpu_doctor --json\nfound")
+    assert run("%hpu_doctor --json -o found").out == ""
+    cell = run("found")
     assert json.loads(repr(cell.result)) == cell.result
     findings = [each for each in cell.result["findings"] if each["about"] == "LOG_LEVEL_ALL"]
     assert [finding["values"] for finding in findings] == [{"value": "0"}]

@@ -123,7 +123,7 @@ def test_config_lists_the_defaults_and_refuses_wrong_ones(run):
     again = run("%reload_ext hpu_magic")
     assert again.error is None
     assert "'time_repeats'" in again.out
-    assert "The default holds instead." in again.out
+    assert "The default is used instead." in again.out
     assert run("%config HPUMagics.time_repeats").result == 5
 
 
@@ -182,7 +182,10 @@ LINES_TO_TYPE = {
     "%hpu_ledger on graphs,peak": "%hpu_ledger on --show graphs,peak",
     "%hpu_restart lazy": "%hpu_restart --mode lazy",
     "%hpu_restart --lazy": "%hpu_restart --mode lazy",
+    "%hpu_estimate model --inputs x --card gaudi4": "%hpu_estimate model --inputs x --card gaudi2",
+    "%hpu_estimate model --inputs x --card": "%hpu_estimate model --inputs x --card gaudi2",
     "%hpu_doctor --verbose": "%hpu_doctor --all",
+    "%hpu_memory --verbose": "%hpu_memory --all",
 }
 
 

@@ -208,7 +208,7 @@ def refused(answers: dict[str, Any], name: str) -> str:
         ("on the cpu", "The model has parameters on cpu: type %hpu_to MODEL --dtype bf16 first."),
         ("nothing", "Measuring needs either inputs or data: type %hpu_fp8_measure model"),
         ("both", "Measuring needs either inputs or data: type %hpu_fp8_measure model"),
-        ("no batches", "There is no variable '[]'"),
+        ("no batches", "Unknown variable '[]'"),
         ("no model", "A Tensor is not a model: pass a torch.nn.Module."),
         ("no data", "A Net is not data: pass a DataLoader or a list."),
         ("no sample", "A Net cannot be an input: pass tensors, or a function"),
@@ -405,7 +405,7 @@ def test_options_and_their_values_complete(run, shell, torch):
     ("line", "sentence"),
     [
         ("", "type %hpu_fp8_measure model"),
-        ("missing", "There is no variable 'missing'"),
+        ("missing", "Unknown variable 'missing'"),
         ("model --inputs x --allow ,", "The list is empty: write names of layers, or of classes"),
         ("model --inputs x -o class", "'class' cannot be a variable"),
         ("model --inputs x --dtpye E4M3", "type %hpu_fp8_measure model --inputs x --dtype E4M3"),

@@ -52,6 +52,11 @@ def test_on_applies_to_later_cells_until_off(run, model, torch):
     assert run("model(x).dtype").result == torch.float32
 
 
+def test_on_outside_a_magic_is_refused_with_the_line_to_type():
+    with pytest.raises(hpu_magic.HPUError, match="type %hpu_autocast on, or write with hpu_magic"):
+        hpu_magic.autocast("on")
+
+
 def test_autocast_is_disabled_between_cells(run, model, torch):
     run("%hpu_autocast on")
     run("y = model(x)")

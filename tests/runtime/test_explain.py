@@ -291,7 +291,7 @@ def test_keyword_arguments_come_from_a_dict(run: Any, net: None) -> None:
     [
         ("", "%hpu_explain_autocast needs model and --inputs x,y: type"),
         ("model", "%hpu_explain_autocast needs --inputs x,y: type"),
-        ("modle --inputs sample", "There is no variable 'modle': did you mean 'model'?"),
+        ("modle --inputs sample", "Unknown variable 'modle': did you mean 'model'?"),
         ("sample --inputs sample", "A tuple cannot be explained: pass a torch.nn.Module."),
         ("host --inputs sample", "The model is on cpu: move it to the device first, with %hpu_to"),
         ("bare --inputs there", "No operation of the model ran on floating-point tensors of the"),

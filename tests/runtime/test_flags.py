@@ -134,6 +134,13 @@ def test_flag_set_after_import_is_remembered_for_a_restart(run, torch, forgetful
     assert restart.recall() == {}
 
 
+def test_flag_that_is_remembered_with_its_default_is_not_changed(run, torch, forgetful):
+    restart.remember({"PT_HPU_LAZY_MODE": "0"})
+    report = run("%hpu_flags PT_HPU_LAZY_MODE").result
+    assert report.pending == {}
+    assert not report.differs(report.flags[0])
+
+
 def test_flag_set_before_import_takes_effect_and_is_remembered(notebook):
     read = "import os; print('has', os.environ['PT_HPU_MAX_COMPOUND_OP_SIZE'])"
     out = notebook("%load_ext hpu_magic", "%hpu_flags PT_HPU_MAX_COMPOUND_OP_SIZE=7", read)

@@ -182,14 +182,14 @@ def test_warmup_runs_precede_the_capture(lazy):
 
 
 def test_deleted_graph_cannot_be_replayed(lazy, step):
-    assert "step" not in lazy("%hpu_graphs --delete step").text
+    assert "Graph step is deleted." in lazy("%hpu_graphs --delete step").text
     assert "There is no graph 'step'" in lazy("%hpu_replay step").text
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("%%hpu_capture g --inputs missing", "There is no variable 'missing'"),
+        ("%%hpu_capture g --inputs missing", "Unknown variable 'missing'"),
         ("%%hpu_capture g --inputs number", "'number' is a int"),
         ("%%hpu_capture g --inputs host", "type %hpu_to host first"),
         ("%%hpu_capture g --warmup -1", "--warmup is -1"),
@@ -215,6 +215,19 @@ def test_wrapped_model_gives_the_same_results(lazy):
     lazy("with torch.no_grad(): result = model(x)")
     assert lazy.value("torch.allclose(result.cpu(), expected.cpu())")
     assert "wrapped already, for inference" in lazy("%hpu_wrap model --train").text
+
+
+def test_training_mode_that_cannot_be_captured_names_the_inference_line(lazy):
+    lazy(
+        "class Model(nn.Linear):\n    def forward(self, x):\n"
+        "        return super().forward(x) * x.sum().item()\n"
+        "net, x = Model(4, 4).to('hpu'), torch.ones(2, 4, device='hpu')"
+    )
+    line = "%hpu_wrap net --no-train"
+    assert line in lazy("%hpu_wrap net").text
+    answer = lazy("net(x)")
+    assert "RuntimeError" in answer.error
+    assert line in answer.text
 
 
 @pytest.mark.parametrize("how", ["--train", "--train --inputs data"])

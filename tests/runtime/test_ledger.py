@@ -52,6 +52,12 @@ def test_synchronizations_are_counted_per_source_line(on):
     assert (entry.count, entry.where) == (3, "line 3")
 
 
+def test_causes_in_the_same_line_are_listed_once(on):
+    cell = on("y = x.sum().item() + x.cpu().sum()\nz = x.max().item()")
+    assert "(line 1; and 1 more)" in cell.out
+    assert "(line 1)" in on("y = x.sum().item() + x.cpu().sum()").out
+
+
 def test_line_inside_a_function_names_the_cell_that_defines_it(on, shell):
     on("def read(value):\n    return value.sum().item()")
     number = shell.execution_count - 1

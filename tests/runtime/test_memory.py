@@ -44,6 +44,17 @@ def test_report_contains_the_documented_keys_in_order(run, ns, torch):
     assert hpu_magic.memory().stats["Limit"] == cell.result.stats["Limit"]
 
 
+def test_all_lists_every_variable(run, ns, torch):
+    ns.update({f"held{number}": torch.ones(1, device="hpu") for number in range(15)})
+    assert "held14" not in run("%hpu_memory").out
+    assert "held14" in run("%hpu_memory --all").out
+    body = "new = [torch.ones(1, device='hpu') for _ in range(15)]\n"
+    body += "globals().update({f'new{number}': one for number, one in enumerate(new)}); del new"
+    assert "in 3 other variables" in run(f"%%hpu_memory\n{body}").out
+    run("for number in range(15): del globals()[f'new{number}']")
+    assert "left in new14" in run(f"%%hpu_memory --all\n{body}").out
+
+
 def test_statistics_have_a_description_next_to_the_vendors_key(run, ns, torch):
     cell = run("%hpu_memory")
     descriptions, _, keys = zip(*cell.result.lines(), strict=True)

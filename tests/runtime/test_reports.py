@@ -25,9 +25,28 @@ def test_fields_of_a_report_are_the_keys_of_its_dict(run, torch, shell):
     assert report.to_dict()["steady"] == report.steady
 
 
-def test_table_converts_to_a_data_frame(run):
+TABLES = {
+    "%hpu_flags -o report": "FlagsReport",
+    "x.item()\n%hpu_memory -o report": "MemoryReport",
+    "report = hpu_magic.ledger()\nwith report as report:\n    x.item()": "LedgerReport",
+    "%hpu_graphs -o report": "GraphList",
+    "%hpu_explain_autocast model --inputs x -o report": "AutocastExplanation",
+    "%%hpu_profile --no-trace -o report\nmodel(x)": "ProfileReport",
+    "report = hpu_magic.workers()": "WorkersReport",
+}
+
+
+@pytest.mark.parametrize("source", TABLES)
+def test_table_converts_to_a_data_frame(run, shell, torch, source):
     pandas = pytest.importorskip("pandas")
-    report = hpu_magic.flags("PT_HPU_LAZY_MODE")
+    shell.user_ns.update(
+        hpu_magic=hpu_magic,
+        model=torch.nn.Linear(1, 1).to("hpu"),
+        x=torch.ones(1, 1, device="hpu"),
+    )
+    assert run(source).error is None
+    report = shell.user_ns["report"]
+    assert type(report).__name__ == TABLES[source]
     frame = report.to_frame()
     assert isinstance(frame, pandas.DataFrame)
     assert list(frame.columns) == list(report.columns())

@@ -39,11 +39,15 @@ def test_interrupt_reports_the_completed_repeats(run, run_number, repeats):
     assert steady.endswith(f"({repeats} x 3 runs)")
 
 
-def test_value_of_the_last_run_is_displayed_once(run):
+@pytest.mark.parametrize("interactivity", ["last_expr", "all"])
+def test_value_of_the_last_run_is_displayed_once_below_the_times(run, shell, interactivity):
     run("count = 0")
+    shell.ast_node_interactivity = interactivity
     cell = run("%%hpu_time -n 2 -r 1\ncount += 1\ncount")
     assert cell.result == 3
-    assert cell.out.count("Out[") == 1
+    times, _, value = cell.out.partition("Out[")
+    assert "steady state" in times
+    assert value.endswith(": 3\n")
 
 
 def test_slow_first_runs_are_excluded_from_the_steady_state(run, shell):

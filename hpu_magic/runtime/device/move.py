@@ -89,7 +89,7 @@ def moved(objects: Sequence[Any], *, device: str, dtype: Any) -> Any:
     """Move objects and return them, as one object or a tuple; see `hpu_magic.to`."""
     if not objects:
         raise HPUError("Nothing to move: pass a module, a tensor, or a container of tensors.")
-    named = {f"argument {number}": value for number, value in enumerate(objects, 1)}
+    named = {f"Argument {number}": value for number, value in enumerate(objects, 1)}
     results = tuple(move(named, device=device, dtype=dtype).moved.values())
     return results[0] if len(results) == 1 else results
 
@@ -175,8 +175,8 @@ def _collect(plan: Plan, path: str, value: Any, torch: Any, depth: int = 0) -> N
         return
     if not isinstance(value, Mapping | list | tuple):
         raise HPUError(
-            f"{path} is {_article(value)}: hpu_to moves modules, tensors, optimizers, and dicts, "
-            f"lists and tuples of them."
+            f"{path} is {_article(value)}: move a module, a tensor, an optimizer, or a dict, list "
+            "or tuple of them."
         )
     if not any(True for _ in tensors_in(value)):
         raise HPUError(f"{path} is {_article(value)} without a tensor in it: nothing to move.")

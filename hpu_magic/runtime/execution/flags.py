@@ -312,8 +312,8 @@ def _state() -> tuple[dict[str, str], dict[str, str | None]]:
         source = at_import if flag.read in ("import", "load") else os.environ
         if name in source:
             values[name] = source[name]
-        if name in remembered and remembered[name] != values.get(name):
-            pending[name] = remembered[name]
-        elif name in values and name not in remembered and name not in os.environ:
-            pending[name] = None
+        coming = remembered.get(name, values.get(name) if name in os.environ else None)
+        after = flag.default if coming is None else coming
+        if not flag.same(after, values.get(name, flag.default)):
+            pending[name] = coming
     return values, pending

@@ -156,7 +156,7 @@ def _device_tensor(name: str, namespace: Mapping[str, Any]) -> Any:
 
     if name not in namespace:
         fix = suggestion(name, namespace) or "define it first."
-        raise HPUError(f"There is no variable {name!r} for an input: {fix}")
+        raise HPUError(f"Unknown variable {name!r} for an input: {fix}")
     value = namespace[name]
     if not isinstance(value, torch.Tensor):
         raise HPUError(

@@ -189,10 +189,13 @@ class GraphList(Table):
         In the order of their capture.
     wrapped : list of Wrapped
         Wrapped modules, with a graph for each shape of their inputs.
+    remarks : list of str
+        Further notes.
     """
 
     graphs: list[CapturedGraph]
     wrapped: list[Wrapped] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
 
     def title(self) -> str:
         """Return the headline."""
@@ -230,6 +233,10 @@ class GraphList(Table):
             for kind, use in module.watch.uses.items()
         ]
         return captured + of_modules
+
+    def notes(self) -> Sequence[str]:
+        """Return further notes."""
+        return self.remarks
 
 
 def register(graph: CapturedGraph) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hpu_magic import units
-from hpu_magic.errors import HPUError
+from hpu_magic import notebook, units
+from hpu_magic.errors import HPUError, chain
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.device.tensors import devices_elsewhere
 from hpu_magic.runtime.execution.mode import require_lazy
@@ -119,9 +119,29 @@ def wrapped(
     require_lazy("HPU Graphs")
     torch = device.torch_with_hpu()
     samples = _samples(torch, sample)
-    train = model.training if train is None else train
-    wrap_for = _wrap_for_training if train else _wrap_for_inference
-    return wrap_for(torch.hpu, model, samples, max_graphs)
+    train_or_mode = model.training if train is None else train
+    wrap_for = _wrap_for_training if train_or_mode else _wrap_for_inference
+    report = wrap_for(torch.hpu, model, samples, max_graphs)
+    if train is None and model.training:
+        name = notebook.name_of(model) or "model"
+        report.remarks.append(
+            f"The module is in training mode. For inference, create it again, then call "
+            f"{name}.eval() or type %hpu_wrap {name} --no-train."
+        )
+    return report
+
+
+def explain(error: BaseException) -> str | None:
+    """Return what to do if a module that is wrapped for training cannot be captured, or None."""
+    training = [model for model, noted in _wrapped.items() if noted.purpose == "training"]
+    if not training or not any("graph captur" in str(each) for each in chain(error)):
+        return None
+    name = notebook.name_of(training[-1]) or "model"
+    return (
+        f"{name} was wrapped for training, and its forward pass cannot be captured. For inference, "
+        f"create it again and type %hpu_wrap {name} --no-train. {name}.eval() runs it without "
+        "graphs."
+    )
 
 
 def wrapped_modules() -> list[Wrapped]:

@@ -49,9 +49,12 @@ class HolderTable(Table):
     ----------
     held : list of Holder
         All variables.
+    everything : bool
+        List every variable and module instead of the largest ones.
     """
 
     held: list[Holder]
+    everything: bool = False
 
     def title(self) -> str:
         """Return the headline."""
@@ -64,10 +67,12 @@ class HolderTable(Table):
     def lines(self) -> Sequence[Sequence[str]]:
         """Return a line per large variable, each followed by its large parts."""
         rows = []
-        for holder in self.held[:_MOST_HOLDERS]:
+        listed = len(self.held) if self.everything else _MOST_HOLDERS
+        for holder in self.held[:listed]:
             rows.append((holder.name, units.size(holder.size), holder.what))
-            rows += [(path, units.size(size), what) for path, size, what in lines(holder)]
-        rest = self.held[_MOST_HOLDERS:]
+            parts = lines(holder, None if self.everything else _MOST_LINES)
+            rows += [(path, units.size(size), what) for path, size, what in parts]
+        rest = self.held[listed:]
         if rest:
             size = units.size(sum(holder.size for holder in rest))
             rows.append((f"{len(rest)} other variables", size, ""))
@@ -119,12 +124,15 @@ def holders(variables: Mapping[str, Any], known: Iterable[int] = ()) -> list[Hol
     return sorted(held, key=lambda holder: -holder.size)
 
 
-def lines(holder: Holder, most: int = _MOST_LINES) -> Iterator[tuple[str, int, str]]:
-    """Yield (path, bytes, what) of the largest parts of a variable, each after its parent."""
+def lines(holder: Holder, most: int | None = _MOST_LINES) -> Iterator[tuple[str, int, str]]:
+    """Yield (path, bytes, what) of the largest parts of a variable, each after its parent.
+
+    None for `most` yields all parts.
+    """
     flat = [(part, depth) for top in holder.parts for depth, part in _flat(top, 1)]
     # Sorting is stable, so a selected part never lacks its parent.
     ranked = sorted(flat, key=lambda pair: -pair[0].size)[:most]
-    least = _LEAST_SHARE * holder.size
+    least = _LEAST_SHARE * holder.size if most is not None else 0
     shown = {id(part) for part, _ in ranked if part.size >= least}
     for part, depth in flat:
         if id(part) in shown:

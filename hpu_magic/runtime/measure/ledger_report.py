@@ -260,11 +260,13 @@ def _examples(causes: list[Entry], attribute: str, summary: str = "") -> str:
     """Return the first cause in parentheses and the number of others, or their summary."""
     if not causes:
         return ""
-    shown = summary or (getattr(causes[0], attribute) if attribute else "")
-    if len(shown) > _LONGEST_SHAPES:
-        shown = f"{shown[:_LONGEST_SHAPES]}…"
-    text = ", ".join(part for part in (shown, causes[0].where) if part)
-    more = 0 if summary else len(causes) - 1
-    if not text:
+    texts = []
+    for cause in causes:
+        shown = summary or (getattr(cause, attribute) if attribute else "")
+        if len(shown) > _LONGEST_SHAPES:
+            shown = f"{shown[:_LONGEST_SHAPES]}…"
+        texts.append(", ".join(part for part in (shown, cause.where) if part))
+    first, *others = dict.fromkeys(texts)
+    if not first:
         return ""
-    return f" ({text}; and {more} more)" if more else f" ({text})"
+    return f" ({first}; and {len(others)} more)" if others and not summary else f" ({first})"

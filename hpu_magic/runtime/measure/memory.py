@@ -53,10 +53,16 @@ class MemoryReport(Table):
         the user's last reset; resets by hpu_magic do not affect it. Empty without a card.
     holders : list of Holder
         The variables that hold memory, with their modules.
+    everything : bool
+        List every variable and module instead of the largest ones.
+    remarks : list of str
+        Further notes.
     """
 
     stats: dict[str, int]
     holders: list[Holder] = field(default_factory=list)
+    everything: bool = False
+    remarks: list[str] = field(default_factory=list)
 
     def title(self) -> str:
         """Return the headline."""
@@ -74,17 +80,19 @@ class MemoryReport(Table):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Return why there are no statistics."""
-        return () if self.stats else (_NO_CARD,)
+        """Return why there are no statistics, and further notes."""
+        return self.remarks if self.stats else [*self.remarks, _NO_CARD]
 
     def __repr__(self) -> str:
-        held = f"\n{HolderTable(self.holders)!r}" if self.holders else ""
+        held = f"\n{self._held()!r}" if self.holders else ""
         return super().__repr__() + held
 
     def html_body(self) -> str:
         """Return the statistics as HTML, followed by the variables."""
-        held = HolderTable(self.holders)._repr_html_() if self.holders else ""
-        return super().html_body() + held
+        return super().html_body() + (self._held()._repr_html_() if self.holders else "")
+
+    def _held(self) -> HolderTable:
+        return HolderTable(self.holders, self.everything)
 
 
 @dataclass(repr=False)
@@ -103,6 +111,8 @@ class MemoryUse(Report):
         Size of the card's memory; 0 without a card.
     holders : list of Holder
         These variables with their modules.
+    everything : bool
+        List every variable and module instead of the largest ones.
     """
 
     before: int = 0
@@ -111,6 +121,7 @@ class MemoryUse(Report):
     limit: int = 0
     left: dict[str, int] = field(default_factory=dict)
     holders: list[Holder] = field(default_factory=list)
+    everything: bool = False
 
     def title(self) -> str:
         """Return the headline."""
@@ -130,15 +141,19 @@ class MemoryUse(Report):
             ("peak", f"{units.size(self.peak)} of {units.size(self.limit)}"),
         ]
         largest = sorted(self.left.items(), key=lambda item: -item[1])
-        inside = {holder.name: holder for holder in self.holders[:_MOST_OPENED]}
-        for name, size in largest[:_MOST_NAMES]:
+        most: int | None = _MOST_PARTS
+        names, opened = _MOST_NAMES, _MOST_OPENED
+        if self.everything:
+            names, opened, most = len(largest), len(largest), None
+        inside = {holder.name: holder for holder in self.holders[:opened]}
+        for name, size in largest[:names]:
             rows.append((f"left in {name}", units.size(size)))
-            parts = lines(inside[name], _MOST_PARTS) if name in inside else ()
+            parts = lines(inside[name], most) if name in inside else ()
             rows += [(path, f"{units.size(part)} ({what})") for path, part, what in parts]
-        rest = largest[_MOST_NAMES:]
+        rest = largest[names:]
         if rest:
-            names = f"left in {len(rest)} other variables"
-            rows.append((names, units.size(sum(size for _, size in rest))))
+            others = f"left in {len(rest)} other variables"
+            rows.append((others, units.size(sum(size for _, size in rest))))
         if self._elsewhere:
             rows.append(("left elsewhere", units.size(self._elsewhere)))
         return rows
@@ -159,7 +174,10 @@ class MemoryUse(Report):
 
 
 def memory_of(
-    namespace: Mapping[str, Any] | None = None, hidden: Mapping[str, Any] | None = None
+    namespace: Mapping[str, Any] | None = None,
+    hidden: Mapping[str, Any] | None = None,
+    *,
+    everything: bool = False,
 ) -> MemoryReport:
     """Return the memory statistics of this process's card; takes no card.
 
@@ -169,12 +187,15 @@ def memory_of(
         The user's variables, for the list of those that hold memory.
     hidden : mapping, optional
         Names in it that are not the user's.
+    everything : bool
+        List every variable and module instead of the largest ones.
     """
     if not device.taken():
         return MemoryReport({})
     stats = dict(sys.modules["torch"].hpu.memory_stats())
     stats["MaxInUse"] = since_reset()
-    return MemoryReport(stats, holders(_variables(namespace or {}, hidden or {})))
+    held = holders(_variables(namespace or {}, hidden or {}))
+    return MemoryReport(stats, held, everything)
 
 
 class MemoryWatch:
@@ -191,6 +212,8 @@ class MemoryWatch:
         Names in it that are not the user's.
     keep : callable
         Called with the finished report.
+    everything : bool
+        List every variable and module instead of the largest ones.
     """
 
     def __init__(
@@ -198,8 +221,10 @@ class MemoryWatch:
         namespace: Mapping[str, Any],
         hidden: Mapping[str, Any] | None = None,
         keep: Callable[[MemoryUse], object] = lambda report: None,
+        *,
+        everything: bool = False,
     ) -> None:
-        self.use = MemoryUse()
+        self.use = MemoryUse(everything=everything)
         self._namespace = namespace
         self._hidden = hidden or {}
         self._keep = keep
