@@ -34,14 +34,14 @@ def installed_version(distribution: str) -> str:
 def activate() -> str:
     """Make ``habana_frameworks`` importable and return one line about its source.
 
-    This does not import torch and acquires no card.
+    This neither imports torch nor acquires a card.
 
     Raises
     ------
     TooLateError
         The simulator is needed, but PyTorch has already initialized its backends.
     RuntimeError, ValueError
-        The simulator cannot be activated; the message gives the reason.
+        The simulator cannot be activated; the message contains the reason.
     """
     if not is_simulated():
         return "Intel Gaudi: the hpu device is the vendor's (habana_frameworks)."

@@ -1,8 +1,9 @@
 """Python processes of hpu_magic that do not run the user's code.
 
 They import only from this environment. ``python -m`` and ``python -c`` would first search the
-working directory, which could contain a downloaded ``torch.py``, even for a user with root rights.
-``python -P`` requires Python 3.11. ``python -I`` ignores ``PYTHONPATH``, which may contain torch.
+working directory, which may contain a downloaded ``torch.py``, even if root starts them.
+``python -P`` requires Python 3.11, and ``python -I`` ignores ``PYTHONPATH``, which may contain
+torch.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ def command(module: str, *arguments: object) -> list[str]:
 
 
 def environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return variables whose ``PYTHONPATH`` has no relative folders and none that all can write.
+    """Return variables whose ``PYTHONPATH`` contains no relative and no world-writable folders.
 
     An empty folder means the working directory.
     """

@@ -1,4 +1,4 @@
-"""The command ``hpu-magic``, the entry point of hpu_magic in a terminal."""
+"""The terminal command ``hpu-magic``."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Lists all commands if none is named, and similar ones for an unknown command."""
+    """Lists all commands if none is specified, and similar commands for an unknown one."""
 
     def error(self, message: str) -> NoReturn:
         if message.endswith("required: COMMAND"):
             self.exit(2, self.format_help())
-        wrong = re.match(r"argument COMMAND: invalid choice: '(.*?)' \(choose", message)
-        if wrong is None:
+        unknown = re.match(r"argument COMMAND: invalid choice: '(.*?)' \(choose", message)
+        if unknown is None:
             super().error(message)
         names = [name for group in _GROUPS.values() for name in group]
-        fix = suggestion(wrong[1], names) or f"use {', '.join(names)}."
-        self.exit(2, f"hpu-magic: there is no command {wrong[1]!r}: {fix}\n")
+        fix = suggestion(unknown[1], names) or f"use {', '.join(names)}."
+        self.exit(2, f"hpu-magic: unknown command {unknown[1]!r}: {fix}\n")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -82,20 +82,20 @@ def parser() -> argparse.ArgumentParser:
 
 def _overview(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> str:
     """Return the commands by group, each with its purpose and an example."""
-    said = {action.dest: action.help for action in commands._get_subactions()}
+    purposes = {action.dest: action.help for action in commands._get_subactions()}
     lines = []
     for title, group in _GROUPS.items():
         lines.append(f"{title}:")
         for name, example in group.items():
-            lines += [f"  {name:<10}{said[name]}", f"  {'':<10}  $ {example}"]
+            lines += [f"  {name:<10}{purposes[name]}", f"  {'':<10}  $ {example}"]
         lines.append("")
-    return "\n".join([*lines, "hpu-magic COMMAND --help explains each."])
+    return "\n".join([*lines, "hpu-magic COMMAND --help shows the options of a command."])
 
 
 def _add_build(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     build = commands.add_parser(
         "build",
-        help="compile the simulated device, for this user or for all of the machine",
+        help="compile the simulated device, for this user or for all users of the machine",
         description="Compile the simulated device for this Python and its torch, if necessary, and "
         "print its location.",
         epilog="Machines of the same kind load it without a compiler. Python looks first into "
@@ -106,13 +106,13 @@ def _add_build(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         "--dir",
         type=Path,
         metavar="DIR",
-        help="store it in this system cache, from which all users load engines that root stored",
+        help="store it in this system cache, from which all users load engines stored by root",
     )
     build.set_defaults(run=_build)
 
 
 def _build(options: argparse.Namespace) -> int:
-    # Here, because `top` answers without torch.
+    # Imported here, because other commands do not import torch.
     from hpu_magic.simulator import engine
 
     try:
@@ -122,9 +122,9 @@ def _build(options: argparse.Namespace) -> int:
             stored = engine.install(options.dir)
             print(stored)
             if why := engine.distrust(stored):
-                print(f"hpu-magic: it will not be loaded, since {why}.", file=sys.stderr)
+                print(f"hpu-magic: the engine will not be loaded, because {why}.", file=sys.stderr)
             elif os.geteuid():
-                print("hpu-magic: other users load only what root has stored.", file=sys.stderr)
+                print("hpu-magic: other users load only engines stored by root.", file=sys.stderr)
     except (engine.BuildError, OSError) as failed:
         print(f"hpu-magic: {printable(str(failed), keep=_LINES)}", file=sys.stderr)
         return 1
@@ -136,9 +136,9 @@ def _build(options: argparse.Namespace) -> int:
 def _add_hl_smi(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     tool = commands.add_parser(
         "hl-smi",
-        help="answer as the vendor's hl-smi, for the simulated cards",
-        description="Answer as the vendor's hl-smi, for the simulated cards. Processes with the "
-        "simulator, and what they start, find it as hl-smi after all other programs.",
+        help="print the output of the vendor's hl-smi for the simulated cards",
+        description="Print the output of the vendor's hl-smi for the simulated cards. Processes "
+        "with the simulator and their children find this command as hl-smi, at the end of PATH.",
         epilog="Examples: hpu-magic hl-smi; hpu-magic hl-smi -q -d MEMORY; "
         "hpu-magic hl-smi -Q index,memory.used -f csv,noheader",
     )
@@ -150,7 +150,7 @@ def _hl_smi(options: argparse.Namespace) -> int:
     real = hlsmi.program()
     if real is not None or not backend.is_simulated():
         why = f"is at {real}" if real else "belongs to the vendor's package, which is installed"
-        print(f"hpu-magic: The cards here are not simulated: hl-smi {why}.", file=sys.stderr)
+        print(f"hpu-magic: The cards are not simulated: hl-smi {why}.", file=sys.stderr)
         return 1
     return hl_smi.run(options)
 

@@ -1,4 +1,4 @@
-"""The base class of all errors that hpu_magic raises for a request, and helpers for their texts."""
+"""The base class of all errors that hpu_magic raises for a request, and parts of their texts."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ _OTHER_NAMES = {
     "g2": "gaudi2",
     "g3": "gaudi3",
 }
-"""Usual names of number types and cards, and the names that commands use."""
+"""Common names of dtypes and cards, and the names that commands use."""
 
 
 class HPUError(ValueError):
-    """A request that cannot be carried out; the text names the wrong value and the fix.
+    """A request that cannot be executed; the text contains the invalid value and the fix.
 
-    Nothing has changed when it is raised.
+    When it is raised, nothing has changed.
     """
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
-    """Return ``did you mean 'x' or 'y'?`` for the names close to `word`, else an empty string."""
+    """Return ``did you mean 'x' or 'y'?`` for names similar to `word`, else an empty string."""
     import difflib  # here, because only errors need it
 
     close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
@@ -32,12 +32,12 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def choice(value: object, choices: Collection[str]) -> str | None:
-    """Return the choice that a value names: ``gaudi2`` for "Gaudi 2", ``bf16`` for a dtype.
+    """Return the choice for a value, such as ``gaudi2`` for "Gaudi 2" or ``bf16`` for a dtype.
 
-    Case, spaces and hyphens are ignored. None if it names none of them.
+    Case, spaces and hyphens are ignored. None if no choice matches.
     """
     plain = _plain(str(value))
-    spellings = {_plain(one): one for one in choices}
+    spellings = {_plain(name): name for name in choices}
     return spellings.get(plain) or spellings.get(_OTHER_NAMES.get(plain, ""))
 
 
@@ -46,10 +46,11 @@ def _plain(text: str) -> str:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and those that led to it, as a traceback shows them."""
+    """Yield an error and the errors that led to it, as in a traceback."""
     seen: set[int] = set()
-    one: BaseException | None = error
-    while one is not None and id(one) not in seen:
-        seen.add(id(one))
-        yield one
-        one = one.__cause__ or (None if one.__suppress_context__ else one.__context__)
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        yield current
+        suppressed = current.__suppress_context__
+        current = current.__cause__ or (None if suppressed else current.__context__)

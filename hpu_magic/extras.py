@@ -1,4 +1,4 @@
-"""The modules that a part of hpu_magic requires besides PyTorch, and the extra with them."""
+"""Messages about missing optional dependencies, with the extra that installs them."""
 
 from __future__ import annotations
 
@@ -7,16 +7,9 @@ from importlib.util import find_spec
 
 
 def absence(what: str, extra: str, modules: Sequence[str]) -> str | None:
-    """Return a sentence on missing modules and how to install them; None if all are installed.
+    """Return a sentence about missing modules and their installation; None if all are installed.
 
-    Parameters
-    ----------
-    what : str
-        The part that requires them, for the start of the sentence: ``"%load_ext hpu_magic"``.
-    extra : str
-        The extra of hpu_magic that contains them.
-    modules : sequence of str
-        Names of the modules, which are not imported.
+    `what` requires the modules, which are not imported, and `extra` of hpu_magic installs them.
     """
     absent = [module for module in modules if find_spec(module) is None]
     if not absent:

@@ -14,25 +14,14 @@ from hpu_magic.program_name import program_name
 class Holder:
     """A process that holds a card.
 
-    Attributes
-    ----------
-    pid : int
-        0 if the process is in another PID namespace, for example in another container.
-    command : str
-        Its notebook, or its program and script, such as ``python train.py``. The arguments are
-        missing, unless `monitor.processes.with_arguments` has added them.
-    user : str or None
-        Login name of its owner, if it was read.
-    idle : float or None
-        Seconds since its last cell ended, 0 while a cell runs; None if it publishes no session.
-    fit : Fit or None
-        The fit that it runs, if it publishes one.
+    `command` is its notebook, or its program and script, such as ``python train.py``, without
+    arguments unless `monitor.processes.with_arguments` has added them.
     """
 
-    pid: int
+    pid: int  # 0 in another PID namespace, for example in another container
     command: str
-    user: str | None
-    idle: float | None = None
+    user: str | None  # login name of the owner, if it was read
+    idle: float | None = None  # seconds since the last cell ended; None without a session
     fit: sessions.Fit | None = None
 
     def described(self) -> str:
@@ -70,14 +59,9 @@ def listed(held: Iterable[tuple[str, Holder]]) -> str:
 
 
 def refusal(held: Iterable[tuple[str, Holder]], cards: str = "Cards are") -> str:
-    """Return the sentence for a process that gets no card, without its full stop.
+    """Return the error message for a process that gets no card, without the full stop.
 
-    Parameters
-    ----------
-    held : iterable of (str, Holder)
-        Labels of cards, with their holders.
-    cards : str
-        The beginning of the sentence.
+    `held` are labels of cards with their holders, and `cards` is the start of the sentence.
     """
     return (
         f"{cards} held ({listed(held)}): shut down a kernel or end a process that holds a card, "

@@ -10,15 +10,7 @@ from hpu_magic.errors import HPUError
 
 
 class Variables(NamedTuple):
-    """The user's variables.
-
-    Attributes
-    ----------
-    namespace
-        The values by name, and IPython's ``Out``.
-    hidden
-        Names of IPython's own variables.
-    """
+    """The user's variables by name, with IPython's ``Out``, and the names of IPython's own."""
 
     namespace: Mapping[str, Any]
     hidden: Mapping[str, Any]
@@ -33,7 +25,7 @@ def variables() -> Variables:
 
 
 def name_of(value: Any) -> str | None:
-    """Return the name of a variable that holds this object; None if there is none."""
+    """Return the name of a variable that refers to this object, if any."""
     namespace, hidden = variables()
     names = (
         name
@@ -44,7 +36,7 @@ def name_of(value: Any) -> str | None:
 
 
 def cells() -> list[str]:
-    """Return the source of the cells that have run; the index is the number of the cell."""
+    """Return the source of the cells that have run, indexed by the number of the cell."""
     shell = _shell()
     return [] if shell is None else list(shell.user_ns.get("In", ()))
 

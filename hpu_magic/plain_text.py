@@ -1,7 +1,7 @@
-"""Escaping of text from outside, such as names of processes and messages of drivers.
+"""Escaping of external text, such as process names and driver messages.
 
-Terminals execute control characters, and pages reverse the text after some others. Names that are
-not valid UTF-8 contain lone surrogates, which cannot be written.
+Terminals interpret control characters, and some characters reverse the following text on a page.
+Names that are not valid UTF-8 contain lone surrogates, which cannot be encoded.
 """
 
 from __future__ import annotations
@@ -12,12 +12,8 @@ import unicodedata
 def printable(text: str, *, keep: str = "") -> str:
     r"""Return a text with escapes, such as ``\x1b``, for characters that cannot be printed.
 
-    Parameters
-    ----------
-    text : str
-    keep : str
-        Characters that are not escaped, such as line breaks. Spaces of any width are not escaped
-        either, because reports indent their rows by no-break spaces.
+    Characters in `keep`, such as line breaks, are not escaped, and neither are spaces of any width,
+    because reports indent their rows with no-break spaces.
     """
     if text.isprintable():
         return text

@@ -1,10 +1,10 @@
 """Files and folders that other users cannot open.
 
 All processes of a user on a machine, such as a server, its kernels and a terminal, must find the
-same folder with any environment variables. The choice therefore depends only on the file system.
-Another user may have created the name in a folder that is open to all, so there are several
+same folder, whatever their environment variables. The choice therefore depends only on the file
+system. In a world-writable folder, another user may have created the name, so there are several
 candidates. An existing folder has precedence over one that could be created, so that another user
-cannot move it by removing such a name.
+cannot change the choice by removing such a name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RUNTIME = Path("/run/user")
 
 
 def is_private(folder: Path, user: int | None = None) -> bool:
-    """Return whether only `user` (by default this one) can open a folder that is not a link."""
+    """Return whether `folder` is not a link and only `user` (default: this user) can open it."""
     try:
         status = os.lstat(folder)
     except OSError:
@@ -36,7 +36,7 @@ def is_private(folder: Path, user: int | None = None) -> bool:
 
 
 def places(user: int | None = None) -> Iterator[Path]:
-    """Yield the candidates for a user's folder, in order; others cannot create the last two."""
+    """Yield the candidates for a user's folder; other users cannot create the last two."""
     user = os.geteuid() if user is None else user
     for parent in _OPEN_TO_ALL:
         yield parent / f"hpu_magic-{user}"
@@ -49,12 +49,12 @@ def places(user: int | None = None) -> Iterator[Path]:
 
 
 def found(user: int | None = None) -> Path | None:
-    """Return the existing folder of `user` (by default this one) on this machine, if any."""
+    """Return the existing folder of `user` (default: this user) on this machine, if any."""
     return next((place for place in places(user) if is_private(place, user)), None)
 
 
 def made() -> Path | None:
-    """Return this user's folder; create it if it is missing. None if no candidate works."""
+    """Return this user's folder, created if necessary; None if no candidate works."""
     if existing := found():
         return existing
     for place in places():
@@ -68,11 +68,8 @@ def made() -> Path | None:
 def writable_by_others(path: Path, *, allow_sticky: bool = False) -> str | None:
     """Return why another user could change the file or folder `path`, or None.
 
-    Parameters
-    ----------
-    allow_sticky : bool
-        Accept a folder with the sticky bit, such as ``/tmp``, in which users cannot remove files of
-        others.
+    `allow_sticky` accepts a folder with the sticky bit, such as ``/tmp``, in which users cannot
+    remove the files of others.
     """
     try:
         status = os.lstat(path)
@@ -92,7 +89,7 @@ def writable_by_others(path: Path, *, allow_sticky: bool = False) -> str | None:
 def unsafe_folder(folder: Path) -> str | None:
     """Return why another user could replace a resolved folder or one of its parents, or None.
 
-    The search ends at the home and at Python's folder: a user who can replace these can replace any
+    The home folder and Python's folder end the search: whoever can replace them can replace any
     program of this user.
     """
     ends = {Path(os.path.realpath(end)) for end in (os.path.expanduser("~"), sys.prefix)}

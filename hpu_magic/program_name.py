@@ -30,32 +30,15 @@ _LONG_WITH_VALUE = {"--check-hash-based-pycs", "--rcfile", "--init-file"}
 def program_name(pid: int, session: sessions.SessionState | None) -> str:
     """Return the name of a process: ``analysis.ipynb`` for a kernel, else ``python train.py``.
 
-    Parameters
-    ----------
-    pid : int
-        The process.
-    session : SessionState or None
-        Its session.
-
-    Raises
-    ------
-    PermissionError
-        This user cannot read the command line of the process.
+    Like all functions of this module, it raises PermissionError if this user cannot read the
+    command line of the process.
     """
     words = command_words(pid)
-    if not words:
-        return ENDED
-    return _shortened(_notebook(pid, words, session) or _named(words))
+    return _shortened(_notebook(pid, words, session) or _named(words)) if words else ENDED
 
 
 def full_command(pid: int) -> str:
-    """Return a notebook's name or a command line with all arguments, only for its owner.
-
-    Raises
-    ------
-    PermissionError
-        This user cannot read the command line of the process.
-    """
+    """Return a notebook's name, or a command line with arguments, which only its owner may see."""
     words = command_words(pid)
     if not words:
         return ENDED
@@ -64,13 +47,7 @@ def full_command(pid: int) -> str:
 
 
 def command_words(pid: int) -> list[str]:
-    """Return the words of a process's command line; none if it has ended.
-
-    Raises
-    ------
-    PermissionError
-        This user cannot read the command line of the process.
-    """
+    """Return the words of a process's command line; none if it has ended."""
     try:
         line = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes())
     except (FileNotFoundError, ProcessLookupError):
@@ -108,14 +85,8 @@ def _named(words: Sequence[str]) -> str:
 def _target(words: Sequence[str], ending: str, with_value: str) -> str:
     """Return the script or module of an interpreter, from the words after its name.
 
-    Parameters
-    ----------
-    words : sequence of str
-        Options, then a script and its arguments.
-    ending : str
-        Letters of the options that replace a script: ``c`` (code) and ``m`` (module).
-    with_value : str
-        Letters of the options that take a value.
+    `ending` are the letters of options that replace a script, ``c`` (code) and ``m`` (module), and
+    `with_value` those of options with a value.
     """
     rest = iter(words)
     for word in rest:
@@ -145,7 +116,7 @@ def _is_kernel(words: Sequence[str]) -> bool:
 
 
 def _notebook(pid: int, words: Sequence[str], session: sessions.SessionState | None) -> str | None:
-    """Return the notebook of a kernel, from its session or from its server."""
+    """Return the notebook of a kernel, according to its session or its server."""
     if session is not None and session.name:
         return session.name
     if session is not None and session.notebook:

@@ -1,7 +1,4 @@
-"""Conflicts between installed libraries, according to the requirements of their distributions.
-
-The libraries are not imported.
-"""
+"""Conflicts between installed libraries, according to the metadata of their distributions."""
 
 from __future__ import annotations
 
@@ -29,19 +26,10 @@ _FRONT_ENDS = {"jupyterlab": ("JupyterLab", "4.2"), "notebook": ("Notebook", "7.
 
 @dataclass(frozen=True)
 class Conflict:
-    """A library with installed requirements that it does not support.
+    """A library with installed requirements that it does not support."""
 
-    Attributes
-    ----------
-    library : str
-        Distribution and version of the library.
-    needed : dict of str to str
-        The installed version, by the requirement in pip's format:
-        ``transformers>=4.55.0,<4.56.0``.
-    """
-
-    library: str
-    needed: dict[str, str]
+    library: str  # distribution and version
+    needed: dict[str, str]  # installed versions by requirement: ``transformers>=4.55.0,<4.56.0``
 
     def __str__(self) -> str:
         unmet = [f"{limits} ({version} is installed)" for limits, version in self.needed.items()]
@@ -55,13 +43,7 @@ class Conflict:
 
 
 def conflicts(libraries: Collection[str] = tuple(LIBRARIES.values())) -> list[Conflict]:
-    """Return the conflicts of distributions with installed ones, in the order of `libraries`.
-
-    Parameters
-    ----------
-    libraries : collection of str
-        Names of distributions. Those that are not installed have no conflict.
-    """
+    """Return the conflicts of distributions with installed ones, in the order of `libraries`."""
     found = []
     for library in libraries:
         needed = dict(_unmet(library))
@@ -73,10 +55,7 @@ def conflicts(libraries: Collection[str] = tuple(LIBRARIES.values())) -> list[Co
 def old_front_ends(version_of: Callable[[str], str | None]) -> list[str]:
     """Return a sentence with the fix for each front end that is too old for the extension.
 
-    Parameters
-    ----------
-    version_of : callable
-        Returns the version of a distribution, or None if it is not installed.
+    `version_of` returns the version of a distribution, or None if it is not installed.
     """
     from packaging.version import InvalidVersion, Version
 

@@ -17,7 +17,7 @@ def size(count: int | float) -> str:
 
 
 def size_unit(most: int | float) -> tuple[int, str]:
-    """Return size and name of the unit for numbers of bytes up to `most`, as for an axis."""
+    """Return the size and name of the unit for numbers of bytes up to `most`, as for an axis."""
     for scale, unit in _BINARY:
         # 1023.9996 KiB must not print as "1024 KiB".
         if most >= scale * 0.9995:

@@ -73,7 +73,7 @@ def test_unknown_command_gets_a_suggestion(capsys, given, mend):
     with pytest.raises(SystemExit) as left:
         command_line.main([given, "--json"])
     assert left.value.code == 2
-    assert capsys.readouterr().err == f"hpu-magic: there is no command {given!r}: {mend}\n"
+    assert capsys.readouterr().err == f"hpu-magic: unknown command {given!r}: {mend}\n"
 
 
 def test_missing_command_prints_the_help(capsys):

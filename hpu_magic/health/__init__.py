@@ -1,8 +1,8 @@
 """The checks of ``hpu_magic.doctor()``, which find problems of this machine and suggest fixes.
 
 They examine installation, versions, driver, cards, host, environment flags, folders and Jupyter.
-They import neither torch nor any other package that they check, acquire no card, and require
-neither a card nor IPython.
+They do not import torch or other packages that they check, acquire no card, and need neither a card
+nor IPython.
 """
 
 from __future__ import annotations

@@ -13,35 +13,30 @@ from hpu_magic.health.machine import Machine
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the parser of the command, whose options contain `run`."""
+    """Add the parser of the command, which sets the option `run`."""
     doctor = commands.add_parser(
         "doctor",
         help="find problems with installation, cards, host and Jupyter, and suggest fixes",
         description="Check installed packages, versions, driver, cards, memory, environment "
-        "flags, caches, logs and Jupyter. Red findings are failures, amber ones are possible "
-        "problems, green ones are correct. The command acquires no card and does not import torch. "
-        "The exit status is 1 if a finding is red.",
+        "flags, caches, logs and Jupyter. Red findings are failures, amber findings possible "
+        "problems, and green findings correct. The command acquires no card and does not import "
+        "torch. The exit status is 1 if a finding is red.",
         epilog="Examples: hpu-magic doctor; hpu-magic doctor --all; hpu-magic doctor --json",
     )
-    add_options(doctor)
-    doctor.set_defaults(run=run)
-
-
-def add_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
-    parser.add_argument("--all", action="store_true", help="also list the green findings")
-    parser.add_argument(
+    doctor.add_argument("--all", action="store_true", help="also list the green findings")
+    doctor.add_argument(
         "--json",
         action="store_true",
         help="print all findings as JSON that you can share: without names, folders and addresses",
     )
+    doctor.set_defaults(run=run)
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command and return its exit status."""
     out = sys.stdout
     if isinstance(out, io.TextIOWrapper):
-        out.reconfigure(errors="backslashreplace")  # names of folders that a terminal cannot show
+        out.reconfigure(errors="backslashreplace")  # for folder names that are not valid UTF-8
     colours = out is not None and out.isatty() and not os.environ.get("NO_COLOR")
     try:
         diagnosis = examine(Machine.here(), everything=options.all)

@@ -32,38 +32,20 @@ class JsonRecord(dict[str, Any]):
 
 @dataclass(frozen=True)
 class Examined:
-    """A check and its findings.
+    """A check and its findings."""
 
-    Attributes
-    ----------
-    group, check : str
-        ``"host"`` and ``"shared_memory"``, for example.
-    findings : tuple of Finding
-        Empty if the check does not apply to this machine.
-    """
-
-    group: str
-    check: str
-    findings: tuple[Finding, ...]
+    group: str  # such as "host"
+    check: str  # such as "shared_memory"
+    findings: tuple[Finding, ...]  # empty if the check does not apply to this machine
 
 
 @dataclass(frozen=True, repr=False)
 class Diagnosis:
-    """The doctor's findings.
+    """The doctor's findings."""
 
-    Attributes
-    ----------
-    examined : tuple of Examined
-        The checks, in the order of their groups.
-    simulated : bool
-        Whether the device is simulated.
-    everything : bool
-        Whether green findings are listed.
-    """
-
-    examined: tuple[Examined, ...]
-    simulated: bool
-    everything: bool = False
+    examined: tuple[Examined, ...]  # in the order of groups
+    simulated: bool  # whether the device is simulated
+    everything: bool = False  # whether green findings are listed
 
     @property
     def state(self) -> State:
@@ -92,8 +74,8 @@ class Diagnosis:
         Keys: ``schema`` (`SCHEMA`), ``hpu_magic`` (its version), ``time`` (seconds since the
         epoch), ``simulated``, ``state`` (the worst), ``left_out`` (a sentence), and ``findings``,
         each with ``group``, ``check``, ``about``, ``state``, ``text``, ``fix``, ``values`` (sizes
-        in bytes) and ``left_out``: the names of placeholders that can replace private information
-        in ``text`` and ``fix``, such as ``{folder}``.
+        in bytes) and ``left_out``: the names of placeholders, such as ``{folder}``, that replace
+        private information in ``text`` and ``fix``.
         """
         return JsonRecord(
             schema=SCHEMA,
@@ -121,33 +103,17 @@ class Diagnosis:
 
     def _shown(self) -> Sequence[tuple[str, Finding]]:
         """Return the listed findings with their groups, the worst first."""
-        return [
-            (group, finding)
-            for state in STATES
-            if state != "green" or self.everything
-            for group, finding in self.findings()
-            if finding.state == state
-        ]
+        listed = STATES if self.everything else STATES[:-1]
+        shown = [pair for pair in self.findings() if pair[1].state in listed]
+        return sorted(shown, key=lambda pair: STATES.index(pair[1].state))
 
     def _folded(self) -> Sequence[tuple[str, Finding]]:
         """Return the green findings that are counted but not listed."""
-        return [
-            (group, finding)
-            for group, finding in self.findings()
-            if finding.state == "green" and not self.everything
-        ]
+        return [pair for pair in self.findings() if pair not in self._shown()]
 
 
 def examine(machine: Machine, *, everything: bool = False) -> Diagnosis:
-    """Run all checks on a machine.
-
-    Parameters
-    ----------
-    machine : Machine
-        The machine to examine.
-    everything : bool
-        List green findings.
-    """
+    """Run all checks on a machine; `everything` also lists green findings."""
     examined = []
     for group, checks in CHECKS.items():
         for check in checks:

@@ -23,7 +23,7 @@ def text(
     folded: Sequence[tuple[str, Finding]],
     colours: bool,
 ) -> str:
-    """Return the findings by group with their fixes, and one line that counts the others."""
+    """Return the findings by group with their fixes, and a line that counts the others."""
     lines = [headline]
     for (state, group), members in groupby(shown, lambda each: (each[1].state, each[0])):
         mark = f"{_TERMINAL_COLOURS[state]}{state}{_END}" if colours else state
@@ -41,18 +41,17 @@ def text(
 def html(
     headline: str, shown: Sequence[tuple[str, Finding]], folded: Sequence[tuple[str, Finding]]
 ) -> str:
-    """Return a table of the listed findings with their fixes, and a fold with the others."""
-    parts = [f"<div><b>{escape(headline)}</b></div>"]
-    if shown:
-        parts.append(_table(shown))
+    """Return a table of the listed findings with their fixes, and a folded table of the others."""
+    parts = [f"<div><b>{escape(headline)}</b></div>", _table(shown)]
     if folded:
-        parts.append(f"<details><summary>{escape(_counted(folded))}</summary>")
-        parts.append(f"{_table(folded)}</details>")
+        summary = f"<summary>{escape(_counted(folded))}</summary>"
+        parts.append(f"<details>{summary}{_table(folded)}</details>")
     return "".join(parts)
 
 
 def _table(findings: Iterable[tuple[str, Finding]]) -> str:
-    return f"<table>{''.join(_row(group, finding) for group, finding in findings)}</table>"
+    rows = "".join(_row(group, finding) for group, finding in findings)
+    return f"<table>{rows}</table>" if rows else ""
 
 
 def _row(group: str, finding: Finding) -> str:

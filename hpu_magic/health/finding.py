@@ -1,4 +1,4 @@
-"""One finding of a check: its state, a sentence with the value, and the fix."""
+"""A finding of a check: its state, a sentence with the value, and the fix."""
 
 from __future__ import annotations
 
@@ -13,37 +13,24 @@ State = Literal["green", "amber", "red"]
 Value = str | int | float | bool | None
 
 STATES: tuple[State, ...] = ("red", "amber", "green")
-"""From the worst to the best: a failure; a possible problem; no problem."""
+"""From worst to best: a failure, a possible problem, no problem."""
 
 _PLACE = re.compile(r"\{(\w+)\}")
 
 
 @dataclass(frozen=True)
 class Finding:
-    """The result of one check for one item.
+    """The result of a check for one item.
 
-    Attributes
-    ----------
-    about : str
-        The checked item, in a few words: ``"torch"``, ``"HPU 3"``.
-    state : {"green", "amber", "red"}
-        See `STATES`.
-    text : str
-        The problem, as sentences. Placeholders such as ``{folder}`` replace private information.
-    fix : str
-        What to do, with the same placeholders; empty if the state is green.
-    values : dict
-        The figures of the check, without private information.
-    private : dict of str to str
-        The private information, by the name of its placeholder.
+    Placeholders such as ``{folder}`` replace private information in `text` and `fix`.
     """
 
-    about: str
+    about: str  # the checked item: "torch", "HPU 3"
     state: State
-    text: str
-    fix: str = ""
-    values: Mapping[str, Value] = field(default_factory=dict)
-    private: Mapping[str, str] = field(default_factory=dict)
+    text: str  # the problem, as sentences
+    fix: str = ""  # empty if the state is green
+    values: Mapping[str, Value] = field(default_factory=dict)  # figures, not private
+    private: Mapping[str, str] = field(default_factory=dict)  # by placeholder
 
     def filled(self) -> tuple[str, str]:
         """Return `text` and `fix` with the private information, for the user of this machine."""

@@ -21,38 +21,17 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine as seen by one process, the only input of a check.
-
-    Attributes
-    ----------
-    environment : dict of str to str
-        The environment variables.
-    root : Path
-        The folder that contains ``/proc``, ``/sys``, ``/dev`` and ``/etc``.
-    home, prefix : Path
-        The user's home (``~`` if the system has none for the user), and the folder of the Python
-        environment.
-    search_path : tuple of str
-        Folders in which Python finds distributions.
-    python : tuple of int
-        Python version.
-    simulated : bool
-        Whether the device is simulated because the vendor's package is absent.
-    cards : Snapshot
-        The cards and their holders.
-    driver : hlsmi.Versions or None
-        Driver and firmware versions from ``hl-smi``; None if it does not answer.
-    """
+    """A machine as seen by one process, the only input of a check."""
 
     environment: Mapping[str, str]
-    root: Path
-    home: Path
-    prefix: Path
-    search_path: tuple[str, ...]
+    root: Path  # the folder that contains /proc, /sys, /dev and /etc
+    home: Path  # ~ if the system has none for the user
+    prefix: Path  # the folder of the Python environment
+    search_path: tuple[str, ...]  # folders in which Python finds distributions
     python: Version
-    simulated: bool
+    simulated: bool  # whether the device is simulated because the vendor's package is missing
     cards: Snapshot
-    driver: hlsmi.Versions | None
+    driver: hlsmi.Versions | None  # of driver and firmware; None if hl-smi does not answer
 
     @classmethod
     def here(cls) -> Machine:
@@ -85,7 +64,7 @@ class Machine:
         found = metadata.Distribution.discover(name=distribution, path=list(self.search_path))
         places: dict[str, metadata.Distribution] = {}
         for copy in found:
-            # A broken removal leaves a folder without a version.
+            # An incomplete removal leaves a folder without a version.
             if not (copy.read_text("METADATA") or copy.read_text("PKG-INFO")):
                 continue
             # A folder can be on the path twice, also through a link.

@@ -11,13 +11,7 @@ from hpu_magic.requirements import LIBRARIES, conflicts
 
 
 def explain(error: BaseException) -> str | None:
-    """Return the cause of an error and its fix; None if unknown.
-
-    Parameters
-    ----------
-    error : BaseException
-        The error that ended a cell; its causes are checked as well.
-    """
+    """Return the cause and the fix of an error or of those that led to it; None if unknown."""
     for each in chain(error):
         for cause in _CAUSES:
             if cause.matches(each):
@@ -41,7 +35,7 @@ def _of_hub(name: str) -> Callable[[BaseException], bool]:
 def _not_reached(error: BaseException) -> bool:
     """Return whether a request to the hub failed."""
     if _is_of(error, "huggingface_hub", "LocalEntryNotFoundError"):
-        # It has a failed request as its cause, or there was no request.
+        # Its cause is a failed request, or it was raised without a request.
         failed = _of_hub("HfHubHTTPError")
         return any(_no_answer(each) or failed(each) for each in chain(error))
     requested = any(name.startswith("huggingface_hub.") for name in _modules(error))
@@ -74,33 +68,34 @@ _OFFLINE = (
 _CAUSES = (
     _Cause(
         _of_hub("GatedRepoError"),
-        "The download is gated: accept its conditions on its page at the hub, log in with "
+        "The download is gated: accept the conditions on its page on the Hub, log in with "
         "huggingface_hub.login() or HF_TOKEN, and run the cell again.",
     ),
     _Cause(
         _of_hub("RepositoryNotFoundError"),
-        "The hub has no repository of this name, or it is private: write owner/name, or log in "
+        "The Hub has no repository with this name, or it is private: write owner/name, or log in "
         "with huggingface_hub.login() or HF_TOKEN.",
     ),
     _Cause(
         _of_hub("RevisionNotFoundError"),
-        "The repository has no such revision: remove revision, or pass one of its branches, tags "
-        "or commits.",
+        "The repository does not have this revision: remove revision, or pass one of its branches, "
+        "tags or commits.",
     ),
     _Cause(
         _not_reached,
-        "The hub could not be reached: check the network and its proxy (HTTPS_PROXY), set "
+        "The Hub could not be reached: check the network and its proxy (HTTPS_PROXY), set "
         "HF_ENDPOINT to a mirror, or pass the path of a folder with the files.",
     ),
     _Cause(_of_hub("OfflineModeIsEnabled"), _OFFLINE),
     _Cause(_of_hub("LocalEntryNotFoundError"), _OFFLINE),
     _Cause(
         _of_hub("EntryNotFoundError"),
-        "The repository exists but has no such file: check its files on its page at the hub.",
+        "The repository exists but does not have this file: check the files on its page on the "
+        "Hub.",
     ),
     _Cause(
         _of_hub("HFValidationError"),
-        "This is neither a local folder nor a name at the hub: correct the path, or write "
+        "This is neither a local folder nor a name on the Hub: correct the path, or write "
         "owner/name.",
     ),
     _Cause(
@@ -113,7 +108,7 @@ _CAUSES = (
         _says(
             Exception, "Cannot copy out of meta tensor", "device meta is not on the expected device"
         ),
-        "The model is on meta, where weights have no values: create it outside of "
+        "The model is on the meta device, so its weights have no values: create it outside of "
         'torch.device("meta"), load it with from_pretrained, or call to_empty(device="hpu") and '
         "load_state_dict.",
     ),
@@ -121,7 +116,7 @@ _CAUSES = (
 
 
 def _conflict(error: BaseException) -> str | None:
-    """Return a version conflict of a library that may have caused the error."""
+    """Return a version conflict between libraries that may have caused the error."""
     imported = [name for each in chain(error) for name in _suspects(each)]
     packages = {
         package

@@ -1,6 +1,6 @@
 """The callback of the live panel for ``transformers.Trainer``.
 
-The Trainer logs averages over its logging steps, in which it replaces NaN losses. Therefore the
+The Trainer logs averages over its logging steps and replaces NaN losses in them. Therefore the
 panel uses the results of ``training_step``, which are tensors on the device.
 """
 
@@ -28,13 +28,7 @@ _SUMMARY = "train_runtime"  # logged once at the end, with averages over the fit
 
 
 class FitMonitorBase:
-    """Reports one fit, and ends it on request.
-
-    Parameters
-    ----------
-    report
-        Receives the progress.
-    """
+    """Reports one fit, and ends it on request."""
 
     def __init__(self, report: FitReport) -> None:
         self._steps = StepReport(report)
@@ -46,7 +40,7 @@ class FitMonitorBase:
         self._accumulated = 1
         self._first_epoch: int | None = None
         self._logs = 0
-        self._in_hand = False  # whether the step and hooks of the last counted batch are pending
+        self._in_hand = False  # whether the step or hooks of the last counted batch are pending
         self._validation_batches: int | None = None
         self._callbacks: list[Any] = []
 
@@ -127,12 +121,12 @@ class FitMonitorBase:
         self._steps.train()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Handle clicks during a step of many batches."""
+        """Handle clicks during a step with many batches."""
         self._in_hand = False
         self._steps.answer()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report if it is due, and stop on request."""
+        """Report if a report is due, and stop on request."""
         self._in_hand = _has_more_to_do(control)
         if self._steps.step_ended():
             self._keep()
@@ -197,7 +191,7 @@ class FitMonitorBase:
         self._in_hand = False
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report the last steps, and the reason of an early end."""
+        """Report the last steps, and the reason for an early end."""
         if not self._steps.kept:
             self._keep()
         self._steps.train()
@@ -265,7 +259,7 @@ def _early_end(callbacks: Iterable[Any], metric: str | None) -> str:
 
 @contextmanager
 def _wrapped(trainer: Any, method: Callable[..., Any]) -> Iterator[None]:
-    """Replace a Trainer's method by a function of the same name, whose first argument it is."""
+    """Replace a Trainer's method with a function of the same name that gets the original first."""
     name = method.__name__
     original, own = getattr(trainer, name, None), name in vars(trainer)
     if original is None:  # missing in this release

@@ -23,8 +23,8 @@ def prepared(
     Raises
     ------
     HPUError
-        There are arguments that a Trainer does not support, its fit is running, or it has no data
-        or weights.
+        An argument is not supported, a fit of this Trainer is running, or it has no data or
+        weights.
     """
     if model is not None and model is not trainer.model:
         raise HPUError(
@@ -33,7 +33,7 @@ def prepared(
         )
     if data is not None:
         raise HPUError(
-            "transformers' Trainer gets its data as train_dataset when it is created, not a "
+            "transformers' Trainer gets its data as train_dataset when it is created, not as a "
             f"{type(data).__name__} here: write hpu_magic.fit(trainer)."
         )
     if source_of(trainer) is None:
@@ -70,13 +70,7 @@ def source_of(trainer: Any) -> TrainerSource | None:
 
 
 class TrainerSource:
-    """Observes ``trainer.train()``.
-
-    Parameters
-    ----------
-    trainer
-        The Trainer, or one of a derived class.
-    """
+    """Observes ``trainer.train()``."""
 
     kind = "Fit"
 

@@ -1,11 +1,12 @@
 """Intel Gaudi for current Lightning: ``Trainer(accelerator="hpu", devices=8)``.
 
 Importing this package activates the ``hpu`` device, like ``%load_ext hpu_magic``, and registers the
-accelerator and its strategies with each Lightning that is loaded now or later. It does not import
-Lightning or torch. The classes for ``Fabric`` are in ``hpu_magic.lightning.fabric``.
+accelerator and its strategies with every Lightning that is already imported or is imported later.
+It imports neither Lightning nor torch. The classes for ``Fabric`` are in
+``hpu_magic.lightning.fabric``.
 
 The classes are derived from the Lightning in use. If both distributions are loaded,
-``hpu_magic.lightning.namespaces.plugins("pytorch_lightning")`` returns those of the other.
+``hpu_magic.lightning.namespaces.plugins("pytorch_lightning")`` returns the classes for the second.
 """
 
 from __future__ import annotations
@@ -14,23 +15,11 @@ import importlib.util
 import os
 import sys
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hpu_magic import backend
 from hpu_magic.lightning import habana, hook
 from hpu_magic.lightning.habana import as_lightning_habana
-
-if TYPE_CHECKING:
-    HPUAccelerator: type[Any]
-    HPUCheckpointIO: type[Any]
-    HPUDDPStrategy: type[Any]
-    HPUFSDPPrecision: type[Any]
-    HPUFSDPStrategy: type[Any]
-    HPUModelParallelStrategy: type[Any]
-    HPUParallelStrategy: type[Any]
-    HPUPrecisionPlugin: type[Any]
-    HPUProfiler: type[Any]
-    SingleHPUStrategy: type[Any]
 
 __all__ = [
     "HPUAccelerator",
@@ -48,10 +37,7 @@ __all__ = [
 
 
 def _activate_device() -> None:
-    """Activate the device for a script that imports only this package.
-
-    If that fails, Lightning reports that there is no ``hpu``.
-    """
+    """Activate the device; if this fails, Lightning reports that ``hpu`` is not available."""
     if importlib.util.find_spec("habana_frameworks") is not None:
         return
     try:

@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="its arguments")
     options = parser.parse_args()
     if not Path(options.script).exists():
-        parser.error(f"there is no file {options.script!r}")
+        parser.error(f"{options.script!r} does not exist")
     try:
         as_lightning_habana()
     except ValueError as refused:

@@ -13,16 +13,8 @@ from hpu_magic.lightning.processes.devices import number_of_cards, vendor_hpu
 from hpu_magic.runtime.device.peak import since_reset
 
 MEMORY_METRICS = (
-    "Limit",
-    "InUse",
-    "MaxInUse",
-    "NumAllocs",
-    "NumFrees",
-    "ActiveAllocs",
-    "MaxAllocSize",
-    "TotalSystemAllocs",
-    "TotalSystemFrees",
-    "TotalActiveAllocs",
+    *("Limit", "InUse", "MaxInUse", "NumAllocs", "NumFrees", "ActiveAllocs", "MaxAllocSize"),
+    *("TotalSystemAllocs", "TotalSystemFrees", "TotalActiveAllocs"),
 )
 """The documented keys of ``torch.hpu.memory_stats()``."""
 
@@ -31,7 +23,7 @@ class HPUAcceleratorBase:
     """Intel Gaudi cards as Lightning's accelerator ``"hpu"``."""
 
     def setup_device(self, device: torch.device) -> None:
-        """Select the card of this process, unless its rank has selected it.
+        """Select the card of this process, unless the environment has assigned one to its rank.
 
         Raises
         ------
@@ -47,9 +39,9 @@ class HPUAcceleratorBase:
         """Do nothing: a process holds its card until it ends."""
 
     def get_device_stats(self, device: torch.device | str | int) -> dict[str, Any]:
-        """Return the documented memory statistics: bytes, and counts of allocations.
+        """Return the documented memory statistics: sizes in bytes, and counts of allocations.
 
-        The peak is that since the user's last reset; resets by panels do not affect it.
+        The peak is measured since the user's last reset; resets by panels do not affect it.
         """
         hpu = vendor_hpu()
         if hpu is None:
@@ -65,35 +57,35 @@ class HPUAcceleratorBase:
         Raises
         ------
         HPUError
-            There are fewer cards, or `devices` selects certain cards.
+            The machine has fewer cards, or `devices` selects specific cards.
         """
         return number_of_cards(devices)
 
     @staticmethod
     def get_parallel_devices(devices: object) -> list[torch.device]:
-        """Return the device of each process, without an index, because each has its own card."""
+        """Return one device per process, without an index because each process has its own card."""
         return [torch.device("hpu")] * number_of_cards(devices)
 
     @staticmethod
     def auto_device_count() -> int:
-        """Return the number of cards of the machine, without taking one."""
+        """Return the number of cards in the machine, without acquiring one."""
         return number_of_cards("auto")
 
     @staticmethod
     def is_available() -> bool:
-        """Return whether there is a card, real or simulated, without taking it."""
+        """Return whether a card, real or simulated, is available, without acquiring it."""
         hpu = vendor_hpu()
         return hpu is not None and bool(hpu.is_available())
 
     @staticmethod
     def get_device_name() -> str:
-        """Return the name of the card, for example ``"GAUDI2"``; this takes a card."""
+        """Return the name of the card, for example ``"GAUDI2"``; this acquires a card."""
         hpu = vendor_hpu()
         return "" if hpu is None else str(hpu.get_device_name())
 
     @staticmethod
     def is_fp8_available() -> tuple[bool, str]:
-        """Return whether the machine's cards support 8-bit training, and the reason if not."""
+        """Return whether the machine's cards support FP8 training, and the reason if not."""
         try:
             require_fp8()
         except HPUError as refusal:
@@ -111,7 +103,7 @@ class HPUAcceleratorBase:
 
     @classmethod
     def register_accelerators(cls, accelerator_registry: Any) -> None:
-        """Register the accelerator by its name."""
+        """Register the accelerator under its name."""
         accelerator_registry.register(cls.name(), cls, description="Intel Gaudi", override=True)
 
     @staticmethod

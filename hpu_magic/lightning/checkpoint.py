@@ -12,7 +12,7 @@ import torch
 
 
 def _on_host(value: Any) -> Any:
-    """Return a copy of `value` with the card's tensors on the host, also those inside objects.
+    """Return a copy of `value` with device tensors moved to the host, including those in objects.
 
     Objects are pickled and unpickled, like in ``torch.save``; tensors and arrays are not.
     """
@@ -20,15 +20,14 @@ def _on_host(value: Any) -> Any:
 
 
 class _Copies:
-    """The copies of tensors; identical tensors, such as tied weights, have the same copy."""
+    """The copies of tensors; identical tensors, such as tied weights, share one copy."""
 
     def __init__(self) -> None:
-        # With the originals, to keep their ids unique.
+        # The originals are kept so that their ids stay unique.
         self._memory: dict[tuple[Any, ...], tuple[torch.Tensor, torch.Tensor]] = {}
         self._tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
     def copied(self, value: Any) -> Any:
-        """Return a pickled and unpickled copy of `value`, with its tensors on the host."""
         file = io.BytesIO()
         pickler = _Pickler(file, self)
         pickler.dump(value)
@@ -67,7 +66,7 @@ class _Copies:
 
 
 def _is_made_of_tensors(tensor: torch.Tensor) -> bool:
-    """Return whether a tensor consists of other tensors, such as a DTensor or a jagged tensor."""
+    """Return whether a tensor wraps other tensors, such as a DTensor or a jagged tensor."""
     return tensor.layout is not torch.strided or hasattr(tensor, "__tensor_flatten__")
 
 
@@ -96,7 +95,7 @@ class _Pickler(pickle.Pickler):
         return len(self.kept) - 1
 
     def reducer_override(self, obj: Any) -> Any:
-        """Pickle the attributes of a tensor, which may share objects with other values."""
+        """Pickle the attributes of a tensor, which other values may reference as well."""
         if not _is_tensor(obj):
             return NotImplemented
         copied, attributes = self._copies.of(obj)

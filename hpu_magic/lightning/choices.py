@@ -12,7 +12,7 @@ from hpu_magic.lightning.precision import SUPPORTED_PRECISIONS
 from hpu_magic.lightning.processes import devices
 from hpu_magic.lightning.strategy import SINGLE, StrategyOnHPU
 
-# The wrapped methods of the connectors, and their required parameters.
+# Wrapped methods of the connectors, and the parameters that each must have.
 WRAPPED: dict[str, set[str]] = {
     "_check_config_and_set_final_flags": {"strategy", "accelerator", "precision", "plugins"},
     "_check_device_config_and_set_final_flags": {"devices", "num_nodes"},
@@ -29,7 +29,7 @@ _HALF = ("bf16-true", "16-true")
 
 @dataclass(frozen=True)
 class Flags:
-    """The names that differ between the connectors of ``Trainer`` and ``Fabric``."""
+    """Names that differ between the connectors of ``Trainer`` and ``Fabric``."""
 
     user: str
     precision: str
@@ -43,48 +43,25 @@ FABRIC = Flags("Fabric", "_precision_input", "_precision_instance", "HPUPrecisio
 
 @dataclass(frozen=True)
 class Stock:
-    """Lightning's objects that the choices need.
+    """Lightning's objects that the choices need."""
 
-    Attributes
-    ----------
-    registry
-        Its strategies by name.
-    counterparts
-        Our strategy for each of its strategies that works on cards.
-    environment
-        The cluster environment of processes whose ranks are in environment variables.
-    sync_batchnorm
-        The class for ``sync_batchnorm=True``, if there is one.
-    info
-        Logs a message in the first process.
-    """
-
-    registry: Any
-    counterparts: dict[type, type[Any]]
-    environment: type[Any]
-    sync_batchnorm: type[Any] | None
-    info: Callable[[str], None]
+    registry: Any  # its strategies by name
+    counterparts: dict[type, type[Any]]  # its strategies that work on cards, and ours
+    environment: type[Any]  # for processes whose ranks are in environment variables
+    sync_batchnorm: type[Any] | None  # the class for ``sync_batchnorm=True``
+    info: Callable[[str], None]  # logs a message in the first process
 
 
 class Choices:
-    """The wrappers of the connector's methods; each gets the original method and its arguments.
+    """Wrappers of the connector's methods, called with the original method and its arguments.
 
-    Parameters
-    ----------
-    plugins
-        The classes to choose (see ``classes``).
-    stock
-        Lightning's objects.
-    flags
-        The names of the connector's attributes.
-    refused
-        The class of the connector's errors about arguments.
+    `refused` is the class of the connector's errors about arguments.
     """
 
     def __init__(self, plugins: Any, stock: Stock, flags: Flags, refused: type[Exception]) -> None:
         self._plugins = plugins
         self._stock = stock
-        self._flags = flags
+        self.flags = flags
         self._refused = refused
 
     @staticmethod
@@ -95,7 +72,7 @@ class Choices:
     def check_config_and_set_final_flags(
         self, original: Callable[..., Any], connector: Any, **options: Any
     ) -> None:
-        """Select the accelerator of our strategies, and refuse unsupported options."""
+        """Select the accelerator that our strategies need, and refuse unsupported options."""
         strategy, accelerator = options["strategy"], options["accelerator"]
         name = strategy.lower() if isinstance(strategy, str) else None
         if name == _DEEPSPEED:
@@ -113,7 +90,7 @@ class Choices:
         ):
             raise self._refused(
                 "precision='fp8' does not specify its layers: write "
-                f"plugins=[{self._flags.plugin_class}(precision='fp8', replace_layers=True)]."
+                f"plugins=[{self.flags.plugin_class}(precision='fp8', replace_layers=True)]."
             )
         original(connector, **options)
 
@@ -128,16 +105,14 @@ class Choices:
         if plugin.namespace != self._plugins.namespace:
             raise self._refused(
                 f"This {type(plugin).__name__} is for {plugin.namespace}, and this is the "
-                f"{self._flags.user} of {self._plugins.namespace}: use the one from "
-                f"hpu_magic.lightning.namespaces."
-                f"{'fabric_plugins' if self._flags is FABRIC else 'plugins'}"
-                f"({self._plugins.namespace!r})."
+                f"{self.flags.user} of {self._plugins.namespace}: use the one from "
+                f"hpu_magic.lightning.namespaces.plugins({self._plugins.namespace!r})."
             )
 
     def check_device_config_and_set_final_flags(
         self, original: Callable[..., Any], connector: Any, **options: Any
     ) -> None:
-        """Refuse cards that do not exist."""
+        """Refuse more cards than the machine has."""
         if self._on_hpu(connector) and options["devices"] != "auto":
             self._plugins.HPUAccelerator.parse_devices(options["devices"])
         original(connector, **options)
@@ -150,7 +125,6 @@ class Choices:
             original(connector)
 
     def _cards_by_default(self, connector: Any) -> int:
-        """Return the number of cards if `devices` is not set."""
         strategy = connector._strategy_flag
         if strategy == SINGLE or isinstance(strategy, self._plugins.SingleHPUStrategy):
             return 1
@@ -159,7 +133,7 @@ class Choices:
         cards: int = self._plugins.HPUAccelerator.auto_device_count()
         if cards > 1 and devices.is_interactive():
             self._stock.info(
-                f"{self._flags.user} uses one of {cards} cards, because an interactive session is "
+                f"{self.flags.user} uses one of {cards} cards, because an interactive session is "
                 f"one process: begin the cell with %%hpu_workers --cards {cards} to train on all."
             )
             return 1
@@ -168,7 +142,7 @@ class Choices:
     def choose_and_init_cluster_environment(
         self, original: Callable[..., Any], connector: Any
     ) -> Any:
-        """Use the ranks in environment variables if a launcher has started the processes."""
+        """Read ranks from environment variables if a launcher has started the processes."""
         selected = connector._cluster_environment_flag
         if selected is None and self._on_hpu(connector) and devices.started_by_others():
             return self._stock.environment()
@@ -183,7 +157,7 @@ class Choices:
         return self._plugins.SingleHPUStrategy(device=connector._parallel_devices[0])
 
     def check_strategy_and_fallback(self, original: Callable[..., Any], connector: Any) -> Any:
-        """Replace Lightning's strategy by our counterpart, and check it."""
+        """Replace Lightning's strategy with our counterpart, and check it."""
         if self._on_hpu(connector):
             flag = connector._strategy_flag = self._counterpart(connector)
             if flag == SINGLE or isinstance(flag, self._plugins.SingleHPUStrategy):
@@ -192,13 +166,13 @@ class Choices:
                 self._require_processes(connector, flag)
         elif self._is_ours(connector._strategy_flag):
             raise self._refused(
-                f"strategy={_shown(connector._strategy_flag)} trains on hpu, and accelerator is "
-                f"{connector._accelerator_flag!r}: write accelerator='hpu'."
+                f"strategy={_shown(connector._strategy_flag)} needs accelerator='hpu', not "
+                f"{connector._accelerator_flag!r}."
             )
         return original(connector)
 
     def _counterpart(self, connector: Any) -> Any:
-        """Return the strategy for cards that corresponds to Lightning's strategy."""
+        """Return our strategy that corresponds to Lightning's strategy."""
         flag = connector._strategy_flag
         if self._is_ours(flag):
             return flag
@@ -228,7 +202,7 @@ class Choices:
             )
 
     def _require_processes(self, connector: Any, flag: Any) -> None:
-        """Refuse options that need more processes than can be started."""
+        """Refuse unsupported options, and several processes in an interactive session."""
         sync_batchnorm = self._stock.sync_batchnorm
         if sync_batchnorm is not None and isinstance(connector._layer_sync, sync_batchnorm):
             raise self._refused(
@@ -249,8 +223,8 @@ class Choices:
 
     def check_and_init_precision(self, original: Callable[..., Any], connector: Any) -> Any:
         """Select our precision plug-in."""
-        precision = getattr(connector, self._flags.precision)
-        plugin = getattr(connector, self._flags.precision_plugin)
+        precision = getattr(connector, self.flags.precision)
+        plugin = getattr(connector, self.flags.precision_plugin)
         if not self._on_hpu(connector):
             return original(connector)
         needed = getattr(connector.strategy, "_precision_class", None)
@@ -277,7 +251,7 @@ class Choices:
                 "precision='16-mixed' scales losses, which HPUModelParallelStrategy does not "
                 "support: write precision='bf16-mixed'."
             )
-        return getattr(self._plugins, self._flags.plugin_class)(precision)
+        return getattr(self._plugins, self.flags.plugin_class)(precision)
 
     def choose_auto_accelerator(self, original: Callable[..., Any], *connector: Any) -> str:
         """Select the card if Lightning finds only the CPU."""

@@ -6,8 +6,7 @@ import copyreg
 import functools
 import importlib
 from collections.abc import Callable
-from dataclasses import dataclass
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from hpu_magic.lightning.accelerator import HPUAcceleratorBase
@@ -31,148 +30,77 @@ from hpu_magic.lightning.sharded import (
 from hpu_magic.lightning.strategy import SingleHPUStrategyBase, TrainerSingleHPUStrategyBase
 
 
-@dataclass(frozen=True)
-class Plugins:
-    """The classes for the ``Trainer`` of one Lightning."""
-
-    namespace: str
-    HPUAccelerator: type[Any]
-    SingleHPUStrategy: type[Any]
-    HPUParallelStrategy: type[Any]
-    HPUDDPStrategy: type[Any]
-    HPUFSDPStrategy: type[Any]
-    HPUModelParallelStrategy: type[Any]
-    HPUPrecisionPlugin: type[Any]
-    HPUFSDPPrecision: type[Any]
-    HPUCheckpointIO: type[Any]
-    HPUProfiler: type[Any]
-    FitMonitor: type[Any]
+class Plugins(SimpleNamespace):
+    """The plug-in classes for the ``Trainer`` or the ``Fabric`` of one Lightning, by name."""
 
 
-@dataclass(frozen=True)
-class FabricPlugins:
-    """The classes for the ``Fabric`` of one Lightning."""
-
-    namespace: str
-    HPUAccelerator: type[Any]
-    SingleHPUStrategy: type[Any]
-    HPUParallelStrategy: type[Any]
-    HPUDDPStrategy: type[Any]
-    HPUFSDPStrategy: type[Any]
-    HPUModelParallelStrategy: type[Any]
-    HPUPrecision: type[Any]
-    HPUFSDPPrecision: type[Any]
-    HPUCheckpointIO: type[Any]
-
-
-def make(pytorch: ModuleType, namespace: str) -> Plugins:
-    """Return the classes for the ``Trainer`` of ``lightning.pytorch`` or ``pytorch_lightning``."""
-    derive = functools.partial(_derive, "hpu_magic.lightning", namespace)
-    plugins, strategies = pytorch.plugins, pytorch.strategies
+def make(lightning: ModuleType, namespace: str, *, fabric: bool) -> Plugins:
+    """Return the classes for the ``Trainer`` or the ``Fabric`` in a namespace of Lightning."""
+    module = "hpu_magic.lightning.fabric" if fabric else "hpu_magic.lightning"
+    derive = functools.partial(_derive, module, namespace)
+    strategies, plugins = lightning.strategies, lightning.plugins
+    accelerator = lightning.accelerators.Accelerator
     checkpoint_io = derive("HPUCheckpointIO", HPUCheckpointIOBase, plugins.TorchCheckpointIO)
-    single = derive(
-        "SingleHPUStrategy",
-        TrainerSingleHPUStrategyBase,
-        strategies.SingleDeviceStrategy,
-        _checkpoint_io_class=checkpoint_io,
-    )
-    several = _for_several_cards(
+    sharded = derive("HPUFSDPPrecision", HPUFSDPPrecisionBase, plugins.FSDPPrecision)
+    single, replicas, shards, split, precision = _FOR_FABRIC if fabric else _FOR_TRAINER
+    several = functools.partial(
         derive,
-        strategies,
-        plugins,
-        (TrainerParallelHPUStrategyBase, TrainerFSDPBase, TrainerModelParallelBase),
         _checkpoint_io_class=checkpoint_io,
-        _script_launcher_class=_launcher(derive, namespace, TrainerScriptLauncherBase),
+        _script_launcher_class=_launcher(derive, namespace, fabric=fabric),
         _connect=_connect(namespace),
     )
-    return Plugins(
-        namespace,
-        HPUAccelerator=derive(
-            "HPUAccelerator", HPUAcceleratorBase, pytorch.accelerators.Accelerator
-        ),
-        SingleHPUStrategy=single,
-        **several,
-        HPUPrecisionPlugin=derive(
-            "HPUPrecisionPlugin",
-            HPUPrecisionPluginBase,
-            plugins.Precision,
-            _mixed_precision_class=plugins.MixedPrecision,
-        ),
-        HPUCheckpointIO=checkpoint_io,
-        HPUProfiler=derive("HPUProfiler", HPUProfilerBase, pytorch.profilers.PyTorchProfiler),
-        FitMonitor=derive("FitMonitor", FitMonitorBase, pytorch.Callback),
-    )
-
-
-def make_for_fabric(fabric: ModuleType, namespace: str) -> FabricPlugins:
-    """Return the classes for the ``Fabric`` of ``lightning.fabric`` or ``lightning_fabric``."""
-    derive = functools.partial(_derive, "hpu_magic.lightning.fabric", namespace)
-    plugins, strategies = fabric.plugins, fabric.strategies
-    checkpoint_io = derive("HPUCheckpointIO", HPUCheckpointIOBase, plugins.TorchCheckpointIO)
-    several = _for_several_cards(
-        derive,
-        strategies,
-        plugins,
-        (FabricParallelHPUStrategyBase, FabricFSDPBase, FabricModelParallelBase),
-        _checkpoint_io_class=checkpoint_io,
-        _script_launcher_class=_launcher(derive, namespace, ScriptLauncherBase),
-        _connect=_connect(namespace),
-    )
-    return FabricPlugins(
-        namespace,
-        HPUAccelerator=derive(
-            "HPUAccelerator", HPUAcceleratorBase, fabric.accelerators.Accelerator
-        ),
-        SingleHPUStrategy=derive(
+    parallel = several("HPUParallelStrategy", replicas, strategies.DDPStrategy)
+    stock_fsdp, stock_split = strategies.FSDPStrategy, strategies.ModelParallelStrategy
+    classes = [
+        derive("HPUAccelerator", HPUAcceleratorBase, accelerator),
+        derive(
             "SingleHPUStrategy",
-            SingleHPUStrategyBase,
+            single,
             strategies.SingleDeviceStrategy,
             _checkpoint_io_class=checkpoint_io,
         ),
-        **several,
-        HPUPrecision=derive(
-            "HPUPrecision",
-            FabricPrecisionBase,
+        parallel,
+        derive("HPUDDPStrategy", HPUDDPStrategyBase, parallel),
+        several("HPUFSDPStrategy", shards, stock_fsdp, _precision_class=sharded),
+        several("HPUModelParallelStrategy", split, stock_split),
+        derive(
+            "HPUPrecision" if fabric else "HPUPrecisionPlugin",
+            precision,
             plugins.Precision,
             _mixed_precision_class=plugins.MixedPrecision,
         ),
-        HPUCheckpointIO=checkpoint_io,
-    )
+        sharded,
+        checkpoint_io,
+    ]
+    if not fabric:
+        profiler = lightning.profilers.PyTorchProfiler
+        classes.append(derive("HPUProfiler", HPUProfilerBase, profiler))
+        classes.append(derive("FitMonitor", FitMonitorBase, lightning.Callback))
+    return Plugins(namespace=namespace, **{each.__name__: each for each in classes})
 
 
-def _for_several_cards(
-    derive: Callable[..., type[Any]],
-    strategies: ModuleType,
-    plugins: ModuleType,
-    behaviors: tuple[type, type, type],
-    **members: Any,
-) -> dict[str, type[Any]]:
-    """Return the strategies of several processes, and the precision of sharded models.
-
-    `behaviors` are those of replicas, of shards, and of models with ``configure_model``.
-    """
-    replicas, shards, split = behaviors
-    several = functools.partial(derive, **members)
-    parallel = several("HPUParallelStrategy", replicas, strategies.DDPStrategy)
-    precision = derive("HPUFSDPPrecision", HPUFSDPPrecisionBase, plugins.FSDPPrecision)
-    return {
-        "HPUParallelStrategy": parallel,
-        "HPUDDPStrategy": derive("HPUDDPStrategy", HPUDDPStrategyBase, parallel),
-        "HPUFSDPStrategy": several(
-            "HPUFSDPStrategy", shards, strategies.FSDPStrategy, _precision_class=precision
-        ),
-        "HPUModelParallelStrategy": several(
-            "HPUModelParallelStrategy", split, strategies.ModelParallelStrategy
-        ),
-        "HPUFSDPPrecision": precision,
-    }
+# For one card, replicas, shards, and models with ``configure_model``; and the precision.
+_FOR_TRAINER = (
+    TrainerSingleHPUStrategyBase,
+    TrainerParallelHPUStrategyBase,
+    TrainerFSDPBase,
+    TrainerModelParallelBase,
+    HPUPrecisionPluginBase,
+)
+_FOR_FABRIC = (
+    SingleHPUStrategyBase,
+    FabricParallelHPUStrategyBase,
+    FabricFSDPBase,
+    FabricModelParallelBase,
+    FabricPrecisionBase,
+)
 
 
-def _launcher(derive: Callable[..., type[Any]], namespace: str, behavior: type) -> type[Any]:
+def _launcher(derive: Callable[..., type[Any]], namespace: str, *, fabric: bool) -> type[Any]:
     stock = importlib.import_module(f"{namespace}.strategies.launchers.subprocess_script")
     return derive(
         "ScriptLauncher",
-        behavior,
+        ScriptLauncherBase if fabric else TrainerScriptLauncherBase,
         stock._SubprocessScriptLauncher,
         _set_num_threads=staticmethod(stock._set_num_threads_if_needed),
     )
@@ -180,8 +108,9 @@ def _launcher(derive: Callable[..., type[Any]], namespace: str, behavior: type) 
 
 def _connect(namespace: str) -> staticmethod[..., None]:
     """Return Lightning's function that initializes the process group."""
-    fabric = importlib.import_module(f"{namespace}.strategies.ddp")
-    return staticmethod(fabric._init_dist_connection)
+    return staticmethod(
+        importlib.import_module(f"{namespace}.strategies.ddp")._init_dist_connection
+    )
 
 
 def _derive(
@@ -198,10 +127,10 @@ _DERIVED: dict[tuple[str, str, str], type[Any]] = {}
 
 @functools.cache
 def _picklable(metaclass: type[type]) -> Any:
-    """Return a metaclass whose classes are pickled with their namespace.
+    """Return a metaclass whose classes are pickled together with their namespace.
 
-    A spawned process unpickles plug-ins. There, the module's name may refer to the classes of the
-    other Lightning.
+    In a spawned process, which unpickles plug-ins, the module may contain the classes of the other
+    Lightning.
     """
     if issubclass(metaclass, _Picklable):
         return metaclass
@@ -215,7 +144,7 @@ class _Picklable(type):
 
 
 def _reduced(kind: Any) -> Any:
-    """Return the pickled form of a class: a key, or the name of a class that a user derived."""
+    """Return the pickled form of a class: its key, or its name if a user derived it."""
     key = (kind.__module__, kind.namespace, kind.__name__)
     return (_restored, key) if _DERIVED.get(key) is kind else kind.__qualname__
 

@@ -1,4 +1,4 @@
-"""Makes Lightning's connectors choose our classes for ``hpu``, in ``Trainer`` and in ``Fabric``.
+"""Wrappers that make Lightning's connectors choose our classes, in ``Trainer`` and in ``Fabric``.
 
 Lightning does not support the name ``"hpu"``, so methods of its two connectors are wrapped once.
 The wrappers handle ``hpu`` and call Lightning's methods in all other cases.
@@ -25,11 +25,11 @@ class UnsupportedLightningError(HPUError, ImportError):
 
 def _require_known(lightning: ModuleType, connector: type, flags: Flags) -> None:
     version = str(getattr(lightning, "__version__", "unknown"))
-    known = " and ".join(SUPPORTED_LIGHTNING)
+    known = " or ".join(SUPPORTED_LIGHTNING)
     if not version.startswith(tuple(f"{release}." for release in SUPPORTED_LIGHTNING)):
         raise UnsupportedLightningError(
-            f"hpu_magic supports Lightning {known}, and this is {lightning.__name__} {version}: "
-            f"install one of these to use {flags.user}(accelerator='hpu')."
+            f"{lightning.__name__} {version} is not supported: install Lightning {known} to use "
+            f"{flags.user}(accelerator='hpu')."
         )
     for name, needed in WRAPPED.items():
         method = connector.__dict__.get(name)
@@ -39,23 +39,12 @@ def _require_known(lightning: ModuleType, connector: type, flags: Flags) -> None
             raise UnsupportedLightningError(
                 f"{flags.user}(accelerator='hpu') is not possible with {lightning.__name__} "
                 f"{version}: its accelerator connector has no method {name} with the expected "
-                f"parameters. hpu_magic was tested with Lightning {known}."
+                f"parameters. Install Lightning {known}."
             )
 
 
-def patch(lightning: ModuleType, connector: type, flags: Flags, choices: Choices) -> None:
-    """Wrap the connector's methods, once.
-
-    Parameters
-    ----------
-    lightning
-        ``lightning.pytorch``, ``lightning.fabric``, ``pytorch_lightning`` or ``lightning_fabric``.
-    connector
-        Its connector class.
-    flags
-        The names of its attributes.
-    choices
-        The choices for ``hpu``.
+def patch(lightning: ModuleType, connector: type, choices: Choices) -> None:
+    """Wrap the methods of Lightning's connector class with the choices for ``hpu``, once.
 
     Raises
     ------
@@ -64,7 +53,7 @@ def patch(lightning: ModuleType, connector: type, flags: Flags, choices: Choices
     """
     if _PATCHED in connector.__dict__:
         return
-    _require_known(lightning, connector, flags)
+    _require_known(lightning, connector, choices.flags)
     for name in WRAPPED:
         _wrap(connector, name, getattr(choices, name.removeprefix("_")))
     setattr(connector, _PATCHED, True)

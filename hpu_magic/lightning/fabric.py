@@ -2,22 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hpu_magic.lightning.names import FABRICS
 
-if TYPE_CHECKING:
-    HPUAccelerator: type[Any]
-    HPUCheckpointIO: type[Any]
-    HPUDDPStrategy: type[Any]
-    HPUFSDPPrecision: type[Any]
-    HPUFSDPStrategy: type[Any]
-    HPUModelParallelStrategy: type[Any]
-    HPUParallelStrategy: type[Any]
-    HPUPrecision: type[Any]
-    SingleHPUStrategy: type[Any]
-
-__all__ = [
+__all__ = [  # noqa: F822 (see `__getattr__`)
     "HPUAccelerator",
     "HPUCheckpointIO",
     "HPUDDPStrategy",
@@ -33,9 +22,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from hpu_magic.lightning.namespaces import default_namespace, fabric_plugins
+    from hpu_magic.lightning.namespaces import default_namespace, plugins
 
-    return getattr(fabric_plugins(default_namespace(FABRICS)), name)
+    return getattr(plugins(default_namespace(FABRICS)), name)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""8-bit training with the vendor's Transformer Engine: recipe, autocast and layers."""
+"""FP8 training with the vendor's Transformer Engine: recipe, autocast and layers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,8 @@ from hpu_magic.runtime.device import device
 
 
 def require_fp8() -> None:
-    """Check that the machine's cards support 8-bit training.
-
-    Raises
-    ------
-    HPUError
-        The cards are of the first generation.
-    """
-    generation = device.generation()
-    if generation == "GAUDI":
+    """Raise HPUError if the cards are first-generation Gaudi, which does not support FP8."""
+    if device.generation() == "GAUDI":
         raise HPUError(
             "precision='fp8' needs a Gaudi2 or a later card, and this machine has GAUDI: write "
             "precision='bf16-mixed'."
@@ -30,17 +23,12 @@ def require_fp8() -> None:
 
 
 def recipe_of(recipe: Any) -> Any:
-    """Return a recipe, which may be specified by its options.
-
-    Parameters
-    ----------
-    recipe : DelayedScaling, mapping or None
-        A mapping contains the arguments of ``DelayedScaling``, with the format by name.
+    """Return a ``DelayedScaling``; a mapping contains its arguments, with the format by name.
 
     Raises
     ------
     HPUError
-        The mapping has an unknown option or format, or the value is neither.
+        The mapping has an unknown option or format, or `recipe` is neither.
     """
     recipes = _transformer_engine().recipe
     if recipe is None:
@@ -69,21 +57,17 @@ def recipe_of(recipe: Any) -> Any:
 
 
 def autocast(recipe: Any) -> Any:
-    """Return the context in which the layers compute in 8 bits."""
+    """Return the context in which the layers compute in FP8."""
     return _transformer_engine().fp8_autocast(enabled=True, fp8_recipe=recipe)
 
 
 def with_replaced_layers(module: nn.Module) -> nn.Module:
-    """Replace all ``nn.Linear`` by layers of the Transformer Engine, in place.
+    """Replace all ``nn.Linear`` with Transformer Engine layers in place; return `module`.
 
-    The new layers have the parameters, buffers, hooks and other attributes of the old ones. A layer
-    that is used twice has one replacement. Classes derived from ``nn.Linear`` and layers with a
-    replaced `forward` are not changed, because they may compute something else.
-
-    Returns
-    -------
-    torch.nn.Module
-        `module` itself, or its replacement if it is an ``nn.Linear``.
+    If `module` is an ``nn.Linear`` itself, its replacement is returned. The new layers have the
+    parameters, buffers, hooks and other attributes of the old ones. A layer that is used twice has
+    one replacement. Classes derived from ``nn.Linear`` and layers with a patched `forward` are not
+    replaced, because they may compute something else.
     """
     replaced = {
         layer: _replacement(layer)
@@ -114,7 +98,7 @@ def _replacement(layer: nn.Linear) -> nn.Module:
 
 
 def _rebound(hook: Any, module: nn.Module) -> Any:
-    """Return a hook; if it is called with its module, bound to `module`."""
+    """Return a hook, bound to `module` if it expects its module as an argument."""
     if getattr(hook, "with_module", False):
         return type(hook)(hook.hook, module)
     return hook

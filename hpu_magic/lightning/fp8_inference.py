@@ -1,4 +1,10 @@
-"""8-bit inference in Lightning: measure a model while a trainer runs it, or quantize it."""
+"""FP8 inference in Lightning: measure a model while a trainer runs it, or quantize it.
+
+The functions move the model to the device in the high precision of the settings and set it to
+evaluation mode. Their keyword arguments are settings by their JSON names, which override the file
+of ``QUANT_CONFIG``. They raise HPUError if the process, model, settings or measurements are
+unsuitable.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +20,7 @@ from hpu_magic.runtime.precision.fp8.settings import Settings, settings
 
 
 def begin_measuring(module: torch.nn.Module, **overrides: Any) -> Measurement:
-    """Start to measure the values in the layers of a model.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Moved to the device in the settings' high precision, and set to evaluation mode.
-    **overrides
-        Settings by their JSON names; they override the file of ``QUANT_CONFIG``.
-
-    Raises
-    ------
-    HPUError
-        The process, model or settings are unsuitable.
-    """
+    """Start to measure the values in the layers of a model."""
     chosen = settings("MEASURE", **overrides)
     step.check_process("MEASURE")
     measurement = Measurement(_for_inference(module, chosen), chosen)
@@ -36,20 +29,7 @@ def begin_measuring(module: torch.nn.Module, **overrides: Any) -> Measurement:
 
 
 def quantize(module: torch.nn.Module, **overrides: Any) -> None:
-    """Quantize a measured model to 8 bits.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Moved to the device, set to evaluation mode and quantized.
-    **overrides
-        Settings by their JSON names; they override the file of ``QUANT_CONFIG``.
-
-    Raises
-    ------
-    HPUError
-        The process, model, settings or measurements are unsuitable.
-    """
+    """Quantize a measured model to FP8."""
     chosen = settings("QUANTIZE", **overrides)
     step.check_process("QUANTIZE")
     Quantization(_for_inference(module, chosen), chosen).run()

@@ -1,7 +1,7 @@
 """Optional ``import lightning_habana`` for code that was written for it.
 
 ``as_lightning_habana()``, or ``HPU_MAGIC_LIGHTNING_HABANA=1`` before the import of
-``hpu_magic.lightning``, adds modules of these names after all other finders.
+``hpu_magic.lightning``, adds an import finder for these modules after all other finders.
 ``lightning_habana.tsv`` lists their contents.
 """
 
@@ -30,29 +30,17 @@ VARIABLE = "HPU_MAGIC_LIGHTNING_HABANA"
 
 @dataclass(frozen=True)
 class Counterpart:
-    """A name of ``lightning_habana`` and its counterpart.
-
-    Attributes
-    ----------
-    name : str
-        The name.
-    modules : tuple of str
-        Full names of the modules that contain it.
-    here : str or None
-        Full name of its counterpart; with "()" if the counterpart is the result of a call.
-    note : str
-        The differences, or why there is no counterpart.
-    """
+    """A name of ``lightning_habana`` and its counterpart."""
 
     name: str
-    modules: tuple[str, ...]
-    here: str | None
-    note: str
+    modules: tuple[str, ...]  # full names of the modules that contain it
+    here: str | None  # full name of its counterpart, with "()" if that is the result of a call
+    note: str  # the differences, or the reason for a missing counterpart
 
 
 @functools.cache
 def counterparts() -> tuple[Counterpart, ...]:
-    """Return the table."""
+    """Return the rows of the table."""
     text = Path(__file__).with_name("lightning_habana.tsv").read_text(encoding="utf-8")
     rows = [line.split("\t") for line in text.splitlines() if not line.startswith("#")]
     return tuple(
@@ -80,7 +68,7 @@ def _tables() -> dict[str, dict[str, Counterpart]]:
 
 
 def absence(entry: Counterpart) -> str:
-    """Return the message about a name without counterpart."""
+    """Return the error message for a name without a counterpart."""
     return f"{PACKAGE}'s {entry.name} has no counterpart in hpu_magic.lightning: {entry.note}."
 
 
@@ -141,13 +129,7 @@ def as_lightning_habana() -> None:
 
 
 def requested(value: str) -> None:
-    """Call `as_lightning_habana` if the environment variable is set; warn if it is refused.
-
-    Parameters
-    ----------
-    value : str
-        Value of ``HPU_MAGIC_LIGHTNING_HABANA``; an empty value and ``"0"`` have no effect.
-    """
+    """Call `as_lightning_habana` unless the variable's value is empty or "0"; warn if it fails."""
     if value in ("", "0"):
         return
     try:

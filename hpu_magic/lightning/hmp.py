@@ -15,15 +15,8 @@ def convert(
 ) -> None:
     """Make PyTorch's functions cast on the device, for the rest of the process.
 
-    Parameters
-    ----------
-    opt_level : {"O1", "O2"}, optional
-        O1, the default, uses the lists; O2 computes only matrix products and convolutions in
-        bfloat16.
-    verbose : bool
-        Log each cast.
-    bf16_file_path, fp32_file_path : path, optional
-        Files that replace the lists of O1, with one operator per line.
+    ``O1``, the default, casts by the lists, which the files replace with one operator per line;
+    ``O2`` casts only matrix products and convolutions to bfloat16. `verbose` logs each cast.
 
     Raises
     ------

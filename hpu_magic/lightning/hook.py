@@ -22,10 +22,7 @@ def _register(namespace: str) -> None:
     namespaces = importlib.import_module("hpu_magic.lightning.namespaces")
     connector = importlib.import_module("hpu_magic.lightning.connector")
     try:
-        if namespace in FABRICS:
-            namespaces.fabric_plugins(namespace)
-        else:
-            namespaces.plugins(namespace)
+        namespaces.plugins(namespace)
     except connector.UnsupportedLightningError as refusal:
         warnings.warn(str(refusal), stacklevel=2)
 

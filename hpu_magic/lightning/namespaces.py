@@ -15,27 +15,21 @@ from typing import Any
 from hpu_magic.extras import installing
 from hpu_magic.lightning import connector
 from hpu_magic.lightning.choices import FABRIC, TRAINER, Choices, Stock
-from hpu_magic.lightning.classes import FabricPlugins, Plugins, make, make_for_fabric
+from hpu_magic.lightning.classes import Plugins, make
 from hpu_magic.lightning.names import FABRICS, NAMESPACES, loaded_namespaces
 from hpu_magic.lightning.profiler import patch_profilers
 from hpu_magic.lightning.strategy import StrategyOnHPU
 
 
 def default_namespace(names: tuple[str, ...] = NAMESPACES) -> str:
-    """Return the namespace of the loaded or installed Lightning.
-
-    Parameters
-    ----------
-    names : tuple of str
-        The namespaces of ``Trainer`` or of ``Fabric``.
+    """Return the namespace, of `names`, of the loaded or installed Lightning.
 
     Raises
     ------
     ModuleNotFoundError
         Lightning is not installed.
     """
-    loaded = loaded_namespaces(names)
-    if loaded:
+    if loaded := loaded_namespaces(names):
         return loaded[0]
     for name in names:
         if importlib.util.find_spec(name.partition(".")[0]) is not None:
@@ -46,7 +40,7 @@ def default_namespace(names: tuple[str, ...] = NAMESPACES) -> str:
 
 
 def plugins(namespace: str) -> Plugins:
-    """Return the plug-in classes for the ``Trainer`` of one Lightning, and register them.
+    """Return the plug-in classes for one of `NAMESPACES` or `FABRICS`, and register them.
 
     Raises
     ------
@@ -58,50 +52,35 @@ def plugins(namespace: str) -> Plugins:
 
 
 @functools.cache
-def _plugins(pytorch: ModuleType) -> Plugins:
-    namespace = pytorch.__name__
-    classes = make(pytorch, namespace)
-    chooser = importlib.import_module(f"{namespace}.trainer.connectors.accelerator_connector")
-    registry = pytorch.strategies.StrategyRegistry
-    refused = pytorch.utilities.exceptions.MisconfigurationException
-    stock = _stock(pytorch, FABRICS[NAMESPACES.index(namespace)], registry, classes)
-    connector.patch(
-        pytorch, chooser._AcceleratorConnector, TRAINER, Choices(classes, stock, TRAINER, refused)
-    )
-    setup = importlib.import_module(f"{namespace}.trainer.setup")
-    patch_profilers(setup, classes.HPUProfiler)
-    classes.HPUAccelerator.register_accelerators(pytorch.accelerators.AcceleratorRegistry)
-    _register_strategies(classes, registry)
+def _plugins(lightning: ModuleType) -> Plugins:
+    namespace = lightning.__name__
+    fabric = namespace in FABRICS
+    classes = make(lightning, namespace, fabric=fabric)
+    if fabric:
+        registry = lightning.strategies.STRATEGY_REGISTRY
+        accelerators = lightning.accelerators.ACCELERATOR_REGISTRY
+        chooser = importlib.import_module(f"{namespace}.connector")._Connector
+        stock = _stock(lightning, namespace, registry, classes)
+        choices = Choices(classes, stock, FABRIC, ValueError)
+    else:
+        registry = lightning.strategies.StrategyRegistry
+        accelerators = lightning.accelerators.AcceleratorRegistry
+        connectors = f"{namespace}.trainer.connectors.accelerator_connector"
+        chooser = importlib.import_module(connectors)._AcceleratorConnector
+        stock = _stock(lightning, FABRICS[NAMESPACES.index(namespace)], registry, classes)
+        refused = lightning.utilities.exceptions.MisconfigurationException
+        choices = Choices(classes, stock, TRAINER, refused)
+    connector.patch(lightning, chooser, choices)
+    if not fabric:
+        patch_profilers(importlib.import_module(f"{namespace}.trainer.setup"), classes.HPUProfiler)
+    classes.HPUAccelerator.register_accelerators(accelerators)
+    for value in vars(classes).values():
+        if isinstance(value, type) and issubclass(value, StrategyOnHPU):
+            value.register_strategies(registry)
     return classes
 
 
-def fabric_plugins(namespace: str) -> FabricPlugins:
-    """Return the plug-in classes for the ``Fabric`` of one Lightning, and register them.
-
-    Raises
-    ------
-    UnsupportedLightningError
-        This release of Lightning is not supported.
-    """
-    return _fabric_plugins(importlib.import_module(namespace))
-
-
-@functools.cache
-def _fabric_plugins(fabric: ModuleType) -> FabricPlugins:
-    namespace = fabric.__name__
-    classes = make_for_fabric(fabric, namespace)
-    chooser = importlib.import_module(f"{namespace}.connector")
-    registry = fabric.strategies.STRATEGY_REGISTRY
-    stock = _stock(fabric, namespace, registry, classes)
-    connector.patch(fabric, chooser._Connector, FABRIC, Choices(classes, stock, FABRIC, ValueError))
-    classes.HPUAccelerator.register_accelerators(fabric.accelerators.ACCELERATOR_REGISTRY)
-    _register_strategies(classes, registry)
-    return classes
-
-
-def _stock(
-    lightning: ModuleType, fabric: str, registry: Any, classes: Plugins | FabricPlugins
-) -> Stock:
+def _stock(lightning: ModuleType, fabric: str, registry: Any, classes: Plugins) -> Stock:
     """Return Lightning's objects that the choices need."""
     environments = importlib.import_module(f"{fabric}.plugins.environments")
     strategies = lightning.strategies
@@ -116,9 +95,3 @@ def _stock(
         sync_batchnorm=getattr(lightning.plugins, "TorchSyncBatchNorm", None),
         info=importlib.import_module(f"{fabric}.utilities.rank_zero").rank_zero_info,
     )
-
-
-def _register_strategies(classes: Plugins | FabricPlugins, registry: Any) -> None:
-    for value in vars(classes).values():
-        if isinstance(value, type) and issubclass(value, StrategyOnHPU):
-            value.register_strategies(registry)

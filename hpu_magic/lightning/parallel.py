@@ -1,7 +1,7 @@
 """Strategies for several cards: one process per card, with gradients averaged over ``hccl``.
 
-They adapt Lightning's strategies to cards: each process has one card, which depends on its local
-rank, and the vendor's library computes sums but no averages.
+They adapt Lightning's strategies to the device: each process has one card, which depends on its
+local rank, and the vendor's library computes sums but no averages.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from hpu_magic.lightning.processes.devices import card
 from hpu_magic.lightning.strategy import EvaluationOnHPU, StrategyOnHPU
 
 PARALLEL = "hpu_parallel"
-"""The name of the strategy of ``Trainer(devices=8)``."""
+"""Name of the default strategy for several cards."""
 DDP = "hpu_ddp"
-"""Its other name."""
+"""Alternative name of that strategy."""
 _BACKEND = "hccl"
 
 
@@ -50,7 +50,7 @@ class StrategyOverHCCL(StrategyOnHPU):
 
     @property
     def root_device(self) -> torch.device:
-        """The card of this process, with the index that its tensors have."""
+        """The device of this process, with the same index as its tensors."""
         return card(super().root_device)  # type: ignore[misc]
 
     @property
@@ -59,7 +59,7 @@ class StrategyOverHCCL(StrategyOnHPU):
         return self._process_group_backend or _BACKEND
 
     def _configure_launcher(self) -> None:
-        """Run the script again to start the other processes, unless a launcher starts them."""
+        """Start the other processes by running the script again, unless a launcher starts them."""
         self._process_group_backend = _for_cards(self.process_group_backend)
         super()._configure_launcher()  # type: ignore[misc]
         started = self.cluster_environment.creates_processes_externally
@@ -69,21 +69,21 @@ class StrategyOverHCCL(StrategyOnHPU):
             )
 
     def setup_environment(self) -> None:
-        """Take this process's card, and connect to the other processes."""
+        """Acquire the card of this process, and connect to the other processes."""
         from habana_frameworks.torch.distributed import hccl
 
         self._reset_ranks()
         hccl.initialize_distributed_hpu(
             world_size=self.world_size, rank=self.global_rank, local_rank=self.local_rank
         )
-        # Lightning would bind the group to the device. A device mesh splits such a group, which
-        # hccl does not support. For an unbound group, PyTorch warns at each barrier.
+        # Lightning would bind the group to the device, and a device mesh splits a bound group,
+        # which hccl does not support. For an unbound group, PyTorch warns at each barrier.
         warnings.filterwarnings("ignore", r"barrier\(\): using the device under current context")
         self._connect(self.cluster_environment, self._process_group_backend, timeout=self._timeout)
         super().setup_environment()  # type: ignore[misc]
 
     def _reset_ranks(self) -> None:
-        """Read the rank from the environment, because this process may have been spawned."""
+        """Read the rank from the environment again, because this process may have been spawned."""
         raise NotImplementedError
 
 
@@ -112,7 +112,7 @@ class FabricOverHCCL(StrategyOverHCCL):
 class TrainerParallelHPUStrategyBase(TrainerOverHCCL):
     """One process on each of several Intel Gaudi cards, with gradients averaged between them.
 
-    Has the parameters of Lightning's ``DDPStrategy``, with ``"hccl"`` as `process_group_backend`.
+    Accepts the parameters of Lightning's ``DDPStrategy``; `process_group_backend` is ``"hccl"``.
     """
 
     strategy_name = PARALLEL
@@ -128,7 +128,7 @@ class TrainerParallelHPUStrategyBase(TrainerOverHCCL):
             self.model.register_comm_hook(state, hook)  # type: ignore[attr-defined]
 
     def on_exception(self, exception: BaseException) -> None:
-        """Add the option for models with unused parameters to PyTorch's message."""
+        """Name the option for models with unused parameters in PyTorch's message."""
         if "Expected to have finished reduction in the prior iteration" in str(exception):
             exception.args = (
                 "Some parameters were not used for the loss that training_step returned: write "
@@ -137,12 +137,8 @@ class TrainerParallelHPUStrategyBase(TrainerOverHCCL):
             )
 
 
-class FabricParallelHPUStrategyBase(FabricOverHCCL):
-    """One process on each of several Intel Gaudi cards, with gradients averaged between them.
-
-    Has the parameters of Lightning's ``DDPStrategy``, with ``"hccl"`` as `process_group_backend`.
-    """
-
+class FabricParallelHPUStrategyBase(FabricOverHCCL):  # noqa: D101 (below)
+    __doc__ = TrainerParallelHPUStrategyBase.__doc__
     strategy_name = PARALLEL
 
     def _determine_ddp_device_ids(self) -> None:
@@ -165,7 +161,7 @@ def _of_own_card(device: Any) -> torch.device:
 
 
 def _for_cards(backend: str) -> str:
-    """Return the backend of the process group, which must be hccl for tensors on a card."""
+    """Return the backend of the process group, which must use hccl for device tensors."""
     if backend != _BACKEND and f"hpu:{_BACKEND}" not in backend.split(","):
         raise HPUError(
             f"process_group_backend={backend!r} does not support tensors on a card: remove it, or "
@@ -193,13 +189,7 @@ def is_over_hccl() -> bool:
 
 
 def is_reduction(reduce_op: Any) -> bool:
-    """Return True if `all_reduced` supports `reduce_op`.
-
-    Raises
-    ------
-    TypeError
-        It does not support `reduce_op`.
-    """
+    """Return True if `all_reduced` supports `reduce_op`; raise TypeError otherwise."""
     name = reduce_op.lower() if isinstance(reduce_op, str) else reduce_op
     means = "mean", "avg", torch.distributed.ReduceOp.AVG
     if not any(name == each for each in (*REDUCTIONS, *REDUCTIONS.values(), *means)):
@@ -211,7 +201,7 @@ def is_reduction(reduce_op: Any) -> bool:
 
 
 def all_reduced(result: torch.Tensor, group: Any = None, reduce_op: Any = "sum") -> torch.Tensor:
-    """Return the sum over all processes, or the result of `reduce_op`, in place.
+    """Reduce a tensor over all processes in place, and return it.
 
     Raises
     ------
@@ -237,7 +227,7 @@ def _all_reduce(tensor: torch.Tensor, group: Any, reduce_op: Any) -> torch.Tenso
 
 
 def _reduced(reduce: Any, tensor: Any, group: Any, reduce_op: Any) -> Any:
-    """Reduce in place; a mean is computed from a sum, because the library has no average."""
+    """Reduce in place; the vendor's library has no average, so a mean is computed from a sum."""
     distributed = torch.distributed
     is_mean = (
         reduce_op.lower() in ("mean", "avg")

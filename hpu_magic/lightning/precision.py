@@ -1,6 +1,6 @@
-"""The precision plug-in: float32, autocast to a 16-bit type, or additionally 8 bits.
+"""The precision plug-in: float32, autocast to a 16-bit type, or autocast with FP8 layers.
 
-8-bit training uses the vendor's Transformer Engine, and 8-bit inference uses Neural Compressor.
+FP8 training uses the vendor's Transformer Engine, and FP8 inference uses Neural Compressor.
 """
 
 from __future__ import annotations
@@ -24,45 +24,28 @@ PRECISION_INPUT = Literal["32", "32-true", "bf16", "bf16-mixed", "16", "16-mixed
 _SHORT = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
-class _ScaledLosses:
-    """Uses Lightning's ``MixedPrecision`` for scaled losses, with ``"16-mixed"``.
+def _with_scaled_losses(name: str) -> Any:
+    """Return a method that calls Lightning's ``MixedPrecision`` for ``"16-mixed"``.
 
-    Scaling keeps small 16-bit gradients from becoming zero.
+    Scaled losses keep small 16-bit gradients from becoming zero.
     """
 
-    precision: str
-    _mixed: Any
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        scales = self.precision == "16-mixed"
+        return getattr(self._mixed if scales else super(_ScaledLosses, self), name)(*args, **kwargs)
 
-    def _scaler(self) -> Any:
-        return self._mixed if self.precision == "16-mixed" else super()
+    return method
 
-    def pre_backward(self, *args: Any, **kwargs: Any) -> Any:
-        """Scale the loss (``Trainer``)."""
-        return self._scaler().pre_backward(*args, **kwargs)
 
-    def backward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the backward pass of the scaled loss (``Fabric``)."""
-        return self._scaler().backward(*args, **kwargs)
-
-    def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Unscale the gradients, and run the step if they are finite."""
-        return self._scaler().optimizer_step(*args, **kwargs)
-
-    def clip_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """Clip the gradients (``Trainer``)."""
-        return self._scaler().clip_gradients(*args, **kwargs)
-
-    def unscale_gradients(self, *args: Any, **kwargs: Any) -> Any:
-        """Unscale the gradients (``Fabric``)."""
-        return self._scaler().unscale_gradients(*args, **kwargs)
-
-    def state_dict(self) -> Any:
-        """Return the scale and its history."""
-        return self._scaler().state_dict()
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the scale and its history."""
-        self._scaler().load_state_dict(state_dict)
+class _ScaledLosses:
+    # ``Trainer`` scales the loss in `pre_backward`, and ``Fabric`` in `backward`.
+    pre_backward = _with_scaled_losses("pre_backward")
+    backward = _with_scaled_losses("backward")
+    optimizer_step = _with_scaled_losses("optimizer_step")
+    clip_gradients = _with_scaled_losses("clip_gradients")
+    unscale_gradients = _with_scaled_losses("unscale_gradients")
+    state_dict = _with_scaled_losses("state_dict")
+    load_state_dict = _with_scaled_losses("load_state_dict")
 
 
 class HPUPrecisionPluginBase(_ScaledLosses):
@@ -72,26 +55,25 @@ class HPUPrecisionPluginBase(_ScaledLosses):
     ----------
     precision
         ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"`` with scaled losses, or ``"fp8"``: like
-        ``"bf16-mixed"``, with layers of the vendor's Transformer Engine in 8 bits.
+        ``"bf16-mixed"``, and layers of the vendor's Transformer Engine compute in FP8.
     device
         Device type for ``torch.autocast``.
     recipe
-        With ``"fp8"``: the calculation of scales, a ``DelayedScaling`` or a dictionary of its
+        With ``"fp8"``: how scales are computed, as a ``DelayedScaling`` or a dictionary of its
         arguments.
     replace_layers
-        With ``"fp8"``: replace linear layers by layers of the Transformer Engine, in
-        `convert_modules` and at the start of a fit.
+        With ``"fp8"``: replace linear layers with Transformer Engine layers, in `convert_modules`
+        and at the start of a fit.
     opt_level, verbose, bf16_file_path, fp32_file_path
-        Options of HMP, the predecessor of autocast. With one of them, PyTorch's functions cast
+        Options of HMP, the predecessor of autocast. With any of them, PyTorch's functions cast
         their tensors to bfloat16 or float32 by lists of operators, for the rest of the process, and
-        `precision` is ``16`` or ``"bf16-mixed"``.
+        `precision` must be ``16`` or ``"bf16-mixed"``.
 
     Raises
     ------
     HPUError
-        The precision is another one; it is ``"fp8"`` or ``"16-mixed"`` on a card of the first
-        generation; it is ``"fp8"`` and the Transformer Engine is missing; or an option is for
-        another precision.
+        The precision is unknown, not supported by this card or by the installed packages, or does
+        not have one of the options.
     """
 
     _mixed_precision_class: type[Any]
@@ -138,11 +120,11 @@ class HPUPrecisionPluginBase(_ScaledLosses):
         fp8_data_path: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> torch.nn.Module:
-        """Prepare a model for training in 8 bits, or for inference.
+        """Prepare a model for FP8 training or FP8 inference.
 
         Convert a model that resumes from a checkpoint before the fit. Inference needs two
-        processes: the first measures the model while a trainer runs it, and writes the measurements
-        at the end, also to the attribute `measured`; the second quantizes the model.
+        processes: the first measures the model while a trainer runs it, and at the end writes the
+        measurements to files and to the attribute `measured`; the second quantizes the model.
 
         Parameters
         ----------
@@ -150,12 +132,10 @@ class HPUPrecisionPluginBase(_ScaledLosses):
             The model.
         inference : bool
             Prepare for inference: the model is moved to the device in bf16 and evaluation mode.
-        replace_layers : bool, optional
-            For training: replaces the option of the plug-in.
-        recipe : DelayedScaling or mapping, optional
-            For training: replaces the option of the plug-in.
+        replace_layers, recipe : optional
+            For training: override the options of the plug-in.
         quant : bool
-            For inference: quantize with measurements of an earlier process; False measures.
+            For inference: quantize with the measurements of an earlier process; False measures.
         fp8_data_path : path, optional
             For inference: the folder of the measurements.
         **settings
@@ -205,7 +185,7 @@ class HPUPrecisionPluginBase(_ScaledLosses):
         return fp8.with_replaced_layers(module) if self.replace_layers else module
 
     def convert_module(self, module: torch.nn.Module) -> torch.nn.Module:
-        """Convert the model at the start of a fit, unless it was converted before."""
+        """Convert the model at the start of a fit, unless it is already converted."""
         return self.convert_modules(module) if self.replace_layers and not self._infers else module
 
     def teardown(self) -> None:
@@ -214,7 +194,7 @@ class HPUPrecisionPluginBase(_ScaledLosses):
             self.measured = self._measurement.finish()
 
     def autocast_context_manager(self) -> torch.autocast:
-        """Return the autocast context of each step of the model."""
+        """Return the autocast context for a step of the model."""
         dtype = torch.float16 if self.precision == "16-mixed" else torch.bfloat16
         return torch.autocast(self.device, dtype=dtype, enabled=self._casts())
 
@@ -236,21 +216,12 @@ class HPUPrecisionPluginBase(_ScaledLosses):
 
 
 def _checked(precision: str, by_hmp: bool, options: bool) -> str:
-    """Return the long name of a precision.
-
-    Parameters
-    ----------
-    precision : str
-        Its long or short name.
-    by_hmp : bool
-        Whether there are options of HMP.
-    options : bool
-        Whether there are options of ``"fp8"``.
+    """Return the long name of a precision that supports options of HMP or of FP8, if there are any.
 
     Raises
     ------
     HPUError
-        The precision is not supported, here or on this card, or does not have these options.
+        The precision is unknown, not supported by this card, or does not have these options.
     """
     known = (*SUPPORTED_PRECISIONS, "fp8")
     precision = _SHORT.get(str(precision), precision)
@@ -282,9 +253,9 @@ def _checked(precision: str, by_hmp: bool, options: bool) -> str:
 
 
 class FabricPrecisionBase(HPUPrecisionPluginBase):
-    """The precision of computations on the card; converts inputs and outputs like Fabric's class.
+    """The precision of computations on the card, with the options of the plug-in for ``Trainer``.
 
-    Has the options of the plug-in for ``Trainer``.
+    It converts inputs and outputs like Fabric's ``MixedPrecision``.
     """
 
     def convert_input(self, data: Any) -> Any:

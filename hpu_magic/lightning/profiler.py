@@ -1,4 +1,4 @@
-"""Lightning's profiler of PyTorch, including the card."""
+"""Lightning's ``PyTorchProfiler``, including the device."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _PATCHED = "_hpu_magic_patched"
 
 
 class HPUProfilerBase:
-    """Profile a run: operators on the host and on the card, with the names of Lightning's hooks.
+    """Profile a run: operators on the host and the device, with the names of Lightning's hooks.
 
     Parameters
     ----------
     dirpath
-        Folder of the trace and of the table; ``trainer.log_dir`` if only `filename` is set.
+        Folder for the trace and the table; ``trainer.log_dir`` if only `filename` is set.
     filename
         File of the table, without its suffix; None prints the table.
     group_by_input_shapes
@@ -35,8 +35,8 @@ class HPUProfilerBase:
     record_module_names
         Record the names of modules.
     **profiler_kwargs
-        Options of ``torch.profiler.profile``, including the vendor's ``debug_activities``. The card
-        is added to `activities`.
+        Options of ``torch.profiler.profile``, including the vendor's ``debug_activities``. The
+        device is added to `activities`.
 
     Raises
     ------
@@ -81,14 +81,9 @@ class HPUProfilerBase:
 
 
 def patch_profilers(setup: ModuleType, profiler_class: type[Any]) -> None:
-    """Make ``Trainer(profiler="hpu")`` work; Lightning's table of names is inside a function.
+    """Make ``Trainer(profiler="hpu")`` work: Lightning's table of names is local to a function.
 
-    Parameters
-    ----------
-    setup
-        ``lightning.pytorch.trainer.setup`` or its counterpart.
-    profiler_class
-        The class for ``profiler="hpu"``.
+    `setup` is the module ``trainer.setup`` of Lightning.
     """
     if hasattr(setup, _PATCHED):
         return

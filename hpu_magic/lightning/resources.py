@@ -21,7 +21,7 @@ from hpu_magic.runtime.device import device as card
 
 
 def has_vendor_package() -> bool:
-    """Return whether ``habana_frameworks`` can be imported."""
+    """Return whether ``habana_frameworks`` is importable."""
     return vendor_hpu() is not None
 
 
@@ -36,17 +36,17 @@ def has_torchvision() -> bool:
 
 
 def device_count() -> int:
-    """Return the number of cards of the machine, without taking one."""
+    """Return the number of cards in the machine, without acquiring one."""
     return HPUAcceleratorBase.auto_device_count()
 
 
 def device_stats(device: torch.device | str | int) -> dict[str, Any]:
-    """Return the memory statistics of the card: bytes, and counts of allocations."""
+    """Return the device's memory statistics: sizes in bytes, and counts of allocations."""
     return HPUAcceleratorBase().get_device_stats(device)
 
 
 def is_fp8_available() -> tuple[bool, str]:
-    """Return whether the machine's cards support 8-bit training, and the reason if not."""
+    """Return whether the machine's cards support FP8 training, and the reason if not."""
     return HPUAcceleratorBase.is_fp8_available()
 
 
@@ -68,14 +68,14 @@ def release() -> str:
 
 
 def versions_in(line: str) -> tuple[str, str]:
-    """Return the versions of driver and firmware that ``hl-smi -v`` printed, empty if missing."""
+    """Return the driver and firmware versions in the output of ``hl-smi -v``; empty if missing."""
     matches = (re.search(rf"{name}-([\d.]+)", line) for name in ("hl", "fw"))
     driver, firmware = (match.group(1) if match else "" for match in matches)
     return driver, firmware
 
 
 def count_of(devices: object) -> int | None:
-    """Return `devices` of a ``Trainer`` as a number; None for None.
+    """Convert the argument `devices` of a ``Trainer`` to a number; None stays None.
 
     Raises
     ------
@@ -97,15 +97,7 @@ def edit_json(file_path: str | os.PathLike[str], patch: Mapping[str, Any]) -> No
 
 
 def is_at_least(package: str, version: str) -> bool:
-    """Return whether a package of at least this version is installed.
-
-    Parameters
-    ----------
-    package : str
-        Name on PyPI; ``"synapse"`` for the vendor's release.
-    version : str
-        Numbers separated by dots.
-    """
+    """Return whether a package, or ``"synapse"`` for the vendor's release, has this version."""
     try:
         installed = release() if package == "synapse" else importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

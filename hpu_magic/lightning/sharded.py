@@ -15,17 +15,13 @@ from hpu_magic.errors import HPUError
 from hpu_magic.lightning.parallel import FabricOverHCCL, StrategyOverHCCL, TrainerOverHCCL
 
 FSDP = "hpu_fsdp"
-"""The name of the strategies that shard a model."""
+"""Name of the strategies that shard a model."""
 MODEL_PARALLEL = "hpu_model_parallel"
-"""The name of the strategies for models that split themselves."""
+"""Name of the strategies for models that split themselves."""
 
 
 class HPUFSDPPrecisionBase:
-    """The precision of a sharded model on the card.
-
-    Has the parameters of Lightning's ``FSDPPrecision``: `precision`, and `scaler` with
-    ``"16-mixed"``.
-    """
+    """The precision of a sharded model on the device, with the parameters of ``FSDPPrecision``."""
 
     precision: str
 
@@ -47,11 +43,20 @@ class HPUFSDPPrecisionBase:
 
 
 class _FullySharded(StrategyOverHCCL):
-    """Creates the device mesh over cards; Lightning's ``FSDPStrategy`` uses CUDA devices."""
+    """One process on each of several Intel Gaudi cards, each with a shard of the model.
+
+    Accepts the parameters of Lightning's ``FSDPStrategy``; `process_group_backend` is ``"hccl"``.
+    """
+
+    strategy_name = FSDP
+    _options_name: str  # of the attribute with the options of FullyShardedDataParallel
 
     def setup_environment(self) -> None:
-        """Take this process's card, connect to the other processes, and create the device mesh."""
-        options = self._options_of_fsdp()
+        """Acquire the card, connect to the other processes, and create a device mesh of cards.
+
+        Lightning's strategy would create a mesh of CUDA devices.
+        """
+        options = getattr(self, self._options_name)
         sizes = options.get("device_mesh")
         if isinstance(sizes, tuple):
             del options["device_mesh"]
@@ -61,45 +66,22 @@ class _FullySharded(StrategyOverHCCL):
 
             options["device_mesh"] = init_device_mesh("hpu", sizes)
 
-    def _options_of_fsdp(self) -> dict[str, Any]:
-        raise NotImplementedError
+
+class TrainerFSDPBase(TrainerOverHCCL, _FullySharded):  # noqa: D101 (below)
+    __doc__ = _FullySharded.__doc__
+    _options_name = "kwargs"
 
 
-class TrainerFSDPBase(TrainerOverHCCL, _FullySharded):
-    """One process on each of several Intel Gaudi cards, each with a shard of the model.
-
-    Has the parameters of Lightning's ``FSDPStrategy``, with ``"hccl"`` as
-    `process_group_backend`.
-    """
-
-    strategy_name = FSDP
-
-    kwargs: dict[str, Any]
-
-    def _options_of_fsdp(self) -> dict[str, Any]:
-        return self.kwargs
-
-
-class FabricFSDPBase(FabricOverHCCL, _FullySharded):
-    """One process on each of several Intel Gaudi cards, each with a shard of the model.
-
-    Has the parameters of Lightning's ``FSDPStrategy``, with ``"hccl"`` as
-    `process_group_backend`.
-    """
-
-    strategy_name = FSDP
-
-    _fsdp_kwargs: dict[str, Any]
-
-    def _options_of_fsdp(self) -> dict[str, Any]:
-        return self._fsdp_kwargs
+class FabricFSDPBase(FabricOverHCCL, _FullySharded):  # noqa: D101 (below)
+    __doc__ = _FullySharded.__doc__
+    _options_name = "_fsdp_kwargs"
 
 
 class TrainerModelParallelBase(TrainerOverHCCL):
     """One process on each of several Intel Gaudi cards; ``configure_model`` splits the model.
 
-    Has the parameters of Lightning's ``ModelParallelStrategy``, with ``"hccl"`` as
-    `process_group_backend`.
+    Accepts the parameters of Lightning's ``ModelParallelStrategy``; `process_group_backend` is
+    ``"hccl"``.
     """
 
     strategy_name = MODEL_PARALLEL
@@ -108,8 +90,8 @@ class TrainerModelParallelBase(TrainerOverHCCL):
 class FabricModelParallelBase(FabricOverHCCL):
     """One process on each of several Intel Gaudi cards; a function splits the model.
 
-    Has the parameters of Lightning's ``ModelParallelStrategy``, with ``"hccl"`` as
-    `process_group_backend`.
+    Accepts the parameters of Lightning's ``ModelParallelStrategy``; `process_group_backend` is
+    ``"hccl"``.
     """
 
     strategy_name = MODEL_PARALLEL

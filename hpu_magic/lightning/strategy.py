@@ -1,8 +1,8 @@
 """The common part of all strategies, and the single-card strategies of ``Trainer`` and ``Fabric``.
 
-Lazy mode collects operations in a graph until a step is marked. The strategies mark steps as
-documented by the vendor: after ``backward``, after the optimizer's step, and after a step of
-evaluation. Eager mode needs no marks.
+Lazy mode collects operations in a graph until a step is marked. As the vendor documents, the
+strategies mark a step after ``backward``, after the optimizer step and after an evaluation step.
+Eager mode needs no marks.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Any
 from hpu_magic.lightning.processes.devices import card
 
 SINGLE = "hpu_single"
-"""The name of the strategies for ``Trainer(strategy=...)`` and ``Fabric(strategy=...)``."""
+"""Name of the single-card strategies."""
 
 
 def _marked(result: Any) -> Any:
-    """Return `result` after a step mark, in lazy mode."""
+    """Mark a step in lazy mode, and return `result`."""
     from habana_frameworks.torch.utils.internal import is_lazy
 
     if is_lazy():
@@ -41,7 +41,7 @@ class StrategyOnHPU:
         if self._checkpoint_io is None:
             self._checkpoint_io = self._checkpoint_io_class()
         elif getattr(self._checkpoint_io, "checkpoint_io", self) is None:
-            # A wrapper of another plug-in, for example the asynchronous one, without that plug-in.
+            # A wrapper, such as the asynchronous plug-in, that does not wrap another plug-in yet.
             self._checkpoint_io.checkpoint_io = self._checkpoint_io_class()
         return self._checkpoint_io
 
@@ -54,12 +54,12 @@ class StrategyOnHPU:
         return _marked(super().backward(*args, **kwargs))  # type: ignore[misc]
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the optimizer's step, and execute it in lazy mode."""
+        """Run the optimizer step, and execute it in lazy mode."""
         return _marked(super().optimizer_step(*args, **kwargs))  # type: ignore[misc]
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
-        """Register the strategy by its name."""
+        """Register the strategy under its name."""
         description = (cls.__doc__ or "").partition("\n")[0].rstrip(".")
         strategy_registry.register(cls.strategy_name, cls, description=description, override=True)
 
@@ -68,15 +68,15 @@ class EvaluationOnHPU:
     """Evaluation steps of the strategies of ``Trainer``."""
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a step of validation, and execute it in lazy mode."""
+        """Run a validation step, and execute it in lazy mode."""
         return _marked(super().validation_step(*args, **kwargs))  # type: ignore[misc]
 
     def test_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a step of a test, and execute it in lazy mode."""
+        """Run a test step, and execute it in lazy mode."""
         return _marked(super().test_step(*args, **kwargs))  # type: ignore[misc]
 
     def predict_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a step of prediction, and execute it in lazy mode."""
+        """Run a prediction step, and execute it in lazy mode."""
         return _marked(super().predict_step(*args, **kwargs))  # type: ignore[misc]
 
 
@@ -86,11 +86,10 @@ class SingleHPUStrategyBase(StrategyOnHPU):
     Parameters
     ----------
     device
-        The device, ``hpu`` in each process.
+        The device; it is ``hpu`` in every process.
     *args, **kwargs
-        Parameters of Lightning's ``SingleDeviceStrategy``: `accelerator`, an ``HPUAccelerator``;
-        `checkpoint_io`, an ``HPUCheckpointIO`` by default; and `precision_plugin`, an
-        ``HPUPrecisionPlugin`` (for ``Fabric``: `precision`, an ``HPUPrecision``).
+        Parameters of Lightning's ``SingleDeviceStrategy``, such as `checkpoint_io`, which is an
+        ``HPUCheckpointIO`` by default.
     """
 
     strategy_name = SINGLE

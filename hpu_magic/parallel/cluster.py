@@ -1,6 +1,6 @@
-"""The processes of the workers: an ipyparallel cluster that always ends.
+"""The worker processes: an ipyparallel cluster that never outlives the notebook.
 
-ipyparallel launches the engines: by default on this machine, one process per worker, or with a
+ipyparallel launches the engines, by default on this machine with one process per worker, or with a
 profile through SLURM, MPI or SSH.
 """
 
@@ -37,7 +37,7 @@ class Cluster:
     Parameters
     ----------
     count
-        Number of engines; None uses the number of the profile (``c.Cluster.n``).
+        Number of engines; None uses the number in the profile (``c.Cluster.n``).
     profile
         Name of an IPython profile whose ``ipcluster_config.py`` configures the launch of engines;
         None launches them on this machine.
@@ -46,12 +46,6 @@ class Cluster:
     ------
     HPUError
         The profile does not exist, or the engines did not start.
-
-    Attributes
-    ----------
-    client : ipyparallel.Client
-    local : bool
-        Engines run on this machine as children of this process.
     """
 
     def __init__(self, count: int | None, profile: str | None) -> None:
@@ -60,7 +54,7 @@ class Cluster:
         self._ends: dict[int, int | None] = {}
         self._guard: Guard | None = None
         self._session: int | None = None  # of the controller and its schedulers
-        self.client: Any = None
+        self.client: Any = None  # ipyparallel.Client
         options = _options(count, profile)
         try:
             self._cluster = ipyparallel.Cluster(
@@ -74,12 +68,13 @@ class Cluster:
             raise HPUError(
                 f"The profile {profile!r} cannot launch workers: {type(error).__name__}: {error}"
             ) from error
-        # ipyparallel notices the end of its processes in the event loop that started them.
+        # ipyparallel detects the end of its processes in the event loop that started them.
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="hpu_magic workers", daemon=True
         )
         self._thread.start()
+        # Whether the engines run on this machine as children of this process.
         self.local = self._cluster.engine_launcher_class.__name__ == _LOCAL
         try:
             self._start(count)
@@ -138,26 +133,20 @@ class Cluster:
         self._ends[data["pid"]] = data["exit_code"]
 
     def how_ended(self, pid: int) -> str:
-        """Return how a process of this machine ended, as far as it is known."""
+        """Return how a process of this machine ended, if known."""
         until = time.monotonic() + (_NOTICE_SECONDS if self.local else 0.0)
         while pid not in self._ends and time.monotonic() < until:
-            time.sleep(0.02)  # the exit code arrives after the notice of the end
+            time.sleep(0.02)  # the exit code arrives later than the notification
         return how_ended(self._ends.get(pid))
 
     def interrupt(self, engines: list[int]) -> None:
-        """Send engines the signal of Ctrl-C."""
+        """Send SIGINT, the signal of Ctrl-C, to engines."""
         if engines:
             self.client.send_signal(signal.SIGINT, targets=engines, block=False)
 
     def stop(self, *, at_exit: bool = False) -> None:
-        """End all processes, by SIGKILL if necessary; an interrupt does not stop this.
-
-        Parameters
-        ----------
-        at_exit
-            Whether the interpreter is exiting and can start no more threads.
-        """
-        if at_exit:
+        """End all processes, with SIGKILL if necessary; an interrupt does not stop this."""
+        if at_exit:  # the interpreter cannot start threads
             self._stop()
             return
         executor = ThreadPoolExecutor(1, "hpu_magic workers end")
@@ -172,7 +161,7 @@ class Cluster:
             self._end_together()
             self._do(self._cluster.stop_cluster())
             if self._session is not None:
-                # A controller that is ended during its start does not end its schedulers.
+                # A controller that is terminated while it starts does not end its schedulers.
                 with suppress(ProcessLookupError):
                     os.killpg(self._session, signal.SIGTERM)
         finally:
@@ -185,7 +174,7 @@ class Cluster:
     def _end_together(self) -> None:
         """End all engines of this machine at the same time.
 
-        ipyparallel ends one after the other, and with PyTorch each takes a second.
+        ipyparallel ends them one after the other, and with PyTorch each takes a second.
         """
         if not self.local or self._cluster.engine_set is None:
             return
@@ -242,10 +231,7 @@ def _controller() -> type:
 def how_ended(code: int | None) -> str:
     """Return how a process ended, such as ``was killed by SIGKILL``.
 
-    Parameters
-    ----------
-    code
-        The exit code that its parent received, negative for a signal; None if unknown.
+    `code` is the exit code that its parent received, negative for a signal; None if unknown.
     """
     if code is None:
         return "ended"

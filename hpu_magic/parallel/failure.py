@@ -15,21 +15,11 @@ _IN_CELL = re.compile(r"\((?:\d+\.py|<ipython-input-[^>]*>), (line \d+)\)$")
 
 @dataclass(frozen=True)
 class RankFailure:
-    """The failure of one rank.
+    """The failure of one rank."""
 
-    Attributes
-    ----------
-    name : str
-        Name of the exception; empty if the process ended.
-    message : str
-        Text of the exception, or how the process ended.
-    traceback : str
-        IPython's traceback on that rank.
-    """
-
-    name: str
-    message: str
-    traceback: str
+    name: str  # of the exception; empty if the process ended
+    message: str  # of the exception, or how the process ended
+    traceback: str  # IPython's, on that rank
 
     @property
     def sentence(self) -> str:
@@ -48,7 +38,7 @@ class RanksFailedError(RuntimeError):
     Attributes
     ----------
     failures : dict of int to RankFailure
-        The failures by rank, in the order of their times.
+        The failures by rank, in chronological order.
     interrupted : list of int
         Ranks that were interrupted because of the failures.
     """
@@ -59,7 +49,7 @@ class RanksFailedError(RuntimeError):
         interrupted: Sequence[int] = (),
         advice: Sequence[str] = (),
     ) -> None:
-        # The end of a process is the cause of other failures, even if it was noticed later.
+        # The end of a process causes other failures, even if it is detected after them.
         self.failures = dict(sorted(failures.items(), key=lambda item: bool(item[1].name)))
         self.interrupted = list(interrupted)
         super().__init__(" ".join([*self._sentences(), *advice]))
@@ -87,7 +77,7 @@ class RanksFailedError(RuntimeError):
 
 
 class RanksInterrupt(KeyboardInterrupt):
-    """Ctrl-C, after it has interrupted the ranks."""
+    """Ctrl-C after the ranks were interrupted."""
 
     def _render_traceback_(self) -> list[str]:
         """Return one sentence: the traceback would only show the notebook waiting."""

@@ -1,8 +1,8 @@
-"""End the workers of a notebook whose process has ended for any reason.
+"""A program that ends the workers when the notebook's process has ended, even if it was killed.
 
-This is a separate program: ``python guard.py PARENT PID...``. Its input is a pipe from the
-notebook's process, which the system closes at the end of that process, even if it is killed.
-Processes that the notebook forked may keep the pipe open, so the guard also checks its parent.
+``python guard.py PARENT PID...`` reads from a pipe of the notebook's process, which the system
+closes at the end of that process. Forks of the notebook's process may keep the pipe open, so the
+guard also checks its parent.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import psutil
 
@@ -20,13 +21,7 @@ _CHECK_SECONDS = 1.0
 
 
 class Guard:
-    """Ends processes and their children as soon as this process has ended.
-
-    Parameters
-    ----------
-    pids
-        Processes on this machine.
-    """
+    """Ends processes of this machine and their children as soon as this process has ended."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._process = subprocess.Popen(
@@ -46,28 +41,21 @@ class Guard:
 def _end(processes: Sequence[psutil.Process]) -> None:
     every = list(processes)
     for process in processes:
-        try:
+        with suppress(psutil.NoSuchProcess):
             every += process.children(recursive=True)
-        except psutil.NoSuchProcess:
-            continue
     for process in every:
-        _signal(process, "terminate")
+        with suppress(psutil.NoSuchProcess):
+            process.terminate()
     _, alive = psutil.wait_procs(every, timeout=_SECONDS)
     for process in alive:
-        _signal(process, "kill")
-
-
-def _signal(process: psutil.Process, name: str) -> None:
-    try:
-        getattr(process, name)()
-    except psutil.NoSuchProcess:
-        return  # it has already ended
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def main(arguments: Sequence[str]) -> None:
     """Wait for the end of the parent, then end these processes."""
     parent, *pids = map(int, arguments)
-    # psutil notices if another process uses the same number later.
+    # psutil detects if another process gets the same pid later.
     processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     while os.getppid() == parent:
         ready, _, _ = select.select([sys.stdin], [], [], _CHECK_SECONDS)

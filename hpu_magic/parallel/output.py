@@ -1,8 +1,8 @@
 """Streamed output of ranks, grouped by rank.
 
-In a notebook, all text is in one output that is updated in place: a heading for each rank, in
-order, and one heading for ranks with the same text. A new output begins if the current one is long
-or if a picture follows. In a terminal, each line has its rank as a prefix.
+In a notebook, one output contains all text and is updated in place, with a heading for each rank or
+for all ranks with the same text. A new output begins when the current one is long or a picture
+follows. In a terminal, each line is prefixed with its rank.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def named(ranks: Sequence[int]) -> str:
 
 
 class Lines:
-    """Text like in a terminal: after a carriage return, new text replaces the line."""
+    """Lines of text as in a terminal: after a carriage return, new text replaces the line."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -83,10 +83,10 @@ class TerminalOutput:
         self._print_done(rank)
 
     def clear(self, rank: int) -> None:
-        """Do nothing: printed text remains."""
+        """Do nothing: printed text cannot be removed."""
 
     def refresh(self) -> None:
-        """Do nothing: all complete lines are printed."""
+        """Do nothing: complete lines are printed immediately."""
 
     def finish(self) -> None:
         """Print unfinished lines."""
@@ -114,7 +114,7 @@ class NotebookOutput:
         self.refresh()
 
     def show(self, rank: int, content: Mapping[str, Any], *, update: bool = False) -> None:
-        """Show an output of a rank; plain text is added to its printed text."""
+        """Show an output of a rank; plain text is appended to its printed text."""
         from IPython.core.display_functions import display, publish_display_data
 
         data = content["data"]
@@ -164,7 +164,7 @@ class NotebookOutput:
                 self._end_block(whole_lines=True)
 
     def finish(self) -> None:
-        """Write the remaining text, and empty the outputs that were cleared and not replaced."""
+        """Write the remaining text, and empty outputs that were cleared but not replaced."""
         from IPython.core.display_functions import update_display
 
         self._draw()

@@ -1,8 +1,8 @@
 """The pace of a rank, and its own time per step.
 
-Ranks wait for each other when they reduce gradients, in the backward pass. The time of a step
-outside of the backward pass (batch, forward pass, optimizer) is the rank's own time. The other
-ranks wait for the rank with the longest own time. All times are host times.
+Ranks wait for each other in the backward pass, where they reduce gradients. The time of a step
+outside of it (batch, forward pass, optimizer) is the rank's own time, and the others wait for the
+rank with the longest own time. All times are host times.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Pace:
         return self._last.steps
 
     def watch(self, torch: Any) -> None:
-        """Start to count when torch has been imported; a second call does nothing."""
+        """Start to count if torch is not None; a second call does nothing."""
         if self._watching or torch is None:
             return
         self._watching = True

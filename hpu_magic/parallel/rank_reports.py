@@ -15,25 +15,15 @@ from hpu_magic.runtime.device.peak import since_reset
 from hpu_magic.runtime.training.ranks import RankState
 
 KEY = "hpu_magic.rank"
-"""Name of a rank's state in published data."""
-
+"""Key of a rank's state in published data."""
 CELL = "hpu_magic.cell"
-"""Name of the number of the notebook's cell in the metadata of a request."""
-
+"""Key of the cell's number in the metadata of a request."""
 SECONDS = 0.5
 """Time between two reports."""
 
 
 class RankReports:
-    """Publishes the state of this rank while a cell runs.
-
-    Parameters
-    ----------
-    shell
-        The shell of the worker's ipyparallel kernel.
-    rank
-        The rank of this worker.
-    """
+    """Publishes the state of this rank while a cell runs in the worker's shell."""
 
     def __init__(self, shell: Any, rank: int) -> None:
         self._shell = shell
@@ -54,7 +44,7 @@ class RankReports:
         threading.Thread(target=self._run, name="hpu_magic rank", daemon=True).start()
 
     def state(self, *, over: bool = False) -> RankState:
-        """Return the current state, with the recent pace or, if ``over``, the pace of the cell."""
+        """Return the current state, with the recent pace or, if ``over``, the cell's pace."""
         memory = device.memory()
         if self._card is None and memory:
             card = device.own_card()
@@ -84,7 +74,7 @@ class RankReports:
         self._running.set()
 
     def _cache_cell(self, code: str, number: int = 0, raw_code: str | None = None) -> str:
-        """Cache the source of a cell for tracebacks, with its number in the notebook."""
+        """Cache the source of a cell for tracebacks, under its number in the notebook."""
         name: str = self._cache(code, self._number or number, raw_code)
         return name
 

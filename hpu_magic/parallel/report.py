@@ -50,14 +50,14 @@ class WorkersReport(Table):
             The workers were stopped.
         """
         if self._run is None:
-            raise HPUError("There are no workers: call hpu_magic.workers('on') first.")
+            raise HPUError("The workers were stopped: call hpu_magic.workers('on') first.")
         return self._run(code, **options)
 
     def title(self) -> str:
         """Return the headline."""
         if self._stopped is not None:
             workers = f"{self._stopped} worker{'s' if self._stopped > 1 else ''}"
-            return f"Stopped {workers}." if self._stopped else "There were no workers to stop."
+            return f"Stopped {workers}." if self._stopped else "No workers were running."
         if not self.count:
             return (
                 "No workers: %%hpu_workers --cards 4 starts four workers and runs its cell on them."
@@ -74,7 +74,7 @@ class WorkersReport(Table):
         return self._lines
 
     def notes(self) -> Sequence[str]:
-        """Return how to fix an incomplete group."""
+        """Return the fix for an incomplete group."""
         return (RESTART,) if self._lost else ()
 
 
@@ -83,14 +83,7 @@ def workers_report(
 ) -> WorkersReport:
     """Request the states of the workers, and wait at most two seconds for each.
 
-    Parameters
-    ----------
-    workers
-        The workers; None if there are none.
-    stopped
-        Number of workers that were just stopped; None if stopping was not requested.
-    **others
-        ``run`` and ``outputs`` of the report.
+    `stopped` is the number of workers that were just stopped, None if no stop was requested.
     """
     if workers is None:
         return WorkersReport((), stopped=stopped, **others)

@@ -1,4 +1,4 @@
-"""Keep the notebook's process off the cards of its workers, which take them at first use."""
+"""Keep the notebook's process off the cards of its workers, which take them on first use."""
 
 from __future__ import annotations
 
@@ -14,13 +14,8 @@ class Reservation:
     """Cards that this process does not use until the reservation is released.
 
     A process that already holds a card keeps it. If no other card is left, nothing is reserved.
-
-    Parameters
-    ----------
-    modules
-        Module ids of the reserved cards.
-    visible
-        Module ids of all cards that this process may use.
+    `modules` are the module ids of the reserved cards, `visible` those of all cards that this
+    process may use.
     """
 
     def __init__(self, modules: Sequence[int], visible: Sequence[int]) -> None:

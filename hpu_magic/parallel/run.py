@@ -1,8 +1,8 @@
-"""The run of one cell on some ranks: streamed output, interrupt and end.
+"""The run of one cell on some ranks: streamed output, interrupts and errors.
 
 If a rank fails, the others may wait for it in a collective. They have a few seconds to finish and
 are then interrupted. After a failure or an interrupt, all ranks leave their process group, because
-they may have started different collectives.
+they may have entered different collectives.
 """
 
 from __future__ import annotations
@@ -22,33 +22,19 @@ from hpu_magic.runtime.training.ranks import RankState
 
 _TICK = 0.1  # seconds
 _INTERRUPT_SECONDS = 30.0
-_AGAIN_SECONDS = 0.5  # a second interrupt within this time counts as the same one
+_AGAIN_SECONDS = 0.5  # a second interrupt within this time counts as the same interrupt
 _INTERRUPTED = ("KeyboardInterrupt", "CancelledError")  # the latter if a cell awaits
 
 
 @dataclass
 class CellRun:
-    """A cell that runs on some ranks.
-
-    Parameters
-    ----------
-    workers
-        The workers.
-    ranks
-        The ranks that run the cell.
-    output
-        Shows their output.
-    watch
-        Called about ten times per second with the last state of each rank.
-    grace
-        Seconds between the failure of a rank and the interrupt of the others.
-    """
+    """A cell that runs on some ranks."""
 
     workers: Workers
     ranks: Sequence[int]
     output: NotebookOutput | TerminalOutput
-    watch: Callable[[dict[int, RankState]], None]
-    grace: float
+    watch: Callable[[dict[int, RankState]], None]  # called ten times per second with all states
+    grace: float  # seconds between the failure of a rank and the interrupt of the others
     states: dict[int, RankState] = field(default_factory=dict)
     failures: dict[int, RankFailure] = field(default_factory=dict)
     _events: queue.SimpleQueue[tuple[int, str, Any]] = field(default_factory=queue.SimpleQueue)
@@ -61,14 +47,7 @@ class CellRun:
     _gave_up: bool = False
 
     def run(self, code: str, number: int | None = None) -> None:
-        """Run the cell on all ranks and wait for them.
-
-        Parameters
-        ----------
-        code
-            Source of the cell.
-        number
-            Number of the cell in the notebook, for tracebacks.
+        """Run the cell, with its number for tracebacks, on all ranks and wait for them.
 
         Raises
         ------
@@ -109,7 +88,7 @@ class CellRun:
         )
 
     def _listen(self, rank: int, future: Any) -> None:
-        """Turn messages that ipyparallel's thread receives into events for this thread."""
+        """Convert messages that ipyparallel's thread receives to events for this thread."""
         put = self._events.put
         future.iopub_callbacks.append(lambda message: put((rank, "message", message)))
         future.add_done_callback(lambda done: put((rank, "reply", done.result())))
@@ -141,7 +120,7 @@ class CellRun:
             self._gave_up = True  # do not wait for ranks that ignore an interrupt
         else:
             self._interrupted = sorted(self._waiting)
-            # A backward pass that waits for these ranks ignores an interrupt, but ends with an
+            # A backward pass that waits for the failed ranks ignores an interrupt, but ends with an
             # error when they leave their group.
             self.workers.begin_to_leave(list(self.failures))
             self._interrupt(time.monotonic() + _INTERRUPT_SECONDS)
@@ -207,7 +186,7 @@ class CellRun:
         raise RanksInterrupt(" ".join([f"Interrupted on {named(self.ranks)}.", *advice]))
 
     def _advice(self, silent: list[int]) -> list[str]:
-        """Let ranks leave their group, and return the state of the workers and the next step."""
+        """Let ranks leave their group, and return sentences on the workers and the next step."""
         if silent:
             verb = "does" if len(silent) == 1 else "do"
             return [f"{named(silent).capitalize()} {verb} not respond to the interrupt.", RESTART]

@@ -1,4 +1,4 @@
-"""The one set of workers that a notebook has."""
+"""The workers of a notebook, which has at most one set."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def start(count: int | None, profile: str | None = None) -> Workers:
 
 
 def stop(*, at_exit: bool = False) -> int:
-    """End the workers; return their number."""
+    """End the workers and return their number."""
     global _workers
     if _workers is None:
         return 0
@@ -51,7 +51,7 @@ def stop(*, at_exit: bool = False) -> int:
     return len(ended)
 
 
-# Also workers on other machines, which have no guard.
+# For workers on other machines, which have no guard.
 atexit.register(stop, at_exit=True)
 
 
@@ -64,9 +64,7 @@ def restart() -> Workers:
         There are no workers, or they cannot be started.
     """
     if _workers is None:
-        raise HPUError(
-            "There are no workers to restart: start some with %hpu_workers on --cards N."
-        )
+        raise HPUError("No workers are running: start some with %hpu_workers on --cards N.")
     count, profile = len(_workers), _workers.profile
     stop()
     return start(count, profile)
@@ -75,12 +73,7 @@ def restart() -> Workers:
 def ready(count: int | None, ranks: Sequence[int] | None) -> tuple[Workers, list[int]]:
     """Return workers and the ranks that run a cell; start workers if there are none.
 
-    Parameters
-    ----------
-    count
-        Number of workers; None uses the existing workers, or all free cards.
-    ranks
-        The ranks that run the cell; None for all.
+    None for `count` means the existing workers, or all free cards; None for `ranks` means all.
 
     Raises
     ------
@@ -90,8 +83,8 @@ def ready(count: int | None, ranks: Sequence[int] | None) -> tuple[Workers, list
     existing = _workers
     if existing is not None and count not in (None, len(existing)):
         raise HPUError(
-            f"There are {len(existing)} workers, not {count}: omit --cards, or end them first with "
-            "%hpu_workers off (their variables are lost)."
+            f"{len(existing)} workers are running, not {count}: omit --cards, or end them first "
+            "with %hpu_workers off (their variables are lost)."
         )
     if existing is None:
         if ranks and count is not None:

@@ -1,7 +1,7 @@
 """Transfer of variables between the notebook and the workers.
 
-Functions and classes of the notebook are sent by value (cloudpickle). Tensors on the card are sent
-as host tensors, because the other process uses another card.
+Functions and classes of the notebook are sent by value (cloudpickle). Device tensors are sent as
+host tensors, because the other process uses another card.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from hpu_magic.errors import HPUError
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Pickles tensors on the card as host tensors that move to a device when they are loaded."""
+    """Pickles device tensors as host tensors that move to a device when they are loaded."""
 
     def __init__(self, file: io.BytesIO, device: str) -> None:
         super().__init__(file, protocol=pickle.DEFAULT_PROTOCOL)
         self._device = device
 
     def reducer_override(self, obj: Any) -> Any:
-        # By name: this module does not import torch.
+        # By name, because this module does not import torch.
         kind = f"{type(obj).__module__}.{type(obj).__name__}"
         if _has_memory(obj) and obj.device.type == "hpu":
             import torch
@@ -38,8 +38,7 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def _has_memory(value: Any) -> bool:
-    """Return whether a value is a tensor with its own memory, not one made of other tensors."""
-    # Without torch, there are no tensors.
+    """Return whether a value is a tensor with its own memory, not a wrapper of other tensors."""
     kind: Any = getattr(sys.modules.get("torch"), "Tensor", None)
     return (
         kind is not None
@@ -64,14 +63,7 @@ def _device(name: str) -> Any:
 
 
 def pack(values: Mapping[str, Any], device: str) -> bytes:
-    """Return variables as bytes.
-
-    Parameters
-    ----------
-    values
-        The values by name.
-    device
-        Device of card tensors in the other process: ``"hpu"``, its card, or ``"cpu"``.
+    """Return variables as bytes; `device` is the device of their tensors in the other process.
 
     Raises
     ------
@@ -103,7 +95,7 @@ def _culprit(values: Mapping[str, Any], device: str, error: Exception) -> tuple[
 
 
 def unpack(payload: bytes) -> dict[str, Any]:
-    """Return the variables that `pack` converted to bytes.
+    """Return the variables in the bytes of `pack`.
 
     Raises
     ------

@@ -27,24 +27,12 @@ class Introduction:
 
 @dataclass(frozen=True)
 class RankSettings:
-    """The settings of a rank.
+    """The settings of a rank; `folder` and `path` are None on other machines."""
 
-    Attributes
-    ----------
-    environment : dict of str to str
-        Rank, sizes and rendezvous with torchrun's names, the card, and the notebook's flags.
-    folder : str or None
-        The notebook's working directory; None on other machines.
-    path : list of str or None
-        The notebook's module path; None on other machines.
-    leader : str
-        Name of the notebook, or of its process.
-    """
-
-    environment: Mapping[str, str]
-    folder: str | None
-    path: Sequence[str] | None
-    leader: str
+    environment: Mapping[str, str]  # torchrun's variables, the card, and the notebook's flags
+    folder: str | None  # the notebook's working directory
+    path: Sequence[str] | None  # the notebook's module path
+    leader: str  # name of the notebook, or of its process
 
 
 _reports: RankReports | None = None
@@ -66,10 +54,7 @@ def free_port() -> int:
 def become_rank(settings: RankSettings) -> list[str]:
     """Make this worker a rank, and load hpu_magic in it.
 
-    Returns
-    -------
-    list of str
-        Modules that were imported before the rank was set; empty in a new worker.
+    Returns the modules that were imported before the rank was set; none in a new worker.
     """
     global _reports
     from IPython.core.getipython import get_ipython
@@ -91,10 +76,10 @@ def become_rank(settings: RankSettings) -> list[str]:
 
 
 class _MainThread:
-    """Replaces the thread of the shell channel, which an ipyparallel engine does not have.
+    """Replaces the shell channel's thread, which an ipyparallel engine does not have.
 
-    While a cell awaits, ipykernel 7.2 and newer reads the thread to interrupt from it. All other
-    code must treat it as missing.
+    While a cell awaits, ipykernel 7.2 and newer reads this thread for interrupts. All other code
+    must treat it as missing.
     """
 
     parent_thread = threading.main_thread()
@@ -120,7 +105,7 @@ def rank() -> int | None:
 
 
 def receive(payload: bytes, path: Sequence[str] | None) -> None:
-    """Set variables of the notebook, whose module path is `path`.
+    """Set variables from a notebook whose module path is `path`.
 
     Raises
     ------
@@ -144,7 +129,7 @@ def send(names: Sequence[str]) -> bytes:
         if name not in namespace:
             visible = [known for known in namespace if not known.startswith("_")]
             fix = suggestion(name, visible) or "define it in a %%hpu_workers cell first."
-            raise HPUError(f"There is no variable {name!r} on this rank: {fix}")
+            raise HPUError(f"Unknown variable {name!r} on this rank: {fix}")
     return transfer.pack({name: namespace[name] for name in names}, "cpu")
 
 

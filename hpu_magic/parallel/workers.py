@@ -25,21 +25,15 @@ _LEAVE_SECONDS = 20.0
 _CARD = "HLS_MODULE_ID"
 
 RESTART = "Run %hpu_workers restart to start all ranks again (their variables are lost)."
-"""Advice for a group that is incomplete or out of step."""
+"""Advice for a group of ranks that is incomplete or inconsistent."""
 
 
 class Workers:
     """A set of processes that run cells together, each with its own card.
 
-    They need some seconds to start, which a line on standard output announces.
-
-    Parameters
-    ----------
-    count
-        Number of workers; None for all free cards of this machine, or for the number of the
-        profile.
-    profile
-        IPython profile whose ``ipcluster_config.py`` launches them; None for this machine.
+    They need a few seconds to start, which a line on standard output announces. None for `count`
+    means one worker per free card of this machine, or the number in the profile. `profile` is an
+    IPython profile whose ``ipcluster_config.py`` launches them; None launches them on this machine.
 
     Raises
     ------
@@ -107,11 +101,11 @@ class Workers:
 
     @property
     def client(self) -> Any:
-        """Return ipyparallel's client; `engines` contains its engines in the order of ranks."""
+        """The ipyparallel client; `engines` contains its engines in the order of ranks."""
         return self._cluster.client
 
     def interrupt(self, ranks: Sequence[int]) -> None:
-        """Interrupt ranks like Ctrl-C."""
+        """Interrupt ranks as Ctrl-C does."""
         self._cluster.interrupt([self.engines[rank] for rank in ranks if rank not in self.lost])
 
     def how_ended(self, rank: int) -> str:
@@ -188,12 +182,7 @@ class Workers:
     def leave_group(self) -> tuple[bool, list[int]]:
         """Let every rank leave its process group.
 
-        Returns
-        -------
-        bool
-            Whether there was a process group.
-        list of int
-            Ranks that could not leave it.
+        Returns whether there was a process group, and the ranks that could not leave it.
         """
         from ipyparallel.error import RemoteError
 
@@ -216,7 +205,7 @@ class Workers:
         return left, stuck
 
     def stop(self, *, at_exit: bool = False) -> None:
-        """End the workers; their cards are free afterwards."""
+        """End the workers, which frees their cards."""
         self._reservation.release()
         self._cluster.stop(at_exit=at_exit)
 

@@ -1,8 +1,8 @@
-"""State of interactive sessions for other processes of their user: notebook, idle time and fit.
+"""State of interactive sessions for other processes of the same user: notebook, idle time and fit.
 
 Each process that publishes its state has a file in a folder that only its user can open. The file
-is named after the pid and the start time of the process, so a later process with the same pid
-does not match it.
+name contains the pid and the start time of the process, so a later process with the same pid does
+not match it.
 """
 
 from __future__ import annotations

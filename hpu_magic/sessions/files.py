@@ -38,7 +38,7 @@ def read(pid: int) -> Any:
 
 
 def write(state: Mapping[str, Any]) -> None:
-    """Write the file of this process; a rename prevents others from reading an incomplete file.
+    """Write the file of this process, with a rename so that others never read an incomplete file.
 
     Errors, such as a full disk, are ignored: the session continues without the file.
     """
@@ -119,7 +119,7 @@ def _owner(pid: int) -> int:
 
 
 def _content(path: Path) -> bytes:
-    """Read a file that its owner may have replaced by another kind of file."""
+    """Read a file that its owner may have replaced with another kind of file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

@@ -21,53 +21,23 @@ _LARGEST = 1 << 53
 
 @dataclass(frozen=True)
 class Fit:
-    """State of a running fit; None marks unknown values.
+    """State of a running fit; None marks unknown values."""
 
-    Attributes
-    ----------
-    model : str
-        Name of the model's class.
-    began : float
-        Start time, in seconds since the epoch of ``time.time()``.
-    phase : {"starting", "training", "validating", "stopping"}
-        Its current phase.
-    epoch, epochs : int or None
-        The current epoch, counted from 1, and their number; None before the first batch.
-    batch, batches : int, int or None
-        The current batch of that epoch, and their number.
-    step : int
-        Optimizer steps so far.
-    share : float or None
-        The completed share, from 0 to 1.
-    remaining : float or None
-        Estimated seconds until the planned end.
-    rate : float or None
-        Optimizer steps per second.
-    loss_name : str
-        Name of the loss.
-    loss : float or None
-        Its newest value, which may be NaN or infinite.
-    broken : str
-        Which value became NaN or infinite, and when; empty if none did.
-    stoppable : bool
-        Whether another process can request its end.
-    """
-
-    model: str
-    began: float
+    model: str  # name of the model's class
+    began: float  # start time, as ``time.time()``
     phase: Phase = "starting"
-    epoch: int | None = None
+    epoch: int | None = None  # counted from 1; None before the first batch
     epochs: int | None = None
-    batch: int = 0
+    batch: int = 0  # of the current epoch
     batches: int | None = None
-    step: int = 0
-    share: float | None = None
-    remaining: float | None = None
-    rate: float | None = None
+    step: int = 0  # number of optimizer steps
+    share: float | None = None  # completed share, 0 to 1
+    remaining: float | None = None  # estimated seconds until the planned end
+    rate: float | None = None  # optimizer steps per second
     loss_name: str = "loss"
-    loss: float | None = None
-    broken: str = ""
-    stoppable: bool = False
+    loss: float | None = None  # the newest value, which may be NaN or infinite
+    broken: str = ""  # which value became NaN or infinite, and when
+    stoppable: bool = False  # whether another process can request its end
 
     def as_record(self) -> dict[str, Any]:
         """Return the state as plain data for JSON; a loss that is not finite is a string."""
@@ -98,7 +68,7 @@ class Fit:
         return Fit(**{**record, "loss": None if loss is None else float(loss)})
 
     def described(self) -> str:
-        """Return all values: ``DigitReader: epoch 3 of 10, 42.0 steps/s, about 40 s left``."""
+        """Return all values, for example ``Net: epoch 3 of 10, 42.0 steps/s, about 40 s left``."""
         parts = [self.phase if self.phase != "training" else "", self._where(), self.broken]
         if self.rate is not None:
             parts.append(units.rate(self.rate))
@@ -109,7 +79,7 @@ class Fit:
         return f"{self.model}: {', '.join(filter(None, parts))}"
 
     def brief(self) -> str:
-        """Return the most important values: ``42 %, 40 s left``, ``epoch 3``, ``starting``."""
+        """Return the main values, for example ``42 %, 40 s left``, ``epoch 3``, ``starting``."""
         if self.phase in ("starting", "stopping"):
             return self.phase
         if self.share is None:

@@ -1,4 +1,4 @@
-"""The published state of this process: one file, as long as a session or a fit exists."""
+"""The published state of this process: a file that exists as long as a session or a fit does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpu_magic.sessions.fit import Fit
 
 
 class _Process:
-    """The published state of this process, with its lock. A fork starts with an empty state."""
+    """The published state of this process and its lock. A fork starts with an empty state."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -41,7 +41,7 @@ class _Process:
             files.remove_ended()
         state: dict[str, Any] = {
             "notebook": self.session and self.session.notebook,
-            # The fit of another thread is activity too, also in a process without cells.
+            # A fit in another thread also counts as activity, even in a process without cells.
             "idle_since": self.session.idle_since if self.session and fit is None else None,
             "name": self.name,
             "fit": fit and fit.as_record(),
@@ -53,7 +53,7 @@ class _Process:
         published = [fit for fit in self.fits if fit.state is not None]
         if not published:
             return None
-        # A process with a name works for the notebook of another process, and no page reaches it.
+        # A process with a name is a worker of another process, which no page can reach.
         reachable = self.session is not None and self.session.stoppable and self.name is None
         state = published[-1].state
         return state and replace(state, stoppable=published[-1].stop is not None and reachable)
@@ -72,23 +72,15 @@ atexit.register(_here.end)
 
 
 def name_this_process(name: str) -> None:
-    """Set the name under which other processes see this one, from the next update on."""
+    """Set the name that other processes show for this one, from the next update on."""
     _here.name = name
 
 
 class Announcement:
     """The session of this process, published until it is withdrawn or the process ends.
 
-    A new announcement replaces the previous one.
-
-    Parameters
-    ----------
-    notebook : str or None
-        Path of its notebook, if the front end has reported it.
-    running : bool
-        Whether a cell is running.
-    stoppable : bool
-        Whether this process handles requests to stop its fit.
+    A new announcement replaces the previous one. `notebook` is the path that the front end has
+    reported, `stoppable` whether this process handles requests to stop its fit.
     """
 
     def __init__(self, notebook: str | None, *, running: bool, stoppable: bool = False) -> None:
@@ -101,7 +93,7 @@ class Announcement:
             _here.write()
 
     def begin(self) -> None:
-        """Publish that a cell runs; subshells of a kernel can run several at once."""
+        """Publish that a cell runs; the subshells of a kernel can run several at the same time."""
         self._count(1)
 
     def end(self) -> None:
@@ -111,7 +103,7 @@ class Announcement:
     def withdraw(self) -> None:
         """Stop publishing the session."""
         with _here.lock:
-            # In a fork, the session is not that of the process.
+            # A fork has no session.
             if _here.session is self:
                 _here.session = None
                 _here.write()
@@ -127,10 +119,7 @@ class Announcement:
 class PublishedFit:
     """A fit of this process, published until it is withdrawn or the process ends.
 
-    Parameters
-    ----------
-    stop : callable or None
-        Requests the end of the fit, from any thread; None if the fit cannot be stopped.
+    `stop` requests the end of the fit, from any thread; None if the fit cannot be stopped.
     """
 
     def __init__(self, stop: Callable[[], None] | None = None) -> None:
@@ -155,13 +144,13 @@ class PublishedFit:
 
 
 def own_fit() -> Fit | None:
-    """Return the published fit of this process; None if none runs."""
+    """Return the published fit of this process, if any."""
     with _here.lock:
         return _here.fit()
 
 
 def stop_fit() -> Fit | None:
-    """Stop the fit of this process and return it; None if no fit runs that can be stopped."""
+    """Stop the fit of this process and return it; None if no running fit can be stopped."""
     with _here.lock:
         stoppable = [fit for fit in _here.fits if fit.stop is not None and fit.state is not None]
     if not stoppable:

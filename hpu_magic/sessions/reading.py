@@ -14,23 +14,11 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 @dataclass(frozen=True)
 class SessionState:
-    """The published state of a running session.
+    """The published state of a running session."""
 
-    Attributes
-    ----------
-    notebook : str or None
-        Path of its notebook; None in a terminal, or if the front end does not report it.
-    idle : float
-        Seconds since the last cell ended; 0 while a cell or a fit runs.
-    name : str or None
-        Name of a process without its own notebook, such as a worker.
-    fit : Fit or None
-        The running fit, if any.
-    """
-
-    notebook: str | None
-    idle: float
-    name: str | None = None
+    notebook: str | None  # its path; None in a terminal, or if the front end does not report it
+    idle: float  # seconds since the last cell ended; 0 while a cell or a fit runs
+    name: str | None = None  # of a process without a notebook of its own, such as a worker
     fit: Fit | None = None
 
 
@@ -53,9 +41,9 @@ def session(pid: int) -> SessionState | None:
 
 
 def activity(idle: float | None, fit: Fit | None = None) -> str:
-    """Return the activity of a session, or an empty string if it is unknown.
+    """Return a session's activity, such as ``idle for 2 h``, ``busy`` or ``fit: 42 %, 40 s left``.
 
-    For example ``idle for 2 h``, ``busy``, ``fit: 42 %, 40 s left``.
+    The text is empty if the activity is unknown.
     """
     if fit is not None:
         return printable(f"fit: {fit.brief()}")

@@ -192,7 +192,7 @@ def test_memory_limit_of_a_container(made):
 
 
 def test_shared_memory(made):
-    message = "There is no /dev/shm: loaders with workers cannot pass their batches."
+    message = "/dev/shm does not exist: loaders with workers cannot pass their batches."
     assert made.check(host.shared_memory) == [("red", message)]
     (made.root / "dev/shm").mkdir(parents=True)
     status = os.statvfs(made.root / "dev/shm")
@@ -258,7 +258,7 @@ def test_no_place_for_a_private_folder(made, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 4_000_000)
     [(state, text)] = made.check(host.own_folder)
     assert state == "red"
-    assert text.startswith("There is no folder that only you can open:")
+    assert text.startswith("No folder exists or can be created that only you can open:")
 
 
 def test_doctor_does_not_wait_for_a_driver_that_hangs(tmp_path, script):

@@ -260,7 +260,7 @@ def test_older_variables_of_the_recipe_cache(made, tmp_path):
 
 def test_logs(made, tmp_path):
     default = made.home / ".habana_logs"
-    message = f"There are no logs: the first process that acquires a card creates {default}."
+    message = f"No logs exist yet: the first process that acquires a card creates {default}."
     assert made.check(storage.logs) == [("green", message)]
     default.mkdir()
     (default / "new.log").write_bytes(bytes(1 << 20))

@@ -80,11 +80,14 @@ def download(
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("owner/gated", "The download is gated: accept its conditions on its page at the hub, "),
-        ("owner/missing", "The hub has no repository of this name, or it is private: write owner/"),
-        ("owner/revision", "The repository has no such revision: remove revision, or pass one of "),
-        ("owner/file", "The repository exists but has no such file: check its files on its "),
-        ("./no/folder", "This is neither a local folder nor a name at the hub: correct the path, "),
+        ("owner/gated", "The download is gated: accept the conditions on its page on the Hub, "),
+        (
+            "owner/missing",
+            "The Hub has no repository with this name, or it is private: write owner",
+        ),
+        ("owner/revision", "The repository does not have this revision: remove revision, or pass "),
+        ("owner/file", "The repository exists but does not have this file: check the files on "),
+        ("./no/folder", "This is neither a local folder nor a name on the Hub: correct the path, "),
     ],
 )
 def test_a_download_that_is_refused_is_told_as_what_it_is(
@@ -161,7 +164,7 @@ def on_meta(shell: Any) -> None:
 def test_weights_without_values_are_told(
     said: Callable[[str], str], on_meta: None, source: str
 ) -> None:
-    assert said(source).splitlines()[-1].startswith("The model is on meta, where weights have no")
+    assert said(source).splitlines()[-1].startswith("The model is on the meta device, so")
 
 
 def test_what_refuses_says_itself_what_to_do(run: Callable[[str], Any], on_meta: None) -> None:
@@ -170,7 +173,7 @@ def test_what_refuses_says_itself_what_to_do(run: Callable[[str], Any], on_meta:
         "model.model.embed_tokens.weight is on the meta device and has no data: load the model by "
         "from_pretrained, or fill it with to_empty(device='cpu') and load_state_dict()."
     )
-    assert "The model is on meta" not in cell.err
+    assert "The model is on the meta" not in cell.err
 
 
 def test_a_model_that_is_spread_stays_where_it_is(

@@ -121,9 +121,9 @@ def test_what_one_device_saves_the_other_loads(
 
 
 def test_plugins_are_chosen_by_name_and_as_instances(fabrics: Any, torch: Any) -> None:
-    from hpu_magic.lightning.namespaces import fabric_plugins
+    from hpu_magic.lightning.namespaces import plugins
 
-    made = fabric_plugins(fabrics.__name__)
+    made = plugins(fabrics.__name__)
     mine = made.HPUCheckpointIO()
     chosen = [
         fabrics.Fabric(accelerator="hpu", strategy="hpu_single", precision="bf16-mixed"),

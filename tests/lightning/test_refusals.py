@@ -63,11 +63,11 @@ TO_WORKERS = "an interactive session is one process: begin the cell with %%hpu_w
         ({"precision": "bf17"}, "Precision 'bf17' is invalid"),
         (
             {"accelerator": "cpu", "strategy": "hpu_single"},
-            "on hpu, and accelerator is 'cpu'",
+            "needs accelerator='hpu', not 'cpu'",
         ),
         (
             {"accelerator": "cpu", "strategy": "hpu_parallel"},
-            "strategy='hpu_parallel' trains on hpu, and accelerator is 'cpu'",
+            "strategy='hpu_parallel' needs accelerator='hpu', not 'cpu'",
         ),
     ],
 )

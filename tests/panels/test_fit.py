@@ -57,7 +57,7 @@ def test_cell_form_gives_every_fit_its_panel(fits: Callable[[str], Any]) -> None
 
 
 def test_cell_without_a_fit_says_so(fits: Callable[[str], Any]) -> None:
-    assert "found no trainer.fit" in fits("%%hpu_fit\n1 + 1").out
+    assert "found neither trainer.fit" in fits("%%hpu_fit\n1 + 1").out
 
 
 def test_what_ends_a_fit_before_its_plan_is_named(
@@ -127,7 +127,7 @@ def test_fit_on_the_cpu_shows_no_device_memory(fits: Callable[[str], Any]) -> No
         ("%hpu_fit", "needs a Trainer"),
         ("%hpu_fit trainer", "fit needs a LightningModule to train, not None"),
         ("%hpu_fit trainer model data data", "does not take 'data'"),
-        ("%hpu_fit trainr model", "There is no variable 'trainr': did you mean 'trainer'"),
+        ("%hpu_fit trainr model", "Unknown variable 'trainr': did you mean 'trainer'"),
         (
             "%hpu_fit model trainer",
             "The first argument must be a Lightning or transformers Trainer",

@@ -33,7 +33,7 @@ class Telling(pl.Callback):
         raise OSError("no notice can be sent")
 broken, rows = Broken(), torch.utils.data.DataLoader(Rows(), 16)
 """
-NOTE = "The frames of Lightning and hpu_magic are left out; %tb Plain shows them all.\n"
+NOTE = "Frames of the framework and hpu_magic are omitted; %tb Plain shows all frames.\n"
 FOLDED = "[...]"
 LINE = "%hpu_fit trainer {} {}"
 FORMS = {

@@ -224,7 +224,7 @@ def test_what_cannot_be_sent_is_named(notebook):
     assert "lock (a lock) cannot be sent to another process: TypeError" in below.texts[0]
     below = notebook.run("%%hpu_workers --output scales\npass")
     assert below.texts == [
-        "UsageError: Rank 0: There is no variable 'scales' on this rank: did you mean 'scale'?\n"
+        "UsageError: Rank 0: Unknown variable 'scales' on this rank: did you mean 'scale'?\n"
     ]
 
 
@@ -251,13 +251,13 @@ def test_what_the_notebook_can_import_its_workers_can(notebook, tmp_path):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("--cards 3", "There are 2 workers, not 3: omit --cards, or end them first with"),
+        ("--cards 3", "2 workers are running, not 3: omit --cards, or end them first with"),
         ("--cards 0", "%%hpu_workers --cards is 0: write 1 or more."),
         ("-n 3", "%%hpu_workers has no option '-n': type %%hpu_workers --cards 3"),
         ("off", "type %hpu_workers off (one %)."),
         ("--ranks 0,2", "Rank 2 does not exist: choose ranks from 0 to 1."),
         ("--ranks a", "'a' is not a list of numbers: write 0,2, for example."),
-        ("--push nothing", "There is no variable 'nothing'"),
+        ("--push nothing", "Unknown variable 'nothing'"),
         ("--grace -1", "--grace is -1: write 0 or more seconds."),
         ("--ranks 1 --foo", "%%hpu_workers has no option '--foo'"),
     ],
@@ -455,7 +455,7 @@ def test_workers_end_at_the_same_time_and_an_interrupt_stops_no_stop(notebook, t
 
 
 def test_too_many_workers_are_refused_by_the_cards_there_are(notebook):
-    assert notebook.run("%hpu_workers off").texts == ["There were no workers to stop."]
+    assert notebook.run("%hpu_workers off").texts == ["No workers were running."]
     assert notebook.run("%hpu_workers").texts == [
         "No workers: %%hpu_workers --cards 4 starts four workers and runs its cell on them."
     ]
@@ -475,7 +475,7 @@ def test_too_many_workers_are_refused_by_the_cards_there_are(notebook):
         "You can release the card of this notebook with %hpu_restart, or pass --cards 7.\n"
     )
     assert notebook.run("%hpu_workers restart").texts == [
-        "UsageError: There are no workers to restart: start some with %hpu_workers on --cards N.\n"
+        "UsageError: No workers are running: start some with %hpu_workers on --cards N.\n"
     ]
     assert notebook.run("%hpu_workers --ranks 1").texts == [
         "UsageError: --ranks, --push and --output NAMES belong to code: write %%hpu_workers as the "

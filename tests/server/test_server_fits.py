@@ -207,7 +207,7 @@ def test_fit_of_another_process_is_shown_but_cannot_be_stopped(server, notebook,
     answer = server.ask(f"hpu_magic/cards/{index}/holders/{parent.kernel}/fit", "DELETE")
     assert (answer.status, answer.json["message"]) == (
         409,
-        "That fit runs in a process that the kernel started, and can be stopped there only.",
+        "That fit runs in a process that the kernel started: stop it there.",
     )
     parent.run("child.kill(); child.wait()")
 

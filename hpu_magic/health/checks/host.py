@@ -62,7 +62,7 @@ def shared_memory(machine: Machine) -> Iterator[Finding]:
     try:
         status = os.statvfs(machine.path("/dev/shm"))
     except OSError:
-        text = "There is no /dev/shm: loaders with workers cannot pass their batches."
+        text = "/dev/shm does not exist: loaders with workers cannot pass their batches."
         fix = "Run `sudo mount -t tmpfs tmpfs /dev/shm`."
         yield Finding("/dev/shm", "red", text, fix)
         return
@@ -148,8 +148,8 @@ def own_folder(machine: Machine) -> Iterator[Finding]:
     folder = existing or next(free, None)
     if folder is None:
         text = (
-            "There is no folder that only you can open: kernels, the sidebar and `hpu-magic top` "
-            "cannot share notebooks and fits."
+            "No folder exists or can be created that only you can open: kernels, the sidebar and "
+            "`hpu-magic top` cannot share notebooks and fits."
         )
         fix = "Make /dev/shm or /tmp writable, or remove the file or folder {folder}."
         yield Finding("private folder", "red", text, fix, private={"folder": str(first)})

@@ -141,7 +141,7 @@ def widget_halves(machine: Machine) -> Iterator[Finding]:
         values = {python: ours, page: theirs}
         wanted = pairs.get(numbers(ours)[0])
         if wanted is None:
-            text = f"{page} {theirs} may not match {python} {ours}, which hpu_magic does not know."
+            text = f"{page} {theirs} may not match {python} {ours}, which hpu_magic does not check."
             fix = f"Run `pip install -U {python} {page}`."
             yield Finding(about, "amber", text, fix, values)
         elif numbers(theirs)[0] != wanted:

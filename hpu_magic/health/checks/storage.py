@@ -100,7 +100,7 @@ def logs(machine: Machine) -> Iterator[Finding]:
             text = f"The log folder {{folder}} {problem}"
             yield Finding(about, "amber", text, fix, {"size": 0}, private)
         else:
-            text = "There are no logs: the first process that acquires a card creates {folder}."
+            text = "No logs exist yet: the first process that acquires a card creates {folder}."
             yield Finding(about, "green", text, values={"size": 0}, private=private)
         return
     content = _content(folder)

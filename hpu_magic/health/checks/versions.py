@@ -55,8 +55,8 @@ def torch_for_plugin(machine: Machine) -> Iterator[Finding]:
     about = "torch and plug-in"
     if wanted is None:
         text = (
-            f"hpu_magic does not know which torch habana-torch-plugin {plugin} requires; it may "
-            f"refuse to load with the installed {version}."
+            f"The torch that habana-torch-plugin {plugin} requires is unknown to hpu_magic; the "
+            f"plug-in may refuse to load with the installed {version}."
         )
         fix = "Check the support matrix of that release."
         yield Finding(about, "amber", text, fix, values)
@@ -167,7 +167,7 @@ def optimum_habana(machine: Machine) -> Iterator[Finding]:
     wanted = f"optimum-habana {optimum} requires transformers {_dotted(_TRANSFORMERS)}"
     if numbers(optimum)[:2] != _OPTIMUM:
         text = (
-            f"hpu_magic does not know which transformers optimum-habana {optimum} requires; "
+            f"The transformers that optimum-habana {optimum} requires is unknown to hpu_magic; "
             f"{transformers} may fail."
         )
         fix = "Run `pip check`."

@@ -1,4 +1,4 @@
-"""The number of cards of ``devices=...``, and of processes that a launcher has started."""
+"""The number of cards that ``devices=...`` selects, and of processes that a launcher started."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def vendor_hpu() -> Any | None:
 
 
 def card(device: Any) -> torch.device:
-    """Return the device with the index that its tensors have."""
+    """Return a device with the same index as its tensors."""
     named = torch.device(device)
     return torch.device("hpu", 0) if named == torch.device("hpu") else named
 
@@ -48,7 +48,7 @@ def started_by_others() -> bool:
 
 
 def processes_here(nodes: int) -> int:
-    """Return the number of a launcher's processes on this machine."""
+    """Return the number of processes that a launcher has started on this machine."""
     here = os.environ.get("LOCAL_WORLD_SIZE")
     return int(here) if here else max(int(os.environ["WORLD_SIZE"]) // nodes, 1)
 
@@ -56,16 +56,13 @@ def processes_here(nodes: int) -> int:
 def number_of_cards(devices: object) -> int:
     """Return the number of cards that `devices` specifies.
 
-    Parameters
-    ----------
-    devices : object
-        A number, -1 or ``"auto"`` for all cards of the machine, or a list of the first indices;
-        also as a string.
+    `devices` is a number, -1 or ``"auto"`` for all cards in the machine, or a list of the first
+    indices, or one of them as a string.
 
     Raises
     ------
     HPUError
-        `devices` is something else, or there are fewer cards.
+        `devices` is something else, or the machine has fewer cards.
     """
     hpu = vendor_hpu()
     cards = 0 if hpu is None else int(hpu.device_count())

@@ -1,4 +1,4 @@
-"""Starting the other processes of a script, one per card, and ending them together."""
+"""Start the other processes of a script, one per card, and end them together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RUNNER = "hpu_magic.lightning"
 
 
 class ScriptLauncherBase:
-    """Runs the script again for each further card, unless a launcher has started all processes."""
+    """Runs the script again for each other card, unless a launcher has started all processes."""
 
     cluster_environment: Any
     num_processes: int
@@ -26,7 +26,7 @@ class ScriptLauncherBase:
 
     @property
     def is_interactive_compatible(self) -> bool:
-        """Whether no process must be started, for example in the workers of a notebook."""
+        """Whether all processes already run, as in the workers of a notebook."""
         return self._is_alone or bool(self.cluster_environment.creates_processes_externally)
 
     @property
@@ -61,9 +61,9 @@ class TrainerScriptLauncherBase(ScriptLauncherBase):
 
 @contextmanager
 def _original_command() -> Generator[None, None, None]:
-    """Make Lightning repeat ``python -m hpu_magic.lightning train.py`` if that command runs.
+    """Make Lightning repeat ``python -m hpu_magic.lightning train.py`` if that is the command.
 
-    Lightning uses the main module and its arguments, which are those of the script.
+    Lightning repeats the main module with its arguments, which would be those of the script.
     """
     main, arguments = sys.modules["__main__"], sys.argv
     spec = main.__spec__
@@ -77,13 +77,7 @@ def _original_command() -> Generator[None, None, None]:
 
 
 def _require_script(processes: int) -> None:
-    """Check that the program is a file, which other processes can run.
-
-    Raises
-    ------
-    HPUError
-        The program comes from ``python -c`` or the standard input.
-    """
+    """Raise HPUError if the program is not a file, but code of ``python -c`` or standard input."""
     main = sys.modules["__main__"]
     if main.__spec__ is None and not os.path.isfile(sys.argv[0]):
         raise HPUError(

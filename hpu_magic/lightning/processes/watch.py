@@ -1,8 +1,8 @@
-"""A common end of the processes of a fit: if one fails or hangs, a message names it, and all end.
+"""End all processes of a fit if one fails or hangs, with a message that names it.
 
-A rank that fails prints its traceback. The others fail in their next collective. A traceback of
-that error does not help, so they print only its message. A rank that does not end prints the place
-where it is, and is killed.
+A rank that fails prints its traceback. The others fail in their next collective and print only the
+error message, because that traceback does not help. A rank that does not end prints its stack and
+is killed.
 """
 
 from __future__ import annotations
@@ -27,25 +27,20 @@ from hpu_magic.plain_text import printable
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
 STARTED_BY = "HPU_MAGIC_STARTED_BY"
-"""Environment variable: the process that started this one as a rank, and its end of a pipe."""
+"""Environment variable: the pid of the process that started this rank, and a pipe's descriptor."""
 _ENDED = b"."  # rank 0 writes this for each other rank when it ends normally
-_LOOKS = 0.2  # seconds between two checks of the processes
-_LEAVES = 15.0  # seconds within which a collective fails if a rank is missing
-_ENDS = 2.0  # seconds for a process to end on its own
-_TELLS = 0.5  # seconds for a process to print its stack
+_POLL = 0.2  # seconds between two checks of the processes
+_COLLECTIVE = 15.0  # seconds within which a collective fails if a rank is missing
+_END = 2.0  # seconds for a process to end on its own
+_STACK = 0.5  # seconds for a process to print its stack
 
 
 @contextmanager
 def begun_by_this() -> Generator[int, None, None]:
     """Identify this process as the parent of processes that are started inside the block.
 
-    They read from a pipe of this process whether it ended normally. A pipe needs no cleanup after a
-    kill.
-
-    Yields
-    ------
-    int
-        The writing end of the pipe, for `watch_from_parent`.
+    Yields the writing end of a pipe for `watch_from_parent`. The processes read from it whether
+    their parent ended normally; a pipe needs no cleanup after a kill.
     """
     reading, writing = os.pipe()
     os.environ[STARTED_BY] = f"{os.getpid()}:{reading}"
@@ -58,12 +53,7 @@ def begun_by_this() -> Generator[int, None, None]:
 def watch_from_parent(children: list[subprocess.Popen[bytes]], writing: int) -> None:
     """Make this process and the ranks that it has started end together.
 
-    Parameters
-    ----------
-    children
-        The processes.
-    writing
-        The end of the pipe that `begun_by_this` yields.
+    `writing` is the end of the pipe that `begun_by_this` yields.
     """
     atexit.register(os.write, writing, _ENDED * len(children))
     watch = _Parent(list(children), sys.excepthook)
@@ -100,13 +90,13 @@ class _Parent:
         self._others_are_late = False
 
     def run(self) -> None:
-        """Wait until all have ended, or one has failed and this process does not end."""
+        """Wait until all ranks have ended, or one has failed and this process does not end."""
         while any(child.poll() is None for child in self._children):
             if any(child.returncode for child in self._children):
                 break
-            time.sleep(_LOOKS)
+            time.sleep(_POLL)
         failed = [(rank, child) for rank, child in enumerate(self._children, 1) if child.returncode]
-        if not failed or self._leaving.wait(_LEAVES):
+        if not failed or self._leaving.wait(_COLLECTIVE):
             return
         rank, child = failed[0]
         _say(
@@ -128,22 +118,22 @@ class _Parent:
         _show(self._show, kind, error, trace)
 
     def _end_children(self) -> None:
-        until = time.monotonic() + _ENDS
+        until = time.monotonic() + _END
         while time.monotonic() < until and any(child.poll() is None for child in self._children):
-            time.sleep(_LOOKS / 10)
+            time.sleep(_POLL / 10)
         for rank, child in enumerate(self._children, 1):
             if child.poll() is not None:
                 continue
             if self._others_are_late:
                 _say(f"Rank {rank} (process {child.pid}) is killed; its stack:")
                 child.send_signal(signal.SIGUSR2)
-                time.sleep(_TELLS)
+                time.sleep(_STACK)
             child.kill()
             child.wait()
 
 
 def _is_there(process: int) -> bool:
-    """Return whether a process exists; the ranks of a killed process get another parent."""
+    """Return whether a process exists."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:
@@ -154,19 +144,14 @@ def _is_there(process: int) -> bool:
 
 
 def _end_with(parent: int, pipe: int | None) -> None:
-    """End this process soon after its parent was killed.
+    """End this process soon after its parent, which writes to the pipe at a normal end, is killed.
 
-    Parameters
-    ----------
-    parent
-        The parent's process id.
-    pipe
-        The pipe to which it writes at a normal end; None if it ended before this process opened it.
+    The pipe is None if the parent ended before this process opened it.
     """
     while os.getppid() == parent:
-        time.sleep(_LOOKS)
+        time.sleep(_POLL)
     if pipe is None or not _ended_normally(pipe):
-        time.sleep(_LEAVES)  # a collective fails first, with a message
+        time.sleep(_COLLECTIVE)  # a collective fails first, with a message
         os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -180,7 +165,7 @@ def _ended_normally(pipe: int) -> bool:
 def _show(
     show: _Hook, kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Show an error; if another rank caused it, only its message."""
+    """Show an error, or only its message if another rank caused it."""
     if _is_of_others(kind):
         _say(f"{kind.__name__}: {error}")
     else:

@@ -209,7 +209,7 @@ def test_subcommand_has_the_same_output_unless_cards_are_real(ask, tmp_path, mon
     monkeypatch.setenv("PATH", str(tmp_path))
     assert command_line.main(["hl-smi", "-L"]) == 1
     assert capsys.readouterr().err == (
-        f"hpu-magic: The cards here are not simulated: hl-smi is at {tmp_path}/hl-smi.\n"
+        f"hpu-magic: The cards are not simulated: hl-smi is at {tmp_path}/hl-smi.\n"
     )
 
 
