@@ -35,7 +35,7 @@ def test_build_into_a_public_folder_warns(tmp_path, capsys):
     (tmp_path / "all").chmod(0o777)
     assert command_line.main(["build", "--dir", str(tmp_path / "all")]) == 0
     said = capsys.readouterr().err
-    assert f"will not be loaded, since {tmp_path / 'all'} can be written by all users" in said
+    assert f"will not be loaded, because {tmp_path / 'all'} can be written by all users" in said
 
 
 def test_build_into_a_file_fails(tmp_path, capsys):

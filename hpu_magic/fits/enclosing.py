@@ -1,4 +1,4 @@
-"""The place of a call: the lines that lead to it from its cell or script, and their loops."""
+"""The place of a call: the lines from its cell or script to the call, and the loops around it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from bisect import bisect_left
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
-_OPTIMIZED = 0x1  # a function's code: its variables are not a namespace
+_OPTIMIZED = 0x1  # flag of a function's code, whose variables are not a namespace
 _TOKEN = "__hpu_magic_call__"
 
 
 class Loop(NamedTuple):
-    """A running loop: the call that runs it, and its body's part of the call's bytecode."""
+    """A running loop: the call that runs it, and the bytecode offsets of its body."""
 
     call: object
     code: CodeType
@@ -23,17 +23,17 @@ class Loop(NamedTuple):
 
 
 class Place(NamedTuple):
-    """Where a call is: one line per caller, and the loops that run around it."""
+    """The position of a call: a line per caller, and the running loops around it."""
 
     lines: tuple[tuple[CodeType, int], ...]
     loops: frozenset[Loop]
 
 
 def place_of(frame: FrameType | None) -> Place:
-    """Return the place of a frame, out to its cell or script.
+    """Return the place of a frame, up to its cell or script.
 
     Another call of the same function runs other loops. Callers in other threads may loop forever,
-    so loops are reported for the main thread only.
+    so loops are reported only for the main thread.
     """
     lines, loops = [], set()
     while frame is not None:
@@ -65,8 +65,8 @@ def passes_through(traceback: TracebackType | None, loops: frozenset[Loop]) -> b
 def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
     """Return the first and the last offset of each loop's body, which ends with a jump back.
 
-    The body excludes the loop's first instruction. In a ``for`` loop it requests the next item, and
-    a generator that computes the item, such as that of tqdm, is not called by the loop's body.
+    The body excludes the loop's first instruction. In a ``for`` loop, that instruction requests the
+    next item, so the loop's body does not call a generator that computes the item, such as tqdm's.
     """
     instructions = [each for each in dis.get_instructions(code) if each.opname != "EXTENDED_ARG"]
     offsets = [each.offset for each in instructions]
@@ -74,7 +74,7 @@ def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
     return tuple(
         (offsets[bisect_left(offsets, each.argval) + 1], each.offset)
         for each in instructions
-        # Waiting for a coroutine jumps back too.
+        # Waiting for a coroutine also jumps back.
         if each.opcode in jumps and each.opname != "JUMP_BACKWARD_NO_INTERRUPT"
         if each.argval < each.offset
     )
@@ -87,6 +87,6 @@ def _call(frame: FrameType) -> object:
     variables = frame.f_locals
     token = variables.get(_TOKEN) or object()
     if isinstance(variables, dict):
-        variables.clear()  # a copy in Python 3.12 and older, which would keep tensors alive
+        variables.clear()  # in Python 3.12 and older a copy, which would keep tensors alive
     variables[_TOKEN] = token
     return token

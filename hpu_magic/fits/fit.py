@@ -1,4 +1,4 @@
-"""Run a fit of a framework's Trainer with the live panel."""
+"""Run the fit of a framework's Trainer with a live panel."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ def fit_with_callback(
     ended: Callable[[FitResult], None],
     **arguments: Any,
 ) -> None:
-    """Run a fit with the live panel; see `hpu_magic.fit`.
+    """Run a fit with a live panel; see `hpu_magic.fit`.
 
-    ``ended`` gets the result, also of a fit that fails.
+    ``ended`` is called with the result, even if the fit fails.
     """
     source, run = _prepared(trainer, model, data, arguments)
     checked_interval(interval)
@@ -51,7 +51,7 @@ def announce(result: FitResult) -> None:
 
 @contextmanager
 def results_announced_to(listener: Callable[[FitResult], None]) -> Iterator[None]:
-    """Pass the results of `hpu_magic.fit` and of loops inside the block to a listener."""
+    """Pass the results of `hpu_magic.fit` and of loops in the block to a listener."""
     _listeners.append(listener)
     try:
         yield

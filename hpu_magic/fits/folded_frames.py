@@ -1,4 +1,4 @@
-"""Frames of frameworks and hpu_magic, which IPython omits from the traceback of a failed fit."""
+"""Omit the frames of frameworks and hpu_magic from IPython's traceback of a failed fit."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FRAMEWORKS = (
 class FoldedFrames:
     """Folds frames of exceptions that leave the block, and of exceptions chained to them.
 
-    The user's frames, frames of libraries that these call, and the frame that raised remain.
+    The user's frames, the frames of libraries that they call, and the frame that raised remain.
     Python's own tracebacks show all frames.
     """
 
@@ -45,7 +45,7 @@ class FoldedFrames:
 
 
 def has_folded_frames(error: BaseException) -> bool:
-    """Return whether frames of an exception, or of an exception chained to it, were folded."""
+    """Return whether frames of an exception or of its chained exceptions were folded."""
     return any(
         frame.f_locals.get(_HIDDEN) == _BY_US
         for chained in _chain(error)
@@ -54,21 +54,11 @@ def has_folded_frames(error: BaseException) -> bool:
 
 
 class _Folders(NamedTuple):
-    """Folders of packages, each with a separator at its end.
+    """Folders of packages, with a separator at the end."""
 
-    Attributes
-    ----------
-    fit
-        Frameworks and hpu_magic.
-    vendor
-        The vendor's package, or the simulator's, which is inside hpu_magic.
-    between
-        Packages that call back the code that called them.
-    """
-
-    fit: tuple[str, ...]
-    vendor: tuple[str, ...]
-    between: tuple[str, ...]
+    fit: tuple[str, ...]  # frameworks and hpu_magic
+    vendor: tuple[str, ...]  # the vendor's package, or the simulator's, which is inside hpu_magic
+    between: tuple[str, ...]  # packages that call back the code that called them
 
     @classmethod
     def of_this_process(cls) -> _Folders:
@@ -82,9 +72,6 @@ class _Folders(NamedTuple):
         path = frame.f_code.co_filename
         return path.startswith(self.fit) and not path.startswith(self.vendor)
 
-    def may_lie_between(self, frame: FrameType) -> bool:
-        return frame.f_code.co_filename.startswith(self.between)
-
 
 def _of_packages(*names: str) -> tuple[str, ...]:
     """Return the folders of the imported packages among these names."""
@@ -96,7 +83,7 @@ def _of_packages(*names: str) -> tuple[str, ...]:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and all of its causes and contexts, each once."""
+    """Yield an exception and all its causes and contexts once."""
     waiting, seen = [error], set()
     while waiting:
         exception = waiting.pop()
@@ -111,7 +98,7 @@ def _frames(error: BaseException) -> list[FrameType]:
 
 
 def _folded(frames: list[FrameType], folders: _Folders) -> Iterator[FrameType]:
-    """Yield the frames to fold, never the last one, which raised."""
+    """Yield the frames to fold, but never the last one, which raised."""
     between: list[FrameType] | None = None
     for frame in frames:
         if folders.runs_the_fit(frame):
@@ -119,7 +106,7 @@ def _folded(frames: list[FrameType], folders: _Folders) -> Iterator[FrameType]:
             between = []
             if frame is not frames[-1]:
                 yield frame
-        elif between is not None and folders.may_lie_between(frame):
+        elif between is not None and frame.f_code.co_filename.startswith(folders.between):
             between.append(frame)
         else:
             between = None
@@ -127,9 +114,9 @@ def _folded(frames: list[FrameType], folders: _Folders) -> Iterator[FrameType]:
 
 def _hide(frame: FrameType) -> None:
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        return  # a module or a class, whose variables other code uses
+        return  # other code uses the variables of a module or a class
     variables = frame.f_locals
     if isinstance(variables, dict):
-        # A copy in Python 3.12 and older, which would keep the tensors of a cleared frame alive.
+        # In Python 3.12 and older a copy, which would keep the tensors of a cleared frame alive.
         variables.clear()
     variables[_HIDDEN] = _BY_US

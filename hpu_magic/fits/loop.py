@@ -22,14 +22,8 @@ from hpu_magic.runtime.training.step_report import StepReport, in_steps
 class LoopSource:
     """Observes a loop that reports each batch, which counts as a step.
 
-    Parameters
-    ----------
-    name
-        Name of the model.
-    device
-        The device; None for the card if this process uses memory on it, else the CPU.
-    loss
-        Returns the loss of the last batch, or values by name; None if the loop logs them.
+    None for `device` means the card if this process uses memory on it, otherwise the CPU. `loss`
+    returns the loss of the last batch, or values by name; None if the loop logs them.
     """
 
     kind = "Loop"
@@ -59,7 +53,7 @@ class LoopSource:
 
     @property
     def epoch(self) -> int:
-        """Number of the current epoch, from 0."""
+        """Number of the current epoch, starting at 0."""
         return 0 if self._report is None else self._report.progress.epoch
 
     @property
@@ -69,7 +63,7 @@ class LoopSource:
 
     @property
     def empty(self) -> bool:
-        """Whether there was no batch."""
+        """Whether the loader yielded no batch."""
         return self._steps is not None and not self._steps.steps
 
     @property
@@ -83,12 +77,12 @@ class LoopSource:
 
     @property
     def settings(self) -> FitSettings:
-        """The settings of the loader; other settings of a loop are unknown."""
+        """The settings of the loader; a loop has no other known settings."""
         return FitSettings(loader=self._loader)
 
     @contextmanager
     def attached(self, report: FitReport) -> Iterator[None]:
-        """Report the loop that runs inside the block."""
+        """Report the loop that runs in the block."""
         self._report, self._steps = report, StepReport(report)
         self._curves, self._logged, self._epochs_begun = {}, {}, 0
         try:
@@ -107,7 +101,7 @@ class LoopSource:
     # Reports of the loop
 
     def plan(self, epochs: int | None, batches: int | None) -> None:
-        """Note the plan at the start of training; None for unknown numbers."""
+        """Record the plan at the start of training; None for unknown numbers."""
         progress = self._running().progress
         self._running().begin()
         progress.epochs, progress.batches = epochs, batches
@@ -117,7 +111,7 @@ class LoopSource:
         self._curves[LOSS] = progress.curves.follow(LOSS, LOSS, "training", "step", returned=True)
 
     def epoch_began(self, loader: Any) -> None:
-        """Mark the epoch, and set it on a sampler that shuffles by epoch."""
+        """Mark the start of an epoch, and set its number in a sampler that shuffles by epoch."""
         self.train()
         steps = self._running()
         progress = steps.progress
@@ -128,7 +122,7 @@ class LoopSource:
         self._epochs_begun += 1
 
     def batches(self, loader: Any) -> Iterator[Any]:
-        """Return a loader's batches, and measure the time that the loop waits for them."""
+        """Return the batches of a loader, and measure the time that the loop waits for them."""
         waiting = self._running().progress.observer.waiting
         self._loader = loader_settings(loader)
         waiting.start()
@@ -152,13 +146,13 @@ class LoopSource:
         steps.answer()
 
     def stops(self) -> bool:
-        """Return whether Stop was pressed, and if so note that it ends the loop."""
+        """Return whether Stop was pressed, which then ends the loop."""
         if self.stopped:
             self._running().progress.stopping = True
         return self.stopped
 
     def epoch_ended(self) -> None:
-        """Count the epoch if it ran to its end."""
+        """Count the epoch if it is complete."""
         progress = self._running().progress
         cut = self._in_batch or self.stopped
         at_the_end = progress.batches is not None and progress.batch >= progress.batches
@@ -167,7 +161,7 @@ class LoopSource:
         self._running().validate(0)  # code between two epochs is not training
 
     def _break_off(self) -> None:
-        """End the last batch, which the body of the loop may have left, and keep its values."""
+        """End the last batch, which the loop may have left early, and keep its values."""
         steps = self._running()
         ahead = int(self._in_batch and self._logged_in_batch)
         if self._in_batch:
@@ -184,7 +178,7 @@ class LoopSource:
         self._running().validate(batch)
 
     def validated(self) -> None:
-        """Add the values of a validation, or all values between two epochs, at this time."""
+        """Add the values of a validation, or all values between two epochs, at the current time."""
         values = {
             curve: self._logged.pop(curve)
             for curve in list(self._logged)
@@ -200,7 +194,7 @@ class LoopSource:
         self._running().train()
 
     def go_on(self, batches: int | None, loss: Callable[[], Any] | None) -> None:
-        """Set the length and the loss of the watch that runs the next epochs."""
+        """Set the length and the loss function of the watch that runs the next epochs."""
         self._running().progress.batches = batches
         self._loss = loss
 
@@ -211,8 +205,7 @@ class LoopSource:
             number = _number(value)
             if number is None:
                 raise HPUError(
-                    f"log accepts numbers and tensors of one element; {name} is "
-                    f"{_description(value)}."
+                    f"{name} is {_description(value)}: log a number or a tensor with one element."
                 )
             curve = self._curve(name)
             if curve is not None:
@@ -224,7 +217,7 @@ class LoopSource:
         return self._steps
 
     def _read_loss(self) -> None:
-        """Call the user's function for the loss; an error in it must not end the training."""
+        """Call the user's loss function; an error in it must not end the training."""
         if self._loss is None:
             return
         try:
@@ -256,7 +249,7 @@ def _rank_and_ranks() -> tuple[int, int]:
 
 
 def _number(value: Any) -> Any:
-    """Return a copy of a tensor, to be read later, or another number; None for other values."""
+    """Return a number, or a copy of a tensor to read later; None for other values."""
     if not hasattr(value, "detach"):
         return number_of(value)
     is_complex = getattr(getattr(value, "dtype", None), "is_complex", False)

@@ -1,4 +1,4 @@
-"""A panel for every fit of any framework inside a block."""
+"""A panel for every fit of any framework in a block."""
 
 from __future__ import annotations
 
@@ -28,19 +28,10 @@ _Method = Callable[..., Any]
 
 @contextmanager
 def observed_fits(interval: float = INTERVAL, panel: str = "auto") -> Iterator[list[FitResult]]:
-    """Show a panel for every ``trainer.fit(...)`` and ``trainer.train()`` inside the block.
+    """Show a panel for every ``trainer.fit(...)`` and ``trainer.train()`` in the block.
 
-    This includes frameworks that the block imports itself; no framework is imported here.
-
-    Yields
-    ------
-    list of FitResult
-        Filled as the fits end, including failed ones.
-
-    Raises
-    ------
-    HPUError
-        An argument is invalid.
+    The block may import the frameworks itself. Yields a list that contains the result of each fit
+    after its end, even if it fails. Raises HPUError if an argument is invalid.
     """
     checked_interval(interval)
     check_panel(panel)
@@ -66,7 +57,7 @@ def observed_fits(interval: float = INTERVAL, panel: str = "auto") -> Iterator[l
                 observe(module)
         finder = AfterImport([name for name in _METHODS if name not in sys.modules], observe)
         sys.meta_path.insert(0, finder)
-        # Calls of hpu_magic.fit and loops have their own panels, but their results count as well.
+        # Calls of hpu_magic.fit and loops have their own panels, but their results are added.
         patches.enter_context(results_announced_to(results.append))
         patches.callback(sys.meta_path.remove, finder)
         patches.push(lambda kind, error, traceback: end_trainings(error))
@@ -85,7 +76,7 @@ def _source(method: str, trainer: Any, *args: Any, **kwargs: Any) -> FitSource |
 
 
 def _wrap(trainer_class: Any, method: str, observed: _Method, patches: ExitStack) -> None:
-    """Pass calls of a method to ``observed``, also in existing and in future subclasses."""
+    """Pass calls of a method to ``observed``, also in existing and future subclasses."""
 
     def wrap(cls: Any) -> None:
         original = vars(cls).get(method)

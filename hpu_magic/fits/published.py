@@ -1,4 +1,4 @@
-"""Publication of a fit for other processes and pages."""
+"""Publish a fit for other processes and pages."""
 
 from __future__ import annotations
 
@@ -24,22 +24,10 @@ def published(
     stopping: Callable[[], bool],
     stop: Callable[[], None] | None,
 ) -> Iterator[None]:
-    """Publish a fit while the block runs, once per second and at each new phase.
+    """Publish a fit while the block runs, once per second and at the start of each phase.
 
-    This does not depend on the panel: it continues if a view fails.
-
-    Parameters
-    ----------
-    source
-        The sampler, whose thread publishes.
-    progress
-        The progress of the fit.
-    model_name
-        Name of the model.
-    stopping
-        Returns whether Stop was pressed, here or elsewhere.
-    stop
-        Presses Stop, from any thread; None if that would not end the entire fit.
+    The sampler's thread publishes, even if a view fails. `stopping` returns whether Stop was
+    pressed. `stop` presses it, from any thread; None if that would not end the entire fit.
     """
     publisher = _Publisher(progress, model_name[:_LONGEST_NAME], stopping, stop)
     publisher.tick(source)
@@ -102,7 +90,7 @@ class _Publisher:
         )
 
     def _loss(self) -> tuple[str, float | None]:
-        """Return the newest loss of this fit, or the first logged value if there is no loss."""
+        """Return the newest loss of this fit, or of the first logged curve without a loss."""
         curve = self._progress.curves.first
         if curve is None or curve.last is None:
             return "loss", None

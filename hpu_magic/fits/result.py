@@ -28,8 +28,8 @@ class FitResult(Report):
     Attributes
     ----------
     outcome : str
-        ``finished``, ``stopped`` (by Stop), ``interrupted``, ``failed``, or ``left``: the body of a
-        loop left it early.
+        ``finished``, ``stopped`` (by Stop), ``interrupted``, ``failed``, or ``left`` if the body of
+        a loop left it early.
     where : str
         The last batch, for example ``epoch 3 of 10, batch 40 of 57``.
     device : str
@@ -39,7 +39,7 @@ class FitResult(Report):
     seconds : float
         Time from the call of ``fit`` to its end.
     steps_per_second, batches_per_second : float or None
-        Pace of the training without validation.
+        Pace of the training, without validation.
     peak_memory, memory_limit : int or None
         Bytes; None if no card was used.
     metrics : dict of str to float
@@ -53,7 +53,7 @@ class FitResult(Report):
     error : str or None
         The error of a failed fit.
     ended_by : str or None
-        The cause that ended a finished fit before its plan, for example
+        The cause that ended a finished fit early, for example
         ``EarlyStopping: val_loss did not improve in 3 checks``.
     picture : str
         The curves as SVG.
@@ -91,18 +91,9 @@ class FitResult(Report):
     def advice(self, model: Any = None, inputs: Any = (), **arguments: Any) -> Advice:
         """List the causes of lost time in this fit, the most expensive first.
 
-        Parameters
-        ----------
-        model : torch.nn.Module, optional
-            With a model and its inputs, estimates also show the gain of another precision, batch
-            size or mode and of fused operators; see `hpu_magic.advise`.
-        inputs, **arguments
-            Arguments of `hpu_magic.advise`.
-
-        Raises
-        ------
-        HPUError
-            An argument is unknown.
+        With a model and its inputs, estimates also show the gain of another precision, batch size
+        or mode and of fused operators. `arguments` are those of `hpu_magic.advise`, which raises
+        HPUError for an unknown one.
         """
         from hpu_magic.advice.advise import advise_on_fit
 
@@ -159,7 +150,7 @@ class FitResult(Report):
 
     def notes(self) -> Sequence[str]:
         """Return the cause of an early end, and the number of metrics that are not shown."""
-        notes = [f"It ended with {self.error}"] if self.error else []
+        notes = [f"The error was {self.error}"] if self.error else []
         if self.ended_by:
             notes.append(f"Ended in {self.where} by {self.ended_by}.")
         hidden = len(self.metrics) - _METRICS_SHOWN
@@ -184,7 +175,7 @@ class FitResult(Report):
 
         if self._shown_by_cell is not None and self._shown_by_cell == running_cell():
             if not _has_kernel():
-                # A terminal has already printed its output prompt.
+                # A terminal has already printed the output prompt.
                 print(f"FitResult, {self.outcome}: the figures above are its attributes.")
             return
         for bundle in self.bundles():

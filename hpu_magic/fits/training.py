@@ -22,29 +22,15 @@ _here = threading.local()
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """The arguments of a watch.
-
-    Attributes
-    ----------
-    loader
-        Yields the batches.
-    length
-        Number of batches in an epoch; None if it is unknown.
-    epochs
-        Number of passes.
-    name, device, loss
-        Arguments of `LoopSource`.
-    interval, panel
-        Arguments of `FitSession`.
-    """
+    """The arguments of a watch."""
 
     loader: Iterable[Any]
-    length: int | None
-    epochs: int
-    name: str
+    length: int | None  # number of batches in an epoch, if known
+    epochs: int  # number of passes
+    name: str  # this and the next two are arguments of `LoopSource`
     device: Any
     loss: Callable[[], Any] | None
-    interval: float
+    interval: float  # this and the next are arguments of `FitSession`
     panel: str
 
     def resembles(self, other: Plan) -> bool:
@@ -55,21 +41,17 @@ class Plan:
 
 
 class _Rest(NamedTuple):
-    """The end of a training that waits for its next epoch, in case none follows."""
+    """The end of a training that waits for its next epoch, if none follows."""
 
     outcome: str | None
     moment: float
 
 
 class Training:
-    """A training with a panel, which opens at once.
+    """A training with a panel, which opens immediately.
 
-    Parameters
-    ----------
-    plan
-        The plan of the watch that starts it.
-    place
-        The place of its loop; None for a ``with`` block, which ends the training itself.
+    `plan` is that of the first watch. `place` is None for a ``with`` block, which ends the training
+    itself.
     """
 
     def __init__(self, plan: Plan, place: Place | None) -> None:
@@ -77,7 +59,7 @@ class Training:
         self.source = LoopSource(plan.name, plan.device, plan.loss)
         self._plan = plan
         self._place = place
-        # A plan with several epochs is a complete training; loops around it repeat the fit.
+        # A plan with several epochs is a complete training, which loops around it repeat.
         self._waits = place is not None and bool(place.loops) and plan.epochs == 1
         self._learns = _gradients()
         self._in_epoch = False
@@ -97,15 +79,15 @@ class Training:
 
     @property
     def waits(self) -> bool:
-        """Whether the training waits for a further epoch, which may not follow."""
+        """Whether the training waits for another epoch, which may not follow."""
         return self._rest is not None
 
     def role(self, plan: Plan, place: Place) -> Literal["epoch", "validation", "none"]:
         """Return the role of another watch in this training.
 
-        The next epoch uses the same loader; or it is at the same place, and its loader has the same
-        dataset or the same number of batches. Any other watch during or between two epochs is a
-        validation, and so is any watch without gradients, until the loops around the training end.
+        The next epoch uses the same loader, or is at the same place with a loader that has the same
+        dataset or number of batches. Until the loops around the training end, any other watch
+        during or between epochs is a validation, and so is any watch without gradients.
         """
         first = self._plan
         if self._in_epoch or self._validations:
@@ -131,7 +113,7 @@ class Training:
             for _ in range(plan.epochs):
                 yield from self.epoch(plan.loader)
         except GeneratorExit:
-            # Python does not report whether the body left by break, return or an exception.
+            # Python does not report whether break, return or an exception left the body.
             outcome = "left"
             raise
         except BaseException as error:
@@ -177,11 +159,11 @@ class Training:
                 self.source.train()
             elif not self._validations:
                 self._validated()
-                if not self.source.stopped:  # the result names the batch in which it was pressed
+                if not self.source.stopped:  # the result contains the batch in which it was pressed
                     self.source.validate(0)
 
     def log(self, values: dict[str, Any], *, validation: bool | None = None) -> None:
-        """Log values of a batch: of the current one, unless ``validation`` is set."""
+        """Log values of the current batch, or of a validation if ``validation`` is True."""
         if self._validations if validation is None else validation:
             values = {_of_validation(name): value for name, value in values.items()}
         self.source.log(values)
@@ -193,12 +175,9 @@ class Training:
         self.close("interrupted" if self.source.interrupted(error) else "failed", error)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Close the panel because its cell has ended or no further epoch follows.
+        """Close the panel because its cell has ended or no other epoch follows.
 
-        Parameters
-        ----------
-        error
-            The exception that ended the cell; it ended the training if its loops raised it.
+        `error` ended the cell; it also ended the training if it was raised in its loops.
         """
         loops = frozenset() if self._place is None else self._place.loops
         if error is not None and passes_through(error.__traceback__, loops):
@@ -207,7 +186,7 @@ class Training:
             self.close("left" if self._rest is None else self._rest.outcome)
 
     def close(self, outcome: str | None = None, error: BaseException | None = None) -> None:
-        """Close the panel once, and keep the result."""
+        """Close the panel, and keep the result."""
         session, self._session = self._session, None
         if session is None:
             return
@@ -229,25 +208,19 @@ class Training:
             self._session.rest()
 
     def _validated(self) -> None:
-        """Keep values that were logged between two epochs, and count the time until now."""
+        """Keep values that were logged between two epochs, and count the time up to now."""
         self.source.validated()
         if self._rest is not None:
             self._wait(self._rest.outcome)
 
 
 def current_training() -> Training | None:
-    """Return the innermost training of this thread that runs or waits."""
+    """Return the innermost training of this thread that is running or waiting."""
     return next(reversed(_trainings()), None)
 
 
 def end_trainings(error: BaseException | None = None) -> None:
-    """Close the panels of this thread's trainings.
-
-    Parameters
-    ----------
-    error
-        The exception that ended the cell.
-    """
+    """Close the panels of this thread's trainings; `error` ended the cell."""
     for training in [*_trainings()]:
         training.end(error)
 
@@ -269,7 +242,7 @@ def _of_validation(name: str) -> str:
 
 
 def _close_at_the_end() -> None:
-    """Register `end_trainings` for the end of the running cell or of the process."""
+    """Call `end_trainings` at the end of the running cell or of the process."""
     from IPython.core.getipython import get_ipython
 
     if (shell := get_ipython()) is not None:

@@ -33,7 +33,7 @@ class Watch:
 
     @property
     def result(self) -> FitResult | None:
-        """The result of the loop after its end; reading it ends the panel of a nested loop."""
+        """The result after the end of the loop; reading it ends the panel of a nested loop."""
         if self._training is None or self._validates:
             return None
         if self._training.waits:
@@ -42,7 +42,7 @@ class Watch:
 
     @property
     def epoch(self) -> int:
-        """Number of the current epoch, from 0."""
+        """Number of the current epoch, starting at 0."""
         return 0 if self._training is None else self._training.source.epoch
 
     @property
@@ -56,17 +56,17 @@ class Watch:
         Parameters
         ----------
         **values
-            Numbers, or tensors of one element, which are read only when a report is due. Names
+            Numbers, or tensors with one element, which are read only when a report is due. Names
             that begin with ``val`` or ``eval`` belong to a validation.
 
         Raises
         ------
         HPUError
-            A value is not a number, or the loop does not run.
+            A value is not a number, or the loop is not running.
         """
         if self._training is None or self._training.over:
             raise HPUError(
-                "The loop is not running: call log in its body, or inside with "
+                "The loop is not running: call log in its body, or in the block of with "
                 "hpu_magic.watch(loader) as watched."
             )
         self._training.log(values, validation=self._validates)
@@ -127,22 +127,23 @@ def watch(
     """Iterate over a loader with the live panel of a fit; Stop ends the loop after the batch.
 
     Log values in the body of the loop with ``hpu_magic.watch.log(loss=loss)`` or `Watch.log`, or
-    pass a function as `loss`. Tensors are read only when a report is due. A second watch inside the
-    body has no panel: it is the validation of the first.
+    pass a function as `loss`. Tensors are read only when a report is due. A second watch in the
+    body has no panel, but is the validation of the first.
 
-    In ``for epoch in range(3): for batch in hpu_magic.watch(loader):`` each pass is an epoch of one
-    panel. The next epoch is a watch of the same loader, or of a new loader in the same line with
-    the same ``dataset`` or the same number of batches. Any other watch between two epochs is their
-    validation, and so is any watch under ``torch.no_grad()``. The panel ends with the cell, or when
-    `Watch.result` is read. Watches with different names have separate panels.
+    In ``for epoch in range(3): for batch in hpu_magic.watch(loader):``, each pass is an epoch of
+    the same panel. The next epoch is a watch of the same loader, or in the same line a watch of a
+    new loader with the same ``dataset`` or number of batches. Any other watch between two epochs is
+    their validation, and so is any watch under ``torch.no_grad()``. The panel ends with the cell,
+    or when `Watch.result` is read. Watches with different names have separate panels.
 
     Parameters
     ----------
     loader : iterable
         Yields the batches.
     epochs : int
-        Number of passes of one ``for`` loop. Inside ``with hpu_magic.watch(...) as watched``, each
-        ``for batch in watched`` is one epoch of the same panel, and this is the planned number.
+        Number of passes of one ``for`` loop. In the block of ``with hpu_magic.watch(...) as
+        watched``, each ``for batch in watched`` is an epoch of the same panel, and this is the
+        planned number.
     loss : callable, optional
         Called without arguments after a batch for which a report is due; returns the loss, or a
         dict of values by name.
@@ -151,16 +152,16 @@ def watch(
     name : str
         Name of the training.
     device : torch.device or str, optional
-        The device; default: the card if this process uses memory on it, else the CPU.
+        The device; the default is the card if this process uses memory on it, otherwise the CPU.
     interval : float
-        Seconds between two samples, 0.02 to 60; the panel is drawn at most twice per second.
+        Seconds between two samples, 0.02 to 60. The panel draws at most twice per second.
     panel : str
         As in `hpu_magic.fit`.
 
     Returns
     -------
     Watch
-        The iterable; its ``result`` is available after the loop has ended for any reason.
+        The iterable; its ``result`` is available after the end of the loop, whatever its cause.
 
     Raises
     ------
@@ -186,8 +187,8 @@ def watch(
         raise HPUError(f"total must be the number of batches, got {total!r}.")
     if epochs > 1 and iter(loader) is loader:
         raise HPUError(
-            f"A {type(loader).__name__} can be iterated once, not {epochs} times: pass an iterable "
-            "that creates a new iterator each time, such as a DataLoader or a list."
+            f"A {type(loader).__name__} can be iterated only once, not {epochs} times: pass an "
+            "iterable that creates a new iterator each time, such as a DataLoader or a list."
         )
     if loss is not None and not callable(loss):
         raise HPUError(

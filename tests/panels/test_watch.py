@@ -642,7 +642,7 @@ def test_an_empty_loader_is_named(loops: Callable[[str], Any]) -> None:
         ("watch(loader, epochs=True)", "epochs must be an integer of at least 1, got True"),
         ("watch(loader, total=-1)", "total must be the number of batches, got -1"),
         ("watch(loader, total='8')", "total must be the number of batches, got '8'"),
-        ("watch(iter([1]), epochs=2)", "can be iterated once, not 2 times"),
+        ("watch(iter([1]), epochs=2)", "can be iterated only once, not 2 times"),
         ("watch(loader, loss=torch.ones(1))", "loss must be a function that returns the loss"),
         ("watch(loader, interval=0)", "must be 0.02 to 60 seconds, got 0"),
         ("watch(loader, panel='tv')", "panel must be one of auto, widget, picture, got 'tv'"),
@@ -675,7 +675,7 @@ def test_what_is_no_number_is_refused_where_it_is_told(
 ) -> None:
     loops("import numpy")
     cell = loops(f"with hpu_magic.watch(loader) as watched:\n    watched.log(loss={value})")
-    said = f"log accepts numbers and tensors of one element; loss is {kind}."
+    said = f"loss is {kind}: log a number or a tensor with one element."
     assert str(cell.error) == said
     assert loops("watched.result.outcome").result == "failed"
 
