@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from hpu_magic.magics.command import CommandMagics
     from hpu_magic.magics.explained_errors import ExplainedErrors
-    from hpu_magic.magics.folded_frames import FoldedFramesNote
 
 _FAMILIES = (
     ("status", "StatusMagics"),
@@ -37,7 +36,7 @@ _FAMILIES = (
 )
 _NEEDED = ("ipykernel", "ipywidgets", "anywidget", "bokeh")
 _loaded: list[CommandMagics] = []
-_watches: list[FoldedFramesNote | ExplainedErrors] = []
+_explained: list[ExplainedErrors] = []
 
 
 def load(shell: InteractiveShell) -> None:
@@ -70,9 +69,8 @@ def unload(shell: InteractiveShell) -> None:
     """Remove the magics from `shell`; the device is not changed."""
     from hpu_magic.magics import cell, completion, control, session
 
-    for watch in _watches:
-        watch.close()
-    _watches.clear()
+    while _explained:
+        _explained.pop().close()
     session.disable(shell)
     cell.disable(shell)
     control.disable(shell)
@@ -126,11 +124,10 @@ def _install_lightning_hook() -> None:
 def _register(shell: InteractiveShell) -> None:
     from hpu_magic.magics import cell, completion, control, session
     from hpu_magic.magics.explained_errors import ExplainedErrors
-    from hpu_magic.magics.folded_frames import FoldedFramesNote
     from hpu_magic.magics.settings import HPUMagics
 
     session.enable(shell)
-    _watches.extend((FoldedFramesNote(shell), ExplainedErrors(shell)))
+    _explained.append(ExplainedErrors(shell))
     cell.enable(shell)
     _forget_wrong_defaults(shell, HPUMagics)
     settings = HPUMagics(parent=shell)

@@ -1,4 +1,4 @@
-"""A sentence with cause and fix below the error of a cell, if the cause is known."""
+"""Sentences below the error of a cell: omitted frames, and cause and fix if they are known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpu_magic.plain_text import printable
 
 
 class ExplainedErrors:
-    """Prints the sentence after a cell with an error."""
+    """Prints the sentences after a cell with an error."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -28,9 +28,20 @@ class ExplainedErrors:
         error = result.error_in_exec
         if error is None:
             return
-        text = self._unknown(error) or self._full_card(error) or _cause(error)
-        if text is not None:
+        cause = self._unknown(error) or self._full_card(error) or _cause(error)
+        for text in filter(None, (self._omitted(error), cause)):
             print(printable(text, keep="\n\t"), file=sys.stderr)
+
+    def _omitted(self, error: BaseException) -> str | None:
+        traceback = self._shell.InteractiveTB
+        # The other modes show all frames, or none.
+        if not _is_explainable(error) or traceback.mode not in traceback.verbose_modes:
+            return None
+        from hpu_magic.fits.folded_frames import has_folded_frames
+
+        if not has_folded_frames(error):
+            return None
+        return "Frames of the framework and hpu_magic are omitted; %tb Plain shows all frames."
 
     def _unknown(self, error: BaseException) -> str | None:
         if not isinstance(error, UsageError):
@@ -53,9 +64,13 @@ class ExplainedErrors:
         return explanation
 
 
+def _is_explainable(error: BaseException) -> bool:
+    """Return whether an error is neither an interrupt nor a usage error, which has its own fix."""
+    return isinstance(error, Exception) and not isinstance(error, UsageError)
+
+
 def _cause(error: BaseException) -> str | None:
-    # Usage errors contain the fix, and interrupts are intended.
-    if isinstance(error, UsageError) or not isinstance(error, Exception):
+    if not _is_explainable(error):
         return None
     from hpu_magic.huggingface import causes
 
