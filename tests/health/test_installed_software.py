@@ -123,7 +123,7 @@ def test_torch_and_the_tested_releases(made, torch, state, message):
         ("1.22.0.740", "2.7.1+hpu_1.22.0", "green", "torch 2.7.1+hpu_1.22.0 is the release that"),
         ("1.22.0.740", "2.9.0", "red", "refuses to load with torch 2.9.0"),
         ("1.20.0.1", "2.5.1", "amber", "may refuse to load with torch 2.5.1"),
-        ("1.24.0.1007", "2.11.0", "amber", "does not know"),
+        ("1.24.0.1007", "2.11.0", "amber", "unknown to hpu_magic"),
     ],
 )
 def test_torch_and_plug_in(made, plugin, torch, state, part):
@@ -186,7 +186,7 @@ def test_lightning_habana(made, lightning, state, part):
         ("1.21.0", "4.55.4", "green", "match"),
         ("1.21.0", "4.49.0", "amber", "may fail with 4.49.0"),
         ("1.21.0", "5.23.0", "red", "fails with 5.23.0"),
-        ("1.30.0", "5.23.0", "amber", "does not know"),
+        ("1.30.0", "5.23.0", "amber", "unknown to hpu_magic"),
     ],
 )
 def test_optimum_habana(made, optimum, transformers, state, part):

@@ -111,7 +111,7 @@ def test_a_hub_out_of_reach_is_told(
         taken.bind(("127.0.0.1", 0))
         told = download(f"http://127.0.0.1:{taken.getsockname()[1]}", "owner/model")
     assert told.splitlines()[-1] == (
-        "The hub could not be reached: check the network and its proxy (HTTPS_PROXY), set "
+        "The Hub could not be reached: check the network and its proxy (HTTPS_PROXY), set "
         "HF_ENDPOINT to a mirror, or pass the path of a folder with the files."
     )
 
