@@ -4,4 +4,3 @@ from __future__ import annotations
 
 MODES = ("eager", "lazy", "graphs", "compile")
 PRECISIONS = ("fp32", "bf16", "bf16-mixed", "fp8")
-GENERATIONS = ("gaudi", "gaudi2", "gaudi3")

@@ -1,6 +1,8 @@
 """`hpu-magic estimate` prints the estimate of the function."""
 
+import inspect
 import json
+import re
 
 import pytest
 import torch
@@ -126,6 +128,22 @@ def test_configuration_specifies_the_model(folder, capsys):
     assert found["memory"] == expected.memory.parts()
 
 
+@pytest.mark.parametrize("option", ["--batch few", "--cards few", "--card gaudi4"])
+def test_invalid_values_are_refused_like_in_magics(folder, capsys, option):
+    with pytest.raises(SystemExit) as left:
+        asked(capsys, "models_of_a_user:make", "--inputs", "8x8", *option.split())
+    assert left.value.code == 2
+    name, value = option.split()
+    assert re.search(f"argument {name}: invalid .*'{value}'", capsys.readouterr().err)
+
+
+def test_options_are_those_of_the_functions():
+    [command] = command_line.parser()._subparsers._group_actions
+    named = {action.dest for action in command.choices["estimate"]._actions} - {"help", "json"}
+    functions = hpu_magic.estimate, hpu_magic.estimate_generation
+    assert named == {name for each in functions for name in inspect.signature(each).parameters}
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
@@ -143,10 +161,6 @@ def test_configuration_specifies_the_model(folder, capsys):
         ("models_of_a_user:make --inputs 8y", "--inputs '8y' is not a shape: use sizes and a type"),
         ("models_of_a_user:make --inputs 8:it64", "no type 'it64': did you mean 'int64'"),
         ("models_of_a_user:make --inputs a=8,8", "name all inputs, or none."),
-        (
-            "models_of_a_user:make --inputs 8x8 --batch few",
-            "--batch is 'few': use a number",
-        ),
         ("models_of_a_user:make --inputs 8x8 --cache static", "--cache requires --prompt N"),
         ("llama --prompt 3", "Text generation needs both --prompt N and --new-tokens N."),
         (

@@ -1,0 +1,97 @@
+"""The command ``hpu-magic estimate``, with the options of the two functions that estimate."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from hpu_magic.commands import planning
+from hpu_magic.commands.declaration import Declaration
+from hpu_magic.errors import HPUError
+
+_TEXTS = {
+    "model": "module:callable that creates the model, or the folder or JSON file of a transformers "
+    "configuration; weights are not read",
+    "inputs": "shapes and dtypes of the model's arguments, such as 8x512:int64 (float32 by "
+    "default), or with names mask=8x512:bool",
+    "train": "a training step, or with --no-train a forward pass",
+    "mode": "the execution mode (lazy by default; graphs for text generation)",
+    "dtype": "the precision (by default that of the parameters; bf16 for text generation)",
+    "batch": "batch size per card, or largest (for text generation: over all cards)",
+    "loss": "module:callable that computes the loss from the output",
+}
+
+
+def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the parser of the command."""
+    command = commands.add_parser(
+        "estimate",
+        help="estimate time and memory of a model on cards that you do not have",
+        description="Estimate time and memory of a model on Gaudi cards, without a card and "
+        "without computing: of a training step, of a forward pass with --no-train, or of text "
+        "generation with --prompt and --new-tokens. Each value has the band of published "
+        "measurements.",
+        epilog="Examples: hpu-magic estimate models:make --inputs 8x3x224x224; "
+        "hpu-magic estimate ./config.json --inputs 8x512:int64 --cards 8 --parallel zero3; "
+        "hpu-magic estimate ./config.json --prompt 1024 --new-tokens 256 --batch largest --json",
+    )
+    step, generation = _declarations()
+    step.add_to(command, texts=_TEXTS, only_passed=True)
+    group = command.add_argument_group("text generation")
+    generation.add_to(group, skip=step.names, only_passed=True)
+    command.add_argument("--json", action="store_true", help="print the values as JSON")
+    command.set_defaults(run=run)
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command and return its exit status."""
+    passed = {name: value for name, value in vars(options).items() if name not in ("run", "json")}
+    try:
+        result = _estimate(passed)
+    except HPUError as error:
+        print(f"hpu-magic: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    print(json.dumps(result.to_dict(), indent=2) if options.json else result)
+    return 0
+
+
+def _declarations() -> tuple[Declaration, Declaration]:
+    return Declaration(planning.estimate), Declaration(planning.estimate_generation)
+
+
+def _estimate(options: dict[str, Any]) -> Any:
+    # Imported here, because other commands do not import torch.
+    from hpu_magic.estimates.command.inputs import parse_inputs
+    from hpu_magic.estimates.command.models import load_function, load_model
+
+    generates = "prompt" in options or "new_tokens" in options
+    _check(options, generates=generates)
+    options["model"] = load_model(options["model"])
+    if generates:
+        return planning.estimate_generation(**options)
+    options["inputs"] = parse_inputs(options["inputs"])
+    if "loss" in options:
+        options["loss"] = load_function(options["loss"])
+    return planning.estimate(**{"mode": "lazy", **options})
+
+
+def _check(options: dict[str, Any], *, generates: bool) -> None:
+    """Raise HPUError if options are missing or belong to the other kind of estimate."""
+    if generates and not {"prompt", "new_tokens"} <= options.keys():
+        raise HPUError("Text generation needs both --prompt N and --new-tokens N.")
+    why = "requires --prompt N --new-tokens N"
+    if generates:
+        why = "is an option of a step and cannot be combined with --prompt"
+    for name, value in options.items():
+        if name not in _declarations()[generates].names:
+            prefix = "--no-" if value is False else "--"
+            raise HPUError(f"{prefix}{name.replace('_', '-')} {why}.")
+    if not generates and not options.get("inputs"):
+        raise HPUError(
+            "An estimate needs the arguments of the model, such as --inputs 8x512:int64, or for "
+            "text generation --prompt 1024 --new-tokens 256."
+        )
