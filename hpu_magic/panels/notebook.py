@@ -1,4 +1,4 @@
-"""A fit in a notebook: the live panel if the front end shows widgets, else a picture."""
+"""A fit in a notebook: the live panel if the front end supports widgets, else a picture."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from html import escape
 
 from hpu_magic.panels.front_end import unattended
 from hpu_magic.panels.outputs import Output
-from hpu_magic.panels.picture import draw
+from hpu_magic.panels.picture import draw, inline
 from hpu_magic.panels.record import News, RunRecord
 from hpu_magic.panels.view import Head
 
@@ -38,18 +38,9 @@ class NotebookView:
     shows its state. Pages that show the panel hide the picture. If no page shows the panel, the
     picture is drawn more often, with a header.
 
-    Parameters
-    ----------
-    kinds
-        The charts, as in `line_charts.KINDS`.
-    head
-        The state of the fit.
-    on_stop
-        Called once, from any thread, when Stop is pressed.
-    on_add
-        Called, from any thread, with the name of a metric for which the reader requested a chart.
-    panel
-        One of `PANELS`: ``auto`` shows the widget in pages that request it.
+    ``kinds`` are charts of `line_charts.KINDS`. Any thread may call ``on_stop``, once, if Stop is
+    pressed, and ``on_add`` with the name of a metric for which the reader requested a chart.
+    ``panel`` is one of `PANELS`; ``auto`` shows the widget in pages that request it.
     """
 
     def __init__(
@@ -79,7 +70,7 @@ class NotebookView:
 
     @property
     def poll(self) -> Callable[[], None] | None:
-        """Function for the training thread to call, if clicks are not handled otherwise."""
+        """Function for the training thread to call, if nothing else handles clicks."""
         return None if self._widget is None else self._widget.poll
 
     def draw(self, head: Head, record: RunRecord, news: News) -> None:
@@ -98,19 +89,19 @@ class NotebookView:
         picture = draw(record, self._kinds, head.model_name)
         bundle = {"image/svg+xml": picture, "text/plain": head.line}
         if alone:
-            bundle["text/html"] = head.html + picture
+            bundle["text/html"] = head.html + inline(picture)
         self._picture.show(bundle)
 
     def _alone(self, now: float) -> bool:
-        """Return whether the picture is all that users see."""
+        """Return whether users see only the picture."""
         if self._widget is None:
             return True
         waited = now - self._shown_at >= _ANSWER_SECONDS
         return waited and not self._waits_for_page and not self._widget.seen
 
     def finish(self, table: Mapping[str, str], picture: Mapping[str, str]) -> None:
-        """Replace the panel by the table, and draw the complete picture."""
+        """Replace the panel with the table, and draw the complete picture."""
         self._top.show(table, over=True)
         self._picture.show(picture, over=True)
         if self._widget is not None:
-            self._widget.finish(table["text/html"] + picture["image/svg+xml"])
+            self._widget.finish(table["text/html"] + inline(picture["image/svg+xml"]))

@@ -1,13 +1,15 @@
 """The static picture of a run that stays in the notebook: plain SVG without script or fonts.
 
-It contains the charts of the live panel in the same colors and proportions. It needs no kernel
-and is legible on light and dark pages.
+It contains the charts of the live panel in the same colors. It needs no kernel and is legible on
+light and dark pages. A narrow page shows a second layout of the same size, with larger text.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from html import escape
 
 from hpu_magic import units
@@ -16,43 +18,63 @@ from hpu_magic.panels.line_charts import KINDS, LINE_CHARTS, METRICS, LineChart,
 from hpu_magic.panels.metric_chart import (
     FIRST_HEIGHT,
     HEIGHT,
-    Style,
     best_of,
     epoch_labels,
     sentence,
     styles,
     title,
 )
-from hpu_magic.panels.picture_parts import Frame, Point, dot, legend, line, thinned
+from hpu_magic.panels.picture_parts import (
+    NARROW,
+    WIDE,
+    Entry,
+    Frame,
+    Layout,
+    Point,
+    dot,
+    legend,
+    legend_rows,
+    line,
+    thinned,
+)
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.runtime.present import drawing
+from hpu_magic.runtime.training.not_finite import NotFinite
 
-_TITLE, _BASELINE = 18, 11
-_GAP = 10
-_FOOT = 20
+_AXIS = 30  # pixels of a chart's height that its plot does not use
+_LABEL = 12  # pixels between the labels of an axis
+_NARROW_PAGE = 480  # pixels; narrower pictures use the narrow layout
 
 
 def draw(record: RunRecord, kinds: Sequence[str] = KINDS, name: str = "") -> str:
     """Return the run as an SVG image of at most a few dozen kilobytes.
 
-    Parameters
-    ----------
-    record
-        The run.
-    kinds
-        The charts, as in `line_charts.KINDS`.
-    name
-        Name of the model, for readers who cannot see the picture.
+    `kinds` are names of charts in `line_charts.KINDS`, and `name` is the model's name, for readers
+    who cannot see the picture.
     """
     metrics = METRICS in kinds
-    charts = [chart for chart in LINE_CHARTS if chart.name in kinds]
-    picture = _Picture(record, fit=metrics)
-    for metric in (record.metrics.drawn or ["loss"]) if metrics else ():
-        picture.metric(metric)
-    for chart in charts:
-        picture.lines(chart, last=chart is charts[-1])
+    listed = [chart for chart in LINE_CHARTS if chart.name in kinds]
+    charts = []
+    if metrics:
+        names = record.metrics.drawn or ["loss"]
+        charts = [_metric(record, each, first=each == names[0]) for each in names]
+    charts += [_lines(record, chart, last=chart is listed[-1]) for chart in listed]
+    times = record.lines.data()["time"]
+    start = times[0] if times and not metrics else 0.0
+    end = times[-1] if times and times[-1] > start else start + 1.0
+    wide = _Picture(record, WIDE, start, end)
+    height = wide.draw(charts)
+    narrow = _Picture(record, NARROW, start, end)
+    narrow.draw(charts, height * NARROW.width / WIDE.width)
+    parts = _responsive(wide.parts, narrow.parts, height)
     shown = f"Curves of {name}" if name else "Curves of a fit" if metrics else "Memory"
-    return picture.finish(shown, _description(record, charts, metrics=metrics))
+    text = _description(record, listed, metrics=metrics)
+    return drawing.image(WIDE.width, height, parts, shown, text)
+
+
+def inline(picture: str) -> str:
+    """Return a picture as HTML, with a layout for the width of the output and not of the page."""
+    return f'<div style="container-type:inline-size">{picture}</div>'
 
 
 def _description(record: RunRecord, charts: Sequence[LineChart], *, metrics: bool) -> str:
@@ -70,161 +92,199 @@ def _description(record: RunRecord, charts: Sequence[LineChart], *, metrics: boo
     return span + " ".join(f"{text}." for text in sentences if text)
 
 
+@dataclass
+class _Curve:
+    points: list[Point]
+    color: str
+    dashes: str
+    dots: bool = False
+
+
+@dataclass
+class _Chart:
+    """The contents of a chart, independent of its size."""
+
+    height: int  # of the plot in a wide picture, in pixels
+    title: str
+    curves: list[_Curve]
+    entries: list[Entry]  # of the legend
+    ticks: list[float]
+    label: Callable[[float], str]
+    best: Point | None = None
+    limit: float | None = None
+    not_finite: list[tuple[int, NotFinite]] = field(default_factory=list)
+    first: bool = False  # shows the numbers of epochs
+
+
+def _metric(record: RunRecord, metric: str, *, first: bool) -> _Chart:
+    curves = [curve for curve in record.metrics.of(metric) if curve in record.curves]
+    shown = styles(curves)
+    points = [_points(record.curves[style.curve].data(), "value") for style in shown]
+    best = best_of(record.curves, curves)
+    drawn = record.metrics.drawn
+    return _Chart(
+        (FIRST_HEIGHT if first else HEIGHT) - _AXIS,
+        title(metric, record.curves, curves) if curves else metric,
+        [
+            _Curve(each, style.color, style.dashes, style.dots)
+            for each, style in zip(points, shown, strict=True)
+        ],
+        [(style.label, style.color, style.dashes) for style in shown],
+        *_ticks([value for each in points for _, value in each]),
+        best=best and (best.time, best.value),
+        not_finite=[
+            (place, noted)
+            for place, noted in enumerate(record.not_finite)
+            if noted.metric == metric or (first and noted.metric not in drawn)
+        ],
+        first=first,
+    )
+
+
+def _lines(record: RunRecord, chart: LineChart, *, last: bool) -> _Chart:
+    """Return a chart of columns; the last chart explains the marks of compilations."""
+    data = record.lines.data()
+    points = [_points(data, each.column) for each in chart.lines]
+    known = [value for each in points for _, value in each if math.isfinite(value)]
+    ticks, label = _ticks(known, low=0.0)
+    if chart.of_memory:
+        ticks, label = memory_ticks(max(known, default=0.0), record.limit), units.capacity
+    text = chart.title(record)
+    if last and any(mark.kind == "compilation" for mark in record.marks):
+        text += ", dashed vertical lines: graph compilations"
+    return _Chart(
+        chart.height - _AXIS,
+        text,
+        [
+            _Curve(values, each.color, each.dashes)
+            for values, each in zip(points, chart.lines, strict=True)
+        ],
+        [(each.name, each.color, each.dashes) for each in chart.lines],
+        ticks,
+        label,
+        limit=record.limit if chart.of_memory and ticks[-1] >= record.limit else None,
+    )
+
+
 class _Picture:
-    """Charts stacked over the same time axis."""
+    """Charts in one layout, stacked over the same time axis."""
 
-    def __init__(self, record: RunRecord, *, fit: bool) -> None:
+    def __init__(self, record: RunRecord, layout: Layout, start: float, end: float) -> None:
+        self.parts: list[str] = []
         self._record = record
-        self._data = record.lines.data()
-        times = self._data["time"]
-        start = times[0] if times and not fit else 0.0
-        end = times[-1] if times else 1.0
-        self._start, self._end = start, end if end > start else start + 1.0
-        self._top = 0.0
-        self._parts: list[str] = []
+        self._layout = layout
+        self._start, self._end = start, end
 
-    def metric(self, metric: str) -> None:
-        """Draw the chart of a metric."""
-        record = self._record
-        curves = [curve for curve in record.metrics.of(metric) if curve in record.curves]
-        shown = styles(curves)
-        points = {
-            style: self._points(record.curves[style.curve].data(), "value") for style in shown
-        }
-        values = [value for each in points.values() for _, value in each]
-        text = title(metric, record.curves, curves) if curves else metric
-        first = self._top == 0.0
-        entries = [(style.label, style.color, style.dashes) for style in shown]
-        height = FIRST_HEIGHT if first else HEIGHT
-        frame = self._frame(height, text, entries, *_ticks(values), epochs=first)
+    def draw(self, charts: Sequence[_Chart], height: float | None = None) -> float:
+        """Draw all charts and return the height; a fixed height scales the plots."""
+        layout = self._layout
+        epochs = layout.epochs if len(self._record.epochs) > 1 else 0
+        heads = [_head(layout, chart) for chart in charts]
+        rest = epochs + layout.gap * (len(charts) - 1) + layout.foot
+        rest += sum(layout.head + layout.line * (len(rows) - 1) for _, rows in heads)
+        scale = 1.0 if height is None else (height - rest) / sum(chart.height for chart in charts)
+        bottom = -layout.gap
+        for chart, (text, rows) in zip(charts, heads, strict=True):
+            baseline = bottom + layout.gap + layout.baseline
+            self.parts.append(layout.text(layout.left, baseline, text, most=layout.room))
+            self.parts += legend(layout, baseline, rows)
+            top = bottom + layout.gap + layout.head + layout.line * (len(rows) - 1)
+            top += epochs if chart.first else 0
+            bottom = top + max(1.0, scale * chart.height)
+            self._chart(Frame(layout, self._start, self._end, top, bottom, chart.ticks), chart)
+        frame = Frame(layout, self._start, self._end, 0.0, bottom, [0.0, 1.0])
+        for tick in drawing.round_numbers(self._start, self._end, layout.time_ticks):
+            if self._start <= tick <= self._end:
+                self._centred(frame.x(tick), bottom + layout.foot - 5, _time_label(tick))
+        return bottom + layout.foot
+
+    def _chart(self, frame: Frame, chart: _Chart) -> None:
+        layout, right = self._layout, self._layout.width - self._layout.right
+        spacing = frame.y(chart.ticks[0]) - frame.y(chart.ticks[1])
+        for number, tick in enumerate(chart.ticks):
+            at = frame.y(tick)
+            self.parts.append(drawing.rule(layout.left, at, right, at, 0.3))
+            if number % math.ceil(_LABEL / spacing) == 0:
+                place, most = (layout.left - 8, at + 3.5), layout.left - 10
+                self.parts.append(layout.number(*place, chart.label(tick), "end", most))
         self._marks(frame)
-        if first:
+        if chart.first and layout.epochs:
             self._number_epochs(frame)
-        drawn = record.metrics.drawn
-        for place, noted in enumerate(record.not_finite):
-            elsewhere = noted.metric in drawn and noted.metric != metric
-            if not elsewhere and (noted.metric == metric or first):
-                self._parts.append(frame.not_finite(noted, record.began, place))
-        for style in shown:
-            self._curve(frame, style, points[style])
-        best = best_of(record.curves, curves)
-        if best is not None:
-            at = (frame.x(best.time), frame.y(best.value))
-            self._parts.append(
-                f'<circle cx="{at[0]:.1f}" cy="{at[1]:.1f}" r="5.5" fill="none" '
+        for place, noted in chart.not_finite:
+            self.parts.append(frame.not_finite(noted, self._record.began, place))
+        for curve in chart.curves:
+            self.parts += line(frame, curve.points, curve.color, curve.dashes)
+            if curve.dots:
+                known = [point for point in curve.points if math.isfinite(point[1])]
+                self.parts += [dot(frame, *point, curve.color) for point in thinned(known)]
+        if chart.best is not None:
+            at_x, at_y = frame.x(chart.best[0]), frame.y(chart.best[1])
+            self.parts.append(
+                f'<circle cx="{at_x:.1f}" cy="{at_y:.1f}" r="{layout.ring}" fill="none" '
                 f'stroke="{palette.BEST}" stroke-width="1.6"/>'
             )
-        self._end_chart(frame)
-
-    def lines(self, chart: LineChart, *, last: bool) -> None:
-        """Draw a chart of columns; the last one explains the marks of compilations."""
-        record = self._record
-        points = [self._points(self._data, each.column) for each in chart.lines]
-        known = [value for each in points for _, value in each if math.isfinite(value)]
-        ticks, label = (
-            (memory_ticks(max(known, default=0.0), record.limit), units.capacity)
-            if chart.of_memory
-            else _ticks(known, low=0.0)
-        )
-        text = chart.title(record)
-        if last and any(mark.kind == "compilation" for mark in record.marks):
-            text += ", dashed vertical lines: graph compilations"
-        entries = [(each.name, each.color, each.dashes) for each in chart.lines]
-        frame = self._frame(chart.height, text, entries, ticks, label)
-        self._marks(frame)
-        for each, values in zip(chart.lines, points, strict=True):
-            self._parts += line(frame, values, each.color, each.dashes)
-        if chart.of_memory and ticks[-1] >= record.limit:
-            at = frame.y(record.limit)
-            right = palette.WIDTH - frame.right
-            self._parts.append(drawing.rule(palette.LEFT, at, right, at, 0.9, palette.COMPILATION))
-        self._end_chart(frame)
-
-    def finish(self, shown: str, description: str) -> str:
-        """Return the picture, with the time axis below the charts."""
-        bottom = self._top - _GAP
-        frame = Frame(self._start, self._end, 0.0, bottom, [0.0, 1.0])
-        ticks = drawing.round_numbers(self._start, self._end, 6)
-        self._parts += [
-            _centred(frame.x(tick), bottom + 15, _time_label(tick))
-            for tick in ticks
-            if self._start <= tick <= self._end
-        ]
-        return drawing.image(palette.WIDTH, bottom + _FOOT, self._parts, shown, description)
-
-    def _frame(
-        self,
-        height: int,
-        text: str,
-        entries: Sequence[tuple[str, str, str]],
-        ticks: list[float],
-        label: Callable[[float], str],
-        *,
-        epochs: bool = False,
-    ) -> Frame:
-        entries = entries if len(entries) > 1 else []
-        legends, baseline = legend(text, self._top + _BASELINE, entries)
-        top = baseline - _BASELINE + _TITLE
-        top += palette.EPOCHS_HEIGHT if epochs and len(self._record.epochs) > 1 else 0
-        frame = Frame(self._start, self._end, top, top + height - 30, ticks)
-        self._parts += [drawing.text(palette.LEFT, self._top + _BASELINE, text), *legends]
-        right = palette.WIDTH - frame.right
-        for tick in ticks:
-            at = frame.y(tick)
-            self._parts.append(drawing.rule(palette.LEFT, at, right, at, 0.3))
-            place = (palette.LEFT - 8, at + 3.5)
-            number = label(tick)
-            self._parts.append(drawing.text(*place, number, "end", 10, most=palette.LEFT - 10))
-        return frame
-
-    def _end_chart(self, frame: Frame) -> None:
-        self._top = frame.bottom + _GAP
-
-    def _curve(self, frame: Frame, style: Style, points: list[Point]) -> None:
-        self._parts += line(frame, points, style.color, style.dashes)
-        if style.dots:
-            known = [point for point in points if math.isfinite(point[1])]
-            self._parts += [dot(frame, *point, style.color) for point in thinned(known)]
+        if chart.limit is not None:
+            at, color = frame.y(chart.limit), palette.COMPILATION
+            self.parts.append(drawing.rule(layout.left, at, right, at, 0.9, color))
 
     def _marks(self, frame: Frame) -> None:
         """Draw vertical lines at the starts of epochs and at compilations."""
         for began in self._record.epochs.data()["time"]:
             if self._start <= began <= self._end:
                 at = frame.x(began)
-                self._parts.append(drawing.rule(at, frame.top, at, frame.bottom, 0.35))
+                self.parts.append(drawing.rule(at, frame.top, at, frame.bottom, 0.35))
         for mark in self._record.marks:
             if mark.kind == "compilation" and self._start <= mark.time <= self._end:
-                at, dashes = frame.x(mark.time), palette.COMPILATION_DASHES
-                rule = drawing.rule(
-                    at, frame.top, at, frame.bottom, 0.6, palette.COMPILATION, dashes
-                )
-                self._parts.append(f"<g><title>{escape(mark.text)}</title>{rule}</g>")
+                at, style = frame.x(mark.time), (palette.COMPILATION, palette.COMPILATION_DASHES)
+                rule = drawing.rule(at, frame.top, at, frame.bottom, 0.6, *style)
+                self.parts.append(f"<g><title>{escape(mark.text)}</title>{rule}</g>")
 
     def _number_epochs(self, frame: Frame) -> None:
         data = self._record.epochs.data()
         labels = epoch_labels([frame.x(at) for at in data["time"]], data["number"])
-        self._parts += [
-            _centred(frame.x(at), frame.top - 4, label, left=palette.LEFT)
-            for at, label in zip(data["time"], labels, strict=True)
-            if label and self._start <= at <= self._end
-        ]
+        for at, label in zip(data["time"], labels, strict=True):
+            if label and self._start <= at <= self._end:
+                self._centred(frame.x(at), frame.top - 4, label, left=self._layout.left)
 
-    def _points(self, data: dict[str, list[float]], name: str) -> list[Point]:
-        return list(zip(data["time"], data[name], strict=True))
+    def _centred(self, x: float, baseline: float, text: str, left: float = 0.0) -> None:
+        """Draw text centered at ``x``, moved if it would begin left of ``left`` or be cut off."""
+        half, anchor = palette.width_of(text) / 2, "middle"
+        if x + half > self._layout.width:
+            x, anchor = self._layout.width, "end"
+        elif x - half < left:
+            x, anchor = left, "start"
+        self.parts.append(self._layout.number(x, baseline, text, anchor))
 
 
-def _centred(x: float, baseline: float, text: str, left: float = 0.0) -> str:
-    """Return text centred at ``x``, moved if it would begin left of ``left`` or be cut off."""
-    half = palette.width_of(text) / 2
-    if x + half > palette.WIDTH:
-        return drawing.text(palette.WIDTH, baseline, text, "end", 10)
-    if x - half < left:
-        return drawing.text(left, baseline, text, "start", 10)
-    return drawing.text(x, baseline, text, "middle", 10)
+def _head(layout: Layout, chart: _Chart) -> tuple[str, list[list[Entry]]]:
+    """Return the title of a chart, shortened in a narrow layout, and the rows of its legend."""
+    entries = chart.entries if len(chart.entries) > 1 else []
+    rows = legend_rows(layout, chart.title, entries)
+    if layout is NARROW and (len(rows) > 1 or palette.width_of(chart.title) > layout.room):
+        short = re.split("[:,]", chart.title)[0]
+        return short, legend_rows(layout, short, entries)
+    return chart.title, rows
+
+
+def _responsive(wide: list[str], narrow: list[str], height: float) -> list[str]:
+    """Return two layouts, of which a page shows one; without styles, the wide one."""
+    hide_one = ".hpu-magic-wide{display:none}.hpu-magic-narrow{display:inline}"
+    condition = f"(max-width:{_NARROW_PAGE}px)"
+    inner = f"0 0 {NARROW.width} {height * NARROW.width / WIDE.width:.1f}"
+    return [
+        f"<style>@media {condition}{{{hide_one}}}@container {condition}{{{hide_one}}}</style>",
+        f'<g class="hpu-magic-wide">{"".join(wide)}</g>',
+        f'<svg class="hpu-magic-narrow" display="none" width="{WIDE.width}" height="{height:.0f}" '
+        f'viewBox="{inner}">{"".join(narrow)}</svg>',
+    ]
 
 
 def _time_label(seconds: float) -> str:
     return f"{seconds:g} s" if seconds < 600 else units.duration(seconds)
+
+
+def _points(data: dict[str, list[float]], name: str) -> list[Point]:
+    return list(zip(data["time"], data[name], strict=True))
 
 
 def _ticks(

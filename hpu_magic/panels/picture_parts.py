@@ -12,28 +12,69 @@ from hpu_magic.runtime.present import drawing
 from hpu_magic.runtime.training.not_finite import NotFinite
 
 _POINTS = 240
-_LEGEND_HEIGHT = 14
-_RIGHT = 24
-_ROOM = palette.WIDTH - palette.LEFT - _RIGHT
 
 Point = tuple[float, float]
+Entry = tuple[str, str, str]
+"""Label, color and dashes in a legend."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Sizes in pixels, for wide or for narrow pictures."""
+
+    width: int
+    left: int  # of the plots, for the labels of their axes
+    right: int  # for half of the last label of the time axis
+    head: int  # row of the title
+    baseline: int  # of the title in its row
+    line: int  # further rows of the legend
+    epochs: int  # row of the epoch numbers
+    gap: int  # between charts
+    foot: int  # row of the time axis
+    number_size: int  # of text at the axes
+    time_ticks: int  # number of intervals of the time axis
+    sample: int  # length of a line in the legend
+    ring: float  # radius
+
+    @property
+    def room(self) -> int:
+        """Width of the plots."""
+        return self.width - self.left - self.right
+
+    def text(
+        self, x: float, y: float, words: str, anchor: str = "start", most: float = math.inf
+    ) -> str:
+        """Return text of a title or a legend, condensed if it is wider than ``most``."""
+        return drawing.text(x, y, words, anchor, most=most)
+
+    def number(
+        self, x: float, y: float, words: str, anchor: str = "start", most: float = math.inf
+    ) -> str:
+        """Return text at an axis, condensed if it is wider than ``most``."""
+        return drawing.text(x, y, words, anchor, self.number_size, most=most)
+
+
+WIDE = Layout(
+    palette.WIDTH, palette.LEFT, 24, 18, 11, 14, palette.EPOCHS_HEIGHT, 10, 20, 10, 6, 28, 5.5
+)
+NARROW = Layout(340, 50, 14, 14, 10, 12, 0, 4, 17, 11, 3, 14, 4.0)
 
 
 @dataclass(frozen=True)
 class Frame:
     """The area of one chart: ``top`` and ``bottom`` in pixels, ``start`` and ``end`` in seconds."""
 
+    layout: Layout
     start: float
     end: float
     top: float
     bottom: float
     ticks: list[float]
-    right: float = _RIGHT
 
     def x(self, time: float) -> float:
         """Return the x coordinate of a time."""
-        width = palette.WIDTH - palette.LEFT - _RIGHT
-        return palette.LEFT + width * (time - self.start) / (self.end - self.start)
+        share = (time - self.start) / (self.end - self.start)
+        return self.layout.left + self.layout.room * share
 
     def y(self, value: float) -> float:
         """Return the y coordinate of a value."""
@@ -42,16 +83,19 @@ class Frame:
 
     def not_finite(self, noted: NotFinite, began: float, place: int) -> str:
         """Return a mark at which a curve became NaN or infinite; ``place`` separates labels."""
-        at = self.x(noted.moment - began)
-        right = at > palette.WIDTH * 0.75
+        at, text = self.x(noted.moment - began), f"{noted.curve} {noted.value}, step {noted.step}"
+        width = self.layout.width
+        right = at > width / 2 and at + 5 + palette.width_of(text) > width
         rule = drawing.rule(at, self.top, at, self.bottom, 0.9, palette.NOT_FINITE, "2 3")
+        rows = max(1, min(4, int((self.bottom - self.top) / 13)))
         label = drawing.text(
             at + (-5 if right else 5),
-            self.bottom - 6 - 13 * (place % 4),
-            f"{noted.curve} {noted.value}, step {noted.step}",
+            self.bottom - 6 - 13 * (place % rows),
+            text,
             "end" if right else "start",
             11,
             palette.NOT_FINITE,
+            (at if right else width - at) - 5,
         )
         return f"<g><title>{escape(f'{noted.curve} {noted.full}')}</title>{rule}{label}</g>"
 
@@ -105,33 +149,31 @@ def _value(point: Point) -> float:
     return point[1]
 
 
-def legend(
-    title: str, baseline: float, entries: Sequence[tuple[str, str, str]]
-) -> tuple[list[str], float]:
-    """Return the legend, right-aligned, and the baseline of its last line.
-
-    Entries are label, color and dashes. The first line is next to the title.
-    """
-    parts: list[str] = []
-    fitting: list[tuple[str, str, str]] = []
-    room = _ROOM - palette.width_of(title)
+def legend_rows(layout: Layout, title: str, entries: Sequence[Entry]) -> list[list[Entry]]:
+    """Return the entries in each row of a legend; the first row is next to the title."""
+    rows: list[list[Entry]] = [[]]
+    room = layout.room - palette.width_of(title)
     for entry in entries:
-        if palette.legend_width([label for label, *_ in [*fitting, entry]]) > room:
-            parts += _legend_line(baseline, fitting)
-            fitting, room, baseline = [], _ROOM, baseline + _LEGEND_HEIGHT
-        fitting.append(entry)
-    return parts + _legend_line(baseline, fitting), baseline
+        if palette.legend_width([label for label, *_ in [*rows[-1], entry]]) > room:
+            rows.append([])
+            room = layout.room
+        rows[-1].append(entry)
+    return rows
 
 
-def _legend_line(baseline: float, entries: Sequence[tuple[str, str, str]]) -> list[str]:
-    parts, right = [], float(palette.WIDTH - _RIGHT)
-    for label, color, dashes in reversed(entries):
-        parts.append(drawing.text(right, baseline, label, "end"))
-        right -= palette.width_of(label) + 4
-        dash = f' stroke-dasharray="{dashes}"' if dashes else ""
-        parts.append(
-            f'<line x1="{right - 28:.1f}" y1="{baseline - 4:.1f}" x2="{right:.1f}" '
-            f'y2="{baseline - 4:.1f}" stroke="{color}" stroke-width="2"{dash}/>'
-        )
-        right -= 40
+def legend(layout: Layout, baseline: float, rows: Sequence[Sequence[Entry]]) -> list[str]:
+    """Return a right-aligned legend, with the baseline of its first row."""
+    parts, most = [], layout.room - layout.sample - 4
+    for row in rows:
+        right = float(layout.width - layout.right)
+        for label, color, dashes in reversed(row):
+            parts.append(layout.text(right, baseline, label, "end", most))
+            right -= min(palette.width_of(label), most) + 4
+            dash = f' stroke-dasharray="{dashes}"' if dashes else ""
+            parts.append(
+                f'<line x1="{right - layout.sample:.1f}" y1="{baseline - 4:.1f}" x2="{right:.1f}" '
+                f'y2="{baseline - 4:.1f}" stroke="{color}" stroke-width="2"{dash}/>'
+            )
+            right -= layout.sample + 12
+        baseline += layout.line
     return parts

@@ -14,7 +14,7 @@ from hpu_magic import units
 from hpu_magic.panels import palette
 from hpu_magic.panels.line_charts import MEMORY, memory_ticks, memory_title
 from hpu_magic.panels.picture import draw
-from hpu_magic.panels.picture_parts import thinned
+from hpu_magic.panels.picture_parts import NARROW, WIDE, Layout, thinned
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.trace import Trace
 from hpu_magic.runtime.training.curves import Point
@@ -47,10 +47,11 @@ def test_a_long_curve_keeps_its_ends() -> None:
 
 
 class Picture:
-    """The texts, lines and rings of a picture, by their places."""
+    """The texts, lines and rings of a layout of a picture, by their places."""
 
-    def __init__(self, picture: str) -> None:
-        root = ElementTree.fromstring(picture)
+    def __init__(self, picture: str, layout: str = "wide") -> None:
+        nodes = ElementTree.fromstring(picture).iter()
+        root = next(node for node in nodes if node.get("class") == f"hpu-magic-{layout}")
         self.texts = [
             (node.text or "", float(node.get("x", 0)), float(node.get("y", 0)), node)
             for node in root.iter(f"{SVG}text")
@@ -192,22 +193,34 @@ def named_curves(*names: str) -> RunRecord:
     return record
 
 
+@pytest.mark.parametrize("layout", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("count", [1, 2, 4, 6])
-def test_titles_legends_and_axes_do_not_overlap_or_leave_the_picture(count: int) -> None:
+def test_titles_legends_and_axes_do_not_overlap_or_leave_the_picture(
+    count: int, layout: Layout
+) -> None:
     names = [f"accuracy_of_everything/dataloader_{index}" for index in range(count)]
     picture = draw(named_curves(*names))
     boxes = []
-    for words, x, y, node in Picture(picture).texts:
+    for words, x, y, node in Picture(picture, "wide" if layout is WIDE else "narrow").texts:
         size = float(node.get("font-size", 11))
         width = float(node.get("textLength", CHARACTER * size / 11 * len(words)))
         left = x - width * {"start": 0.0, "middle": 0.5, "end": 1.0}[node.get("text-anchor", "")]
         assert left >= 0, words
-        assert left + width <= palette.WIDTH + 1, words
+        assert left + width <= layout.width + 1, words
         boxes.append((words, left, left + width, y - size * 0.7, y))
     for index, (words, left, right, top, bottom) in enumerate(boxes):
         for other, its_left, its_right, its_top, its_bottom in boxes[:index]:
             apart = right <= its_left or its_right <= left or bottom <= its_top or its_bottom <= top
             assert apart, f"{words} covers {other}"
+
+
+def test_text_is_legible_in_a_page_of_700_pixels() -> None:
+    picture = draw(named_curves("train_loss", "val_loss"))
+    output = 320  # pixels beside the file browser of JupyterLab
+    sizes = [float(node.get("font-size", 0)) for *_, node in Picture(picture, "narrow").texts]
+    assert min(sizes) * output / NARROW.width >= 10
+    [shown] = re.findall(r"@media \(max-width:(\d+)px\)", picture)
+    assert output < int(shown) < palette.WIDTH
 
 
 @pytest.mark.parametrize(
