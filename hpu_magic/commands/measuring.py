@@ -68,11 +68,13 @@ def memory_live(
     """
     from hpu_magic.errors import HPUError
     from hpu_magic.panels import panel as panels
+    from hpu_magic.panels.front_end import in_notebook
 
     if switch != "off":
         return panels.open_panel(interval, history, panel)
     if not panels.stop_panel():
-        raise HPUError("No panel is live: %hpu_memory_live starts one.")
+        starts = "%hpu_memory_live starts one" if in_notebook() else "it needs a notebook"
+        raise HPUError(f"No panel is live: {starts}.")
     return None
 
 

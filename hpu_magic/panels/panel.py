@@ -1,4 +1,4 @@
-"""A live panel of the memory on this process's card."""
+"""A live panel of the device's memory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import time
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from hpu_magic import units
+from hpu_magic import notebook, units
 from hpu_magic.errors import HPUError
 from hpu_magic.panels.front_end import in_notebook, unattended
 from hpu_magic.panels.header import header
 from hpu_magic.panels.line_charts import MEMORY
 from hpu_magic.panels.outputs import Output
-from hpu_magic.panels.picture import draw
+from hpu_magic.panels.picture import draw, inline
 from hpu_magic.panels.record import COLUMNS, RunRecord
 from hpu_magic.panels.trace import Window
 from hpu_magic.panels.view import DRAW_SECONDS
@@ -31,20 +31,14 @@ _KINDS = (MEMORY.name,)
 _MOST_ROWS = 3600
 _ANSWER_SECONDS = 5.0
 _PICTURE_SECONDS = 2.0
+_NOT_LIVE = "A live panel needs a notebook: these are the current figures, printed once."
 _running: MemoryPanel | None = None
 
 
 class MemoryPanel:
     """A live chart of memory in use, peak and limit.
 
-    Parameters
-    ----------
-    interval
-        Seconds between two samples.
-    history
-        Length of the chart in seconds.
-    view
-        One of `notebook.PANELS`.
+    Interval and history are in seconds, and `view` is one of `notebook.PANELS`.
     """
 
     def __init__(self, interval: float, history: float, view: str = "auto") -> None:
@@ -100,10 +94,11 @@ class MemoryPanel:
                 bundle["image/svg+xml"] = draw(self._record, _KINDS)
             self._output.show(bundle, over=True)
             if self._widget is not None:
-                self._widget.finish(bundle.get("image/svg+xml", escape(repr(report))))
+                picture = bundle.get("image/svg+xml")
+                self._widget.finish(inline(picture) if picture else escape(repr(report)))
 
     def _show(self) -> None:
-        """Show the widget, or a picture if no page shows widgets."""
+        """Show the widget, or a picture if no page supports widgets."""
         headline, detail, share = self._head()
         picture = draw(self._record, _KINDS)
         bundle: dict[str, Any] = {
@@ -113,7 +108,7 @@ class MemoryPanel:
         if self._widget is not None:
             bundle |= self._widget.bundle
         else:
-            bundle["text/html"] = header(headline, detail, share) + picture
+            bundle["text/html"] = header(headline, detail, share) + inline(picture)
         self._output.show(bundle)
 
     def _tick(self, source: Sampler) -> None:
@@ -152,9 +147,9 @@ class MemoryPanel:
 
 
 def open_panel(interval: float, history: float, view: str) -> MemoryPanel | MemoryReport:
-    """Return a live panel, or the current statistics if there is no notebook.
+    """Return a live panel, or outside a notebook the current statistics.
 
-    Stop a panel that is already live; see `hpu_magic.memory_live`.
+    A panel that is already live is stopped; see `hpu_magic.memory_live`.
     """
     global _running
     checked_interval(interval)
@@ -162,7 +157,9 @@ def open_panel(interval: float, history: float, view: str) -> MemoryPanel | Memo
         raise HPUError(f"The history of a panel must be 1 to 86400 seconds, got {history:g}.")
     stop_panel()
     if not in_notebook():
-        return memory_of()
+        report = memory_of(*notebook.variables())
+        report.remarks.append(_NOT_LIVE)
+        return report
     if view == "auto" and unattended():
         view = "picture"
     _running = MemoryPanel(interval, history, view)
@@ -170,7 +167,7 @@ def open_panel(interval: float, history: float, view: str) -> MemoryPanel | Memo
 
 
 def stop_panel() -> bool:
-    """Stop the live panel; return whether there was one."""
+    """Stop the live panel, and return whether there was one."""
     global _running
     stopping, _running = _running, None
     if stopping is None or not stopping.live:
@@ -180,13 +177,7 @@ def stop_panel() -> bool:
 
 
 def checked_interval(interval: float) -> float:
-    """Return a valid interval.
-
-    Raises
-    ------
-    HPUError
-        The interval is not between 0.02 s and 60 s.
-    """
+    """Return the interval; raise HPUError if it is not between 0.02 s and 60 s."""
     if not 0.02 <= interval <= 60:
         raise HPUError(f"The interval must be 0.02 to 60 seconds, got {interval:g}.")
     return interval

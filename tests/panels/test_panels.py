@@ -402,8 +402,10 @@ def test_memory_panel_before_the_first_tensor_says_so(notebook: dict[str, Any]) 
 
 
 def test_panel_outside_a_notebook_is_a_table(run: Callable[[str], Any], torch: Any) -> None:
-    torch.zeros(1, device="hpu")
-    assert "InUse" in run("%hpu_memory_live").out
+    held = run("import torch\nheld = torch.zeros(1, device='hpu')\n%hpu_memory_live").out
+    assert held.count("InUse") == held.count("held ") == 1
+    assert "A live panel needs a notebook: these are the current figures" in held
+    assert "it needs a notebook" in run("%hpu_memory_live off").err
 
 
 @pytest.mark.parametrize(
