@@ -1,6 +1,6 @@
 """Gaudi in notebooks: magics, live panels and a simulator for machines without a card.
 
-In a notebook, ``%load_ext hpu_magic``. In a script the same commands are functions::
+In a notebook, run ``%load_ext hpu_magic``. In a script, the same commands are functions::
 
     import hpu_magic
 
@@ -8,8 +8,8 @@ In a notebook, ``%load_ext hpu_magic``. In a script the same commands are functi
     with hpu_magic.autocast():
         ...
 
-Importing this package imports neither torch nor a drawing library. If Python starts with the
-simulator, this package is imported before pytest, which must not warn: PYTEST_DONT_REWRITE.
+Importing this package imports neither torch nor a drawing library. If the simulator is enabled when
+Python starts, this package is imported before pytest, which must not warn: PYTEST_DONT_REWRITE.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-# Public name: the module that defines it, loaded at the first use.
+# Public names, and the modules that define them, which are imported on first use.
 _FUNCTIONS = {
     "HPUError": "hpu_magic.errors",
     "status": "hpu_magic.commands.device",
@@ -69,14 +69,14 @@ def __dir__() -> list[str]:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Run by ``%load_ext hpu_magic``."""
+    """Load the extension; called by ``%load_ext hpu_magic``."""
     from hpu_magic.magics import load
 
     load(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Run by ``%unload_ext hpu_magic``."""
+    """Unload the extension; called by ``%unload_ext hpu_magic``."""
     from hpu_magic.magics import unload
 
     unload(shell)

@@ -1,4 +1,4 @@
-"""One fit with its panel: source, sampling, views and result."""
+"""A fit with its panel: source, sampling, views and result."""
 
 from __future__ import annotations
 
@@ -28,24 +28,16 @@ from hpu_magic.runtime.training.source import FitReport, FitSource
 
 _Value = TypeVar("_Value")
 
-# A new fit is drawn more often: the user watches it, and it has little data.
+# A new fit is drawn more often, because the user watches it and it has little data.
 _FIRST_SECONDS, _FIRST_DRAW_SECONDS = 2.0, 0.2
 
 
 class FitSession:
-    """One observed fit; ``tick`` runs in the sampler's thread, everything else in the fit's.
+    """An observed fit; ``tick`` runs in the sampler's thread, everything else in the fit's thread.
 
-    If several processes fit together, only the first one shows its progress, as lines of text: the
-    button of a panel would stop only one process.
-
-    Parameters
-    ----------
-    source
-        The fit.
-    interval
-        Seconds between two samples.
-    panel
-        One of `notebook.PANELS`.
+    If several processes train together, only the first one shows its progress, as lines of text,
+    because the button of a panel would stop only one process. `interval` is in seconds, and `panel`
+    one of `notebook.PANELS`.
     """
 
     def __init__(self, source: FitSource, interval: float = INTERVAL, panel: str = "auto") -> None:
@@ -77,7 +69,7 @@ class FitSession:
 
     @property
     def device_label(self) -> str:
-        """The card, whose number is known from the first tensor on, or another device."""
+        """The card, whose number is known after the first tensor, or another device."""
         if self._peak is None:
             return str(self._source.device)
         if self._label is None and device.own_number() is not None:
@@ -99,16 +91,10 @@ class FitSession:
         error: BaseException | None = None,
         moment: float | None = None,
     ) -> FitResult:
-        """Replace the views by the result and return it.
+        """Replace the views with the result and return it.
 
-        Parameters
-        ----------
-        outcome
-            How the fit ended; None if it finished or if Stop ended it.
-        error
-            The exception that ended the fit.
-        moment
-            The time of its end in seconds of ``time.monotonic()``; None for now.
+        `outcome` is None if the fit finished or if Stop ended it. `moment` is the time of its end
+        in seconds of ``time.monotonic()``; None for now.
         """
         traceback = None if error is None else error.__traceback__
         self._running.__exit__(type(error) if error else None, error, traceback)
@@ -139,7 +125,7 @@ class FitSession:
         self._source.stop()
 
     def published(self) -> AbstractContextManager[None]:
-        """Publish the fit for other processes; only the first of several ranks does so."""
+        """Publish the fit for other processes, if this is the first rank."""
         if self._source.rank != 0:
             return nullcontext()
         return published(
@@ -164,7 +150,7 @@ class FitSession:
             self.collect()
 
     def rest(self) -> None:
-        """Note the peak of a loop that may have ended; `close` decides whether it counts."""
+        """Note the peak of a loop that may have ended; `close` decides whether to use it."""
         self._rested_peak = None if self._peak is None else self._peak.so_far()
 
     def collect(self, ended: float | None = None, peak: float | None = None) -> None:
@@ -233,20 +219,9 @@ def observed_fit(
     panel: str,
     ended: Callable[[FitResult], None],
 ) -> _Value:
-    """Run ``fit()`` with a panel and return its value.
+    """Run ``fit()``, which `source` observes, with a panel, and return its value.
 
-    Parameters
-    ----------
-    source
-        The source that observes the fit.
-    fit
-        The function that runs it.
-    interval
-        Seconds between two samples.
-    panel
-        One of `notebook.PANELS`.
-    ended
-        Called with the result of any fit, also of a failed one, before its exception continues.
+    ``ended`` is called with the result, even if the fit fails, before the exception continues.
 
     Raises
     ------

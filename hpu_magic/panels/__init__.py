@@ -1,4 +1,4 @@
-"""Live panels of fits and cards.
+"""Live panels of fits and of device memory.
 
-No module here imports Bokeh, ipywidgets, Lightning or torch before a panel is shown.
+Bokeh, ipywidgets, Lightning and torch are not imported before a panel is shown.
 """

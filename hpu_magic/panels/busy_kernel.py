@@ -2,10 +2,10 @@
 
 While a cell runs, a kernel handles no messages on its shell channel, except those to a subshell.
 A page that is loading cannot use subshells yet: the reply to its first request reports them, and it
-requests the state of all widgets before it has that reply. So while a panel is shown and a cell
-runs, requests of a loading page and messages to the panel are handled at once: by the thread that
-receives the kernel's messages, or, without such a thread (ipykernel before 7), by the training
-whenever it calls ``poll``.
+requests the state of all widgets before it has that reply. Therefore, while a panel is shown and a
+cell runs, requests of a loading page and messages to the panel are handled immediately: by the
+thread that receives the kernel's messages or, without such a thread (ipykernel before 7), by the
+training when it calls ``poll``.
 """
 
 from __future__ import annotations
@@ -20,13 +20,7 @@ _REQUESTS = ("kernel_info_request", "comm_info_request")
 
 
 class PanelListener:
-    """Handles messages for one panel while cells run, until it is closed.
-
-    Parameters
-    ----------
-    comms
-        The ids of the comms of the panel's widgets.
-    """
+    """Handles messages to the comms of a panel's widgets while cells run, until it is closed."""
 
     def __init__(self, comms: Collection[str]) -> None:
         from IPython.core.getipython import get_ipython
@@ -102,7 +96,7 @@ class _ShellChannel:
         self._kernel.shell_stream.flush(zmq.POLLOUT)
 
     def _running(self) -> bool:
-        """Return whether a cell runs, also a cell that has called other cells."""
+        """Return whether a cell runs, including a cell that has called other cells."""
         lock = getattr(self._kernel, "_main_asyncio_lock", None)
         if lock is not None:
             return bool(lock.locked())
@@ -115,7 +109,7 @@ class _ShellChannel:
             header, content = (kernel.session.unpack(parts[at].bytes) for at in (1, 4))
             if not self._ours(header["msg_type"], content):
                 return False
-            # This checks the signature and records it as used.
+            # This checks the signature and marks it as used.
             message = kernel.session.deserialize(parts, content=True, copy=False)
         except (ValueError, LookupError, TypeError, AttributeError):
             return False  # the kernel reports the error
@@ -129,7 +123,7 @@ class _ShellChannel:
         except Exception:  # like the kernel: the code of a widget may raise anything
             kernel.log.exception("Exception in message handler:")
         # "idle" completes the message although the cell still runs. The last status must be the
-        # kernel's actual one, even if that cell ends or another begins meanwhile.
+        # kernel's actual status, even if that cell ends or another begins in the meantime.
         published = None
         while published != (state := "busy" if published and self._running() else "idle"):
             kernel._publish_status(state, "shell", parent=message)
@@ -143,8 +137,8 @@ class _ShellChannel:
             return bool(content["target_name"] == _WIDGET_STATES)
         if kind in ("comm_msg", "comm_close"):
             comm = content["comm_id"]
-            # A page whose first request was answered late requests the state of every widget, also
-            # of other cells, and shows none before it has all.
+            # A page whose first request was answered late requests the state of every widget,
+            # including those of other cells, and shows no widget before it has all states.
             is_request = content.get("data", {}).get("method") == "request_state"
             is_panel = any(comm in listener.comms for listener in self._open)
             return is_request or comm in self._states or is_panel
@@ -155,7 +149,7 @@ _channels: WeakKeyDictionary[Any, _ShellChannel] = WeakKeyDictionary()
 
 
 def _run_without_waiting(coroutine: Any) -> bool:
-    """Run a coroutine that does not wait; return its value, or False if it would wait."""
+    """Run a coroutine and return its value, or False if it would have to wait."""
     try:
         coroutine.send(None)
     except StopIteration as done:

@@ -26,17 +26,9 @@ class DocumentWidget(anywidget.AnyWidget):
     BokehJS receive it in a message, so that they load nothing from other servers and the saved
     notebook does not contain it.
 
-    Parameters
-    ----------
-    root
-        The layout.
-    restore
-        Brings the models up to date with the messages that were sent to pages. Its argument is
-        the setter of the changes, which are not sent again.
-    drawing
-        Lock for changes of the models.
-    on_choice
-        Called with the value that a reader selects in the model `CHOICE`.
+    ``restore`` updates the models with the messages that were sent to pages; its argument is the
+    setter of these changes, which are not sent again. ``drawing`` locks the models, and
+    ``on_choice`` is called with the value that a reader selects in the model `CHOICE`.
     """
 
     # As text: anywidget watches a path for changes and keeps a reference to the widget.
@@ -53,7 +45,7 @@ class DocumentWidget(anywidget.AnyWidget):
     ) -> None:
         super().__init__(**traits)
         self.seen = threading.Event()
-        """Set as soon as a page has requested the document."""
+        """Set when a page has requested the document."""
         self._restore = restore
         self._drawing = drawing
         self._on_choice = on_choice

@@ -1,4 +1,4 @@
-"""The front end that shows the output of this process: a notebook, a console or a terminal."""
+"""Detection of the front end: a notebook, a console or a terminal."""
 
 from __future__ import annotations
 

@@ -33,20 +33,10 @@ def header(
 ) -> str:
     """Return the header as HTML.
 
-    Parameters
-    ----------
-    headline
-        HTML.
-    detail
-        The line below the headline, as text.
-    share
-        Length of the progress bar, from 0 to 1.
-    warning
-        A problem, as text, shown before the detail.
-    values
-        A line of figures, as text.
-    endless_for
-        Seconds that a task without a known end has run; the bar then moves back and forth.
+    ``headline`` is HTML, and all others are text: ``detail`` is the line below it, with ``warning``
+    before it, and ``values`` a line of figures. ``share``, from 0 to 1, is the length of the
+    progress bar. For a task without a known end, which has run for ``endless_for`` seconds, the bar
+    moves back and forth.
     """
     if warning:
         color = f"var(--jp-error-color1,{palette.NOT_FINITE})"

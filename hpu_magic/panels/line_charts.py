@@ -20,10 +20,7 @@ NEARLY_FULL = 0.75
 
 
 class Line(NamedTuple):
-    """A column of `RunRecord.lines` and its style.
-
-    ``name`` is shown in the legend of a chart with several lines.
-    """
+    """A column of `RunRecord.lines`, its style, and its name in the legend."""
 
     column: str
     color: str
@@ -33,48 +30,23 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class LineChart:
-    """A chart of columns of a `RunRecord` over time.
+    """A chart of columns of a `RunRecord` over time."""
 
-    Attributes
-    ----------
-    name
-        The name in the list of charts of a panel.
-    height
-        Pixels.
-    heading
-        The title before any sample has arrived.
-    lines
-        The lines, each of one column.
-    hover
-        Tooltip, in Bokeh's format.
-    title
-        Returns the title for a record.
-    sentence
-        Returns the description for readers who cannot see the chart; empty without samples.
-    of_memory
-        Whether the chart shows device memory: its axis is in bytes and can extend to the limit.
-    longest_title
-        A title of the greatest expected length, which the legend must not cover.
-    """
-
-    name: str
-    height: int
-    heading: str
+    name: str  # in the list of charts of a panel
+    height: int  # pixels
+    heading: str  # the title before the first sample
     lines: tuple[Line, ...]
-    hover: str
+    hover: str  # tooltip, in Bokeh's format
     title: Callable[[RunRecord], str]
-    sentence: Callable[[RunRecord], str]
-    of_memory: bool = False
-    longest_title: str = ""
+    sentence: Callable[[RunRecord], str]  # for readers who cannot see it; empty without samples
+    of_memory: bool = False  # its axis is in bytes and can extend to the limit
+    longest_title: str = ""  # which the legend must not cover
 
 
 def memory_title(peak: float, limit: float) -> str:
     """Return a title such as ``device memory: 12 MiB peak, 0.01 % of 96 GiB``.
 
-    Parameters
-    ----------
-    peak, limit
-        Bytes; NaN if unknown.
+    Peak and limit are in bytes, and NaN if unknown.
     """
     title = "device memory"
     if math.isfinite(peak):

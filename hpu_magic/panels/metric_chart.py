@@ -1,4 +1,4 @@
-"""The description of a metric's chart, live and in the picture: curves, styles and title."""
+"""The chart of a metric in the live panel and in the picture: curves, styles and title."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LONGEST_BEST = ", best seen -1.234e-05 at step 123456"
 
 @dataclass(frozen=True)
 class Style:
-    """The style of one curve, and its label in the legend."""
+    """The style of a curve, and its label in the legend."""
 
     curve: Curve
     label: str
@@ -41,7 +41,7 @@ class Style:
 
 
 def styles(curves: Sequence[Curve]) -> list[Style]:
-    """Return a different style for each curve of one chart."""
+    """Return a different style for each curve of a chart."""
     result: list[Style] = []
     further = iter(palette.FURTHER_CURVES * 2)
     kinds = [(curve.stage, curve.every) for curve in curves]
@@ -67,7 +67,7 @@ class Best(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The point in words, for example ``best 0.123 in epoch 4``."""
+        """The point as text, for example ``best 0.123 in epoch 4``."""
         if self.curve.every == "epoch":
             return f"best {number(self.value)} in epoch {self.epoch + 1}"
         # The panel reads every epoch, but not every step.
@@ -77,7 +77,7 @@ class Best(NamedTuple):
 def best_of(traces: Mapping[Curve, Trace], curves: Sequence[Curve]) -> Best | None:
     """Return the best value of a chart among the drawn points.
 
-    Values of the validation come first, then those of epochs: single steps can be better by chance.
+    Validation values are preferred, then values of epochs: single steps can be better by chance.
     """
     known = [
         (curve, row)
@@ -123,14 +123,8 @@ def number(value: float) -> str:
 def epoch_labels(places: Sequence[float], numbers: Sequence[float]) -> list[str]:
     """Return the label above each line between epochs: the epoch that ended there, if it fits.
 
-    The values of an epoch are known at its end, so its label is at its end too.
-
-    Parameters
-    ----------
-    places
-        Positions of the lines in pixels.
-    numbers
-        Numbers of the epochs that began at the lines.
+    The values of an epoch are known at its end, so its label is there too. `places` are positions
+    in pixels, and `numbers` the epochs that began there.
     """
     labels: list[str] = []
     free = 0.0

@@ -1,8 +1,8 @@
 """Outputs below a cell that are updated in place, also in pages that missed an update.
 
-A page that is reloaded while a cell runs receives no more output of that cell, because a front end
-assigns output by the request that caused it. The saved metadata name each output, so that a page
-can request its current content from the kernel.
+A page that is reloaded while a cell runs receives no further output of that cell, because a front
+end assigns output by the request that caused it. The saved metadata contain the name of each
+output, so that a page can request its current content from the kernel.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _REMEMBERED = 60
 
 
 class Output:
-    """One output; the first call of `show` creates it below the running cell, others update it."""
+    """An output; the first call of `show` creates it below the running cell, others update it."""
 
     def __init__(self) -> None:
         self.id = f"hpu_magic-{uuid.uuid4().hex}"
@@ -27,15 +27,7 @@ class Output:
         _outputs[self.id] = self
 
     def show(self, bundle: Mapping[str, Any], *, over: bool = False) -> None:
-        """Show a MIME bundle.
-
-        Parameters
-        ----------
-        bundle
-            The data by MIME type.
-        over
-            Whether this is the last update.
-        """
+        """Show a MIME bundle; `over` marks the last update."""
         from IPython.core.display_functions import publish_display_data
 
         first = self.revision == 0
@@ -56,16 +48,8 @@ _outputs: dict[str, Output] = {}
 def current_outputs(known: Mapping[str, int]) -> dict[str, Any]:
     """Return the current content of outputs of this process.
 
-    Parameters
-    ----------
-    known
-        The revision of each output that the client has, by name.
-
-    Returns
-    -------
-    dict
-        ``outputs``: data and metadata of the outputs with a newer revision; ``unknown``: the names
-        that do not belong to this process.
+    `known` are the client's revisions by name. In the result, ``outputs`` contains data and
+    metadata of outputs with a newer revision, and ``unknown`` names of other processes' outputs.
     """
     ours = {name: _outputs[name] for name in known if name in _outputs}
     return {

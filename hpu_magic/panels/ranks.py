@@ -1,4 +1,4 @@
-"""The ranks of a parallel run in one table: memory of each card, pace, and the slowest rank.
+"""A table of the ranks of a parallel run: memory of each card, pace, and the slowest rank.
 
 The table is an ordinary output that is updated in place, so that a saved or exported notebook
 contains its last state.
@@ -18,7 +18,7 @@ from hpu_magic.runtime.present.table import Table
 from hpu_magic.runtime.training.ranks import RankState, slowest
 
 AFTER = 1.0
-"""Seconds after the start of a run at which its table appears."""
+"""Seconds from the start of a run until its table appears."""
 
 _EVERY = 0.5
 _WIDTH = 160  # pixels of a full card
@@ -38,7 +38,7 @@ class RankTable(Table):
         return f"{len(self.states)} rank{'s' if len(self.states) > 1 else ''}"
 
     def columns(self) -> Sequence[str]:
-        """Return the names of the columns, without those that have no values."""
+        """Return the names of the columns that have values."""
         names = ["rank"]
         if len({state.host for state in self.states}) > 1:
             names.append("host")
@@ -105,7 +105,7 @@ def _memory(state: RankState) -> str:
 
 
 def _bar(state: RankState) -> str:
-    """Return a bar that shows the memory in use as a share of the card, with a mark at the peak."""
+    """Return a bar of the memory in use as a share of the card, with a mark at the peak."""
     if state.in_use is None or state.peak is None or not state.limit:
         return ""
     used = round(_WIDTH * min(1.0, state.in_use / state.limit))
@@ -123,15 +123,7 @@ def _bar(state: RankState) -> str:
 
 
 class RanksView:
-    """Draws the table below the running cell in a notebook.
-
-    Parameters
-    ----------
-    ranks
-        The initial states of the ranks that run the cell.
-    live
-        Whether to draw while the cell runs; else only `table` is available.
-    """
+    """Draws the table below the running cell in a notebook; if not ``live``, only makes `table`."""
 
     def __init__(self, ranks: Sequence[RankState], live: bool) -> None:
         self._live = live
@@ -172,7 +164,7 @@ class RanksView:
 
 
 def _completed(state: RankState, before: RankState) -> RankState:
-    """Return the state with the previous pace if there has been no step since."""
+    """Return the state, with the previous pace if there was no step since then."""
     if state.steps_per_second is not None or state.steps != before.steps:
         return state
     return dataclasses.replace(

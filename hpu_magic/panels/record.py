@@ -26,45 +26,22 @@ _SHORTEST_GAP = 1.0  # seconds; shorter pauses are normal
 
 @dataclass(frozen=True)
 class News:
-    """The changes of a record since the last call of `RunRecord.news`.
+    """The changes of a record since the last call of `RunRecord.news`."""
 
-    Attributes
-    ----------
-    lines
-        Changes of the lines of pace and memory.
-    curves
-        Changes of the curves of logged metrics.
-    epochs
-        Changes of the starts of epochs.
-    marks
-        New compilations.
-    """
-
-    lines: Change
-    curves: dict[Curve, Change] = field(default_factory=dict)
-    epochs: Change = field(default_factory=Change)
-    marks: list[Mark] = field(default_factory=list)
+    lines: Change  # of pace and memory
+    curves: dict[Curve, Change] = field(default_factory=dict)  # of logged metrics
+    epochs: Change = field(default_factory=Change)  # of their starts
+    marks: list[Mark] = field(default_factory=list)  # new compilations
 
 
 class RunRecord:
     """The history of one run in bounded space, read from a sampler.
 
-    Times are seconds since ``began``.
-
-    Parameters
-    ----------
-    sampler
-        The source of values; older values than this record are ignored.
-    began
-        ``time.monotonic()`` at the start of the run.
-    lines
-        The storage of rows: a `Trace` for the entire run, a `Window` for its last part.
-    progress
-        The fit with its metrics; None without a fit.
-    memory
-        Whether the run uses the device, so that memory and compilations belong to it.
-    peak
-        Peak of device memory during the run; other code may reset the device's own peak.
+    Times are seconds since ``began``, a time of ``time.monotonic()``. Values in the sampler that
+    are older than this record are ignored. ``lines`` is a `Trace` for the entire run or a `Window`
+    for its last part. ``progress`` is None without a fit. ``memory`` is set if the run uses the
+    device, so that memory and compilations belong to it. ``peak`` observes the peak of device
+    memory, since other code may reset the device's own peak.
     """
 
     def __init__(
@@ -102,13 +79,8 @@ class RunRecord:
     def news(self, ended: float | None = None, peak: float | None = None) -> News:
         """Read new samples and return the changes.
 
-        Parameters
-        ----------
-        ended
-            The end of the run in seconds of ``time.monotonic()``: adds a row with the last values
-            and drops later samples.
-        peak
-            Peak of device memory in bytes, if the run has ended.
+        At the end of the run, ``ended`` in seconds of ``time.monotonic()`` adds a row with the last
+        values and drops later samples, and ``peak`` is the peak of device memory in bytes.
         """
         new = {name: self._read(name) for name in self._series}
         if ended is not None:
@@ -141,7 +113,7 @@ class RunRecord:
     ) -> Change:
         """Add a row for each sample of memory, or of speed if there are none of memory."""
         change = Change()
-        # A pace may arrive late, for a time that already has a row.
+        # A pace may arrive late and belong to a time that already has a row.
         paces = [(moment,) for moment, *_ in new["speed"] if not moment <= self._newest]
         samples = new.get(MEMORY) or paces
         longest = max(_GAP_INTERVALS / self._sampler.rate, _SHORTEST_GAP)
@@ -185,7 +157,7 @@ class RunRecord:
         return data["step"][max(0, bisect(data["time"], time) - 1)] if data["step"] else math.nan
 
     def close(self) -> None:
-        """Release the series of this run in the sampler."""
+        """Drop the series of this run from the sampler."""
         for curve in self.metrics.with_copies:
             if not curve.returned:
                 self._sampler.forget(curve.series)
@@ -203,7 +175,7 @@ class RunRecord:
         return deque(zip(*(map(_drawn, column) for column in columns.values()), strict=True))
 
     def _advance(self, speeds: deque[Values], moment: float) -> None:
-        """Set pace and step to the last values before a time."""
+        """Set pace and step to their last values before a time."""
         while speeds and speeds[0][0] <= moment:
             _, self._latest["speed"], self._latest["step"] = speeds.popleft()
 
@@ -225,5 +197,5 @@ class RunRecord:
 
 
 def _drawn(value: float) -> float:
-    """Return the value to draw: NaN, a gap, for all values that are not finite."""
+    """Return a value to draw, which is NaN, a gap, if it is not finite."""
     return value if math.isfinite(value) else math.nan

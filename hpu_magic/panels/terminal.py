@@ -1,4 +1,4 @@
-"""The view of a fit without a notebook: one line that is overwritten, then the table."""
+"""The view of a fit outside a notebook: a line that is overwritten, then the table."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class TerminalView:
 
     def __init__(self) -> None:
         self._live = sys.stdout.isatty() or in_console()
-        # Lightning prints messages at the start of a fit; do not mix them with the line.
+        # Do not mix the line with messages that Lightning prints at the start of a fit.
         self._due = time.monotonic() + _SECONDS_BETWEEN_LINES
         self._width = 0
 
@@ -36,7 +36,7 @@ class TerminalView:
         self._width = len(text)
 
     def finish(self, table: Mapping[str, str], picture: Mapping[str, str]) -> None:
-        """Replace the line by the table."""
+        """Replace the line with the table."""
         if self._width:
             print("\r" + " " * self._width + "\r", end="")
             self._width = 0

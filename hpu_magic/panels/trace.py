@@ -1,4 +1,4 @@
-"""Rows over time in bounded space: of an entire run, or of its last part."""
+"""Rows over time in bounded space, of an entire run or of its last part."""
 
 from __future__ import annotations
 
@@ -12,18 +12,10 @@ Values = tuple[float, ...]
 
 @dataclass
 class Change:
-    """A change of a trace.
+    """A change of a trace."""
 
-    Attributes
-    ----------
-    rows
-        Rows that were added at the end.
-    thinned
-        Whether earlier rows have changed too.
-    """
-
-    rows: list[Values] = field(default_factory=list)
-    thinned: bool = False
+    rows: list[Values] = field(default_factory=list)  # that were added at the end
+    thinned: bool = False  # whether earlier rows have also changed
 
     def __bool__(self) -> bool:
         return bool(self.rows) or self.thinned
@@ -37,18 +29,10 @@ class Change:
 class Trace:
     """At most ``capacity`` rows that cover a run from its start.
 
-    If the rows are full, every second one is dropped, and from then on only every second, fourth,
-    ... row is kept: the resolution halves. A row with only a time is a gap and is always kept.
-
-    Parameters
-    ----------
-    columns
-        Names of the columns; the first is the time.
-    capacity
-        Maximum number of rows, an even number of at least 4.
-    goal
-        ``min`` or ``max``: the best value of the last column. The best row is always kept; it is
-        added together with the next row that is kept.
+    When the trace is full, every second row is dropped, and from then on only every second, fourth,
+    ... row is kept: the resolution halves. A row with only a time is a gap and is always kept, and
+    so is the row with the best value in the last column, according to ``goal`` (``min`` or
+    ``max``); it is added together with the next row that is kept. The first column is the time.
     """
 
     def __init__(
@@ -85,7 +69,7 @@ class Trace:
         return change
 
     def end(self) -> Change:
-        """Keep the last row too, because no others follow, and return the change."""
+        """Also keep the last row, because no others follow, and return the change."""
         change = Change()
         if self._last is not None and self._last not in self._rows[-2:]:
             self._keep_with_better(change, self._last)

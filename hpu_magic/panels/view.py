@@ -1,4 +1,4 @@
-"""The data that every view of a fit receives: the state of the fit in words, and new samples."""
+"""The interface of a fit's views: the state of the fit in words, and new samples."""
 
 from __future__ import annotations
 
@@ -22,40 +22,20 @@ STOPPING = "Stopping"
 
 @dataclass(frozen=True)
 class Head:
-    """The state of a fit, in words.
+    """The state of a fit, in words."""
 
-    Attributes
-    ----------
-    word
-        The activity, such as ``Training``.
-    model_name
-        Name of the model.
-    where
-        The position in the fit, for example ``epoch 3 of 10, batch 40 of 57``.
-    details
-        Pace, remaining time and device, as far as they are known.
-    share
-        Completed share of the plan, from 0 to 1; None if the end is not known.
-    not_finite
-        The values that became NaN or infinite; empty if there are none.
-    values
-        The newest value of each metric that is on the progress bar or has a chart.
-    endless_for
-        Seconds that a fit without a known end has run; else None.
-    """
-
-    word: str
+    word: str  # the activity, such as Training
     model_name: str
-    where: str
-    details: tuple[str, ...]
-    share: float | None
-    not_finite: str
-    values: tuple[str, ...] = ()
-    endless_for: float | None = None
+    where: str  # position in the fit, such as epoch 3 of 10, batch 40 of 57
+    details: tuple[str, ...]  # pace, remaining time and device, if known
+    share: float | None  # completed share of the plan, 0 to 1; None without a known end
+    not_finite: str  # values that became NaN or infinite
+    values: tuple[str, ...] = ()  # of metrics on the progress bar or with a chart
+    endless_for: float | None = None  # seconds that a fit without a known end has run
 
     @property
     def stopping(self) -> bool:
-        """Whether Stop was pressed, here or elsewhere."""
+        """Whether Stop was pressed, here or in another place."""
         return self.word == STOPPING
 
     @property
@@ -84,10 +64,10 @@ class FitView(Protocol):
 
     @property
     def poll(self) -> Callable[[], None] | None:
-        """Function for the training thread to call from time to time; None if it is not needed."""
+        """Function for the training thread to call from time to time, if necessary."""
 
     def draw(self, head: Head, record: RunRecord, news: News) -> None:
         """Draw the state of the fit and its new samples."""
 
     def finish(self, table: Mapping[str, str], picture: Mapping[str, str]) -> None:
-        """Replace the display by the result: the MIME bundles of a table and of a picture."""
+        """Replace the display with the result: the MIME bundles of a table and of a picture."""

@@ -25,17 +25,7 @@ _HIDING = (
 
 
 class PanelWidget:
-    """The widgets of one panel.
-
-    Parameters
-    ----------
-    charts
-        The charts.
-    on_stop
-        Called once, from any thread, when Stop is pressed.
-    tooltip
-        Tooltip of the Stop button.
-    """
+    """The widgets of one panel; ``on_stop`` is called once, from any thread, if Stop is pressed."""
 
     def __init__(
         self,
@@ -86,7 +76,7 @@ class PanelWidget:
 
     @property
     def poll(self) -> Callable[[], None] | None:
-        """Function for the training thread to call, if clicks are not handled otherwise."""
+        """Function for the training thread to call, if nothing else handles clicks."""
         return self._listener.poll
 
     @property
@@ -101,7 +91,7 @@ class PanelWidget:
             self._on_stop()
 
     def stopping(self) -> None:
-        """Show that Stop was pressed, here or elsewhere."""
+        """Show that Stop was pressed, here or in another place."""
         if not self._pressed.is_set():
             self._pressed.set()
             self._button.description = "Stopping"

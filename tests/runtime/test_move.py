@@ -288,5 +288,5 @@ def test_shared_memory_is_counted_once(run, ns, torch):
 def test_function_returns_the_moved_objects_and_rejects_others(torch, shell):
     model, x = hpu_magic.to(torch.nn.Linear(2, 2), torch.ones(1, 2))
     assert model(x).device.type == "hpu"
-    with pytest.raises(ValueError, match="^Argument 1 is an int: move a module"):
+    with pytest.raises(ValueError, match=r"^Argument 1 is an int: move a module"):
         hpu_magic.to(3)

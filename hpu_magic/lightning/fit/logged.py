@@ -1,4 +1,4 @@
-"""The values that a fit logs, from Lightning's collections: tensors on the device."""
+"""The values that a fit logs, which are device tensors in Lightning's collections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def loss_of(outputs: Any) -> Any | None:
 
 
 def goals_of(callbacks: Iterable[Any]) -> dict[str, str]:
-    """Return ``min`` or ``max`` by metric, from callbacks for early stopping and checkpoints."""
+    """Return ``min`` or ``max`` for each metric that early stopping or checkpoints monitor."""
     return {
         monitored: mode
         for callback in callbacks
@@ -55,14 +55,7 @@ class Logged:
     def of_epoch(self, results: Any, values: Mapping[str, Any], stage: str) -> dict[Curve, Any]:
         """Return the new values of the epoch or validation that has just ended.
 
-        Parameters
-        ----------
-        results
-            The collection with the options of each metric.
-        values
-            The callback metrics, with the values.
-        stage
-            ``training`` or ``validation``.
+        `results` contains the options of each metric, and `values` are the callback metrics.
         """
         new = {}
         for key, metric in results.items():
@@ -96,7 +89,7 @@ class Logged:
             names = [results._forked_name(each, False)[1] for each in results.values()]
             if name == validation_loss(names):
                 on_bar = True
-                # It may have a longer name than "loss" if the training step only returns the loss.
+                # It may have a longer name than "loss" if the training step logs no loss.
                 if chart not in self._curves.metrics and self._loss is not None:
                     chart = LOSS
         return self._curves.follow(name, chart, stage, every, on_bar=on_bar)

@@ -1,4 +1,4 @@
-"""Lightning's loops: the time that a fit waits for batches, and the reason of an early end."""
+"""Lightning's loops: the time that a fit waits for batches, and the reason for an early end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpu_magic.runtime.training.observation import Waiting
 
 
 def timed_fetches(trainer: Any, waiting: Waiting) -> ExitStack:
-    """Measure by `waiting` how long a fit waits for batches, until the stack is closed.
+    """Measure how long a fit waits for batches, until the returned stack is closed.
 
     The loop looks up two methods at the start of an epoch, and calls them before and after each
     fetch. Releases without these methods are not measured.
@@ -40,9 +40,9 @@ def _set(loop: Any, name: str, call: Callable[[], None], stack: ExitStack) -> No
 
 
 def early_end(trainer: Any) -> str | None:
-    """Return the reason why a fit ended before its planned epochs and steps; None if it did not.
+    """Return why a fit ended early: ``EarlyStopping: val_loss did not improve in 3 checks``.
 
-    For example ``EarlyStopping: val_loss did not improve in 3 checks``.
+    None if it has completed its planned epochs or steps.
     """
     steps_done = trainer.max_steps != -1 and trainer.global_step >= trainer.max_steps
     epochs = trainer.max_epochs

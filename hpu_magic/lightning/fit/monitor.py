@@ -1,11 +1,11 @@
 """The callback of the live panel for Lightning's ``Trainer``.
 
 Lightning counts the steps and skips hooks that are None. Therefore the hook at the end of a batch
-exists only if a report is due: other batches cost one attribute lookup, while even a short Python
+exists only if a report is due. Other batches cost one attribute lookup, while even a short Python
 function costs tens of microseconds after a step has replaced the contents of the CPU's caches. If
-batches take longer than about thirty milliseconds, that is negligible, and each batch calls the
-hook. A report contains the loss of earlier batches, which is already computed, so reading it does
-not make the host wait for the device.
+batches take longer than about thirty milliseconds, this is negligible, and each batch calls the
+hook. A report contains the loss of earlier batches, which is already computed, so the host does not
+wait for the device.
 """
 
 from __future__ import annotations
@@ -49,21 +49,11 @@ def _seconds_allowed(callbacks: Sequence[Any]) -> float | None:
 
 
 class FitMonitorBase:
-    """Reports one fit to a sampler, and ends it on request.
+    """Reports one fit to a sampler, and ends it after the current batch if `stop` is set.
 
-    Parameters
-    ----------
-    sampler
-        Receives a series per curve of `progress`, ``speed`` (steps per second, and the step) and
-        ``epochs`` (number, step, and expected length in steps).
-    progress
-        The state of the fit, updated for the panel.
-    stop
-        If set, the fit ends after the current batch.
-    interval
-        Seconds between two reads of logged values.
-    polls
-        Functions that the training thread calls at each read.
+    The sampler receives a series per curve of `progress`, ``speed`` (steps per second, and the
+    step) and ``epochs`` (number, step, and expected length in steps). Every `interval` seconds, the
+    training thread reads logged values and calls `polls`.
     """
 
     # The hook at the end of a batch; None while no report is due.
@@ -172,7 +162,7 @@ class FitMonitorBase:
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Note the batch, for the report of a failure."""
+        """Note the number of the batch, for the report of a failure."""
         self.progress.validation_batch = batch_idx + 1
 
     def on_validation_batch_end(
@@ -212,7 +202,7 @@ class FitMonitorBase:
         self._resume()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
-        """Report the last batches, the values of the last epoch, and the reason of an early end."""
+        """Report the last batches, the values of the last epoch, and why the fit ended early."""
         self._keep_epoch(trainer)
         if not self._stop.is_set():
             self.progress.ended_by = early_end(trainer)

@@ -52,15 +52,7 @@ def source_of(trainer: Any, model: Any) -> LightningSource | None:
 
 
 class LightningSource:
-    """Observes ``trainer.fit(model)``.
-
-    Parameters
-    ----------
-    trainer
-        The Lightning Trainer.
-    model
-        The module to train.
-    """
+    """Observes ``trainer.fit(model)``."""
 
     kind = "Fit"
 
@@ -92,7 +84,7 @@ class LightningSource:
 
     @contextmanager
     def attached(self, report: FitReport) -> Iterator[None]:
-        """Report the fit inside the block by a callback."""
+        """Report the fit in the block with a callback."""
         trainer = self._trainer
         monitor_class = plugins(trainer_namespace(trainer) or default_namespace()).FitMonitor
         self._monitor = monitor = monitor_class(
@@ -128,7 +120,7 @@ def _is_one_number(value: Any) -> bool:
 
 @contextmanager
 def _instead_of_progress_bar(trainer: Any, monitor: Any) -> Iterator[None]:
-    """Replace the Trainer's progress bar by the callback, for one fit."""
+    """Replace the Trainer's progress bar with the callback for one fit."""
     bar = trainer.progress_bar_callback
     shown = bar is not None and getattr(bar, "is_enabled", False)
     if shown:

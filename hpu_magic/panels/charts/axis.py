@@ -56,7 +56,7 @@ const places = source => choice.value === "time" ? source.data.time
 """
 )
 _TRANSFORM = f"{_PLACES}\nreturn Float64Array.from(places(source))"
-# Extended by a quarter at a time, not at every point.
+# The axis is extended in steps of a quarter, not at every point.
 _EXTEND = (
     _PLACES
     + f"""
@@ -115,13 +115,8 @@ if (choice.value === "epoch" && (cb_obj === epochs || !known)) {{{_PLACE_AGAIN}}
 class SharedAxis:
     """The range of all charts, and the positions of rows on it.
 
-    Parameters
-    ----------
-    lines, epochs
-        Sources of the lines and of the starts of epochs.
-    window
-        Length in seconds of an axis that follows the newest point; None shows everything from 0,
-        on the axis that the reader selects.
+    ``lines`` and ``epochs`` are sources. ``window`` is the length in seconds of an axis that
+    follows the newest point; None shows everything from 0, on the axis that the reader selects.
     """
 
     def __init__(
@@ -145,7 +140,7 @@ class SharedAxis:
         return CustomJSTickFormatter(code=f"{_TIME}return time")
 
     def of(self, source: ColumnDataSource) -> Any:
-        """Return the position of a source's rows, as a Bokeh field."""
+        """Return the positions of a source's rows as a Bokeh field."""
         if not self.chosen:
             return "time"
         if source not in self._transforms:

@@ -28,17 +28,9 @@ class Charts:
 
     Call all methods from one thread. Changes become visible after `flush`.
 
-    Parameters
-    ----------
-    capacity
-        Number of points that a line keeps.
-    kinds
-        The charts, as in `line_charts.KINDS`.
-    window
-        Length of the time axis in seconds, which then follows the newest point; None shows
-        everything from 0.
-    on_add
-        Called with the name of a metric for which the reader requested a chart.
+    ``capacity`` is the number of points of a line, ``kinds`` are charts of `line_charts.KINDS`, and
+    ``window`` is that of `SharedAxis`. ``on_add`` is called with the name of a metric for which the
+    reader requested a chart.
     """
 
     def __init__(
@@ -118,7 +110,7 @@ class Charts:
         self._outbox.restore(setter)
 
     def choose(self, metric: str) -> None:
-        """Pass on the reader's choice in `AddMetric`."""
+        """Pass the reader's choice in `AddMetric` to ``on_add``."""
         self._on_add(metric)
 
     def connect(self, send: Callable[[list[Event]], None]) -> None:
@@ -160,7 +152,7 @@ class Charts:
         new = [name for name in wanted if name not in existing]
         existing |= {name: self._metric_chart(name) for name in new}
         self._metrics = [existing[name] for name in wanted]
-        # Before the document contains the new charts: it walks all its models at each change.
+        # Before the document contains the new charts, because it visits all models at each change.
         self._begin(record)
         plots = [each.plot for each in self._metrics]
         self.layout.children = [self._controls, *plots, *self._below]

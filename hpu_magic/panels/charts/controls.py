@@ -1,4 +1,4 @@
-"""The controls of the charts; the browser handles all of them except added metrics."""
+"""The controls of the charts, all handled by the browser except the list of metrics to add."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpu_magic.panels.document import CHOICE
 _NONE = ""
 _COLOR = f"var(--jp-ui-font-color1, {palette.TEXT})"
 _BORDER = "var(--jp-border-color1, #8888)"
-# One line of small controls in the colors of the page, which wraps if necessary.
+# A row of small controls in the colors of the page, which wraps if necessary.
 _ROW = ":host { flex-wrap: wrap; gap: 2px 14px; padding: 0 0 4px 2px; }"
 _CONTROL = f"""
 :host {{ --font-size: 12px; font-family: {palette.FONT}; color: {_COLOR}; margin: 0; }}
@@ -61,10 +61,7 @@ class AddMetric:
         self.select = Select(name=CHOICE, options=_options([], 0), value=_NONE, visible=False)
 
     def offer(self, metrics: Sequence[str], drawn: int) -> None:
-        """List the metrics that can be added; hide the control if there are none.
-
-        ``drawn`` is the number of metrics with a chart.
-        """
+        """List the metrics that can be added to those ``drawn``; without any, hide the control."""
         if list(metrics) == self._offered:
             return
         self._offered = list(metrics)

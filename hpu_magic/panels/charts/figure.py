@@ -17,9 +17,9 @@ THEMED = "".join(
     f"--bk-{part}text-color: var(--jp-ui-font-color1, {palette.TEXT});"
     for part in ("", "major-label-", "label-")
 )
-# A legend is an element of the page and reads its color before it is attached.
+# A legend is an HTML element that reads its color before it is attached to the page.
 _THEMED_LEGEND = f".bk-label {{ color: var(--jp-ui-font-color1, {palette.TEXT}) !important; }}"
-# The legend wraps if necessary, and moves up next to the title if there is room.
+# The legend wraps if necessary, and moves up next to the title if there is enough space.
 _WRAPPED = """
 .bk-grid {
   display: flex; flex-wrap: wrap; justify-content: flex-end; row-gap: 0 !important;
@@ -27,7 +27,7 @@ _WRAPPED = """
 }
 """
 _RAISED = "@container (min-width: %dpx) { :host { height: 0; margin-top: -17px; } }"
-# In a narrow page, the title also uses the space above the axis and must not touch its top label.
+# In a narrow page, the title also uses the space above the axis, whose top label it must not touch.
 _STANDOFF, _STANDOFF_NARROW = 4, 10
 _NARROW = f"""
 const narrow = cb_obj.inner_width < 320
@@ -84,17 +84,7 @@ def quiet(axis: Any) -> None:
 
 
 def quiet_legend(legend: Any, title: str, items: Sequence[Any]) -> None:
-    """Place a legend on the right, without a box.
-
-    Parameters
-    ----------
-    legend
-        The legend.
-    title
-        The longest title of the chart, which the legend must not cover.
-    items
-        The legend's items.
-    """
+    """Place a legend on the right without a box; it must not cover the longest ``title``."""
     legend.items = list(items)
     legend.orientation = "horizontal"
     legend.location = "top_right"

@@ -45,21 +45,9 @@ SCALES: list[Any] = [("data", "range in use"), ("card", "whole card")]
 
 
 class LinePlot:
-    """One chart of columns of a record.
+    """One chart of columns of a record, which ``lines`` contains.
 
-    Parameters
-    ----------
-    chart
-        Its description.
-    axis
-        The time axis that all charts share.
-    lines
-        The source of all columns.
-
-    Attributes
-    ----------
-    scale
-        The control that switches a chart of memory between the range in use and the limit.
+    ``scale`` switches a chart of memory between the range in use and the limit.
     """
 
     def __init__(self, chart: LineChart, axis: SharedAxis, lines: ColumnDataSource) -> None:

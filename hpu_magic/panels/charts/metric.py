@@ -62,18 +62,10 @@ class Smoothing:
 
 
 class MetricChart:
-    """One chart, whose curves appear as they are logged.
+    """One chart, whose curves appear when they are first logged.
 
-    Parameters
-    ----------
-    metric
-        Name of the metric; None for the first chart until something is logged.
-    axis, smoothing
-        Shared by all charts.
-    capacity
-        Number of points that a curve keeps.
-    first
-        Whether this is the first chart, which is higher and shows the numbers of epochs.
+    ``metric`` is None for the first chart until something is logged. ``capacity`` is the number of
+    points of a curve. The first chart is higher and shows the numbers of epochs.
     """
 
     def __init__(
@@ -242,8 +234,8 @@ def _dots(style: Style, source: ColumnDataSource, place: Any) -> Any:
 def _samples(style: Style) -> list[Any]:
     """Return the renderers of a curve's legend entry.
 
-    They use constant data outside the chart: a page clears the legend whenever its data changes,
-    and draws it again only with everything else.
+    They use constant data outside the chart, because a page clears the legend whenever its data
+    changes, and draws it again only together with everything else.
     """
     source = ColumnDataSource({"time": [nan], "value": [nan]}, syncable=False)
     line = drawn(source, Line(x="time", y="value", **_look(style)))

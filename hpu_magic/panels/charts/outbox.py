@@ -1,9 +1,9 @@
 """Changes of the charts, collected into one message in Bokeh's wire protocol.
 
-``ColumnDataSource.stream`` keeps every column in this process, looks for listeners and walks all
-models of the document, for each row. That costs several times as much as the message itself, and
-the training pays for it. Charts that are only written need just the message; a page that opens
-later reads all rows from where they are kept.
+For each row, ``ColumnDataSource.stream`` stores every column in this process, looks for listeners
+and visits all models of the document. This costs the training several times as much as the message
+itself. Charts that are only written need just the message; a page that opens later reads all rows
+from their source.
 """
 
 from __future__ import annotations
@@ -22,14 +22,9 @@ _Row = tuple[float | str, ...]
 
 
 class _Pending:
-    """The changes of one source that have not been sent.
+    """The changes of a source that were not sent yet.
 
-    Parameters
-    ----------
-    data
-        Returns all rows of the source as columns.
-    rollover
-        Number of newest rows that the source keeps.
+    ``data`` returns all rows as columns, of which the source keeps the last ``rollover``.
     """
 
     def __init__(self, data: Callable[[], Columns], rollover: int) -> None:
@@ -79,7 +74,7 @@ class Outbox:
         self._sources[source].rows += rows
 
     def replace(self, source: ColumnDataSource, data: Callable[[], Columns], rollover: int) -> None:
-        """Replace all rows of a source by those of ``data()``."""
+        """Replace all rows of a source with those of ``data()``."""
         self.follow(source, data, rollover)
         self._sources[source].replaced = True
 
@@ -102,14 +97,8 @@ class Outbox:
             self.send(events)
 
     def restore(self, setter: Any) -> None:
-        """Bring the models up to date for a page that opens.
-
-        Parameters
-        ----------
-        setter
-            The cause of the changes, as Bokeh's events name it.
-        """
-        self.flush()  # pages that are open receive the same rows as the new one
+        """Update the models for a page that opens; ``setter`` is the cause in Bokeh's events."""
+        self.flush()  # open pages receive the same rows as the new one
         for source, pending in self._sources.items():
             source.set_from_json("data", pending.data(), setter=setter)
         for (model, name), value in self._sent.items():
