@@ -268,7 +268,7 @@ def advise(
     """
     from hpu_magic.advice.advise import advise as advised
 
-    arguments = {"cards": cards, "parallel": parallel, "mode": mode, "dtype": dtype}
+    arguments: dict[str, Any] = {"cards": cards, "parallel": parallel, "mode": mode, "dtype": dtype}
     arguments |= {"checkpointing": checkpointing, "accumulate": accumulate}
     arguments |= {"batch": batch, "loss": loss}
     chosen = {name: value for name, value in arguments.items() if value is not None}

@@ -183,7 +183,7 @@ class _Picture:
         rest = epochs + layout.gap * (len(charts) - 1) + layout.foot
         rest += sum(layout.head + layout.line * (len(rows) - 1) for _, rows in heads)
         scale = 1.0 if height is None else (height - rest) / sum(chart.height for chart in charts)
-        bottom = -layout.gap
+        bottom = -float(layout.gap)
         for chart, (text, rows) in zip(charts, heads, strict=True):
             baseline = bottom + layout.gap + layout.baseline
             self.parts.append(layout.text(layout.left, baseline, text, most=layout.room))
@@ -199,14 +199,15 @@ class _Picture:
         return bottom + layout.foot
 
     def _chart(self, frame: Frame, chart: _Chart) -> None:
-        layout, right = self._layout, self._layout.width - self._layout.right
+        layout = self._layout
+        right = layout.width - layout.right
         spacing = frame.y(chart.ticks[0]) - frame.y(chart.ticks[1])
         for number, tick in enumerate(chart.ticks):
             at = frame.y(tick)
             self.parts.append(drawing.rule(layout.left, at, right, at, 0.3))
             if number % math.ceil(_LABEL / spacing) == 0:
-                place, most = (layout.left - 8, at + 3.5), layout.left - 10
-                self.parts.append(layout.number(*place, chart.label(tick), "end", most))
+                x, text, most = layout.left - 8, chart.label(tick), layout.left - 10
+                self.parts.append(layout.number(x, at + 3.5, text, "end", most))
         self._marks(frame)
         if chart.first and layout.epochs:
             self._number_epochs(frame)
