@@ -217,7 +217,8 @@ class _Picture:
             self.parts += line(frame, curve.points, curve.color, curve.dashes)
             if curve.dots:
                 known = [point for point in curve.points if math.isfinite(point[1])]
-                self.parts += [dot(frame, *point, curve.color) for point in thinned(known)]
+                shown = thinned(known, layout.points)
+                self.parts += [dot(frame, *point, curve.color) for point in shown]
         if chart.best is not None:
             at_x, at_y = frame.x(chart.best[0]), frame.y(chart.best[1])
             self.parts.append(

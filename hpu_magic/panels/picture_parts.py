@@ -11,8 +11,6 @@ from hpu_magic.panels import palette
 from hpu_magic.runtime.present import drawing
 from hpu_magic.runtime.training.not_finite import NotFinite
 
-_POINTS = 240
-
 Point = tuple[float, float]
 Entry = tuple[str, str, str]
 """Label, color and dashes in a legend."""
@@ -35,6 +33,7 @@ class Layout:
     time_ticks: int  # number of intervals of the time axis
     sample: int  # length of a line in the legend
     ring: float  # radius
+    points: int  # maximum of a curve
 
     @property
     def room(self) -> int:
@@ -55,9 +54,9 @@ class Layout:
 
 
 WIDE = Layout(
-    palette.WIDTH, palette.LEFT, 24, 18, 11, 14, palette.EPOCHS_HEIGHT, 10, 20, 10, 6, 28, 5.5
+    palette.WIDTH, palette.LEFT, 24, 18, 11, 14, palette.EPOCHS_HEIGHT, 10, 20, 10, 6, 28, 5.5, 240
 )
-NARROW = Layout(340, 50, 14, 14, 10, 12, 0, 4, 17, 11, 3, 14, 4.0)
+NARROW = Layout(340, 50, 14, 14, 10, 12, 0, 4, 17, 11, 3, 14, 4.0, 80)
 
 
 @dataclass(frozen=True)
@@ -103,7 +102,7 @@ class Frame:
 def line(frame: Frame, points: Sequence[Point], color: str, dashes: str = "") -> list[str]:
     """Return a line through points, with gaps at values that are not finite."""
     dash = f' stroke-dasharray="{dashes}"' if dashes else ""
-    pieces = [thinned(run) for run in runs(points)]
+    pieces = [thinned(run, frame.layout.points) for run in runs(points)]
     path = "".join(
         "M" + "L".join(f"{frame.x(t):.1f} {frame.y(v):.1f}" for t, v in run) for run in pieces
     )
@@ -133,13 +132,13 @@ def runs(points: Sequence[Point]) -> Iterator[list[Point]]:
         yield run
 
 
-def thinned(points: list[Point]) -> list[Point]:
+def thinned(points: list[Point], most: int = 240) -> list[Point]:
     """Return both ends, and the lowest and the highest point of each of equal parts."""
-    if len(points) <= _POINTS:
+    if len(points) <= most:
         return points
-    size = 2 * len(points) / _POINTS
+    size = 2 * len(points) / most
     kept = {points[0], points[-1]}
-    for index in range(_POINTS // 2):
+    for index in range(most // 2):
         part = points[int(index * size) : int((index + 1) * size)]
         kept |= {min(part, key=_value), max(part, key=_value)}
     return sorted(kept)

@@ -1,6 +1,15 @@
-"""A fit of some batches, as cells and scripts define it."""
+"""A fit of some batches, as cells and scripts define it, and the layouts of its picture."""
 
 from __future__ import annotations
+
+from xml.etree import ElementTree
+
+
+def layout(picture: str, name: str = "wide") -> ElementTree.Element:
+    """Return the part of a picture that wide or narrow pages show."""
+    nodes = ElementTree.fromstring(picture).iter()
+    return next(node for node in nodes if node.get("class") == f"hpu-magic-{name}")
+
 
 SETUP = """
 import torch, lightning.pytorch as pl

@@ -10,6 +10,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from small_fit import layout
 
 from hpu_magic.fits.head import head_of
 from hpu_magic.lightning.fit import monitor
@@ -79,7 +80,7 @@ def fit(run: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> Callable[
 
 
 def texts(picture: str) -> list[str]:
-    return [node.text or "" for node in ElementTree.fromstring(picture).iter(f"{SVG}text")]
+    return [node.text or "" for node in layout(picture).iter(f"{SVG}text")]
 
 
 def titles(picture: str) -> list[str]:
@@ -222,7 +223,7 @@ def test_a_metric_with_a_chart_is_marked_there(fit):
         "Model(lambda model, loss: model.log('acc', 1.0 if model.batches < 9 else float('-inf'),"
         " prog_bar=True), pause=0.05)"
     )
-    root = ElementTree.fromstring(result.picture)
+    root = layout(result.picture)
     places = {node.text: float(node.get("y")) for node in root.iter(f"{SVG}text")}
     title = next(text for text in places if text and text.startswith("acc"))
     assert places[title] < places["acc -inf, step 9"] < places["steps per second"]

@@ -6,9 +6,9 @@ import math
 import re
 from collections.abc import Callable
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
+from small_fit import layout
 
 from hpu_magic import units
 from hpu_magic.panels import palette
@@ -49,9 +49,8 @@ def test_a_long_curve_keeps_its_ends() -> None:
 class Picture:
     """The texts, lines and rings of a layout of a picture, by their places."""
 
-    def __init__(self, picture: str, layout: str = "wide") -> None:
-        nodes = ElementTree.fromstring(picture).iter()
-        root = next(node for node in nodes if node.get("class") == f"hpu-magic-{layout}")
+    def __init__(self, picture: str, name: str = "wide") -> None:
+        root = layout(picture, name)
         self.texts = [
             (node.text or "", float(node.get("x", 0)), float(node.get("y", 0)), node)
             for node in root.iter(f"{SVG}text")
@@ -193,20 +192,20 @@ def named_curves(*names: str) -> RunRecord:
     return record
 
 
-@pytest.mark.parametrize("layout", [WIDE, NARROW], ids=["wide", "narrow"])
+@pytest.mark.parametrize("sizes", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("count", [1, 2, 4, 6])
 def test_titles_legends_and_axes_do_not_overlap_or_leave_the_picture(
-    count: int, layout: Layout
+    count: int, sizes: Layout
 ) -> None:
     names = [f"accuracy_of_everything/dataloader_{index}" for index in range(count)]
     picture = draw(named_curves(*names))
     boxes = []
-    for words, x, y, node in Picture(picture, "wide" if layout is WIDE else "narrow").texts:
+    for words, x, y, node in Picture(picture, "wide" if sizes is WIDE else "narrow").texts:
         size = float(node.get("font-size", 11))
         width = float(node.get("textLength", CHARACTER * size / 11 * len(words)))
         left = x - width * {"start": 0.0, "middle": 0.5, "end": 1.0}[node.get("text-anchor", "")]
         assert left >= 0, words
-        assert left + width <= layout.width + 1, words
+        assert left + width <= sizes.width + 1, words
         boxes.append((words, left, left + width, y - size * 0.7, y))
     for index, (words, left, right, top, bottom) in enumerate(boxes):
         for other, its_left, its_right, its_top, its_bottom in boxes[:index]:

@@ -6,9 +6,9 @@ import math
 import sys
 from collections.abc import Callable
 from typing import Any
-from xml.etree import ElementTree
 
 import pytest
+from small_fit import layout
 
 from hpu_magic.fits.head import head_of
 from hpu_magic.panels import palette, terminal
@@ -91,7 +91,7 @@ def recorded() -> Callable[[str], list[float]]:
 
 
 def words(picture: str) -> list[str]:
-    return [node.text or "" for node in ElementTree.fromstring(picture).iter() if node.text]
+    return [node.text or "" for node in layout(picture).iter() if node.text]
 
 
 @pytest.mark.parametrize("accumulated", [1, 3, 4])
