@@ -67,9 +67,10 @@ def test_each_subcommand_has_a_section_with_its_options(pages: Path) -> None:
 
 def test_defaults_are_those_of_a_new_session(pages: Path) -> None:
     page = (pages / "magics" / "hpu_time.md").read_text()
-    assert "`-r N`, `--repeats N`\n: repeats of the timed runs (default: `5`, a [setting](" in page
+    option = "`-r N`, `--repeats N`\n: number of repeats of the timed runs"
+    assert f"{option} (default: `5`, a [setting](" in page
     estimate = (pages / "magics" / "hpu_estimate.md").read_text()
-    assert "\n: the card (default: `gaudi2`, a [setting](" in estimate
+    assert "\n: the generation of the card (default: `gaudi2`, a [setting](" in estimate
     assert "| `time_repeats` | `5` |" in (pages / "magics" / "index.md").read_text()
 
 

@@ -135,7 +135,7 @@ def test_fit_on_the_cpu_shows_no_device_memory(fits: Callable[[str], Any]) -> No
         ("%hpu_fit trainer data", "fit needs a LightningModule to train, not a DataLoader"),
         ("%hpu_fit trainer model --interval 0", "must be 0.02 to 60 seconds, got 0"),
         ("%hpu_fit trainer model --fast", "no option '--fast'"),
-        ("%%hpu_fit trainer\npass", "takes no 'trainer'"),
+        ("%%hpu_fit trainer\npass", "does not take 'trainer'"),
     ],
 )
 def test_wrong_input_gets_one_sentence(

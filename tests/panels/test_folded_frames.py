@@ -78,7 +78,7 @@ def test_only_the_users_frames_are_shown(failing: Callable[..., Any], form: str,
     assert shown(cell.out) == ["cell", FOLDED, "Broken.training_step", "Broken.measured"]
     assert cell.out.rstrip().endswith("ValueError: the data is broken")
     assert cell.err.endswith(NOTE)
-    assert cell.err.count("left out") == 1
+    assert cell.err.count("are omitted") == 1
     again = failing("%tb Plain").out
     assert "trainer.py" in again
     assert "session.py" in again
@@ -89,7 +89,7 @@ def test_plain_tracebacks_show_every_frame(failing: Callable[..., Any], form: st
     cell = failing(FORMS[form], "Plain")
     frames = re.findall(r"^  (?:File (\S+):\d+|Cell In\[\d+\], line \d+)", cell.out, re.MULTILINE)
     assert len(frames) == len(traceback.extract_tb(cell.error.__traceback__)) - 1  # IPython's own
-    assert "left out" not in cell.err
+    assert "are omitted" not in cell.err
 
 
 def test_pythons_own_tracebacks_show_every_frame(failing: Callable[..., Any], shell: Any) -> None:
@@ -113,7 +113,7 @@ def test_minimal_tracebacks_are_the_message(failing: Callable[..., Any]) -> None
     cell = failing(FORMS["line"], "Minimal")
     assert cell.out.rstrip().endswith("\nValueError: the data is broken")
     assert shown(cell.out) == []
-    assert "left out" not in cell.err
+    assert "are omitted" not in cell.err
 
 
 def test_frames_that_lead_from_lightning_to_the_user_stay(failing: Callable[..., Any]) -> None:
@@ -203,9 +203,9 @@ def test_failures_outside_of_a_fit_are_shown_as_ever(failing: Callable[..., Any]
     cell = failing("%%hpu_fit\ntrainer.fit(model, data)\ntrainer.validate(broken)")
     assert FOLDED not in shown(cell.out)
     assert len(shown(cell.out)) > 5
-    assert "left out" not in cell.err
+    assert "are omitted" not in cell.err
     cell = failing("%hpu_fit model trainer")
-    assert "left out" not in cell.err
+    assert "are omitted" not in cell.err
 
 
 def test_an_interrupt_is_shown_without_a_note(failing: Callable[..., Any]) -> None:
@@ -220,7 +220,7 @@ def test_an_interrupt_is_shown_without_a_note(failing: Callable[..., Any]) -> No
     )
     assert isinstance(cell.error, KeyboardInterrupt)
     assert shown(cell.out) == ["cell", FOLDED, "observed_fit"]
-    assert "left out" not in cell.err
+    assert "are omitted" not in cell.err
 
 
 def test_the_frames_let_go_of_their_tensors_when_they_are_cleared(
