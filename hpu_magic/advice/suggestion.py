@@ -12,21 +12,11 @@ Band = tuple[float, float]
 
 @dataclass(frozen=True)
 class Gain:
-    """The speedup of a change.
+    """The speedup of a change."""
 
-    Attributes
-    ----------
-    factor : float
-        Ratio of samples per second.
-    source : {"estimate", "measured"}
-        A measured gain is the speedup of a fit without the lost time.
-    band : tuple of float or None
-        The range in which a measurement is expected, for an estimate.
-    """
-
-    factor: float
-    source: str
-    band: Band | None = None
+    factor: float  # ratio of samples per second
+    source: str  # "estimate", or "measured": the speedup of a fit without the lost time
+    band: Band | None = None  # the range in which a measurement is expected, for an estimate
 
     def __str__(self) -> str:
         if self.band is None:

@@ -53,22 +53,13 @@ def taken() -> bool:
 
 
 class Memory(NamedTuple):
-    """Device memory of this process, in bytes.
+    """Device memory of this process, in bytes."""
 
-    Attributes
-    ----------
-    in_use : int
-        Bytes in use now.
-    peak : int
-        Most bytes in use since the last reset of the statistic, by any caller; see
-        `hpu_magic.runtime.device.peak`.
-    limit : int
-        Size of the card's memory.
-    """
-
-    in_use: int
+    in_use: int  # bytes in use now
     peak: int
-    limit: int
+    """Most bytes in use since the last reset of the statistic, by any caller; see
+    `hpu_magic.runtime.device.peak`."""
+    limit: int  # size of the card's memory
 
 
 def memory() -> Memory | None:

@@ -27,33 +27,16 @@ _DEEPEST = 32
 
 @dataclass(repr=False)
 class MoveReport(Report):
-    """The moved objects.
-
-    Attributes
-    ----------
-    device : str
-        The target.
-    sizes : dict of str to int
-        Bytes of each name's moved tensors on the target; 0 if all were there already.
-    seconds : float
-        Time of the move, including a synchronization.
-    free : int or None
-        Free bytes on the device; None if the target is the cpu.
-    moved : dict of str to object
-        The objects by name, after the move.
-    there : set of str
-        The names of objects that were on the target before.
-    doubts : list of str
-        Warnings about optimizers.
-    """
+    """The moved objects."""
 
     device: str
     sizes: dict[str, int]
-    seconds: float
-    free: int | None
-    moved: dict[str, Any]
-    there: frozenset[str] = frozenset()
-    doubts: list[str] = field(default_factory=list)
+    """Bytes of each name's moved tensors on the target; 0 if all were there already."""
+    seconds: float  # time of the move, including a synchronization
+    free: int | None  # free bytes on the device; None if the target is the cpu
+    moved: dict[str, Any]  # the objects by name, after the move
+    there: frozenset[str] = frozenset()  # the names of objects that were on the target before
+    doubts: list[str] = field(default_factory=list)  # warnings about optimizers
 
     def title(self) -> str:
         """Return the headline."""

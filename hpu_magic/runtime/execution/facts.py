@@ -17,30 +17,18 @@ from hpu_magic.runtime.execution import mode
 
 @dataclass(frozen=True)
 class Facts:
-    """The state of this process; None for missing or unknown values.
-
-    Attributes
-    ----------
-    version : str
-        Of hpu_magic.
-    simulated : bool
-        Whether the device is simulated.
-    loaded, requested : {"eager", "lazy"} or None
-        The mode of this process, and the mode that the next process will load.
-    card : int or None
-        Module id of the card that this process holds.
-    in_use, peak, limit : int or None
-        Device memory in bytes.
-    """
+    """The state of this process; None for missing or unknown values."""
 
     version: str
     simulated: bool
     loaded: str | None
     requested: str | None
-    card: int | None = None
+    """The mode of this process, and the mode that the next process will load."""
+    card: int | None = None  # module id of the card that this process holds
     in_use: int | None = None
     peak: int | None = None
     limit: int | None = None
+    """Device memory in bytes."""
 
 
 def facts() -> Facts:

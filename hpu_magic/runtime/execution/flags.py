@@ -35,29 +35,13 @@ _SWITCH = {"1": True, "true": True, "0": False, "false": False}
 
 @dataclass(frozen=True)
 class Flag:
-    """One documented flag.
-
-    Attributes
-    ----------
-    name : str
-        The environment variable.
-    kind : str
-        "switch", "whole" (number), "text", or "choice:" and the values.
-    default : str
-        Its value if the variable is not set; empty if there is none.
-    read : {"import", "load", "runtime", "use", "container"}
-        When it is read, which decides when a change takes effect; see `READ`.
-    simulated : str
-        Why it has no effect on the simulator; empty if it has the same effect.
-    meaning : str
-        One sentence.
-    """
+    """One documented flag."""
 
     name: str
-    kind: str
-    default: str
-    read: str
-    simulated: str
+    kind: str  # "switch", "whole" (number), "text", or "choice:" and the values
+    default: str  # its value if the variable is not set; empty if there is none
+    read: str  # when it is read, which decides when a change takes effect; see `READ`
+    simulated: str  # why it has no effect on the simulator; empty if it has the same effect
     meaning: str
 
     def choices(self) -> list[str]:

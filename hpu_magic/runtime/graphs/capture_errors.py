@@ -28,27 +28,14 @@ _OTHER = "move the line out of the capture."
 
 @dataclass(repr=False)
 class CaptureRefusal(Report):
-    """A capture that the device refused.
-
-    Attributes
-    ----------
-    name : str
-        The name of the graph.
-    operator : str
-        The operation, such as ``aten::_local_scalar_dense``.
-    lines : list of (str, int, str)
-        File, line number and text of the user's lines, the outermost first.
-    reason : str
-        The first line of the device's message.
-    fix : str
-        How to change the code.
-    """
+    """A capture that the device refused."""
 
     name: str
-    operator: str
+    operator: str  # the operation, such as ``aten::_local_scalar_dense``
     lines: list[tuple[str, int, str]]
-    reason: str
-    fix: str
+    """File, line number and text of the user's lines, the outermost first."""
+    reason: str  # the first line of the device's message
+    fix: str  # how to change the code
 
     @classmethod
     def of(cls, name: str, operator: Any, error: RuntimeError) -> CaptureRefusal | None:

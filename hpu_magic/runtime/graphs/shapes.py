@@ -26,21 +26,11 @@ Kind = tuple[tuple[object, Shape], ...]
 
 @dataclass
 class Use:
-    """Calls with inputs of one kind.
-
-    Attributes
-    ----------
-    calls : int
-        Number of calls.
-    memory : int
-        Device memory that the first call left in use, in bytes.
-    graphed : bool
-        Whether the limit allowed another graph.
-    """
+    """Calls with inputs of one kind."""
 
     calls: int
-    memory: int
-    graphed: bool
+    memory: int  # device memory that the first call left in use, in bytes
+    graphed: bool  # whether the limit allowed another graph
 
 
 class ShapeWatch:

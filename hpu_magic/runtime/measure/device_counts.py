@@ -16,24 +16,13 @@ _ACTIVITY = ("NumAllocs", "TotalSystemAllocs")
 
 @dataclass(frozen=True)
 class DeviceCounts:
-    """Counts at one moment; subtract them with `since`.
+    """Counts at one moment; subtract them with `since`."""
 
-    Attributes
-    ----------
-    compilations : int
-        Number of compiled graphs.
-    compile_seconds : float
-        Seconds for their compilation.
-    fallbacks : dict of str to int
-        Number of calls that ran on the CPU, by operator.
-    activity : tuple of int
-        Counts that increase when the device allocates memory.
-    """
-
-    compilations: int = 0
-    compile_seconds: float = 0.0
+    compilations: int = 0  # number of compiled graphs
+    compile_seconds: float = 0.0  # seconds for their compilation
     fallbacks: dict[str, int] = field(default_factory=dict)
-    activity: tuple[int, ...] = ()
+    """Number of calls that ran on the CPU, by operator."""
+    activity: tuple[int, ...] = ()  # counts that increase when the device allocates memory
 
     @classmethod
     def now(cls) -> DeviceCounts:

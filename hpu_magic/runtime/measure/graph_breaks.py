@@ -23,20 +23,10 @@ _BRANCH = "generic_jump"
 
 
 class GraphBreak(NamedTuple):
-    """A place at which a compiled function returned to Python.
+    """A place at which a compiled function returned to Python."""
 
-    Attributes
-    ----------
-    reason : str
-        First line of PyTorch's explanation.
-    file : str
-        File of the user's line; empty if unknown.
-    line : int
-        Number of the line.
-    """
-
-    reason: str
-    file: str = ""
+    reason: str  # first line of PyTorch's explanation
+    file: str = ""  # file of the user's line; empty if unknown
     line: int = 0
 
 

@@ -21,24 +21,12 @@ _LEAST_SHARE = 0.01
 
 @dataclass(frozen=True)
 class Holder:
-    """A variable that holds device memory.
-
-    Attributes
-    ----------
-    name : str
-        Name of the variable.
-    size : int
-        Bytes.
-    what : str
-        Its class, and its shape or gradients.
-    parts : sequence of Part
-        Its modules and caches, largest first.
-    """
+    """A variable that holds device memory."""
 
     name: str
     size: int
-    what: str
-    parts: Sequence[Part] = ()
+    what: str  # its class, and its shape or gradients
+    parts: Sequence[Part] = ()  # its modules and caches, largest first
 
 
 @dataclass(repr=False)

@@ -45,33 +45,16 @@ def checked_parts(names: Sequence[str] | None) -> tuple[str, ...]:
 
 @dataclass
 class Entry:
-    """One cause of overhead.
+    """One cause of overhead."""
 
-    Attributes
-    ----------
-    kind : {"compilation", "graph break", "cpu fallback", "host synchronization"}
-        The event.
-    name : str
-        The compiled recipe, PyTorch's reason for a graph break, or the operator.
-    where : str
-        The line that caused it; empty if unknown.
-    shapes : str
-        The shapes that caused a compilation.
-    count : int
-        Number of events.
-    seconds : float
-        Total time.
-    file : str
-        The file of the line; empty if unknown.
-    """
-
-    kind: str
-    name: str
-    where: str = ""
-    shapes: str = ""
+    kind: str  # one of `_KINDS`
+    name: str  # the compiled recipe, PyTorch's reason for a graph break, or the operator
+    where: str = ""  # the line that caused it; empty if unknown
+    shapes: str = ""  # the shapes that caused a compilation
     count: int = 0
     seconds: float = 0.0
     file: str = field(default="", compare=False, repr=False)
+    """The file of the line; empty if unknown."""
 
 
 @dataclass(repr=False)
@@ -195,18 +178,10 @@ class LedgerReport(Table):
 
 @dataclass(repr=False)
 class LedgerState(Report):
-    """Whether the ledger is on.
+    """Whether the ledger is on."""
 
-    Attributes
-    ----------
-    on : bool
-        A line is added below later cells.
-    last : LedgerReport or None
-        Of the last cell with such a line.
-    """
-
-    on: bool
-    last: LedgerReport | None
+    on: bool  # a line is added below later cells
+    last: LedgerReport | None  # of the last cell with such a line
 
     def title(self) -> str:
         """Return the headline."""

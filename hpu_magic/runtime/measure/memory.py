@@ -117,8 +117,9 @@ class MemoryUse(Report):
 
     before: int = 0
     after: int = 0
-    peak: int = 0
-    limit: int = 0
+    """In use at the start and at the end."""
+    peak: int = 0  # most in use in between
+    limit: int = 0  # size of the card's memory; 0 without a card
     left: dict[str, int] = field(default_factory=dict)
     holders: list[Holder] = field(default_factory=list)
     everything: bool = False

@@ -21,24 +21,12 @@ StorageOf = Callable[[Any], "tuple[int, int, Any] | None"]
 
 @dataclass(frozen=True)
 class Part:
-    """A module, a group of similar modules, or a cache.
+    """A module, a group of similar modules, or a cache."""
 
-    Attributes
-    ----------
-    path : str
-        Path from its variable; ``model.layers.*.mlp`` for a group in a list.
-    size : int
-        Bytes of the whole group.
-    what : str
-        The class, and number and sizes of the modules.
-    parts : sequence of Part
-        Its parts, largest first.
-    """
-
-    path: str
-    size: int
-    what: str
-    parts: Sequence[Part] = ()
+    path: str  # path from its variable; ``model.layers.*.mlp`` for a group in a list
+    size: int  # bytes of the whole group
+    what: str  # the class, and number and sizes of the modules
+    parts: Sequence[Part] = ()  # its parts, largest first
 
 
 def parts_of(value: Any, fresh: Mapping[int, int], storage_of: StorageOf) -> list[Part]:

@@ -19,25 +19,14 @@ _MOST_LINES = 12
 
 @dataclass(frozen=True)
 class Operator:
-    """The time of one operator.
-
-    Attributes
-    ----------
-    name : str
-        The operator.
-    calls : int
-        Number of calls.
-    host, on_device : float
-        Seconds on the host and on the device, without called operators.
-    shapes : str
-        Input shapes of the most expensive calls.
-    """
+    """The time of one operator."""
 
     name: str
     calls: int
     host: float
     on_device: float
-    shapes: str
+    """Seconds on the host and on the device, without called operators."""
+    shapes: str  # input shapes of the most expensive calls
 
 
 @dataclass(repr=False)

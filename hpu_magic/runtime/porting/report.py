@@ -27,23 +27,12 @@ _STRONG = {"-": "rgba(219,68,55,.28)", "+": "rgba(46,160,67,.32)"}
 
 
 class Line(NamedTuple):
-    """A line of the diff.
+    """A line of the diff."""
 
-    Attributes
-    ----------
-    sign : {" ", "-", "+"}
-        Unchanged, only in the original, or only in the ported code.
-    number : int or None
-        Number in the original; None for a line of the ported code only.
-    text : str
-    changed : tuple of (int, int)
-        Start and end of the pieces that differ from the line's counterpart.
-    """
-
-    sign: str
-    number: int | None
+    sign: str  # " ", "-" (only in the original) or "+" (only in the ported code)
+    number: int | None  # number in the original; None for a line of the ported code only
     text: str
-    changed: Pieces = ()
+    changed: Pieces = ()  # start and end of the pieces that differ from the line's counterpart
 
 
 @dataclass(repr=False)

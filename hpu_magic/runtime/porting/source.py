@@ -9,23 +9,15 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Edit:
-    """A replacement of a piece of the source.
-
-    Attributes
-    ----------
-    start, end : int
-        Offsets of the piece.
-    shown : str
-        The replacement in the displayed code; may add lines.
-    executed : str
-        The replacement in the executed code, with as many line breaks as the piece had, so that
-        each statement keeps its line number.
-    """
+    """A replacement of a piece of the source."""
 
     start: int
     end: int
-    shown: str
+    """Offsets of the piece."""
+    shown: str  # the replacement in the displayed code; may add lines
     executed: str
+    """The replacement in the executed code, with as many line breaks as the piece had, so that each
+    statement keeps its line number."""
 
 
 class Source:

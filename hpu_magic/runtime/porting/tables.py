@@ -11,22 +11,13 @@ CUDA = "torch.cuda"
 
 
 class Counterpart(NamedTuple):
-    """The counterpart of a name of torch.cuda.
-
-    Attributes
-    ----------
-    action : {"name", "value", "none"}
-        "name": another name. "value": calls have no effect, and return a value. "none": there is no
-        counterpart.
-    text : str
-        The name or the value.
-    why : str
-        An explanation; may be empty.
-    """
+    """The counterpart of a name of torch.cuda."""
 
     action: str
-    text: str
-    why: str
+    """"name": another name. "value": calls have no effect, and return a value. "none": there is no
+    counterpart."""
+    text: str  # the name or the value
+    why: str  # an explanation; may be empty
 
 
 @lru_cache(maxsize=1)

@@ -20,29 +20,15 @@ Part = str | ast.expr
 
 @dataclass(eq=False)
 class Text:
-    """A string that looks like a device or a backend.
-
-    Attributes
-    ----------
-    node : ast.expr
-    text : str
-        Its value; the source of a formatted string.
-    varies : bool
-        Whether its number is computed.
-    whole : bool
-        Whether it contains only a device.
-    uses : set of str
-        Its uses.
-    compared : list of ast.expr
-        Expressions that it is compared with, or containers that it is looked up in.
-    """
+    """A string that looks like a device or a backend."""
 
     node: ast.expr
-    text: str
-    varies: bool = False
-    whole: bool = True
-    uses: set[str] = field(default_factory=set)
+    text: str  # its value; the source of a formatted string
+    varies: bool = False  # whether its number is computed
+    whole: bool = True  # whether it contains only a device
+    uses: set[str] = field(default_factory=set)  # its uses
     compared: list[ast.expr] = field(default_factory=list)
+    """Expressions that it is compared with, or containers that it is looked up in."""
 
     def named(self, name: str) -> bool:
         """Return whether a variable of this name contains a device (or a backend)."""

@@ -159,18 +159,11 @@ def _counts(torch: Any, value: Any) -> bool:
 
 @dataclass(repr=False)
 class AutocastState(Report):
-    """Whether autocast is on for all cells, and the operator lists.
+    """Whether autocast is on for all cells, and the operator lists."""
 
-    Attributes
-    ----------
-    dtype : str or None
-        "bf16" or "fp16"; None if it is off.
-    lists : OperatorLists
-        The lists that the library has read, or will read when it loads.
-    """
-
-    dtype: str | None
+    dtype: str | None  # "bf16" or "fp16"; None if it is off
     lists: operators.OperatorLists
+    """The lists that the library has read, or will read when it loads."""
 
     def title(self) -> str:
         """Return the headline."""

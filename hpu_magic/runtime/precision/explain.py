@@ -34,24 +34,12 @@ _MOVES = {
 
 @dataclass(frozen=True)
 class Operation:
-    """An operation that a module calls.
+    """An operation that a module calls."""
 
-    Attributes
-    ----------
-    module : str
-        The module's path below the model and its class, such as "encoder.0 (Linear)".
-    name : str
-        The operator, such as "linear".
-    dtype : str
-        The type of its computation.
-    reason : str
-        Why it has this type.
-    """
-
-    module: str
-    name: str
-    dtype: str
-    reason: str
+    module: str  # the module's path below the model and its class, such as "encoder.0 (Linear)"
+    name: str  # the operator, such as "linear"
+    dtype: str  # the type of its computation
+    reason: str  # why it has this type
 
 
 @dataclass(repr=False)

@@ -22,21 +22,12 @@ _IMPORT = re.compile(rf"^\s*(?:import|from)\s+(?:{_LOADERS})\b.*$", re.MULTILINE
 
 @dataclass(frozen=True)
 class Origin:
-    """The line that loaded torch.
+    """The line that loaded torch."""
 
-    Attributes
-    ----------
-    place : str
-        ``In [3], line 2`` or ``train.py, line 2``.
-    text : str
-        The stripped line; empty if its source is not available.
-    through : str or None
-        The package that the line imported and that imported torch; None for torch itself.
-    """
-
-    place: str
-    text: str
+    place: str  # ``In [3], line 2`` or ``train.py, line 2``
+    text: str  # the stripped line; empty if its source is not available
     through: str | None = None
+    """The package that the line imported and that imported torch; None for torch itself."""
 
     def __str__(self) -> str:
         text = f"`{self.text}` ({self.place})" if self.text else self.place

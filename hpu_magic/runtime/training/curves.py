@@ -30,36 +30,17 @@ class Point(NamedTuple):
 
 @dataclass(eq=False)
 class Curve:
-    """Values of one logged metric.
+    """Values of one logged metric."""
 
-    Attributes
-    ----------
-    name : str
-        Its name without other context, as on Lightning's progress bar.
-    metric : str
-        Its chart: the name without the word for the stage.
-    stage : str
-        ``training`` or ``validation``.
-    every : str
-        ``step`` or ``epoch``, which has one value.
-    on_bar : bool
-        Whether it was logged with ``prog_bar=True``.
-    goal : str or None
-        ``min`` or ``max``, if known.
-    returned : bool
-        Whether it is the loss that the training step returned.
-    copies : bool or None
-        Whether all values were equal to the returned loss; None before the first.
-    """
-
-    name: str
-    metric: str
-    stage: str
-    every: str
-    on_bar: bool = True
-    goal: str | None = None
-    returned: bool = False
+    name: str  # its name without other context, as on Lightning's progress bar
+    metric: str  # its chart: the name without the word for the stage
+    stage: str  # ``training`` or ``validation``
+    every: str  # ``step`` or ``epoch``, which has one value
+    on_bar: bool = True  # whether it was logged with ``prog_bar=True``
+    goal: str | None = None  # ``min`` or ``max``, if known
+    returned: bool = False  # whether it is the loss that the training step returned
     copies: bool | None = None
+    """Whether all values were equal to the returned loss; None before the first."""
     last: Point | None = None
     series: str = ""
 
@@ -73,17 +54,11 @@ class Curves:
 
     The training thread adds curves, a second thread may request a chart, and a third one draws.
     Each change is one atomic operation of a list or dict, so no lock is needed.
-
-    Attributes
-    ----------
-    goals : dict of str to str
-        ``min`` or ``max`` by name, from callbacks of the fit.
-    unfollowed : set of str
-        Names of curves beyond the limit.
     """
 
     goals: dict[str, str] = field(default_factory=dict)
-    unfollowed: set[str] = field(default_factory=set)
+    """``min`` or ``max`` by name, from callbacks of the fit."""
+    unfollowed: set[str] = field(default_factory=set)  # names of curves beyond the limit
     _all: list[Curve] = field(default_factory=list)
     _drawn: list[str] = field(default_factory=list)
 

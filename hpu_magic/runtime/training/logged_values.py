@@ -21,31 +21,16 @@ _MOST_VALUES = 4096
 
 @dataclass
 class LoggedValues:
-    """The values of one batch, epoch or validation.
+    """The values of one batch, epoch or validation."""
 
-    Attributes
-    ----------
-    number : int
-        Number among its kind, including those whose values are not kept.
-    moment : float
-        Time of its end, in seconds of ``time.monotonic()``.
-    step, epoch : int
-        Number of optimizer steps, and the epoch, at its end.
-    place : str
-        The place as text.
-    values : mapping of Curve to tensor or float
-        Tensors may be on the device.
-    divided_by : int
-        Divisor of the returned loss.
-    """
-
-    number: int
-    moment: float
+    number: int  # number among its kind, including those whose values are not kept
+    moment: float  # time of its end, in seconds of ``time.monotonic()``
     step: int
     epoch: int
-    place: str
-    values: Mapping[Curve, Any]
-    divided_by: int = 1
+    """Number of optimizer steps, and the epoch, at its end."""
+    place: str  # in words
+    values: Mapping[Curve, Any]  # tensors may be on the device
+    divided_by: int = 1  # divisor of the returned loss
 
 
 class PendingValues:

@@ -11,37 +11,18 @@ _NOTED_OF_ONE = 5  # leaves room for others if one curve changes often
 
 @dataclass
 class NotFinite:
-    """A curve whose values became NaN or infinite.
+    """A curve whose values became NaN or infinite."""
 
-    Attributes
-    ----------
-    curve : str
-        Name of the metric; ``loss`` for the loss that a training step returned.
-    value : str
-        ``NaN``, ``inf`` or ``-inf``.
-    step : int
-        The first observed optimizer step.
-    place : str
-        Epoch and batch of that step.
-    finite_at : int or None
-        The last observed step with a finite value, if steps in between were not observed; None if
-        `step` is exact.
-    moment : float
-        Time of the observation, in seconds of ``time.monotonic()``.
-    lasting : bool
-        Whether the values have not become finite again.
-    metric : str
-        The chart of the curve.
-    """
-
-    curve: str
-    value: str
-    step: int
-    place: str
+    curve: str  # name of the metric; ``loss`` for the loss that a training step returned
+    value: str  # ``NaN``, ``inf`` or ``-inf``
+    step: int  # the first observed optimizer step
+    place: str  # epoch and batch of that step
     finite_at: int | None
-    moment: float
-    lasting: bool = True
-    metric: str = ""
+    """The last observed step with a finite value, if steps in between were not observed; None if
+    `step` is exact."""
+    moment: float  # time of the observation, in seconds of ``time.monotonic()``
+    lasting: bool = True  # whether the values have not become finite again
+    metric: str = ""  # the chart of the curve
 
     @property
     def when(self) -> str:

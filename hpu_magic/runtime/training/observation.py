@@ -43,49 +43,25 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class Observation:
-    """The observations of one fit; counts are those of the process during the fit.
+    """The observations of one fit; counts are those of the process during the fit."""
 
-    Attributes
-    ----------
-    device : str
-        The device, such as ``hpu:0``.
-    mode : str or None
-        ``lazy`` or ``eager``; None without a card.
-    settings : FitSettings
-        Settings of the fit.
-    ranks : int
-        Number of processes.
-    epochs : int
-        Number of epochs that began.
-    training_seconds : float
-        Time of training, without validation.
-    waited_seconds : float or None
-        The part of it in which training waited for batches; None if not measured.
-    first_batches_seconds : float
-        The part of that for the first batch of each epoch.
-    counts : DeviceCounts
-        Compilations and fallbacks.
-    later : DeviceCounts
-        The part of them after the first `SETTLED` steps.
-    ledger : LedgerReport or None
-        The report of the ledger around the fit; complete when that ledger ends.
-    peak_memory, memory_limit : int or None
-        Device memory in bytes; None without a card.
-    """
-
-    device: str
-    mode: str | None = None
+    device: str  # such as ``hpu:0``
+    mode: str | None = None  # ``lazy`` or ``eager``; None without a card
     settings: FitSettings = field(default_factory=FitSettings)
     ranks: int = 1
-    epochs: int = 0
-    training_seconds: float = 0.0
+    epochs: int = 0  # number of epochs that began
+    training_seconds: float = 0.0  # time of training, without validation
     waited_seconds: float | None = None
-    first_batches_seconds: float = 0.0
-    counts: DeviceCounts = field(default_factory=DeviceCounts)
+    """The part of it in which training waited for batches; None if not measured."""
+    first_batches_seconds: float = 0.0  # the part of that for the first batch of each epoch
+    counts: DeviceCounts = field(default_factory=DeviceCounts)  # compilations and fallbacks
     later: DeviceCounts = field(default_factory=DeviceCounts)
+    """The part of them after the first `SETTLED` steps."""
     ledger: LedgerReport | None = None
+    """The report of the ledger around the fit; complete when that ledger ends."""
     peak_memory: int | None = None
     memory_limit: int | None = None
+    """Device memory in bytes; None without a card."""
 
     @property
     def waited_share(self) -> float | None:
@@ -163,18 +139,10 @@ class _Timed:
 
 @dataclass
 class Observer:
-    """Observes one fit in the training thread; it reads the device's counts three times.
+    """Observes one fit in the training thread; it reads the device's counts three times."""
 
-    Attributes
-    ----------
-    waiting : Waiting
-        Measures the waits for batches.
-    epochs : int
-        Number of epochs that began.
-    """
-
-    waiting: Waiting = field(default_factory=Waiting)
-    epochs: int = 0
+    waiting: Waiting = field(default_factory=Waiting)  # measures the waits for batches
+    epochs: int = 0  # number of epochs that began
     _at_first: DeviceCounts | None = None
     _settled: DeviceCounts | None = None
     _at_last: DeviceCounts | None = None

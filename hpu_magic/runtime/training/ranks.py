@@ -10,38 +10,20 @@ _NOTICEABLE = 1.2
 
 @dataclass(frozen=True)
 class RankState:
-    """State of one rank; None for missing values.
+    """State of one rank; None for missing values."""
 
-    Attributes
-    ----------
-    rank : int
-        Number of the rank.
-    host : str
-        Name of the machine.
-    pid : int
-        Process id.
-    card : int or None
-        Module id of its card.
-    in_use, peak, limit : int or None
-        Device memory in bytes.
-    steps : int
-        Optimizer steps since the cell began.
-    steps_per_second : float or None
-        Pace since the last state.
-    own_seconds : float or None
-        Seconds of a step without its backward pass, in which ranks wait for each other.
-    """
-
-    rank: int
-    host: str
-    pid: int
-    card: int | None = None
+    rank: int  # number of the rank
+    host: str  # name of the machine
+    pid: int  # process id
+    card: int | None = None  # module id of its card
     in_use: int | None = None
     peak: int | None = None
     limit: int | None = None
-    steps: int = 0
-    steps_per_second: float | None = None
+    """Device memory in bytes."""
+    steps: int = 0  # optimizer steps since the cell began
+    steps_per_second: float | None = None  # pace since the last state
     own_seconds: float | None = None
+    """Seconds of a step without its backward pass, in which ranks wait for each other."""
 
 
 def slowest(states: Sequence[RankState]) -> RankState | None:

@@ -15,28 +15,16 @@ from hpu_magic.runtime.training.sampler import Sampler
 
 @dataclass(frozen=True)
 class FitReport:
-    """The objects through which a source reports a fit.
-
-    Attributes
-    ----------
-    sampler
-        Receives a series per curve of `progress`, ``speed`` (steps per second, and the step) and
-        ``epochs`` (number, step, and expected length in steps).
-    progress
-        The state of the fit.
-    stopped
-        Set when Stop is pressed.
-    interval
-        Seconds between two reads of logged values.
-    polls
-        Functions that the training thread calls at each read.
-    """
+    """The objects through which a source reports a fit."""
 
     sampler: Sampler
-    progress: FitProgress
-    stopped: threading.Event
-    interval: float
+    """Receives a series per curve of `progress`, ``speed`` (steps per second, and the step) and
+    ``epochs`` (number, step, and expected length in steps)."""
+    progress: FitProgress  # the state of the fit
+    stopped: threading.Event  # set when Stop is pressed
+    interval: float  # seconds between two reads of logged values
     polls: Sequence[Callable[[], None]] = ()
+    """Functions that the training thread calls at each read."""
 
 
 class FitSource(Protocol):

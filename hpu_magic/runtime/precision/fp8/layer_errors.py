@@ -13,24 +13,12 @@ from hpu_magic.runtime.precision.fp8.step import Layer
 
 @dataclass
 class Difference:
-    """The difference between tensors and their references, summed over any number of tensors.
+    """The difference between tensors and their references, summed over any number of tensors."""
 
-    Attributes
-    ----------
-    squares : float
-        Sum of the squared differences.
-    reference : float
-        Sum of the squared references.
-    largest : float
-        The largest difference.
-    tensors : int
-        Number of compared tensors.
-    """
-
-    squares: float = 0.0
-    reference: float = 0.0
-    largest: float = 0.0
-    tensors: int = 0
+    squares: float = 0.0  # sum of the squared differences
+    reference: float = 0.0  # sum of the squared references
+    largest: float = 0.0  # the largest difference
+    tensors: int = 0  # number of compared tensors
 
     def add(self, values: Any, references: Any) -> None:
         """Add tensors, or containers of tensors."""
@@ -58,25 +46,16 @@ class Difference:
 
 @dataclass
 class LayerError:
-    """The error of a layer's output after quantization.
-
-    Attributes
-    ----------
-    name, kind : str
-        The layer and its class.
-    total : Difference
-        With all layers quantized: its input contains the errors of the layers before it.
-    own : Difference
-        Of this layer alone, with its input before quantization.
-    calls : int
-        Number of calls with the sample.
-    """
+    """The error of a layer's output after quantization."""
 
     name: str
     kind: str
+    """The layer and its class."""
     total: Difference = field(default_factory=Difference)
+    """With all layers quantized: its input contains the errors of the layers before it."""
     own: Difference = field(default_factory=Difference)
-    calls: int = 0
+    """Of this layer alone, with its input before quantization."""
+    calls: int = 0  # number of calls with the sample
 
 
 @dataclass

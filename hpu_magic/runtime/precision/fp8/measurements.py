@@ -24,19 +24,12 @@ _TOLERANCE = 2.0**-7
 
 @dataclass(frozen=True)
 class Range:
-    """The largest magnitudes of values in a layer.
-
-    Attributes
-    ----------
-    inputs, outputs : tuple of float
-        Of each input, and of each measured output.
-    weight : float or None
-        Of the layer's weight.
-    """
+    """The largest magnitudes of values in a layer."""
 
     inputs: tuple[float, ...]
     outputs: tuple[float, ...]
-    weight: float | None
+    """Of each input, and of each measured output."""
+    weight: float | None  # of the layer's weight
 
     @property
     def is_finite(self) -> bool:

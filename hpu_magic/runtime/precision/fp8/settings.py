@@ -58,18 +58,10 @@ _WITHOUT_CHANNELS = ("Conv2d", "LoRACompatibleConv")
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings for Neural Compressor.
+    """Settings for Neural Compressor."""
 
-    Attributes
-    ----------
-    values : dict
-        Checked values by their JSON names.
-    source : str
-        The settings file; empty if there is none.
-    """
-
-    values: dict[str, Any]
-    source: str = ""
+    values: dict[str, Any]  # checked values by their JSON names
+    source: str = ""  # the settings file; empty if there is none
 
     @property
     def stats(self) -> str:
