@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from pathlib import Path
 
 from vendor_names import Name, Operator, State, names, operators
 
 import hpu_magic
 
-_FACE = Path(hpu_magic.__file__).parent / "simulator" / "face" / "habana_frameworks" / "torch"
 _MIGRATION = """\
 ## `torch.cuda`, with GPU migration
 
@@ -68,10 +66,7 @@ def _operators(all_operators: list[Operator]) -> str:
 
 def _torch_cuda() -> str:
     lines = ["| name | category | counterpart or value | reason |", "|---|---|---|---|"]
-    table = (_FACE / "gpu_migration" / "cuda.tsv").read_text(encoding="utf-8").splitlines()
-    for line in table:
-        if not line.startswith("#"):
-            name, kind, counterpart, reason = line.split("\t")
-            code = f"`{counterpart}`" if counterpart else ""
-            lines.append(f"| `{name}` | {kind} | {code} | {reason} |")
+    for name, category, counterpart, reason, *_ in torch_cuda.names():
+        code = f"`{counterpart}`" if counterpart else ""
+        lines.append(f"| `{name}` | {category} | {code} | {reason} |")
     return "\n".join(lines) + "\n"

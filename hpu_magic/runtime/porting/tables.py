@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
+
+from hpu_magic import torch_cuda as table
 
 CUDA = "torch.cuda"
 
@@ -23,13 +24,33 @@ class Counterpart(NamedTuple):
 @lru_cache(maxsize=1)
 def torch_cuda() -> dict[str, Counterpart]:
     """Return the counterparts by name, without the prefix ``torch.cuda.``."""
-    return {name: Counterpart(*rest) for name, *rest in _rows("torch_cuda.tsv")}
+    return {
+        row.name: _ported(row, row.ported or row.counterpart)
+        for row in table.names()
+        if row.ported != "unchanged"
+    }
+
+
+def _ported(row: table.CudaName, text: str) -> Counterpart:
+    if row.category == table.MODIFIED:
+        text, why = row.ported or f"torch.hpu.{row.name}", row.ported_why
+    else:
+        why = (row.ported_why or row.why).removeprefix("-")
+    if text.startswith("torch."):
+        return Counterpart("name", text, why)
+    first = why.partition(" ")[0]
+    if first.istitle():  # not HPU or PyTorch
+        why = why[0].lower() + why[1:]
+    if text in ("none", "raises", "range", "as it is"):
+        return Counterpart("none", "", why.rstrip("."))
+    return Counterpart("value", text, why.rstrip("."))
 
 
 @lru_cache(maxsize=1)
 def packages() -> dict[str, str]:
     """Return the replacements of packages and functions that need a GPU."""
-    return {row[0]: row[1] for row in _rows("packages.tsv")}
+    text = Path(__file__).with_name("packages.tsv").read_text(encoding="utf-8")
+    return dict(line.split("\t") for line in text.splitlines() if not line.startswith("#"))
 
 
 def counterpart(name: str) -> Counterpart | None:
@@ -49,8 +70,3 @@ def gpu_package(module: str) -> tuple[str, str] | None:
         if module == name or module.startswith(f"{name}."):
             return name, replacement
     return None
-
-
-def _rows(file: str) -> Iterator[list[str]]:
-    text = Path(__file__).with_name(file).read_text(encoding="utf-8")
-    return (line.split("\t") for line in text.splitlines() if not line.startswith("#"))

@@ -186,9 +186,9 @@ def test_table_contains_all_public_names_of_torch_cuda(forked_script):
             before[name] = value
 
         import habana_frameworks.torch.gpu_migration
-        from habana_frameworks.torch.gpu_migration._cuda import entries
+        from hpu_magic.torch_cuda import names
 
-        table = {entry.name: entry for entry in entries()}
+        table = {row.name: row for row in names()}
         unchanged = []
         for name, original in before.items():
             value = torch.cuda
@@ -199,10 +199,10 @@ def test_table_contains_all_public_names_of_torch_cuda(forked_script):
         kept = [n for n, e in table.items() if e.counterpart == "as it is"]
         print(json.dumps({
             "missing": sorted(wanted - set(table)),
-            "kinds": sorted({entry.kind for entry in table.values()}),
+            "kinds": sorted({row.category for row in table.values()}),
             "wrongly unchanged": sorted(set(unchanged) - set(kept)),
             "without a reason": sorted(
-                n for n, e in table.items() if e.kind != "hpu_match" and not e.why
+                n for n, e in table.items() if e.category != "hpu_match" and not e.why
             ),
             "count": len(wanted) > 120,
         }))
@@ -297,7 +297,7 @@ def test_names_without_counterpart_do_nothing_or_return_a_dummy_or_fail(migrated
         [],
         [0, 0],
         "torch.cuda.cudart has no counterpart on the card. It belongs to CUDA's libraries.",
-        "torch.cuda.temperature has no counterpart on the card. hl-smi reports it.",
+        "torch.cuda.temperature has no counterpart on the card. hl-smi and pyhlml report it.",
         "torch.cuda.MemPool has no counterpart on the card. "
         "The card's allocator cannot be configured or replaced.",
     ]

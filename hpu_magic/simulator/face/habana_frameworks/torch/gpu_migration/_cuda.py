@@ -7,8 +7,6 @@ import functools
 import importlib
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from habana_frameworks.torch import hpu
@@ -19,6 +17,8 @@ from habana_frameworks.torch.gpu_migration._wrapping import type_replacement
 
 import torch
 import torch.cuda.comm
+from hpu_magic import torch_cuda
+from hpu_magic.torch_cuda import MATCH, MISMATCH, MODIFIED
 
 _CUDA = "torch.cuda"
 
@@ -53,7 +53,7 @@ def entries() -> list[Entry]:
 def install() -> None:
     """Replace the names in torch.cuda."""
     hpu.Stream.cuda_stream = property(lambda stream: stream.stream_id)
-    for entry in entries():
+    for entry in torch_cuda.names():
         owner, name = _owner(entry.name)
         original = getattr(owner, name, None)
         if original is None or entry.counterpart == "as it is":
@@ -82,11 +82,11 @@ def _replace_everywhere(name: str, original: Any, replacement: Any) -> None:
             setattr(module, name, replacement)
 
 
-def _replacement(entry: Entry, original: Any) -> Any:
+def _replacement(entry: torch_cuda.CudaName, original: Any) -> Any:
     full = f"{_CUDA}.{entry.name}"
-    if entry.kind == _log.MISMATCH:
+    if entry.category == MISMATCH:
         return _without_counterpart(entry, full, original)
-    if entry.kind == _log.MODIFIED:
+    if entry.category == MODIFIED:
         counterpart = getattr(emulated, entry.name.replace(".", "_"))
         became = entry.why
     else:
@@ -101,7 +101,7 @@ def _replacement(entry: Entry, original: Any) -> Any:
             return counterpart  # the arguments of typed tensors and exceptions are not mapped
         construct = _logged(entry.kind, full, became, counterpart)
         return type_replacement(counterpart, construct, full)
-    call = _logged(entry.kind, full, became, counterpart)
+    call = _logged(entry.category, full, became, counterpart)
     return named(functools.wraps(counterpart)(call), full)
 
 
@@ -125,13 +125,13 @@ def _of_the_card(name: str, counterpart: Any, became: str) -> Any:
     """Bind a function or class of ``torch.amp`` to the card."""
     if isinstance(counterpart, type):
         bound = functools.partial(counterpart, "hpu")
-        return type_replacement(counterpart, _logged(_log.MATCH, name, became, bound), name)
+        return type_replacement(counterpart, _logged(MATCH, name, became, bound), name)
     bound = functools.partial(counterpart, device_type="hpu")
-    call = _logged(_log.MATCH, name, became, bound)
+    call = _logged(MATCH, name, became, bound)
     return named(functools.wraps(counterpart)(call), name)
 
 
-def _without_counterpart(entry: Entry, name: str, original: Any) -> Any:
+def _without_counterpart(entry: torch_cuda.CudaName, name: str, original: Any) -> Any:
     if entry.counterpart == "raises":
         became = "RuntimeError"
 
@@ -140,13 +140,14 @@ def _without_counterpart(entry: Entry, name: str, original: Any) -> Any:
     elif entry.counterpart == "range":
         became, act = "no effect", emulated.nothing
     else:
-        became = "no effect" if entry.value is None else f"dummy value {entry.counterpart}"
+        dummy = entry.counterpart
+        became = "no effect" if dummy == "None" else f"dummy value {dummy}"
 
         def act() -> Any:
-            return entry.value  # a new object for each call, because callers may change it
+            return ast.literal_eval(dummy)  # new for each call; callers may change it
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        _log.note(_log.MISMATCH, name, args, kwargs, f"{became}. {entry.why}")
+        _log.note(MISMATCH, name, args, kwargs, f"{became}. {entry.why}")
         return act()
 
     if isinstance(original, type):

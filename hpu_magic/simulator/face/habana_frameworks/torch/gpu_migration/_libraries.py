@@ -12,6 +12,7 @@ from habana_frameworks.torch.gpu_migration._devices import place, places
 from habana_frameworks.torch.gpu_migration._wrapping import OPERATORS, mapped_to_card, replace
 
 import torch
+from hpu_magic.torch_cuda import MATCH, MODIFIED
 
 _BEFORE_CUDA = 19  # PyTorch's deserializer for CUDA has priority 20
 _CUDA_COMPILER = "inductor"
@@ -62,7 +63,7 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
         # Mode and options belong to the CUDA compiler.
         kept = {key: value for key, value in options.items() if key not in ("mode", "options")}
         became = f"torch.compile(backend={_COMPILER!r})"
-        _log.note(_log.MODIFIED, "torch.compile", (model,), options, became)
+        _log.note(MODIFIED, "torch.compile", (model,), options, became)
         return original(model, backend=_COMPILER, **kept)
 
     return compile
@@ -92,7 +93,7 @@ def _profile(original: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(original)
     def __init__(self: Any, **options: Any) -> None:
         if activities.CUDA in (options.get("activities") or ()):
-            _log.note(_log.MATCH, "torch.profiler.profile", (), options, "ProfilerActivity.HPU")
+            _log.note(MATCH, "torch.profiler.profile", (), options, "ProfilerActivity.HPU")
             kept = [each for each in options["activities"] if each != activities.CUDA]
             options["activities"] = [*kept, activities.HPU]
         original(self, **options)
@@ -105,7 +106,7 @@ def _legacy_profile(original: Callable[..., None]) -> Callable[..., None]:
     def __init__(self: Any, enabled: bool = True, **options: Any) -> None:
         if options.pop("use_cuda", False) or options.get("use_device") == "cuda":
             name, became = "torch.autograd.profiler.profile", "use_device='hpu'"
-            _log.note(_log.MATCH, name, (enabled,), options, became)
+            _log.note(MATCH, name, (enabled,), options, became)
             options.update(use_device="hpu", use_kineto=True)
         original(self, enabled, **options)
 

@@ -14,10 +14,6 @@ from habana_frameworks.torch import _flags
 
 import torch
 
-MATCH = "hpu_match"
-MODIFIED = "hpu_modified"
-MISMATCH = "hpu_mismatch"
-
 _VARIABLE = "GPU_MIGRATION_LOG_LEVEL"
 _PRINTED, _WITHOUT_ARGUMENTS = 1, 3
 _INSIDE = ("torch.", "habana_frameworks.", "importlib.", "functools", "contextlib")

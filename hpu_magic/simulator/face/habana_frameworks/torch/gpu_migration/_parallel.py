@@ -13,6 +13,7 @@ from habana_frameworks.torch.gpu_migration._wrapping import mapped_to_card, repl
 
 import torch
 import torch.distributed as dist
+from hpu_magic.torch_cuda import MODIFIED
 
 _NCCL, _HCCL = "nccl", "hccl"
 _GROUPS = ("init_process_group", "new_group", "new_subgroups", "new_subgroups_by_enumeration")
@@ -86,7 +87,7 @@ def _first_device(original: Callable[..., None]) -> Callable[..., None]:
     ) -> None:
         if device_ids:
             _log.note(
-                _log.MODIFIED,
+                MODIFIED,
                 "DistributedDataParallel",
                 (module,),
                 {"device_ids": device_ids},
@@ -106,7 +107,7 @@ def _one_device(original: type[torch.nn.Module]) -> Any:
             self, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0
         ) -> None:
             _log.note(
-                _log.MODIFIED,
+                MODIFIED,
                 "torch.nn.DataParallel",
                 (module,),
                 {"device_ids": device_ids},

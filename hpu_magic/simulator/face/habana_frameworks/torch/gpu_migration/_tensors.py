@@ -18,6 +18,7 @@ from habana_frameworks.torch.gpu_migration._wrapping import (
 
 import torch
 import torch.utils._device
+from hpu_magic.torch_cuda import MATCH
 from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import handle_torch_function, has_torch_function
 
@@ -98,7 +99,7 @@ def _device(*args: Any, **kwargs: Any) -> torch.device:
     if device.type != "cuda":
         return device
     card = place(device)
-    _log.note(_log.MATCH, "torch.device", args, kwargs, repr(card), argument=True)
+    _log.note(MATCH, "torch.device", args, kwargs, repr(card), argument=True)
     return card
 
 
@@ -106,7 +107,7 @@ def _generator(device: Any = "cpu") -> torch.Generator:
     original = torch.Generator.__wrapped__  # type: ignore[attr-defined]
     card = numbered(device)
     if card is not device:
-        _log.note(_log.MATCH, "torch.Generator", (device,), {}, f"device={card!r}", argument=True)
+        _log.note(MATCH, "torch.Generator", (device,), {}, f"device={card!r}", argument=True)
     return original(device=card)
 
 
@@ -216,7 +217,7 @@ def _scaler(original: Any) -> Any:
         card = place(device)
         if card is not device:
             _log.note(
-                _log.MATCH, "torch.amp.GradScaler", (device,), {}, f"device={card!r}", argument=True
+                MATCH, "torch.amp.GradScaler", (device,), {}, f"device={card!r}", argument=True
             )
         original(self, card, *args, **kwargs)
 

@@ -13,6 +13,7 @@ from habana_frameworks.torch._replacements import as_replacement, named
 from habana_frameworks.torch.gpu_migration import _log
 from habana_frameworks.torch.gpu_migration._devices import places
 
+from hpu_magic.torch_cuda import MATCH
 from torch.overrides import handle_torch_function, has_torch_function
 
 OPERATORS: list[Callable[..., Any]] = []
@@ -53,7 +54,7 @@ def mapped_to_card(
             new_args, new_kwargs = translate(args, kwargs)
             if _log.LEVEL and (new_args is not args or new_kwargs is not kwargs):
                 became = f"{name}({_log.shown(new_args[first:], new_kwargs)})"
-                _log.note(_log.MATCH, name, args[first:], kwargs, became, argument=True)
+                _log.note(MATCH, name, args[first:], kwargs, became, argument=True)
             return function(*new_args, **new_kwargs)
 
         if tensors:
