@@ -22,7 +22,7 @@ extensions = [
     "website.autodoc",
 ]
 
-# Several results have an attribute `peak_memory`, so Sphinx cannot resolve the name alone.
+# Several results have an attribute `peak`, so Sphinx cannot resolve the name alone.
 suppress_warnings = ["ref.python"]
 
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist"]

@@ -60,7 +60,7 @@ def main() -> int:
         return 1
     print(
         f"demo: accuracy {summary['accuracy']:.3f} on {summary['device']}, "
-        f"peak memory {summary['peak_memory'] / 2**20:.1f} MiB, {seconds:.0f} s"
+        f"peak memory {summary['peak'] / 2**20:.1f} MiB, {seconds:.0f} s"
     )
     return 0
 

@@ -78,8 +78,8 @@ def advise_on_fit(
             "Estimates need the model as the first argument: result.advice(model, batch)."
         )
     remarks = [_MEASURED]
-    if observation is not None and observation.peak_memory and observation.memory_limit:
-        used = units.usage(observation.peak_memory, observation.memory_limit)
+    if observation is not None and observation.peak and observation.limit:
+        used = units.usage(observation.peak, observation.limit)
         remarks.insert(0, f"The peak memory of the fit was {used}.")
     return Advice(subject, ordered(_observed(observation)), tuple(remarks))
 

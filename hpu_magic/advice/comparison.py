@@ -106,7 +106,7 @@ class Comparison:
 
     def _gains(self, found: Estimate) -> bool:
         if not self.base.fits:
-            return found.fits or found.peak_memory < self.base.peak_memory / _LEAST
+            return found.fits or found.peak < self.base.peak / _LEAST
         return found.fits and self._factor(found) >= _LEAST
 
     def _factor(self, found: Estimate) -> float:
@@ -138,7 +138,7 @@ class Comparison:
             " ".join(why),
             choice.change,
             self._gain(found),
-            base.peak_memory - found.peak_memory,
+            base.peak - found.peak,
             needed=not base.fits and found.fits,
             command=choice.command,
             by_hand=choice.by_hand,

@@ -85,7 +85,7 @@ def estimate(
     -------
     Estimate
         ``seconds`` of a step, ``samples_per_second`` and ``tokens_per_second`` over all cards,
-        ``peak_memory`` in bytes of one card, ``largest_batch``, and ``band``, the factors between
+        ``peak`` in bytes of one card, ``largest_batch``, and ``band``, the factors between
         which a measurement is expected.
 
     Raises
@@ -170,7 +170,7 @@ def estimate_generation(
     -------
     GenerationEstimate
         ``first_token_seconds``, ``token_seconds``, ``tokens_per_second`` (new tokens over all
-        cards, with the time of the prompt), ``peak_memory`` in bytes of one card,
+        cards, with the time of the prompt), ``peak`` in bytes of one card,
         ``largest_batch``, and ``band``, the factors between which a measurement is expected.
 
     Raises

@@ -27,7 +27,7 @@ class Portable:
     def to_dict(self) -> dict[str, Any]:
         """Return the values in seconds and bytes as plain data."""
         found: Any = self
-        names = ["seconds", "tokens_per_second", "batch", "peak_memory", "fits", "band"]
+        names = ["seconds", "tokens_per_second", "batch", "peak", "fits", "band"]
         of_kind = ("first_token_seconds", "token_seconds", "samples_per_second")
         names += [name for name in of_kind if hasattr(found, name)]
         card = found.settings.card if hasattr(found, "settings") else found.card

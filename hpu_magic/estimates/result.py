@@ -83,13 +83,13 @@ class Estimate(Portable, Report):
         return self.samples_per_second * self.program.tokens / self.program.samples
 
     @property
-    def peak_memory(self) -> int:
+    def peak(self) -> int:
         """Peak memory of one card in bytes."""
         return self.moment.bytes + self.exchanged
 
     @property
     def memory(self) -> dict[str, int]:
-        """The parts of `peak_memory` in bytes."""
+        """The parts of `peak` in bytes."""
         held = {name: self.moment.by_role.get(role, 0) for role, name in _NAMES.items()}
         held["buffers of collectives"] = self.exchanged
         return {name: count for name, count in held.items() if count}
@@ -97,7 +97,7 @@ class Estimate(Portable, Report):
     @property
     def fits(self) -> bool:
         """Whether the memory of a card suffices."""
-        return self.peak_memory <= self.card.memory
+        return self.peak <= self.card.memory
 
     @property
     def largest_batch(self) -> int:
@@ -112,7 +112,7 @@ class Estimate(Portable, Report):
     @property
     def memory_text(self) -> str:
         """Peak memory and the memory of a card."""
-        return figures.memory(self.peak_memory, self.card.memory)
+        return figures.memory(self.peak, self.card.memory)
 
     def title(self) -> str:
         """Return the headline."""
@@ -155,7 +155,7 @@ class Estimate(Portable, Report):
         """Return the necessary changes if the step does not fit."""
         if self.fits:
             return ()
-        over = units.size(self.peak_memory - self.card.memory)
+        over = units.size(self.peak - self.card.memory)
         return (
             f"The step needs {over} more than a card has: use a smaller batch, "
             'checkpointing="full", or more cards with parallel="zero3".',

@@ -69,8 +69,8 @@ class FitResult(Report):
     steps: int
     seconds: float
     steps_per_second: float | None = None
-    peak_memory: int | None = None
-    memory_limit: int | None = None
+    peak: int | None = None
+    limit: int | None = None
     metrics: dict[str, float] = field(default_factory=dict)
     error: str | None = None
     picture: str = ""
@@ -137,9 +137,9 @@ class FitResult(Report):
         if observed and observed.waited_share and observed.waited_share >= _SHARE_SHOWN:
             share = f"{observed.waited_share:.0%} of the training time"
             rows.append(("waiting for batches", share))
-        if self.peak_memory is not None:
-            limit = f" of {units.size(self.memory_limit)}" if self.memory_limit else ""
-            rows.append(("peak memory", units.size(self.peak_memory) + limit))
+        if self.peak is not None:
+            limit = f" of {units.size(self.limit)}" if self.limit else ""
+            rows.append(("peak memory", units.size(self.peak) + limit))
         listed = {noted.curve for noted in self.not_finite[:_METRICS_SHOWN]}
         shown = list(self.metrics.items())[:_METRICS_SHOWN]
         return rows + [

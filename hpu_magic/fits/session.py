@@ -187,8 +187,8 @@ class FitSession:
             progress.training_seconds,
             settings=self._source.settings,
             ranks=self._source.ranks,
-            peak_memory=peak,
-            memory_limit=limit,
+            peak=peak,
+            limit=limit,
         )
         return FitResult(
             kind=self._source.kind,
@@ -201,8 +201,8 @@ class FitSession:
             seconds=progress.seconds,
             steps_per_second=progress.steps_per_second,
             batches_per_second=progress.batches_per_second,
-            peak_memory=peak,
-            memory_limit=limit,
+            peak=peak,
+            limit=limit,
             observed=observed,
             metrics=dict(progress.metrics),
             not_finite=list(progress.not_finite),

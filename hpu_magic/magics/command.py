@@ -146,4 +146,6 @@ class CommandMagics(Magics):
         try:
             return function(*arguments, **options)
         except HPUError as refused:
+            if hasattr(refused, "_render_traceback_"):  # has its own presentation
+                raise
             raise UsageError(str(refused)) from None

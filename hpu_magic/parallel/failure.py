@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from hpu_magic.errors import HPUError
 from hpu_magic.parallel.output import named
 
 _COLORS = re.compile(r"\x1b\[[\d;]*m")
@@ -32,8 +33,8 @@ class RankFailure:
         return f"raised {self.name}: {first}" if first else f"raised {self.name}"
 
 
-class RanksFailedError(RuntimeError):
-    """Some ranks did not complete the cell.
+class RanksFailedError(HPUError):
+    """Some ranks did not complete the cell, of which they may have executed a part.
 
     Attributes
     ----------

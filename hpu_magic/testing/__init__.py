@@ -6,6 +6,8 @@ pytest loads `plugin`, which activates the device and imports the other modules 
 
 from __future__ import annotations
 
+from hpu_magic.errors import HPUError
+
 __all__ = ["DeviceMemoryWarning", "RankError"]
 
 

@@ -41,8 +41,8 @@ FIT = Observation(
     first_batches_seconds=20.0,
     counts=DeviceCounts(12, 30.0, {"aten::histc": 40}),
     later=DeviceCounts(7, 10.0, {"aten::histc": 37}),
-    peak_memory=12 * GIB,
-    memory_limit=96 * GIB,
+    peak=12 * GIB,
+    limit=96 * GIB,
     ledger=LedgerReport(
         entries=[
             Entry("cpu fallback", "aten::histc", "cell 3, line 7", count=40, seconds=4.0),

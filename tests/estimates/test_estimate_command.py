@@ -95,7 +95,7 @@ def test_figures_are_printed_as_json(folder, capsys):
         "samples_per_second": expected.samples_per_second,
         "tokens_per_second": expected.tokens_per_second,
         "batch": 4,
-        "peak_memory": expected.peak_memory,
+        "peak": expected.peak,
         "fits": True,
         "band": list(expected.band),
         "memory_of_a_card": expected.card.memory,

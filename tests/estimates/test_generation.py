@@ -69,7 +69,7 @@ def test_memory_consists_of_weights_cache_and_the_prompts_pass(model):
     found = hpu_magic.estimate_generation(model, batch=3, prompt=10, new_tokens=6)
     weights = 2 * (weights_of_products() + weights_of_others()) + ANGLES
     assert (found.memory.weights, found.memory.cache) == (weights, 3 * 16 * TOKEN)
-    assert found.peak_memory == sum(found.memory.parts().values())
+    assert found.peak == sum(found.memory.parts().values())
     assert found.fits
 
 

@@ -49,7 +49,7 @@ def test_line_form_returns_the_result(trains: Callable[[str], Any], own_card: st
     assert (result.outcome, result.steps, result.batches) == ("finished", 8, 8)
     assert (result.where, result.trained) == ("epoch 2 of 2, batch 4 of 4", "2 epochs")
     assert result.device == own_card
-    assert result.peak_memory > 0
+    assert result.peak > 0
     assert result.steps_per_second > 0
     assert {"loss", "grad_norm", "learning_rate", "train_loss"} < result.metrics.keys()
     assert cell.out.count(f"Fit finished on {own_card}: 2 epochs") == 1
@@ -380,7 +380,7 @@ def test_a_loss_that_is_nan_is_named_though_the_trainer_hides_it(
 def test_a_trainer_on_the_cpu_says_so(trains: Callable[[str], Any]) -> None:
     trains("cpu = make_trainer(use_cpu=True)\nresult = %hpu_fit cpu")
     result = trains("result").result
-    assert (result.outcome, result.device, result.peak_memory) == ("finished", "cpu", None)
+    assert (result.outcome, result.device, result.peak) == ("finished", "cpu", None)
 
 
 def test_other_processes_are_told_and_can_stop_it(

@@ -138,8 +138,8 @@ def test_status_with_a_card_tells_owner_memory_and_mode(run, shell, torch):
     state = cell.result
     assert state.simulated
     assert state.card.generation == "GAUDI2"
-    assert state.memory_in_use == torch.hpu.memory_allocated()
-    assert state.memory_limit == torch.hpu.memory_stats()["Limit"]
+    assert state.in_use == torch.hpu.memory_allocated()
+    assert state.limit == torch.hpu.memory_stats()["Limit"]
     assert state.mode.loaded == "eager"
     assert state.versions == {
         "torch": torch.__version__,

@@ -25,7 +25,7 @@ def test_line_form_returns_the_result(fits: Callable[[str], Any], own_card: str)
     result = fits("result").result
     assert (result.outcome, result.steps, result.stopped_early) == ("finished", 8, False)
     assert result.metrics["train_loss"] > 0
-    assert result.peak_memory > 0
+    assert result.peak > 0
     assert result.steps_per_second > 0
     assert result.device == own_card
 
@@ -118,7 +118,7 @@ def test_function_twin_fits(fits: Callable[[str], Any]) -> None:
 def test_fit_on_the_cpu_shows_no_device_memory(fits: Callable[[str], Any]) -> None:
     fits("cpu = make_trainer(accelerator='cpu')\nresult = %hpu_fit cpu model data")
     result = fits("result").result
-    assert (result.device, result.peak_memory) == ("cpu", None)
+    assert (result.device, result.peak) == ("cpu", None)
 
 
 @pytest.mark.parametrize(

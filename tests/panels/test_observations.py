@@ -37,7 +37,7 @@ def test_lightnings_fit_tells_how_long_it_waited(fits: Callable[[str], Any]) -> 
     assert 3 * 0.08 <= seen.first_batches_seconds < seen.waited_seconds / 2
     assert 0.5 < seen.waited_share <= 1
     of_time = {"training_seconds": 0, "waited_seconds": None, "first_batches_seconds": 0}
-    of_memory = {"peak_memory": 0, "memory_limit": 0}
+    of_memory = {"peak": 0, "limit": 0}
     assert replace(seen, **of_time, **of_memory) == Observation(
         "hpu:0",
         "eager",
@@ -47,7 +47,7 @@ def test_lightnings_fit_tells_how_long_it_waited(fits: Callable[[str], Any]) -> 
         epochs=3,
         **of_memory,
     )
-    assert 0 < seen.peak_memory < seen.memory_limit
+    assert 0 < seen.peak < seen.limit
 
 
 def test_the_trainer_is_as_it_was(fits: Callable[[str], Any]) -> None:

@@ -193,7 +193,7 @@ def test_a_logged_value_that_is_no_number_is_named(fit):
 def test_a_fit_on_the_cpu_shows_no_device(fit, run, recorded):
     run("x = torch.ones(1 << 20, device='hpu'); torch.hpu.reset_peak_memory_stats()")
     result, _, out = fit("Model(pause=0.01)", accelerator="cpu")
-    assert (result.peak_memory, result.memory_limit) == (None, None)
+    assert (result.peak, result.limit) == (None, None)
     assert "memory" not in out
     assert not [text for text in words(result.picture) if "memory" in text or "iB" in text]
     assert any(text.startswith("loss, best seen ") for text in words(result.picture))
@@ -208,7 +208,7 @@ def test_the_peak_is_never_below_what_is_in_use(fit, run, torch):
         "Model(lambda loss, n: (torch.hpu.reset_peak_memory_stats(), loss)[1], pause=0.01)"
     )
     columns, _ = sampler().read("memory")
-    assert result.peak_memory >= max(columns["in_use"][-5:])
+    assert result.peak >= max(columns["in_use"][-5:])
 
 
 def test_a_record_keeps_its_peak_when_another_measurement_resets_the_devices(run, torch):

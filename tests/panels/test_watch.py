@@ -73,7 +73,7 @@ def test_a_loop_is_told_by_its_batches(loops: Callable[[str], Any]) -> None:
     assert (result.where, result.trained) == ("epoch 3 of 3, batch 8 of 8", "3 epochs")
     assert result.metrics["loss"] > 0
     assert result.metrics["speed"] == 7
-    assert (result.device, result.peak_memory) == ("cpu", None)
+    assert (result.device, result.peak) == ("cpu", None)
     assert cell.out.count("Loop finished on cpu: 3 epochs") == 1
 
 
@@ -88,7 +88,7 @@ def test_a_loop_on_the_card_has_its_memory(loops: Callable[[str], Any], own_card
     )
     result = loops("watched.result").result
     assert result.device == own_card
-    assert result.peak_memory > 0
+    assert result.peak > 0
     assert result.metrics["loss"] == pytest.approx(loops("loss.item()").result, rel=1e-5)
 
 
@@ -561,11 +561,11 @@ def test_what_a_cell_does_after_its_loops_is_not_theirs(
     assert (result.outcome, result.steps) == ("left", 12)
     assert result.seconds < took
     assert result.steps / result.steps_per_second < took
-    assert result.peak_memory < 1 << 20
+    assert result.peak < 1 << 20
     assert "at step 13" in cell.out + result.picture, "the batch that was left has its own number"
     times = re.findall(r">([0-9.]+) s</text>", result.picture)
     assert max(map(float, times)) < took
-    assert f"device memory: {units.capacity(result.peak_memory)} peak" in result.picture
+    assert f"device memory: {units.capacity(result.peak)} peak" in result.picture
 
 
 def test_what_fails_after_the_loops_is_not_theirs(loops: Callable[[str], Any]) -> None:

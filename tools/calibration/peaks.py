@@ -34,7 +34,7 @@ def _training(row: dict[str, str]) -> float:
         checkpointing=row["recomputed"],
         accumulate=int(row["accumulate"]),
     )
-    return found.peak_memory / _UNITS[row["unit"]]
+    return found.peak / _UNITS[row["unit"]]
 
 
 def _generation(row: dict[str, str]) -> float:
@@ -50,4 +50,4 @@ def _generation(row: dict[str, str]) -> float:
     )
     if row["unit"] == _LARGEST:
         return float(found.largest_batch)
-    return found.peak_memory / _UNITS[row["unit"]]
+    return found.peak / _UNITS[row["unit"]]

@@ -69,7 +69,7 @@ class GenerationEstimate(Portable, Report):
         return self.batch * self.settings.new_tokens / self.seconds
 
     @property
-    def peak_memory(self) -> int:
+    def peak(self) -> int:
         """Peak memory of one card in bytes."""
         return self.memory.total
 
@@ -81,7 +81,7 @@ class GenerationEstimate(Portable, Report):
     @property
     def fits(self) -> bool:
         """Whether the memory of a card suffices."""
-        return self.peak_memory <= self.settings.card.memory
+        return self.peak <= self.settings.card.memory
 
     @property
     def band(self) -> tuple[float, float]:
@@ -135,7 +135,7 @@ class GenerationEstimate(Portable, Report):
         return (over_memory(self.memory, self.settings),)
 
     def _usage(self) -> str:
-        return figures.memory(self.peak_memory, self.settings.card.memory)
+        return figures.memory(self.peak, self.settings.card.memory)
 
 
 def over_memory(memory: GenerationMemory, settings: GenerationSettings) -> str:

@@ -33,7 +33,7 @@ class StatusReport(Report):
         Loaded and requested execution mode.
     versions : dict of str to str
         Of torch, the bridge and the driver, if known.
-    memory_in_use, memory_limit : int or None
+    in_use, limit : int or None
         Device memory of this process in bytes; None without a card.
     conflicts : list of Conflict
         Installed packages whose requirements contradict each other.
@@ -46,8 +46,8 @@ class StatusReport(Report):
     machine: Snapshot
     mode: mode.ModeReport
     versions: dict[str, str]
-    memory_in_use: int | None
-    memory_limit: int | None
+    in_use: int | None
+    limit: int | None
     conflicts: Sequence[Conflict] = ()
     commands: Sequence[tuple[str, str]] = field(default=(), repr=False)
 
@@ -102,10 +102,10 @@ class StatusReport(Report):
         return f"none taken yet: {free} of {len(self.machine.cards)} are free"
 
     def _memory(self) -> str:
-        if self.memory_in_use is None or not self.memory_limit:
+        if self.in_use is None or not self.limit:
             return "none in use"
-        used, limit = units.size(self.memory_in_use), units.size(self.memory_limit)
-        return f"{used} of {limit} ({units.share(self.memory_in_use, self.memory_limit)})"
+        used, limit = units.size(self.in_use), units.size(self.limit)
+        return f"{used} of {limit} ({units.share(self.in_use, self.limit)})"
 
     def _holders(self) -> list[Row]:
         return [
@@ -180,8 +180,8 @@ def current_status(cells: Sequence[str] = ()) -> StatusReport:
         machine=machine,
         mode=mode.request(cells=cells),
         versions=_versions(),
-        memory_in_use=memory and memory.in_use,
-        memory_limit=memory and memory.limit,
+        in_use=memory and memory.in_use,
+        limit=memory and memory.limit,
         conflicts=conflicts(),
     )
 

@@ -59,8 +59,8 @@ class Observation:
     """The part of them after the first `SETTLED` steps."""
     ledger: LedgerReport | None = None
     """The report of the ledger around the fit; complete when that ledger ends."""
-    peak_memory: int | None = None
-    memory_limit: int | None = None
+    peak: int | None = None
+    limit: int | None = None
     """Device memory in bytes; None without a card."""
 
     @property
