@@ -65,10 +65,7 @@ class Memory(NamedTuple):
 def memory() -> Memory | None:
     """Return the device memory of this process; None before it takes a card.
 
-    Raises
-    ------
-    RuntimeError
-        The card was lost.
+    Raises RuntimeError if the card was lost.
     """
     if not taken():
         return None
@@ -85,10 +82,7 @@ def in_use() -> int:
 def torch_with_hpu() -> ModuleType:
     """Import torch and activate ``torch.hpu``; in a script, print its provider to stderr.
 
-    Raises
-    ------
-    HPUError
-        Neither the vendor's package nor the simulator can be used.
+    Raises `HPUError` if neither the vendor's package nor the simulator can be used.
     """
     # In a notebook, loading the extension has printed it.
     silent = bridge_loaded() or restart.interactive()
@@ -106,15 +100,8 @@ def torch_with_hpu() -> ModuleType:
 def take(device: str = "hpu") -> ModuleType:
     """Take a card if the process has none yet, and return torch.
 
-    Parameters
-    ----------
-    device : str
-        An index, as in ``hpu:3``, chooses the card if the process has none yet.
-
-    Raises
-    ------
-    HPUError
-        The card cannot be taken; the message is the vendor's, with the holders if known.
+    The index in ``hpu:3`` chooses the card. If no card can be taken, an `HPUError` has the vendor's
+    message, with the holders if known.
     """
     torch = torch_with_hpu()
     try:
@@ -136,7 +123,7 @@ def _with_holders(refusal: str) -> str:
 
 
 def synchronize() -> None:
-    """Wait until the device has finished its work; return at once before a card is taken."""
+    """Wait until the device has finished its work; return immediately before a card is taken."""
     if taken():
         sys.modules["torch"].hpu.synchronize()
 
@@ -183,8 +170,7 @@ def generation() -> str | None:
 def label() -> str:
     """Return the name of this process's card for a headline: ``HPU 3 (simulated GAUDI2)``.
 
-    The number is missing, ``hpu (simulated GAUDI2)``, if the process has no card or the machine
-    does not report which card it has.
+    The text is ``hpu (simulated GAUDI2)`` if the process has no card or its number is unknown.
     """
     number = own_number()
     return family() if number is None else family().replace("hpu", f"HPU {number}", 1)
@@ -196,13 +182,7 @@ def family() -> str:
 
 
 def dtype_named(name: Any) -> Any:
-    """Return the torch dtype of `name` ("bf16", "fp16", "fp32", their long forms, or a dtype).
-
-    Raises
-    ------
-    HPUError
-        No such dtype.
-    """
+    """Return the torch dtype of "bf16", "fp16", "fp32", their long forms, or a dtype."""
     import torch
 
     if isinstance(name, torch.dtype):

@@ -7,13 +7,10 @@ from typing import Any
 
 
 def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional and the named arguments of a model's call.
+    """Return the positional and the keyword arguments of a model's call.
 
-    Parameters
-    ----------
-    inputs : object
-        One argument, a list or tuple of arguments, or a dict of arguments by name. A dict at the
-        end of a sequence of several holds named arguments, as in `torch.onnx.export`.
+    ``inputs`` is one argument, a list or tuple of arguments, or a dict of keyword arguments. A dict
+    at the end of a longer sequence contains keyword arguments, as in `torch.onnx.export`.
     """
     if isinstance(inputs, Mapping):
         return (), dict(inputs)

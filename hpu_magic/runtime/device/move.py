@@ -84,23 +84,10 @@ def move(
     dtype: Any = None,
     namespace: Mapping[str, Any] | None = None,
 ) -> MoveReport:
-    """Move named objects and return a report.
+    """Move named objects and return a report; see `hpu_magic.to`.
 
-    Parameters
-    ----------
-    objects : mapping
-        Name to object.
-    device : str
-        "hpu", "hpu:N" or "cpu". N chooses the card if the process has none yet.
-    dtype : str or torch.dtype or None
-        Convert floating-point values; None keeps their types.
-    namespace : mapping or None
-        The user's variables, searched for optimizers that are not moved.
-
-    Raises
-    ------
-    HPUError
-        As in `to`.
+    ``namespace`` contains the user's variables, which are searched for optimizers that were not
+    moved.
     """
     target = _checked_device(device)
     torch = devices.torch_with_hpu()

@@ -42,13 +42,7 @@ class Plan:
         self._copies: dict[int, Any] = {}
 
     def add(self, path: str, tensor: Any) -> None:
-        """Add a tensor, called `path` in error messages.
-
-        Raises
-        ------
-        HPUError
-            The tensor has no data to move.
-        """
+        """Add a tensor, called ``path`` in errors; raise `HPUError` if it has no data."""
         if tensor.device.type == "meta":
             raise HPUError(
                 f"{path} is on the meta device and has no data: load the model by from_pretrained, "
@@ -80,13 +74,7 @@ class Plan:
         return total
 
     def copy(self) -> None:
-        """Make all copies.
-
-        Raises
-        ------
-        HPUError
-            The device ran out of memory; the copies made so far are deleted.
-        """
+        """Make all copies; if the device runs out of memory, delete them and raise `HPUError`."""
         torch = self._torch
         try:
             for span in self._spans():

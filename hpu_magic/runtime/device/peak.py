@@ -95,7 +95,7 @@ def _device_peak() -> int:
 
 
 def _notice_resets(hpu: Any) -> None:
-    """Replace the vendor's reset functions by wrappers that note the user's resets."""
+    """Replace the vendor's reset functions with wrappers that record the user's resets."""
     for module in (hpu, getattr(hpu, "memory", None)):
         for name in _RESETS:
             reset = getattr(module, name, None)

@@ -22,10 +22,8 @@ def is_pipeline(value: Any) -> bool:
 def models_of(pipeline: Any) -> dict[str, Any]:
     """Return the pipeline's modules by name.
 
-    Raises
-    ------
-    HPUError
-        A device map has placed them, and the library's hooks move the inputs to each.
+    Raises `HPUError` if a device map has placed them, because the library's hooks move their
+    inputs.
     """
     if _is_one_of(pipeline, _OVER_ONE_MODEL):
         return {"model": pipeline.model}

@@ -12,14 +12,10 @@ _LIMIT = 200_000
 
 
 def tensors_in(value: Any, *, into_objects: bool = False) -> Iterator[Any]:
-    """Yield each tensor in `value` once, including gradients.
+    """Yield each tensor in ``value`` once, including gradients.
 
-    Parameters
-    ----------
-    value : object
-        A tensor, module, optimizer, or nested containers of them.
-    into_objects : bool
-        Search the attributes of other objects too, for example of a trainer.
+    ``value`` is a tensor, module, optimizer, or nested containers of them. With ``into_objects``,
+    the attributes of other objects, such as a trainer, are searched, too.
     """
     torch = sys.modules.get("torch")
     if torch is None:

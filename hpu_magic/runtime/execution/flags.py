@@ -73,13 +73,7 @@ class Flag:
         return f"No effect on the simulator: {self.simulated}."
 
     def check(self, value: str) -> None:
-        """Check a value.
-
-        Raises
-        ------
-        HPUError
-            The value is invalid; the message lists valid values.
-        """
+        """Raise `HPUError` with the valid values if a value is invalid."""
         kind, _, choices = self.kind.partition(":")
         if kind == "choice":
             fits = value in choices.split(",")
@@ -143,7 +137,7 @@ class FlagsReport(Table):
         return flag.name in self.pending or not flag.same(value, flag.default)
 
     def columns(self) -> Sequence[str]:
-        """Return the columns: name, value, default, when it is read, meaning."""
+        """Return the names of the columns."""
         return ("flag", "value", "default", "read", "meaning")
 
     def lines(self) -> Sequence[Sequence[str]]:

@@ -111,13 +111,7 @@ class LazyNeededError(HPUError):
 
 
 def require_lazy(what: str) -> None:
-    """Refuse `what` unless this process is in lazy mode, or will be when torch is imported.
-
-    Raises
-    ------
-    LazyNeededError
-        The message explains how to switch to lazy mode.
-    """
+    """Raise `LazyNeededError` for ``what`` unless the loaded or requested mode is lazy."""
     loaded = loaded_mode()
     if loaded == "lazy" or (loaded is None and requested_mode() == "lazy"):
         return
@@ -142,19 +136,7 @@ def request(
 ) -> ModeReport:
     """Request a mode, and return the modes of this process; see `hpu_magic.mode`.
 
-    Parameters
-    ----------
-    requested : {"eager", "lazy"} or None
-        The mode to use.
-    restart : bool
-        Restart the kernel if another mode is loaded or no mode is requested.
-    cells : sequence of str
-        The notebook's cells so far, searched for the line that loaded the library.
-
-    Raises
-    ------
-    HPUError
-        The mode does not exist, or a script requests a mode other than the loaded one.
+    ``cells`` are the notebook's cells so far, searched for the line that loaded the library.
     """
     if requested is not None:
         _known(requested)
@@ -173,19 +155,9 @@ def request(
 
 
 def in_lazy_mode(call: Callable[[], _Result], *, restart: bool) -> _Result:
-    """Return the result of a call that needs lazy mode.
+    """Return the result of a call that may raise `LazyNeededError`.
 
-    Parameters
-    ----------
-    call : callable
-        May raise `LazyNeededError`.
-    restart : bool
-        Restart the kernel in lazy mode in that case.
-
-    Raises
-    ------
-    HPUError
-        The process is not in lazy mode; with ``restart``, the message announces the restart.
+    With ``restart``, the kernel is then restarted in lazy mode, and an `HPUError` announces this.
     """
     try:
         return call()
@@ -200,16 +172,6 @@ def restore(stored: str) -> None:
     """Request the mode in a notebook's file, before its first cell runs.
 
     Loads and prints nothing. A mode that a cell has requested later is kept.
-
-    Parameters
-    ----------
-    stored : {"eager", "lazy"}
-        The mode in the notebook's file.
-
-    Raises
-    ------
-    HPUError
-        Unknown mode.
     """
     value = VALUES[_known(stored)]
     with contextlib.suppress(OSError):  # without a writable folder, it applies to this process only

@@ -73,7 +73,7 @@ class StatusReport(Report):
         return reason + list(self.mode.notes())
 
     def warnings(self) -> Sequence[str]:
-        """Return a sentence per conflict."""
+        """Return a sentence for each conflict."""
         return [str(conflict) for conflict in self.conflicts]
 
     def __repr__(self) -> str:
@@ -149,13 +149,7 @@ class CardReport(Report):
 
 
 def card_status(number: int) -> CardReport:
-    """Return the state of one card.
-
-    Raises
-    ------
-    HPUError
-        The machine has no card with this number.
-    """
+    """Return the state of the card with this number; raise `HPUError` if there is none."""
     machine = monitor.snapshot()
     for card in machine.cards:
         if card.module_id == number:
@@ -167,10 +161,7 @@ def card_status(number: int) -> CardReport:
 def current_status(cells: Sequence[str] = ()) -> StatusReport:
     """Return the state of the device without taking a card or importing torch.
 
-    Parameters
-    ----------
-    cells : sequence of str
-        The notebook's cells so far, searched for the line that loaded torch.
+    ``cells`` are the notebook's cells so far, searched for the line that loaded torch.
     """
     machine = monitor.snapshot()
     memory = device.memory()

@@ -16,28 +16,15 @@ from hpu_magic.runtime.graphs.graphs import CapturedGraph, find, register
 
 
 class Capture:
-    """Runs code a few times normally and then captures it: ``while again(): ...``.
+    """Runs code ``warmup`` times and then captures it: ``while again(): ...``.
 
-    Parameters
-    ----------
-    name : str
-        Name of the graph; a successful capture replaces a graph of the same name.
-    inputs : sequence of str
-        Variables whose tensors the graph reads; later replays copy their new values.
-    namespace : mutable mapping
-        The variables of the code.
-    warmup : int
-        Runs before the capture. They create objects that code creates on its first run, such as
-        the state of an optimizer, which each replay would otherwise create again.
+    The warm-up creates objects that code creates on its first run, such as the state of an
+    optimizer, which each replay would otherwise create again. ``inputs`` are the variables in
+    ``namespace`` whose tensors the graph reads; later replays copy their new values. ``keep`` is
+    called with the captured graph, which replaces a graph of the same name.
 
-    keep : callable
-        Called with the captured graph.
-
-    Raises
-    ------
-    HPUError
-        The process is not in lazy mode, an input is not a tensor on the device, or `warmup`
-        is negative.
+    Raises `HPUError` if the process is not in lazy mode, an input is not a tensor on the device, or
+    ``warmup`` is negative.
     """
 
     def __init__(

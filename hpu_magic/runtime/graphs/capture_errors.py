@@ -23,6 +23,12 @@ _FALLBACK = (
     "the operation runs on the CPU, and a graph contains device operations only: move the line out "
     "of the capture, or use an operator that the device supports."
 )
+# transformers reads masks to omit those without padding. Its eager attention never omits a mask.
+_MASK = (
+    "transformers reads the attention mask on the host: call "
+    "model.set_attn_implementation('eager') and pass attention_mask to the model, or pass a mask "
+    "with four dimensions. For inference, %hpu_wrap captures the model without this read."
+)
 _OTHER = "move the line out of the capture."
 
 
@@ -39,13 +45,15 @@ class CaptureRefusal(Report):
 
     @classmethod
     def of(cls, name: str, operator: Any, error: RuntimeError) -> CaptureRefusal | None:
-        """Explain `error`, which `operator` (an overload) raised in the capture of `name`.
+        """Explain an error of ``operator`` (an overload) in the capture of graph ``name``.
 
         Returns None if the error does not concern the capture.
         """
         fix = _fix(operator, str(error))
         if fix is None:
             return None
+        if fix == _READ and _is_in_mask_code(error.__traceback__):
+            fix = _MASK
         reason = str(error).strip().splitlines()
         return cls(
             name,
@@ -81,6 +89,16 @@ def _fix(operator: Any, text: str) -> str | None:
     if copies or torch.Tag.data_dependent_output in tags:
         return _READ
     return _OTHER if "captur" in text.lower() else None
+
+
+def _is_in_mask_code(traceback: TracebackType | None) -> bool:
+    """Return whether a function of transformers that creates masks is among the callers."""
+    while traceback is not None:
+        module = str(traceback.tb_frame.f_globals.get("__name__", ""))
+        if module.startswith("transformers.") and "mask" in module.rpartition(".")[2]:
+            return True
+        traceback = traceback.tb_next
+    return False
 
 
 def _users_lines(traceback: TracebackType | None) -> list[tuple[str, int, str]]:

@@ -74,20 +74,10 @@ class CapturedGraph(Report):
         return (f"%hpu_replay {self.name} runs it again and overwrites the outputs in place.",)
 
     def replay(self, n: int = 1, inputs: Mapping[str, Any] | None = None) -> ReplayReport:
-        """Copy new inputs, then replay `n` times.
+        """Copy new inputs, by name, then replay ``n`` times.
 
-        Parameters
-        ----------
-        n : int
-            Number of replays, 1 or more.
-        inputs : mapping of str to Tensor
-            New data by the name of the input; inputs that are not listed keep their data.
-
-        Raises
-        ------
-        HPUError
-            `n` is below 1, or an input does not have the captured shape, dtype and device. No
-            data was copied.
+        Raises `HPUError`, before data is copied, if ``n`` is below 1 or an input does not have the
+        captured shape, dtype and device.
         """
         if n < 1:
             raise HPUError(f"-n is {n}: use 1 or more.")
@@ -247,13 +237,7 @@ def register(graph: CapturedGraph) -> None:
 
 
 def find(name: str) -> CapturedGraph:
-    """Return the captured graph of this name.
-
-    Raises
-    ------
-    HPUError
-        There is none.
-    """
+    """Return the captured graph of this name; raise `HPUError` if there is none."""
     if name not in _graphs:
         fix = suggestion(name, _graphs) or f"capture a cell with %%hpu_capture {name} first."
         raise HPUError(f"There is no graph {name!r}: {fix}")
@@ -266,13 +250,7 @@ def listed() -> GraphList:
 
 
 def drop(name: str) -> None:
-    """Delete a graph and free its memory.
-
-    Raises
-    ------
-    HPUError
-        There is no graph of this name.
-    """
+    """Delete a graph and free its memory; raise `HPUError` if there is none of this name."""
     find(name).graph.reset()
     del _graphs[name]
 

@@ -34,21 +34,10 @@ class Use:
 
 
 class ShapeWatch:
-    """Notes the input shapes of a wrapped module, and warns once if there are many.
+    """Records the input shapes of a wrapped module, and warns once if there are many.
 
-    Parameters
-    ----------
-    name : str
-        Name of the module.
-    limit : int or None
-        Largest number of graphs.
-
-    Attributes
-    ----------
-    hint : callable
-        Returns further advice against many shapes, as the end of the warning's sentence.
-    uses : dict of Kind to Use
-        By names and shapes of the tensors, in the order of the first calls.
+    ``limit`` is the largest number of graphs. ``hint`` returns further advice, as the end of the
+    warning's sentence. ``uses`` is ordered by the first calls.
     """
 
     def __init__(self, name: str, limit: int | None) -> None:

@@ -49,7 +49,7 @@ class HolderTable(Table):
         return "Held by variables"
 
     def columns(self) -> Sequence[str]:
-        """Return the columns: variable or path, memory, and description."""
+        """Return the names of the columns."""
         return ("held by", "memory", "what")
 
     def lines(self) -> Sequence[Sequence[str]]:
@@ -86,12 +86,8 @@ def storage_of(tensor: Any) -> tuple[int, int, Any] | None:
 def holders(variables: Mapping[str, Any], known: Iterable[int] = ()) -> list[Holder]:
     """Return the variables that hold memory, largest first; shared memory counts once.
 
-    Parameters
-    ----------
-    variables : mapping
-        Values by name. Memory of parameters counts for the module, not for its optimizer.
-    known : iterable of int
-        Identities of storages that do not count.
+    Memory of parameters counts for the module, not for its optimizer. Storages in ``known`` do not
+    count.
     """
     torch = sys.modules["torch"]
     seen = set(known)

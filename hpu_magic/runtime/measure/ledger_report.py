@@ -25,13 +25,7 @@ PARTS = ("graphs", "breaks", "fallbacks", "reads", "replays", "peak")
 
 
 def checked_parts(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return parts of the line; empty for all.
-
-    Raises
-    ------
-    HPUError
-        A part is unknown.
-    """
+    """Return parts of the line, empty for all; raise `HPUError` for an unknown part."""
     parts = tuple(names.split(",") if isinstance(names, str) else names or ())
     for name in parts:
         if name not in PARTS:
@@ -126,7 +120,7 @@ class LedgerReport(Table):
         return ("what", "count", "time", "name", "shapes", "where")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line per cause, by kind and time."""
+        """Return a line for each cause, by kind and time."""
         entries = sorted(self.entries, key=lambda entry: (_KINDS.index(entry.kind), -entry.seconds))
         return [
             (

@@ -69,7 +69,7 @@ class MemoryReport(Table):
         return f"Memory of {device.label()}"
 
     def columns(self) -> Sequence[str]:
-        """Return the columns: description, value, and key in ``memory_stats()``."""
+        """Return the names of the columns."""
         return ("what", "value", "key")
 
     def lines(self) -> Sequence[Sequence[str]]:
@@ -263,14 +263,8 @@ def held(
 ) -> dict[str, int]:
     """Return the bytes on the device by variable; shared memory counts once.
 
-    Parameters
-    ----------
-    namespace : mapping
-        The user's variables, and IPython's ``Out``.
-    hidden : mapping
-        Names in it that are not the user's.
-    known : iterable of int
-        Identities of storages that do not count.
+    ``namespace`` includes IPython's ``Out``; names in ``hidden`` and storages in ``known`` do not
+    count.
     """
     variables = _variables(namespace, hidden)
     return {holder.name: holder.size for holder in holders(variables, known)}

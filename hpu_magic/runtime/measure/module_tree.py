@@ -32,14 +32,10 @@ class Part:
 def parts_of(value: Any, fresh: Mapping[int, int], storage_of: StorageOf) -> list[Part]:
     """Return the modules and caches of an object, largest first.
 
-    Parameters
-    ----------
-    value : object
-        A module, or an object with modules as attributes or items, such as a Trainer or a pipeline.
-    fresh : mapping of int to int
-        Bytes of the storages to count, by identity; each counts for the first module that has it.
-    storage_of : callable
-        Returns identity and bytes of a tensor's storage, or None for a storage off the device.
+    The object is a module, or has modules as attributes or items, such as a Trainer or a pipeline.
+    ``fresh`` contains the bytes of the storages to count, by identity; each counts for the first
+    module that has it. ``storage_of`` returns identity and bytes of a tensor's storage, or None for
+    a storage that is not on the device.
     """
     torch = sys.modules["torch"]
     count = _Count(dict(fresh), storage_of)

@@ -24,16 +24,10 @@ _HOST = "but this machine does not"
 def explain(
     error: BaseException, namespace: Mapping[str, Any], hidden: Mapping[str, Any] | None = None
 ) -> str | None:
-    """Return what a user can do if an error means that the card is full; None for other errors.
+    """Return advice if an error means that the card is full; None for other errors.
 
-    Parameters
-    ----------
-    error : BaseException
-        The error that ended a cell.
-    namespace : mapping
-        The user's variables.
-    hidden : mapping, optional
-        Names in it that are not the user's.
+    ``namespace`` contains the user's variables, and ``hidden`` the names in it that are not the
+    user's.
     """
     errors = list(chain(error))
     requested = next((size for each in errors if (size := _requested(each)) is not None), None)

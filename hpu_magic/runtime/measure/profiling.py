@@ -92,17 +92,8 @@ class ProfileReport(Table):
 class profile:
     """Profile a ``with`` block; `report` is the result afterwards.
 
-    Parameters
-    ----------
-    directory : str, path or None
-        Folder for the trace (``*.pt.trace.json``); None for no trace.
-    keep : callable
-        Called with the finished report.
-
-    Raises
-    ------
-    HPUError
-        The folder cannot be created, or there is no device.
+    ``directory`` is the folder for the trace (``*.pt.trace.json``), or None. ``keep`` is called
+    with the report. Raises `HPUError` if the folder cannot be created or there is no device.
     """
 
     def __init__(

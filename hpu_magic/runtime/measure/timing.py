@@ -75,19 +75,8 @@ class TimeReport(Report):
 class Stopwatch:
     """Times code and decides how often it runs: ``while watch.again(): ...``.
 
-    Parameters
-    ----------
-    runs : int
-        Runs in a repeat; 0 selects a number by the time of one run.
-    repeats : int
-        Repeats of the steady state.
-    keep : callable
-        Called with the finished report.
-
-    Raises
-    ------
-    HPUError
-        A number is out of range.
+    A repeat has ``runs`` runs; 0 selects a number by the time of one run. ``keep`` is called with
+    the report. Raises `HPUError` if a number is out of range.
     """
 
     def __init__(

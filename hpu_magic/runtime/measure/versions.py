@@ -19,21 +19,11 @@ _MOST_ITEMS_OF_ONE = 1_000
 
 
 def versions(namespace: Mapping[str, Any]) -> dict[int, int]:
-    """Return the versions of the device tensors in `namespace`.
+    """Return the version of each device tensor in ``namespace`` by the tensor's ``id``.
 
     These are tensors, parameters and buffers of modules, and parameters of optimizers, first among
-    the values, then in their lists, tuples and dicts. This keeps no tensor alive and does not wait
-    for the device.
-
-    Parameters
-    ----------
-    namespace : mapping
-        Values by name.
-
-    Returns
-    -------
-    dict of int to int
-        Version by the tensor's ``id``, of at most 2,000 tensors; empty before a card is taken.
+    the values, then in their lists, tuples and dicts, at most 2,000. This keeps no tensor alive and
+    does not wait for the device. Empty before a card is taken.
     """
     if not device.taken():
         return {}

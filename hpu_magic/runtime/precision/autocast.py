@@ -54,23 +54,13 @@ class AutocastReport(Report):
 class Autocast:
     """Run a ``with`` block under ``torch.autocast("hpu")``.
 
-    Parameters
-    ----------
-    dtype : str or torch.dtype
-        "bf16" or "fp16".
-    enabled : bool
-        False disables autocast inside the block, independent of the lists and the dtype.
-    lower, fp32, level
-        Operator lists; see `operators.requested`. The library reads lists only when it loads, so
-        other lists than the loaded ones are refused.
-    verbose : bool
-        Count the operators by the type of their computation; `summary` returns the report.
+    ``lower``, ``fp32`` and ``level`` are described in `operators.requested`; the library reads
+    lists only when it loads, so lists other than the loaded ones are refused. With
+    ``enabled=False``, autocast is off inside the block, independent of the lists and the dtype.
+    With ``verbose``, `summary` returns the number of operators by the type of their computation.
 
-    Raises
-    ------
-    HPUError
-        Unknown dtype or operator, float16 on first-generation Gaudi, or lists that are not
-        the loaded ones (`RestartNeededError`).
+    Raises `HPUError` for an unknown dtype or operator, for float16 on first-generation Gaudi, or if
+    other lists are loaded (`RestartNeededError`).
     """
 
     def __init__(

@@ -82,12 +82,7 @@ _LISTED_AS = {
 def list_of(operator: str, lists: OperatorLists) -> str | None:
     """Return the list that an operator follows: "lower", "fp32" or "promote"; None for none.
 
-    Parameters
-    ----------
-    operator : str
-        Its name in PyTorch's dispatcher, without the library: "linear", "add_".
-    lists : OperatorLists
-        The loaded lists.
+    ``operator`` is its name in PyTorch's dispatcher, without the library: "linear", "add_".
     """
     names = {operator, *_LISTED_AS.get(operator, ())}
     for kind, chosen in (("lower", lists.lower), ("fp32", lists.fp32), ("promote", PROMOTE)):
@@ -124,19 +119,13 @@ def requested(
 ) -> OperatorLists:
     """Return the requested lists.
 
-    Parameters
-    ----------
-    lower, fp32 : str or iterable of str or None
-        Operator names: an iterable, a text separated by commas, or the path of a file with one
-        name per line. "default" is the library's list, and None the loaded list.
-    level : {"O1", "O2"} or None
-        The levels of the former Habana mixed precision: O1 uses the lists; O2 computes only matrix
-        products and convolutions in lower precision, and all other operators in fp32.
+    ``lower`` and ``fp32`` are operator names: an iterable, a text separated by commas, or the path
+    of a file with one name per line. "default" is the library's list, and None the loaded list.
+    ``level`` is a level of the former Habana mixed precision: O1 uses the lists; O2 computes only
+    matrix products and convolutions in lower precision, and all other operators in fp32.
 
-    Raises
-    ------
-    HPUError
-        Unknown operator or level, an unreadable file, or O2 together with lists.
+    Raises `HPUError` for an unknown operator or level, an unreadable file, or O2 together with
+    lists.
     """
     if level not in (None, "O1", "O2"):
         raise HPUError(f"There is no level {level!r}: use O1 (the lists) or O2.")
@@ -190,10 +179,7 @@ def _is_operator(name: str) -> bool:
 def ensure(lists: OperatorLists) -> None:
     """Set the lists for the library's import, or store them for the next start.
 
-    Raises
-    ------
-    RestartNeededError
-        The library is loaded with other lists.
+    Raises `RestartNeededError` if the library is loaded with other lists.
     """
     if lists == in_force():
         return

@@ -23,16 +23,10 @@ Bar = tuple[str, float, float]
 
 
 def draw(bars: Sequence[Bar], bar: str, mark: str, unit: str) -> str:
-    """Return the bars as an SVG image.
+    """Return an SVG image of the bars, from top to bottom.
 
-    Parameters
-    ----------
-    bars : sequence of Bar
-        From top to bottom. A length that is not finite is shown as text instead of a bar.
-    bar, mark : str
-        Labels of the bars and the marks in the legend.
-    unit : str
-        Follows each number of the axis.
+    A length that is not finite is shown as text instead of a bar. ``bar`` and ``mark`` are labels
+    of the legend, and ``unit`` follows each number of the axis.
     """
     names = [_shortened(name) for name, _, _ in bars]
     left = 16 + _LETTER * max((len(name) for name in names), default=0)

@@ -15,16 +15,9 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 def image(
     width: float, height: float, parts: list[str], title: str = "", description: str = ""
 ) -> str:
-    """Return an SVG image of these elements; it shrinks to fit a narrow page.
+    """Return an SVG image of this size in pixels, which shrinks to fit a narrow page.
 
-    Parameters
-    ----------
-    width, height
-        Largest size, in pixels.
-    parts
-        SVG elements.
-    title, description
-        Text for screen readers: a name and sentences.
+    Screen readers read ``title`` and ``description``.
     """
     role = ""
     if title:
@@ -64,7 +57,7 @@ def text(
     colour: str = "",
     most: float = math.inf,
 ) -> str:
-    """Return a text element whose start, end or middle (`anchor`) is at (x, y) on the baseline.
+    """Return a text element whose start, end or middle (``anchor``) is at (x, y) on the baseline.
 
     Text wider than ``most`` pixels is condensed.
     """

@@ -18,12 +18,12 @@ _CELL = "text-align:left;padding:1px 12px 1px 0"
 
 
 def plain(text: str) -> str:
-    """Return HTML that shows a text as it is."""
+    """Return HTML that displays a text unchanged."""
     return escape(printable(text, keep=LINES))
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value as numbers, texts, lists and dicts; an unknown object as its class name."""
+    """Return a value as numbers, strings, lists and dicts; an unknown object as its class name."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
@@ -53,11 +53,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 class Report:
-    """A titled two-column table with notes, and its values as attributes.
-
-    `rows` holds (label, value) pairs, `notes` whole sentences. Warnings are notes that are set
-    off from the rest.
-    """
+    """A titled table of labels and values with notes and warnings; its values are attributes."""
 
     def title(self) -> str:
         """Return the headline; on the simulator it says "simulated"."""
@@ -72,11 +68,11 @@ class Report:
         return ()
 
     def warnings(self) -> Sequence[str]:
-        """Return sentences about something the user should change."""
+        """Return sentences about problems that the user should fix."""
         return ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as numbers, texts, lists and dicts, which JSON can represent."""
+        """Return the fields as numbers, strings, lists and dicts, which JSON can represent."""
         return _fields(self)
 
     def __repr__(self) -> str:

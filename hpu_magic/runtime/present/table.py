@@ -31,13 +31,7 @@ class Table(Report):
         return {**super().to_dict(), "table": lines}
 
     def to_frame(self) -> Any:
-        """Return the table as a `pandas.DataFrame` of texts.
-
-        Raises
-        ------
-        HPUError
-            pandas is not installed.
-        """
+        """Return the table as a `pandas.DataFrame` of strings; raise `HPUError` without pandas."""
         try:
             import pandas
         except ImportError:

@@ -29,15 +29,7 @@ class _ActAfter(importlib.abc.Loader):
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Finder for ``sys.meta_path`` that calls a function after certain modules are loaded.
-
-    Parameters
-    ----------
-    names
-        Names of the modules.
-    act
-        Called with the name of each loaded module.
-    """
+    """Finder for ``sys.meta_path`` that calls ``act(name)`` after loading one of these modules."""
 
     def __init__(self, names: Collection[str], act: Callable[[str], None]) -> None:
         self._names = names

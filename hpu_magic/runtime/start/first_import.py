@@ -54,10 +54,7 @@ _observer: _Observer | None = None
 def observe(number: Callable[[], int | None] = lambda: None) -> None:
     """Start to observe, unless torch is already loaded.
 
-    Parameters
-    ----------
-    number : callable
-        Returns the number of the running notebook cell, or None outside a notebook.
+    ``number`` returns the number of the running notebook cell, or None outside a notebook.
     """
     global _observer
     if _observer is None and "torch" not in sys.modules:
@@ -68,10 +65,8 @@ def observe(number: Callable[[], int | None] = lambda: None) -> None:
 def origin(cells: Sequence[str] = ()) -> Origin | None:
     """Return the line that loaded torch; None if it is unknown.
 
-    Parameters
-    ----------
-    cells : sequence of str
-        Source of the cells run so far, by number; searched if torch was loaded before `observe`.
+    If torch was loaded before `observe`, it is searched in ``cells``, the source of the cells run
+    so far.
     """
     if _observer is not None and _observer.origin is not None:
         return _observer.origin

@@ -46,12 +46,9 @@ class RestartUnavailableError(HPUError):
 
 
 def attach(connection_file: str | None) -> None:
-    """Mark this process as interactive, and note its kernel's connection file.
+    """Mark this process as interactive, and store the name of its kernel's connection file.
 
-    Parameters
-    ----------
-    connection_file : str or None
-        ``kernel-<id>.json``, or None in a terminal.
+    It is ``kernel-<id>.json``, or None in a terminal.
     """
     global _interactive
     _interactive = True
@@ -60,7 +57,7 @@ def attach(connection_file: str | None) -> None:
 
 
 def identify(connection_file: str | None) -> None:
-    """Note the connection file of this process's kernel."""
+    """Store the kernel's id from the name of its connection file."""
     global _kernel_id
     match = re.match(r"kernel-(.+)\.json$", os.path.basename(connection_file or ""))
     _kernel_id = match[1] if match else None
@@ -77,7 +74,7 @@ def available() -> bool:
 
 
 def how(command: str) -> str:
-    """Return how a user restarts: by ``--restart`` of a command, or by hand without a server."""
+    """Return how a user restarts: with ``--restart`` of a command, or manually without a server."""
     return f"type {command} --restart (variables are lost)." if available() else by_hand()
 
 
@@ -87,7 +84,7 @@ def place() -> str:
 
 
 def remember(environment: Mapping[str, str | None]) -> None:
-    """Store environment variables for this notebook's next start; None deletes one.
+    """Store environment variables for this notebook's next start; None deletes a variable.
 
     Does nothing in a script.
     """
@@ -114,22 +111,10 @@ def recall() -> dict[str, str]:
 
 
 def merge(name: str, value: str) -> str:
-    """Merge the value of a variable in the notebook's file with the stored value.
+    """Merge a variable's value in the notebook's file with the stored value, and return the result.
 
-    The value that changed since the last merge wins. If both changed, the file wins, because it
-    travels with the notebook and is visible.
-
-    Parameters
-    ----------
-    name : str
-        The environment variable.
-    value : str
-        Its value in the notebook's file.
-
-    Returns
-    -------
-    str
-        The merged value, which is stored.
+    The value that changed since the last merge wins, and is stored. If both changed, the file wins,
+    because it is moved with the notebook and visible.
     """
     with _writing:
         stored = _read()
@@ -182,19 +167,10 @@ def differences() -> list[str]:
 
 
 def restart_kernel(kernel_id: str | None = None, *, remembered: bool = False) -> None:
-    """Request a restart of this kernel from the Jupyter server; returns before it happens.
+    """Request a restart of this or another kernel from the Jupyter server; return immediately.
 
-    Parameters
-    ----------
-    kernel_id : str or None
-        The kernel to restart; by default the one of `attach`.
-    remembered : bool
-        The restart applies a stored setting, and so does a restart by hand.
-
-    Raises
-    ------
-    RestartUnavailableError
-        No server can restart the kernel; the message explains how to do it by hand.
+    With ``remembered``, the error explains that a manual restart applies the stored setting, too.
+    Raises `RestartUnavailableError` if no server can restart the kernel.
     """
     kernel_id = kernel_id or _kernel_id
     server = _server()
@@ -231,7 +207,7 @@ def _session() -> str:
 
 
 def _read() -> dict[str, Any]:
-    """Return the stored settings of this notebook; empty if the file cannot be parsed."""
+    """Return the stored settings of this notebook; empty without a valid file."""
     try:
         stored = json.loads(_file().read_text())
     except (FileNotFoundError, ValueError):

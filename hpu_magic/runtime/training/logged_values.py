@@ -36,14 +36,8 @@ class LoggedValues:
 class PendingValues:
     """Values that have not been read from the device.
 
-    Parameters
-    ----------
-    sampler
-        Receives a series per curve, with ``value``, ``step`` and ``epoch`` (from 0).
-    curves
-        Receives the newest value of each curve.
-    watch
-        Checks all values.
+    When they are read, ``sampler`` receives a series per curve with ``value``, ``step`` and
+    ``epoch`` (from 0), ``curves`` the newest value of each curve, and ``watch`` checks all values.
     """
 
     def __init__(self, sampler: Sampler, curves: Curves, watch: Watch) -> None:
@@ -104,16 +98,10 @@ class PendingValues:
 
 
 def numbers(values: Sequence[Any], factors: Sequence[int]) -> list[float]:
-    """Return values as numbers, multiplied by their factors, with one read per device.
+    """Return values as floats, multiplied by their factors, with one read per device.
 
-    A product is computed in the tensor's type, so that it reverses an earlier division exactly.
-
-    Parameters
-    ----------
-    values
-        Tensors of one element, and numbers.
-    factors
-        One per value.
+    Values are tensors of one element, and numbers. A product is computed in the tensor's type, so
+    that it reverses an earlier division exactly.
     """
     torch: Any = sys.modules.get("torch")
     read: list[float] = [0.0] * len(values)

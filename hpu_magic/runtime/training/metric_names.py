@@ -25,19 +25,9 @@ _WITH_A_NUMBER = frozenset({"f", "r", "top"})
 
 
 def metric_of(name: str, stage: str) -> str:
-    """Return the name of a metric without the word for its stage.
+    """Return a metric's name without the word for its stage (``training`` or ``validation``).
 
-    Parameters
-    ----------
-    name
-        The logged name, for example ``val/acc`` or ``train_loss``.
-    stage
-        ``training`` or ``validation``.
-
-    Returns
-    -------
-    str
-        For example ``acc``, in training and in validation.
+    For example, the name of ``val/acc`` and ``train_acc`` is ``acc``.
     """
     words = "|".join(_STAGES[stage])
     match = re.match(rf"(?:{words})[_/.\- ]+(?=\w)", name, re.IGNORECASE)
@@ -59,10 +49,9 @@ def validation_loss(names: list[str]) -> str | None:
 
 
 def goal_of(name: str) -> str | None:
-    """Return ``min`` or ``max``, the best values of a metric, by the words in its name.
+    """Return ``min`` or ``max``, the best values of a metric, by the words in its name, or None.
 
-    Words for losses and errors have priority: the goal of ``map_loss`` is ``min``. Returns None if
-    no word is known.
+    Words for losses and errors have priority: the goal of ``map_loss`` is ``min``.
     """
     words = [word.lower() for word in [*_WORDS.findall(name), *re.split(r"[\W_]+", name)]]
     if any(map(_LOW_IS_GOOD.fullmatch, words)):

@@ -44,7 +44,7 @@ class NotFinite:
 
 @dataclass
 class Watch:
-    """Notes when a curve becomes NaN or infinite; for one thread."""
+    """Records when a curve becomes NaN or infinite; for one thread."""
 
     noted: list[NotFinite] = field(default_factory=list)
     _now: dict[str, NotFinite | None] = field(default_factory=dict)
@@ -61,19 +61,7 @@ class Watch:
         moment: float,
         metric: str = "",
     ) -> None:
-        """Check one value.
-
-        Parameters
-        ----------
-        curve : str
-            Name of the curve.
-        value : float
-            The value.
-        index : int
-            Number of the value in the curve; values that are not checked count as well.
-        step, place, moment, metric
-            As in `NotFinite`.
-        """
+        """Check the value with the number ``index`` in its curve; unchecked values count, too."""
         noted = self._now.get(curve)
         if math.isfinite(value):
             self._finite[curve] = (index, step)

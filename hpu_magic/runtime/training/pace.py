@@ -8,17 +8,11 @@ _SHORTEST = 0.5  # of the interval between two reports
 
 
 class PaceSeries:
-    """Records steps per second of training, without validation.
+    """Records steps per second of training, without validation, in the series ``speed``.
 
     A report right after a validation or a late report may cover a single step in a fraction of a
     millisecond. Such a short time is no measurement, so it is added to the next report.
-
-    Parameters
-    ----------
-    sampler
-        Receives the series ``speed`` with ``steps_per_second`` and ``step``.
-    interval
-        Seconds between two reports.
+    ``interval`` is the number of seconds between two reports.
     """
 
     def __init__(self, sampler: Sampler, interval: float) -> None:
@@ -38,16 +32,8 @@ class PaceSeries:
     ) -> None:
         """Record the pace since the last record if enough time has passed.
 
-        Parameters
-        ----------
-        now
-            In seconds of ``time.monotonic()``.
-        step
-            Number of optimizer steps.
-        steps_per_batch
-            Less than 1 if gradients are accumulated.
-        last
-            The fit has ended; record a pace even if the fit is shorter than the interval.
+        ``steps_per_batch`` is below 1 if gradients are accumulated. The last report records a pace
+        even if the fit is shorter than the interval.
         """
         enough = self._seconds >= self._shortest or (last and not self._recorded)
         if not enough or not self._batches or self._seconds <= 0 or steps_per_batch <= 0:

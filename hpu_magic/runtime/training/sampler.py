@@ -26,15 +26,7 @@ MEMORY = "memory"
 
 
 class RingBuffer:
-    """A fixed number of rows of floats; a new row replaces the oldest.
-
-    Parameters
-    ----------
-    columns
-        Names of the columns.
-    capacity
-        Number of rows, at least 1.
-    """
+    """A fixed number of rows of floats; a new row replaces the oldest."""
 
     def __init__(self, columns: Iterable[str], capacity: int = CAPACITY) -> None:
         if capacity < 1:
@@ -113,11 +105,6 @@ class Sampler:
     """Named series of limited length, written by a background thread and by callers.
 
     Times are seconds of ``time.monotonic()``, memory is in bytes.
-
-    Parameters
-    ----------
-    capacity
-        Number of rows in each series.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -134,13 +121,7 @@ class Sampler:
     # Writing
 
     def record(self, series: str, *, moment: float | None = None, **values: float) -> None:
-        """Append a row to a series, whose first row defines the columns.
-
-        Raises
-        ------
-        ValueError
-            The names of the values differ from those of the first row.
-        """
+        """Append a row to a series, whose first row defines the columns."""
         moment = time.monotonic() if moment is None else moment
         with self._lock:
             buffer = self._series.get(series)
@@ -206,20 +187,10 @@ class Sampler:
     def subscribe(
         self, callback: Callable[[Sampler], None] | None = None, rate: float = IDLE_RATE
     ) -> Subscription:
-        """Call ``callback(sampler)`` from the sampler's thread at each tick.
+        """Call ``callback(sampler)``, if any, from the sampler's thread at each tick.
 
-        Parameters
-        ----------
-        callback
-            None only samples. If a callback raises an error, it is logged, and the subscription
-            ends.
-        rate
-            Ticks per second, above 0 and at most 50.
-
-        Raises
-        ------
-        ValueError
-            The rate is outside that range.
+        If a callback raises an error, it is logged, and the subscription ends. Raises ValueError
+        unless the rate, in ticks per second, is above 0 and at most 50.
         """
         if not 0 < rate <= HIGHEST_RATE or not math.isfinite(rate):
             raise ValueError(

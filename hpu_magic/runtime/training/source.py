@@ -62,7 +62,7 @@ class FitSource(Protocol):
         """Report the fit that runs inside the block, and remove all hooks after it."""
 
     def stop(self) -> None:
-        """End the fit as soon as possible; any thread calls it after `FitReport.stopped` is set."""
+        """End the fit as soon as possible; any thread calls it after it set `FitReport.stopped`."""
 
     def interrupted(self, error: BaseException) -> bool:
         """Return whether an error of the fit is the user's interrupt."""

@@ -23,11 +23,6 @@ class StepReport:
     The values of the first steps and of slow steps are all kept. If steps are fast, only the values
     of the step before a report are kept. They are read after the next step, so that the host does
     not wait for the device.
-
-    Parameters
-    ----------
-    report
-        Receives the progress.
     """
 
     def __init__(self, report: FitReport) -> None:
@@ -52,10 +47,7 @@ class StepReport:
     def begin(self, steps_before: int = 0) -> None:
         """Start to count, also if training starts again after a failure.
 
-        Parameters
-        ----------
-        steps_before
-            Steps before this fit, if it continues an earlier one.
+        ``steps_before`` is the number of steps of an earlier fit that this one continues.
         """
         self._observer.began()
         progress, now = self.progress, time.monotonic()
@@ -97,10 +89,7 @@ class StepReport:
     def step_ended(self) -> bool:
         """Count an optimizer step, and report earlier steps if that is due.
 
-        Returns
-        -------
-        bool
-            Whether to pass the values of this step to `keep`.
+        Returns whether to pass the values of this step to `keep`.
         """
         self.steps += 1
         if self.steps == SETTLED:

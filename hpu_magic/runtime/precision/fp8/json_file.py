@@ -13,15 +13,7 @@ from hpu_magic.errors import HPUError
 class SettingsFile:
     """The settings in a JSON file, and their lines.
 
-    Parameters
-    ----------
-    path : str
-        The file; ``~`` is the home folder.
-
-    Raises
-    ------
-    HPUError
-        The file cannot be read, or is not a JSON object.
+    Raises `HPUError` if the file cannot be read, or is not a JSON object.
     """
 
     def __init__(self, path: str) -> None:

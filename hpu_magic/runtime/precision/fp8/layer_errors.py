@@ -66,16 +66,9 @@ class _Call:
 
 
 class Reference:
-    """A run of the model before quantization, as the reference for a later run.
+    """A run of the model before quantization, the reference for a later run.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Not changed.
-    layers : iterable of Layer
-        The layers to quantize.
-    run : callable
-        Called with a model; calls that model.
+    ``run`` is a function that calls the model it gets. The model is not changed.
     """
 
     def __init__(self, model: Any, layers: Iterable[Layer], run: Callable[[Any], Any]) -> None:

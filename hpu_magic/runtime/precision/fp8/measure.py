@@ -54,7 +54,7 @@ class MeasureReport(Table):
         return [*columns, "largest output"] if self._has_outputs else columns
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line per layer that the data reached."""
+        """Return a line for each layer that the data reached."""
         columns = len(self.columns())
         return [
             [name, kind, *_shown(self.ranges[name])][:columns]
@@ -100,17 +100,8 @@ class MeasureReport(Table):
 class Measurement:
     """The measurement of a model, from the preparation to the files.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Changed in place: its layers measure their inputs and outputs.
-    settings : Settings
-        Of the step ``MEASURE``.
-
-    Raises
-    ------
-    HPUError
-        The process, model or settings are unsuitable.
+    The layers of the model are changed in place to measure their inputs and outputs. Raises
+    `HPUError` if the process, the model or the settings are unsuitable.
     """
 
     def __init__(self, model: Any, settings: Settings) -> None:
@@ -150,7 +141,7 @@ def measure(
 ) -> MeasureReport:
     """Measure the values in each layer of a model; see `hpu_magic.fp8_measure`.
 
-    ``overrides`` has settings by their names in the JSON file.
+    ``overrides`` are settings by their names in the JSON file.
     """
     if (inputs is None) == (data is None):
         raise HPUError(

@@ -39,13 +39,7 @@ class Range:
 
 
 class Measurements:
-    """The measurement files with a common name prefix.
-
-    Parameters
-    ----------
-    settings : Settings
-        With the prefix and the observer.
-    """
+    """The measurement files with the name prefix and the observer of the settings."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -54,13 +48,7 @@ class Measurements:
         self.origin = Path(f"{settings.stats}_origin.json")
 
     def read(self) -> dict[str, Range]:
-        """Return the ranges by layer.
-
-        Raises
-        ------
-        HPUError
-            The files do not exist or contain no measurements.
-        """
+        """Return the ranges by layer; raise `HPUError` if there are no measurements."""
         if not (self.file.is_file() and self.arrays.is_file()):
             raise HPUError(self._nothing_there())
         try:
@@ -75,13 +63,7 @@ class Measurements:
         return ranges
 
     def check_folder(self) -> None:
-        """Refuse a folder that cannot be written to, before a long measurement.
-
-        Raises
-        ------
-        HPUError
-            The folder cannot be created, or is read-only.
-        """
+        """Raise `HPUError` if the folder cannot be written to, before a long measurement."""
         folder = self.file.parent
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -102,12 +84,7 @@ class Measurements:
         self.origin.write_text(json.dumps(kept, indent=4) + "\n", encoding="utf-8")
 
     def check(self, model: Any, layers: Iterable[Layer]) -> None:
-        """Refuse measurements of another model or generation.
-
-        Raises
-        ------
-        HPUError
-            There are no measurements, or they are from another generation, model or other weights.
+        """Raise `HPUError` unless the measurements fit this model, its weights and this generation.
         """
         ranges, (generation, kinds), layers = self.read(), self._read_origin(), list(layers)
         self._check_generation(generation)

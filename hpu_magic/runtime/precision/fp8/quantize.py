@@ -59,7 +59,7 @@ class QuantizeReport(Table):
         return ["layer", "class", "relative error", "SQNR", "largest error", "own error"]
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line per layer; if there are many, only those with the largest errors."""
+        """Return a line for each layer; if there are many, only those with the largest errors."""
         if not self.errors:
             return self.layers[:_MOST_SHOWN]
         return [
@@ -131,19 +131,9 @@ class QuantizeReport(Table):
 
 
 class Quantization:
-    """A checked model that can be quantized.
+    """A checked model that can be quantized; only `run` changes it.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Changed by `run` only.
-    settings : Settings
-        Of the step ``QUANTIZE``.
-
-    Raises
-    ------
-    HPUError
-        The process, model, settings or measurements are unsuitable.
+    Raises `HPUError` if the process, model, settings or measurements are unsuitable.
     """
 
     def __init__(self, model: Any, settings: Settings) -> None:
@@ -171,9 +161,9 @@ class Quantization:
 
 
 def quantize(model: Any, inputs: Any, *, config: str | None, **overrides: Any) -> QuantizeReport:
-    """Quantize a measured model to 8-bit floating point, in place; see `hpu_magic.fp8_quantize`.
+    """Quantize a measured model to FP8, in place; see `hpu_magic.fp8_quantize`.
 
-    ``overrides`` has settings by their names in the JSON file.
+    ``overrides`` are settings by their names in the JSON file.
     """
     quantization = Quantization(model, settings(_STEP, config, **overrides))
     if inputs is None:

@@ -15,19 +15,10 @@ Run = Callable[[Any], Any]
 
 
 def of_inputs(model: Any, inputs: Any) -> Run:
-    """Return a run of a model on its inputs.
+    """Return a run of a model on its arguments, or the function itself that calls the model.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Floating-point tensors are converted to the type of its parameters.
-    inputs : torch.Tensor, sequence, dict or callable
-        Arguments of the model, or a function that calls it.
-
-    Raises
-    ------
-    HPUError
-        The inputs are neither tensors nor a function.
+    Floating-point tensors are converted to the type of the model's parameters. Raises `HPUError` if
+    the inputs are neither tensors nor a function.
     """
     import torch
 
@@ -52,24 +43,11 @@ def is_function(inputs: Any) -> bool:
 
 
 def of_batches(model: Any, data: Any, batches: int | None) -> Iterator[Run]:
-    """Yield a run for each batch of a loader.
+    """Yield a run for each of at most ``batches`` batches of a loader.
 
     A batch is a tensor, a dictionary of arguments, or a tuple that begins with the required
-    arguments of the model. Labels after them are ignored.
-
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Floating-point tensors are converted to the type of its parameters.
-    data : iterable
-        For example a `DataLoader`.
-    batches : int or None
-        Largest number of batches; None for all.
-
-    Raises
-    ------
-    HPUError
-        `data` is not iterable, or `batches` is below 1.
+    arguments of the model. Labels after them are ignored. Floating-point tensors are converted to
+    the type of the model's parameters.
     """
     if batches is not None and batches < 1:
         raise HPUError(f"The number of batches is {batches}: use 1 or more.")

@@ -116,20 +116,7 @@ class Settings:
         ]
 
     def check_method(self, layers: Iterable[tuple[str, str]], generation: str | None) -> None:
-        """Refuse a scale method that the layers, the card or other settings do not support.
-
-        Parameters
-        ----------
-        layers : iterable of (str, str)
-            Name and class of the layers to quantize.
-        generation : str or None
-            Generation of the card.
-
-        Raises
-        ------
-        HPUError
-            The message contains a supported method, or the setting to remove.
-        """
+        """Raise `HPUError` if layers, card or other settings do not support the scale method."""
         method = self.scale_method
         if self.values.get("dynamic_quantization"):
             if method in (*_WITH_SCALES_OF_HARDWARE, *_FIXED):
@@ -161,19 +148,10 @@ class Settings:
                 )
 
     def check_lists(self, modules: Mapping[str, str], quantizable: Sequence[str]) -> None:
-        """Refuse names and classes that are not in the model.
+        """Raise `HPUError` for names and classes that are not in the model, with similar ones.
 
-        Parameters
-        ----------
-        modules : mapping of str to str
-            Name to class of all modules of the model.
-        quantizable : sequence of str
-            Classes that Neural Compressor supports.
-
-        Raises
-        ------
-        HPUError
-            A name matches no module, or no module has a class; the message suggests similar ones.
+        ``modules`` has the class of each module by name, and ``quantizable`` the classes that
+        Neural Compressor supports.
         """
         for which in ("allowlist", "blocklist"):
             for name in self.values[which]["names"]:
@@ -202,19 +180,9 @@ class Settings:
 def settings(step: str, config: str | None = None, **overrides: Any) -> Settings:
     """Return the settings of a file and of arguments, which override the file.
 
-    Parameters
-    ----------
-    step : {"MEASURE", "QUANTIZE"}
-        The step that needs them.
-    config : str, optional
-        A JSON file; by default that of ``QUANT_CONFIG``, if set.
-    **overrides
-        Settings by their JSON names; None keeps the value of the file.
-
-    Raises
-    ------
-    HPUError
-        The file cannot be read or parsed or is for another step, or a setting or value is unknown.
+    ``config`` is a JSON file, by default that of ``QUANT_CONFIG``. ``overrides`` are settings by
+    their JSON names; None keeps the value of the file. Raises `HPUError` if the file cannot be read
+    or is for another step, or a setting or value is unknown.
     """
     path = config or os.environ.get(VARIABLE) or ""
     file = SettingsFile(path) if path else None
@@ -324,14 +292,9 @@ def _some(words: str, names: Iterable[str]) -> str:
 
 
 def layer_lists(model: Any, names: str | Sequence[str]) -> dict[str, list[str]]:
-    """Return a list of layers, parts of names and classes in its JSON form.
+    """Return names of layers, parts of names, and classes as a list in JSON form.
 
-    The complete name of a layer matches that layer only.
-
-    Raises
-    ------
-    HPUError
-        The list is empty.
+    The complete name of a layer matches that layer only. Raises `HPUError` if the list is empty.
     """
     entries = names.split(",") if isinstance(names, str) else names
     words = [word.strip() for word in entries if word.strip()]

@@ -32,14 +32,9 @@ class OtherStepError(HPUError):
 
 
 def check_process(step: str) -> None:
-    """Refuse a step if this process or this machine cannot do it.
+    """Raise `HPUError` if this process or this machine cannot do a step.
 
-    Raises
-    ------
-    OtherStepError
-        The process has done the other step.
-    HPUError
-        First-generation Gaudi, several processes, or no Neural Compressor.
+    It is an `OtherStepError` if the process has done the other step.
     """
     if device.generation() == "GAUDI":
         raise HPUError("First-generation Gaudi has no 8-bit floating point: use bf16.")
@@ -70,13 +65,10 @@ def check_process(step: str) -> None:
 
 
 def check_model(model: Any) -> None:
-    """Refuse a model that cannot be measured or quantized.
+    """Raise `HPUError` for a model that cannot be measured or quantized.
 
-    Raises
-    ------
-    HPUError
-        `model` is not a module, is compiled, in training mode, on another device, or already
-        measured or quantized.
+    It is not a module, is compiled, in training mode, on another device, or already measured or
+    quantized.
     """
     import torch
 
@@ -107,10 +99,8 @@ def check_model(model: Any) -> None:
 def layers(model: Any, settings: Settings) -> list[Layer]:
     """Return name and class of the layers to measure or quantize.
 
-    Raises
-    ------
-    HPUError
-        As in `selected`; or the type of the weights is not the settings' high precision.
+    Raises `HPUError` like `selected`, or if the type of the weights is not the settings' high
+    precision.
     """
     chosen = selected(model, settings)
     required = settings.high_precision
@@ -128,11 +118,8 @@ def layers(model: Any, settings: Settings) -> list[Layer]:
 def selected(model: Any, settings: Settings) -> list[Layer]:
     """Return the layers that the lists select, independent of the model's type and device.
 
-    Raises
-    ------
-    HPUError
-        The lists contain names that are not in the model, select no layer, or select a layer that
-        cannot be quantized.
+    Raises `HPUError` if the lists contain names that are not in the model, select no layer, or
+    select a layer that cannot be quantized.
     """
     FP8Config = compressor().FP8Config
     modules = {name: type(module).__name__ for name, module in model.named_modules()}
@@ -199,13 +186,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn errors of Neural Compressor, which checks its settings late, into one sentence.
-
-    Raises
-    ------
-    HPUError
-        Neural Compressor failed.
-    """
+    """Turn errors of Neural Compressor, which checks its settings late, into an `HPUError`."""
     try:
         yield
     except Exception as error:
