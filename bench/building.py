@@ -23,11 +23,11 @@ def figures() -> Iterator[Figure]:
             assert library.exists()
 
     with tempfile.TemporaryDirectory() as folder:
-        one = Path(folder) / "one.cpp"
-        one.write_text("#include <torch/extension.h>\n")
+        each = Path(folder) / "one.cpp"
+        each.write_text("#include <torch/extension.h>\n")
 
         def one_file() -> None:
-            subprocess.run(command(one), cwd=folder, check=True)
+            subprocess.run(command(each), cwd=folder, check=True)
 
         one_file()  # loads the headers into memory
         before, all_files, after = seconds(one_file), seconds(engine), seconds(one_file)

@@ -114,12 +114,12 @@ def compare_snapshot() -> None:
     assert all(card["holders"] for card in cards)
     holders = [holder for card in cards for holder in card["holders"]]
     processes = {
-        *(one["pid"] for one in holders),
-        *(up for one in holders for up in one["ancestors"]),
+        *(each["pid"] for each in holders),
+        *(up for each in holders for up in each["ancestors"]),
     }
     files = [file for file in Path(os.environ["HPU_MAGIC_CARDS_DIR"]).rglob("*") if file.is_file()]
     files += [
-        Path(f"/proc/{one}/{name}") for one in processes for name in ("cmdline", "stat", "status")
+        Path(f"/proc/{each}/{name}") for each in processes for name in ("cmdline", "stat", "status")
     ]
 
     def read_files() -> None:
@@ -198,8 +198,8 @@ async def processor_share(process: psutil.Process, address: str, token: str) -> 
 
 def processor_seconds(process: psutil.Process) -> float:
     """Return the processor time of a process and its children."""
-    times = [one.cpu_times() for one in (process, *process.children(recursive=True))]
-    return sum(one.user + one.system for one in times)
+    times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    return sum(each.user + each.system for each in times)
 
 
 async def growth_per_sample() -> float:

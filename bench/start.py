@@ -44,10 +44,12 @@ def figures() -> Iterator[Figure]:
                 names = ("warm", "first", "second") if "+" in torch else ("warm", "first")
                 first, *rounds = (Round(place / torch / n, requirement, wheels) for n in names)
                 first.fill_pips_cache()
-                for one in rounds:
-                    one.run(page)
+                for each in rounds:
+                    each.run(page)
                 for kind, (head, target) in KINDS.items():
-                    ratio = statistics.median(getattr(one, kind) / one.baseline for one in rounds)
+                    ratio = statistics.median(
+                        getattr(each, kind) / each.baseline for each in rounds
+                    )
                     name = f"{head} / {torch} and JupyterLab"
                     yield Figure(name, ratio, "ratio", target)
 

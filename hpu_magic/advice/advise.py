@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-# Precision of a framework -> precision of an estimate.
-_PRECISIONS = {
+# Precision of a framework -> dtype of an estimate.
+_DTYPES = {
     **dict.fromkeys(("32-true", "32", "fp32"), "fp32"),
     **dict.fromkeys(("bf16-mixed", "16-mixed", "fp16-mixed", "hmp"), "bf16-mixed"),
     **dict.fromkeys(("bf16-true", "16-true", "bf16"), "bf16"),
@@ -45,7 +45,7 @@ def advise(
     comparison = Comparison(model, inputs, current | arguments)
     found = [*comparison.suggestions(name, framework), *_observed(measurement)]
     base = comparison.base
-    how = [f"{base.options.mode} mode", base.options.precision, f"batch {base.batch}"]
+    how = [f"{base.options.mode} mode", base.options.dtype, f"batch {base.batch}"]
     how += [base.options.optimizer] * base.options.train
     how += [str(base.layout)] * (base.layout.cards > 1)
     cards = f"{base.layout.cards} x " * (base.layout.cards > 1)
@@ -125,8 +125,8 @@ def _arguments_of(observation: Observation) -> dict[str, Any]:
     arguments: dict[str, Any] = {}
     if observation.mode is not None:
         arguments["mode"] = observation.mode
-    if settings.precision in _PRECISIONS:
-        arguments["dtype"] = _PRECISIONS[settings.precision]
+    if settings.precision in _DTYPES:
+        arguments["dtype"] = _DTYPES[settings.precision]
     if settings.optimizer is not None and settings.optimizer.lower() in _OPTIMIZERS:
         arguments["optimizer"] = settings.optimizer.lower()
     if settings.accumulate is not None:

@@ -88,7 +88,7 @@ def of_batch(size: int | str, base: Estimate, framework: str | None) -> Choice:
 
 
 def _precisions(base: Estimate, name: str, framework: str | None) -> Iterator[Choice]:
-    if base.options.precision == "fp32":
+    if base.options.dtype == "fp32":
         change, command, by_hand = _AUTOCAST, "%hpu_autocast on", ""
         if framework is not None:
             change, command = _BF16[framework], ""
@@ -101,7 +101,7 @@ def _precisions(base: Estimate, name: str, framework: str | None) -> Iterator[Ch
             command,
             by_hand,
         )
-    elif base.options.precision != "fp8" and base.card.has_fp8:
+    elif base.options.dtype != "fp8" and base.card.has_fp8:
         yield Choice(
             "precision",
             "Use 8-bit linear layers",
@@ -278,7 +278,7 @@ def _layouts(base: Estimate, name: str) -> Iterator[Choice]:
         return
     now = None if layout.cards == 1 else list(_STAGES)[layout.zero]
     cards = 8 if layout.cards == 1 else layout.cards
-    narrow = base.options.precision == "bf16"
+    narrow = base.options.dtype == "bf16"
     for parallel, (title, change) in _STAGES.items():
         if parallel != now:
             more = "" if layout.cards > 1 else f" on {cards} cards"

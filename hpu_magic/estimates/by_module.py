@@ -43,14 +43,8 @@ def shares(
 ) -> ModuleShare:
     """Return the model as a tree.
 
-    Parameters
-    ----------
-    classes : mapping
-        Class of each module, by path.
-    times : sequence of (path, seconds, limit)
-        Module, time and limit of each operation.
-    memory : mapping
-        Bytes by path.
+    ``classes`` and ``memory`` have the class and the bytes of each module by path. ``times`` are
+    module, time and limit of each operation.
     """
     root = ModuleShare("", classes.get("", ""))
     for path, seconds, limit in times:

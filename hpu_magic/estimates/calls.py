@@ -29,16 +29,11 @@ def call_of(
     *,
     train: bool,
 ) -> Call:
-    """Return the positional and the named arguments of a model's call.
+    """Return the positional and the keyword arguments of a model's call.
 
     A single mapping whose keys are names of the model's arguments, such as a batch of transformers,
-    is passed as named arguments. For training, a language model of transformers gets its input as
+    is passed as keyword arguments. For training, a language model of transformers gets its input as
     labels, unless there are labels, and no cache, like in transformers' `Trainer`.
-
-    Raises
-    ------
-    EstimateError
-        There are no inputs.
     """
     if not inputs and not named:
         raise EstimateError(
@@ -62,13 +57,7 @@ def call_of(
 
 
 def check_names(model: nn.Module, named: Mapping[str, Any], arguments: Iterable[str]) -> None:
-    """Check that names are arguments of an estimate or of the model.
-
-    Raises
-    ------
-    EstimateError
-        A name is unknown; the message contains a similar one.
-    """
+    """Raise `EstimateError` if a name is an argument of neither an estimate nor the model."""
     parameters = inspect.signature(model.forward).parameters
     trains = hasattr(model, "training_step")  # a LightningModule, whose batch can have any names
     open_ended = trains or _is_open_ended(parameters)

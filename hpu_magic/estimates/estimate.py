@@ -35,14 +35,8 @@ def estimate(
 ) -> Estimate:
     """Return the estimate of a step; see `hpu_magic.estimate`.
 
-    ``inputs`` and ``named_inputs`` are the arguments of the model. One dict whose keys are names of
-    its arguments holds these.
-
-    Raises
-    ------
-    EstimateError
-        An argument is invalid, the inputs do not match the model, or the operations depend on
-        values.
+    ``inputs`` and ``named_inputs`` are the arguments of the model. A single dict whose keys are
+    names of its arguments contains these arguments.
     """
     # The step can also be traced if PyTorch was initialized without a card.
     with suppress(HPUError):

@@ -13,16 +13,10 @@ _FIRST_STEP = 16
 
 
 def largest_batch(memory_of: Callable[[int], int], limit: int, start: int) -> int:
-    """Return the largest batch whose memory is at most `limit` bytes; 0 if none fits.
+    """Return the largest batch whose memory is at most ``limit`` bytes; 0 if none fits.
 
-    Parameters
-    ----------
-    memory_of : callable
-        Peak bytes of a batch, which must not decrease with the batch. Each call is a trace.
-    limit : int
-        Bytes.
-    start : int
-        The first batch.
+    ``memory_of`` returns the peak bytes of a batch, which must not decrease with the batch. Each
+    call is a trace. ``start`` is the first batch.
     """
     known: dict[int, int] = {}
     fits, fails = 0, MOST + 1

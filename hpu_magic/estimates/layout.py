@@ -45,21 +45,11 @@ class Layout:
 
 
 def parse(cards: int | None = None, parallel: str | None = None) -> Layout:
-    """Return the layout for a number of cards.
+    """Return the layout for a number of cards, by default as many as ``parallel`` needs.
 
-    Parameters
-    ----------
-    cards : int, optional
-        Number of cards; by default, as many as `parallel` needs.
-    parallel : str, optional
-        ``"ddp"``, ``"zero1"``, ``"zero2"``, ``"zero3"`` or ``"fsdp"``, ``"tp=N"``, ``"pp=N"``, or
-        several of them, separated by commas, asterisks or plus signs. The batch is divided among
-        the groups of cards that `tp` and `pp` form.
-
-    Raises
-    ------
-    EstimateError
-        The text is invalid, or the cards cannot be divided in this way.
+    ``parallel`` is ``"ddp"``, ``"zero1"``, ``"zero2"``, ``"zero3"`` or ``"fsdp"``, ``"tp=N"``,
+    ``"pp=N"``, or several of them, separated by commas, asterisks or plus signs. The batch is
+    divided among the groups of cards that ``tp`` and ``pp`` form.
     """
     if cards is not None and not _counts(cards):
         raise EstimateError(f"cards={cards!r} is not a number of cards: use 1 to {MOST_CARDS}.")
@@ -115,12 +105,6 @@ def _counts(value: object) -> bool:
 
 
 def check_without_training(layout: Layout) -> None:
-    """Check the layout of a step without training.
-
-    Raises
-    ------
-    EstimateError
-        The layout has a stage of ZeRO.
-    """
+    """Raise `EstimateError` if the layout of a step without training has a stage of ZeRO."""
     if layout.zero:
         raise EstimateError(f"{layout} is only for training: use tp=N, pp=N or ddp.")

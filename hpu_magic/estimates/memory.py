@@ -27,15 +27,9 @@ class Moment:
 def curve(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None) -> list[int]:
     """Return the bytes in use while each operation runs.
 
-    Parameters
-    ----------
-    program : Program
-        The step.
-    recorded : bool
-        Whether operations run after Python has called them, as in lazy mode. Then, a storage is
-        freed after its last reader, even if Python released it before. int64 has half its size.
-    sizes : sequence of int, optional
-        Bytes of each storage on one card; by default, those of the program.
+    With ``recorded``, operations run after Python has called them, as in lazy mode. A storage is
+    then freed after its last reader, even if Python released it before, and int64 has half its
+    size. ``sizes`` are the bytes of each storage on one card, by default those of the program.
     """
     changes = [0] * (len(program.operations) + 1)
     for storage, size, end in _in_use(program, recorded, sizes):

@@ -11,7 +11,7 @@ from torch import nn
 
 from hpu_magic.errors import choice, suggestion
 from hpu_magic.estimates.errors import EstimateError
-from hpu_magic.estimates.step_arguments import MODES, PRECISIONS
+from hpu_magic.estimates.step_arguments import DTYPES, MODES
 from hpu_magic.estimates.tracing import optimizers, recomputation
 from hpu_magic.estimates.tracing.step import StepOptions
 from hpu_magic.runtime.execution.mode import loaded_mode
@@ -22,7 +22,7 @@ _TYPES: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
     "bf16-mixed": (torch.float32, torch.bfloat16),
     "fp8": (torch.bfloat16, None),
 }
-"""For each precision, the type of the weights and the type of autocast."""
+"""For each dtype, the type of the weights and the type of autocast."""
 _MOST = 10**9
 """With larger numbers, the bytes of a step may not fit in 64 bits."""
 
@@ -33,7 +33,7 @@ class Options:
 
     train: bool
     mode: str
-    precision: str
+    dtype: str
     step: StepOptions
     accumulate: int
     optimizer: str
@@ -69,13 +69,7 @@ def checked(
     batch: int | Literal["largest"] | None,
     loss: Callable[[Any], torch.Tensor] | None,
 ) -> Options:
-    """Check the arguments of an estimate and return them.
-
-    Raises
-    ------
-    EstimateError
-        An argument is invalid; the message contains the valid values.
-    """
+    """Return the checked arguments of an estimate."""
     if not isinstance(model, nn.Module):
         raise EstimateError(f"The model is a {type(model).__name__}; pass a torch.nn.Module.")
     if isinstance(model, torch.jit.ScriptModule):
@@ -91,7 +85,7 @@ def checked(
         raise EstimateError(
             f"loss is a {type(loss).__name__}; pass a function of the model's output."
         )
-    chosen = _precision_of(model) if dtype is None else one_of("dtype", dtype, PRECISIONS)
+    chosen = _dtype_of(model) if dtype is None else one_of("dtype", dtype, DTYPES)
     mode = one_of("mode", mode, MODES)
     checkpointing = one_of("checkpointing", checkpointing, recomputation.KINDS)
     positive("accumulate", accumulate)
@@ -114,13 +108,7 @@ def checked(
 
 
 def one_of(argument: str, value: object, known: tuple[str, ...]) -> str:
-    """Return the known value that an argument refers to.
-
-    Raises
-    ------
-    EstimateError
-        The value is unknown.
-    """
+    """Return the known value that an argument refers to; raise `EstimateError` if there is none."""
     chosen = choice(value, known)
     if chosen is None:
         fix = suggestion(str(value), known) or f"use one of {', '.join(map(repr, known))}."
@@ -129,12 +117,12 @@ def one_of(argument: str, value: object, known: tuple[str, ...]) -> str:
 
 
 def positive(argument: str, value: object) -> None:
-    """Raise an error if a value is not a whole number from 1 to `_MOST`."""
+    """Raise `EstimateError` if a value is not a whole number from 1 to `_MOST`."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
         raise EstimateError(f"{argument}={value!r} must be a whole number from 1 to {_MOST}.")
 
 
-def _precision_of(model: nn.Module) -> str:
+def _dtype_of(model: nn.Module) -> str:
     types = {weight.dtype for weight in model.parameters() if weight.is_floating_point()}
     # A card stores float64 as float32.
     wide = not types or types & {torch.float32, torch.float64}

@@ -18,7 +18,7 @@ class Portable:
     largest: int | None
 
     def searched(self) -> int:
-        """Return the largest batch that fits, which is only searched once."""
+        """Return the largest batch that fits; only the first call searches it."""
         if self.largest is None:
             object.__setattr__(self, "largest", self.find_largest())
         assert self.largest is not None

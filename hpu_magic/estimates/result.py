@@ -119,7 +119,7 @@ class Estimate(Portable, Report):
         options = self.options
         kind = "training step" if options.train else "forward pass"
         cards = "" if self.layout.cards == 1 else f"{self.layout.cards} x "
-        how = [f"{options.mode} mode", options.precision, f"batch {self.batch}"]
+        how = [f"{options.mode} mode", options.dtype, f"batch {self.batch}"]
         if options.train:
             how.append(options.optimizer)
         if self.layout.cards > 1:

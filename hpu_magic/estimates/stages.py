@@ -9,13 +9,7 @@ from hpu_magic.estimates.layout import Layout
 
 
 def check_stages(model: nn.Module, layout: Layout) -> None:
-    """Raise an error if a card of a pipeline would have no layer.
-
-    Raises
-    ------
-    EstimateError
-        The model has fewer layers than the pipeline has cards.
-    """
+    """Raise `EstimateError` if the model has fewer layers than the pipeline has cards."""
     count = layers_in_sequence(model)
     if layout.pipeline > count:
         several = "1 layer" if count == 1 else f"{count} layers in sequence"

@@ -29,10 +29,7 @@ from hpu_magic.estimates.tracing.step import trace_step
 class StepEstimator:
     """Estimates of a model's step for any batch size.
 
-    Raises
-    ------
-    EstimateError
-        The layout does not suit the model, or a step without training.
+    Raises `EstimateError` if the layout does not suit the model, or a step without training.
     """
 
     def __init__(
@@ -51,10 +48,7 @@ class StepEstimator:
     def largest(self) -> Estimate:
         """Return the estimate of the largest batch that fits.
 
-        Raises
-        ------
-        EstimateError
-            Not even one sample fits, or no input has a dimension.
+        Raises `EstimateError` if not even one sample fits, or no input has a dimension.
         """
         batch, programs = self._search()
         if not batch:
@@ -102,7 +96,7 @@ class StepEstimator:
             program,
             self._card,
             mode=options.mode,
-            precision=options.precision,
+            dtype=options.dtype,
             layout=layout,
             accumulate=options.accumulate,
         )

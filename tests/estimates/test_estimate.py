@@ -187,7 +187,7 @@ def test_contexts_of_the_caller_have_no_effect(around):
 
 def test_float64_counts_as_float32():
     found = estimate(layers().double(), X.double())
-    assert found.options.precision == "fp32"
+    assert found.options.dtype == "fp32"
     assert found.memory == estimate(layers(), X).memory
 
 

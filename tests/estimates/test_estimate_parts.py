@@ -147,9 +147,9 @@ def test_invalid_argument_is_refused_with_the_valid_ones(changed, sentence):
     assert str(refused.value).startswith(sentence)
 
 
-def test_default_precision_is_the_models():
-    assert options().precision == "fp32"
-    assert options(nn.Linear(2, 2, dtype=torch.bfloat16)).precision == "bf16"
+def test_default_dtype_is_that_of_the_model():
+    assert options().dtype == "fp32"
+    assert options(nn.Linear(2, 2, dtype=torch.bfloat16)).dtype == "bf16"
     assert options(dtype="bf16-mixed").step.autocast is torch.bfloat16
 
 

@@ -233,7 +233,7 @@ def test_pipelines_have_a_bubble():
 
 def test_fp8_applies_to_linear_layers():
     program = traced(nn.Linear(8192, 8192, bias=False), 8192, 8192)
-    two, eight = (price(program, "gaudi2", precision=name) for name in ("bf16", "fp8"))
+    two, eight = (price(program, "gaudi2", dtype=name) for name in ("bf16", "fp8"))
     ratio = two.operations[-1].matrix / eight.operations[-1].matrix
     assert ratio == pytest.approx(865 / 432)
 
@@ -313,8 +313,8 @@ def test_few_tokens_read_only_their_experts():
     ("options", "message"),
     [
         ({"generation": "gaudi4"}, r"card='gaudi4' is unknown: use gaudi, gaudi2"),
-        ({"generation": "gaudi", "precision": "fp8"}, r"gaudi has no 8-bit floating point types"),
-        ({"generation": "gaudi2", "precision": "int4"}, r"dtype='int4' is unknown"),
+        ({"generation": "gaudi", "dtype": "fp8"}, r"gaudi does not support FP8"),
+        ({"generation": "gaudi2", "dtype": "int4"}, r"dtype='int4' is unknown"),
         ({"generation": "gaudi2", "mode": "fast"}, r"mode='fast' is unknown: use one of eager"),
     ],
 )

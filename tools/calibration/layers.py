@@ -32,14 +32,14 @@ def alike_added(step: Workload) -> Workload:
 
 def deep(shallow: Workload, deeper: Workload, layers: int) -> Workload:
     """Return the workload for a number of layers, from those for two and four layers."""
-    one, counts = _counted(shallow)
+    each, counts = _counted(shallow)
     two, more = _counted(deeper)
     often = (layers - SHALLOW) / (DEEPER - SHALLOW)
-    rows, places = np.unique(np.concatenate([one, two]), axis=0, return_inverse=True)
+    rows, places = np.unique(np.concatenate([each, two]), axis=0, return_inverse=True)
     places = places.ravel()
     total = np.bincount(places, np.concatenate([counts * (1 - often), more * often]))
-    in_both = np.isin(np.arange(len(rows)), places[: len(one)])
-    in_both &= np.isin(np.arange(len(rows)), places[len(one) :])
+    in_both = np.isin(np.arange(len(rows)), places[: len(each)])
+    in_both &= np.isin(np.arange(len(rows)), places[len(each) :])
     grown = replace(
         shallow,
         gradients=round(shallow.gradients + often * (deeper.gradients - shallow.gradients)),

@@ -59,8 +59,8 @@ class Measurement:
         """Description of the job."""
         row = self.row
         if self.kind == PRODUCTS:
-            return f"{row['generation']}, {row['precision']}, {row['size']} x {row['size']}"
-        parts = [f"{row['cards']} x {row['generation']}", row["precision"], row["mode"]]
+            return f"{row['generation']}, {row['dtype']}, {row['size']} x {row['size']}"
+        parts = [f"{row['cards']} x {row['generation']}", row["dtype"], row["mode"]]
         parts += [row["parallel"]] * (row["parallel"] != "-")
         if self.kind == TRAINING:
             parts.append(f"batch {row['batch']} of {row['tokens']}")
@@ -115,10 +115,10 @@ def job_of(measurement: Measurement) -> Job:
     return _training(measurement) if measurement.kind == TRAINING else _generation(measurement)
 
 
-def _product(one: Measurement) -> Job:
+def _product(item: Measurement) -> Job:
     """Return a square product without casts, because its operands have the type."""
-    size, precision = int(one.row["size"]), one.row["precision"]
-    card = generation_named(one.row["generation"])
+    size, dtype = int(item.row["size"]), item.row["dtype"]
+    card = generation_named(item.row["generation"])
     product = Product(1, size, size, size)
     nothing = np.zeros(1)
     operations = Operations(
@@ -127,17 +127,17 @@ def _product(one: Measurement) -> Job:
             for each in fields(Operations)
             if each.name != "arrays"
         },
-        arrays=np.array([array_seconds(product, card, precision)]),
+        arrays=np.array([array_seconds(product, card, dtype)]),
     )
     edge, area = np.array([float(size)]), np.array([float(size * size)])
-    width = 1 if precision == "fp8" else 2
+    width = 1 if dtype == "fp8" else 2
     products = Products(np.zeros(1, np.int64), edge, edge, area * width, area * width, area * 2)
     step = Workload(card, parse(), False, 1, operations, products, 0, 0)
-    return Job(one, ((step, 1.0),), product.flops / 1e12)
+    return Job(item, ((step, 1.0),), product.flops / 1e12)
 
 
-def _training(one: Measurement) -> Job:
-    row = one.row
+def _training(each: Measurement) -> Job:
+    row = each.row
     layout = parse(int(row["cards"]), None if row["parallel"] == "-" else row["parallel"])
     batch, accumulate = int(row["batch"]), int(row["accumulate"])
 
@@ -147,7 +147,7 @@ def _training(one: Measurement) -> Job:
             layers,
             batch,
             int(row["tokens"]),
-            row["precision"],
+            row["dtype"],
             row["recomputed"],
             row["trained"],
             row["attention"],
@@ -156,7 +156,7 @@ def _training(one: Measurement) -> Job:
             program,
             row["generation"],
             mode=row["mode"],
-            precision=row["precision"],
+            dtype=row["dtype"],
             layout=layout,
             accumulate=accumulate,
         )
@@ -169,7 +169,7 @@ def _training(one: Measurement) -> Job:
         operations = workload.operations
         operations = replace(operations, scores=np.zeros_like(operations.scores))
         workload = replace(workload, operations=operations)
-    return Job(one, ((workload, 1.0),), amount)
+    return Job(each, ((workload, 1.0),), amount)
 
 
 def _of_all_layers(model: str, step: Callable[[int | None], Workload]) -> Workload:
@@ -183,7 +183,7 @@ def _training_program(
     layers: int | None,
     batch: int,
     tokens: int,
-    precision: str,
+    dtype: str,
     recomputed: str,
     trained: str,
     attention: str,
@@ -192,7 +192,7 @@ def _training_program(
     model = models.built(name, layers, own)
     if trained != "full":
         models.train_adapters(model, trained)
-    mixed = precision == "bf16-mixed"
+    mixed = dtype == "bf16-mixed"
     return trace_step(
         model,
         (),
@@ -206,21 +206,21 @@ def _training_program(
     )
 
 
-def _generation(one: Measurement) -> Job:
-    row = one.row
+def _generation(each: Measurement) -> Job:
+    row = each.row
     layout = parse(int(row["cards"]), None if row["parallel"] == "-" else row["parallel"])
     batch, prompt, new = (int(row[name]) for name in ("batch", "prompt", "new"))
 
     def step(place: int) -> Callable[[int | None], Workload]:
         def made(layers: int | None) -> Workload:
             programs = _generation_programs(
-                row["model"], layers, batch, prompt, new, row["kv"], row["cache"]
+                row["model"], layers, batch, prompt, new, row["cache_dtype"], row["cache"]
             )
             return workload_of(
                 programs[place],
                 row["generation"],
                 mode=row["mode"],
-                precision=row["precision"],
+                dtype=row["dtype"],
                 layout=layout,
             )
 
@@ -229,7 +229,7 @@ def _generation(one: Measurement) -> Job:
     steps = [(_of_all_layers(row["model"], step(0)), 1.0)]
     if new > 1:
         steps.append((_of_all_layers(row["model"], step(1)), float(new - 1)))
-    return Job(one, tuple(steps), 0.0 if row["unit"] == "seconds" else float(batch * new))
+    return Job(each, tuple(steps), 0.0 if row["unit"] == "seconds" else float(batch * new))
 
 
 @cache

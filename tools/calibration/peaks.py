@@ -30,7 +30,7 @@ def _training(row: dict[str, str]) -> float:
         cards=int(row["cards"]),
         parallel=None if row["parallel"] == "-" else row["parallel"],
         mode=row["mode"],
-        dtype=row["precision"],
+        dtype=row["dtype"],
         checkpointing=row["recomputed"],
         accumulate=int(row["accumulate"]),
     )
@@ -45,8 +45,8 @@ def _generation(row: dict[str, str]) -> float:
         int(row["new"]),
         card=row["generation"],
         mode=row["mode"],
-        dtype=row["precision"],
-        cache_dtype=row["kv"],
+        dtype=row["dtype"],
+        cache_dtype=row["cache_dtype"],
     )
     if row["unit"] == _LARGEST:
         return float(found.largest_batch)

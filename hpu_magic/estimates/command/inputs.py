@@ -34,16 +34,8 @@ _DTYPES = {
 def parse_inputs(text: str) -> tuple[Any, ...]:
     """Return tensors without memory, or a dict of them if they have names.
 
-    Parameters
-    ----------
-    text : str
-        Shapes separated by commas, each with an optional type after a colon (float32 by default)
-        and an optional name: ``8x3x224x224``, ``input_ids=8x512:int64,mask=8x512:int64``.
-
-    Raises
-    ------
-    EstimateError
-        An input is invalid, or only some inputs have names.
+    The text contains shapes separated by commas, each with an optional type after a colon (float32
+    by default) and an optional name: ``8x3x224x224``, ``input_ids=8x512:int64,mask=8x512:int64``.
     """
     named: list[tuple[str | None, torch.Tensor]] = []
     for part in filter(None, (each.strip() for each in text.split(","))):

@@ -20,16 +20,8 @@ from hpu_magic.extras import absence
 def load_model(text: str) -> nn.Module:
     """Return a model, without memory for its weights if its code allows that.
 
-    Parameters
-    ----------
-    text : str
-        ``module:callable`` that returns the model, or the folder or JSON file of a transformers
-        configuration.
-
-    Raises
-    ------
-    EstimateError
-        The name does not exist, or is not a model.
+    The text is ``module:callable``, which returns the model, or the folder or JSON file of a
+    transformers configuration.
     """
     path = Path(text).expanduser()
     if path.is_dir() or path.suffix == ".json":
@@ -43,13 +35,7 @@ def load_model(text: str) -> nn.Module:
 
 
 def load_function(text: str) -> Any:
-    """Return the object ``module:name``; the module can be in the working directory.
-
-    Raises
-    ------
-    EstimateError
-        The module or the name does not exist.
-    """
+    """Return the object ``module:name``; the module can be in the working directory."""
     module_name, colon, name = text.partition(":")
     if not (colon and module_name and name):
         raise EstimateError(

@@ -22,20 +22,11 @@ class Traffic:
 
 
 def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator[Traffic]:
-    """Yield the memory traffic of each operation.
+    """Yield the memory traffic of each operation of these kinds.
 
     Without fusion, each operation is a kernel, which reads its inputs and writes its outputs. In
     graphs, consecutive vector operations are one kernel: their intermediate results stay on the
     die, and an operand of several of them is read once.
-
-    Parameters
-    ----------
-    program : Program
-        The step.
-    kinds : sequence of Kind
-        The kinds of its operations.
-    fused : bool
-        Whether they run as graphs.
     """
     if not fused:
         for operation, kind in zip(program.operations, kinds, strict=True):

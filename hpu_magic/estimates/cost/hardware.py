@@ -98,13 +98,7 @@ GENERATIONS: dict[str, Generation] = {
 
 
 def generation_named(name: str) -> Generation:
-    """Return a generation by its name, such as ``"gaudi2"``, "Gaudi 2" or "G2".
-
-    Raises
-    ------
-    EstimateError
-        The name is unknown.
-    """
+    """Return a generation by its name, such as ``"gaudi2"``, "Gaudi 2" or "G2"."""
     chosen = choice(name, GENERATIONS)
     if chosen is None:
         raise EstimateError(f"card={name!r} is unknown: use {', '.join(GENERATIONS)}.")

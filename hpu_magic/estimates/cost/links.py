@@ -9,15 +9,11 @@ from hpu_magic.estimates.cost.hardware import LINK_EFFICIENCY, Generation
 def scatter(
     size: float, partners: int, generation: Generation, constants: Constants, stride: int = 1
 ) -> float:
-    """Return the seconds of a reduce-scatter or an all-gather of `size` bytes in total.
+    """Return the seconds of a reduce-scatter or an all-gather of ``size`` bytes in total.
 
     Within a machine, a card uses its links to the partners. Groups on several machines first reduce
-    within each machine; then each card exchanges its part with the other machines.
-
-    Parameters
-    ----------
-    stride : int
-        Distance between two neighboring cards of the group.
+    within each machine; then each card exchanges its part with the other machines. ``stride`` is
+    the distance between two neighboring cards of the group.
     """
     if partners < 2:
         return 0.0

@@ -13,7 +13,7 @@ from hpu_magic.estimates.cost.hardware import Generation, generation_named
 from hpu_magic.estimates.cost.quantities import Column, Operations, Products, quantities
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.layout import Layout
-from hpu_magic.estimates.step_arguments import MODES, PRECISIONS
+from hpu_magic.estimates.step_arguments import DTYPES, MODES
 from hpu_magic.estimates.tracing.program import Phase, Program, Role
 
 
@@ -89,42 +89,25 @@ def price(
     generation: Generation | str,
     *,
     mode: str = "lazy",
-    precision: str = "bf16",
+    dtype: str = "bf16",
     layout: Layout | None = None,
     accumulate: int = 1,
     constants: Constants = FITTED,
 ) -> Prices:
     """Return the time of a step and its operations.
 
-    Parameters
-    ----------
-    program : Program
-        The program on a single card, for its part of the batch. Its tensors have the types of the
-        computations, except for ``"fp8"``, which reduces linear layers to 8 bits.
-    generation : Generation or str
-        The card.
-    mode : str
-        ``"eager"``, ``"lazy"``, ``"graphs"`` or ``"compile"``.
-    precision : str
-        ``"fp32"``, ``"bf16"``, ``"bf16-mixed"`` or ``"fp8"``.
-    layout : Layout, optional
-        The distribution over cards; by default, one card.
-    accumulate : int
-        Number of forward and backward passes per optimizer step.
-    constants : Constants
-        The constants of the cost model.
+    The program is that of a single card, for its part of the batch. Its tensors have the types of
+    the computations, except for ``dtype="fp8"``, which reduces linear layers to FP8. ``accumulate``
+    is the number of forward and backward passes per optimizer step.
 
-    Raises
-    ------
-    EstimateError
-        The generation, mode or precision is unknown or contradicts the others, or the layout does
-        not suit the model.
+    Raises `EstimateError` if the generation, mode or dtype is unknown or contradicts the others, or
+    the layout does not suit the model.
     """
     workload = workload_of(
         program,
         generation,
         mode=mode,
-        precision=precision,
+        dtype=dtype,
         layout=layout or Layout(),
         accumulate=accumulate,
     )
@@ -133,13 +116,13 @@ def price(
     rows = zip(*(getattr(columns, name).tolist() for name in OperationCost.__slots__), strict=True)
     prices.operations = [OperationCost(*row) for row in rows]
     trains = any(each.phase is Phase.BACKWARD for each in program.operations)
-    prices.band = _band(workload, trains, mode, precision)
+    prices.band = _band(workload, trains, mode, dtype)
     return prices
 
 
-def _band(workload: Workload, trains: bool, mode: str, precision: str) -> tuple[float, float]:
+def _band(workload: Workload, trains: bool, mode: str, dtype: str) -> tuple[float, float]:
     """Return the band of a kind of work, which is wider with few or no measurements."""
-    known = precision != "fp32" and (not trains or workload.layout.cards <= 64)
+    known = dtype != "fp32" and (not trains or workload.layout.cards <= 64)
     if trains and (mode == "compile" and workload.layout.zero == 3):
         known = False
     kind = ("training" if trains else "batches") if known else "unmeasured"
@@ -151,7 +134,7 @@ def workload_of(
     generation: Generation | str,
     *,
     mode: str,
-    precision: str,
+    dtype: str,
     layout: Layout,
     accumulate: int = 1,
 ) -> Workload:
@@ -159,15 +142,14 @@ def workload_of(
     card = generation_named(generation) if isinstance(generation, str) else generation
     if mode not in MODES:
         raise EstimateError(f"mode={mode!r} is unknown: use one of {', '.join(MODES)}.")
-    if precision not in PRECISIONS:
-        raise EstimateError(f"dtype={precision!r} is unknown: use one of {', '.join(PRECISIONS)}.")
-    if precision == "fp8" and not card.has_fp8:
+    if dtype not in DTYPES:
+        raise EstimateError(f"dtype={dtype!r} is unknown: use one of {', '.join(DTYPES)}.")
+    if dtype == "fp8" and not card.has_fp8:
         raise EstimateError(
-            f"dtype='fp8': {card.name} has no 8-bit floating point types; use bf16, gaudi2 or "
-            "gaudi3."
+            f"dtype='fp8': {card.name} does not support FP8: use bf16, gaudi2 or gaudi3."
         )
     operations, products = quantities(
-        program, card, fused=mode != "eager", fp8=precision == "fp8", layout=layout
+        program, card, fused=mode != "eager", fp8=dtype == "fp8", layout=layout
     )
     divided = layout.tensor * layout.pipeline
     return Workload(

@@ -70,23 +70,8 @@ def quantities(
 ) -> tuple[Operations, Products]:
     """Return the work of a program on one card.
 
-    Parameters
-    ----------
-    program : Program
-        The program on a single card.
-    card : Generation
-        The card.
-    fused : bool
-        Whether operations run as graphs.
-    fp8 : bool
-        Whether linear layers use 8-bit numbers.
-    layout : Layout
-        The distribution over cards.
-
-    Raises
-    ------
-    EstimateError
-        The layout does not suit the model.
+    The operations run as graphs if ``fused``, and linear layers use FP8 numbers if ``fp8``. Raises
+    `EstimateError` if the layout does not suit the model.
     """
     return _Reader(program, card, fp8, layout).read(fused)
 

@@ -67,12 +67,9 @@ class Sharding:
         return replace(self._of_complete_sums(operation, work, reads), reduced=float(reduced))
 
     def check_layers(self) -> None:
-        """Check that a layer could be divided evenly; must be called after the last operation.
+        """Raise `EstimateError` if no layer's size is a multiple of the number of cards.
 
-        Raises
-        ------
-        EstimateError
-            No size of a layer is a multiple of the number of cards.
+        Must be called after the last operation.
         """
         if self._cards > 1 and self._widths and all(size % self._cards for size in self._widths):
             widest = max(self._widths)
@@ -125,13 +122,7 @@ def _is_softmax_of_scores(operation: Operation) -> bool:
 
 
 def check_heads(operation: Operation, cards: int) -> None:
-    """Check that attention heads are divided evenly.
-
-    Raises
-    ------
-    EstimateError
-        The number of heads is not a multiple of the number of cards.
-    """
+    """Raise `EstimateError` if the number of attention heads is not a multiple of ``cards``."""
     shapes = [operand.shape for operand in operation.reads[:4] if len(operand.shape) == 4]
     queries = max(shapes, default=None)
     if queries is not None and queries[1] % cards:

@@ -209,8 +209,8 @@ def _vector_product(operation: Operation) -> tuple[Product, ...]:
 
 
 def _linear(operation: Operation) -> tuple[Product, ...]:
-    given, weight = _shapes(operation)[:2]
-    return (Product(1, prod(given[:-1]), weight[0], weight[-1]),)
+    source, weight = _shapes(operation)[:2]
+    return (Product(1, prod(source[:-1]), weight[0], weight[-1]),)
 
 
 def _gemm_fp8(operation: Operation) -> tuple[Product, ...]:
@@ -246,19 +246,19 @@ def _filled(groups: int, rows: int) -> int:
 
 
 def _convolution(operation: Operation) -> tuple[Product, ...]:
-    given, weight = _shapes(operation)[:2]
-    return (_unfolded(given, operation.writes[0].shape, weight, operation.arguments[6:9]),)
+    source, weight = _shapes(operation)[:2]
+    return (_unfolded(source, operation.writes[0].shape, weight, operation.arguments[6:9]),)
 
 
 def _unfolded(
-    given: tuple[int, ...],
-    made: tuple[int, ...],
+    source: tuple[int, ...],
+    result: tuple[int, ...],
     weight: tuple[int, ...],
     options: Sequence[object],
 ) -> Product:
     """Return a convolution as the product of its unfolded input and its weights."""
     transposed, groups = bool(options[0]), int(options[2])  # type: ignore[call-overload]
-    places, image = (given, made) if transposed else (made, given)
+    places, image = (source, result) if transposed else (result, source)
     within = prod(weight[2:]) * weight[1]
     outputs = weight[0] // groups
     rows = places[0] * prod(places[2:])
@@ -267,9 +267,9 @@ def _unfolded(
 
 
 def _convolution_backward(operation: Operation) -> tuple[Product, ...]:
-    gradient, given, weight = _shapes(operation)[:3]
+    gradient, source, weight = _shapes(operation)[:3]
     transposed, _, groups, wanted = operation.arguments[-4:]
-    forward = _unfolded(given, gradient, weight, (transposed, None, groups))
+    forward = _unfolded(source, gradient, weight, (transposed, None, groups))
     times = forward.times
     to_input = Product(forward.batch, forward.m, forward.k, forward.n, "result", times)
     to_weight = Product(forward.batch, forward.n, forward.k, forward.m, "right", times)

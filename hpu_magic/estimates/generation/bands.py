@@ -19,17 +19,7 @@ class Band:
 
 
 def band_of(batch: int, cards: int, card: Generation) -> Band:
-    """Return the band of a generation.
-
-    Parameters
-    ----------
-    batch : int
-        Sequences per card.
-    cards : int
-        Number of cards.
-    card : Generation
-        Their generation.
-    """
+    """Return the band of a generation with ``batch`` sequences per card."""
     if cards > card.cards_per_machine:
         factor, rows = BANDS["unmeasured"], "batches, widened for several machines"
     elif batch > 1:

@@ -30,14 +30,7 @@ def estimate_generation(
     bucket: int | None = 128,
     capture_prompt: bool = False,
 ) -> GenerationEstimate:
-    """Return the estimate of text generation; see `hpu_magic.estimate_generation`.
-
-    Raises
-    ------
-    EstimateError
-        The model does not generate with a cache, an argument is invalid, a single sequence does not
-        fit with ``batch="largest"``, or the operations depend on values.
-    """
+    """Return the estimate of text generation; see `hpu_magic.estimate_generation`."""
     # The model can also be traced if PyTorch was initialized without a card.
     with suppress(HPUError):
         device.torch_with_hpu()

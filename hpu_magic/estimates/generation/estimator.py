@@ -63,10 +63,7 @@ class Estimator:
     def largest_batch(self, known: Mapping[int, int]) -> int:
         """Return the largest batch of one card; 0 if none fits.
 
-        Parameters
-        ----------
-        known : mapping
-            Bytes of batches that have been traced.
+        ``known`` contains the bytes of batches that have been traced.
         """
         needed = NearlyLinear(lambda batch: self.memory(self._ends(batch)).total, known)
         # Views of a single sequence have other strides than those of several.
@@ -90,8 +87,8 @@ class Estimator:
         settings = self._settings
         if settings.cache == "static":
             traced = preallocated(traced)
-        if settings.cache_dtype != settings.dtype:
-            traced = with_cache_in(traced, settings.cache_dtype)
+        if settings.torch_cache_dtype != settings.torch_dtype:
+            traced = with_cache_in(traced, settings.torch_cache_dtype)
         return traced
 
 
@@ -131,14 +128,11 @@ def estimate_of(
 ) -> GenerationEstimate:
     """Return the estimate of a model's generation.
 
-    Raises
-    ------
-    EstimateError
-        A single sequence does not fit if the largest batch is requested, or the operations depend
-        on values.
+    Raises `EstimateError` if the largest batch is requested and a single sequence does not fit, or
+    if the operations depend on values.
     """
     groups = settings.layout.data
-    with passes_of(model, protocol, settings.dtype) as passes:
+    with passes_of(model, protocol, settings.torch_dtype) as passes:
         estimator = Estimator(passes, settings)
         most: int | None = None
         if settings.batch == "largest":
@@ -152,7 +146,7 @@ def estimate_of(
             raise EstimateError(over_memory(memory, settings))
 
     def find_largest() -> int:
-        with passes_of(model, protocol, settings.dtype) as passes:
+        with passes_of(model, protocol, settings.torch_dtype) as passes:
             return Estimator(passes, settings).largest_batch({batch: memory.total}) * groups
 
     return GenerationEstimate(

@@ -85,9 +85,9 @@ def _on_one_card(traced: Pass, settings: GenerationSettings) -> list[int]:
     """Return the bytes of each storage on one card, with the types of the settings."""
     layout = settings.layout
     sizes = sizes_on_one_card(traced.program, layout)
-    if settings.precision == "fp8":
+    if settings.dtype == "fp8":
         for index in _weights_of_products(traced.program):
-            sizes[index] //= settings.dtype.itemsize
+            sizes[index] //= settings.torch_dtype.itemsize
     heads = traced.heads()
     for index in traced.before | traced.after:
         total = traced.program.storages[index].bytes

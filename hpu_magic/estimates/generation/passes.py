@@ -106,10 +106,8 @@ class Passes:
 def passes_of(model: nn.Module, protocol: Protocol, dtype: torch.dtype) -> Iterator[Passes]:
     """Yield an object that traces passes of a model, which is not changed.
 
-    Raises
-    ------
-    EstimateError
-        The operations depend on values, or an operator cannot determine shapes without them.
+    Raises `EstimateError` if operations depend on values, or an operator cannot determine shapes
+    without them.
     """
     with (
         explained(),

@@ -34,10 +34,7 @@ class Protocol:
 def protocol_of(model: nn.Module) -> Protocol:
     """Return the protocol of a model.
 
-    Raises
-    ------
-    EstimateError
-        The model is not a causal language model, or has no cache.
+    Raises `EstimateError` if the model is not a causal language model, or has no cache.
     """
     if not isinstance(model, nn.Module):
         raise EstimateError(f"The model is a {type(model).__name__}; pass a torch.nn.Module.")
@@ -68,16 +65,8 @@ def call(
 ) -> tuple[torch.Tensor, Any]:
     """Return the logits (batch x positions x vocabulary) and the cache after some tokens.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-        The model.
-    protocol : Protocol
-        Its protocol.
-    tokens : torch.Tensor
-        Token ids, batch x positions.
-    cache : object or None
-        The cache from the previous call, which the model may modify; None in the first call.
+    ``tokens`` are token ids, batch x positions. ``cache`` is the cache from the previous call,
+    which the model may modify, or None.
     """
     options: dict[str, Any] = {"use_cache": True}
     if cache is not None:

@@ -97,8 +97,8 @@ class GenerationEstimate(Portable, Report):
         """Return the headline."""
         settings = self.settings
         cards = "" if settings.layout.cards == 1 else f"{settings.layout.cards} x "
-        how = [f"{settings.mode} mode", settings.precision]
-        how += [f"{settings.kv_dtype} {settings.cache} cache", f"batch {self.batch}"]
+        how = [f"{settings.mode} mode", settings.dtype]
+        how += [f"{settings.cache_dtype} {settings.cache} cache", f"batch {self.batch}"]
         if settings.layout.cards > 1:
             how.append(str(settings.layout))
         return (
@@ -143,9 +143,9 @@ def over_memory(memory: GenerationMemory, settings: GenerationSettings) -> str:
     over = units.size(memory.total - settings.card.memory)
     fixes = ["a smaller batch"] if settings.batch not in (1, "largest") else []
     if memory.weights > memory.cache:
-        if settings.precision != "fp8" and settings.card.has_fp8:
+        if settings.dtype != "fp8" and settings.card.has_fp8:
             fixes.append('dtype="fp8"')
-    elif settings.kv_dtype != "fp8" and settings.card.has_fp8:
+    elif settings.cache_dtype != "fp8" and settings.card.has_fp8:
         fixes.append('cache_dtype="fp8"')
     needed = settings.layout.tensor
     while needed * settings.card.memory < settings.layout.tensor * memory.total:

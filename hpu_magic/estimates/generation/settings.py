@@ -14,9 +14,9 @@ from hpu_magic.estimates.layout import Layout, check_without_training, parse
 from hpu_magic.estimates.options import MODES, one_of, positive
 
 CACHES = ("static", "dynamic")
-PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
 """Type of the computations; with fp8, only linear layers have 8 bits."""
-CACHE_TYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
+CACHE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
 
 
 @dataclass(frozen=True)
@@ -29,24 +29,24 @@ class GenerationSettings:
     """Tokens of each prompt."""
     new_tokens: int
     """Generated tokens per prompt."""
-    kv_dtype: str
+    cache_dtype: str
     card: Generation
     layout: Layout
     mode: str
-    precision: str
+    dtype: str
     cache: str
     bucket: int | None
     capture_prompt: bool
 
     @property
-    def dtype(self) -> torch.dtype:
+    def torch_dtype(self) -> torch.dtype:
         """Type of the computations."""
-        return PRECISIONS[self.precision]
+        return DTYPES[self.dtype]
 
     @property
-    def cache_dtype(self) -> torch.dtype:
+    def torch_cache_dtype(self) -> torch.dtype:
         """Type of keys and values in the cache."""
-        return CACHE_TYPES[self.kv_dtype]
+        return CACHE_DTYPES[self.cache_dtype]
 
     @property
     def length(self) -> int:
@@ -66,13 +66,7 @@ class GenerationSettings:
 
 
 def checked(protocol: Protocol, values: dict[str, Any]) -> GenerationSettings:
-    """Check the arguments of a generation estimate and return them.
-
-    Raises
-    ------
-    EstimateError
-        An argument is invalid or contradicts others; the message names it.
-    """
+    """Return the checked arguments of a generation estimate."""
     for name in ("prompt", "new_tokens"):
         positive(name, values[name])
     if values["batch"] != "largest":
@@ -84,27 +78,27 @@ def checked(protocol: Protocol, values: dict[str, Any]) -> GenerationSettings:
             f"but the model has {protocol.positions} positions: use fewer tokens."
         )
     mode = one_of("mode", values["mode"], MODES)
-    precision = one_of("dtype", values["dtype"], tuple(PRECISIONS))
+    dtype = one_of("dtype", values["dtype"], tuple(DTYPES))
     cache = one_of("cache", values["cache"], CACHES)
     if values["bucket"] is not None:
         positive("bucket", values["bucket"])
-    kv_dtype = one_of("cache_dtype", values["cache_dtype"] or precision, tuple(CACHE_TYPES))
+    cache_dtype = one_of("cache_dtype", values["cache_dtype"] or dtype, tuple(CACHE_DTYPES))
     card = generation_named(values["card"])
-    for name, value in (("dtype", precision), ("cache_dtype", kv_dtype)):
+    for name, value in (("dtype", dtype), ("cache_dtype", cache_dtype)):
         if value == "fp8" and not card.has_fp8:
             raise EstimateError(
-                f"{name}='fp8': {card.name} has no 8-bit floating point types; use 'bf16', or "
+                f"{name}='fp8': {card.name} does not support FP8: use 'bf16', or "
                 "card='gaudi2' or 'gaudi3'."
             )
     return GenerationSettings(
         values["batch"],
         values["prompt"],
         values["new_tokens"],
-        kv_dtype,
+        cache_dtype,
         card,
         _layout(values["cards"], values["parallel"], values["batch"]),
         mode,
-        precision,
+        dtype,
         cache,
         values["bucket"],
         values["capture_prompt"],

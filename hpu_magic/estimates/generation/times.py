@@ -86,7 +86,7 @@ def times_of(prompt: Pass, tokens: Mapping[int, Pass], settings: GenerationSetti
             traced.program,
             settings.card,
             mode=settings.mode,
-            precision=settings.precision,
+            dtype=settings.dtype,
             layout=settings.layout,
         )
         return Priced(traced.program, prices, times)

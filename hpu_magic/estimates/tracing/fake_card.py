@@ -42,11 +42,18 @@ _PRODUCTS = frozenset(
     getattr(torch.ops.aten, name).default
     for name in ("mm", "addmm", "bmm", "baddbmm", "convolution")
 )
-_LAYERS = frozenset(inspect.getfile(one) for one in (nn.Linear, nn.RNNBase, nn.functional.softmax))
+_LAYERS = frozenset(
+    inspect.getfile(each) for each in (nn.Linear, nn.RNNBase, nn.functional.softmax)
+)
 _AUTOGRAD = inspect.getfile(torch.autograd.graph)
 _BETWEEN = frozenset(
-    inspect.getfile(one)
-    for one in (sys.modules[__name__], torch._compile, torch._dynamo.eval_frame, torch.utils._stats)
+    inspect.getfile(each)
+    for each in (
+        sys.modules[__name__],
+        torch._compile,
+        torch._dynamo.eval_frame,
+        torch.utils._stats,
+    )
 )
 """Files with functions between the caller of an operator and `FakeCard`."""
 _META = torch.device("meta")
@@ -121,7 +128,7 @@ class FakeCard(FakeTensorMode):
 
     def _grouped_product(self, types: Any, args: Any, kwargs: Any) -> Any:
         """Return the product via bfloat16, because PyTorch has no shapes for other types."""
-        factors = tuple(one.to(torch.bfloat16) for one in args[:2])
+        factors = tuple(each.to(torch.bfloat16) for each in args[:2])
         result: Any = super().__torch_dispatch__(_GROUPED, types, (*factors, *args[2:]), kwargs)
         return result.to(args[0].dtype)
 
@@ -137,11 +144,11 @@ class FakeCard(FakeTensorMode):
         The number of selected elements determines the shape of the result.
         """
         found: list[Any] = []
-        for one in indices:
-            if one is None or one.dtype not in (torch.bool, torch.uint8):
-                found.append(one)
+        for each in indices:
+            if each is None or each.dtype not in (torch.bool, torch.uint8):
+                found.append(each)
                 continue
-            numbers = known_numbers.numbers_of(one)
+            numbers = known_numbers.numbers_of(each)
             if numbers is None:
                 return None
             found += map(self._fake, numbers.nonzero().unbind(1))
@@ -166,9 +173,9 @@ def _longest(lengths: Any) -> int | None:
 
 def _check_types(factors: Any) -> None:
     """Raise an error for products of integers and floats, like devices other than meta."""
-    kinds = {one.dtype for one in factors if isinstance(one, torch.Tensor)}
+    kinds = {each.dtype for each in factors if isinstance(each, torch.Tensor)}
     torch._check(
-        len({one.is_floating_point or one.is_complex for one in kinds}) < 2,
+        len({each.is_floating_point or each.is_complex for each in kinds}) < 2,
         lambda: f"a product cannot have factors of {' and '.join(sorted(map(str, kinds)))}",
     )
 

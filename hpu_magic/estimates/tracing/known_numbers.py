@@ -70,15 +70,15 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
     if func._schema.is_mutable:
         _follow_write(func, args, kwargs)
         return
-    results = [one for one in pytree.tree_leaves(result) if isinstance(one, FakeTensor)]
+    results = [each for each in pytree.tree_leaves(result) if isinstance(each, FakeTensor)]
     if not results or not all(map(_is_followed, results)):
         return
     computed = compute(func, args, kwargs)
     if computed is None:
         return
-    found = [one for one in pytree.tree_leaves(computed) if isinstance(one, torch.Tensor)]
-    for one, numbers in zip(results, found, strict=True):
-        set_numbers(one, numbers)
+    found = [each for each in pytree.tree_leaves(computed) if isinstance(each, torch.Tensor)]
+    for each, numbers in zip(results, found, strict=True):
+        set_numbers(each, numbers)
 
 
 def _follow_write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -110,18 +110,18 @@ def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if torch.Tag.nondeterministic_seeded in func.tags:
         return None
     leaves, form = pytree.tree_flatten((args, kwargs))
-    given: list[Any] = []
-    for one in leaves:
-        if isinstance(one, FakeTensor):
-            numbers = numbers_of(one)
+    operands: list[Any] = []
+    for each in leaves:
+        if isinstance(each, FakeTensor):
+            numbers = numbers_of(each)
             if numbers is None and func.overloadpacket in _OF_SHAPES:
-                numbers = torch.empty((), dtype=one.dtype).expand(one.shape)
+                numbers = torch.empty((), dtype=each.dtype).expand(each.shape)
             if numbers is None:
                 return None
-            given.append(numbers)
+            operands.append(numbers)
         else:
-            given.append(_CPU if isinstance(one, torch.device) else one)
-    on_cpu, named = pytree.tree_unflatten(given, form)
+            operands.append(_CPU if isinstance(each, torch.device) else each)
+    on_cpu, named = pytree.tree_unflatten(operands, form)
     try:
         return func(*on_cpu, **named)
     except (RuntimeError, IndexError):  # invalid operands, or no CPU kernel
@@ -138,11 +138,11 @@ def _may_follow(func: Any, args: tuple[Any, ...]) -> bool:
 
 
 def _tensors(values: Any) -> Iterator[FakeTensor]:
-    for one in values:
-        if isinstance(one, FakeTensor):
-            yield one
-        elif isinstance(one, list | tuple):
-            yield from _tensors(one)
+    for each in values:
+        if isinstance(each, FakeTensor):
+            yield each
+        elif isinstance(each, list | tuple):
+            yield from _tensors(each)
 
 
 def _is_followed(tensor: torch.Tensor) -> bool:

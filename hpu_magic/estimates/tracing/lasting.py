@@ -18,16 +18,8 @@ def sentence(
 ) -> str:
     """Return a sentence on the memory of weights and, for training, of gradients and optimizer.
 
-    Parameters
-    ----------
-    model : nn.Module
-        A model on any device, which is not changed.
-    dtype : torch.dtype or None
-        Type of its floating point parameters; by default, it does not change.
-    train : bool
-        Whether parameters that require gradients are trained.
-    optimizer : callable or None
-        The result of `optimizers.maker`.
+    The model is not changed. ``dtype`` is the type of its floating-point parameters, or None to
+    keep them, and ``optimizer`` a result of `optimizers.maker`.
     """
     with fake_card(), twins.fake_tensors(model, dtype, training=train) as tensors:
         weights = list(tensors.parameters.values())

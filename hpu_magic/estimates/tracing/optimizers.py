@@ -25,17 +25,8 @@ Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 def maker(optimizer: torch.optim.Optimizer | str | None) -> Make | None:
     """Return a function that creates a similar optimizer for other parameters.
 
-    Parameters
-    ----------
-    optimizer : torch.optim.Optimizer, str or None
-        An instance, whose class, groups and options are used; the name of an optimizer of
-        `torch.optim` or the vendor, such as ``"FusedAdamW"``, ignoring case and underscores; or
-        None, which is returned.
-
-    Raises
-    ------
-    EstimateError
-        The name is unknown.
+    For an instance, its class, groups and options are used. A string is the name of an optimizer of
+    `torch.optim` or the vendor, such as ``"FusedAdamW"``, ignoring case and underscores.
     """
     if optimizer is None:
         return None
@@ -57,9 +48,9 @@ class _Like:
         inner = getattr(optimizer, "optimizer", None)
         self._optimizer = inner if isinstance(inner, torch.optim.Optimizer) else optimizer
         self._groups = {
-            id(one): number
+            id(each): number
             for number, group in enumerate(self._optimizer.param_groups)
-            for one in group["params"]
+            for each in group["params"]
         }
 
     def group_of(self, parameter: nn.Parameter) -> int | None:
@@ -73,8 +64,8 @@ class _Like:
 
     def __call__(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         groups = [{**group, "params": []} for group in self._optimizer.param_groups]
-        for one in parameters:
-            groups[self.group_of(one) or 0]["params"].append(one)
+        for each in parameters:
+            groups[self.group_of(each) or 0]["params"].append(each)
         groups = [group for group in groups if group["params"]]
         made: torch.optim.Optimizer = object.__new__(type(self._optimizer))
         vars(made).update(vars(self._optimizer), state=defaultdict(dict), param_groups=groups)
@@ -120,18 +111,15 @@ def record_step(make: Make, recorder: Recorder, parameters: Iterable[nn.Paramete
     vendor's fused ones, all parameters are traced. The optimizer's state is assumed to exist before
     the program, as in all steps but the first.
 
-    Raises
-    ------
-    EstimateError
-        The optimizer needs values, or does not support these parameters.
+    Raises `EstimateError` if the optimizer needs values, or does not support these parameters.
     """
     everyone = list(parameters)
     if isinstance(make, _Like):
         everyone = make.stepped(everyone)
     alike: dict[tuple[Any, ...], list[nn.Parameter]] = defaultdict(list)
-    for one in everyone:
-        group = make.group_of(one) if isinstance(make, _Like) else 0
-        alike[(tuple(one.shape), one.stride(), one.dtype, group)].append(one)
+    for each in everyone:
+        group = make.group_of(each) if isinstance(make, _Like) else 0
+        alike[(tuple(each.shape), each.stride(), each.dtype, group)].append(each)
     try:
         steps = [_OptimizerStep(make, recorder, [group[0]], len(group)) for group in alike.values()]
         if len(everyone) > 1 and any(step.takes_lists for step in steps):
@@ -162,23 +150,23 @@ class _OptimizerStep:
         # Copies, because the memory of the model's parameters and gradients is already counted.
         self.takes_lists = False
         with recorder.instead(self._look_for_lists):
-            self._stand_ins = [_stand_in(one) for one in parameters]
+            self._stand_ins = [_stand_in(each) for each in parameters]
             self._optimizer = make(self._stand_ins)
             self._optimizer.step()
 
     def _look_for_lists(self, _: Any, args: tuple[Any, ...], *__: Any) -> None:
-        for one in args:
-            if isinstance(one, list | tuple) and one and isinstance(one[0], torch.Tensor):
+        for each in args:
+            if isinstance(each, list | tuple) and each and isinstance(each[0], torch.Tensor):
                 self.takes_lists = True
 
     def hold(self) -> None:
         """Add the tensors that exist before the second step."""
         recorder = self._recorder
-        for one in self._stand_ins:
-            assert one.grad is not None
-            recorder.stand_for(one)
-            recorder.stand_for(one.grad)
-        groups = [{**one, "params": ()} for one in self._optimizer.param_groups]
+        for each in self._stand_ins:
+            assert each.grad is not None
+            recorder.stand_for(each)
+            recorder.stand_for(each.grad)
+        groups = [{**each, "params": ()} for each in self._optimizer.param_groups]
         for value in _tensors([*self._optimizer.state.values(), *groups]):
             if value.device.type == device_type():
                 recorder.hold(value, Role.OPTIMIZER, count=self._count)

@@ -28,18 +28,9 @@ _KEPT = tuple(
 def recomputing(model: nn.Module, kind: str) -> Iterator[None]:
     """Let the model's layers recompute activations in the backward pass.
 
-    Parameters
-    ----------
-    model : nn.Module
-        The model. Its layers are the modules of its longest list with a single class.
-    kind : {"none", "full", "selective"}
-        The activations that are kept: all; the inputs of each layer; these and the results of
-        matrix products with weights, which are the most expensive to recompute.
-
-    Raises
-    ------
-    EstimateError
-        The model has no such list.
+    Layers are the modules of the model's longest list with a single class. "full" keeps the inputs
+    of each layer. "selective" also keeps the results of matrix products with weights, which are the
+    most expensive to recompute. Raises `EstimateError` if the model has no such list.
     """
     if kind == "none":
         yield

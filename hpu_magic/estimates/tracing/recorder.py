@@ -171,11 +171,11 @@ def _plain(values: Iterable[Any]) -> tuple[Any, ...]:
     return tuple(
         [
             None
-            if isinstance(one, torch.Tensor)
-            else _plain(one)
-            if isinstance(one, list | tuple)
-            else one
-            for one in values
+            if isinstance(each, torch.Tensor)
+            else _plain(each)
+            if isinstance(each, list | tuple)
+            else each
+            for each in values
         ]
     )
 

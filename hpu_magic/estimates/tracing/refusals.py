@@ -35,11 +35,8 @@ class UntracedError(EstimateError):
 def explained() -> Iterator[None]:
     """Explain errors of tracing with their line, and errors of a model with their module.
 
-    Raises
-    ------
-    EstimateError
-        The operations depend on values, an operator cannot determine shapes without them, or the
-        inputs do not match a module.
+    Raises `EstimateError` if the operations depend on values, an operator cannot determine shapes
+    without them, or the inputs do not match a module.
     """
     try:
         yield
@@ -93,7 +90,7 @@ def _by_module(error: Exception) -> str:
     name, outer = type(module).__name__, type(model).__name__
     if module is model:
         return f"{name} cannot process {_inputs(calls[-1])}: {message}."
-    path = next((path for path, one in model.named_modules() if one is module), "")
+    path = next((path for path, each in model.named_modules() if each is module), "")
     where = f"{path} ({name})" if path else name
     return (
         f"{where} of {outer} cannot process {_inputs(calls[-1])}: {message}. {outer} was called "
@@ -117,9 +114,9 @@ def _without_shapes(operator: str, error: BaseException) -> UntracedError:
 def _line(error: BaseException) -> str:
     """Return the innermost line of the user's code, or of the model's library."""
     frames = [
-        one
-        for one in traceback.extract_tb(error.__traceback__)
-        if not one.filename.startswith((_PYTORCH, _OURS))
+        each
+        for each in traceback.extract_tb(error.__traceback__)
+        if not each.filename.startswith((_PYTORCH, _OURS))
     ]
     if not frames:
         return _NOWHERE

@@ -51,19 +51,9 @@ def trace_step(
 ) -> Program:
     """Return the program of one step, without computing it.
 
-    Parameters
-    ----------
-    model : nn.Module
-        A model on any device, including ``meta``. It is not changed.
-    args, kwargs
-        Inputs of the model on any device. Only their shapes and types matter.
-    options : StepOptions
-        Options of the step.
-
-    Raises
-    ------
-    EstimateError
-        The operations depend on values, or an operator cannot determine shapes without them.
+    The model and its inputs can be on any device, including ``meta``. The model is not changed, and
+    only shapes and types of the inputs matter. Raises `EstimateError` if operations depend on
+    values, or an operator cannot determine shapes without them.
     """
     classes = {name: type(module).__name__ for name, module in model.named_modules()}
     program = Program(classes=classes)

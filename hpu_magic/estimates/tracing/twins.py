@@ -31,20 +31,13 @@ class Twins:
 
 @contextmanager
 def fake_tensors(model: nn.Module, dtype: torch.dtype | None, *, training: bool) -> Iterator[Twins]:
-    """Replace a model's tensors by fake tensors on the card, and restore its modules afterwards.
+    """Replace a model's tensors with fake tensors on the card, and restore its modules afterwards.
 
     Modules may store computed values, such as masks or caches; inside the block, these are fake.
 
-    Parameters
-    ----------
-    model : nn.Module
-        A model on any device.
-    dtype : torch.dtype or None
-        Type of its floating point parameters; by default, it does not change. Buffers keep their
-        type: buffers for computations, such as running means, are small, and others, such as the
-        angles of rotary embeddings, remain in float32 if a model is loaded in another type.
-    training : bool
-        Whether the model is in training mode inside the block.
+    ``dtype`` is the type of floating-point parameters, or None to keep them. Buffers keep their
+    type: buffers for computations, such as running means, are small, and others, such as the angles
+    of rotary embeddings, remain in float32 if a model is loaded in another type.
     """
     with untouched(model):
         model.train(training)
@@ -74,61 +67,53 @@ def _replace_metric_states(module: nn.Module) -> None:
             attributes[name] = _fake(state, None)
 
 
-def inputs(given: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
-    """Return the inputs with fake tensors.
+def inputs(call: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
+    """Return nested inputs with fake tensors on the card.
 
-    Parameters
-    ----------
-    given : any nest of tuples, lists, mappings and dataclasses
-        Inputs of the model, with tensors on any device.
-    dtype : torch.dtype or None
-        Type of floating point tensors; by default, it does not change.
-    batch : int or None
-        New size of the first dimension, for all tensors in which it is equal to the first tensor's.
-
-    Raises
-    ------
-    EstimateError
-        A tensor is not dense, or no tensor has a first dimension.
+    ``dtype`` is the type of floating-point tensors, or None to keep it. ``batch`` is the new size
+    of the first dimension, for all tensors in which it is equal to that of the first tensor. Raises
+    `EstimateError` if a tensor is not dense, or no tensor has a first dimension.
     """
-    first = next((each.shape[0] for each in nests.tensors(given) if each.dim()), None)
+    first = next((each.shape[0] for each in nests.tensors(call) if each.dim()), None)
     if first is None and batch is not None:
         raise EstimateError(
             "The inputs have no batch dimension; pass inputs with one, or no batch."
         )
 
-    def twin(one: torch.Tensor) -> torch.Tensor:
-        if one.layout is not torch.strided:
+    def twin(item: torch.Tensor) -> torch.Tensor:
+        if item.layout is not torch.strided:
             raise EstimateError(
-                f"An input is {described(one)} with layout {one.layout}, but must be dense: use "
+                f"An input is {described(item)} with layout {item.layout}, but must be dense: use "
                 "to_dense()."
             )
-        resized = batch is not None and one.dim() and one.shape[0] == first
-        shape = (batch, *one.shape[1:]) if resized else one.shape
-        kind = dtype if dtype is not None and one.is_floating_point() else one.dtype
+        resized = batch is not None and item.dim() and item.shape[0] == first
+        shape = (batch, *item.shape[1:]) if resized else item.shape
+        kind = dtype if dtype is not None and item.is_floating_point() else item.dtype
         fake = torch.empty(shape, dtype=kind, device=device_type())
-        if one.device.type == "cpu" and not one.is_floating_point():
-            known_numbers.set_numbers(fake, _of_rows(one, shape))
+        if item.device.type == "cpu" and not item.is_floating_point():
+            known_numbers.set_numbers(fake, _of_rows(item, shape))
         return fake
 
-    return nests.mapped(given, twin)
+    return nests.mapped(call, twin)
 
 
-def _of_rows(one: torch.Tensor, shape: Any) -> torch.Tensor:
+def _of_rows(tensor: torch.Tensor, shape: Any) -> torch.Tensor:
     """Return a tensor of a batch of another size, repeating or omitting rows."""
     with unset_fake_temporarily():
-        same = one.shape == shape
+        same = tensor.shape == shape
         # A copy, because the model may write to it.
-        return one.clone() if same else one[torch.arange(shape[0]) % one.shape[0]]
+        return tensor.clone() if same else tensor[torch.arange(shape[0]) % tensor.shape[0]]
 
 
-def _parameter(one: nn.Parameter, dtype: torch.dtype | None) -> nn.Parameter:
-    twin = nn.Parameter(_fake(one, dtype), requires_grad=one.requires_grad)
-    vars(twin).update(vars(one))  # libraries add attributes, for example against weight decay
-    vars(twin)[ORIGINAL] = one
+def _parameter(parameter: nn.Parameter, dtype: torch.dtype | None) -> nn.Parameter:
+    twin = nn.Parameter(_fake(parameter, dtype), requires_grad=parameter.requires_grad)
+    vars(twin).update(vars(parameter))  # libraries add attributes, for example against weight decay
+    vars(twin)[ORIGINAL] = parameter
     return twin
 
 
-def _fake(one: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
-    kind = dtype if dtype is not None and one.is_floating_point() else one.dtype
-    return torch.empty_strided(tuple(one.shape), one.stride(), dtype=kind, device=device_type())
+def _fake(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    kind = dtype if dtype is not None and tensor.is_floating_point() else tensor.dtype
+    return torch.empty_strided(
+        tuple(tensor.shape), tensor.stride(), dtype=kind, device=device_type()
+    )

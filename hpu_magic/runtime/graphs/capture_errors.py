@@ -106,15 +106,15 @@ def _users_lines(traceback: TracebackType | None) -> list[tuple[str, int, str]]:
 
     Removes PyTorch's frames below that line from the traceback, because they do not help.
     """
-    found: list[tuple[str, int, str]] = []
+    lines: list[tuple[str, int, str]] = []
     innermost = traceback
     while traceback is not None:
         frame = traceback.tb_frame
-        if not found or frame.f_globals.get("__name__") == "__main__":
+        if not lines or frame.f_globals.get("__name__") == "__main__":
             file, line = frame.f_code.co_filename, traceback.tb_lineno
-            found.append((file, line, linecache.getline(file, line).strip()))
+            lines.append((file, line, linecache.getline(file, line).strip()))
             innermost = traceback
         traceback = traceback.tb_next
     if innermost is not None:
         innermost.tb_next = None
-    return [found[0], *found[-1:]] if len(found) > 1 else found
+    return [lines[0], *lines[-1:]] if len(lines) > 1 else lines

@@ -30,19 +30,19 @@ def versions(namespace: Mapping[str, Any]) -> dict[int, int]:
     torch = sys.modules["torch"]
     holders = (torch.Tensor, torch.nn.Module, torch.optim.Optimizer)
     values = list(namespace.values())
-    found: dict[int, int] = {}
+    known: dict[int, int] = {}
     for value in itertools.chain(values, itertools.islice(_items(values), _MOST_ITEMS)):
         # isinstance() would read __class__ of the object, and a lazy object would load its value.
         if not issubclass(type(value), holders):
             continue
         try:
-            _note(_held(value, torch), found)
+            _note(_held(value, torch), known)
         # The user's classes of modules, optimizers and tensors may raise any error.
         except Exception:  # noqa: BLE001
             continue
-        if len(found) >= _MOST_TENSORS:
+        if len(known) >= _MOST_TENSORS:
             break
-    return found
+    return known
 
 
 def written(before: Mapping[int, int], after: Mapping[int, int]) -> bool:
@@ -67,12 +67,12 @@ def _held(value: Any, torch: Any) -> Iterable[Any]:
     return itertools.chain.from_iterable(group["params"] for group in value.param_groups)
 
 
-def _note(tensors: Iterable[Any], found: dict[int, int]) -> None:
-    for tensor in itertools.islice(tensors, _MOST_TENSORS - len(found)):
-        if id(tensor) in found:
+def _note(tensors: Iterable[Any], known: dict[int, int]) -> None:
+    for tensor in itertools.islice(tensors, _MOST_TENSORS - len(known)):
+        if id(tensor) in known:
             continue
         try:
             if tensor.device.type == "hpu":
-                found[id(tensor)] = tensor._version
+                known[id(tensor)] = tensor._version
         except RuntimeError:  # created in inference mode, without a counter
             continue

@@ -27,10 +27,10 @@ def plain_value(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
-        return {_key(key): plain_value(one) for key, one in value.items()}
+        return {_key(key): plain_value(each) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         ordered = sorted(value, key=str) if isinstance(value, set | frozenset) else value
-        return [plain_value(one) for one in ordered]
+        return [plain_value(each) for each in ordered]
     if isinstance(value, Report):
         return value.to_dict()
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
@@ -46,7 +46,7 @@ def _key(key: Any) -> str:
 
 def _fields(value: Any) -> dict[str, Any]:
     if dataclasses.is_dataclass(value):
-        names = [one.name for one in dataclasses.fields(value)]
+        names = [each.name for each in dataclasses.fields(value)]
     else:
         names = list(vars(value))
     return {name: plain_value(getattr(value, name)) for name in names if name[0] != "_"}

@@ -84,8 +84,7 @@ class Measurements:
         self.origin.write_text(json.dumps(kept, indent=4) + "\n", encoding="utf-8")
 
     def check(self, model: Any, layers: Iterable[Layer]) -> None:
-        """Raise `HPUError` unless the measurements fit this model, its weights and this generation.
-        """
+        """Raise `HPUError` unless the measurements fit the model, its weights and this card."""
         ranges, (generation, kinds), layers = self.read(), self._read_origin(), list(layers)
         self._check_generation(generation)
         modules = {name: type(module).__name__ for name, module in model.named_modules()}
