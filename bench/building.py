@@ -23,11 +23,11 @@ def figures() -> Iterator[Figure]:
             assert library.exists()
 
     with tempfile.TemporaryDirectory() as folder:
-        each = Path(folder) / "one.cpp"
-        each.write_text("#include <torch/extension.h>\n")
+        source = Path(folder) / "one.cpp"
+        source.write_text("#include <torch/extension.h>\n")
 
         def one_file() -> None:
-            subprocess.run(command(each), cwd=folder, check=True)
+            subprocess.run(command(source), cwd=folder, check=True)
 
         one_file()  # loads the headers into memory
         before, all_files, after = seconds(one_file), seconds(engine), seconds(one_file)

@@ -14,36 +14,23 @@ import torch
 from torch import nn
 
 from bench.harness import Figure
-from bench.training import TARGET, step_ratios
+from bench.training import TARGET, step_ratios, training_step
 
 
-def training_step(build: Callable[[], nn.Module], batch: tuple[int, ...], backend: str | None):
-    """Return a function that runs a training step on the device and reads the loss.
+def compiled(model: nn.Module, backend: str | None) -> Callable[[torch.Tensor], torch.Tensor]:
+    return torch.compile(model, backend=backend) if backend else model
 
-    `backend` is the backend of torch.compile; None uses eager mode.
-    """
-    torch.manual_seed(0)
-    model = build().to("hpu")
-    run = torch.compile(model, backend=backend) if backend else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    inputs = torch.randn(batch, device="hpu")
-    labels = torch.randint(0, 10, batch[:1], device="hpu")
 
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(run(inputs), labels)
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    return step
+def training(build: Callable[[], nn.Module], batch: tuple[int, ...], backend: str | None):
+    """Return a training step with a backend of torch.compile, or in eager mode."""
+    return training_step(build, batch, "hpu", lambda model: compiled(model, backend), "hpu")
 
 
 def inference(build: Callable[[], nn.Module], batch: tuple[int, ...], backend: str | None):
     """Return a function that predicts one batch on the device and reads one value."""
     torch.manual_seed(0)
     model = build().to("hpu").eval()
-    run = torch.compile(model, backend=backend) if backend else model
+    run = compiled(model, backend)
     inputs = torch.randn(batch, device="hpu")
 
     @torch.no_grad()
@@ -55,7 +42,7 @@ def inference(build: Callable[[], nn.Module], batch: tuple[int, ...], backend: s
 
 def figures() -> Iterator[Figure]:
     for name, step, baseline, compared, target in (
-        ("training step", training_step, None, "hpu_backend / eager", TARGET),
+        ("training step", training, None, "hpu_backend / eager", TARGET),
         ("inference", inference, "eager", "hpu_backend / Dynamo alone", TARGET),
         ("inference", inference, None, "hpu_backend / eager", None),
     ):

@@ -10,14 +10,14 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 import torch.distributed as dist
 
 from bench.harness import Figure, in_turn, quiet_ratio
-from bench.training import CNN_BATCH, MLP_BATCH, TARGET, cnn, mlp
+from bench.training import CNN_BATCH, MLP_BATCH, TARGET, cnn, mlp, training_step
 
 LARGE = 64 << 20
 MODELS = {"MLP": (mlp, MLP_BATCH, 120), "CNN": (cnn, CNN_BATCH, 60)}
@@ -59,29 +59,12 @@ def _on_ranks(size: int, *arguments: str) -> float:
 
 def _ddp(name: str) -> float:
     build, batch, rounds = MODELS[name]
-    steps = [_step(build, batch, device) for device in ("cpu", "hpu")]
+    wrap = torch.nn.parallel.DistributedDataParallel
+    steps = [training_step(build, batch, device, wrap) for device in ("cpu", "hpu")]
     for _ in range(5):
         for step in steps:
             step()
     return quiet_ratio(in_turn(*steps, rounds, longest=math.inf))
-
-
-def _step(
-    build: Callable[[], torch.nn.Module], batch: tuple[int, ...], device: str
-) -> Callable[[], float]:
-    torch.manual_seed(0)
-    model = torch.nn.parallel.DistributedDataParallel(build().to(device))
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    inputs, labels = torch.randn(batch), torch.randint(0, 10, batch[:1])
-
-    def step() -> float:
-        optimizer.zero_grad()
-        loss = torch.nn.functional.cross_entropy(model(inputs.to(device)), labels.to(device))
-        loss.backward()
-        optimizer.step()
-        return loss.item()
-
-    return step
 
 
 def _all_reduce() -> float:

@@ -6,14 +6,11 @@ A process has one mode, so eager and lazy steps alternate in two processes.
 from __future__ import annotations
 
 import copy
-import os
 import statistics
-import subprocess
-import sys
 import timeit
 from collections.abc import Iterator
 
-from bench.harness import Figure, fresh_process, in_turn, quiet_ratio
+from bench.harness import Companion, Figure, fresh_process, in_turn, quiet_ratio, serve
 
 LAZY_TARGET = 1.2
 LAUNCH_BOUND_TARGET = 0.4  # at least 2.5 times faster
@@ -22,39 +19,15 @@ UNHEARD_TARGET = 0.1  # percent, which is less than the noise
 LISTENING_TARGET = 1.05
 
 
-class Trainer:
-    """A process that trains a model of `bench.training` for five steps per call."""
-
-    def __init__(self, model: str, mode: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", f"from bench.execution import serve; serve({model!r})"],
-            env={**os.environ, "HPU_MAGIC_SIMULATOR": "1", "PT_HPU_LAZY_MODE": mode},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.process.stdout.readline()
-
-    def __call__(self) -> None:
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
-        self.process.stdout.readline()
-
-    def close(self) -> None:
-        self.process.stdin.close()
-        self.process.wait()
-
-
-def serve(model: str) -> None:
-    """Train five steps for each line on standard input."""
+def serve_steps(model: str) -> None:
+    """Serve calls of five training steps of a model of `bench.training`."""
     step = _training_step(model)
-    for _ in range(5):
-        step()
-    print("ready", flush=True)
-    for _ in sys.stdin:
+
+    def steps() -> None:
         for _ in range(5):
             step()
-        print("done", flush=True)
+
+    serve(steps)
 
 
 def _training_step(model: str):
@@ -150,7 +123,8 @@ def ledger_ratio() -> None:
 
 def figures() -> Iterator[Figure]:
     for model, rounds in (("MLP", 80), ("CNN", 40), ("transformer layer", 20)):
-        eager, lazy = Trainer(model, "0"), Trainer(model, "1")
+        code = f"from bench.execution import serve_steps; serve_steps({model!r})"
+        eager, lazy = (Companion(code, PT_HPU_LAZY_MODE=mode) for mode in "01")
         try:
             value = quiet_ratio(in_turn(eager, lazy, rounds))
         finally:

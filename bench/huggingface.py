@@ -1,23 +1,19 @@
-"""transformers' Trainer on the device against the CPU, and generate in HPU graphs against it.
+"""Time of transformers' Trainer on the device, and of generate in HPU Graphs, relative to the CPU.
 
-The library settles once which device a process trains on, so each Trainer has its own process.
-All is timed in the processor time of one thread, which what else runs on the machine hardly
-lengthens.
+The library selects the device of a process only once, so each Trainer has its own process. The
+figures are processor times of one thread, which other processes hardly lengthen.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import os
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from importlib.util import find_spec
 from time import process_time
 
-from bench.harness import Figure, fresh_process, in_turn, quiet_ratio, seconds
+from bench.harness import Companion, Figure, fresh_process, in_turn, quiet_ratio, serve
 
 TRAINER_TARGET = 1.0
 GENERATE_TARGET = 0.7
@@ -37,51 +33,9 @@ SIZES = {
 }
 
 
-class Trainer:
-    """A process that trains a small Llama by transformers' Trainer, `STEPS` steps a call.
-
-    Attributes
-    ----------
-    spent : float
-        Seconds of processor time that all calls took.
-    """
-
-    def __init__(self, device: str) -> None:
-        self.spent = 0.0
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", f"from bench.huggingface import serve; serve({device!r})"],
-            env={**os.environ, "HPU_MAGIC_SIMULATOR": "1"},
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._wait()
-
-    def __call__(self) -> None:
-        self.process.stdin.write("go\n")
-        self.process.stdin.flush()
-        self._wait()
-
-    def _wait(self) -> None:
-        answer = self.process.stdout.readline()
-        if not answer:
-            raise RuntimeError("The process with transformers' Trainer has ended.")
-        self.spent += float(answer)
-
-    def close(self) -> None:
-        self.process.stdin.close()
-        self.process.wait()
-
-
-def serve(device: str) -> None:
-    """Train for every line on standard input; standard output says how long that took."""
-    answers, sys.stdout = sys.stdout, sys.stderr  # the library prints what it trains
-    train = training(device)
-    train()
-    gc.freeze()  # each fit starts with a collection, which would take as long as several steps
-    print(0.0, file=answers, flush=True)
-    for _ in sys.stdin:
-        print(seconds(train, process_time), file=answers, flush=True)
+def serve_training(device: str) -> None:
+    """Serve calls of a Trainer's training."""
+    serve(training(device), process_time)
 
 
 def training(device: str):
@@ -143,7 +97,8 @@ def figures() -> Iterator[Figure]:
     if find_spec("transformers") is None:
         print("transformers is not installed: its figures are omitted")
         return
-    cpu, hpu = Trainer("cpu"), Trainer("hpu")
+    code = "from bench.huggingface import serve_training; serve_training({!r})"
+    cpu, hpu = (Companion(code.format(device)) for device in ("cpu", "hpu"))
     pairs = in_turn(cpu, hpu, ROUNDS, clock=lambda: cpu.spent + hpu.spent)
     value = quiet_ratio(pairs)
     for each in (cpu, hpu):
@@ -155,5 +110,5 @@ def figures() -> Iterator[Figure]:
         PT_HPU_LAZY_MODE="1",
     )
     value = quiet_ratio(json.loads(lines.splitlines()[-1]))
-    name = f"generate of {NEW_TOKENS} tokens, Llama: HPU graphs / cpu"
+    name = f"generate of {NEW_TOKENS} tokens, Llama: HPU Graphs / cpu"
     yield Figure(name, value, "ratio", GENERATE_TARGET)

@@ -46,17 +46,24 @@ def transformer_layer() -> nn.Module:
     return nn.Sequential(layer, nn.Flatten(), nn.Linear(64 * 128, 10))
 
 
-def training_step(build: Callable[[], nn.Module], batch: tuple[int, ...], device: str):
+def training_step(
+    build: Callable[[], nn.Module],
+    batch: tuple[int, ...],
+    device: str,
+    wrap: Callable[[nn.Module], Callable[[torch.Tensor], torch.Tensor]] = lambda model: model,
+    data_on: str = "cpu",
+) -> Callable[[], float]:
     """Return a function that runs a training step, copies the batch and reads the loss."""
     torch.manual_seed(0)
     model = build().to(device)
+    run = wrap(model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
-    inputs = torch.randn(batch)
-    labels = torch.randint(0, 10, batch[:1])
+    inputs = torch.randn(batch, device=data_on)
+    labels = torch.randint(0, 10, batch[:1], device=data_on)
 
     def step() -> float:
         optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(inputs.to(device)), labels.to(device))
+        loss = nn.functional.cross_entropy(run(inputs.to(device)), labels.to(device))
         loss.backward()
         optimizer.step()
         return loss.item()

@@ -481,7 +481,7 @@ def test_advice_is_what_its_change_gains(before: Executed) -> None:
     assert advice.startswith(
         "Advice for LlamaForCausalLM on gaudi2 (lazy mode, bf16, batch 4, adamw): "
     )
-    gain = re.search(r"8-bit linear layers\n +gain +([\d.]+)x", advice)
+    gain = re.search(r"FP8 linear layers\n +gain +([\d.]+)x", advice)
     earlier, later = map(int, re.findall(r"(\d+) ms", before.text("applied")))
     assert gain is not None
     assert float(gain[1]) == pytest.approx(earlier / later, abs=0.02)

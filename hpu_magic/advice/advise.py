@@ -64,13 +64,7 @@ _UNMEASURED = "Pass the result of a fit as observed= to add measured suggestions
 def advise_on_fit(
     observation: Observation | None, subject: str, model: Any = None, *inputs: Any, **arguments: Any
 ) -> Advice:
-    """List suggestions from a fit's measurements; with a model and inputs, also from estimates.
-
-    Raises
-    ------
-    HPUError
-        See `advise`.
-    """
+    """List suggestions from a fit's measurements; with a model and inputs, also from estimates."""
     if model is not None:
         return advise(model, *inputs, observed=observation, **arguments)
     if inputs or arguments:

@@ -18,45 +18,24 @@ from hpu_magic.estimates.tracing.recomputation import layers
 
 @dataclass(frozen=True)
 class Choice:
-    """An alternative to the current step.
+    """An alternative to the current step; see `Suggestion` for fields of the same name."""
 
-    Attributes
-    ----------
-    group : str
-        Only the best choice of a group is shown.
-    title, change, command, by_hand : str
-        See `Suggestion`.
-    arguments : mapping
-        The changed arguments of the estimate.
-    during : callable or None
-        Creates the context in which the step is traced, if it runs other operators.
-    remark : str
-        Additional information, as a sentence.
-    """
-
-    group: str
+    group: str  # only the best choice of a group is shown
     title: str
     change: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # changes of the estimate
     command: str = ""
     by_hand: str = ""
     during: Callable[[], AbstractContextManager[Any]] | None = None
-    remark: str = ""
+    """Creates the context in which the step is traced, if it runs other operators."""
+    remark: str = ""  # additional information, as a sentence
 
 
 def choices(model: nn.Module, base: Estimate, name: str, framework: str | None) -> Iterator[Choice]:
     """Yield the alternatives to the current step, except for the batch.
 
-    Parameters
-    ----------
-    model : nn.Module
-        The model.
-    base : Estimate
-        The estimate of the current step.
-    name : str
-        The user's name of the model, in the dotted form of magics.
-    framework : str or None
-        The framework of the training, ``lightning`` or ``transformers``.
+    ``name`` is the user's name of the model, in the dotted form of magics. ``framework`` is the
+    framework of the training, ``lightning`` or ``transformers``, if any.
     """
     code = as_code(name)
     yield from _precisions(base, name, framework)
@@ -104,12 +83,12 @@ def _precisions(base: Estimate, name: str, framework: str | None) -> Iterator[Ch
     elif base.options.dtype != "fp8" and base.card.has_fp8:
         yield Choice(
             "precision",
-            "Use 8-bit linear layers",
+            "Use FP8 linear layers",
             _FP8_TRAINING.format(name=as_code(name))
             if base.options.train
             else _FP8_INFERENCE.format(name=name),
             {"dtype": "fp8"},
-            by_hand="8-bit scales must be measured with your data first",
+            by_hand="FP8 scales must be measured with your data first",
             remark="Check the quality of the model.",
         )
 
@@ -121,7 +100,7 @@ _BF16 = {
     "transformers": "args = TrainingArguments(..., bf16=True)",
 }
 _FP8_TRAINING = """import habana_frameworks.torch.hpex.experimental.transformer_engine as te
-# replace nn.Linear by te.Linear
+# replace nn.Linear with te.Linear
 with te.fp8_autocast(enabled=True):
     output = {name}(batch)"""
 _FP8_INFERENCE = """%hpu_fp8_measure {name} --data loader
@@ -296,12 +275,12 @@ def _operators(model: nn.Module, base: Estimate, name: str) -> Iterator[Choice]:
     for kind, norms in fused.plain_norms(model).items():
         yield Choice(
             f"norms {kind}",
-            f"Replace the {len(norms)} {kind} by FusedRMSNorm",
+            f"Replace the {len(norms)} {kind} with FusedRMSNorm",
             _NORMS.format(name=name, kind=kind, epsilon=_epsilon_code(norms)),
             during=partial(fused.fused_norms, norms),
             by_hand="your norm may do more than the fused one",
         )
-    # The first generation has neither this operator nor 8-bit types.
+    # The first generation supports neither this operator nor FP8.
     if base.card.has_fp8 and fused.uses_unfused_attention(base.program):
         yield Choice(
             "attention",

@@ -34,21 +34,9 @@ class _Estimated:
 
 
 class Comparison:
-    """Estimates of a model's current step and of alternatives.
+    """Estimates of a model's current step, with these arguments of `estimate`, and of alternatives.
 
-    Parameters
-    ----------
-    model : nn.Module
-        The model.
-    inputs : tuple
-        Its inputs.
-    arguments : mapping
-        Arguments of `estimate`.
-
-    Raises
-    ------
-    EstimateError
-        The current step cannot be estimated.
+    Raises `EstimateError` if the current step cannot be estimated.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Replacement of PyTorch's operators by the vendor's fused ones while a step is traced."""
+"""Replacement of PyTorch's operators with the vendor's fused ones while a step is traced."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _epsilon(norm: nn.Module) -> float | None:
 
 @contextmanager
 def fused_norms(norms: Sequence[nn.Module]) -> Iterator[None]:
-    """Replace norms, which `plain_norms` has returned, by the fused operator inside the block."""
+    """Replace norms, which `plain_norms` has returned, with the fused operator inside the block."""
     from habana_frameworks.torch.hpex.normalization import FusedRMSNorm
 
     try:

@@ -28,7 +28,7 @@ class Advice(Report):
     suggestions : tuple of Suggestion
         The suggestions, in order.
     remarks : tuple of str
-        What else there is to say, in sentences.
+        Further sentences.
     """
 
     subject: str
@@ -45,13 +45,7 @@ class Advice(Report):
         return self.suggestions[index]
 
     def numbered(self, number: int) -> Suggestion:
-        """Return a suggestion by its number in the table, from 1.
-
-        Raises
-        ------
-        HPUError
-            There is no suggestion with this number.
-        """
+        """Return a suggestion by its number in the table, from 1; raise `HPUError` without one."""
         if 1 <= number <= len(self):
             return self.suggestions[number - 1]
         if not self.suggestions:
@@ -69,8 +63,9 @@ class Advice(Report):
         """Return the remarks."""
         return self.remarks
 
-    def __repr__(self) -> str:
-        lines = [self.title()]
+    def text_body(self) -> list[str]:
+        """Return the numbered suggestions with their code."""
+        lines = []
         for number, suggestion in enumerate(self.suggestions, 1):
             code = suggestion.change.splitlines()
             lines += [
@@ -82,19 +77,18 @@ class Advice(Report):
             ]
             if suggestion.command:
                 lines.append(f"     apply   --apply {number} runs {suggestion.command}")
-        return "\n".join([*lines, *(f"  {note}" for note in self.notes())])
+        return lines
 
-    def _repr_html_(self) -> str:
-        parts = [f"<div><b>{escape(self.title())}</b></div>"]
-        if self.suggestions:
-            head = "".join(
-                f'<th style="{_CELL};font-weight:normal;opacity:.75">{name}</th>'
-                for name in ("", "change", "gain", "why")
-            )
-            body = "".join(_rows(number, each) for number, each in enumerate(self.suggestions, 1))
-            parts.append(f"<table><tr>{head}</tr>{body}</table>")
-        parts += [f"<div>{escape(note)}</div>" for note in self.notes()]
-        return "".join(parts)
+    def html_table(self) -> str:
+        """Return the suggestions with their code as HTML."""
+        if not self.suggestions:
+            return ""
+        names = ("", "change", "gain", "why")
+        head = "".join(
+            f'<th style="{_CELL};font-weight:normal;opacity:.75">{name}</th>' for name in names
+        )
+        body = "".join(_rows(number, each) for number, each in enumerate(self.suggestions, 1))
+        return f"<table><tr>{head}</tr>{body}</table>"
 
 
 def _rows(number: int, suggestion: Suggestion) -> str:

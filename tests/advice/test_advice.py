@@ -304,7 +304,7 @@ def test_plain_norms_are_found_and_restored() -> None:
     advice = advise(model, X, mode="eager", dtype="fp32")
     assert [dict(vars(one)) for one in model.modules()] == attributes
     [one] = [each for each in advice if "FusedRMSNorm" in each.title]
-    assert one.title == "Replace the 2 RMSNorm by FusedRMSNorm"
+    assert one.title == "Replace the 2 RMSNorm with FusedRMSNorm"
     # What is estimated computes the same, and so does what is shown.
     model.to("hpu")
     x = torch.randn(4, 64, device="hpu")

@@ -125,31 +125,22 @@ class PortReport(Report):
     def _with_origins(self, lines: list[str]) -> Iterator[tuple[str, int | None]]:
         return zip(lines, self.origins, strict=True)
 
-    def __repr__(self) -> str:
+    def text_body(self) -> list[str]:
+        """Return the diff as text."""
         lines = self.diff()
         width = max((len(str(line.number)) for line in lines if line.number), default=0)
-        parts = [self.title()]
+        body = []
         for line, gap in _with_gaps(lines):
-            if gap:
-                parts.append(f"  {'':{width}}   ...")
-            parts.append(f"  {line.number or '':>{width}} {line.sign} {line.text}".rstrip())
-        parts += [f"  {note}" for note in self.notes()]
-        parts += [f"  Warning: {warning}" for warning in self.warnings()]
-        return "\n".join(parts)
+            body += [f"  {'':{width}}   ..."] * gap
+            body.append(f"  {line.number or '':>{width}} {line.sign} {line.text}".rstrip())
+        return body
 
-    def _repr_html_(self) -> str:
-        parts = [f"<div><b>{escape(self.title())}</b></div>"]
-        lines = self.diff()
-        if lines:
-            table = f"border-collapse:collapse;{_FONT}"
-            parts.append(f'<div style="overflow-x:auto;margin:4px 0"><table style="{table}">')
-            for line, gap in _with_gaps(lines):
-                parts += [_GAP] if gap else []
-                parts.append(_row(line))
-            parts.append("</table></div>")
-        parts += [f"<div>{escape(note)}</div>" for note in self.notes()]
-        parts += [f"<div><b>Warning:</b> {escape(warning)}</div>" for warning in self.warnings()]
-        return "".join(parts)
+    def html_table(self) -> str:
+        """Return the diff as HTML."""
+        rows = "".join(_GAP * gap + _row(line) for line, gap in _with_gaps(self.diff()))
+        style = f"border-collapse:collapse;{_FONT}"
+        table = f'<table style="{style}">{rows}</table>'
+        return f'<div style="overflow-x:auto;margin:4px 0">{table}</div>' if rows else ""
 
 
 def _with_gaps(lines: list[Line]) -> Iterator[tuple[Line, bool]]:

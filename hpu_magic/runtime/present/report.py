@@ -12,9 +12,10 @@ from hpu_magic.plain_text import printable
 Row = tuple[str, str]
 
 LINES = "\n\t"
-"""What stays of the characters that cannot be printed."""
+"""Control characters that reports keep."""
 
-_CELL = "text-align:left;padding:1px 12px 1px 0"
+CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
+HEAD = f"{CELL};font-weight:normal;opacity:.75"
 
 
 def plain(text: str) -> str:
@@ -76,24 +77,29 @@ class Report:
         return _fields(self)
 
     def __repr__(self) -> str:
-        rows = list(self.rows())
-        width = max((len(label) for label, _ in rows), default=0)
-        lines = [self.title()]
-        lines += [f"  {label:<{width}}  {value}".rstrip() for label, value in rows]
-        lines += [f"  {note}" for note in self.notes()]
+        lines = [self.title(), *self.text_body(), *(f"  {note}" for note in self.notes())]
         lines += [f"  Warning: {warning}" for warning in self.warnings()]
         return printable("\n".join(lines), keep=LINES)
 
     def _repr_html_(self) -> str:
-        parts = [f"<div><b>{plain(self.title())}</b></div>"]
+        return f"<div><b>{plain(self.title())}</b></div>{self.html_body()}"
+
+    def text_body(self) -> list[str]:
+        """Return the lines between headline and notes."""
         rows = list(self.rows())
-        if rows:
-            body = "".join(
-                f'<tr><th style="{_CELL};font-weight:normal;opacity:.75">{plain(label)}</th>'
-                f'<td style="{_CELL}">{plain(value)}</td></tr>'
-                for label, value in rows
-            )
-            parts.append(f"<table>{body}</table>")
-        parts += [f"<div>{plain(note)}</div>" for note in self.notes()]
+        width = max((len(label) for label, _ in rows), default=0)
+        return [f"  {label:<{width}}  {value}".rstrip() for label, value in rows]
+
+    def html_body(self) -> str:
+        """Return table and notes as HTML, without the headline."""
+        parts = [self.html_table(), *(f"<div>{plain(note)}</div>" for note in self.notes())]
         parts += [f"<div><b>Warning:</b> {plain(warning)}</div>" for warning in self.warnings()]
         return "".join(parts)
+
+    def html_table(self) -> str:
+        """Return the table as HTML; empty without rows."""
+        body = "".join(
+            f'<tr><th style="{HEAD}">{plain(label)}</th><td style="{CELL}">{plain(value)}</td></tr>'
+            for label, value in self.rows()
+        )
+        return f"<table>{body}</table>" if body else ""

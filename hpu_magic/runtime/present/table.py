@@ -6,10 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from hpu_magic.errors import HPUError
-from hpu_magic.plain_text import printable
-from hpu_magic.runtime.present.report import LINES, Report, plain
+from hpu_magic.runtime.present.report import CELL, HEAD, Report, plain
 
-_CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
 _WIDEST = 60
 
 
@@ -38,41 +36,28 @@ class Table(Report):
             raise HPUError("to_frame needs pandas: run pip install pandas.") from None
         return pandas.DataFrame([list(line) for line in self.lines()], columns=list(self.columns()))
 
-    def __repr__(self) -> str:
-        lines = [list(line) for line in self.lines()]
-        shown = [self.title()]
-        if lines:
-            everything = [list(self.columns()), *lines]
-            widths = [
-                min(_WIDEST, max(len(line[column]) for line in everything))
-                for column in range(len(everything[0]))
-            ]
-            for line in everything:
-                fields = (f"{text:<{width}}" for text, width in zip(line, widths, strict=True))
-                shown.append(f"  {'  '.join(fields)}".rstrip())
-        shown += [f"  {note}" for note in self.notes()]
-        shown += [f"  Warning: {warning}" for warning in self.warnings()]
-        return printable("\n".join(shown), keep=LINES)
-
-    def _repr_html_(self) -> str:
-        return f"<div><b>{plain(self.title())}</b></div>{self.html_body()}"
-
-    def html_body(self) -> str:
-        """Return table and notes as HTML, without the headline."""
+    def text_body(self) -> list[str]:
+        """Return the aligned lines of the table."""
         lines = list(self.lines())
-        parts = []
-        if lines:
-            head = "".join(
-                f'<th style="{_CELL};font-weight:normal;opacity:.75">{plain(name)}</th>'
-                for name in self.columns()
-            )
-            body = "".join(
-                "<tr>"
-                + "".join(f'<td style="{_CELL}">{plain(text)}</td>' for text in line)
-                + "</tr>"
-                for line in lines
-            )
-            parts.append(f"<table><tr>{head}</tr>{body}</table>")
-        parts += [f"<div>{plain(note)}</div>" for note in self.notes()]
-        parts += [f"<div><b>Warning:</b> {plain(warning)}</div>" for warning in self.warnings()]
-        return "".join(parts)
+        if not lines:
+            return []
+        lines.insert(0, self.columns())
+        widths = [
+            min(_WIDEST, max(len(line[column]) for line in lines))
+            for column in range(len(lines[0]))
+        ]
+        return [
+            "  ".join(
+                ["", *(f"{text:<{w}}" for text, w in zip(line, widths, strict=True))]
+            ).rstrip()
+            for line in lines
+        ]
+
+    def html_table(self) -> str:
+        """Return the table as HTML; empty without lines."""
+        rows = [
+            [f'<td style="{CELL}">{plain(text)}</td>' for text in line] for line in self.lines()
+        ]
+        body = "".join(f"<tr>{''.join(row)}</tr>" for row in rows)
+        head = "".join(f'<th style="{HEAD}">{plain(name)}</th>' for name in self.columns())
+        return f"<table><tr>{head}</tr>{body}</table>" if body else ""

@@ -111,12 +111,10 @@ class QuantizeReport(Table):
         ]
         return bars.draw(shown, "relative error, all layers in fp8", "the layer's own", " %")
 
-    def html_body(self) -> str:
-        """Return table, picture and notes as HTML, without the headline."""
-        table, end, notes = super().html_body().partition("</table>")
-        return (
-            f"{table}{end}<div>{self.picture}</div>{notes}" if self.errors else table + end + notes
-        )
+    def html_table(self) -> str:
+        """Return table and picture as HTML."""
+        picture = f"<div>{self.picture}</div>" if self.errors else ""
+        return super().html_table() + picture
 
     def _worst(self) -> list[LayerError]:
         """Return the layers with the largest errors, in the order of the model."""
