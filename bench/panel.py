@@ -69,16 +69,10 @@ def measure_in_kernel() -> None:
 
 
 class Account:
-    """Processor time of a fit and the panel's part of it, in turns of equal length.
-
-    Attributes
-    ----------
-    spent : float
-        Seconds in the panel's hooks so far.
-    """
+    """Processor time of a fit and the panel's part of it, in turns of equal length."""
 
     def __init__(self, warm_up: int) -> None:
-        self.spent = 0.0
+        self.spent = 0.0  # seconds in the panel's hooks
         self.ends = monotonic() + LONGEST
         self._left = warm_up  # steps
         self._times: list[tuple[float, float, float]] = []  # of a clock, the process, the panel

@@ -101,10 +101,7 @@ def key_of(row: wheels.Made) -> key.Key:
 def compiled(row: wheels.Made, environments: Path | None) -> Path:
     """Return the engine of a row from the cache, and compile it if it is missing.
 
-    Raises
-    ------
-    LeftOut
-        The engine is for another kind of machine, or its environment cannot be created.
+    Raises `LeftOut` if it is for another kind of machine or its environment cannot be created.
     """
     if (row.system, row.machine) != (sys.platform, platform.machine()):
         raise LeftOut(f"this is {sys.platform} {platform.machine()}")

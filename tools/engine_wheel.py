@@ -74,13 +74,7 @@ def main(arguments: list[str]) -> int:
 
 
 def of_engine(library: Path, key: Key, row: wheels.Made, into: Path) -> Path:
-    """Write the wheel of an engine that was compiled for `key`, and return its path.
-
-    Raises
-    ------
-    ValueError
-        The library requires a newer system than those in the table.
-    """
+    """Write the wheel of an engine that was compiled for ``key``, and return its path."""
     name = wheels.package(row.torch)
     interpreter = f"cp{row.python.replace('.', '')}"
     tag = f"{interpreter}-{interpreter}-{platform_tag(library, row.machine)}"
@@ -155,13 +149,7 @@ def _sorted(releases: Collection[str]) -> list[str]:
 
 
 def platform_tag(library: Path, machine: str) -> str:
-    """Return the oldest system that can run a library, as the platform tag of a wheel.
-
-    Raises
-    ------
-    ValueError
-        It requires a newer C++ library than the known systems have.
-    """
+    """Return the oldest system that can run a library, as the platform tag of a wheel."""
     headers = subprocess.run(
         [os.environ.get("OBJDUMP", "objdump"), "-p", library],
         capture_output=True,

@@ -19,21 +19,11 @@ _CODE = "margin:0;font-size:smaller;white-space:pre"
 
 @dataclass(frozen=True, repr=False)
 class Advice(Report):
-    """A list of `Suggestion`: first those that are needed to fit, then by gain.
+    """A list of `Suggestion`: first those that are needed to fit, then by gain."""
 
-    Attributes
-    ----------
-    subject : str
-        For example ``GPT on gaudi2 (lazy mode, bf16, batch 8, adamw)``.
-    suggestions : tuple of Suggestion
-        The suggestions, in order.
-    remarks : tuple of str
-        Further sentences.
-    """
-
-    subject: str
-    suggestions: tuple[Suggestion, ...]
-    remarks: tuple[str, ...] = ()
+    subject: str  #: for example ``GPT on gaudi2 (lazy mode, bf16, batch 8, adamw)``
+    suggestions: tuple[Suggestion, ...]  #: the suggestions, in order
+    remarks: tuple[str, ...] = ()  #: further sentences
 
     def __len__(self) -> int:
         return len(self.suggestions)

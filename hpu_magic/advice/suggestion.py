@@ -27,36 +27,17 @@ class Gain:
 
 @dataclass(frozen=True)
 class Suggestion:
-    """A suggested change.
+    """A suggested change."""
 
-    Attributes
-    ----------
-    title : str
-        The change, in words.
-    why : str
-        The reason, with figures.
-    change : str
-        The change, as code.
-    gain : Gain or None
-        None if it was neither measured nor estimated.
-    saves : int
-        Estimated bytes of one card's memory that it frees; negative if it needs more.
-    needed : bool
-        Whether the step does not fit a card without this or another needed change.
-    command : str
-        A line that makes the change in a notebook; empty if there is none.
-    by_hand : str
-        Why there is no such line.
-    """
-
-    title: str
-    why: str
-    change: str
-    gain: Gain | None = None
-    saves: int = 0
+    title: str  #: the change, in words
+    why: str  #: the reason, with figures
+    change: str  #: the change, as code
+    gain: Gain | None = None  #: None if it was neither measured nor estimated
+    saves: int = 0  #: estimated bytes of one card's memory that it frees; negative if it needs more
     needed: bool = False
-    command: str = ""
-    by_hand: str = ""
+    """Whether the step does not fit a card without this or another needed change."""
+    command: str = ""  #: a line that makes the change in a notebook; empty if there is none
+    by_hand: str = ""  #: why there is no such line
 
     @property
     def gain_text(self) -> str:

@@ -61,16 +61,10 @@ LAYERS = {
 
 
 def built(name: str, layers: int | None = None, attention: str | None = None) -> nn.Module:
-    """Return a model on ``meta``, in training mode.
+    """Return a model of `FAMILIES` on ``meta``, in training mode, by default with all layers.
 
-    Parameters
-    ----------
-    name : str
-        A name in `FAMILIES`.
-    layers : int, optional
-        Number of layers; by default, all.
-    attention : {"eager", "sdpa"}, optional
-        Whether the model's code or PyTorch's operator computes attention.
+    ``attention`` selects whether the model's code ("eager") or PyTorch's operator ("sdpa") computes
+    attention.
     """
     with torch.device("meta"):
         model = _BUILDERS[name](layers or LAYERS.get(name, 0))

@@ -14,7 +14,7 @@ _LINKS = ("-E", "-q", "-b", "linkcheck")
 
 
 def build(project: Path, into: Path, *, executed: bool = True, links: bool = False) -> int:
-    """Build the site of `project` into ``into/site`` and return Sphinx's exit status.
+    """Build the site of a project into ``into/site`` and return Sphinx's exit status.
 
     Parameters
     ----------

@@ -22,16 +22,8 @@ def on_the_site(text: str, origin: Path, page: Path, project: Path, site: Path) 
     """Return a page's text with the links that are valid on the site.
 
     Files of the project that are not pages are copied to the site, for download. Links without a
-    target remain unchanged, and Sphinx warns about them.
-
-    Parameters
-    ----------
-    text : str
-        The page in Markdown; code in it remains unchanged.
-    origin, page : Path
-        Its paths in the project and among the sources of the site.
-    project, site : Path
-        The folders of the project and of the site's sources.
+    target remain unchanged, and Sphinx warns about them. ``origin`` and ``page`` are the page's
+    paths in the project and in the site's sources.
     """
 
     def converted(link: re.Match[str]) -> str:

@@ -17,17 +17,7 @@ _COLORS = re.compile(r"\x1b\[[\d;]*m")
 def thumbnail(notebook: Any, cell_id: str) -> tuple[str, bytes]:
     """Return the picture of a notebook as the suffix and contents of a file.
 
-    Parameters
-    ----------
-    notebook : NotebookNode
-        If it has no outputs, the source of the cell is drawn.
-    cell_id : str
-        The cell whose output is the picture.
-
-    Raises
-    ------
-    ValueError
-        The notebook has no such cell.
+    It is the output of a cell, or its source if the notebook has no outputs.
     """
     cell = next((cell for cell in notebook.cells if cell.get("id") == cell_id), None)
     if cell is None:

@@ -69,16 +69,10 @@ class Times:
 
 
 def times_of(prompt: Pass, tokens: Mapping[int, Pass], settings: GenerationSettings) -> Times:
-    """Return the times of a generation.
+    """Return the times of a generation from some of its passes.
 
-    Parameters
-    ----------
-    prompt : Pass
-        The pass over the prompt, which generates the first new token.
-    tokens : mapping
-        Passes over one more token, by the number of previous tokens.
-    settings : GenerationSettings
-        The settings.
+    ``tokens`` are passes over one more token, by the number of tokens in the cache. The cost of
+    other lengths is interpolated.
     """
 
     def priced(traced: Pass, times: float) -> Priced:

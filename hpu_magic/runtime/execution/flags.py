@@ -98,30 +98,14 @@ def documented() -> Mapping[str, Flag]:
 
 @dataclass(repr=False)
 class FlagsReport(Table):
-    """Flags with their values.
+    """Flags with their values."""
 
-    Attributes
-    ----------
-    flags : list of Flag
-        The flags in the table.
-    values : dict of str to str
-        Current values by name; flags that are not set are missing.
-    pending : dict of str to str or None
-        Values after the next start, if they differ; None for not set.
-    restarting : bool
-        The kernel is being restarted.
-    folded : bool
-        Only count the flags that have their defaults.
-    remarks : list of str
-        Notes on the flag that was set.
-    """
-
-    flags: list[Flag]
-    values: dict[str, str]
-    pending: dict[str, str | None]
-    restarting: bool = False
-    folded: bool = False
-    remarks: list[str] = field(default_factory=list)
+    flags: list[Flag]  #: the flags in the table
+    values: dict[str, str]  #: current values by name; flags that are not set are missing
+    pending: dict[str, str | None]  #: values after the next start, if they differ; None for not set
+    restarting: bool = False  #: the kernel is being restarted
+    folded: bool = False  #: only count the flags that have their defaults
+    remarks: list[str] = field(default_factory=list)  #: notes on the flag that was set
 
     def title(self) -> str:
         """Return the headline."""

@@ -14,21 +14,11 @@ from hpu_magic.runtime.start import restart as kernel
 
 @dataclass(repr=False)
 class RestartReport(Report):
-    """A restart that has begun.
+    """A restart that has begun."""
 
-    Attributes
-    ----------
-    held : bool
-        Whether this process holds a card.
-    in_use : int
-        Bytes in use on the card.
-    mode : str or None
-        The mode that was requested; None if the mode does not change.
-    """
-
-    held: bool
-    in_use: int = 0
-    mode: str | None = None
+    held: bool  #: whether this process holds a card
+    in_use: int = 0  #: bytes in use on the card
+    mode: str | None = None  #: the mode that was requested; None if the mode does not change
 
     def title(self) -> str:
         """Return the headline."""

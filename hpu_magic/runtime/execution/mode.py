@@ -27,27 +27,15 @@ VALUES = {"eager": "0", "lazy": "1"}
 
 @dataclass(repr=False)
 class ModeReport(Report):
-    """The mode loaded in this process and the one requested.
-
-    Attributes
-    ----------
-    loaded : {"eager", "lazy"} or None
-        None before torch and the vendor's library are imported.
-    requested : {"eager", "lazy"} or None
-        The mode of the next import; None for the library's default.
-    loaded_by : Origin or None
-        The line that loaded the library, if known.
-    restarting : bool
-        The kernel is being restarted.
-    remarks : list of str
-        Further notes.
-    """
+    """The mode loaded in this process and the one requested."""
 
     loaded: str | None
+    """`eager` or `lazy`; None before torch and the vendor's library are imported."""
     requested: str | None
-    loaded_by: first_import.Origin | None = None
-    restarting: bool = False
-    remarks: list[str] = field(default_factory=list)
+    """The mode of the next import; None for the library's default."""
+    loaded_by: first_import.Origin | None = None  #: the line that loaded the library, if known
+    restarting: bool = False  #: the kernel is being restarted
+    remarks: list[str] = field(default_factory=list)  #: further notes
 
     @property
     def needs_restart(self) -> bool:

@@ -19,37 +19,20 @@ _HELP = "%hpu_to? shows the help of one"
 
 @dataclass(repr=False)
 class StatusReport(Report):
-    """State of the device, read without taking a card.
+    """State of the device, read without taking a card."""
 
-    Attributes
-    ----------
-    simulated : bool
-        Whether the vendor's package is absent and the device therefore simulated.
-    card : CardReading or None
-        The card of this process; None before it takes one.
-    machine : Snapshot
-        All cards and the processes that hold them.
-    mode : ModeReport
-        Loaded and requested execution mode.
-    versions : dict of str to str
-        Of torch, the bridge and the driver, if known.
-    in_use, limit : int or None
-        Device memory of this process in bytes; None without a card.
-    conflicts : list of Conflict
-        Installed packages whose requirements contradict each other.
-    commands : sequence of (str, str)
-        In a notebook, the commands and what they do.
-    """
-
-    simulated: bool
-    card: CardReading | None
-    machine: Snapshot
-    mode: mode.ModeReport
-    versions: dict[str, str]
+    simulated: bool  #: whether the vendor's package is absent and the device therefore simulated
+    card: CardReading | None  #: the card of this process; None before it takes one
+    machine: Snapshot  #: all cards and the processes that hold them
+    mode: mode.ModeReport  #: loaded and requested execution mode
+    versions: dict[str, str]  #: of torch, the bridge and the driver, if known
     in_use: int | None
     limit: int | None
+    """Device memory of this process in bytes; None without a card."""
     conflicts: Sequence[Conflict] = ()
+    """Installed packages whose requirements contradict each other."""
     commands: Sequence[tuple[str, str]] = field(default=(), repr=False)
+    """In a notebook, the commands and what they do."""
 
     def title(self) -> str:
         """Return the headline."""
@@ -117,15 +100,9 @@ class StatusReport(Report):
 
 @dataclass(repr=False)
 class CardReport(Report):
-    """One card of the machine.
+    """One card of the machine."""
 
-    Attributes
-    ----------
-    card : CardReading
-        Its values and holders.
-    """
-
-    card: CardReading
+    card: CardReading  #: its values and holders
 
     def title(self) -> str:
         """Return the headline."""

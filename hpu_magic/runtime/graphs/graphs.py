@@ -25,33 +25,18 @@ _graphs: dict[str, CapturedGraph] = {}
 
 @dataclass(repr=False)
 class CapturedGraph(Report):
-    """A captured graph.
-
-    Attributes
-    ----------
-    name : str
-        Name of the graph.
-    graph : torch.hpu.HPUGraph
-        The vendor's object.
-    inputs : dict of str to Tensor
-        The tensors that it reads, by the variable whose value a replay copies into them.
-    outputs : dict of str to object
-        Variables that the code assigned, with the graph's tensors, which each replay overwrites.
-    operations : Counter of str
-        Recorded operators and the number of their calls.
-    memory : int
-        Device memory that the capture left in use, in bytes.
-    replays : int
-        Number of replays so far.
-    """
+    """A captured graph."""
 
     name: str
-    graph: Any
+    graph: Any  #: the vendor's object
     inputs: dict[str, Any]
+    """The tensors that it reads, by the variable whose value a replay copies into them."""
     outputs: dict[str, Any] = field(default_factory=dict)
+    """Variables that the code assigned, with the graph's tensors, which each replay overwrites."""
     operations: Counter[str] = field(default_factory=Counter)
-    memory: int = 0
-    replays: int = 0
+    """Recorded operators and the number of their calls."""
+    memory: int = 0  #: device memory that the capture left in use, in bytes
+    replays: int = 0  #: number of replays so far
 
     def title(self) -> str:
         """Return the headline."""
@@ -129,30 +114,14 @@ class CapturedGraph(Report):
 
 @dataclass(repr=False)
 class ReplayReport(Report):
-    """Time and memory of replays.
-
-    Attributes
-    ----------
-    name : str
-        Name of the graph.
-    replays : int
-        Number of replays.
-    seconds : float
-        Time of all replays, with a synchronization before and after them.
-    grown : int
-        Change of the device memory in use, in bytes.
-    copied : list of str
-        Inputs with new data.
-    outputs : list of str
-        Variables that contain the results.
-    """
+    """Time and memory of replays."""
 
     name: str
-    replays: int
-    seconds: float
-    grown: int
-    copied: list[str]
-    outputs: list[str]
+    replays: int  #: number of replays
+    seconds: float  #: time of all replays, with a synchronization before and after them
+    grown: int  #: change of the device memory in use, in bytes
+    copied: list[str]  #: inputs with new data
+    outputs: list[str]  #: variables that contain the results
 
     def title(self) -> str:
         """Return the headline."""
@@ -171,7 +140,7 @@ class ReplayReport(Report):
 
 @dataclass(repr=False)
 class GraphList(Table):
-    """The captured graphs of this process.
+    """The captured graphs of this process."""
 
     Attributes
     ----------

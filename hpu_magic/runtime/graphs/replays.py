@@ -29,13 +29,9 @@ class ReplayCounter:
     """Counts the replays of the process while an observer is open.
 
     From the first `open` to the last `close`, wrappers replace the replay methods of
-    ``torch.hpu.HPUGraph``. They do not count a method that was looked up before, as in
-    ``again = graph.replay``, nor replays in a block that imports the vendor's package itself.
-
-    Attributes
-    ----------
-    total : int
-        Number of replays so far, without those that raised an error.
+    ``torch.hpu.HPUGraph``. They do not count a method that was looked up before, as in ``again =
+    graph.replay``, replays in a block that imports the vendor's package itself, or replays that
+    raised an error.
     """
 
     def __init__(self) -> None:

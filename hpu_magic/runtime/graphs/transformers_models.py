@@ -71,13 +71,9 @@ class GraphedModel:
     that grows, and ``generate`` would create a new static cache, and new graphs, in each call. So
     ``generate`` uses a static cache by default, and reuses an earlier cache of the same size.
 
-    Parameters
-    ----------
-    model : transformers.PreTrainedModel
-        A model that the vendor's wrapper has wrapped; its ``forward`` and ``generate`` are
-        replaced.
-    cleared : callable
-        Called after graphs were freed because a cache of another length replaces their caches.
+    The model was wrapped by the vendor's wrapper; its ``forward`` and ``generate`` are replaced.
+    ``cleared`` is called after graphs were freed because a cache of another length replaces their
+    caches.
     """
 
     def __init__(self, model: Any, cleared: Callable[[], None]) -> None:

@@ -37,30 +37,15 @@ _wrapped: weakref.WeakKeyDictionary[Any, Wrapped] = weakref.WeakKeyDictionary()
 
 @dataclass(repr=False)
 class WrapReport(Report):
-    """A wrapped module.
+    """A wrapped module."""
 
-    Attributes
-    ----------
-    model : torch.nn.Module
-        The module, the same object as before.
-    purpose : {"inference", "training"}
-        The use of the module.
-    wrapper : str
-        The vendor's function that wrapped it.
-    max_graphs : int or None
-        Largest number of graphs, one per kind of input; None for no limit.
-    first_seconds : float or None
-        Time of the first run with the sample, including the capture.
-    remarks : list of str
-        Further notes.
-    """
-
-    model: Any
-    purpose: str
-    wrapper: str
-    max_graphs: int | None
+    model: Any  #: the module, the same object as before
+    purpose: str  #: "inference" or "training"
+    wrapper: str  #: the vendor's function that wrapped it
+    max_graphs: int | None  #: largest number of graphs, one per kind of input; None for no limit
     first_seconds: float | None = None
-    remarks: list[str] = field(default_factory=list)
+    """Time of the first run with the sample, including the capture."""
+    remarks: list[str] = field(default_factory=list)  #: further notes
 
     def title(self) -> str:
         """Return the headline."""
@@ -98,22 +83,13 @@ def wrapped(
 ) -> WrapReport:
     """Make a module's forward pass (and backward pass, in training) replay HPU Graphs.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Changed in place.
-    train : bool or None
-        For training or for inference; None uses ``model.training``.
-    sample : Tensor or tuple of Tensor
-        Inputs to capture now. Training then has a graph for inputs of this shape only.
-    max_graphs : int or None
-        Largest number of graphs; None means 10 in training and no limit in inference.
+    The module is changed in place. ``train`` is by default ``model.training``. Inputs in
+    ``sample``, a tensor or a tuple, are captured now; training then has a graph for inputs of this
+    shape only. ``max_graphs`` is the largest number of graphs, by default 10 in training and
+    unlimited in inference.
 
-    Raises
-    ------
-    HPUError
-        The process is not in lazy mode; `model` is not a module, not on the device or wrapped
-        already; or `max_graphs` or `sample` is invalid.
+    Raises `HPUError` if the process is not in lazy mode, ``model`` is not a module, not on the
+    device or wrapped already, or ``max_graphs`` or ``sample`` is invalid.
     """
     _check(model, max_graphs)
     require_lazy("HPU Graphs")

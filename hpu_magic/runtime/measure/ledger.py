@@ -57,16 +57,10 @@ class Ledger:
     The block resets the statistic of the device's peak memory. Blocks can be nested; each has its
     own ledger and peak. The same object can be used for several blocks in sequence.
 
-    Parameters
-    ----------
-    place : callable
-        Returns the text for a file and a line number; called at the end.
-    namespace : mapping of str to object, optional
-        Variables, such as ``globals()``. The versions of their tensors show whether they were
-        written in place (see `hpu_magic.runtime.measure.versions.versions`), which in eager mode
-        is the only sign of in-place operations.
-    show : sequence of str
-        Parts of the report's line; empty for all.
+    At the end, ``place`` is called with a file and a line number and returns their text. The
+    versions of the tensors in ``namespace``, such as ``globals()``, show whether they were written
+    in place (see `hpu_magic.runtime.measure.versions.versions`); in eager mode, this is the only
+    sign of in-place operations. ``show`` selects parts of the report's line; empty for all.
     """
 
     # Set by the first event: a device that reports no waits looks like one without waits.

@@ -53,48 +53,30 @@ class Entry:
 
 @dataclass(repr=False)
 class LedgerReport(Table):
-    """The overhead of a cell or a ``with`` block on the device.
-
-    Attributes
-    ----------
-    touched : bool
-        The device was used: it allocated memory, compiled a graph, ran one from its cache or
-        replayed a captured one, fell back to the CPU, the host waited for it, or a tensor in the
-        ledger's namespace was written in place. In eager mode, in-place operations on other
-        tensors cannot be detected.
-    compilations : int
-        Number of compiled graphs.
-    compile_seconds : float
-        Seconds for their compilation.
-    graph_breaks : int
-        How often ``torch.compile`` split a graph or skipped a function, because it cannot compile
-        the Python code. Counted when a function is compiled, not at each call.
-    fallbacks : dict of str to int
-        Number of calls that ran on the CPU, by operator.
-    synchronizations : int or None
-        How often the host waited for a value; None until the device has reported a wait in this
-        process, since it may not report waits at all.
-    replays : int
-        Number of replays of captured graphs, including those of wrapped models, whose forward and
-        backward passes are separate graphs.
-    peak : int
-        Peak memory in bytes.
-    entries : list of Entry
-        The causes, in the order of their first events.
-    show : tuple of str
-        Parts of the line, of `PARTS`; empty for all.
-    """
+    """The overhead of a cell or a ``with`` block on the device."""
 
     touched: bool = False
-    compilations: int = 0
-    compile_seconds: float = 0.0
+    """The device was used: it allocated memory, compiled a graph, ran one from its cache or
+    replayed a captured one, fell back to the CPU, the host waited for it, or a tensor in the
+    ledger's namespace was written in place. In eager mode, in-place operations on other tensors
+    cannot be detected."""
+    compilations: int = 0  #: number of compiled graphs
+    compile_seconds: float = 0.0  #: seconds for their compilation
     graph_breaks: int = 0
+    """How often ``torch.compile`` split a graph or skipped a function, because it cannot compile
+    the Python code. Counted when a function is compiled, not at each call."""
     fallbacks: dict[str, int] = field(default_factory=dict)
+    """Number of calls that ran on the CPU, by operator."""
     synchronizations: int | None = None
+    """How often the host waited for a value; None until the device has reported a wait in this
+    process, since it may not report waits at all."""
     replays: int = 0
-    peak: int = 0
+    """Number of replays of captured graphs, including those of wrapped models, whose forward and
+    backward passes are separate graphs."""
+    peak: int = 0  #: peak memory in bytes
     entries: list[Entry] = field(default_factory=list)
-    show: tuple[str, ...] = ()
+    """The causes, in the order of their first events."""
+    show: tuple[str, ...] = ()  #: parts of the line, of `PARTS`; empty for all
 
     def title(self) -> str:
         """Return the line below a cell."""

@@ -60,6 +60,8 @@ class MemoryReport(Table):
     """
 
     stats: dict[str, int]
+    """The bytes and counts of ``torch.hpu.memory_stats()``, in its order. The peak is that since
+    the user's last reset; resets by hpu_magic do not affect it. Empty without a card."""
     holders: list[Holder] = field(default_factory=list)
     everything: bool = False
     remarks: list[str] = field(default_factory=list)

@@ -31,21 +31,11 @@ class Operator:
 
 @dataclass(repr=False)
 class ProfileReport(Table):
-    """The operators that ran, and their times.
+    """The operators that ran, and their times."""
 
-    Attributes
-    ----------
-    operators : list of Operator
-        The most expensive first.
-    seconds : float
-        Time of the code.
-    trace : str or None
-        The trace file.
-    """
-
-    operators: list[Operator] = field(default_factory=list)
-    seconds: float = 0.0
-    trace: str | None = None
+    operators: list[Operator] = field(default_factory=list)  #: the most expensive first
+    seconds: float = 0.0  #: time of the code
+    trace: str | None = None  #: the trace file
 
     def title(self) -> str:
         """Return the headline."""

@@ -23,21 +23,13 @@ _WARM_UP_RUNS = 3
 
 @dataclass(repr=False)
 class TimeReport(Report):
-    """Times in seconds, with a synchronization before and after each.
-
-    Attributes
-    ----------
-    first : list of float
-        Times of the first runs, which compile, allocate and fill caches.
-    steady : list of float
-        Seconds per run in each repeat of the steady state.
-    runs : int
-        Runs in each repeat.
-    """
+    """Times in seconds, with a synchronization before and after each."""
 
     first: list[float] = field(default_factory=list)
+    """Times of the first runs, which compile, allocate and fill caches."""
     steady: list[float] = field(default_factory=list)
-    runs: int = 1
+    """Seconds per run in each repeat of the steady state."""
+    runs: int = 1  #: runs in each repeat
 
     @property
     def mean(self) -> float:

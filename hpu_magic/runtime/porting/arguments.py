@@ -81,13 +81,8 @@ def remove(cell: Cell, call: ast.Call, unwanted: Collection[Argument]) -> None:
 def as_parameters(cell: Cell, call: ast.Call, names: dict[str, str | None]) -> None:
     """Rename arguments to the parameters of the card's function.
 
-    Parameters
-    ----------
-    cell : Cell
-    call : ast.Call
-    names : dict of str to str or None
-        The CUDA function's parameters in order, with the names on the card; None for parameters
-        that the card's function does not have.
+    ``names`` has the CUDA function's parameters in order, with the names on the card; None for
+    parameters that the card's function does not have.
     """
     order = list(names)
     unwanted: list[Argument] = []

@@ -10,15 +10,7 @@ from typing import Any
 
 
 class Bindings:
-    """The meaning of the names in one cell.
-
-    Parameters
-    ----------
-    tree : ast.Module
-        The cell.
-    variables : mapping
-        Values of names that the cell does not import.
-    """
+    """The meaning of the names in a cell, from its imports and the notebook's variables."""
 
     def __init__(self, tree: ast.Module, variables: Mapping[str, Any]) -> None:
         self._variables = variables

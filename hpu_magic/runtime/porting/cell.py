@@ -17,14 +17,8 @@ from hpu_magic.runtime.porting.tables import Counterpart
 class Cell(ast.NodeVisitor):
     """Collects the edits and findings of one cell.
 
-    Parameters
-    ----------
-    source : Source
-        The source of the cell.
-    tree : ast.Module
-        The syntax tree of the cell, after IPython has transformed it without changing lines.
-    variables : mapping
-        The notebook's variables.
+    ``tree`` is the syntax tree of the cell, after IPython has transformed it without changing
+    lines. ``variables`` are the notebook's variables.
     """
 
     def __init__(self, source: Source, tree: ast.Module, variables: Mapping[str, Any]) -> None:

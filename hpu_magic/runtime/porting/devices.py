@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from hpu_magic.runtime.porting.bindings import Bindings
+from hpu_magic.runtime.porting.device_parameters import OTHERS, last_name, takes
 from hpu_magic.runtime.porting.findings import ONE_CARD
 from hpu_magic.runtime.porting.flow import (
     ANYWHERE,
@@ -24,7 +25,6 @@ from hpu_magic.runtime.porting.flow import (
     is_numbered,
 )
 from hpu_magic.runtime.porting.names import Names
-from hpu_magic.runtime.porting.takers import OTHERS, last_name, takes
 from hpu_magic.runtime.porting.texts import (
     Text,
     constant,
@@ -69,15 +69,7 @@ _SEVERAL = (
 
 
 class Devices:
-    """The device strings of one cell.
-
-    Attributes
-    ----------
-    written : dict
-        The replacement for each string that is a device.
-    remarks : dict
-        Notes about strings.
-    """
+    """The device strings of one cell: the replacement of each (`written`), and `remarks`."""
 
     def __init__(self, tree: ast.Module, bindings: Bindings) -> None:
         self._names = Names(tree)

@@ -13,19 +13,10 @@ ONE_CARD = "a process has one card, hpu:0, for every number"
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence about a line.
-
-    Attributes
-    ----------
-    line : int
-        Number of the line.
-    kind : {"missing", "inactive", "remark"}
-        "missing": a name has no counterpart, so the cell cannot run. "inactive": it has no
-        counterpart and no effect. "remark": a note.
-    text : str
-        The sentence, without a period.
-    """
+    """A sentence about a line."""
 
     line: int
     kind: str
-    text: str
+    """`MISSING`: a name has no counterpart, so the cell cannot run. `INACTIVE`: it has neither a
+    counterpart nor an effect. `REMARK`: a note."""
+    text: str  #: the sentence, without a period

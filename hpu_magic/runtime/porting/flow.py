@@ -12,8 +12,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 from hpu_magic.runtime.porting.bindings import Bindings
+from hpu_magic.runtime.porting.device_parameters import is_name, last_name
 from hpu_magic.runtime.porting.names import Names, Signature, Variable, is_property
-from hpu_magic.runtime.porting.takers import is_name, last_name
 from hpu_magic.runtime.porting.texts import constant, is_torch_device, looks_like_device
 
 # The path of a value in an expression, from the outermost container; () is the value itself. In a
@@ -45,15 +45,7 @@ _MODELLED = (
 
 
 class Flow:
-    """Follows values through a cell.
-
-    Parameters
-    ----------
-    names : Names
-        The cell's variables.
-    bindings : Bindings
-        The meaning of the cell's names.
-    """
+    """Follows values through a cell."""
 
     def __init__(self, names: Names, bindings: Bindings) -> None:
         self._names = names

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from hpu_magic.runtime.porting.takers import last_name
+from hpu_magic.runtime.porting.device_parameters import last_name
 from hpu_magic.runtime.porting.texts import constant
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -49,18 +49,10 @@ class _Scope:
 class Names:
     """Variables, functions and attributes of a cell.
 
-    Attributes
-    ----------
-    parents : dict
-        The node around each node.
-    reads : dict of Variable to list of ast.expr
-        All reads of a variable or an attribute.
-    values : dict of Variable to list of ast.expr
-        Expressions that are assigned to it.
-    functions : dict of Variable to list
-        Functions and classes of this name.
-    attributes : dict of str to list of ast.expr
-        All reads of an attribute or an entry of this name that the cell does not define.
+    ``parents`` has the node around each node, ``reads`` all reads of a variable or attribute,
+    ``values`` the expressions that are assigned to it, and ``functions`` the functions and classes
+    of its name. ``attributes`` has all reads of attributes or entries that the cell does not
+    define, by name.
     """
 
     def __init__(self, tree: ast.Module) -> None:

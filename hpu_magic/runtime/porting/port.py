@@ -26,29 +26,11 @@ def port(
 ) -> PortReport:
     """Convert CUDA code to code for the card; comments and layout do not change.
 
-    Parameters
-    ----------
-    code : str
-        Python code for CUDA.
-    mark_steps : bool, optional
-        Add ``mark_step()`` after each backward pass and each optimizer step, for lazy mode; by
-        default if this process is in lazy mode, or lazy mode is requested.
-    variables : mapping, optional
-        Values of names that the code does not import, such as the notebook's variables.
-    parsed : str, optional
-        The same code with the same lines, without IPython's syntax.
-    first_line : int
-        Number of the code's first line, for the report.
-
-    Returns
-    -------
-    PortReport
-        With the ported code in ``ported``, and names without counterpart in ``findings``.
-
-    Raises
-    ------
-    HPUError
-        The code is not valid Python.
+    With ``mark_steps``, ``mark_step()`` is added after each backward pass and each optimizer step,
+    by default if lazy mode is loaded or requested. ``variables`` has the values of names that the
+    code does not import, such as the notebook's variables. ``parsed`` is the same code with the
+    same lines, without IPython's syntax. ``first_line`` is the number of the code's first line, for
+    the report. Raises `HPUError` if the code is not valid Python.
     """
     code = code if code.endswith("\n") or not code else f"{code}\n"
     try:

@@ -37,31 +37,17 @@ class Line(NamedTuple):
 
 @dataclass(repr=False)
 class PortReport(Report):
-    """CUDA code and its port.
-
-    Attributes
-    ----------
-    original, ported : str
-        The code before and after.
-    first : str
-        Statements that are executed before all lines.
-    executed : str
-        The ported code with each statement on its original line.
-    findings : tuple of Finding
-        Names without counterpart, and notes, in the order of lines.
-    origins : tuple of int or None
-        For each line of the ported code, the index of the original line; None for added lines.
-    first_line : int
-        Number of the original's first line.
-    """
+    """CUDA code and its port."""
 
     original: str
     ported: str
-    first: str
-    executed: str
-    findings: tuple[Finding, ...]
+    """The code before and after."""
+    first: str  #: statements that are executed before all lines
+    executed: str  #: the ported code with each statement on its original line
+    findings: tuple[Finding, ...]  #: names without counterpart, and notes, in the order of lines
     origins: tuple[int | None, ...]
-    first_line: int = 1
+    """For each line of the ported code, the index of the original line; None for added lines."""
+    first_line: int = 1  #: number of the original's first line
 
     @property
     def changed(self) -> bool:

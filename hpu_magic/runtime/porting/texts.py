@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field
 
 from hpu_magic.runtime.porting.bindings import Bindings
-from hpu_magic.runtime.porting.takers import OTHERS, is_name
+from hpu_magic.runtime.porting.device_parameters import OTHERS, is_name
 
 _DEVICE = re.compile(r"cuda(:\d+)?")
 _CARD = re.compile(r"hpu(:\d+)?")

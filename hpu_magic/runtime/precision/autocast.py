@@ -18,25 +18,14 @@ _LOWER_DTYPES = ("bfloat16", "float16")
 
 @dataclass(repr=False)
 class AutocastReport(Report):
-    """The precision of each operator under autocast.
+    """The precision of each operator under autocast."""
 
-    Attributes
-    ----------
-    dtype : str
-        The lower precision, or "off".
-    lists : OperatorLists
-        The loaded operator lists.
-    operators : Counter
-        (operator, dtype of its computation) to number of calls. It contains the forward pass only,
-        because the backward pass uses the same types.
-    casts : int
-        Conversions between floating-point types.
-    """
-
-    dtype: str
-    lists: operators.OperatorLists
+    dtype: str  #: the lower precision, or "off"
+    lists: operators.OperatorLists  #: the loaded operator lists
     operators: Counter[tuple[str, str]] = field(default_factory=Counter)
-    casts: int = 0
+    """(operator, dtype of its computation) to number of calls. It contains the forward pass only,
+    because the backward pass uses the same types."""
+    casts: int = 0  #: conversions between floating-point types
 
     def title(self) -> str:
         """Return the headline."""

@@ -44,30 +44,16 @@ class Operation:
 
 @dataclass(repr=False)
 class AutocastExplanation(Table):
-    """The type of each operation of a model under autocast, and its reason.
+    """The type of each operation of a model under autocast, and its reason."""
 
-    Attributes
-    ----------
-    model : str
-        The model's class.
-    dtype : str
-        The lower precision.
-    operations : Counter
-        `Operation` to number of calls, in the order of the first calls.
-    conversions : int
-        Number of tensors that autocast converted to another type.
-    lists : OperatorLists
-        The loaded operator lists.
-    unseen : set of str
-        Modules that ran in other threads, whose operations are missing.
-    """
-
-    model: str
-    dtype: str
-    lists: operators.OperatorLists
+    model: str  #: the model's class
+    dtype: str  #: the lower precision
+    lists: operators.OperatorLists  #: the loaded operator lists
     operations: Counter[Operation] = field(default_factory=Counter)
-    conversions: int = 0
+    """`Operation` to number of calls, in the order of the first calls."""
+    conversions: int = 0  #: number of tensors that autocast converted to another type
     unseen: set[str] = field(default_factory=set)
+    """Modules that ran in other threads, whose operations are missing."""
 
     def title(self) -> str:
         """Return the headline."""

@@ -74,14 +74,8 @@ class Observation:
 class Waiting:
     """A clock that runs while a batch is requested.
 
-    Attributes
-    ----------
-    seconds : float
-        Total time.
-    seconds_of_first : float
-        The part for the first batch of each epoch, which may start worker processes.
-    batches : int
-        Number of requests; the end of an epoch counts as one.
+    It counts ``seconds``, ``seconds_of_first`` for the first batch of each epoch, which may start
+    worker processes, and ``batches``, the number of requests including the end of an epoch.
     """
 
     def __init__(self) -> None:

@@ -20,27 +20,14 @@ _STEP = "MEASURE"
 
 @dataclass(repr=False)
 class MeasureReport(Table):
-    """The largest magnitudes of values in the layers of a model.
+    """The largest magnitudes of values in the layers of a model."""
 
-    Attributes
-    ----------
-    model : str
-        The model's class.
-    layers : list of (str, str)
-        Name and class of the selected layers.
-    ranges : dict of str to Range
-        Measurements by layer; layers that the data did not reach are missing.
-    file : str
-        The file of the measurements.
-    runs : int
-        Number of runs of the model.
-    """
-
-    model: str
-    layers: list[step.Layer]
+    model: str  #: the model's class
+    layers: list[step.Layer]  #: name and class of the selected layers
     ranges: dict[str, Range]
-    file: str
-    runs: int = 0
+    """Measurements by layer; layers that the data did not reach are missing."""
+    file: str  #: the file of the measurements
+    runs: int = 0  #: number of runs of the model
 
     def title(self) -> str:
         """Return the headline."""

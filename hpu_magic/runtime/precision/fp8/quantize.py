@@ -21,27 +21,14 @@ _MOST_SHOWN = 40
 
 @dataclass(repr=False)
 class QuantizeReport(Table):
-    """A quantized model, and its errors against the model before quantization.
+    """A quantized model, and its errors against the model before quantization."""
 
-    Attributes
-    ----------
-    model : torch.nn.Module
-        The model, the same object as before.
-    settings : Settings
-        The settings of the quantization.
-    layers : list of (str, str)
-        Name and class of the quantized layers.
-    errors : list of LayerError
-        One per layer; empty without a sample.
-    output : Difference or None
-        Error of the model's output; None without a sample, or if a function returns no tensors.
-    """
-
-    model: Any
-    settings: Settings
-    layers: list[step.Layer]
-    errors: list[LayerError] = field(default_factory=list)
+    model: Any  #: the model, the same object as before
+    settings: Settings  #: the settings of the quantization
+    layers: list[step.Layer]  #: name and class of the quantized layers
+    errors: list[LayerError] = field(default_factory=list)  #: one per layer; empty without a sample
     output: Difference | None = None
+    """Error of the model's output; None without a sample, or if a function returns no tensors."""
 
     def title(self) -> str:
         """Return the headline."""
