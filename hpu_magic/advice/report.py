@@ -39,8 +39,8 @@ class Advice(Report):
         if 1 <= number <= len(self):
             return self.suggestions[number - 1]
         if not self.suggestions:
-            raise HPUError(f"There is no advice number {number}: the list is empty.")
-        raise HPUError(f"There is no advice number {number}: use 1 to {len(self)}.")
+            raise HPUError(f"Unknown advice number {number}: the list is empty.")
+        raise HPUError(f"Unknown advice number {number}: use 1 to {len(self)}.")
 
     def title(self) -> str:
         """Return the headline."""

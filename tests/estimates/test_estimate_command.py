@@ -152,7 +152,7 @@ def test_options_are_those_of_the_functions():
         ("models_of_a_user:square --inputs 8", "cannot be called without arguments: square()"),
         ("nowhere:make --inputs 8", "nowhere cannot be imported: No module named 'nowhere'."),
         ("something --inputs 8", "'something' is not a model: use module:callable, such as"),
-        ("missing.json --inputs 8", "There is no file missing.json"),
+        ("missing.json --inputs 8", "The file missing.json does not exist"),
         ("other.json --inputs 8", "other.json is not a configuration that transformers supports: "),
         (
             "models_of_a_user:make",

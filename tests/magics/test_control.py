@@ -141,7 +141,7 @@ def test_unknown_mode_is_a_sentence_and_changes_nothing(start, content):
     kernel.run("%load_ext hpu_magic")
     answer = kernel.ask("mode", **content)
     assert answer["status"] == "error"
-    assert "There is no execution mode" in answer["message"]
+    assert "Unknown execution mode" in answer["message"]
     if content == {"mode": "lasy"}:
         assert "'lazy'" in answer["message"]
     assert kernel.ask("status")["requested"] is None

@@ -291,7 +291,7 @@ def test_measuring_shows_what_each_layer_met_and_what_comes_next(steps):
         ("no measurements", "There are no measurements at 'elsewhere/net': type %hpu_fp8_measure"),
         ("observer", "There are no measurements of the observer 'save' at 'hpu_fp8/measure', only"),
         ("unreached", "'unused' has no measurement in hpu_fp8/measure_hooks_maxabs.json: measure"),
-        ("method", "There is no scale_method 'maxabs_hv': did you mean 'maxabs_hw'"),
+        ("method", "Unknown scale_method 'maxabs_hv': did you mean 'maxabs_hw'"),
         ("data", "type %hpu_fp8_measure model --data loader"),
         ("weights", "are from other weights: the largest weight of 'conv' is"),
         ("model of another kind", "are from another model: this Sequential has no 'conv', "),

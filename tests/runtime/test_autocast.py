@@ -115,7 +115,7 @@ def test_all_lists_operations_by_their_type(run, model):
 def test_unknown_operator_is_rejected_with_similar_names(run, model):
     cell = run("%%hpu_autocast --lower linaer,matmul\nmodel(x)")
     assert isinstance(cell.error, UsageError)
-    assert "There is no operator 'linaer': did you mean 'linear'" in cell.err
+    assert "Unknown operator 'linaer': did you mean 'linear'" in cell.err
 
 
 def test_changed_lists_are_remembered_and_need_a_restart(run, model, shell):

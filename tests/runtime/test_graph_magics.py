@@ -32,8 +32,8 @@ def test_restart_option_remembers_lazy_mode(run, torch, forgetful):
     ("source", "sentence"),
     [
         ("%%hpu_capture 1st\npass", "'1st' cannot be a variable"),
-        ("%hpu_replay missing", "There is no graph 'missing'"),
-        ("%hpu_graphs --delete missing", "There is no graph 'missing'"),
+        ("%hpu_replay missing", "Unknown graph 'missing'"),
+        ("%hpu_graphs --delete missing", "Unknown graph 'missing'"),
         ("%hpu_wrap number", "A int cannot be wrapped"),
         ("%hpu_wrap model", "move it with %hpu_to first"),
         ("%hpu_wrap model --max-graphs 0", "--max-graphs is 0"),
@@ -154,7 +154,7 @@ def test_error_in_the_cell_ends_the_capture(lazy, step):
 def test_cell_without_device_work_is_rejected(lazy):
     answer = lazy("%%hpu_capture nothing\nnumber = 3")
     assert "does nothing on the device" in answer.text
-    assert "There is no graph" in lazy("%hpu_replay nothing").text
+    assert "Unknown graph" in lazy("%hpu_replay nothing").text
 
 
 def test_replayed_training_step_trains(lazy):

@@ -242,7 +242,7 @@ def test_report_names_an_optimizer_whose_state_was_not_moved(run, ns, torch):
         ("text = 'abc'", "text", "text is a str"),
         ("empty = {'a': 1}", "empty", "without a tensor"),
         ("batch = {'x': torch.ones(1), 'f': open}", "batch", "batch['f'] is a function"),
-        ("x = torch.ones(1)", "x --device cuda", "There is no device 'cuda'"),
+        ("x = torch.ones(1)", "x --device cuda", "Unknown device 'cuda'"),
         ("x = torch.ones(1)", "x --device hpu:99", "habana active device: 0 != 99. This process"),
         ("x = torch.ones(1)", "x --dtype int7", "bf16, fp16 or fp32 after --dtype, not 'int7'"),
         ("x = torch.ones(1)", "x.shap", "has no attribute 'shap': did you mean 'shape'"),

@@ -62,5 +62,5 @@ def _dtype(name: str | None) -> torch.dtype:
         return torch.float32
     if name not in _DTYPES:
         fix = suggestion(name, _DTYPES) or f"use one of {', '.join(_DTYPES)}."
-        raise EstimateError(f"There is no type {name!r}: {fix}")
+        raise EstimateError(f"Unknown type {name!r}: {fix}")
     return _DTYPES[name]

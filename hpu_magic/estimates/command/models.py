@@ -51,7 +51,7 @@ def load_function(text: str) -> Any:
         if not hasattr(found, part):
             fix = suggestion(part, [each for each in dir(found) if not each.startswith("_")])
             raise EstimateError(
-                f"There is no {part!r} in {module_name}{f': {fix}' if fix else '.'}"
+                f"{module_name} has no {part!r}{f': {fix}' if fix else '.'}"
             )
         found = getattr(found, part)
     return found
@@ -76,7 +76,7 @@ def _call(text: str, make: Any) -> Any:
 
 def _from_configuration(path: Path) -> nn.Module:
     if not path.is_file():
-        raise EstimateError(f"There is no file {path}; the folder of a model has a config.json.")
+        raise EstimateError(f"The file {path} does not exist: use the folder of a model, which has a config.json.")
     if why := absence("A configuration of transformers", "huggingface", ["transformers"]):
         raise EstimateError(why)
     import transformers

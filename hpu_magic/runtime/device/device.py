@@ -189,5 +189,5 @@ def dtype_named(name: Any) -> Any:
         return name
     if name not in DTYPES:
         fix = suggestion(str(name), DTYPES) or "use bf16, fp16 or fp32."
-        raise HPUError(f"There is no dtype {name!r}: {fix}")
+        raise HPUError(f"Unknown dtype {name!r}: {fix}")
     return getattr(torch, DTYPES[name])

@@ -118,7 +118,7 @@ def _checked_device(device: str) -> str:
     name = str(device)
     if re.fullmatch(r"cpu|hpu(:\d{1,4})?", name):
         return name
-    raise HPUError(f"There is no device {name!r} to move to: use hpu or cpu.")
+    raise HPUError(f"Unknown device {name!r}: use hpu or cpu.")
 
 
 def _collect(plan: Plan, path: str, value: Any, torch: Any, depth: int = 0) -> None:

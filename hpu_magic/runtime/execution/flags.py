@@ -217,7 +217,7 @@ def _named(name: str, value: str | None) -> list[Flag]:
     if value is None and (matches := beginning or _mentioning(name)):
         return matches
     fix = suggestion(name.upper(), known) or "type %hpu_flags for the list."
-    raise HPUError(f"There is no documented flag {name!r}: {fix}")
+    raise HPUError(f"Unknown flag {name!r}: {fix}")
 
 
 def _mentioning(word: str) -> list[Flag]:

@@ -171,7 +171,7 @@ def restore(stored: str) -> None:
 def _known(name: str) -> str:
     if name not in VALUES:
         fix = suggestion(name, VALUES) or "use eager or lazy."
-        raise HPUError(f"There is no execution mode {name!r}: {fix}")
+        raise HPUError(f"Unknown execution mode {name!r}: {fix}")
     return name
 
 

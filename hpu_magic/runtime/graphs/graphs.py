@@ -209,7 +209,7 @@ def find(name: str) -> CapturedGraph:
     """Return the captured graph of this name; raise `HPUError` if there is none."""
     if name not in _graphs:
         fix = suggestion(name, _graphs) or f"capture a cell with %%hpu_capture {name} first."
-        raise HPUError(f"There is no graph {name!r}: {fix}")
+        raise HPUError(f"Unknown graph {name!r}: {fix}")
     return _graphs[name]
 
 

@@ -128,7 +128,7 @@ def requested(
     lists.
     """
     if level not in (None, "O1", "O2"):
-        raise HPUError(f"There is no level {level!r}: use O1 (the lists) or O2.")
+        raise HPUError(f"Unknown level {level!r}: use O1 (the lists) or O2.")
     if level == "O2":
         if lower is not None or fp32 is not None:
             raise HPUError("Level O2 has its own lists: remove lower and fp32, or use O1.")
@@ -160,7 +160,7 @@ def _names(request: str | Iterable[str], default: frozenset[str]) -> frozenset[s
     for name in sorted(names):
         if not _is_operator(name):
             fix = suggestion(name, KNOWN) or "use names such as linear, softmax or exp."
-            raise HPUError(f"There is no operator {name!r}: {fix}")
+            raise HPUError(f"Unknown operator {name!r}: {fix}")
     if not names:
         raise HPUError("The operator list is empty: use names such as linear,softmax.")
     return names

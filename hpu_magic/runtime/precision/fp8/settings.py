@@ -232,7 +232,7 @@ def _checked(key: str, value: Any, refused: Any) -> Any:
     if key not in KEYS:
         fix = suggestion(key, KEYS)
         if fix:
-            raise refused(f"there is no setting {key!r}: {fix}", key)
+            raise refused(f"unknown setting {key!r}: {fix}", key)
         return value  # perhaps a setting of a later release
     if key in SWITCHES:
         if str(value).lower() not in ("true", "false"):
@@ -253,7 +253,7 @@ def _choice(key: str, value: Any, refused: Any) -> str:
     known = {choice.lower(): choice for choice in CHOICES[key]}
     if not isinstance(value, str) or value.lower() not in known:
         fix = suggestion(str(value), CHOICES[key]) or f"use {', '.join(CHOICES[key])}."
-        raise refused(f"there is no {key} {value!r}: {fix}", key)
+        raise refused(f"unknown {key} {value!r}: {fix}", key)
     return known[value.lower()]
 
 
