@@ -47,8 +47,8 @@ def row(figure: Figure) -> str:
 def measured(family: str) -> Iterator[Figure]:
     """Measure one family in a new process.
 
-    In the same process, the remains of one family, mainly malloc's pages, would change the speed of
-    the next.
+    In the same process, memory that malloc keeps after one family would change the speed of the
+    next.
     """
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(

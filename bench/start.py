@@ -2,8 +2,8 @@
 
 Both installations use environments with only the newest pip, which is three times as fast as three
 years ago, and a filled pip cache. The files of `make dist` are built here, with the engine for this
-torch only. The torch from the public index takes minutes, so noise is small and it is installed
-once. The build of this environment is installed twice.
+torch only. Installing torch from the public index takes minutes, so the noise is small and one
+installation is enough. The build of this environment is installed twice.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def builds_of_torch() -> dict[str, str]:
 
 
 class Round:
-    """An installation of each, with its time."""
+    """One installation of torch and one of hpu_magic, with their times."""
 
     def __init__(self, place: Path, torch: str, wheels: Path) -> None:
         self.place, self.torch, self.wheels = place, torch, wheels

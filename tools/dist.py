@@ -27,7 +27,7 @@ TOOLS_OF_A_BUILD = ("ninja", "packaging", "psutil", "setuptools")
 
 
 class LeftOut(Exception):
-    """An engine cannot be built here; the text contains the reason."""
+    """An engine cannot be built here; the message contains the reason."""
 
 
 def main(arguments: list[str]) -> int:

@@ -24,7 +24,7 @@ class JupyterFiles(BuildHookInterface):
         return Path(self.root, EXTENSION, "package.json").exists()
 
     def dependencies(self) -> list[str]:
-        """Return build requirements besides hatchling: JupyterLab contains jlpm."""
+        """Return build requirements in addition to hatchling; JupyterLab contains jlpm."""
         return [] if self.built() else ["jupyterlab>=4.2,<5"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

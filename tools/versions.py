@@ -1,4 +1,4 @@
-"""Run the tests in throw-away environments, one for each combination of releases.
+"""Run the tests in temporary environments, one for each combination of releases.
 
 ``python tools/versions.py [--keep FOLDER] [--quick] [NAME ...]`` runs all or the named
 combinations and updates their rows in ``docs/versions.md``. ``--keep`` keeps the environments in

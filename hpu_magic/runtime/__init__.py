@@ -1,1 +1,1 @@
-"""The verbs of the magics as plain functions and context managers, for scripts and notebooks."""
+"""The actions of the magics as functions and context managers, for scripts and notebooks."""

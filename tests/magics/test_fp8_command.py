@@ -383,7 +383,7 @@ def test_first_generation_is_refused(forked_script):
         simulated=True,
         HPU_MAGIC_CARD="gaudi",
     )
-    sentence = "First-generation Gaudi has no 8-bit floating point: use bf16."
+    sentence = "First-generation Gaudi does not support FP8: use bf16."
     assert said.splitlines() == [sentence, sentence]
 
 

@@ -58,7 +58,7 @@ def test_explanation_names_request_free_memory_largest_variables_and_remedies(en
     assert advice == (
         f"The largest variables are {largest}. "
         "Delete unused variables (del batches), delete earlier results of cells (%reset -f out), "
-        "or use a smaller batch or a type with fewer bits."
+        "or use a smaller batch or a smaller dtype."
     )
 
 

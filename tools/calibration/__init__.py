@@ -1,1 +1,1 @@
-"""The published measurements, the models that they are of, and the fit of the constants to them."""
+"""Published measurements, their models, and the fit of the constants."""

@@ -1,1 +1,1 @@
-"""The site of the documentation: what its pages are made of, and how it is built."""
+"""The documentation site: its sources and its build."""

@@ -1,4 +1,4 @@
-"""Hooks that adapt the members, signatures and docstrings that Sphinx shows."""
+"""Hooks that adapt the members, signatures and docstrings on the site."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _call(text: str, make: Any) -> Any:
 
 def _from_configuration(path: Path) -> nn.Module:
     if not path.is_file():
-        raise EstimateError(f"The file {path} does not exist: use the folder of a model, which has a config.json.")
+        raise EstimateError(f"The file {path} does not exist: use a folder with a config.json.")
     if why := absence("A configuration of transformers", "huggingface", ["transformers"]):
         raise EstimateError(why)
     import transformers

@@ -1,1 +1,1 @@
-"""What operations cost on a card: hardware as published, constants as fitted, and the prices."""
+"""Costs of operations on a card: published hardware figures, fitted constants, and prices."""

@@ -10,7 +10,7 @@ SECONDS_PER_OPERATOR = 0.3e-3
 in 28 s. A pass of such a model runs 1,300 operators."""
 
 BAND = 1 / 4, 4.0
-"""Assumed, because there is only one log, of inference, without the host and the release."""
+"""Assumed, because there is only one log, of inference, which names neither host nor release."""
 
 
 def compile_seconds(program: Program, mode: str) -> float:

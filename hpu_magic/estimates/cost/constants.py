@@ -29,7 +29,7 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Constants:
-    """Constants for the prices of operations, besides the hardware's peaks; see `MEANINGS`."""
+    """Constants of the cost model, in addition to the hardware's peaks; see `MEANINGS`."""
 
     matrix_efficiency: Mapping[str, float]
     memory_efficiency: Mapping[str, float]
@@ -55,6 +55,6 @@ FITTED = Constants(
 )
 
 
-# Factors of the estimate that contain 90 % of the measurements of families that were left out of
+# Factors of the estimate that contain 90 % of the measurements of families that were held out of
 # the fit, by kind of work; docs/estimates.md has the errors. Without measurements, assumed.
 BANDS = {"training": 1.3, "batches": 1.3, "single sequences": 1.25, "unmeasured": 2.5}

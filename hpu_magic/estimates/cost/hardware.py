@@ -25,7 +25,7 @@ class Generation:
     array: tuple[int, int]
     """Rows and columns of one engine's array of multipliers."""
     array_shapes: tuple[tuple[int, int], ...]
-    """Output tiles that one engine can calculate at a time."""
+    """Output tiles that one engine can calculate in one pass."""
     vector_flops: float
     """Peak of all vector processors in bf16, in FLOP/s; half of that in float32."""
     memory_bandwidth: float
@@ -42,7 +42,7 @@ class Generation:
 
     @property
     def has_fp8(self) -> bool:
-        """Whether the matrix engines support 8-bit floating point numbers."""
+        """Whether the matrix engines support FP8."""
         return "fp8" in self.matrix_flops
 
 

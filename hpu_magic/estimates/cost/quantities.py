@@ -112,7 +112,7 @@ class _Reader:
         )
 
     def _in_8_bits(self, storage: int) -> bool:
-        """Return whether a weight is stored in 8 bits, which is so only without training."""
+        """Return whether a weight is stored in FP8, as only in inference."""
         return self._fp8 and not self._trains and storage in self._weights
 
     def _row(
@@ -166,7 +166,7 @@ class _Reader:
         )
 
     def _cast(self, work: Work) -> float:
-        """Return the number of elements that are cast to 8 bits for a product."""
+        """Return the number of elements that are cast to FP8 for a product."""
         return sum(
             product.batch * (product.m + product.n * self._trains) * product.k
             for product in work.products

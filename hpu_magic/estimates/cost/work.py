@@ -308,7 +308,7 @@ def _attention(name: str, operation: Operation) -> Work:
     query, key, value = _shapes(operation)[1:4] if backward else _shapes(operation)[:3]
     batch, rows, columns = prod(query[:-2]), query[-2], key[-2]
     elements = float(batch) * rows * columns
-    # Heads with shared keys are rows of one product, so keys are loaded once.
+    # Query heads that share a KV head are rows of one product, so keys are loaded once.
     grouped = max(batch // max(prod(key[:-2]), 1), 1)
     batch, rows = batch // grouped, rows * grouped
     scores = Product(batch, rows, columns, query[-1])

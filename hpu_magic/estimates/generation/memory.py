@@ -92,7 +92,7 @@ def _on_one_card(traced: Pass, settings: GenerationSettings) -> list[int]:
     for index in traced.before | traced.after:
         total = traced.program.storages[index].bytes
         count = heads.get(index, 1)
-        # If there are more cards than key heads, each card keeps one head.
+        # If there are more cards than KV heads, each card keeps one head.
         sizes[index] = ceil(total / min(layout.tensor, count) / layout.pipeline)
     return sizes
 

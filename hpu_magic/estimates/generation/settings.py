@@ -15,7 +15,7 @@ from hpu_magic.estimates.options import MODES, one_of, positive
 
 CACHES = ("static", "dynamic")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
-"""Type of the computations; with fp8, only linear layers have 8 bits."""
+"""Type of the computations; with fp8, only linear layers use FP8."""
 CACHE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
 
 

@@ -1,1 +1,1 @@
-"""The operations that a step would run, with shapes, lifetimes and the modules they are of."""
+"""The operations of a step, with their shapes, lifetimes and modules."""

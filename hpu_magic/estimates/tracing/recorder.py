@@ -43,7 +43,7 @@ class Recorder:
 
     @contextmanager
     def instead(self, listener: Listener | None) -> Iterator[None]:
-        """Replace the recording by another listener, or None, inside the block."""
+        """Replace the recording with another listener, or None, inside the block."""
         self._listen(listener)
         try:
             yield

@@ -53,7 +53,7 @@ class Plan:
                 f"{path} has no shape yet: run the module once on the cpu, then move it."
             )
         if tensor.device.type not in ("cpu", "hpu"):
-            raise HPUError(f"{path} is on {tensor.device}: bring it to the cpu first.")
+            raise HPUError(f"{path} is on {tensor.device}: move it to the cpu first.")
         if self._dtype_of(tensor) != tensor.dtype or tensor.device.type != self.device.type:
             self._tensors[id(tensor)] = tensor
 

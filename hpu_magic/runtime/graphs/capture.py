@@ -159,7 +159,7 @@ _CREATING = ("_to_copy", "empty")
 
 
 def _recorder() -> Any:
-    """Return a dispatch mode that counts operators and notes the refused one."""
+    """Return a dispatch mode that counts operators and records the refused one."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Recorder(TorchDispatchMode):

@@ -34,7 +34,7 @@ _EVENTS = {
     "CUSTOM_EVENT": WAIT,
 }
 _MOST_ENTRIES = 500
-# The event of a cached graph that runs again. If it only works in place, nothing else shows it.
+# The event of a cached graph that runs again, the only one if all operations are in place.
 _RUN_AGAIN = "CACHE_HIT"
 
 

@@ -122,7 +122,7 @@ def _part(path: str, nodes: list[_Node]) -> Part:
 def _inner(path: str, nodes: list[_Node]) -> list[Part]:
     """Return the children of similar modules by name, with those in a list combined.
 
-    A module that only wraps a list of layers is replaced by its parts.
+    A module that only wraps a list of layers is replaced with its parts.
     """
     by_name: dict[str, list[_Node]] = {}
     for node in nodes:

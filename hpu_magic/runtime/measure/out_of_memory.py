@@ -1,4 +1,4 @@
-"""The explanation of an error because the card is full."""
+"""Explanation of errors because the card is full."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NAMED = 3
 _SMALLEST_NAMED = 0.001  # of the card's memory
 # The vendor's allocator reports the bytes. Other allocators raise PyTorch's OutOfMemoryError.
 _REFUSED = re.compile(r"Allocation failed for size::\s*([0-9]+)")
-# The simulated card has free memory, but the machine has not.
+# The simulated card has free memory, but the machine does not.
 _HOST = "but this machine does not"
 
 
@@ -79,7 +79,7 @@ def _advice(largest: list[str]) -> str:
         advice.append("delete earlier results of cells (%reset -f out)")
     if TRACEBACK in largest:
         advice.append("run another cell that fails, which replaces this traceback")
-    advice.append("use a smaller batch or a type with fewer bits")
+    advice.append("use a smaller batch or a smaller dtype")
     if restart.available():
         advice.append("restart with %hpu_restart")
     *others, last = advice

@@ -57,7 +57,7 @@ def last(cell: Cell, call: ast.Call, argument: str) -> None:
 
 
 def put(cell: Cell, call: ast.Call, argument: Argument, text: str) -> None:
-    """Replace an argument, including its name, by `text`."""
+    """Replace an argument, including its name, with `text`."""
     cell.edits.append(cell.source.replaced(*extent(cell, call, argument), text))
 
 

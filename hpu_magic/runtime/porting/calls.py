@@ -192,7 +192,7 @@ def _set_device(cell: Cell, node: ast.Call, name: str) -> None:
 
 
 def _any_number(cell: Cell, node: ast.Call, *, known: bool) -> None:
-    """Replace a number by 0; also a variable that may be a number, unless `known`."""
+    """Replace a number with 0, also a variable that may be a number, unless `known`."""
     devices = [*node.args, *(each.value for each in node.keywords if each.arg == "device")]
     if (
         len(devices) == 1

@@ -65,7 +65,7 @@ class Cell(ast.NodeVisitor):
         return [match[1] for text in around if (match := re.match(r"\w*(['\"])(?!\1\1)", text))]
 
     def replace(self, node: ast.expr, text: str) -> bool:
-        """Replace a node by `text` if the node is in the source; return whether it is."""
+        """Replace a node with `text` if the node is in the source; return whether it is."""
         if not self.typed(node):
             self.note(node, REMARK, NOT_PORTED)
             return False
@@ -106,7 +106,7 @@ class Cell(ast.NodeVisitor):
         False for nodes from IPython's transformation of a magic.
         """
         if len(set(self._quotes_taken())) > 1:
-            return False  # before Python 3.12, a string in it has no quotes left
+            return False  # before Python 3.12, all quotes are in use
         text = self.source.of(node)
         try:
             if isinstance(node, ast.expr):

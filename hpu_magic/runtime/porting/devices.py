@@ -364,7 +364,7 @@ class Devices:
 
 
 def _is_other(node: ast.expr) -> bool:
-    """Return whether an expression is another device than a GPU, or None."""
+    """Return whether an expression is None or a device other than a GPU."""
     if isinstance(node, ast.Call) and last_name(node.func) == "device":
         return bool(node.args) and _is_other(node.args[0])
     if isinstance(node, ast.Tuple | ast.List | ast.Set):

@@ -61,7 +61,7 @@ class Source:
         return begins, len(self.text) if ends < 0 else ends
 
     def replaced(self, start: int, end: int, text: str, *, whole: bool = False) -> Edit:
-        """Return the edit that replaces a piece by `text`.
+        """Return the edit that replaces a piece with `text`.
 
         If the piece is a whole expression, parentheses around `text` keep its line breaks.
         """

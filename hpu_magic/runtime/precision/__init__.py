@@ -1,1 +1,1 @@
-"""Autocast and its operator lists, and inference in 8-bit floating point."""
+"""Autocast and its operator lists, and inference in FP8."""

@@ -113,7 +113,7 @@ def explained(
         )
     if torch.autograd._profiler_enabled():
         raise HPUError(
-            "A profile is being recorded, and an explanation needs another one: explain the model "
+            "A profile is being recorded, and an explanation needs its own: explain the model "
             "before or after."
         )
     lower = str(context.dtype).removeprefix("torch.")

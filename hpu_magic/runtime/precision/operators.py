@@ -44,7 +44,7 @@ KNOWN = LOWER | FP32 | PROMOTE
 
 
 class RestartNeededError(HPUError):
-    """Other operator lists than the loaded ones were requested; they are stored."""
+    """Operator lists other than the loaded ones were requested and stored."""
 
 
 @dataclass(frozen=True)

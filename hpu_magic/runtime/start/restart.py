@@ -1,4 +1,4 @@
-"""Settings that survive a kernel, and the restart that applies them.
+"""Settings that survive a kernel restart, and the restart that applies them.
 
 Settings are stored per notebook, identified by its path, which the Jupyter server puts into
 ``JPY_SESSION_NAME``, or by the kernel's id, which a restart keeps. In a terminal, they are stored

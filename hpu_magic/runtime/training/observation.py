@@ -1,4 +1,4 @@
-"""Observations of a fit besides its curves: waits, compilations and settings."""
+"""Observations of a fit in addition to its curves: waits, compilations and settings."""
 
 from __future__ import annotations
 

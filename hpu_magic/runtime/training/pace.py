@@ -11,7 +11,7 @@ class PaceSeries:
     """Records steps per second of training, without validation, in the series ``speed``.
 
     A report right after a validation or a late report may cover a single step in a fraction of a
-    millisecond. Such a short time is no measurement, so it is added to the next report.
+    millisecond. Such a short time is not a measurement, so it is added to the next report.
     ``interval`` is the number of seconds between two reports.
     """
 

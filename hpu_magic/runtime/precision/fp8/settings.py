@@ -75,7 +75,7 @@ class Settings:
 
     @property
     def fp8(self) -> str:
-        """The 8-bit format, E4M3 or E5M2."""
+        """The FP8 format, E4M3 or E5M2."""
         return str(self.values.get("fp8_config", "E4M3")).upper()
 
     @property
@@ -134,7 +134,7 @@ class Settings:
             (wanted, generation) == ("GAUDI2", "GAUDI3") and method == "maxabs_hw"
         ):
             raise HPUError(
-                f"A {generation} does not support scales of {wanted} with the method {method}, "
+                f"A {generation} does not support scales of {wanted} with the method {method}; "
                 "only a GAUDI3 supports those of a GAUDI2 with maxabs_hw: remove "
                 "device_for_scales."
             )

@@ -37,7 +37,7 @@ def check_process(step: str) -> None:
     It is an `OtherStepError` if the process has done the other step.
     """
     if device.generation() == "GAUDI":
-        raise HPUError("First-generation Gaudi has no 8-bit floating point: use bf16.")
+        raise HPUError("First-generation Gaudi does not support FP8: use bf16.")
     if _done not in (None, step):
         how = (
             "restart the kernel (or add --restart), create the model again and repeat the command."
@@ -201,7 +201,7 @@ def config(settings: Settings) -> Iterator[Any]:
     """Yield the settings as Neural Compressor's object, which it reads from a file.
 
     Scales are always calculated from the measurements, because files of scales do not contain
-    their 8-bit format and backoff. Names of files do not contain a rank.
+    their FP8 format and backoff. Names of files do not contain a rank.
     """
     values = {"recalc_scales": True, **settings.values, "seperate_measure_files": False}
     with tempfile.TemporaryDirectory() as folder:
