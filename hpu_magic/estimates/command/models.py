@@ -50,9 +50,7 @@ def load_function(text: str) -> Any:
     for part in name.split("."):
         if not hasattr(found, part):
             fix = suggestion(part, [each for each in dir(found) if not each.startswith("_")])
-            raise EstimateError(
-                f"{module_name} has no {part!r}{f': {fix}' if fix else '.'}"
-            )
+            raise EstimateError(f"{module_name} has no {part!r}{f': {fix}' if fix else '.'}")
         found = getattr(found, part)
     return found
 

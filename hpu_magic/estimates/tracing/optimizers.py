@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from hpu_magic.estimates.tracing.fake_card import device_type
 from hpu_magic.estimates.tracing.program import Phase, Role
 from hpu_magic.estimates.tracing.recorder import Recorder
 from hpu_magic.estimates.tracing.twins import ORIGINAL
+from hpu_magic.runtime.device import nests
 
 Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
@@ -167,7 +168,7 @@ class _OptimizerStep:
             recorder.stand_for(each)
             recorder.stand_for(each.grad)
         groups = [{**each, "params": ()} for each in self._optimizer.param_groups]
-        for value in _tensors([*self._optimizer.state.values(), *groups]):
+        for value in nests.tensors([*self._optimizer.state.values(), *groups]):
             if value.device.type == device_type():
                 recorder.hold(value, Role.OPTIMIZER, count=self._count)
 
@@ -186,14 +187,3 @@ def _stand_in(parameter: nn.Parameter) -> nn.Parameter:
     vars(made).update(vars(parameter))
     made.grad = torch.empty_like(parameter)
     return made
-
-
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, dict):
-        for each in value.values():
-            yield from _tensors(each)
-    elif isinstance(value, list | tuple):
-        for each in value:
-            yield from _tensors(each)

@@ -18,7 +18,7 @@ from torch._subclasses.fake_tensor import (
 )
 
 from hpu_magic.estimates.errors import EstimateError
-from hpu_magic.estimates.tracing.nests import described
+from hpu_magic.runtime.device.nests import described
 
 _PYTORCH = str(Path(torch.__file__).parent)
 _OURS = str(Path(__file__).parents[1])

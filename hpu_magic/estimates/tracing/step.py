@@ -12,13 +12,14 @@ import torch
 from torch import nn
 
 from hpu_magic.estimates.errors import EstimateError
-from hpu_magic.estimates.tracing import lasting, nests, optimizers, twins
+from hpu_magic.estimates.tracing import lasting, optimizers, twins
 from hpu_magic.estimates.tracing.fake_card import device_type, fake_card
 from hpu_magic.estimates.tracing.modules import RunningModules
 from hpu_magic.estimates.tracing.program import Program, Role
 from hpu_magic.estimates.tracing.recomputation import recomputing
 from hpu_magic.estimates.tracing.recorder import Recorder
 from hpu_magic.estimates.tracing.refusals import UntracedError, explained
+from hpu_magic.runtime.device import nests
 
 Loss = Callable[[Any], torch.Tensor]
 

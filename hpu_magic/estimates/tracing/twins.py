@@ -12,10 +12,11 @@ from torch import nn
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from hpu_magic.estimates.errors import EstimateError
-from hpu_magic.estimates.tracing import known_numbers, nests
+from hpu_magic.estimates.tracing import known_numbers
 from hpu_magic.estimates.tracing.fake_card import device_type
-from hpu_magic.estimates.tracing.nests import described
 from hpu_magic.estimates.tracing.untouched import untouched, unwrap
+from hpu_magic.runtime.device import nests
+from hpu_magic.runtime.device.nests import described
 
 ORIGINAL = "original"
 """Attribute of a fake parameter with the model's parameter."""

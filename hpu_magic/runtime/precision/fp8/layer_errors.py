@@ -132,27 +132,13 @@ def _without_gradients(run: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _copied(value: Any) -> Any:
-    import torch
+    from hpu_magic.runtime.device import nests
 
-    if isinstance(value, torch.Tensor):
-        return value.detach().clone()
-    if isinstance(value, Mapping):
-        return {key: _copied(item) for key, item in value.items()}
-    if type(value) in (tuple, list):
-        return type(value)(_copied(item) for item in value)
-    return value
+    return nests.mapped(value, lambda tensor: tensor.detach().clone())
 
 
 def _tensors(value: Any) -> Iterator[Any]:
     """Yield the floating-point tensors of an output."""
-    import torch
+    from hpu_magic.runtime.device import nests
 
-    if isinstance(value, torch.Tensor):
-        if value.is_floating_point():
-            yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _tensors(item)
-    elif isinstance(value, tuple | list):
-        for item in value:
-            yield from _tensors(item)
+    return (tensor for tensor in nests.tensors(value) if tensor.is_floating_point())

@@ -56,7 +56,7 @@ def of_batches(model: Any, data: Any, batches: int | None) -> Iterator[Run]:
     required = _required(model)
     for batch in islice(data, batches):
         if isinstance(batch, Mapping):
-            yield _call([], _moved(model, batch))
+            yield _call([], _moved(model, dict(batch)))
         else:
             values = list(batch) if isinstance(batch, tuple | list) else [batch]
             yield _call(_moved(model, values[:required]), {})
@@ -77,14 +77,10 @@ def _required(model: Any) -> int | None:
 
 def _moved(model: Any, value: Any) -> Any:
     """Return tensors on the device, floating-point ones in the type of the model's parameters."""
-    import torch
+    from hpu_magic.runtime.device import nests
 
-    if isinstance(value, torch.Tensor):
-        types = (weight.dtype for weight in model.parameters() if weight.is_floating_point())
-        return value.to("hpu", next(types, None) if value.is_floating_point() else None)
-    if isinstance(value, Mapping):
-        return {key: _moved(model, item) for key, item in value.items()}
-    if isinstance(value, tuple | list):
-        moved = [_moved(model, item) for item in value]
-        return type(value)(*moved) if hasattr(value, "_fields") else type(value)(moved)
-    return value
+    types = (weight.dtype for weight in model.parameters() if weight.is_floating_point())
+    dtype = next(types, None)
+    return nests.mapped(
+        value, lambda tensor: tensor.to("hpu", dtype if tensor.is_floating_point() else None)
+    )
