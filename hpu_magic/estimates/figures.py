@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 from hpu_magic import units
 from hpu_magic.estimates.by_module import ModuleShare, alike
-from hpu_magic.estimates.cost.compilation import BAND
+from hpu_magic.estimates.cost.pricing import COMPILATION_BAND
 from hpu_magic.runtime.present.report import Row
 
 _SLOWEST = 5
@@ -38,7 +38,7 @@ def rate(per_second: float, what: str, band: tuple[float, float]) -> str:
 
 def compilation(seconds: float) -> list[Row]:
     """Return the row for the compilation, if there is one."""
-    return [("compilation", duration(seconds, BAND))] if seconds else []
+    return [("compilation", duration(seconds, COMPILATION_BAND))] if seconds else []
 
 
 def memory(used: int, limit: int) -> str:

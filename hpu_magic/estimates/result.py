@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from hpu_magic import units
 from hpu_magic.estimates import figures
 from hpu_magic.estimates.by_module import ModuleShare
-from hpu_magic.estimates.cost.compilation import compile_seconds
 from hpu_magic.estimates.cost.hardware import Generation
-from hpu_magic.estimates.cost.pricing import Prices
+from hpu_magic.estimates.cost.pricing import Prices, compile_seconds
 from hpu_magic.estimates.largest_batch import MOST
 from hpu_magic.estimates.layout import Layout
 from hpu_magic.estimates.memory import Moment

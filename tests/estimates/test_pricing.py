@@ -3,10 +3,9 @@
 import pytest
 import torch
 
-from hpu_magic.estimates.cost.compilation import SECONDS_PER_OPERATOR, compile_seconds
 from hpu_magic.estimates.cost.constants import FITTED
 from hpu_magic.estimates.cost.hardware import GENERATIONS, LINK_EFFICIENCY, generation_named
-from hpu_magic.estimates.cost.pricing import price
+from hpu_magic.estimates.cost.pricing import SECONDS_PER_OPERATOR, compile_seconds, price
 from hpu_magic.estimates.cost.work import work_of
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.layout import parse

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from torch import nn
 
 from hpu_magic.estimates.errors import EstimateError
-from hpu_magic.estimates.generation.bands import band_of
 from hpu_magic.estimates.generation.memory import GenerationMemory, memory_of
 from hpu_magic.estimates.generation.passes import (
     Pass,
@@ -20,7 +19,7 @@ from hpu_magic.estimates.generation.passes import (
 from hpu_magic.estimates.generation.protocol import Protocol
 from hpu_magic.estimates.generation.result import GenerationEstimate, over_memory
 from hpu_magic.estimates.generation.settings import GenerationSettings
-from hpu_magic.estimates.generation.times import Times, times_of
+from hpu_magic.estimates.generation.times import Times, band_of, times_of
 from hpu_magic.estimates.largest_batch import largest_batch
 
 

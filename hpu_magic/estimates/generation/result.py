@@ -9,10 +9,9 @@ from typing import Any
 from hpu_magic import units
 from hpu_magic.estimates import figures
 from hpu_magic.estimates.by_module import ModuleShare, shares
-from hpu_magic.estimates.generation.bands import Band
 from hpu_magic.estimates.generation.memory import GenerationMemory
 from hpu_magic.estimates.generation.settings import GenerationSettings
-from hpu_magic.estimates.generation.times import Times
+from hpu_magic.estimates.generation.times import Band, Times
 from hpu_magic.estimates.portable import Portable
 from hpu_magic.runtime.present.report import Report, Row
 

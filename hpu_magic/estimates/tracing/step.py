@@ -11,13 +11,14 @@ from typing import Any
 import torch
 from torch import nn
 
+from hpu_magic import units
 from hpu_magic.estimates.errors import EstimateError
-from hpu_magic.estimates.tracing import lasting, optimizers, twins
+from hpu_magic.estimates.tracing import optimizers, twins
 from hpu_magic.estimates.tracing.fake_card import device_type, fake_card
 from hpu_magic.estimates.tracing.modules import RunningModules
 from hpu_magic.estimates.tracing.program import Program, Role
 from hpu_magic.estimates.tracing.recomputation import recomputing
-from hpu_magic.estimates.tracing.recorder import Recorder
+from hpu_magic.estimates.tracing.recorder import Recorder, card_bytes
 from hpu_magic.estimates.tracing.refusals import UntracedError, explained
 from hpu_magic.runtime.device import nests
 
@@ -74,7 +75,7 @@ def trace_step(
             stack.enter_context(modules)
             step.run((args, dict(kwargs)))
     except UntracedError as error:
-        lower_bound = lasting.sentence(
+        lower_bound = lasting_memory(
             model, options.dtype, train=options.train, optimizer=options.optimizer
         )
         raise UntracedError(f"{error} {lower_bound}") from error.__cause__
@@ -232,3 +233,29 @@ def _is_defined(step: Any) -> bool:
 
 def _do_nothing(*_: Any, **__: Any) -> None:
     pass
+
+
+def lasting_memory(
+    model: nn.Module, dtype: torch.dtype | None, *, train: bool, optimizer: optimizers.Make | None
+) -> str:
+    """Return a sentence on the memory of weights and, for training, of gradients and optimizer.
+
+    The model is not changed. ``dtype`` is the type of its floating-point parameters, or None to
+    keep them, and ``optimizer`` a result of `optimizers.maker`.
+    """
+    with fake_card(), twins.fake_tensors(model, dtype, training=train) as tensors:
+        weights = list(tensors.parameters.values())
+        trained = [weight for weight in weights if train and weight.requires_grad]
+        parts = [f"weights {units.size(_bytes_of(weights))}"]
+        if trained:
+            parts.append(f"gradients {units.size(_bytes_of(trained))}")
+        if trained and optimizer is not None:
+            program = Program()
+            with Recorder(program, RunningModules(model)) as recorder:
+                optimizers.record_step(optimizer, recorder, trained)
+            parts.append(f"optimizer {units.size(program.of_role(Role.OPTIMIZER))}")
+    return f"Without activations, the model needs: {', '.join(parts)}."
+
+
+def _bytes_of(tensors: list[nn.Parameter]) -> int:
+    return sum(card_bytes(tensor.dtype, tensor.numel()) for tensor in tensors)

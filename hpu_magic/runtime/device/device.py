@@ -191,3 +191,24 @@ def dtype_named(name: Any) -> Any:
         fix = suggestion(str(name), DTYPES) or "use bf16, fp16 or fp32."
         raise HPUError(f"Unknown dtype {name!r}: {fix}")
     return getattr(torch, DTYPES[name])
+
+
+def width(dtype: Any) -> int:
+    """Return the bytes of one element of a torch dtype on a card, which stores some in 32 bits.
+
+    Cards do not support float64 and complex128. They support int64 in eager mode from the second
+    generation on, and otherwise with ``PT_ENABLE_INT64_SUPPORT``.
+    """
+    torch = torch_with_hpu()
+    narrow = dtype in (torch.float64, torch.complex128)
+    if narrow or (dtype == torch.int64 and not _has_int64()):
+        return int(dtype.itemsize) // 2
+    return int(dtype.itemsize)
+
+
+def _has_int64() -> bool:
+    from habana_frameworks.torch.utils.internal import is_lazy
+
+    if os.environ.get("PT_ENABLE_INT64_SUPPORT", "").strip().lower() in ("1", "true", "yes", "on"):
+        return True
+    return not is_lazy() and generation() != "GAUDI"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpu_magic.errors import HPUError
-from hpu_magic.runtime.device.widths import width
+from hpu_magic.runtime.device.device import width
 
 # The device's allocator returns multiples of this many bytes.
 _ALIGNMENT = 128

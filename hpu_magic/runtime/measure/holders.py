@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from hpu_magic import units
+from hpu_magic.runtime.device.device import width
 from hpu_magic.runtime.device.tensors import tensors_in
-from hpu_magic.runtime.device.widths import width
 from hpu_magic.runtime.measure.module_tree import Part, parts_of
 from hpu_magic.runtime.present.table import Table
 
