@@ -128,7 +128,7 @@ class StepReport:
         """Note a batch of a validation, whose time is not counted as training."""
         progress = self.progress
         if progress.phase != "validating":
-            self._count(time.monotonic())
+            self.count_to(self.batches, self.steps)
             progress.phase = "validating"
             progress.validation_began = time.monotonic()
         progress.validation_batch = batch or None
@@ -138,9 +138,28 @@ class StepReport:
         """Note that training continues after a validation."""
         progress = self.progress
         if progress.phase == "validating":
-            progress.phase = "training"
             progress.validation_batch = progress.validation_began = None
-            self._counted_at = time.monotonic()
+            self.resume()
+
+    def resume(self) -> None:
+        """Start to measure the time of training again."""
+        self.progress.phase = "training"
+        self._counted_at = time.monotonic()
+
+    def count_to(self, batches: int, steps: int) -> None:
+        """Count up to these numbers of batches and steps, with the time since the last count."""
+        progress, now = self.progress, time.monotonic()
+        self._pace.add(batches - progress.trained, now - self._counted_at)
+        progress.training_seconds += now - self._counted_at
+        self._counted_at = now
+        progress.trained = self.batches = batches
+        progress.steps = self.steps = steps
+
+    def report_pace(self, *, last: bool = False) -> None:
+        """Record the pace up to the last count."""
+        # If gradients are accumulated, a short time has few steps but enough batches.
+        share = self.progress.steps / max(1, self.progress.trained)
+        self._pace.report(self._counted_at, self.step, steps_per_batch=share, last=last)
 
     def answer(self) -> None:
         """Handle clicks in the panel if that is due."""
@@ -153,24 +172,17 @@ class StepReport:
     def close(self) -> None:
         """Report the last steps, and drop the device's tensors."""
         if self.progress.phase == "training":
-            self._count(time.monotonic())
-        self._pace.report(self._counted_at, self.step, last=True)
+            self.count_to(self.batches, self.steps)
+        self.report_pace(last=True)
         self._observer.ended()
         with suppress(RuntimeError):  # the device may have failed
             self._pending.read()
         self._pending.clear()
 
-    def _count(self, now: float) -> None:
-        progress, seconds = self.progress, now - self._counted_at
-        self._counted_at = now
-        self._pace.add(self.steps - progress.steps, seconds)
-        progress.steps, progress.trained = self.steps, self.batches
-        progress.training_seconds += seconds
-
     def _report(self, now: float) -> None:
         self._due = max(self._due, now - self._to.interval) + self._to.interval
-        self._count(now)
-        self._pace.report(now, self.step)
+        self.count_to(self.batches, self.steps)
+        self.report_pace()
         self._pending.read()
         self.answer()
 
