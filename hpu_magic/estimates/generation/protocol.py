@@ -84,7 +84,7 @@ def call(
 
 
 def tensors_of(cache: Any) -> Iterator[torch.Tensor]:
-    """Yield the floating point tensors on the card in a cache of any type."""
+    """Yield the floating-point tensors on the card in a cache of any type."""
     seen: set[int] = set()
     waiting = [cache]
     while waiting:

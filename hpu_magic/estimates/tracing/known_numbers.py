@@ -129,7 +129,7 @@ def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _may_follow(func: Any, args: tuple[Any, ...]) -> bool:
-    """Check the first operand, because most operators have floating point operands."""
+    """Check the first operand, because most operators have floating-point operands."""
     first = next(_tensors(args), None)
     if first is None:
         return func.overloadpacket in _WITHOUT_OPERANDS

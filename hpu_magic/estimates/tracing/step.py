@@ -31,7 +31,7 @@ class StepOptions:
 
     train: bool = True
     dtype: torch.dtype | None = None
-    """Type of the model's floating point tensors and inputs; None does not change it."""
+    """Type of the model's floating-point tensors and inputs; None does not change it."""
     autocast: torch.dtype | None = None
     """Type of `torch.autocast`; None disables autocast."""
     optimizer: optimizers.Make | None = None

@@ -100,7 +100,7 @@ class AutocastExplanation(Table):
 def explained(
     model: Any, arguments: Sequence[Any], named: Mapping[str, Any], dtype: Any
 ) -> AutocastExplanation:
-    """Return the number type of each operation of a model; see `hpu_magic.explain_autocast`."""
+    """Return the dtype of each operation of a model; see `hpu_magic.explain_autocast`."""
     context = Autocast(dtype)
     torch = device.torch_with_hpu()
     if not isinstance(model, torch.nn.Module):
