@@ -139,8 +139,13 @@ def figures() -> Iterator[Figure]:
     yield Figure("graph replay, 40 small operations / cpu", small, "ratio", LAUNCH_BOUND_TARGET)
     yield Figure("graph replay, large convolutions / cpu", large, "ratio", COMPUTE_BOUND_TARGET)
     for name, measure, unit, target in (
-        ("events without a listener: share of a lazy step", "unheard_percent", "%", UNHEARD_TARGET),
-        ("training step, with / without event listener", "listening_ratio", "ratio", LISTENING_TARGET),
+        ("event without listener: share of a lazy step", "unheard_percent", "%", UNHEARD_TARGET),
+        (
+            "training step, with / without event listener",
+            "listening_ratio",
+            "ratio",
+            LISTENING_TARGET,
+        ),
         ("training step, ledger on / off, lazy", "ledger_ratio", "ratio", LISTENING_TARGET),
     ):
         code = f"from bench.execution import {measure}; {measure}()"

@@ -8,14 +8,12 @@ import math
 import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bench.harness import Figure
+from bench.harness import Figure, running
 
 BUILT = Path("hpu_magic/labextension/static")
 CARDS = 8
@@ -82,7 +80,7 @@ def frame_ratio(chromium: str, flags: tuple[str, ...]) -> float:
         try:
             lab = stack.enter_context(run_lab(Path(folder)))
             for _ in range(CARDS):
-                stack.enter_context(held_card())
+                stack.enter_context(running(HOLDER))
         finally:
             os.environ.clear()
             os.environ.update(previous)
@@ -143,16 +141,3 @@ def write_settings(folder: Path) -> None:
     settings = folder / ".settings" / "hpu_magic" / "plugin.jupyterlab-settings"
     settings.parent.mkdir(parents=True)
     settings.write_text(json.dumps({"interval": INTERVAL}))
-
-
-@contextlib.contextmanager
-def held_card() -> Iterator[None]:
-    """Start a process that holds the next free simulated card."""
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    process = subprocess.Popen([sys.executable, "-c", HOLDER], **pipes)
-    try:
-        process.stdout.readline()
-        yield
-    finally:
-        process.stdin.close()
-        process.wait(20)

@@ -11,7 +11,8 @@ import os
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -119,6 +120,23 @@ def serve(run: Callable[[], object], clock: Callable[[], float] = perf_counter) 
     print(0.0, file=answers, flush=True)
     for _ in sys.stdin:
         print(seconds(run, clock), file=answers, flush=True)
+
+
+@contextmanager
+def running(code: str, environment: dict[str, str] | None = None) -> Iterator[None]:
+    """Run code in another process, from its first printed line to the end of the block."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    try:
+        process.stdout.readline()
+        yield
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def fresh_process(code: str, **environ: str) -> str:

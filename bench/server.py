@@ -20,7 +20,7 @@ from typing import Any
 
 import psutil
 
-from bench.harness import Figure, in_turn, quiet_ratio
+from bench.harness import Figure, in_turn, quiet_ratio, running
 
 CARDS = 8
 SNAPSHOT = 5.0
@@ -82,16 +82,7 @@ def held_cards(directory: Path) -> Iterator[dict[str, str]]:
     environment.pop("HPU_MAGIC_SIMULATOR", None)  # the server does not import torch
     with ExitStack() as owners:
         for number in range(CARDS):
-            owner = subprocess.Popen(
-                [sys.executable, "-c", _FIT if number < FITS else _HOLD],
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-            )
-            owners.callback(owner.communicate)
-            owners.callback(owner.kill)
-            assert owner.stdout is not None
-            owner.stdout.readline()
+            owners.enter_context(running(_FIT if number < FITS else _HOLD, environment))
         yield environment
 
 
