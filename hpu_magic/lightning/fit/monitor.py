@@ -27,9 +27,10 @@ from hpu_magic.runtime.training.logged_values import (
     copied,
 )
 from hpu_magic.runtime.training.observation import SETTLED
-from hpu_magic.runtime.training.pace import PaceSeries
 from hpu_magic.runtime.training.progress import FitProgress
 from hpu_magic.runtime.training.sampler import Sampler, Subscription
+from hpu_magic.runtime.training.source import FitReport
+from hpu_magic.runtime.training.step_report import StepReport
 
 _SLOW = 30.0  # batches per second; up to this pace, each batch calls the hook
 
@@ -84,9 +85,8 @@ class FitMonitorBase:
         self._validation_due = 0.0
         self._alarm: Subscription | None = None
         self._batches: Any = None  # Lightning's count, from the start of training
-        self._counted = 0  # batches at `_counted_at`
-        self._counted_at = 0.0
-        self._pace = PaceSeries(sampler, interval)
+        self._batches_before = 0
+        self._steps = StepReport(FitReport(sampler, progress, stop, interval, polls))
         self._ready_before_epoch = 0
         self._trainer: Any = None
         self._steps_before = 0
@@ -109,22 +109,22 @@ class FitMonitorBase:
         progress = self.progress
         self._batches = trainer.fit_loop.epoch_loop.batch_progress
         self._alarm = self._sampler.subscribe(self._wake, rate=1 / self._interval)
-        progress.training_began = time.monotonic()
         progress.epochs = _bounded(trainer.max_epochs)
         progress.batches = _bounded(trainer.num_training_batches)
         if progress.epochs and progress.batches:
             progress.planned_batches = (progress.epochs - trainer.current_epoch) * progress.batches
-        self._observer.began()
+        began = self._steps.begin(trainer.global_step)
+        self._batches_before = self._batches.total.processed
         self._fetches = timed_fetches(trainer, self._observer.waiting)
         self._trainer, self._steps_before = trainer, trainer.global_step
         if (most := _bounded(trainer.max_steps)) is not None:
             progress.planned_steps = most - self._steps_before
         if (allowed := _seconds_allowed(trainer.callbacks)) is not None:
-            progress.deadline = progress.training_began + allowed
+            progress.deadline = began + allowed
         progress.curves.goals.update(goals_of(trainer.callbacks))
-        self._due = progress.training_began + self._interval
+        self._due = began + self._interval
         self._enable_hook()
-        self._resume()
+        self._steps.resume()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Record the start of an epoch, and read the values of the previous one."""
@@ -199,7 +199,7 @@ class FitMonitorBase:
         self._pending.add(self._after(self._validations, place, logged))
         if self._pending.full or time.monotonic() >= self._due:
             self._pending.read()
-        self._resume()
+        self._steps.resume()
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Report the last batches, the values of the last epoch, and why the fit ended early."""
@@ -214,7 +214,7 @@ class FitMonitorBase:
         if self.progress.phase == "training":
             self._trainer = trainer
             self._pause()
-            self._report_pace(time.monotonic(), last=True)
+            self._steps.report_pace(last=True)
             in_epoch = self._batches.total.ready > self._ready_before_epoch
             self.progress.batch = (self._batches.current.completed if in_epoch else 0) + 1
         with suppress(RuntimeError):  # the device may have failed
@@ -314,32 +314,17 @@ class FitMonitorBase:
         values = {curve: copied(value) for curve, value in values.items()}
         return LoggedValues(number, now, trainer.global_step, self.progress.epoch, place, values)
 
-    def _resume(self) -> None:
-        self.progress.phase = "training"
-        self._counted, self._counted_at = self._batches.total.processed, time.monotonic()
-
     def _pause(self) -> None:
         """Count until now, so that a pause does not count as training time."""
-        now, progress = time.monotonic(), self.progress
-        progress.batch = self._batches.current.processed
-        batches, seconds = self._batches.total.processed - self._counted, now - self._counted_at
-        self._counted, self._counted_at = self._counted + batches, now
-        self._pace.add(batches, seconds)
-        progress.trained += batches
-        progress.steps = self._trainer.global_step - self._steps_before
-        progress.training_seconds += seconds
+        self.progress.batch = self._batches.current.processed
+        batches = self._batches.total.processed - self._batches_before
+        self._steps.count_to(batches, self._trainer.global_step - self._steps_before)
 
     def _report(self, now: float, *, last: bool = False) -> None:
         self._due = max(self._due, now - self._interval) + self._interval
         self._pause()
-        self._report_pace(now, last=last)
+        self._steps.report_pace(last=last)
         self._pending.read()
-
-    def _report_pace(self, now: float, *, last: bool) -> None:
-        # If gradients are accumulated, a short time has few steps but enough batches.
-        share = self.progress.steps / max(1, self.progress.trained)
-        step = self._trainer.global_step
-        self._pace.report(now, step, steps_per_batch=share, last=last)
 
     def _end_early(self, trainer: Any) -> None:
         """Stop Lightning; the user's request overrides ``min_epochs`` and ``min_steps``."""

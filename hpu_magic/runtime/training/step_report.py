@@ -44,8 +44,8 @@ class StepReport:
         """Whether Stop was pressed."""
         return self._to.stopped.is_set()
 
-    def begin(self, steps_before: int = 0) -> None:
-        """Start to count, also if training starts again after a failure.
+    def begin(self, steps_before: int = 0) -> float:
+        """Start to count, also if training starts again after a failure, and return the time.
 
         ``steps_before`` is the number of steps of an earlier fit that this one continues.
         """
@@ -58,6 +58,7 @@ class StepReport:
         self.batches = self.steps = 0
         self._steps_before = steps_before
         self._due = now + self._to.interval
+        return now
 
     @property
     def step(self) -> int:
