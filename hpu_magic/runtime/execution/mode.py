@@ -30,7 +30,7 @@ class ModeReport(Report):
     """The mode loaded in this process and the one requested."""
 
     loaded: str | None
-    """`eager` or `lazy`; None before torch and the vendor's library are imported."""
+    """The mode "eager" or "lazy"; None before torch and the vendor's library are imported."""
     requested: str | None
     """The mode of the next import; None for the library's default."""
     loaded_by: first_import.Origin | None = None  #: the line that loaded the library, if known
