@@ -22,7 +22,7 @@ ENTRIES = [
         "torch.cuda.empty_cache()",
         "hpu_mismatch",
         "torch.cuda.empty_cache() --> no effect. "
-        "The pool is the whole card, so no memory can be released.",
+        "The memory pool is the whole card, so there is nothing to free.",
         False,
     ),
     (
