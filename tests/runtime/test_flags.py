@@ -172,7 +172,7 @@ def test_variable_set_after_the_import_is_not_shown_as_the_value(notebook):
         ("HLS_MODULE_ID=one", "use a whole number"),
         ("HABANA_VISIBLE_DEVICES=0", "docker run -e HABANA_VISIBLE_DEVICES=0"),
         ("=1", "has no flag name"),
-        ("PT_HPU=1", "no documented flag"),
+        ("PT_HPU=1", "Unknown flag"),
     ],
 )
 def test_wrong_flag_or_value_is_rejected_without_effect(run, line, sentence):

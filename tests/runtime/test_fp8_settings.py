@@ -67,7 +67,7 @@ def test_fixed_file_is_read(write):
     ("text", "line", "sentence"),
     [
         ('{\n"scale_metod": 1}', 2, "unknown setting 'scale_metod': did you mean"),
-        ('{\n\n"scale_method": "maxabs_hv"}', 3, "no scale_method 'maxabs_hv': did you mean"),
+        ('{\n\n"scale_method": "maxabs_hv"}', 3, "unknown scale_method 'maxabs_hv': did you mean"),
         ('{"observer": 3}', 1, "unknown observer 3: use maxabs,"),
         ('{\n"use_qdq": "yes"}', 2, "use_qdq is 'yes': write true or false"),
         ('{\n"allowlist": ["Linear"]}', 2, "allowlist is ['Linear']: write {"),
