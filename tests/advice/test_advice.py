@@ -94,8 +94,8 @@ time: 4 at cell 3, line 5 ([8, 5]).
              loader = DataLoader(..., drop_last=True)
   4. Keep aten::histc off the CPU
      gain    up to 1.04x (measured)
-     why     40 calls had no kernel on the card and ran on the CPU, with copies in both directions: 40 at \
-cell 3, line 7.
+     why     40 calls had no kernel on the card and ran on the CPU, with copies in both \
+directions: 40 at cell 3, line 7.
      change  # move it out of the step, or use operators that the card has
              torch.ops.aten.histc
   5. Read values less often
