@@ -147,8 +147,8 @@ def _fallbacks(
             lines = "; %hpu_ledger on before a fit shows the lines"
         yield Suggestion(
             f"Keep {operator} off the CPU",
-            f"{_many(count, 'call')} had no kernel on the card and ran on the CPU, with copies "
-            f"both ways{lines}.",
+            f"{_many(count, 'call')} had no kernel on the card and ran on the CPU, with copies in "
+            f"both directions{lines}.",
             _without(_short(operator), None if seen is None else seen.settings.framework),
             _lost(own, None if seen is None else seen.training_seconds),
             by_hand=_YOUR_CODE,

@@ -147,7 +147,7 @@ def test_options_are_those_of_the_functions():
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("models_of_a_user:mak --inputs 8", "no 'mak' in models_of_a_user: did you mean 'make'?"),
+        ("models_of_a_user:mak --inputs 8", "models_of_a_user has no 'mak': did you mean 'make'?"),
         ("models_of_a_user:NUMBER --inputs 8", "NUMBER is a int, not a model or a function."),
         ("models_of_a_user:square --inputs 8", "cannot be called without arguments: square()"),
         ("nowhere:make --inputs 8", "nowhere cannot be imported: No module named 'nowhere'."),
@@ -159,7 +159,7 @@ def test_options_are_those_of_the_functions():
             "An estimate needs the arguments of the model, such as",
         ),
         ("models_of_a_user:make --inputs 8y", "--inputs '8y' is not a shape: use sizes and a type"),
-        ("models_of_a_user:make --inputs 8:it64", "no type 'it64': did you mean 'int64'"),
+        ("models_of_a_user:make --inputs 8:it64", "Unknown type 'it64': did you mean 'int64'"),
         ("models_of_a_user:make --inputs a=8,8", "name all inputs, or none."),
         ("models_of_a_user:make --inputs 8x8 --cache static", "--cache requires --prompt N"),
         ("llama --prompt 3", "Text generation needs both --prompt N and --new-tokens N."),
