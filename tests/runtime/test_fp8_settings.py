@@ -87,7 +87,7 @@ def test_wrong_setting_is_rejected_with_its_line(write, text, line, sentence):
 
 def test_error_in_an_option_does_not_name_the_file(write):
     message = error_of("QUANTIZE", write('{"scale_method": "maxabs_hw"}'), scale_method="maxabs")
-    assert message.startswith("There is no scale_method 'maxabs'")
+    assert message.startswith("Unknown scale_method 'maxabs'")
 
 
 def test_unreadable_file_is_rejected(tmp_path, write):

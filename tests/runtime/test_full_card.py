@@ -83,7 +83,7 @@ def test_next_error_frees_the_tensors_of_the_traceback(ended):
         (
             (FILLS, "x = torch.ones(12 << 20, device='hpu')"),
             "The card was full: 48.0 MiB were requested. Now that the cell has ended, 64.0 MiB of "
-            "64.0 MiB are free. Use a smaller batch or a type with fewer bits.",
+            "64.0 MiB are free. Use a smaller batch or a smaller dtype.",
         ),
         (
             ("x = torch.ones(1 << 25, device='hpu')",),

@@ -137,6 +137,22 @@ def test_rejected_operation_is_reported_with_line_and_fix(lazy, step, cell, text
     assert "bad" not in lazy("%hpu_graphs").text
 
 
+def test_mask_that_transformers_reads_is_reported_with_a_fix(lazy):
+    pytest.importorskip("transformers")
+    lazy(
+        "import torch\nfrom transformers import LlamaConfig, LlamaForCausalLM\n"
+        "sizes = dict(vocab_size=99, hidden_size=32, intermediate_size=64, num_hidden_layers=1)\n"
+        "model = LlamaForCausalLM(LlamaConfig(num_attention_heads=2, **sizes)).eval().to('hpu')\n"
+        "ids = torch.ones(1, 8, dtype=torch.int64).to('hpu')\nmask = torch.ones_like(ids)\n"
+        "torch.set_grad_enabled(False)"
+    )
+    cell = "%%hpu_capture text --inputs ids\nlogits = model(ids, {}, use_cache=False).logits"
+    assert "model.set_attn_implementation('eager')" in lazy(cell.format("None")).text
+    lazy("model.set_attn_implementation('eager')")
+    assert "Graph text captured" in lazy(cell.format("mask")).text
+    lazy("torch.set_grad_enabled(True)")
+
+
 def test_rejected_capture_keeps_the_device_usable_and_the_previous_graph(lazy, step):
     lazy("%%hpu_capture step --inputs x --warmup 0\nvalue = x.sum().item()")
     assert lazy.value("(x * 2).sum().item()") == 30

@@ -348,24 +348,3 @@ def test_replacements_in_the_table_exist(torch):
             assert why, name
         if action == "value":
             ast.literal_eval(text)
-
-
-def test_table_agrees_with_the_gpu_migration_toolkit(torch, forked_script):
-    """Names that the migration toolkit maps have a replacement here; names it rejects have none."""
-    printed = forked_script(
-        """
-        import json, torch
-        from habana_frameworks.torch.gpu_migration._cuda import entries
-        print(json.dumps([[e.name, e.kind, e.counterpart] for e in entries()]))
-        """,
-        simulated=True,
-    )
-    ours = tables.torch_cuda()
-    rows = json.loads(printed.splitlines()[-1])
-    constants = {name for name, _, counterpart in rows if counterpart == "as it is"}
-    assert {name for name, *_ in rows} - set(ours) <= constants
-    for name, kind, counterpart in rows:
-        if kind == "hpu_match":
-            assert ours[name][:2] == ("name", counterpart), name
-        elif counterpart == "raises":
-            assert ours[name].action == "none", name
