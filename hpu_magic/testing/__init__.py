@@ -15,5 +15,5 @@ class DeviceMemoryWarning(UserWarning):
     """A test left tensors on the device."""
 
 
-class RankError(RuntimeError):
+class RankError(HPUError):
     """A rank of ``hpu_cards`` ended or did not return; the message names rank and function."""

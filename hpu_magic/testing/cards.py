@@ -56,7 +56,7 @@ class Ranks:
         self, count: int, item: pytest.Item, *, backend: str | None = None, timeout: float = 120.0
     ) -> None:
         if type(count) is not int or count < 1:
-            raise ValueError(f"hpu_cards needs at least 1 card, got hpu_cards({count!r}).")
+            raise HPUError(f"hpu_cards needs at least 1 card, got hpu_cards({count!r}).")
         self._count, self._item = count, item
         self._backend, self._timeout = backend, timeout
         self._processes: list[Companion] = []

@@ -1,4 +1,4 @@
-"""Replacement of the names in torch.cuda, as listed in ``cuda.tsv``."""
+"""Replacement of the names in torch.cuda, as listed in ``torch_cuda.tsv``."""
 
 from __future__ import annotations
 
@@ -21,33 +21,6 @@ from hpu_magic import torch_cuda
 from hpu_magic.torch_cuda import MATCH, MISMATCH, MODIFIED
 
 _CUDA = "torch.cuda"
-
-
-@dataclass(frozen=True)
-class Entry:
-    """Replacement of a name relative to ``torch.cuda``.
-
-    `kind` is the vendor's category: hpu_match, hpu_modified or hpu_mismatch. The `counterpart` of a
-    match is a dotted name. That of a mismatch is a dummy value as a Python literal, ``raises``,
-    ``range`` (a context manager without effect) or ``as it is``. `why` is the reason.
-    """
-
-    name: str
-    kind: str
-    counterpart: str
-    why: str
-
-    @property
-    def value(self) -> Any:
-        """The dummy value for a mismatch."""
-        return ast.literal_eval(self.counterpart)
-
-
-def entries() -> list[Entry]:
-    """Return the entries in the order of the table."""
-    text = Path(__file__).with_name("cuda.tsv").read_text(encoding="utf-8")
-    lines = (line for line in text.splitlines() if not line.startswith("#"))
-    return [Entry(*line.split("\t")) for line in lines]
 
 
 def install() -> None:
@@ -99,7 +72,7 @@ def _replacement(entry: torch_cuda.CudaName, original: Any) -> Any:
     if isinstance(counterpart, type):
         if counterpart.__module__ == "torch.hpu" or issubclass(counterpart, BaseException):
             return counterpart  # the arguments of typed tensors and exceptions are not mapped
-        construct = _logged(entry.kind, full, became, counterpart)
+        construct = _logged(entry.category, full, became, counterpart)
         return type_replacement(counterpart, construct, full)
     call = _logged(entry.category, full, became, counterpart)
     return named(functools.wraps(counterpart)(call), full)

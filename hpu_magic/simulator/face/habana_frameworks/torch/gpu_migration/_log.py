@@ -50,8 +50,8 @@ def note(
 ) -> None:
     """Log a call from code outside torch, once per source line.
 
-    `kind` is `MATCH`, `MODIFIED` or `MISMATCH`, and `became` is the replacement of the call. With
-    `argument`, only device arguments of one of torch's own functions change.
+    `kind` is a category of `hpu_magic.torch_cuda`, and `became` is the replacement of the call.
+    With `argument`, only device arguments of one of torch's own functions change.
     """
     if not LEVEL or (argument and LEVEL == _WITHOUT_ARGUMENTS) or torch.compiler.is_compiling():
         return

@@ -157,7 +157,7 @@ def _to_card(name: str, options: tuple[str, ...] = ("non_blocking", "memory_form
         if isinstance(self, torch.Tensor) and has_torch_function((self,)):
             return handle_torch_function(cuda, (self,), self, device, *args, **kwargs)
         devices = () if device is None else (device,)
-        _log.note(_log.MATCH, name, devices, kwargs, "to('hpu')", argument=True)
+        _log.note(MATCH, name, devices, kwargs, "to('hpu')", argument=True)
         # Lists of equal lengths, because older Dynamo releases support only strict zips.
         positional = zip(options[: len(args)], args[: len(options)], strict=True)
         kwargs = {**dict(positional), **kwargs}
