@@ -7,7 +7,7 @@ from collections import Counter
 
 from vendor_names import Name, Operator, State, names, operators
 
-import hpu_magic
+from hpu_magic import torch_cuda
 
 _MIGRATION = """\
 ## `torch.cuda`, with GPU migration
