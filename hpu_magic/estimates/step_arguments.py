@@ -3,4 +3,4 @@
 from __future__ import annotations
 
 MODES = ("eager", "lazy", "graphs", "compile")
-PRECISIONS = ("fp32", "bf16", "bf16-mixed", "fp8")
+DTYPES = ("fp32", "bf16", "bf16-mixed", "fp8")

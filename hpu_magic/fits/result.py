@@ -40,7 +40,7 @@ class FitResult(Report):
         Time from the call of ``fit`` to its end.
     steps_per_second, batches_per_second : float or None
         Pace of the training, without validation.
-    peak_memory, memory_limit : int or None
+    peak, limit : int or None
         Bytes; None if no card was used.
     metrics : dict of str to float
         The last values that the model logged.

@@ -142,19 +142,10 @@ class ReplayReport(Report):
 class GraphList(Table):
     """The captured graphs of this process."""
 
-    Attributes
-    ----------
-    graphs : list of CapturedGraph
-        In the order of their capture.
-    wrapped : list of Wrapped
-        Wrapped modules, with a graph for each shape of their inputs.
-    remarks : list of str
-        Further notes.
-    """
-
-    graphs: list[CapturedGraph]
+    graphs: list[CapturedGraph]  #: in the order of their capture
     wrapped: list[Wrapped] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
+    """Wrapped modules, with a graph for each shape of their inputs."""
+    remarks: list[str] = field(default_factory=list)  #: further notes
 
     def title(self) -> str:
         """Return the headline."""

@@ -31,18 +31,10 @@ class Holder:
 
 @dataclass(repr=False)
 class HolderTable(Table):
-    """Variables that hold device memory, largest first.
-
-    Attributes
-    ----------
-    held : list of Holder
-        All variables.
-    everything : bool
-        List every variable and module instead of the largest ones.
-    """
+    """Variables that hold device memory, largest first."""
 
     held: list[Holder]
-    everything: bool = False
+    everything: bool = False  #: list every variable and module instead of the largest ones
 
     def title(self) -> str:
         """Return the headline."""

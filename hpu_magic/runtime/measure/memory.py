@@ -44,27 +44,15 @@ _NO_CARD = (
 
 @dataclass(repr=False)
 class MemoryReport(Table):
-    """The device's memory statistics, with descriptions and the vendor's keys.
-
-    Attributes
-    ----------
-    stats : dict of str to int
-        The bytes and counts of ``torch.hpu.memory_stats()``, in its order. The peak is that since
-        the user's last reset; resets by hpu_magic do not affect it. Empty without a card.
-    holders : list of Holder
-        The variables that hold memory, with their modules.
-    everything : bool
-        List every variable and module instead of the largest ones.
-    remarks : list of str
-        Further notes.
-    """
+    """The device's memory statistics, with descriptions and the vendor's keys."""
 
     stats: dict[str, int]
     """The bytes and counts of ``torch.hpu.memory_stats()``, in its order. The peak is that since
     the user's last reset; resets by hpu_magic do not affect it. Empty without a card."""
     holders: list[Holder] = field(default_factory=list)
-    everything: bool = False
-    remarks: list[str] = field(default_factory=list)
+    """The variables that hold memory, with their modules."""
+    everything: bool = False  #: list every variable and module instead of the largest ones
+    remarks: list[str] = field(default_factory=list)  #: further notes
 
     def title(self) -> str:
         """Return the headline."""
@@ -99,23 +87,7 @@ class MemoryReport(Table):
 
 @dataclass(repr=False)
 class MemoryUse(Report):
-    """The device memory of a cell or a ``with`` block, in bytes.
-
-    Attributes
-    ----------
-    before, after : int
-        In use at the start and at the end.
-    peak : int
-        Most in use in between.
-    left : dict of str to int
-        Bytes of new tensors, by the variable that holds them.
-    limit : int
-        Size of the card's memory; 0 without a card.
-    holders : list of Holder
-        These variables with their modules.
-    everything : bool
-        List every variable and module instead of the largest ones.
-    """
+    """The device memory of a cell or a ``with`` block, in bytes."""
 
     before: int = 0
     after: int = 0
@@ -123,8 +95,9 @@ class MemoryUse(Report):
     peak: int = 0  # most in use in between
     limit: int = 0  # size of the card's memory; 0 without a card
     left: dict[str, int] = field(default_factory=dict)
-    holders: list[Holder] = field(default_factory=list)
-    everything: bool = False
+    """Bytes of new tensors, by the variable that holds them."""
+    holders: list[Holder] = field(default_factory=list)  # these variables with their modules
+    everything: bool = False  # list every variable and module instead of the largest ones
 
     def title(self) -> str:
         """Return the headline."""
