@@ -29,7 +29,7 @@ describe('Audience', () => {
     vi.useRealTimers();
   });
 
-  it('gathers with the first view and leaves after the last', () => {
+  it('starts with the first view and stops after the last', () => {
     const first = audience.join();
     const second = audience.join();
     first.dispose();
@@ -40,7 +40,7 @@ describe('Audience', () => {
     expect(events).toEqual(['gathered', 'left']);
   });
 
-  it('stays while one view gives way to another', () => {
+  it('continues while one view replaces another', () => {
     audience.join().dispose();
     vi.advanceTimersByTime(500);
     audience.join();
@@ -48,7 +48,7 @@ describe('Audience', () => {
     expect(events).toEqual(['gathered']);
   });
 
-  it('leaves while the page is hidden and comes back with it', () => {
+  it('stops while the page is hidden', () => {
     audience.join();
     page.show(false);
     vi.advanceTimersByTime(60_000);
@@ -56,7 +56,7 @@ describe('Audience', () => {
     expect(events).toEqual(['gathered', 'left', 'gathered']);
   });
 
-  it('does not gather on a hidden page', () => {
+  it('does not start on a hidden page', () => {
     page.show(false);
     audience.join();
     expect(events).toEqual([]);

@@ -79,19 +79,19 @@ describe('StreamConnection', () => {
     vi.useRealTimers();
   });
 
-  it('goes to the base URL with interval and token', () => {
+  it('connects to the base URL with interval and token', () => {
     connection.open();
     const expected = 'wss://hub.example/user/ada/hpu_magic/stream?interval=2&token=secret+token';
     expect(last().url).toBe(expected);
   });
 
-  it('leaves the token out where cookies authenticate', () => {
+  it('omits the token if cookies authenticate', () => {
     connection = connect({ appendToken: false });
     connection.open();
     expect(last().url).toBe('wss://hub.example/user/ada/hpu_magic/stream?interval=2');
   });
 
-  it('is live with the first message and passes messages on', () => {
+  it('is live after the first message and forwards messages', () => {
     const received: StreamMessage[] = [];
     connection.received.connect((_, message) => received.push(message));
     connection.open();
@@ -103,7 +103,7 @@ describe('StreamConnection', () => {
     expect(received.map(message => message.type)).toEqual(['history', 'snapshot']);
   });
 
-  it('ignores frames that are no messages', () => {
+  it('ignores invalid frames', () => {
     const received: StreamMessage[] = [];
     connection.received.connect((_, message) => received.push(message));
     connection.open();
@@ -114,7 +114,7 @@ describe('StreamConnection', () => {
     expect(connection.state.kind).toBe('connecting');
   });
 
-  it('waits longer after each loss and starts over after a success', async () => {
+  it('waits longer after each loss until a success', async () => {
     const wait = async () => {
       last().fail();
       await settle();
@@ -137,7 +137,7 @@ describe('StreamConnection', () => {
     [401, 'refused'],
     [403, 'refused'],
     [503, 'lost']
-  ])('takes HTTP %d for "%s"', async (status, kind) => {
+  ])('maps HTTP %d to "%s"', async (status, kind) => {
     answer = () => http(status);
     connection.open();
     last().fail();
@@ -145,7 +145,7 @@ describe('StreamConnection', () => {
     expect(connection.state.kind).toBe(kind);
   });
 
-  it('shows the sample of a server whose WebSocket does not get through', async () => {
+  it('shows a sample of a server without WebSocket access', async () => {
     const received: StreamMessage[] = [];
     connection.received.connect((_, message) => received.push(message));
     answer = () => http(200, snapshot(1000));
@@ -156,7 +156,7 @@ describe('StreamConnection', () => {
     expect(received.map(message => message.type)).toEqual(['snapshot']);
   });
 
-  it('takes long silence for a loss', async () => {
+  it('treats long silence as a loss', async () => {
     connection.open();
     last().accept();
     last().deliver(sample);
@@ -166,7 +166,7 @@ describe('StreamConnection', () => {
     expect(connection.state.kind).toBe('lost');
   });
 
-  it('stays closed when it was closed while it asked why', async () => {
+  it('stays closed if it was closed during the request for a reason', async () => {
     let reply: (response: Response) => void = () => undefined;
     answer = () => new Promise(resolve => (reply = resolve));
     connection.open();
@@ -178,7 +178,7 @@ describe('StreamConnection', () => {
     expect(Socket.opened).toHaveLength(1);
   });
 
-  it('tries at once when asked to', async () => {
+  it('reconnects immediately on request', async () => {
     connection.open();
     last().fail();
     await settle();
@@ -188,7 +188,7 @@ describe('StreamConnection', () => {
     expect(Socket.opened).toHaveLength(2);
   });
 
-  it('tells the server of another interval, also one chosen while connecting', () => {
+  it('sends a changed interval, also after a change while connecting', () => {
     connection.open();
     connection.interval = 5;
     last().accept();
@@ -199,7 +199,7 @@ describe('StreamConnection', () => {
     ]);
   });
 
-  it('closes its socket and listens no more', () => {
+  it('closes its socket and ignores later events', () => {
     connection.open();
     const socket = last();
     socket.accept();

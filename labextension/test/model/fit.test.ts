@@ -13,7 +13,7 @@ const UNKNOWN = fit({
 });
 
 describe('parseFit', () => {
-  it('reads what a kernel tells, and what another release tells beside it', () => {
+  it('reads a fit and ignores unknown keys', () => {
     expect(parseFit({ ...fit(), more: 1 })).toMatchObject(fit());
     expect(parseFit({ ...UNKNOWN, loss: 'NaN' })).toMatchObject({ loss: 'NaN', rate: null });
   });
@@ -62,7 +62,7 @@ describe('a fit in words', () => {
       'epoch 3',
       'DigitReader: epoch 3, loss NaN since step 31'
     ]
-  ] as const)('%#: %j', (told, brief, text) => {
+  ] as const)('describes case %#: %j', (told, brief, text) => {
     expect(fitBrief(told)).toBe(brief);
     if (text !== null) {
       expect(fitText(told)).toBe(text);

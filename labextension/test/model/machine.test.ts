@@ -40,7 +40,7 @@ describe('Machine', () => {
 
   const deliver = (message: unknown) => sockets[0]!.onmessage?.({ data: JSON.stringify(message) });
 
-  it('opens one stream for all views, and none without any', () => {
+  it('opens one stream for all views and none without views', () => {
     expect(sockets).toHaveLength(0);
     const views = [machine.watch(), machine.watch(), machine.watch()];
     expect(sockets).toHaveLength(1);
@@ -49,7 +49,7 @@ describe('Machine', () => {
     expect(machine.connection.kind).toBe('idle');
   });
 
-  it('keeps the newest sample and the history of all', () => {
+  it('keeps the newest sample and the history of each card', () => {
     const changed = vi.fn();
     machine.changed.connect(changed);
     machine.watch();
@@ -61,7 +61,7 @@ describe('Machine', () => {
     expect(changed).toHaveBeenCalled();
   });
 
-  it('keeps the last figures while the server misses samples', () => {
+  it('keeps the last values while samples are missing', () => {
     machine.watch();
     const why = 'The driver did not answer within 5 s.';
     const missed = snapshot(1001, [card(0, { memory_used: null, error: why })], why);
@@ -75,7 +75,7 @@ describe('Machine', () => {
     expect(machine.missed).toBeNull();
   });
 
-  it('keeps what it has when the user wants a longer history', () => {
+  it('keeps its samples if the user extends the history', () => {
     machine.watch();
     deliver({ type: 'snapshot', ...snapshot(1000) });
     machine.options = { ...DEFAULT_OPTIONS, history: 60, interval: 2 };
@@ -89,7 +89,7 @@ describe('Machine', () => {
     expect(requests[0]?.url).toContain('/hpu_magic/cards/2/holders/a%2Fb%3Fc');
   });
 
-  it('passes on the sentence of a server that refuses', async () => {
+  it('returns the error message of the server', async () => {
     status = 409;
     await expect(machine.shutDownHolder(2, 'abc')).rejects.toThrow('That kernel holds no card.');
   });

@@ -53,7 +53,7 @@ afterEach(() => {
 });
 
 describe('Past', () => {
-  it('asks once an interval for what is new', async () => {
+  it('requests new samples once per interval', async () => {
     const [machine, model] = past();
     machine.answers.push(answer([1960, 1980], [span(1, 1960, 1980)]));
     machine.answers.push(answer([2000], [span(1, 1960, 2000)]));
@@ -66,7 +66,7 @@ describe('Past', () => {
     expect(model.spans(0).map(({ id, to }) => [id, to])).toEqual([[1, 2000]]);
   });
 
-  it('asks at once where other holders are seen', async () => {
+  it('requests new samples immediately if the holders change', async () => {
     const [machine] = past();
     machine.answers.push(answer([1980], []));
     await machine.sample();
@@ -75,7 +75,7 @@ describe('Past', () => {
     expect(machine.asked).toEqual([0, 1980]);
   });
 
-  it('asks for all again where the server was restarted', async () => {
+  it('requests the full history after a restart of the server', async () => {
     const [machine, model] = past();
     machine.answers.push(answer([1960], [span(1, 1960, 1960)]));
     machine.answers.push(answer([], [], 1990));
@@ -88,7 +88,7 @@ describe('Past', () => {
     expect(model.spans(0).map(one => one.from)).toEqual([1990]);
   });
 
-  it('forgets spans that ended before what is kept', async () => {
+  it('drops spans that ended before the history', async () => {
     const [machine, model] = past();
     machine.answers.push(answer([1000], [span(1, 900, 950)]));
     machine.answers.push(answer([2000], [span(2, 1990, 2000)]));
@@ -98,7 +98,7 @@ describe('Past', () => {
     expect(model.spans(0).map(one => one.id)).toEqual([2]);
   });
 
-  it('says why nothing came, and tries again', async () => {
+  it('reports the error and tries again', async () => {
     const [machine, model] = past();
     machine.answers.push(new Error('The server answered 500.'));
     await machine.sample();
@@ -111,7 +111,7 @@ describe('Past', () => {
     expect(model.failure).toBeNull();
   });
 
-  it('asks nothing while the stream is not there, nor after the end', async () => {
+  it('sends no requests without a stream or after disposal', async () => {
     const [machine, model] = past();
     machine.connection = { kind: 'lost' };
     await machine.sample();
@@ -121,7 +121,7 @@ describe('Past', () => {
     expect(machine.asked).toEqual([]);
   });
 
-  it('numbers holders in the order of their coming, the same on every card', async () => {
+  it('numbers holders in order of arrival, equally on all cards', async () => {
     const [machine, model] = past();
     const again = span(3, 1970, 1980, { card: 1, notebook: 'n1.ipynb' });
     machine.answers.push(answer([1980], [span(1, 1, 2), span(2, 3, 4), again]));
@@ -133,7 +133,7 @@ describe('Past', () => {
 });
 
 describe('holderKey', () => {
-  it('tells holders apart by notebook, kernel, program or process', () => {
+  it('distinguishes holders by notebook, kernel, program or process', () => {
     const alone = { notebook: null };
     expect(holderKey(span(1, 0, 0))).toBe('n1.ipynb');
     expect(holderKey(span(1, 0, 0, alone))).toBe('kernel python3 1');
@@ -143,7 +143,7 @@ describe('holderKey', () => {
 });
 
 describe('isPastAnswer', () => {
-  it('takes nothing else', () => {
+  it('rejects other values', () => {
     expect(isPastAnswer(answer([], []))).toBe(true);
     for (const other of [null, [], {}, { time: [], holders: [] }, { ...answer([], []), time: 1 }]) {
       expect(isPastAnswer(other)).toBe(false);

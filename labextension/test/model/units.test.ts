@@ -24,7 +24,7 @@ describe('size', () => {
     [12.34 * GIB, '12.3 GiB'],
     [400 * 2 ** 20, '400 MiB'],
     [2 ** 41, '2.00 TiB']
-  ])('writes %d as %s', (bytes, text) => {
+  ])('formats %d as %s', (bytes, text) => {
     expect(size(bytes)).toBe(text);
   });
 });
@@ -36,13 +36,13 @@ describe('share', () => {
     [12 * 2 ** 20, '0.01 %'],
     [2.5 * GIB, '2.6 %'],
     [90 * GIB, '94 %']
-  ])('writes %d bytes of 96 GiB as %s', (bytes, text) => {
+  ])('formats %d bytes of 96 GiB as %s', (bytes, text) => {
     expect(share(bytes, 96 * GIB)).toBe(text);
   });
 });
 
 describe('peak', () => {
-  it('names the share of the card where its size is known', () => {
+  it('contains the share of a card of known size', () => {
     expect(peak(12 * 2 ** 20, 96 * GIB)).toBe('12 MiB, 0.01 % of 96 GiB');
     expect(peak(1.5 * GIB, null)).toBe('1.5 GiB');
     expect(capacity(100 * GIB)).toBe('100 GiB');
@@ -56,29 +56,29 @@ describe('upperEdge', () => {
     [2 * GIB, 1e-1],
     [9 * GIB, 1],
     [96 * GIB, 1]
-  ])('of a curve up to %d bytes is %d of the card', (highest, part) => {
+  ])('for a curve up to %d bytes is %d of the card', (highest, part) => {
     expect(upperEdge(highest, 96 * GIB)).toBe(part * 96 * GIB);
     // A curve looks full only if the card is.
     expect(highest / upperEdge(highest, 96 * GIB) <= 0.8).toBe(part < 1 || highest < 70 * GIB);
   });
 
-  it('is the highest value of a card of unknown size', () => {
+  it('is the highest value for a card of unknown size', () => {
     expect(upperEdge(7, null)).toBe(7);
     expect(upperEdge(0, null)).toBe(1);
   });
 });
 
 describe('usage', () => {
-  it('names a shared unit once', () => {
+  it('shows a common unit once', () => {
     expect(usage(12.34 * GIB, 96 * GIB)).toBe('12.3 / 96 GiB');
   });
 
-  it('names both units where they differ', () => {
+  it('shows two different units', () => {
     expect(usage(400 * 2 ** 20, 96 * GIB)).toBe('400 MiB / 96 GiB');
     expect(usage(0, 96 * GIB)).toBe('0 B / 96 GiB');
   });
 
-  it('keeps a fraction that says something', () => {
+  it('keeps significant decimals', () => {
     expect(usage(GIB, 97.5 * GIB)).toBe('1.00 / 97.5 GiB');
     expect(usage(GIB, 128 * GIB)).toBe('1.00 / 128 GiB');
   });
@@ -95,11 +95,11 @@ describe('rate and rough', () => {
     [2559, '42 min'],
     [3599.7, '1 h 0 min'],
     [7500, '2 h 5 min']
-  ])('writes about %d s as %s', (seconds, text) => {
+  ])('formats about %d s as %s', (seconds, text) => {
     expect(rough(seconds)).toBe(text);
   });
 
-  it('writes a pace in three digits', () => {
+  it('formats a rate with three digits', () => {
     expect([0.05, 9.996, 42, 412.4, 999.6, 168537].map(rate)).toEqual([
       '0.05 steps/s',
       '10.0 steps/s',
@@ -117,11 +117,11 @@ describe('span and percent', () => {
     [90, '1.5 min'],
     [600, '10 min'],
     [3600, '60 min']
-  ])('writes %d s as %s', (seconds, text) => {
+  ])('formats %d s as %s', (seconds, text) => {
     expect(span(seconds)).toBe(text);
   });
 
-  it('rounds per cents', () => {
+  it('rounds percentages', () => {
     expect(percent(6.6)).toBe('7 %');
   });
 });

@@ -34,7 +34,7 @@ const process = {
 };
 
 describe('the headline', () => {
-  it('counts cards and those in use', () => {
+  it('counts all cards and cards in use', () => {
     const cards = [card(0, { holders: [process] }), card(1), card(2)];
     expect(inventory(cards)).toBe('3 Gaudi2 cards');
     expect(inUse(cards)).toBe('1 in use');
@@ -42,7 +42,7 @@ describe('the headline', () => {
     expect(inUse([card(0, { memory_used: 2 ** 33 })])).toBe('1 in use');
   });
 
-  it('names only what all cards share', () => {
+  it('contains only properties common to all cards', () => {
     const mixed = [card(0, { simulated: false }), card(1, { generation: 'GAUDI3' })];
     expect(inventory(mixed)).toBe('2 Gaudi cards');
     expect(inventory([card(0, { simulated: false })])).toBe('1 Gaudi2 card');
@@ -52,14 +52,14 @@ describe('the headline', () => {
 });
 
 describe('a card', () => {
-  it('goes by its generation, else by its name', () => {
+  it('is named by its generation or its name', () => {
     expect(productName(card(0, { name: 'HL-225' }))).toBe('Gaudi2');
     expect(productName(card(0, { name: 'HL-225', generation: null }))).toBe('HL-225');
     expect(cardLabel(card(1))).toBe('HPU 1 (Gaudi2)');
     expect(cardLabel(card(1, { name: '', generation: null }))).toBe('HPU 1');
   });
 
-  it('is free only where that is known', () => {
+  it('is free only if its holders are known', () => {
     expect(occupancy(card(0))).toBe('free');
     expect(occupancy(card(0, { memory_used: 2 ** 29 }))).toBe('free');
     expect(occupancy(card(0, { memory_used: 2 ** 33 }))).toBe('unseen');
@@ -67,7 +67,7 @@ describe('a card', () => {
     expect(occupancy(card(0, { holders: [process], error: 'Hot.' }))).toBe('held');
   });
 
-  it('has no words for what is absent', () => {
+  it('has no text for missing values', () => {
     const blank = card(0, { memory_used: null });
     expect(memoryText(blank)).toBe('');
     expect(memoryShare(blank)).toBeNull();
@@ -75,12 +75,12 @@ describe('a card', () => {
     expect(memoryShare(card(0, { memory_total: 0 }))).toBeNull();
   });
 
-  it('names what is known', () => {
+  it('lists known values', () => {
     const texts = measurements(card(0, { utilization: 41.6, temperature: 38, power: 310.2 }));
     expect(texts.map(one => one.text)).toEqual(['42 %', '38 °C', '310 W']);
   });
 
-  it('crosses the thresholds of the user', () => {
+  it('uses the thresholds of the user', () => {
     const options = { memoryWarning: 80, memoryCritical: 95 };
     const levels = [null, 0.1, 0.8, 0.94, 0.95, 1].map(share => memoryLevel(share, options));
     expect(levels).toEqual(['normal', 'normal', 'warning', 'warning', 'critical', 'critical']);
@@ -88,7 +88,7 @@ describe('a card', () => {
 });
 
 describe('a holder', () => {
-  it('is named by its notebook, else its kernel, else its command', () => {
+  it('is named by its notebook, kernel or command', () => {
     const held = kernelHolder('work/a.ipynb');
     expect(holderName(held)).toBe('a.ipynb');
     const bare = { ...held, kernel: { ...held.kernel!, notebook: null } };
@@ -103,7 +103,7 @@ describe('a holder', () => {
     expect(holderName({ ...process, command: '' })).toBe('Process 99');
   });
 
-  it('tells its process, and whose it is where it is not ours', () => {
+  it('shows its process, and its user if it is another user', () => {
     expect(holderDetail(kernelHolder('a.ipynb', 'busy', 0))).toBe('busy · process 4711');
     expect(holderDetail(process)).toBe('process 99 · grace');
     const elsewhere = { ...process, command: 'b.ipynb', idle: 7300 };
@@ -116,7 +116,7 @@ describe('a holder', () => {
     expect(holderDetail({ ...process, user: null })).toBe('process 99');
   });
 
-  it('is shut down only after a warning that names notebook, card and loss', () => {
+  it('is shut down after a warning with notebook, card and lost data', () => {
     const text = shutdownWarning(card(3), kernelHolder('work/a.ipynb', 'busy'));
     expect(text).toContain('work/a.ipynb');
     expect(text).toContain('HPU 3');
@@ -141,11 +141,11 @@ describe('idleness', () => {
     [7300, 'idle for 2 h'],
     [86400, 'idle for 1 day'],
     [3 * 86400, 'idle for 3 days']
-  ])('of %s s is %j', (idle, text) => {
+  ])('after %s s is %j', (idle, text) => {
     expect(activity(idle)).toBe(text);
   });
 
-  it('is told beside a card where it lasts', () => {
+  it('is shown next to a card if it lasts', () => {
     const held = (idle: number | null) => ({
       card: card(1),
       holder: kernelHolder('a.ipynb', 'idle', idle)
@@ -162,7 +162,7 @@ describe('idleness', () => {
     );
   });
 
-  it('makes an offer only where no card is free', () => {
+  it('suggests a holder only if no card is free', () => {
     const held = (at: number, name: string, idle: number | null) =>
       card(at, { holders: [kernelHolder(`${name}.ipynb`, 'idle', idle)] });
     const cards = [held(0, 'a', 70), held(1, 'b', 7300), held(2, 'c', 0)];
@@ -180,7 +180,7 @@ describe('unreadable', () => {
     [new ServerError(403, 'Forbidden'), 'No permission.'],
     [new ServerError(500, 'The server answered 500.'), 'The server answered 500.'],
     [new Error('Failed to fetch'), 'Failed to fetch']
-  ])('says of %s why', (error, why) => {
+  ])('explains %s', (error, why) => {
     expect(unreadable(error)).toBe(why);
   });
 });
@@ -188,7 +188,7 @@ describe('unreadable', () => {
 describe('notice', () => {
   const live = { kind: 'live' } as const;
 
-  it('is silent when all is well', () => {
+  it('is null without problems', () => {
     expect(notice(live, snapshot(1), null)).toBeNull();
     expect(notice({ kind: 'connecting' }, snapshot(1), null)).toBeNull();
   });
@@ -197,7 +197,7 @@ describe('notice', () => {
     expect(notice({ kind: 'connecting' }, null, null)?.kind).toBe('waiting');
   });
 
-  it('passes on why there are no cards, or no new figures', () => {
+  it('contains the reason for missing cards or samples', () => {
     const none = notice(live, snapshot(1, [], 'The Gaudi driver is not loaded.'), null);
     expect(none).toMatchObject({
       title: 'No Gaudi cards to show',
@@ -208,20 +208,23 @@ describe('notice', () => {
     expect(isStale(hung)).toBe(true);
   });
 
-  it('does not take a remark on fresh figures for a loss', () => {
+  it('does not report current samples with a remark as missing', () => {
     const remark = notice(live, snapshot(1, [card(0)], 'HPU 0 is in use by others.'), null);
     expect(remark?.detail).toBe('HPU 0 is in use by others.');
     expect(isStale(remark)).toBe(false);
   });
 
-  it('says of old figures that they are old', () => {
+  it('reports old samples as old', () => {
     const lost = { kind: 'lost', retryAt: 5 } as const;
     expect(notice(lost, snapshot(1), null)).toMatchObject({ retryAt: 5 });
     expect(notice(lost, snapshot(1), null)?.detail).toContain('last');
     expect(notice(lost, null, null)?.detail).toBe('');
   });
 
-  it.each(['missing', 'refused', 'blocked'] as const)('says what to do when %s', kind => {
-    expect(notice({ kind, retryAt: 5 }, null, null)?.detail.length).toBeGreaterThan(20);
-  });
+  it.each(['missing', 'refused', 'blocked'] as const)(
+    'explains a fix if the connection is %s',
+    kind => {
+      expect(notice({ kind, retryAt: 5 }, null, null)?.detail.length).toBeGreaterThan(20);
+    }
+  );
 });

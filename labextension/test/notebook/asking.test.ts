@@ -9,11 +9,11 @@ describe('Asking', () => {
     asking = new Asking();
   });
 
-  it('asks no kernel that never used the extension', () => {
+  it('sends no requests to a kernel without the extension', () => {
     expect(asking.worthwhile).toBe(false);
   });
 
-  it('asks after a cell that uses it, until the kernel does not know the question', () => {
+  it('sends requests after a cell that uses the extension, until the kernel does not support them', () => {
     asking.used();
     expect(asking.worthwhile).toBe(true);
     asking.refused();
@@ -29,7 +29,7 @@ describe('Asking', () => {
     expect(asking.worthwhile).toBe(false);
   });
 
-  it('bears with a stuck kernel twice', () => {
+  it('tolerates two missing replies', () => {
     asking.used();
     asking.answered();
     asking.silent();
@@ -43,7 +43,7 @@ describe('Asking', () => {
     expect(asking.worthwhile).toBe(false);
   });
 
-  it('starts over with its patience at the next cell', () => {
+  it('tolerates missing replies again after the next cell', () => {
     asking.used();
     asking.silent();
     asking.silent();
@@ -52,7 +52,7 @@ describe('Asking', () => {
     expect(asking.worthwhile).toBe(true);
   });
 
-  it('forgets everything at a restart', () => {
+  it('resets after a restart', () => {
     asking.used();
     asking.answered();
     asking.started();

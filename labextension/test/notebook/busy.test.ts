@@ -12,7 +12,7 @@ describe('isBusyError', () => {
     `${VENDOR} All cards are held (HPU 0 by process 12 (python)): shut down that notebook`,
     'RuntimeError: synStatus=26 [Generic failure] Device acquire failed.\nException raised from',
     'synStatus=20 [Device already acquired] Device acquire failed.'
-  ])('knows %j', text => {
+  ])('recognizes %j', text => {
     expect(isBusyError(text)).toBe(true);
   });
 
@@ -21,7 +21,7 @@ describe('isBusyError', () => {
     'synStatus=9 [Device-type mismatch] Process already acquired device of different type.',
     'CUDA out of memory',
     ''
-  ])('does not take %j for a busy card', text => {
+  ])('does not recognize %j', text => {
     expect(isBusyError(text)).toBe(false);
   });
 });
@@ -30,25 +30,25 @@ describe('busyReport', () => {
   const report = (...cards: Parameters<typeof machine>) =>
     busyReport(VENDOR, machine(...cards), 'kernel-1');
 
-  it('names the notebook that holds the card, and offers its kernel', () => {
+  it('names the notebook that holds the card and offers its kernel', () => {
     const { message, kernels } = report([holder(2, 'work/first.ipynb')]);
     expect(message).toBe('HPU 0 is busy: first.ipynb holds it.');
     expect(kernels.map(held => [held.card.module_id, held.holder.pid])).toEqual([[0, 2]]);
   });
 
-  it('says how far the fit is that has the card', () => {
+  it("shows the progress of the holder's fit", () => {
     expect(report([{ ...holder(2, 'first.ipynb', 0), fit: fit() }]).message).toBe(
       'HPU 0 is busy: first.ipynb holds it, in a fit: 27 %, 40 s left.'
     );
   });
 
-  it('names a process that is no kernel of this server, and offers nothing', () => {
+  it('names a process outside the server and offers nothing', () => {
     const { message, kernels } = report([holder(7)]);
     expect(message).toBe('HPU 0 is busy: process 7 (python train.py) holds it.');
     expect(kernels).toEqual([]);
   });
 
-  it('names three of many, and offers every kernel', () => {
+  it('names up to three holders and offers all kernels', () => {
     const held = ['a', 'b', 'c', 'd', 'e'].map((name, at) => [holder(at + 2, `${name}.ipynb`)]);
     const messages = [2, 3, 4, 5].map(count => report(...held.slice(0, count)).message);
     expect(messages).toEqual([
@@ -60,7 +60,7 @@ describe('busyReport', () => {
     expect(report(...held, [holder(9)]).kernels).toHaveLength(5);
   });
 
-  it('begins with the one that has been idle for longest', () => {
+  it('starts with the holder that has been idle for longest', () => {
     const { message, kernels } = report(
       [holder(2, 'a.ipynb', 0)],
       [holder(3, 'b.ipynb', 300)],
@@ -83,23 +83,23 @@ describe('busyReport', () => {
     expect(report([main], [main]).message).toBe('No card is free: a.ipynb holds them.');
   });
 
-  it('keeps to the cards that the error names', () => {
+  it('considers only the cards in the error', () => {
     const snapshot = machine([holder(2, 'a.ipynb')], [holder(3, 'b.ipynb')]);
     const text = `${VENDOR} The card that this process may use is held (HPU 1 by process 3 (x)).`;
     const { kernels } = busyReport(text, snapshot, 'kernel-1');
     expect(kernels.map(({ holder }) => holder.kernel?.id)).toEqual(['kernel-3']);
   });
 
-  it('does not blame the kernel that asks', () => {
+  it('excludes the kernel that raised the error', () => {
     expect(report([holder(1, 'mine.ipynb')]).message).toContain('no holder');
   });
 
-  it('says so when no holder is seen', () => {
+  it('reports that no holder is visible', () => {
     expect(report([]).message).toContain('no holder is visible');
     expect(report().message).toContain('this server cannot see its holder');
   });
 
-  it('stays below the length at which JupyterLab cuts off', () => {
+  it("is shorter than JupyterLab's limit", () => {
     const long = `${'very-'.repeat(40)}long.ipynb`;
     for (const { message } of [
       report([holder(2, long, 7300)], [holder(3, `x${long}`, 60)], [holder(4, `y${long}`)]),

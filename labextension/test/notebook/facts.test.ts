@@ -10,7 +10,7 @@ import {
 import { fit } from '../model/samples';
 
 describe('parseFacts', () => {
-  it('reads a reply of a kernel that holds a card', () => {
+  it('reads the reply of a kernel with a card', () => {
     const reply = {
       status: 'ok',
       version: '0.1.0',
@@ -36,7 +36,7 @@ describe('parseFacts', () => {
     });
   });
 
-  it('takes what it does not know as absent', () => {
+  it('treats unknown values as absent', () => {
     const parsed = parseFacts({
       status: 'ok',
       loaded: 'quick',
@@ -53,7 +53,7 @@ describe('parseFacts', () => {
 });
 
 describe('storedMode', () => {
-  it('reads the choice in the metadata', () => {
+  it('reads the mode in the metadata', () => {
     expect(storedMode({ mode: 'lazy' })).toBe('lazy');
   });
 
@@ -72,12 +72,12 @@ describe('usesExtension', () => {
     'x = 1\n%hpu',
     '  %hpu_mode lazy',
     '%%hpu_capture step\nx + 1'
-  ])('sees %j', source => {
+  ])('recognizes %j', source => {
     expect(usesExtension(source)).toBe(true);
   });
 
   it.each(['import torch', 'x = a %hpu', '%hpux', 'device = "hpu"', '# my_hpu_magics'])(
-    'does not take %j for a sign',
+    'does not recognize %j',
     source => {
       expect(usesExtension(source)).toBe(false);
     }
@@ -90,12 +90,12 @@ describe('asksForMode', () => {
     'x = 1\n%hpu_mode eager --restart',
     '%hpu_mode --restart lazy',
     'hpu_magic.mode("lazy")'
-  ])('sees %j', source => {
+  ])('recognizes %j', source => {
     expect(asksForMode(source)).toBe(true);
   });
 
   it.each(['%hpu_mode', '%hpu_mode --restart', 'lazy = 1', '# %hpu_mode lazy', 'hpu_magic.mode()'])(
-    'does not see %j',
+    'does not recognize %j',
     source => {
       expect(asksForMode(source)).toBe(false);
     }
@@ -103,20 +103,20 @@ describe('asksForMode', () => {
 });
 
 describe('modeToStore', () => {
-  it('follows a mode that was asked for in a cell', () => {
+  it('stores a mode requested in a cell', () => {
     expect(modeToStore('lazy', null, true)).toBe('lazy');
     expect(modeToStore('lazy', 'eager', true)).toBe('lazy');
   });
 
-  it('follows the kernel where the file says something else', () => {
+  it('stores the mode of the kernel if the file differs', () => {
     expect(modeToStore('lazy', 'eager', false)).toBe('lazy');
   });
 
-  it('writes nothing into a file for a mode that the kernel started with', () => {
+  it('does not store the mode at the start of the kernel', () => {
     expect(modeToStore('lazy', null, false)).toBeNull();
   });
 
-  it('writes nothing that is stored already, and nothing that nobody asked for', () => {
+  it('stores neither a stored nor an unrequested mode', () => {
     expect(modeToStore('lazy', 'lazy', true)).toBeNull();
     expect(modeToStore(null, 'lazy', false)).toBeNull();
     expect(modeToStore(null, null, true)).toBeNull();

@@ -18,14 +18,14 @@ describe('statusView', () => {
     expect(view.tooltip).toContain('simulated');
   });
 
-  it('shows the parts that the setting names', () => {
+  it('shows the parts of the setting', () => {
     expect(statusView(holding(0), ['mode'], LIMITS).text).toBe('HPU · eager');
     expect(statusView(holding(48 * GIB), ['card', 'memory'], LIMITS).text).toBe(
       'HPU 0 · 48.0 / 96 GiB'
     );
   });
 
-  it('tells the loaded mode from the requested one', () => {
+  it('distinguishes the loaded and the requested mode', () => {
     const waiting = facts({ requested: 'lazy' });
     expect(statusView(waiting, ALL, LIMITS).text).toBe('HPU · eager → lazy');
     const before = facts({ loaded: null, requested: 'lazy' });
@@ -33,7 +33,7 @@ describe('statusView', () => {
     expect(statusView(facts({ loaded: null }), ALL, LIMITS).text).toBe('HPU · torch not loaded');
   });
 
-  it('shows the fit, on whichever device it runs', () => {
+  it('shows the fit on any device', () => {
     const view = statusView(facts({ fit: fit() }), ALL, LIMITS);
     expect(view.text).toBe('HPU · eager · Fit: 27 %, 40 s left');
     expect(view.tooltip.split('\n')).toContain(
@@ -46,15 +46,15 @@ describe('statusView', () => {
     [79.9, 'normal'],
     [80, 'warning'],
     [95.1, 'critical']
-  ])('at %d per cent of the memory it is %s', (percent, level) => {
+  ])('has a level for %d percent of the memory: %s', (percent, level) => {
     expect(statusView(holding((percent / 100) * 96 * GIB), ALL, LIMITS).level).toBe(level);
   });
 
-  it('says nothing of simulation on a real card', () => {
+  it('does not mention simulation for a real card', () => {
     expect(statusView(facts({ simulated: false }), ALL, LIMITS).tooltip).not.toContain('simulated');
   });
 
-  it('never shows a peak below what is in use', () => {
+  it('shows a peak of at least the memory in use', () => {
     const reset = facts({ card: 0, inUse: 5 * GIB, peak: 0, limit: 96 * GIB });
     expect(statusView(reset, ALL, LIMITS).tooltip).toContain('at most 5.00 GiB');
   });
@@ -67,21 +67,21 @@ describe('modeView', () => {
     expect(view.labels).toEqual({ eager: 'eager', lazy: 'lazy' });
   });
 
-  it('says that a requested mode comes with a restart', () => {
+  it('shows that a requested mode needs a restart', () => {
     const view = modeView(facts({ requested: 'lazy' }), 'lazy');
     expect(view).toMatchObject({ value: 'lazy', pending: true });
     expect(view.labels).toEqual({ eager: 'eager', lazy: 'eager → lazy after restart' });
   });
 
-  it('shows the choice in the file while the kernel tells nothing', () => {
+  it('shows the mode of the file without a reply of the kernel', () => {
     expect(modeView(null, 'lazy')).toMatchObject({ value: 'lazy', pending: false });
   });
 
-  it('prefers what the kernel was asked for over the file', () => {
+  it('prefers the requested mode to the mode of the file', () => {
     expect(modeView(facts({ requested: 'eager' }), 'lazy').value).toBe('eager');
   });
 
-  it('has no value while nobody asked for a mode and none is loaded', () => {
+  it('has no value without a loaded or requested mode', () => {
     expect(modeView(facts({ loaded: null }), null).value).toBe('');
     expect(modeView(null, null).value).toBe('');
   });

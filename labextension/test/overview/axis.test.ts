@@ -9,7 +9,7 @@ function marks(min: number, max: number, width: number): string[] {
 }
 
 describe('ticks', () => {
-  it('marks whole hours, minutes or seconds of the place, as many as there is room for', () => {
+  it('places ticks at full hours, minutes or seconds of local time', () => {
     expect(marks(noon - 600, noon + 1, 400)).toEqual([
       '11:50:00',
       '11:52:00',
@@ -22,7 +22,7 @@ describe('ticks', () => {
     expect(marks(noon, noon + 2, 1000)).toEqual(['12:00:00', '12:00:01', '12:00:02']);
   });
 
-  it('never has more marks than fit', () => {
+  it('has no more ticks than fit', () => {
     for (const width of [1, 80, 300, 2000]) {
       for (const length of [2, 60, 600, 3600, 21600, 86400]) {
         const { at } = ticks({ min: noon - length, max: noon }, width);

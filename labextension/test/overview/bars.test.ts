@@ -20,24 +20,24 @@ function bars(...spans: HolderSpan[]) {
 }
 
 describe('layOut', () => {
-  it('shows holders one after the other where they were', () => {
+  it('places successive holders in order of time', () => {
     expect(bars(span(1, 100, 200, 'a'), span(2, 300, 450, 'b'))).toEqual([
       [100, 100, 0, [1]],
       [300, 150, 0, [2]]
     ]);
   });
 
-  it('cuts at the edges and leaves out what is beyond them', () => {
+  it('clips bars at the edges and omits bars outside', () => {
     expect(bars(span(1, -50, 50, 'a'), span(2, -90, -60, 'b'), span(3, 1200, 1300, 'c'))).toEqual([
       [0, 50, 0, [1]]
     ]);
   });
 
-  it('lets a holder that has not gone reach to now', () => {
+  it('extends the bar of a current holder to the present', () => {
     expect(bars(span(1, 800, 880, 'a', true))).toEqual([[800, 100, 0, [1]]]);
   });
 
-  it('gives holders at one time a lane each, and the fourth no more', () => {
+  it('uses up to three lanes for simultaneous holders', () => {
     const found = bars(
       span(1, 0, 500, 'a'),
       span(2, 100, 500, 'b'),
@@ -51,21 +51,21 @@ describe('layOut', () => {
     ]);
   });
 
-  it('makes one bar of short ones that touch, and no line too thin to be seen', () => {
+  it('joins short adjacent bars and keeps a minimum width', () => {
     expect(bars(span(1, 100, 101, 'a'), span(2, 103, 104, 'b'), span(3, 150, 150, 'c'))).toEqual([
       [100, 6, 0, [1, 2]],
       [150, 3, 0, [3]]
     ]);
   });
 
-  it('is bounded by the width, however many there were', () => {
+  it('limits the number of bars by the width', () => {
     const many = Array.from({ length: 5000 }, (_, i) => span(i, i / 5, i / 5 + 0.1, `n${i}`));
     expect(layOut(many, range, 1000, 900).length).toBeLessThan(500);
   });
 });
 
 describe('holdersAt', () => {
-  it('finds who held the card at a moment', () => {
+  it('returns the holders at a time', () => {
     const spans = [span(1, 100, 200, 'a'), span(2, 150, 880, 'b', true)];
     const at = (time: number) => holdersAt(spans, time, 900).map(one => one.id);
     expect([50, 120, 180, 300, 890].map(at)).toEqual([[], [1], [1, 2], [2], [2]]);

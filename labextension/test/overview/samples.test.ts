@@ -15,7 +15,7 @@ function history(interval: number, ...times: number[]): History {
 }
 
 describe('merge', () => {
-  it('puts the fine history where there is one and the coarse one elsewhere', () => {
+  it('prefers the fine history to the coarse history', () => {
     const coarse = history(20, 1000, 1020, 1040, 1060, 1080);
     const fine = history(1, 1038, 1039, 1040, 1041, 1042);
     const { time, memory, utilization } = merge(coarse.series(0), fine.series(0), 20, all);
@@ -24,7 +24,7 @@ describe('merge', () => {
     expect(utilization).toEqual(time.map(one => one % 100));
   });
 
-  it('has no gap where one history takes over from the other', () => {
+  it('has no gap between the two histories', () => {
     const coarse = history(20, 1000, 1020, 1040, 1060, 1080);
     const fine = history(1, 1001, 1002, 1079, 1080);
     const { time, memory } = merge(coarse.series(0), fine.series(0), 20, all);
@@ -32,7 +32,7 @@ describe('merge', () => {
     expect(memory).toEqual(time);
   });
 
-  it('keeps a gap of the fine history where the coarse one knows no more', () => {
+  it('keeps a gap of the fine history if the coarse history has no samples', () => {
     const { time, memory } = merge(
       history(20).series(0),
       history(1, 1000, 1010).series(0),
@@ -50,20 +50,20 @@ describe('merge', () => {
     expect(memory).toEqual([1000, null, 1200]);
   });
 
-  it('leaves out what is far out of sight', () => {
+  it('omits samples far outside the visible range', () => {
     const coarse = history(20, ...Array.from({ length: 50 }, (_, i) => 1000 + 20 * i));
     const sight = { min: 1500, max: 1600 };
     const { time } = merge(coarse.series(0), history(1).series(0), 20, sight);
     expect([time[0], time[time.length - 1]]).toEqual([1440, 1660]);
   });
 
-  it('does without a coarse history', () => {
+  it('works without a coarse history', () => {
     expect(merge(null, history(1, 5, 6).series(0), 20, all).time).toEqual([5, 6]);
   });
 });
 
 describe('nearest', () => {
-  it('finds the row of a moment, or none where no sample is near', () => {
+  it('returns the row of a time, or null if no sample is near', () => {
     const time = [10, 20, 40];
     expect([9, 14, 16, 29, 31, 100].map(at => nearest(time, at, 10))).toEqual([0, 0, 1, 1, 2, -1]);
     expect(nearest([], 5, 10)).toBe(-1);

@@ -4,8 +4,8 @@ import { looksAlike } from '../../src/sidebar/sparkline';
 
 const drawn = { oldest: 0, newest: 600, height: 12, span: 600, edge: 2 ** 34 };
 
-describe('A line that was drawn', () => {
-  it('stays while it would move by less than a pixel', () => {
+describe('A drawn line', () => {
+  it('is kept if it would move by less than a pixel', () => {
     expect(looksAlike(drawn, { ...drawn, oldest: 2, newest: 602, height: 12.4 }, 2.5)).toBe(true);
   });
 
@@ -20,7 +20,7 @@ describe('A line that was drawn', () => {
     expect(looksAlike(drawn, { ...drawn, ...change }, 2.5)).toBe(false);
   });
 
-  it('stays while its value is missing', () => {
+  it('is kept while its value is missing', () => {
     const missing = { ...drawn, height: NaN };
     expect(looksAlike(missing, { ...missing, newest: 601 }, 2.5)).toBe(true);
   });

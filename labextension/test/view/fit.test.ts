@@ -1,6 +1,6 @@
 import { describe, expect, it, vi } from 'vitest';
 
-// JupyterLab's icons come with all of its components, for which jsdom is not browser enough.
+// JupyterLab's icons import all of its components, which jsdom does not support.
 vi.mock('@jupyterlab/ui-components', () => ({ stopIcon: { element: () => undefined } }));
 
 import type { Fit } from '../../src/model/fit';
@@ -21,7 +21,7 @@ function shown(first: Fit) {
 const heard = () => new Promise(resolve => setTimeout(resolve));
 
 describe('FitView', () => {
-  it('gives each figure its place, and tells all to a screen reader', () => {
+  it('shows each value in its place and describes all for screen readers', () => {
     const { bar, find } = shown(fit());
     const figures = [...find('.hpu-Fit-figures').children].map(node => node.textContent);
     expect(figures).toEqual(['epoch 3 of 10', '40 s left', '42.0 steps/s', 'loss 0.231']);
@@ -32,7 +32,7 @@ describe('FitView', () => {
     expect(find('.hpu-Fit-broken').hidden).toBe(true);
   });
 
-  it('keeps the places of what is not known', () => {
+  it('keeps the places of unknown values', () => {
     const { view, bar, find } = shown(fit());
     view.show(fit({ share: null, remaining: null, rate: null, loss: null }), 'first.ipynb');
     const figures = [...find('.hpu-Fit-figures').children].map(node => node.textContent);
@@ -43,14 +43,14 @@ describe('FitView', () => {
     expect(view.node.classList.contains('hpu-mod-unknown')).toBe(false);
   });
 
-  it('says what broke, as text', () => {
+  it('shows a broken loss as text', () => {
     const { view, find } = shown(fit());
     view.show(fit({ broken: '<b>loss</b> NaN since step 31' }), 'first.ipynb');
     expect(find('.hpu-Fit-broken').textContent).toBe('<b>loss</b> NaN since step 31');
     expect(find('.hpu-Fit-broken').hidden).toBe(false);
   });
 
-  it('is stopped once, and says so until it has ended', async () => {
+  it('sends one stop request and shows it until the end', async () => {
     const { view, answers, button, find } = shown(fit());
     expect(button.getAttribute('aria-label')).toBe('Stop the fit of first.ipynb');
     button.click();
@@ -63,7 +63,7 @@ describe('FitView', () => {
     expect(find('.hpu-Fit-phase').textContent).toBe('Stopping');
     expect(button.getAttribute('aria-disabled')).toBe('true');
     expect(button.getAttribute('aria-label')).toBe('Stopping the fit of first.ipynb');
-    // The next fit of the same notebook is another.
+    // The next fit of the same notebook can be stopped, too.
     view.show(fit({ began: 1700000100 }), 'first.ipynb');
     expect(find('.hpu-Fit-phase').textContent).toBe('');
     expect(button.getAttribute('aria-disabled')).toBe('false');
@@ -71,7 +71,7 @@ describe('FitView', () => {
     expect(view.node.hidden).toBe(true);
   });
 
-  it('can be pressed again where it was not stopped', async () => {
+  it('enables the button after a failed stop', async () => {
     const { answers, button, find } = shown(fit());
     button.click();
     answers[0]!(false);
@@ -81,7 +81,7 @@ describe('FitView', () => {
     expect(answers.length).toBe(2);
   });
 
-  it('follows a Stop that was pressed elsewhere, and offers none where there is none', () => {
+  it('shows a stop of another page and hides an unavailable button', () => {
     const { view, answers, button, find } = shown(fit({ phase: 'stopping' }));
     expect(find('.hpu-Fit-phase').textContent).toBe('Stopping');
     button.click();
