@@ -10,7 +10,7 @@ PAGE = Path(__file__).parents[2] / "CONTRIBUTING.md"
 
 _SECTION = re.compile(r"^### ([^\n]+)\n(.*?)(?=^##)", re.MULTILINE | re.DOTALL)
 _BLOCK = re.compile(
-    r"`(?P<path>(?:hpu_magic|tests)/[\w/.]+)`[^`]*?\n\n"
+    r"`(?P<path>(?:hpu_magic|tests|tools)/[\w/.]+)`[^`]*?\n\n"
     r"<!-- not run: test_worked_examples\.py -->\n"
     r"```(?P<language>\w+)\n(?P<code>.*?)^```$",
     re.MULTILINE | re.DOTALL,
