@@ -36,7 +36,7 @@ from hpu_magic.estimates.cost.pricing import add_up, seconds_of  # noqa: E402
 
 @pytest.fixture(scope="module")
 def products():
-    return [job_of(one) for one in measurements() if one.kind == PRODUCTS]
+    return [job_of(each) for each in measurements() if each.kind == PRODUCTS]
 
 
 def table(text, heading):
@@ -81,12 +81,14 @@ def test_all_constants_are_explained():
 
 
 def test_fit_recovers_the_constants_of_artificial_measurements(products):
-    measured = [one.measurement for one in products]
+    measured = [each.measurement for each in products]
     made = with_values(FITTED, values(FITTED).values())
-    errors = [one.estimate(made) / one.estimate(FITTED) - 1 for one in products]
+    errors = [each.estimate(made) / each.estimate(FITTED) - 1 for each in products]
     assert errors == pytest.approx([0.0] * len(measured))
     better = fitted(products, FITTED)
-    assert spread([one.estimate(better) / one.measurement.value - 1 for one in products])[0] < 0.1
+    assert (
+        spread([each.estimate(better) / each.measurement.value - 1 for each in products])[0] < 0.1
+    )
 
 
 @pytest.mark.parametrize("kind", [SINGLE, TRAINING])
@@ -94,7 +96,9 @@ def test_steps_of_deep_models_are_extrapolated_from_shallow_ones(shell, monkeypa
     from calibration import models
 
     monkeypatch.setitem(models.LAYERS, "gpt2-xl", 6)
-    one = next(one for one in measurements() if one.row["model"] == "gpt2-xl" and one.kind == kind)
+    one = next(
+        each for each in measurements() if each.row["model"] == "gpt2-xl" and each.kind == kind
+    )
     from_shallow = job_of(one)
     monkeypatch.setattr(
         "calibration.measurements._of_all_layers", lambda model, step: alike_added(step(6))
@@ -103,8 +107,10 @@ def test_steps_of_deep_models_are_extrapolated_from_shallow_ones(shell, monkeypa
     for (ours, times), (expected, often) in zip(from_shallow.steps, whole.steps, strict=True):
         assert times == often
         for name in ("arrays", "instructions", "moved", "operators"):
-            found, wanted = (np.sum(getattr(step.operations, name)) for step in (ours, expected))
-            assert found == pytest.approx(wanted)
+            found, expected_sum = (
+                np.sum(getattr(step.operations, name)) for step in (ours, expected)
+            )
+            assert found == pytest.approx(expected_sum)
         prices = [
             add_up(step, seconds_of(step, FITTED), FITTED).seconds for step in (ours, expected)
         ]

@@ -1,4 +1,4 @@
-"""`hpu-magic estimate` prints the estimate of the function."""
+"""`hpu-magic estimate` prints the estimate of `hpu_magic.estimate`."""
 
 import inspect
 import json
@@ -55,14 +55,14 @@ def folder(tmp_path, monkeypatch, torch):
     return tmp_path
 
 
-def asked(capsys, *arguments):
+def run(capsys, *arguments):
     status = command_line.main(["estimate", *arguments])
-    said = capsys.readouterr()
-    return status, said.out, said.err
+    printed = capsys.readouterr()
+    return status, printed.out, printed.err
 
 
 def test_function_in_the_working_directory_returns_the_model(folder, capsys):
-    status, out, _ = asked(
+    status, out, _ = run(
         capsys,
         *("models_of_a_user:make", "--inputs", "8x8", "--loss", "models_of_a_user:square"),
         *("--cards", "2", "--parallel", "zero1", "--mode", "eager", "--card", "gaudi3"),
@@ -76,11 +76,11 @@ def test_function_in_the_working_directory_returns_the_model(folder, capsys):
 
 
 def test_figures_are_printed_as_json(folder, capsys):
-    status, out, _ = asked(
+    status, out, _ = run(
         capsys,
         *("models_of_a_user:Named", "--inputs", "x=4x8,mask=4x1:bool", "--no-train", "--json"),
     )
-    # Like the command: on meta, with inputs by name.
+    # Like the command, with inputs by name.
     from models_of_a_user import Named
 
     expected = hpu_magic.estimate(
@@ -104,17 +104,17 @@ def test_figures_are_printed_as_json(folder, capsys):
 
 
 def test_function_can_allocate_memory(folder, capsys):
-    status, out, _ = asked(capsys, "models_of_a_user:moves", "--inputs", "8x8", "--json")
+    status, out, _ = run(capsys, "models_of_a_user:moves", "--inputs", "8x8", "--json")
     assert (status, json.loads(out)["model"]) == (0, "Linear")
 
 
 def test_configuration_specifies_the_model(folder, capsys):
     transformers = pytest.importorskip("transformers")
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
-    _, out, _ = asked(capsys, "llama", "--inputs", "2x16:int64", "--batch", "4")
+    _, out, _ = run(capsys, "llama", "--inputs", "2x16:int64", "--batch", "4")
     tokens = torch.ones(2, 16, dtype=torch.long)
     assert out == f"{hpu_magic.estimate(model, tokens, batch=4, mode='lazy')}\n"
-    _, out, _ = asked(
+    _, out, _ = run(
         capsys,
         *("llama/config.json", "--prompt", "16", "--new-tokens", "4", "--batch", "2"),
         *("--cache-dtype", "fp8", "--cache", "dynamic", "--json"),
@@ -130,9 +130,9 @@ def test_configuration_specifies_the_model(folder, capsys):
 
 @pytest.mark.parametrize("option", ["--batch few", "--cards few", "--card gaudi4"])
 def test_invalid_values_are_refused_like_in_magics(folder, capsys, option):
-    with pytest.raises(SystemExit) as left:
-        asked(capsys, "models_of_a_user:make", "--inputs", "8x8", *option.split())
-    assert left.value.code == 2
+    with pytest.raises(SystemExit) as exited:
+        run(capsys, "models_of_a_user:make", "--inputs", "8x8", *option.split())
+    assert exited.value.code == 2
     name, value = option.split()
     assert re.search(f"argument {name}: invalid .*'{value}'", capsys.readouterr().err)
 
@@ -145,7 +145,7 @@ def test_options_are_those_of_the_functions():
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "message"),
     [
         ("models_of_a_user:mak --inputs 8", "models_of_a_user has no 'mak': did you mean 'make'?"),
         ("models_of_a_user:NUMBER --inputs 8", "NUMBER is a int, not a model or a function."),
@@ -154,25 +154,19 @@ def test_options_are_those_of_the_functions():
         ("something --inputs 8", "'something' is not a model: use module:callable, such as"),
         ("missing.json --inputs 8", "The file missing.json does not exist"),
         ("other.json --inputs 8", "other.json is not a configuration that transformers supports: "),
-        (
-            "models_of_a_user:make",
-            "An estimate needs the arguments of the model, such as",
-        ),
+        ("models_of_a_user:make", "An estimate needs the arguments of the model, such as"),
         ("models_of_a_user:make --inputs 8y", "--inputs '8y' is not a shape: use sizes and a type"),
         ("models_of_a_user:make --inputs 8:it64", "Unknown type 'it64': did you mean 'int64'"),
         ("models_of_a_user:make --inputs a=8,8", "name all inputs, or none."),
         ("models_of_a_user:make --inputs 8x8 --cache static", "--cache requires --prompt N"),
         ("llama --prompt 3", "Text generation needs both --prompt N and --new-tokens N."),
-        (
-            "llama --prompt 3 --new-tokens 2 --no-train",
-            "--no-train is an option of a step",
-        ),
+        ("llama --prompt 3 --new-tokens 2 --no-train", "--no-train is an option of a step"),
     ],
 )
-def test_invalid_lines_get_one_sentence(folder, capsys, line, said):
+def test_invalid_lines_get_one_sentence(folder, capsys, line, message):
     if "other" in line:
         pytest.importorskip("transformers")
-    status, out, err = asked(capsys, *line.split())
+    status, out, err = run(capsys, *line.split())
     assert (status, out) == (1, "")
     assert err.startswith("hpu-magic: ")
-    assert said in err
+    assert message in err

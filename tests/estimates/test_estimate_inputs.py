@@ -1,4 +1,4 @@
-"""Supported inputs of a model, and errors for others."""
+"""Supported inputs of a model, and errors for unsupported inputs."""
 
 import random
 from collections import UserDict
@@ -13,11 +13,6 @@ from hpu_magic.estimates.estimate import estimate
 from hpu_magic.estimates.largest_batch import MOST
 
 nn = torch.nn
-
-
-@pytest.fixture(autouse=True)
-def _device(shell):
-    """The device that fake tensors are on."""
 
 
 @pytest.fixture
@@ -41,54 +36,54 @@ class Reading(nn.Linear):
         super().__init__(8, 8)
         self.read = read
 
-    def forward(self, given):
-        return super().forward(self.read(given))
+    def forward(self, record):
+        return super().forward(self.read(record))
 
 
 @pytest.mark.parametrize(
-    ("read", "given"),
+    ("read", "inputs"),
     [
         (lambda one: one.x * one.scale, Batch(X)),
         (lambda one: one["inner"][0].x, {"inner": [Batch(X)]}),
         (lambda one: one["x"], UserDict(x=X)),
     ],
 )
-def test_inputs_can_be_in_records(read, given):
-    found = estimate(Reading(read), given, batch=6)
+def test_inputs_can_be_in_records(read, inputs):
+    found = estimate(Reading(read), inputs, batch=6)
     assert (found.batch, found.memory["inputs"]) == (6, 6 * 8 * 4)
     assert X.shape == (2, 8)
 
 
-class Giving(nn.Linear):
+class Returning(nn.Linear):
     """A layer whose output is in a container."""
 
-    def __init__(self, give):
+    def __init__(self, wrap):
         super().__init__(8, 8)
-        self.give = give
+        self.wrap = wrap
 
     def forward(self, x):
-        return self.give(super().forward(x))
+        return self.wrap(super().forward(x))
 
 
 @pytest.mark.parametrize(
-    "give",
+    "wrap",
     [
         lambda y: (y, None, 3),
         lambda y: [Batch({"a": y})],
         lambda y: Batch(torch.view_as_complex(y.reshape(-1, 2))),
     ],
 )
-def test_outputs_can_be_in_records(give):
-    assert estimate(Giving(give), X, mode="eager").memory["gradients"] == 4 * (64 + 8)
+def test_outputs_can_be_in_records(wrap):
+    assert estimate(Returning(wrap), X, mode="eager").memory["gradients"] == 4 * (64 + 8)
 
 
 @pytest.mark.parametrize(
-    ("give", "said"), [(lambda y: None, "None"), (lambda y: y.argmax(-1), r"int64\[2\]")]
+    ("wrap", "description"), [(lambda y: None, "None"), (lambda y: y.argmax(-1), r"int64\[2\]")]
 )
-def test_error_describes_an_output_without_a_gradient(give, said):
-    with pytest.raises(EstimateError, match=f"returns {said}, which depends on no par"):
-        estimate(Giving(give), X)
-    assert estimate(Giving(give), X, train=False).seconds > 0
+def test_error_describes_an_output_without_a_gradient(wrap, description):
+    with pytest.raises(EstimateError, match=f"returns {description}, which depends on no par"):
+        estimate(Returning(wrap), X)
+    assert estimate(Returning(wrap), X, train=False).seconds > 0
 
 
 def test_inputs_by_name_equal_inputs_in_a_dict():
@@ -101,19 +96,19 @@ def test_inputs_by_name_equal_inputs_in_a_dict():
 
 
 @pytest.mark.parametrize(
-    ("named", "meant"),
-    [("dytpe", "'dtype'"), ("input3", "'input2' or 'input1'")],
+    ("name", "suggestion"), [("dytpe", "'dtype'"), ("input3", "'input2' or 'input1'")]
 )
-def test_unknown_name_is_refused_with_a_similar_one(named, meant):
+def test_unknown_name_is_refused_with_a_similar_one(name, suggestion):
     with pytest.raises(EstimateError) as refused:
-        estimate(nn.Bilinear(4, 4, 4), torch.empty(2, 4), **{named: torch.empty(2, 4)})
+        estimate(nn.Bilinear(4, 4, 4), torch.empty(2, 4), **{name: torch.empty(2, 4)})
     assert str(refused.value) == (
-        f"{named!r} is neither an argument of an estimate nor of Bilinear: did you mean {meant}?"
+        f"{name!r} is neither an argument of an estimate nor of Bilinear: "
+        f"did you mean {suggestion}?"
     )
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("inputs", "sentence"),
     [
         (
             (torch.empty(2, 7),),
@@ -146,9 +141,9 @@ def test_unknown_name_is_refused_with_a_similar_one(named, meant):
         ),
     ],
 )
-def test_error_names_the_module_that_cannot_process_an_input(model, caplog, given, sentence):
+def test_error_names_the_module_that_cannot_process_an_input(model, caplog, inputs, sentence):
     with pytest.raises(EstimateError) as refused:
-        estimate(model, *given)
+        estimate(model, *inputs)
     assert str(refused.value) == sentence
     assert not caplog.records
 

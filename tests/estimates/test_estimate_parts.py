@@ -13,11 +13,6 @@ from hpu_magic.estimates.tracing.recomputation import layers
 nn = torch.nn
 
 
-@pytest.fixture(autouse=True)
-def _device(shell):
-    """The device that fake tensors are on."""
-
-
 MEMORIES = {
     "even": lambda batch: 100 + 7 * batch,
     "by parts of eight": lambda batch: 100 + batch + batch // 8 * 20,
@@ -31,38 +26,38 @@ MEMORIES = {
 @pytest.mark.parametrize("limit", [50, 107, 1000, 123457])
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_largest_batch_fits_and_the_next_does_not(memory, limit, start):
-    asked = []
+    traced = []
 
     def needs(batch):
-        asked.append(batch)
+        traced.append(batch)
         return MEMORIES[memory](batch)
 
     found = largest_batch(needs, limit, start)
     assert found == 0 or MEMORIES[memory](found) <= limit
     assert found == MOST or MEMORIES[memory](found + 1) > limit
-    assert len(asked) == len(set(asked)) <= 20
+    assert len(traced) == len(set(traced)) <= 20
 
 
 def test_largest_batch_with_large_weights_needs_few_traces():
-    asked = []
+    traced = []
 
-    def needs(batch):  # first gradients dominate, then activations, as in language models
-        asked.append(batch)
+    def needs(batch):  # gradients dominate small batches, activations large ones
+        traced.append(batch)
         return max(53_000 + 140 * batch, 35_000 + 747 * batch)
 
     assert largest_batch(needs, 100_000, 4) == 87
-    assert len(asked) <= 5
+    assert len(traced) <= 5
 
 
 def test_modules_include_their_submodules():
     classes = {"": "Model", "layers": "ModuleList", "layers.0": "Layer", "layers.1": "Layer"}
     times = [("layers.0", 2.0, "matrix"), ("layers.1", 3.0, "vector"), ("", 1.0, "vector")]
     model = shares(classes, times, {"layers.0": 5, "": 1})
-    told = {
-        path: (one.kind, one.seconds, one.bytes, one.limit, dict(one.limits))
-        for path, one in model.walk()
+    found = {
+        path: (each.kind, each.seconds, each.bytes, each.limit, dict(each.limits))
+        for path, each in model.walk()
     }
-    assert told == {
+    assert found == {
         "": ("Model", 6.0, 6, "vector", {"matrix": 2.0, "vector": 4.0}),
         "layers": ("ModuleList", 5.0, 5, "vector", {"matrix": 2.0, "vector": 3.0}),
         "layers.0": ("Layer", 2.0, 5, "matrix", {"matrix": 2.0}),
@@ -76,8 +71,8 @@ def test_layers_of_one_class_are_shown_as_one():
         classes |= {f"layers.{number}": "Layer", f"layers.{number}.up": "Linear"}
     times = [(f"layers.{number}.up", 1.0 + number, "matrix") for number in range(3)]
     model = merged(shares(classes, times, {"layers.1.up": 5}))
-    told = {path: (one.kind, one.seconds, one.bytes) for path, one in model.walk()}
-    assert told == {
+    found = {path: (each.kind, each.seconds, each.bytes) for path, each in model.walk()}
+    assert found == {
         "": ("Model", 6.0, 5),
         "layers": ("ModuleList", 6.0, 5),
         "layers.0 to 2": ("Layer", 6.0, 5),
@@ -117,7 +112,7 @@ def test_training_of_a_language_model_has_labels_and_no_cache():
 
 
 def options(model=None, **changed):
-    given = {
+    arguments = {
         "train": True,
         "mode": "lazy",
         "dtype": None,
@@ -127,7 +122,7 @@ def options(model=None, **changed):
         "batch": None,
         "loss": None,
     }
-    return checked(nn.Linear(2, 2) if model is None else model, **(given | changed))
+    return checked(nn.Linear(2, 2) if model is None else model, **(arguments | changed))
 
 
 @pytest.mark.parametrize(

@@ -25,11 +25,6 @@ TOKEN = LAYERS * 2 * (HIDDEN // HEADS * KV_HEADS) * 2
 ANGLES = 4 * (HIDDEN // HEADS // 2) * 2
 
 
-@pytest.fixture(autouse=True)
-def _device(shell):
-    """The device that fake tensors are on."""
-
-
 @pytest.fixture(scope="module")
 def model():
     config = transformers.LlamaConfig(
@@ -56,6 +51,12 @@ def small_card(monkeypatch):
     return shrink
 
 
+def estimated(model, batch=2, prompt=10, new_tokens=6, **options):
+    return hpu_magic.estimate_generation(
+        model, batch=batch, prompt=prompt, new_tokens=new_tokens, **options
+    )
+
+
 def weights_of_products():
     layer = HIDDEN * HIDDEN * 2 + HIDDEN * HIDDEN // HEADS * KV_HEADS * 2 + 3 * HIDDEN * FFN
     return LAYERS * layer + VOCABULARY * HIDDEN
@@ -66,7 +67,7 @@ def weights_of_others():
 
 
 def test_memory_consists_of_weights_cache_and_the_prompts_pass(model):
-    found = hpu_magic.estimate_generation(model, batch=3, prompt=10, new_tokens=6)
+    found = estimated(model, batch=3)
     weights = 2 * (weights_of_products() + weights_of_others()) + ANGLES
     assert (found.memory.weights, found.memory.cache) == (weights, 3 * 16 * TOKEN)
     assert found.peak == sum(found.memory.parts().values())
@@ -75,37 +76,33 @@ def test_memory_consists_of_weights_cache_and_the_prompts_pass(model):
 
 @pytest.mark.parametrize("mode", ["eager", "graphs"])
 def test_dynamic_cache_remains_after_the_pass(model, mode):
-    found = hpu_magic.estimate_generation(
-        model, batch=3, prompt=20, new_tokens=2, cache="dynamic", mode=mode
-    )
+    found = estimated(model, batch=3, prompt=20, new_tokens=2, cache="dynamic", mode=mode)
     assert 3 * 20 * TOKEN <= found.memory.cache <= 3 * 21 * TOKEN
 
 
-def test_eight_bits_halve_the_weights_of_products_and_the_cache(model):
-    wide = hpu_magic.estimate_generation(model, batch=3, prompt=10, new_tokens=6)
-    narrow = hpu_magic.estimate_generation(model, batch=3, prompt=10, new_tokens=6, dtype="fp8")
+def test_fp8_halves_matrix_weights_and_cache(model):
+    wide = estimated(model, batch=3)
+    narrow = estimated(model, batch=3, dtype="fp8")
     assert wide.memory.weights - narrow.memory.weights == weights_of_products()
     assert wide.memory.cache == 2 * narrow.memory.cache
-    kept = hpu_magic.estimate_generation(
-        model, batch=3, prompt=10, new_tokens=6, dtype="fp8", cache_dtype="bf16"
-    )
+    kept = estimated(model, batch=3, dtype="fp8", cache_dtype="bf16")
     assert kept.memory.cache == wide.memory.cache
 
 
-def test_cards_share_weights_and_heads(model):
-    one = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6)
-    two = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6, cards=2)
-    four = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6, cards=4)
+def test_cards_share_weights_and_kv_heads(model):
+    one = estimated(model)
+    two = estimated(model, cards=2)
+    four = estimated(model, cards=4)
     assert two.memory.weights - ANGLES == (one.memory.weights - ANGLES) / 2
     assert two.memory.cache == one.memory.cache / 2
-    # There are two heads of keys, so each of four cards keeps a whole one.
+    # There are two KV heads, so each of four cards keeps one.
     assert four.memory.cache == two.memory.cache
     assert "links" in two.by_kind
     assert "links" not in one.by_kind
 
 
 def test_times_add_up(model):
-    found = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6)
+    found = estimated(model)
     assert found.seconds == pytest.approx(found.first_token_seconds + 5 * found.token_seconds)
     assert found.tokens_per_second == pytest.approx(2 * 6 / found.seconds)
     assert sum(found.by_kind.values()) == pytest.approx(found.seconds)
@@ -115,7 +112,7 @@ def test_times_add_up(model):
 
 def test_copying_the_cache_at_each_token_costs_time(model):
     static, dynamic = (
-        hpu_magic.estimate_generation(model, batch=2048, prompt=60, new_tokens=2, cache=kind)
+        estimated(model, batch=2048, prompt=60, new_tokens=2, cache=kind)
         for kind in ("static", "dynamic")
     )
     assert dynamic.token_seconds > static.token_seconds
@@ -123,7 +120,7 @@ def test_copying_the_cache_at_each_token_costs_time(model):
 
 def test_buckets_avoid_reading_unused_positions(model):
     whole, bucketed, fine = (
-        hpu_magic.estimate_generation(model, batch=4096, prompt=4, new_tokens=56, bucket=bucket)
+        estimated(model, batch=4096, prompt=4, new_tokens=56, bucket=bucket)
         for bucket in (None, 16, 4)
     )
     assert whole.token_seconds > bucketed.token_seconds > fine.token_seconds
@@ -132,29 +129,27 @@ def test_buckets_avoid_reading_unused_positions(model):
 
 def test_largest_batch_is_the_largest_that_fits(model, small_card):
     small_card(4 << 20)
-    most = hpu_magic.estimate_generation(model, batch="largest", prompt=10, new_tokens=6)
-    asked = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6)
-    assert most.batch == most.largest_batch == asked.largest_batch > 100
+    most = estimated(model, batch="largest")
+    two = estimated(model)
+    assert most.batch == most.largest_batch == two.largest_batch > 100
     assert most.fits
-    assert not hpu_magic.estimate_generation(
-        model, batch=most.batch + 1, prompt=10, new_tokens=6
-    ).fits
+    assert not estimated(model, batch=most.batch + 1).fits
 
 
 def test_missing_memory_is_reported_with_changes_that_fit(model, small_card):
     small_card(20_000)
     with pytest.raises(EstimateError) as refusal:
-        hpu_magic.estimate_generation(model, batch="largest", prompt=10, new_tokens=6)
+        estimated(model, batch="largest")
     assert "A card needs" in str(refusal.value)
     assert 'dtype="fp8" or parallel="tp=4" with 4 cards' in str(refusal.value)
-    warned = hpu_magic.estimate_generation(model, batch=8, prompt=10, new_tokens=6)
+    warned = estimated(model, batch=8)
     assert not warned.fits
     assert "use a smaller batch or" in repr(warned)
     assert warned.largest_batch == 0
 
 
 def test_each_figure_is_shown_as_an_estimate_with_its_band(model):
-    text = repr(hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6))
+    text = repr(estimated(model))
     lines = text.splitlines()
     assert lines[0] == (
         "Estimate: LlamaForCausalLM generates 6 tokens after 10 on gaudi2 "
@@ -163,31 +158,24 @@ def test_each_figure_is_shown_as_an_estimate_with_its_band(model):
     figures = [line for line in lines if "token" in line.partition("(")[0] and "(est" in line]
     assert len(figures) == 3
     assert all("(estimate; " in line and " to " in line for line in figures)
-    html = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6)._repr_html_()
+    html = estimated(model)._repr_html_()
     assert "<b>Estimate: LlamaForCausalLM generates 6 tokens" in html
 
 
 def test_pickled_estimate_is_displayed_without_its_model(model, small_card):
     small_card(2**26)  # few traces find the largest batch
-    report = hpu_magic.estimate_generation(model, batch=1, prompt=4, new_tokens=4)
+    report = estimated(model, batch=1, prompt=4, new_tokens=4)
     found = pickle.loads(pickle.dumps(report))
     assert (repr(found), found._repr_html_()) == (repr(report), report._repr_html_())
-    compiled = hpu_magic.estimate_generation(torch.compile(model), batch=1, prompt=4, new_tokens=4)
+    compiled = estimated(torch.compile(model), batch=1, prompt=4, new_tokens=4)
     assert compiled.title() == report.title()
 
 
 def test_captured_prompt_keeps_memory(model):
-    plain = hpu_magic.estimate_generation(model, batch=2, prompt=10, new_tokens=6)
-    captured = hpu_magic.estimate_generation(
-        model, batch=2, prompt=10, new_tokens=6, capture_prompt=True
-    )
+    plain = estimated(model)
+    captured = estimated(model, capture_prompt=True)
     assert captured.memory.graphs > 5 * plain.memory.graphs > 0
-    assert (
-        hpu_magic.estimate_generation(
-            model, batch=2, prompt=10, new_tokens=6, mode="lazy"
-        ).memory.graphs
-        == 0
-    )
+    assert estimated(model, mode="lazy").memory.graphs == 0
 
 
 @pytest.mark.parametrize(
@@ -211,9 +199,8 @@ def test_captured_prompt_keeps_memory(model):
     ],
 )
 def test_invalid_argument_gets_one_sentence(model, arguments, message):
-    plain = {"batch": 2, "prompt": 10, "new_tokens": 6}
     with pytest.raises(EstimateError, match=message):
-        hpu_magic.estimate_generation(model, **{**plain, **arguments})
+        estimated(model, **arguments)
 
 
 def test_positions_between_known_ones_are_interpolated():
@@ -221,18 +208,18 @@ def test_positions_between_known_ones_are_interpolated():
 
 
 def test_few_traces_predict_a_straight_line():
-    asked = []
+    traced = []
 
     def trace(at):
-        asked.append(at)
+        traced.append(at)
         return 100 + 7 * at
 
     needed = NearlyLinear(trace, {})
     assert [needed(at) for at in (2, 4, 50, 51, 60)] == [114, 128, 450, 457, 520]
-    assert asked == [2, 4, 50]
+    assert traced == [2, 4, 50]
 
 
-def test_heads_that_share_keys_are_rows_of_one_product(model):
+def test_query_heads_that_share_a_kv_head_are_rows_of_one_product(model):
     with passes_of(model, protocol_of(model), torch.bfloat16) as passes:
         token = passes.token(3, 9)
     works = [work_of(each) for each in token.program.operations]

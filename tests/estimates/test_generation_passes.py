@@ -26,21 +26,16 @@ MODELS = {
     "windows in every other layer": lambda: transformers.Gemma2Config(
         **SIZES, head_dim=8, sliding_window=8
     ),
-    "one head of keys": lambda: transformers.GPTBigCodeConfig(
+    "one KV head": lambda: transformers.GPTBigCodeConfig(
         vocab_size=64, n_positions=64, n_embd=32, n_layer=2, n_head=4
     ),
-    "learnt positions": lambda: transformers.GPT2Config(
+    "learned positions": lambda: transformers.GPT2Config(
         vocab_size=64, n_positions=64, n_embd=32, n_layer=2, n_head=4
     ),
     "no positions": lambda: transformers.BloomConfig(
         vocab_size=64, hidden_size=32, n_layer=2, n_head=4
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def _device(shell):
-    """The device that fake tensors are on."""
 
 
 def model_of(config, device="meta"):
@@ -50,8 +45,8 @@ def model_of(config, device="meta"):
 
 def held(cache):
     """Return the bytes of a cache's storages on the card."""
-    storages = {one.untyped_storage().data_ptr(): one for one in tensors_of(cache)}
-    return sum(one.untyped_storage().nbytes() for one in storages.values())
+    storages = {each.untyped_storage().data_ptr(): each for each in tensors_of(cache)}
+    return sum(each.untyped_storage().nbytes() for each in storages.values())
 
 
 def cache_bytes(traced):
@@ -82,18 +77,18 @@ def traced(config, batch=2, prompt=6):
 def test_static_cache_is_written_at_the_new_position():
     _, token = traced(MODELS["grouped heads"]())
     static = preallocated(token)
-    layer = 2 * (2 * 2 * 8) * 2  # keys and values: batch x heads x width, bf16
+    layer = 2 * (2 * 2 * 8) * 2  # keys and values: batch x heads x width, in bf16
     assert cache_bytes(token) == cache_bytes(static) == 2 * 7 * layer
-    joined = [one for one in token.program.operations if "cat" in str(one.operator)]
-    written = [one for one in static.program.operations if "copy_" in str(one.operator)]
-    into_cache = [one for one in joined if one.writes[0].storage in token.after]
+    joined = [each for each in token.program.operations if "cat" in str(each.operator)]
+    written = [each for each in static.program.operations if "copy_" in str(each.operator)]
+    into_cache = [each for each in joined if each.writes[0].storage in token.after]
     assert [sum(each.bytes for each in one.writes) for one in into_cache] == [7 * layer // 2] * 4
-    assert [one.writes[0].bytes for one in written] == [layer // 2] * 4
+    assert [each.writes[0].bytes for each in written] == [layer // 2] * 4
     moment = peak(static.program, recorded=False)
     assert moment.by_role[Role.CACHE] == 2 * 7 * layer
 
 
-def test_eight_bit_cache_halves_bytes_and_traffic():
+def test_fp8_cache_halves_bytes_and_traffic():
     _, token = traced(MODELS["grouped heads"]())
     static = preallocated(token)
     narrow = with_cache_in(static, torch.float8_e4m3fn)
@@ -103,7 +98,7 @@ def test_eight_bit_cache_halves_bytes_and_traffic():
         attention = [each for each in one.program.operations if "attention" in str(each.operator)]
         return [operand.bytes for each in attention for operand in each.reads[1:]]
 
-    assert [2 * one for one in read(narrow)] == read(static) == [2 * 2 * 7 * 8 * 2] * 4
+    assert [2 * each for each in read(narrow)] == read(static) == [2 * 2 * 7 * 8 * 2] * 4
 
 
 def test_only_the_last_position_has_logits():

@@ -1,4 +1,4 @@
-"""Estimated bytes compared with the simulator's in lazy mode."""
+"""Estimated memory compared with the simulator's in lazy mode."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ print(json.dumps(measured(CASES[{name!r}], lazy=True)))
 
 
 @pytest.mark.parametrize("name", names(lazy=True))
-def test_memory_of_a_recorded_step_equals_the_simulators(shell, lazy_process, name):
+def test_memory_of_a_recorded_step_matches_the_simulator(shell, lazy_process, name):
     code = _MEASURE.format(folder=str(Path(__file__).parent), name=name)
     true = json.loads(lazy_process(code)[-1])
     assert differences(estimated(CASES[name], lazy=True), true) == {}

@@ -16,23 +16,14 @@ nn = torch.nn
 GAUDI2 = GENERATIONS["gaudi2"]
 
 
-@pytest.fixture(autouse=True)
-def _device(shell):
-    """The device that fake tensors are on."""
-
-
-def traced(model, *shape, **options):
-    with torch.device("meta"):
-        given = torch.empty(*shape)
-    return trace_step(
-        model.to("meta"), (given,), {}, StepOptions(train=False, dtype=torch.bfloat16, **options)
-    )
+def traced(model, *shape, train=False, **options):
+    inputs = (torch.empty(*shape, device="meta"),)
+    options = StepOptions(train=train, dtype=torch.bfloat16, **options)
+    return trace_step(model.to("meta"), inputs, {}, options)
 
 
 def trained(model, *shape, **options):
-    with torch.device("meta"):
-        given = torch.empty(*shape)
-    return trace_step(model.to("meta"), (given,), {}, StepOptions(dtype=torch.bfloat16, **options))
+    return traced(model, *shape, train=True, **options)
 
 
 class Chain(nn.Module):
@@ -40,13 +31,14 @@ class Chain(nn.Module):
         return (x.relu() * 2).neg()
 
 
-def only(prices):
-    return [one for one in prices.operations if one.seconds]
+def costs_of(prices):
+    """Return the costs of operations that take time."""
+    return [cost for cost in prices.operations if cost.seconds]
 
 
 def test_large_products_run_at_the_arrays_peak():
     program = traced(nn.Linear(8192, 8192, bias=False), 8192, 8192)
-    (cost,) = only(price(program, "gaudi2", mode="eager"))
+    (cost,) = costs_of(price(program, "gaudi2", mode="eager"))
     peak = 432e12 * FITTED.matrix_efficiency["gaudi2"]
     assert cost.matrix == pytest.approx(2 * 8192**3 / peak)
     assert cost.launch == FITTED.launch_seconds
@@ -55,24 +47,24 @@ def test_large_products_run_at_the_arrays_peak():
 
 def test_small_outputs_leave_arrays_empty():
     full, half = (
-        only(price(traced(nn.Linear(4096, width, bias=False), 4096, 4096), "gaudi2"))[0].matrix
+        costs_of(price(traced(nn.Linear(4096, width, bias=False), 4096, 4096), "gaudi2"))[0].matrix
         for width in (256, 128)
     )
     # Two engines with 256 x 256 arrays, or 512 x 128: both widths fill them.
     assert full == pytest.approx(2 * half)
-    thin = only(price(traced(nn.Linear(4096, 64, bias=False), 4096, 4096), "gaudi2"))[0].matrix
+    thin = costs_of(price(traced(nn.Linear(4096, 64, bias=False), 4096, 4096), "gaudi2"))[0].matrix
     assert thin == pytest.approx(half)
 
 
 def test_products_with_one_row_are_bound_by_memory():
-    (cost,) = only(price(traced(nn.Linear(4096, 4096, bias=False), 1, 4096), "gaudi2"))
+    (cost,) = costs_of(price(traced(nn.Linear(4096, 4096, bias=False), 1, 4096), "gaudi2"))
     bandwidth = 2.45e12 * FITTED.memory_efficiency["gaudi2"]
     assert cost.limit == "memory"
     assert cost.memory == pytest.approx(2 * (4096 * 4096 + 2 * 4096) / bandwidth, rel=0.01)
 
 
 def test_elementwise_operations_move_their_operands_and_results():
-    (cost,) = only(price(traced(nn.ReLU(), 2**24), "gaudi2", mode="eager"))
+    (cost,) = costs_of(price(traced(nn.ReLU(), 2**24), "gaudi2", mode="eager"))
     assert cost.memory == pytest.approx(
         2 * 2 * 2**24 / (2.45e12 * FITTED.memory_efficiency["gaudi2"])
     )
@@ -85,27 +77,27 @@ def test_graphs_avoid_memory_traffic_between_elementwise_operations():
     program = traced(Chain(), 2**24)
     eager, lazy = (price(program, "gaudi2", mode=mode) for mode in ("eager", "lazy"))
     once = 2 * 2**24 / (2.45e12 * FITTED.memory_efficiency["gaudi2"])
-    assert sum(one.memory for one in eager.operations) == pytest.approx(6 * once)
+    assert sum(each.memory for each in eager.operations) == pytest.approx(6 * once)
     inside = 4 * (1 - FITTED.fusion)
-    assert sum(one.memory for one in lazy.operations) == pytest.approx((2 + inside) * once)
-    assert sum(one.launch for one in eager.operations) == 3 * FITTED.launch_seconds
-    assert sum(one.launch for one in lazy.operations) == FITTED.node_seconds
+    assert sum(each.memory for each in lazy.operations) == pytest.approx((2 + inside) * once)
+    assert sum(each.launch for each in eager.operations) == 3 * FITTED.launch_seconds
+    assert sum(each.launch for each in lazy.operations) == FITTED.node_seconds
 
 
 def test_engines_of_a_graph_run_in_parallel():
     program = trained(nn.Sequential(nn.Linear(2048, 2048), nn.GELU()), 8192, 2048)
     graph, eager = (price(program, "gaudi2", mode=mode) for mode in ("graphs", "eager"))
     sums = [
-        sum(getattr(one, engine) for one in graph.operations)
+        sum(getattr(each, engine) for each in graph.operations)
         for engine in ("matrix", "vector", "memory")
     ]
-    launches = sum(one.launch for one in graph.operations)
+    launches = sum(each.launch for each in graph.operations)
     assert graph.seconds == pytest.approx(max(sums) + launches)
-    assert eager.seconds == pytest.approx(sum(one.seconds for one in eager.operations))
+    assert eager.seconds == pytest.approx(sum(each.seconds for each in eager.operations))
     assert graph.seconds < eager.seconds
 
 
-def test_bytes_of_lookups_and_updates():
+def test_lookups_and_updates_move_only_their_rows():
     class Looked(nn.Module):
         def __init__(self, rows):
             super().__init__()
@@ -123,35 +115,36 @@ def test_bytes_of_lookups_and_updates():
             places = torch.zeros(32, dtype=torch.int64)
         program = trace_step(model, (places,), {}, StepOptions(train=False))
         costs = price(program, "gaudi2", mode="eager").operations
-        return [one.memory for one in costs if one.memory]
+        return [each.memory for each in costs if each.memory]
 
     assert moved(1_000) == moved(1_000_000)
 
 
-def test_a_convolution_reads_its_image_once():
+def test_convolution_reads_its_image_once():
     model = nn.Sequential(nn.Conv2d(32, 64, 3, padding=1), nn.Conv2d(64, 16, 5, padding=2))
     program = trained(model, 8, 32, 10, 10)
-    given, between, made = (8 * channels * 100 for channels in (32, 64, 16))
+    inputs, hidden, outputs = (8 * channels * 100 for channels in (32, 64, 16))
     first, second = 64 * 32 * 9, 16 * 64 * 25
     products = [one for each in program.operations for one in work_of(each).products]
     assert [
-        tuple(round(one.elements(name)) for name in ("left", "right", "result")) for one in products
+        tuple(round(each.elements(name)) for name in ("left", "right", "result"))
+        for each in products
     ] == [
-        (given, first, between),
-        (between, second, made),
-        (made, second, between),
-        (made, between, second),
-        (between, given, first),
+        (inputs, first, hidden),
+        (hidden, second, outputs),
+        (outputs, second, hidden),
+        (outputs, hidden, second),
+        (hidden, inputs, first),
     ]
 
 
-def test_an_optimizer_reads_and_writes_weights_and_moments():
+def test_optimizer_reads_and_writes_weights_and_moments():
     program = trained(nn.Linear(1024, 1024, bias=False), 1, 1024, optimizer=maker("fusedadamw"))
-    *_, cost = only(price(program, "gaudi2"))
-    # Weight, gradient and two moments are read, all but the gradient written.
-    moved = sum(one.bytes for one in program.operations[-1].reads)
+    *_, cost = costs_of(price(program, "gaudi2"))
+    # It reads weight, gradient and two moments, and writes all except the gradient.
+    moved = sum(each.bytes for each in program.operations[-1].reads)
     assert moved >= 4 * 2 * 1024**2
-    moved += sum(one.bytes for one in program.operations[-1].writes)
+    moved += sum(each.bytes for each in program.operations[-1].writes)
     bandwidth = GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"]
     assert moved >= 7 * 2 * 1024**2
     assert cost.memory == pytest.approx(moved / bandwidth)
@@ -193,14 +186,14 @@ def test_tensor_parallel_layers_reduce_once_per_pass():
     program = traced(model, 512, 1024)
     whole, parts = (price(program, "gaudi2", layout=parse(None, text)) for text in ("", "tp=4"))
     wire = 2 * 512 * 1024 * 3 / 4 / (37.5e9 * 3 * LINK_EFFICIENCY)
-    reduced = [one.links for one in parts.operations if one.links]
+    reduced = [each.links for each in parts.operations if each.links]
     assert reduced == [pytest.approx(2 * (wire + FITTED.link_latency))]
     products = [
-        (one.matrix, other.matrix)
-        for one, other in zip(whole.operations, parts.operations, strict=True)
-        if one.matrix
+        (each.matrix, other.matrix)
+        for each, other in zip(whole.operations, parts.operations, strict=True)
+        if each.matrix
     ]
-    assert [one / other for one, other in products] == [pytest.approx(4), pytest.approx(4)]
+    assert [each / other for each, other in products] == [pytest.approx(4), pytest.approx(4)]
 
 
 class Attention(nn.Module):
@@ -216,7 +209,7 @@ def test_indivisible_heads_are_refused():
 
 def test_attention_includes_products_and_softmax():
     program = traced(Attention(), 2, 8, 1024, 128)
-    (cost,) = only(price(program, "gaudi2"))
+    (cost,) = costs_of(price(program, "gaudi2"))
     peak = 432e12 * FITTED.matrix_efficiency["gaudi2"]
     assert cost.matrix == pytest.approx(2 * 2 * 2 * 8 * 1024 * 1024 * 128 / peak)
     assert cost.vector > 0
@@ -238,32 +231,32 @@ def test_fp8_applies_to_linear_layers():
 
 
 def memory_of(function, *shapes):
-    """Return the bytes that a single operation moves."""
+    """Return the number of bytes that an operation moves."""
 
     class Called(nn.Module):
-        def forward(self, *given):
-            return function(*given)
+        def forward(self, *inputs):
+            return function(*inputs)
 
-    given = tuple(torch.empty(one, device="meta") for one in shapes)
-    program = trace_step(Called(), given, {}, StepOptions(train=False, dtype=torch.bfloat16))
-    seconds = sum(one.memory for one in price(program, "gaudi2", mode="eager").operations)
+    inputs = tuple(torch.empty(shape, device="meta") for shape in shapes)
+    program = trace_step(Called(), inputs, {}, StepOptions(train=False, dtype=torch.bfloat16))
+    seconds = sum(each.memory for each in price(program, "gaudi2", mode="eager").operations)
     return seconds * GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"]
 
 
-def test_bytes_are_those_of_operands_and_results():
-    each = 2 * 2**20
-    whole = (2, 2**19)
-    assert memory_of(torch.zeros_like, whole) == pytest.approx(each)  # the shape alone
-    assert memory_of(lambda to, of: to.copy_(of), whole, whole) == pytest.approx(2 * each)
-    assert memory_of(lambda one: one.zero_(), whole) == pytest.approx(each)
-    # Two halves of one tensor are read, and half as much is written.
-    assert memory_of(lambda one: one[0] * one[1], whole) == pytest.approx(1.5 * each)
-    assert memory_of(lambda one: one * one, whole) == pytest.approx(2 * each)
+def test_operations_move_their_operands_and_results():
+    size = 2 * 2**20
+    shape = (2, 2**19)
+    assert memory_of(torch.zeros_like, shape) == pytest.approx(size)  # reads only the shape
+    assert memory_of(lambda to, of: to.copy_(of), shape, shape) == pytest.approx(2 * size)
+    assert memory_of(lambda one: one.zero_(), shape) == pytest.approx(size)
+    # It reads two halves of a tensor, and writes half as much.
+    assert memory_of(lambda one: one[0] * one[1], shape) == pytest.approx(1.5 * size)
+    assert memory_of(lambda one: one * one, shape) == pytest.approx(2 * size)
 
 
 def test_depthwise_convolutions_read_their_input_once():
     model = nn.Conv2d(256, 256, 7, padding=3, groups=256, bias=False)
-    (cost,) = only(price(traced(model, 8, 256, 64, 64), "gaudi2", mode="eager"))
+    (cost,) = costs_of(price(traced(model, 8, 256, 64, 64), "gaudi2", mode="eager"))
     bandwidth = GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"]
     assert cost.memory == pytest.approx(2 * 2 * 8 * 256 * 64 * 64 / bandwidth, rel=0.1)
 
@@ -288,11 +281,11 @@ class Experts(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_products_of_experts_count_each_token_once(dtype):
+def test_matrix_products_of_experts_count_each_token_once(dtype):
     model = Experts().to("meta")
-    given = torch.empty(4096, 512, device="meta", requires_grad=True)
-    program = trace_step(model, (given,), {}, StepOptions(dtype=dtype))
-    costs = [one.matrix for one in price(program, "gaudi2").operations if one.matrix]
+    inputs = torch.empty(4096, 512, device="meta", requires_grad=True)
+    program = trace_step(model, (inputs,), {}, StepOptions(dtype=dtype))
+    costs = [each.matrix for each in price(program, "gaudi2").operations if each.matrix]
     peak = GAUDI2.matrix_flops["bf16" if dtype is torch.bfloat16 else "fp32"]
     expected = 2 * 4096 * 512 * 1024 / (peak * FITTED.matrix_efficiency["gaudi2"])
     assert costs == [pytest.approx(expected)] * 2
@@ -301,7 +294,7 @@ def test_products_of_experts_count_each_token_once(dtype):
 def test_few_tokens_read_only_their_experts():
     def moved(rows):
         program = traced(Experts(), rows, 512)
-        return max(one.memory for one in price(program, "gaudi2").operations)
+        return max(each.memory for each in price(program, "gaudi2").operations)
 
     one = 2 * 512 * 1024 / (GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"])
     assert moved(1) == pytest.approx(one, rel=0.01)

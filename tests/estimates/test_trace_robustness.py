@@ -1,4 +1,4 @@
-"""Traces of unusual models, and the state that a trace does not change."""
+"""Traces of unusual models, and the state that a trace must not change."""
 
 import random
 import threading
@@ -16,17 +16,12 @@ from hpu_magic.estimates.tracing.step import StepOptions, trace_step
 nn = torch.nn
 
 
-@pytest.fixture(autouse=True)
-def _device(shell):
-    """The device that fake tensors are on."""
-
-
 def traced(model, *inputs, optimizer=None, **kwargs):
     return trace_step(model, inputs, kwargs, StepOptions(optimizer=optimizer))
 
 
 def test_optimizer_of_the_vendor_is_traced_without_a_card(forked_script):
-    said = forked_script(
+    printed = forked_script(
         """
         import torch
         from hpu_magic.estimates.tracing.optimizers import maker
@@ -38,8 +33,8 @@ def test_optimizer_of_the_vendor_is_traced_without_a_card(forked_script):
         """,
         simulated=True,
     )
-    assert "BRIDGE CONFIGURATION" not in said
-    assert said.splitlines()[-1] == "False"
+    assert "BRIDGE CONFIGURATION" not in printed
+    assert printed.splitlines()[-1] == "False"
 
 
 def test_interrupted_trace_restores_the_model():
@@ -63,7 +58,7 @@ def test_interrupted_trace_restores_the_model():
 
 
 def test_warnings_and_random_numbers_of_a_model_have_no_effect():
-    class Noting(nn.Module):
+    class Recording(nn.Module):
         def __init__(self):
             super().__init__()
             self.layer = nn.Linear(4, 4)
@@ -72,8 +67,8 @@ def test_warnings_and_random_numbers_of_a_model_have_no_effect():
 
         def forward(self, x):
             out = self.layer(x)
-            for noted in (self.losses, self.by_name["train"], self.recent):
-                noted.append(out)
+            for container in (self.losses, self.by_name["train"], self.recent):
+                container.append(out)
             self.by_name["other"] = out
             self.seen.add(random.random() + np.random.rand())
             torch.manual_seed(0)
@@ -87,7 +82,7 @@ def test_warnings_and_random_numbers_of_a_model_have_no_effect():
         for seed in (random.seed, np.random.seed, torch.manual_seed):
             seed(1)
 
-    model = Noting()
+    model = Recording()
     restart()
     expected = drawn()
     restart()
@@ -104,20 +99,20 @@ def test_warnings_and_random_numbers_of_a_model_have_no_effect():
 def test_traces_in_two_threads_are_independent():
     model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     alone = traced(model, torch.ones(2, 8), optimizer=maker("adam"))
-    found = []
+    programs = []
 
     def trace():
-        found.append(traced(model, torch.ones(2, 8), optimizer=maker("adam")))
+        programs.append(traced(model, torch.ones(2, 8), optimizer=maker("adam")))
 
     threads = [threading.Thread(target=trace) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert [[str(one.operator) for one in each.operations] for each in found] == [
-        [str(one.operator) for one in alone.operations]
+    assert [[str(each.operator) for each in program.operations] for program in programs] == [
+        [str(each.operator) for each in alone.operations]
     ] * 2
-    assert [each.storages for each in found] == [alone.storages] * 2
+    assert [each.storages for each in programs] == [alone.storages] * 2
 
 
 def test_known_masks_determine_the_operations():
@@ -133,8 +128,8 @@ def test_known_masks_determine_the_operations():
         options = StepOptions(train=False)
         return trace_step(Skipping(), (x, mask), {}, options).operations
 
-    assert not any("masked_fill" in str(one.operator) for one in ran(whole))
-    assert any("masked_fill" in str(one.operator) for one in ran(part))
+    assert not any("masked_fill" in str(each.operator) for each in ran(whole))
+    assert any("masked_fill" in str(each.operator) for each in ran(part))
     assert [ran(mask)[-1].writes[0].shape for mask in (whole, part)] == [(6, 4), (2, 4)]
     with pytest.raises(EstimateError, match=r"line \d+: chosen = x if mask\.all\(\)"):
         ran(whole.to("meta"))
@@ -147,14 +142,14 @@ def test_constants_of_the_model_determine_the_operations():
             mask[:, :2] = 1
             mask[(torch.arange(2), ids[:, [-1]].squeeze(-1))] = 1
             ends = mask.flip(-1).cumsum(-1).flip(-1).sum(-1).tolist()
-            told.append((0 in ids[:, [-1, 0]], ends))
+            seen.append((0 in ids[:, [-1, 0]], ends))
             return ids + 1
 
-    told = []
+    seen = []
     ids = torch.tensor([[1, 2, 3, 3], [1, 2, 0, 2]])
     trace_step(Padded(), (ids,), {}, StepOptions(train=False))
     Padded()(ids)
-    assert told[0] == told[1]
+    assert seen[0] == seen[1]
     assert ids.tolist() == [[1, 2, 3, 3], [1, 2, 0, 2]]
 
 
@@ -182,12 +177,12 @@ def test_ctc_loss_is_traced():
     class Speech(nn.Linear):
         def forward(self, x, y):
             scores = super().forward(x).log_softmax(-1).transpose(0, 1)
-            lengths = (x.new_full((2,), one.shape[1], dtype=torch.long) for one in (x, y))
+            lengths = (x.new_full((2,), each.shape[1], dtype=torch.long) for each in (x, y))
             return nn.functional.ctc_loss(scores, y, *lengths)
 
     program = traced(Speech(8, 10), torch.ones(2, 12, 8), torch.ones(2, 4, dtype=torch.long))
     (table,) = [
-        one.writes[1].shape for one in program.operations if "_ctc_loss." in str(one.operator)
+        each.writes[1].shape for each in program.operations if "_ctc_loss." in str(each.operator)
     ]
     assert table == (2, 12, 2 * 4 + 1)
     assert program.of_role(Role.GRADIENTS) == 4 * (80 + 10)
@@ -204,17 +199,17 @@ def test_optimizer_with_groups_and_a_scheduler_is_not_stepped():
     program = traced(model, torch.ones(2, 8), optimizer=maker(optimizer))
     # A momentum for each parameter of the first group only; the last bias is in no group.
     assert program.of_role(Role.OPTIMIZER) == 4 * (8 * 16 + 16)
-    assert sum(one.times for one in program.of_phase(Phase.OPTIMIZER) if one.times) == 2 * 3 + 1
+    assert sum(each.times for each in program.of_phase(Phase.OPTIMIZER) if each.times) == 2 * 3 + 1
     assert not optimizer.state
-    assert all(one.grad is None for one in model.parameters())
+    assert all(each.grad is None for each in model.parameters())
 
 
 def test_operators_on_lists_include_all_parameters():
     model = nn.Sequential(*(nn.Linear(8, 8, bias=False) for _ in range(3)))
     optimizer = torch.optim.Adam(model.parameters(), foreach=True)
     program = traced(model, torch.ones(2, 8), optimizer=maker(optimizer))
-    roots = [one for one in program.of_phase(Phase.OPTIMIZER) if "sqrt" in str(one.operator)]
-    assert [(len(one.writes), one.times) for one in roots] == [(3, 1)]
+    roots = [each for each in program.of_phase(Phase.OPTIMIZER) if "sqrt" in str(each.operator)]
+    assert [(len(each.writes), each.times) for each in roots] == [(3, 1)]
 
 
 def test_operator_without_a_fake_kernel_is_refused_with_a_fix():
@@ -260,9 +255,9 @@ def test_training_step_of_a_lightning_module_is_used(recwarn):
             return loss
 
     program = traced(Fitted(), (torch.ones(2, 4), torch.ones(2, 4)))
-    assert "aten.abs.default" in [str(one.operator) for one in program.operations]
+    assert "aten.abs.default" in [str(each.operator) for each in program.operations]
     assert program.of_role(Role.GRADIENTS) == 4 * (16 + 4)
-    assert not [one for one in recwarn if "self.log" in str(one.message)]
+    assert not [each for each in recwarn if "self.log" in str(each.message)]
 
 
 def test_lightning_module_of_a_fit_is_traced_without_its_trainer():
@@ -289,7 +284,7 @@ def test_lightning_module_of_a_fit_is_traced_without_its_trainer():
     program = traced(model, torch.ones(2, 4), torch.tensor([0, 2]))
     assert (dict(vars(model)), dict(vars(model.accuracy))) == before
     assert model.trainer is trainer
-    assert any(one.module == "accuracy" for one in program.operations)
+    assert any(each.module == "accuracy" for each in program.operations)
 
 
 def test_lightning_module_without_training_step_is_called():
@@ -313,9 +308,11 @@ def test_lightning_module_without_training_step_is_called():
         traced(Asking(), x)
 
 
-@pytest.mark.parametrize(("name", "said"), [("muon", "only supports 2D"), ("adafactor", "values")])
-def test_error_explains_why_an_optimizer_cannot_be_traced(name, said):
-    with pytest.raises(EstimateError, match=said):
+@pytest.mark.parametrize(
+    ("name", "message"), [("muon", "only supports 2D"), ("adafactor", "values")]
+)
+def test_error_explains_why_an_optimizer_cannot_be_traced(name, message):
+    with pytest.raises(EstimateError, match=message):
         traced(nn.Linear(4, 4), torch.ones(2, 4), optimizer=maker(name))
 
 
@@ -331,7 +328,7 @@ def test_error_includes_the_memory_without_activations():
 
 
 def test_wrapped_modules_keep_their_graphs(forked_script):
-    said = forked_script(
+    printed = forked_script(
         """
         import torch
         from hpu_magic.estimates.estimate import estimate
@@ -361,7 +358,7 @@ def test_wrapped_modules_keep_their_graphs(forked_script):
         simulated=True,
         PT_HPU_LAZY_MODE="1",
     )
-    told = said.splitlines()[-4:]
-    assert told == [
+    seen = printed.splitlines()[-4:]
+    assert seen == [
         f"{name} True True True" for name in ("inference", "training", "by one", "ours")
     ]

@@ -1,4 +1,4 @@
-"""Programs in the environment of optimum-habana, which `make huggingface` makes."""
+"""Programs in the environment of optimum-habana, which `make huggingface` creates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ in_both_modes = pytest.mark.parametrize("mode", ["eager", "lazy"])
 
 @functools.cache
 def results(program: str, mode: str) -> dict[str, Any]:
-    """Run a program and return what it told of its cases."""
+    """Run a program and return the results of its cases."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment["PATH"] = f"{Path(PYTHON).parent}{os.pathsep}{environment['PATH']}"
     environment["PYTHONPATH"] = os.pathsep.join((str(FOLDER), str(FOLDER.parents[1])))

@@ -1,4 +1,4 @@
-"""A fit of some steps by transformers' Trainer, as cells and scripts define it."""
+"""Code for cells and scripts that defines a short fit with transformers' `Trainer`."""
 
 from __future__ import annotations
 

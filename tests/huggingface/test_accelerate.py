@@ -1,9 +1,6 @@
-"""accelerate on one card: loops, states, hooks and offload."""
-
-from __future__ import annotations
+"""accelerate on one card, compared with the CPU: loops, states, hooks and offload."""
 
 import os
-from typing import Any
 
 import pytest
 
@@ -13,30 +10,23 @@ import torch
 from features import ACCELERATE, proves
 from tiny_models import llama, tokens
 from torch import nn
+from two_cards import reset_state
 
 
 @pytest.fixture(autouse=True)
-def _device(shell):
-    _forget()
-    yield shell
-    _forget()
-
-
-def _forget() -> None:
-    """Forget the library's one state in a process."""
-    from accelerate.state import AcceleratorState, GradientState
-
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
+def _new_state(shell):
+    reset_state()
+    yield
+    reset_state()
 
 
 class Loop:
     """A training loop of a few steps, prepared by an `Accelerator`."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, **options):
         from accelerate import Accelerator
 
-        _forget()
+        reset_state()
         torch.manual_seed(0)
         self.accelerator = Accelerator(**options)
         model = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 2))
@@ -49,7 +39,7 @@ class Loop:
         self.losses: list[float] = []
         self.steps = 0
 
-    def run(self) -> Loop:
+    def run(self):
         for inputs, labels in self.loader:
             with self.accelerator.accumulate(self.model):
                 outputs = self.model(inputs)
@@ -66,59 +56,59 @@ class Loop:
         return self
 
 
-def assert_equals_the_cpus(within: float, **options: Any) -> Loop:
+def assert_equals_the_cpu(tolerance, **options):
     found, expected = Loop(**options).run(), Loop(cpu=True, **options).run()
     assert (found.device, expected.device) == ("hpu", "cpu")
-    assert found.losses == pytest.approx(expected.losses, abs=within)
+    assert found.losses == pytest.approx(expected.losses, abs=tolerance)
     assert found.scheduler.get_last_lr() == expected.scheduler.get_last_lr()
     return found
 
 
 @proves(ACCELERATE, "`Accelerator`: `prepare`, `backward`, clipping, scheduler")
-def test_a_loop_equals_the_cpus():
-    found = assert_equals_the_cpus(1e-5)
+def test_loop_equals_the_cpu():
+    found = assert_equals_the_cpu(1e-5)
     assert found.steps == len(found.losses) == 8
     assert len(set(found.losses)) == 8
 
 
 @proves(ACCELERATE, "mixed precision bf16, fp16")
-@pytest.mark.parametrize(("precision", "within"), [("bf16", 1e-2), ("fp16", 2e-3)])
-def test_mixed_precision(precision, within):
+@pytest.mark.parametrize(("precision", "tolerance"), [("bf16", 1e-2), ("fp16", 2e-3)])
+def test_mixed_precision_is_close_to_the_cpu(precision, tolerance):
     plain = Loop(cpu=True).run().losses
     found = Loop(mixed_precision=precision).run()
-    assert found.losses == pytest.approx(plain, abs=within)
+    assert found.losses == pytest.approx(plain, abs=tolerance)
     assert found.losses != pytest.approx(plain, abs=1e-6), "nothing was rounded"
 
 
 @proves(ACCELERATE, "gradient accumulation")
-def test_gradients_accumulate():
-    assert assert_equals_the_cpus(1e-5, gradient_accumulation_steps=3).steps == 3
+def test_accumulated_gradients_equal_the_cpu():
+    assert assert_equals_the_cpu(1e-5, gradient_accumulation_steps=3).steps == 3
 
 
 @proves(ACCELERATE, "`save_state`, `load_state`, with random number generators")
-def test_a_state_is_found_again(tmp_path):
+def test_saved_state_is_restored(tmp_path):
     loop = Loop().run()
     loop.accelerator.save_state(tmp_path)
     assert {"model.safetensors", "random_states_0.pkl"} <= set(os.listdir(tmp_path))
     weights = {name: each.clone() for name, each in loop.model.state_dict().items()}
     drawn = torch.rand(3, device="hpu").cpu(), torch.rand(3)
-    again = Loop().run().run()
-    again.accelerator.load_state(tmp_path)
+    restored = Loop().run().run()
+    restored.accelerator.load_state(tmp_path)
     assert torch.equal(torch.rand(3, device="hpu").cpu(), drawn[0])
     assert torch.equal(torch.rand(3), drawn[1])
-    assert again.scheduler.get_last_lr() == loop.scheduler.get_last_lr()
-    for name, weight in again.model.state_dict().items():
+    assert restored.scheduler.get_last_lr() == loop.scheduler.get_last_lr()
+    for name, weight in restored.model.state_dict().items():
         assert weight.device.type == "hpu"
         assert torch.equal(weight, weights[name]), name
 
 
 @pytest.fixture
-def model() -> Any:
+def model():
     torch.manual_seed(0)
     return llama().eval()
 
 
-def assert_computes_on_the_card(model: Any, expected: torch.Tensor, kept: set[str]) -> None:
+def assert_equals(model, expected, kept):
     with torch.inference_mode():
         found = model(tokens().to("hpu")).logits
     assert {str(each.device) for each in model.parameters()} == kept
@@ -127,7 +117,7 @@ def assert_computes_on_the_card(model: Any, expected: torch.Tensor, kept: set[st
 
 @proves(ACCELERATE, "offload to the host and to disk")
 @pytest.mark.parametrize("to", ["host", "disk"])
-def test_offload(model, tmp_path, to):
+def test_offloaded_model_equals_the_cpu(model, tmp_path, to):
     from accelerate import cpu_offload, disk_offload
 
     expected = model(tokens()).logits.detach()
@@ -135,11 +125,11 @@ def test_offload(model, tmp_path, to):
         cpu_offload(model, execution_device="hpu")
     else:
         disk_offload(model, str(tmp_path), execution_device="hpu")
-    assert_computes_on_the_card(model, expected, {"meta"})
+    assert_equals(model, expected, {"meta"})
 
 
 @proves(ACCELERATE, "offload to the host and to disk")
-def test_a_hook_moves_a_model_there_and_back():
+def test_offload_hook_moves_a_model_to_the_card_and_back():
     from accelerate import cpu_offload_with_hook
 
     layer, hook = cpu_offload_with_hook(nn.Linear(2, 2), execution_device="hpu")
@@ -150,7 +140,7 @@ def test_a_hook_moves_a_model_there_and_back():
 
 
 @proves(ACCELERATE, "`init_empty_weights`, `load_checkpoint_and_dispatch`")
-def test_a_checkpoint_is_dispatched(model, tmp_path):
+def test_checkpoint_is_dispatched_to_card_host_and_disk(model, tmp_path):
     from accelerate import init_empty_weights, load_checkpoint_and_dispatch
 
     expected = model(tokens()).logits.detach()
@@ -159,42 +149,42 @@ def test_a_checkpoint_is_dispatched(model, tmp_path):
         empty = llama()
     places = dict.fromkeys(["model.embed_tokens", "model.layers.0", "lm_head"], "hpu")
     places |= {"model.rotary_emb": "hpu", "model.layers.1": "cpu", "model.norm": "disk"}
-    whole = load_checkpoint_and_dispatch(
+    dispatched = load_checkpoint_and_dispatch(
         empty, tmp_path / "checkpoint", device_map=places, offload_folder=tmp_path / "offload"
     )
-    assert_computes_on_the_card(whole.eval(), expected, {"hpu:0", "meta"})
+    assert_equals(dispatched.eval(), expected, {"hpu:0", "meta"})
 
 
 @proves(ACCELERATE, "device map that names a second card as number 1")
-def test_a_number_stands_for_the_one_card(model):
+def test_device_numbers_refer_to_the_only_card(model):
     from accelerate import dispatch_model
 
     expected = model(tokens()).logits.detach()
     spread = dispatch_model(model, {"model": 0, "lm_head": 1})
     assert {str(each.device) for each in spread.parameters()} == {"hpu:0"}
     with pytest.raises(RuntimeError, match="start another process to use another card"):
-        assert_computes_on_the_card(spread, expected, {"hpu:0"})
+        assert_equals(spread, expected, {"hpu:0"})
 
 
 @proves(ACCELERATE, "`find_executable_batch_size`")
-def test_a_batch_that_does_not_fit_is_made_smaller():
+def test_batch_size_is_reduced_until_it_fits():
     from accelerate.utils import find_executable_batch_size
 
-    tried = []
+    sizes = []
 
     @find_executable_batch_size(starting_batch_size=128)
-    def fill(batch_size: int) -> int:
-        tried.append(batch_size)
+    def fill(batch_size):
+        sizes.append(batch_size)
         if batch_size > 100:
             torch.zeros(batch_size, 1 << 30, dtype=torch.uint8, device="hpu")
             torch.hpu.synchronize()
         return batch_size
 
-    assert fill() == tried[-1] <= 100 < tried[-2]
+    assert fill() == sizes[-1] <= 100 < sizes[-2]
 
 
 @proves(ACCELERATE, "`gather`, `reduce`, `profile`")
-def test_what_one_process_gathers():
+def test_one_process_gathers_reduces_and_profiles():
     from accelerate import Accelerator
     from accelerate.utils import ProfileKwargs
 
@@ -210,7 +200,7 @@ def test_what_one_process_gathers():
 
 @proves(ACCELERATE, "`dynamo_backend`")
 @pytest.mark.skipif("HPU_MAGIC_TEST_LAZY" in os.environ, reason="lazy mode has no compile backend")
-def test_a_compiled_loop_equals_the_cpus(compilations):
+def test_compiled_loop_equals_the_cpu(compilations):
     found, expected = Loop(dynamo_backend="hpu_backend").run(), Loop(cpu=True).run()
     assert compilations() > 0
     assert found.losses == pytest.approx(expected.losses, abs=1e-5)

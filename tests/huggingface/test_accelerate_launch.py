@@ -1,6 +1,4 @@
-"""accelerate's commands, and its programs on two cards."""
-
-from __future__ import annotations
+"""accelerate's commands and launchers, on two cards."""
 
 import json
 import os
@@ -8,7 +6,6 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +13,7 @@ pytest.importorskip("accelerate")
 
 import accelerate
 from features import ACCELERATE, proves
-from two_cards import fit
+from two_cards import fit, reset_state
 
 PROGRAM = Path(__file__).with_name("two_cards.py")
 MODE = "lazy" if "HPU_MAGIC_TEST_LAZY" in os.environ else "eager"
@@ -25,9 +22,9 @@ LONG = pytest.mark.skipif(
 )
 
 
-def run(*command: Any, fails: bool = False, **environment: str) -> str:
-    """Run a command on simulated cards and return what it wrote."""
-    with tempfile.TemporaryDirectory() as folder:  # a launch leaves a folder
+def run(*command, fails=False, **environment):
+    """Run a command on simulated cards and return its output."""
+    with tempfile.TemporaryDirectory() as folder:  # a launcher leaves a folder there
         done = subprocess.run(
             [sys.executable, *map(str, command)],
             env={**os.environ, "HPU_MAGIC_SIMULATOR": "1", "TMPDIR": folder, **environment},
@@ -39,18 +36,14 @@ def run(*command: Any, fails: bool = False, **environment: str) -> str:
     return done.stdout + done.stderr
 
 
-def command(name: str, *arguments: Any, **options: Any) -> str:
+def command(name, *arguments, **options):
     return run("-m", "accelerate.commands.accelerate_cli", name, *arguments, **options)
 
 
-def assert_fitted_as_on_the_cpu(found: dict[str, Any], kind: str) -> None:
-    from accelerate.state import AcceleratorState, GradientState
-
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
+def assert_equals_the_cpu(found, kind):
+    reset_state()
     expected = fit(cpu=True)
-    AcceleratorState._reset_state(reset_partial_state=True)
-    GradientState._reset_state()
+    reset_state()
     assert (found["device"], found["kind"], found["ranks"]) == ("hpu:0", kind, [0, 1])
     assert found["mode"] == MODE
     assert found["weights"].keys() == expected["weights"].keys()
@@ -60,36 +53,36 @@ def assert_fitted_as_on_the_cpu(found: dict[str, Any], kind: str) -> None:
 
 
 @proves(ACCELERATE, "`accelerate launch` on several cards")
-def test_a_program_is_launched_on_two_cards(shell, tmp_path):
+def test_program_is_launched_on_two_cards(shell, tmp_path):
     result = tmp_path / "result.json"
     command("launch", "--num_processes", 2, PROGRAM, RESULT=str(result))
-    assert_fitted_as_on_the_cpu(json.loads(result.read_text()), "MULTI_HPU")
+    assert_equals_the_cpu(json.loads(result.read_text()), "MULTI_HPU")
 
 
 @LONG
 @proves(ACCELERATE, "FSDP plug-in, versions 1 and 2")
 @pytest.mark.parametrize("version", [1, 2])
-def test_a_program_is_sharded_over_two_cards(shell, tmp_path, version):
+def test_program_is_sharded_over_two_cards(shell, tmp_path, version):
     result = tmp_path / "result.json"
     sharding = ("--use_fsdp", "--fsdp_version", version)
     command("launch", "--num_processes", 2, *sharding, PROGRAM, RESULT=str(result))
-    assert_fitted_as_on_the_cpu(json.loads(result.read_text()), "FSDP")
+    assert_equals_the_cpu(json.loads(result.read_text()), "FSDP")
 
 
 @LONG
 @proves(ACCELERATE, "`notebook_launcher` on several cards")
-def test_a_notebook_launches_on_two_cards(shell, tmp_path):
+def test_notebook_launches_on_two_cards(shell, tmp_path):
     result = tmp_path / "result.json"
     start = "from accelerate import notebook_launcher as launch; import two_cards"
     code = f"{start}; launch(two_cards.main, num_processes=2)"
     path = os.pathsep.join([str(PROGRAM.parent), os.environ.get("PYTHONPATH", "")])
     run("-c", code, RESULT=str(result), PYTHONPATH=path)
-    assert_fitted_as_on_the_cpu(json.loads(result.read_text()), "MULTI_HPU")
+    assert_equals_the_cpu(json.loads(result.read_text()), "MULTI_HPU")
 
 
 @LONG
 @proves(ACCELERATE, "`accelerate test`")
-def test_the_librarys_own_test(tmp_path):
+def test_accelerate_test_succeeds(tmp_path):
     configuration = tmp_path / "two.yaml"
     configuration.write_text(
         "compute_environment: LOCAL_MACHINE\n"
@@ -101,14 +94,14 @@ def test_the_librarys_own_test(tmp_path):
 
 
 @proves(ACCELERATE, "`accelerate env`")
-def test_the_environment_names_no_hpu():
-    told = command("env")
-    assert f"`Accelerate` version: {accelerate.__version__}" in told
-    assert "- PyTorch accelerator: N/A" in told
+def test_accelerate_env_does_not_list_hpu():
+    output = command("env")
+    assert f"`Accelerate` version: {accelerate.__version__}" in output
+    assert "- PyTorch accelerator: N/A" in output
 
 
 @LONG
 @proves(ACCELERATE, "`accelerate estimate-memory`")
-def test_an_estimate_asks_the_hub():
-    told = command("estimate-memory", "some-user/some-model", fails=True)
-    assert "Repo for model `some-user/some-model` is gated" in told
+def test_accelerate_estimate_memory_needs_the_hub():
+    output = command("estimate-memory", "some-user/some-model", fails=True)
+    assert "Repo for model `some-user/some-model` is gated" in output

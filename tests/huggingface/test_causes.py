@@ -1,21 +1,16 @@
-"""What is said below errors of the Hugging Face libraries, in a shell."""
-
-from __future__ import annotations
+"""Explanations below errors of Hugging Face's libraries, in a shell."""
 
 import http.server
 import threading
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
-from hpu_magic.simulator import activate, cards
-
-activate(announce=False)  # before a library asks PyTorch which accelerator there is
 pytest.importorskip("transformers")
 
-from features import TRANSFORMERS, proves  # noqa: E402
-from tiny_models import llama  # noqa: E402
+from features import TRANSFORMERS, proves
+from tiny_models import llama
+
+from hpu_magic.simulator import cards
 
 REFUSALS = {
     "gated": (403, "GatedRepo"),
@@ -23,22 +18,22 @@ REFUSALS = {
     "revision": (404, "RevisionNotFound"),
     "file": (404, "EntryNotFound"),
 }
-"""What the hub answers, by the name of the repository: status, and the reason in a header."""
+"""The hub's status and error code for each repository."""
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    def do_HEAD(self) -> None:
+    def do_HEAD(self):
         status, reason = REFUSALS[self.path.split("/")[2]]
         self.send_response(status)
         self.send_header("X-Error-Code", reason)
         self.end_headers()
 
-    def log_message(self, *_: Any) -> None:
-        """Keep the output to what the shell prints."""
+    def log_message(self, *_):
+        """Print nothing."""
 
 
 @pytest.fixture(scope="module")
-def hub() -> Iterator[str]:
+def hub():
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}"
@@ -46,34 +41,32 @@ def hub() -> Iterator[str]:
 
 
 @pytest.fixture
-def said(run: Callable[[str], Any]) -> Callable[[str], str]:
-    """Run a cell that fails, and return what stands below its traceback."""
+def explanation(run):
+    """A function that runs a failing cell and returns the explanation below its traceback."""
 
-    def below(source: str) -> str:
+    def run_cell(source):
         cell = run(source)
         assert cell.error is not None
         assert "Traceback" in cell.out
         return cell.err.strip()
 
-    return below
+    return run_cell
 
 
 @pytest.fixture
-def download(
-    said: Callable[[str], str], shell: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Any
-) -> Callable[[str, str], str]:
-    """Ask a hub for a file that cannot be had, and return what is said of it."""
+def download(explanation, shell, monkeypatch, tmp_path):
+    """A function that requests an unavailable file from a hub and returns the explanation."""
     import huggingface_hub
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
 
-    def ask(endpoint: str, repository: str) -> str:
+    def request(endpoint, repository):
         shell.user_ns.update(where=endpoint, folder=tmp_path, hub=huggingface_hub)
-        return said(
+        return explanation(
             f"hub.hf_hub_download('{repository}', 'x.bin', endpoint=where, cache_dir=folder)"
         )
 
-    return ask
+    return request
 
 
 @proves(TRANSFORMERS, "gated, missing or unreachable downloads")
@@ -90,22 +83,18 @@ def download(
         ("./no/folder", "This is neither a local folder nor a name on the Hub: correct the path, "),
     ],
 )
-def test_a_download_that_is_refused_is_told_as_what_it_is(
-    download: Callable[[str, str], str], hub: str, name: str, sentence: str
-) -> None:
-    told = download(hub, name)
-    assert told.startswith(sentence)
-    assert "\n" not in told
+def test_refused_download_is_explained(download, hub, name, sentence):
+    text = download(hub, name)
+    assert text.startswith(sentence)
+    assert "\n" not in text
 
 
-def test_a_hub_out_of_reach_is_told(
-    download: Callable[[str, str], str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unreachable_hub_is_explained(download, monkeypatch):
     import socket
 
     from huggingface_hub.utils import _http
 
-    # It asks again after seconds, which grow.
+    # The library waits between retries.
     monkeypatch.setattr(_http.time, "sleep", lambda seconds: None)
     with socket.socket() as taken:  # and listens not
         taken.bind(("127.0.0.1", 0))
@@ -122,34 +111,32 @@ def test_a_hub_out_of_reach_is_told(
         "from transformers import AutoTokenizer\nAutoTokenizer.from_pretrained('owner/model')",
         "from huggingface_hub import HfApi\nHfApi().model_info('owner/model')",
     ],
-    ids=["files", "questions"],
+    ids=["files", "information"],
 )
-def test_a_process_that_downloads_nothing_says_so(said: Callable[[str], str], source: str) -> None:
-    assert said(source).startswith("Downloads are disabled (HF_HUB_OFFLINE=1 or local_files")
+def test_disabled_downloads_are_explained(explanation, source):
+    assert explanation(source).startswith("Downloads are disabled (HF_HUB_OFFLINE=1 or local_files")
 
 
 @proves(TRANSFORMERS, "`device_map` that names a second card")
-def test_a_second_card_is_told_as_one(
-    said: Callable[[str], str], shell: Any, tmp_path: Any
-) -> None:
+def test_second_card_in_a_device_map_is_explained(explanation, shell, tmp_path):
     llama().save_pretrained(tmp_path)
     shell.user_ns["folder"] = tmp_path
-    # Before a card is acquired, an index would choose one.
+    # Before the process acquires a card, an index would select one.
     other = 2 if cards.acquire().module_id == 1 else 1
     for places in (f"hpu:{other}", {"model": 0, "lm_head": other}):
-        told = said(
+        text = explanation(
             "from transformers import AutoModelForCausalLM\n"
             f"AutoModelForCausalLM.from_pretrained(folder, device_map={places!r})"
         )
-        assert told.splitlines()[-1].startswith(
+        assert text.splitlines()[-1].startswith(
             "A process has one card, hpu:0, and device_map contains another: write device_map="
         )
-    # Whoever writes it himself knows that there is no device map.
-    assert "device_map" not in said(f"import torch\ntorch.ones(1, device='hpu:{other}')")
+    # Code without a device map gets no explanation of it.
+    assert "device_map" not in explanation(f"import torch\ntorch.ones(1, device='hpu:{other}')")
 
 
 @pytest.fixture
-def on_meta(shell: Any) -> None:
+def on_meta(shell):
     import torch
 
     with torch.device("meta"):
@@ -161,13 +148,11 @@ def on_meta(shell: Any) -> None:
 @pytest.mark.parametrize(
     "source", ["model.to('hpu')", "model.generate(torch.ones(1, 4, dtype=torch.long))"]
 )
-def test_weights_without_values_are_told(
-    said: Callable[[str], str], on_meta: None, source: str
-) -> None:
-    assert said(source).splitlines()[-1].startswith("The model is on the meta device, so")
+def test_weights_without_data_are_explained(explanation, on_meta, source):
+    assert explanation(source).splitlines()[-1].startswith("The model is on the meta device, so")
 
 
-def test_what_refuses_says_itself_what_to_do(run: Callable[[str], Any], on_meta: None) -> None:
+def test_hpu_to_explains_weights_without_data(run, on_meta):
     cell = run("%hpu_to model")
     assert str(cell.error) == (
         "model.model.embed_tokens.weight is on the meta device and has no data: load the model by "
@@ -176,9 +161,7 @@ def test_what_refuses_says_itself_what_to_do(run: Callable[[str], Any], on_meta:
     assert "The model is on the meta" not in cell.err
 
 
-def test_a_model_that_is_spread_stays_where_it_is(
-    run: Callable[[str], Any], shell: Any, tmp_path: Any
-) -> None:
+def test_distributed_model_is_not_moved(run, shell, tmp_path):
     llama().save_pretrained(tmp_path)
     from transformers import AutoModelForCausalLM
 
@@ -194,6 +177,6 @@ def test_a_model_that_is_spread_stays_where_it_is(
     assert [weight.device for weight in model.parameters()] == before
 
 
-def test_an_error_of_another_kind_has_no_sentence(said: Callable[[str], str]) -> None:
-    assert said("from transformers import NoSuchModel") == ""
-    assert said("raise FileNotFoundError('owner/model')") == ""
+def test_other_errors_get_no_explanation(explanation):
+    assert explanation("from transformers import NoSuchModel") == ""
+    assert explanation("raise FileNotFoundError('owner/model')") == ""

@@ -13,18 +13,20 @@ def test_every_feature_is_proven_by_a_test():
     assert {(feature.library, feature.name) for feature in FEATURES} == proven
 
 
-def test_a_feature_has_one_row_beside_those_of_its_library():
+def test_rows_are_unique_and_grouped_by_library():
     rows = Counter((feature.library, feature.name) for feature in FEATURES)
     assert [row for row, count in rows.items() if count > 1] == []
     libraries = [feature.library for feature in FEATURES]
     assert libraries == sorted(libraries, key=list(dict.fromkeys(libraries)).index)
 
 
-def test_what_does_not_simply_run_says_why():
-    silent = [each.name for each in FEATURES if each.status is not Status.RUNS and not each.note]
-    assert silent == []
+def test_rows_that_do_not_run_have_a_note():
+    unexplained = [
+        each.name for each in FEATURES if each.status is not Status.RUNS and not each.note
+    ]
+    assert unexplained == []
 
 
-def test_a_test_cannot_prove_what_has_no_row():
-    with pytest.raises(ValueError, match="No feature of transformers is called 'telepathy'"):
+def test_unknown_feature_is_refused():
+    with pytest.raises(ValueError, match="Unknown feature 'telepathy' of transformers; add a row"):
         proves(TRANSFORMERS, "telepathy")

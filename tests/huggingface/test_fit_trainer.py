@@ -1,6 +1,4 @@
-"""Fits of transformers' Trainer with a panel: what is told, how they end, what they leave."""
-
-from __future__ import annotations
+"""Fits of transformers' `Trainer` with a panel: their results, ends and errors."""
 
 import math
 import os
@@ -9,8 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -21,20 +17,31 @@ from small_trainer import SETUP
 
 
 @pytest.fixture
-def trains(run: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Run a cell in a shell that has `trainer`, `make_trainer`, `At` and `rows`."""
+def trains(run):
+    """A function that runs a cell in a shell with `trainer`, `make_trainer`, `At` and `rows`."""
     assert run(SETUP).error is None
     return run
 
 
 @pytest.fixture
-def stop(shell: Any) -> Callable[[], None]:
-    """Press Stop on the fit of the shell's `long`."""
+def fitted(trains):
+    """A function that runs a cell and returns the fit's result in the variable `result`."""
+
+    def run_cell(source):
+        assert trains(source).error is None
+        return trains("result").result
+
+    return run_cell
+
+
+@pytest.fixture
+def stop(shell):
+    """A function that presses Stop in the fit of `long`, also available in the shell."""
     from hpu_magic.huggingface.monitor import FitMonitorBase
 
-    def press() -> None:
+    def press():
         callbacks = shell.user_ns["long"].callback_handler.callbacks
-        [monitor] = [one for one in callbacks if isinstance(one, FitMonitorBase)]
+        [monitor] = [each for each in callbacks if isinstance(each, FitMonitorBase)]
         monitor._steps._to.stopped.set()
 
     shell.user_ns["stop"] = press
@@ -42,7 +49,7 @@ def stop(shell: Any) -> Callable[[], None]:
 
 
 @proves(TRANSFORMERS, "`Trainer`: live panel with `%%hpu_fit` and `hpu_magic.fit`")
-def test_line_form_returns_the_result(trains: Callable[[str], Any], own_card: str) -> None:
+def test_line_form_returns_the_result(trains, own_card):
     cell = trains("result = %hpu_fit trainer")
     assert cell.error is None
     result = trains("result").result
@@ -53,10 +60,10 @@ def test_line_form_returns_the_result(trains: Callable[[str], Any], own_card: st
     assert result.steps_per_second > 0
     assert {"loss", "grad_norm", "learning_rate", "train_loss"} < result.metrics.keys()
     assert cell.out.count(f"Fit finished on {own_card}: 2 epochs") == 1
-    assert "{'loss'" not in cell.out  # what the Trainer prints where nobody else shows it
+    assert "{'loss'" not in cell.out  # printed by the `Trainer` without a panel
 
 
-def test_the_losses_are_those_of_the_steps(trains: Callable[[str], Any], shell: Any) -> None:
+def test_chart_shows_the_loss_of_each_step(trains, shell):
     from hpu_magic.runtime.training.sampler import sampler
 
     seen = sampler().cursor("train")
@@ -66,27 +73,25 @@ def test_the_losses_are_those_of_the_steps(trains: Callable[[str], Any], shell: 
         class Slow(Trainer):
             def training_step(self, *batch, **more):
                 loss = super().training_step(*batch, **more)
-                told.append(loss.item())
+                losses.append(loss.item())
                 time.sleep(0.06)
                 return loss
-        told = []
+        losses = []
         slow = make_trainer(trainer_class=Slow, gradient_accumulation_steps=2, num_train_epochs=8)
         result = %hpu_fit --interval 0.05 slow
         """
     )
-    result, told = trains("result, told").result
+    result, losses = trains("result, losses").result
     assert (result.steps, result.batches) == (16, 32)
-    of_steps = [first + second for first, second in zip(told[::2], told[1::2], strict=True)]
+    expected = [first + second for first, second in zip(losses[::2], losses[1::2], strict=True)]
     values, _ = sampler().read("train", seen)
     drawn = dict(zip(values["step"], values["value"], strict=True))
     assert len(drawn) >= 12
     for step, value in drawn.items():
-        assert value == pytest.approx(of_steps[int(step) - 1], rel=1e-5)
+        assert value == pytest.approx(expected[int(step) - 1], rel=1e-5)
 
 
-def test_a_loss_that_is_overwritten_in_place_keeps_its_value(
-    trains: Callable[[str], Any], shell: Any
-) -> None:
+def test_loss_overwritten_in_place_keeps_its_value(trains, shell):
     from hpu_magic.runtime.training.sampler import sampler
 
     seen = sampler().cursor("train")
@@ -112,51 +117,48 @@ def test_a_loss_that_is_overwritten_in_place_keeps_its_value(
     assert list(values["value"]) == list(values["step"])
 
 
-def test_evaluations_lie_in_the_chart_of_the_loss(trains: Callable[[str], Any]) -> None:
-    trains(
+def test_evaluations_are_in_the_loss_chart(fitted):
+    result = fitted(
         """
         def count(predicted):
             return {"accuracy": (predicted.predictions.argmax(-1) == predicted.label_ids).mean()}
-        judged = make_trainer(eval_strategy="steps", eval_steps=2)
-        judged.compute_metrics = count
-        result = %hpu_fit judged
+        evaluated = make_trainer(eval_strategy="steps", eval_steps=2)
+        evaluated.compute_metrics = count
+        result = %hpu_fit evaluated
         """
     )
-    result = trains("result").result
     assert (result.outcome, result.steps) == ("finished", 8)
     assert result.metrics["eval_loss"] == pytest.approx(math.log(2), abs=0.1)
     assert 0 <= result.metrics["eval_accuracy"] <= 1
     assert result.picture.count(">validation") == result.picture.count(">eval_accuracy") == 1
 
 
-def test_values_logged_before_an_evaluation_are_of_the_training(
-    trains: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_values_logged_before_an_evaluation_belong_to_training(trains, monkeypatch):
     from hpu_magic.runtime.training.curves import Curves
 
-    stages: dict[str, set[str]] = {}
+    stages = {}
     follow = Curves.follow
 
-    def noting(curves: Curves, name: str, belongs: str, stage: str, *more: Any, **options: Any):
+    def record(curves, name, belongs, stage, *more, **options):
         stages.setdefault(name, set()).add(stage)
         return follow(curves, name, belongs, stage, *more, **options)
 
-    monkeypatch.setattr(Curves, "follow", noting)
-    trains('judged = make_trainer(eval_strategy="steps", eval_steps=2)\nr = %hpu_fit judged')
+    monkeypatch.setattr(Curves, "follow", record)
+    trains('evaluated = make_trainer(eval_strategy="steps", eval_steps=2)\nr = %hpu_fit evaluated')
     assert stages["learning_rate"] == {"training"}
     assert stages["loss"] == {"training"}
     assert stages["eval_loss"] == {"validation"}
     assert "loss, best" in trains("r.picture").result
 
 
-def test_early_stopping_is_named(trains: Callable[[str], Any], own_card: str) -> None:
+def test_early_stopping_is_reported(trains, own_card):
     cell = trains(
         """
         from transformers import EarlyStoppingCallback
-        judged = make_trainer([EarlyStoppingCallback(2)], num_train_epochs=9, eval_strategy="epoch",
-            save_strategy="epoch", load_best_model_at_end=True, learning_rate=0.0,
-            metric_for_best_model="eval_loss", greater_is_better=False)
-        result = %hpu_fit judged
+        evaluated = make_trainer([EarlyStoppingCallback(2)], num_train_epochs=9,
+            eval_strategy="epoch", save_strategy="epoch", load_best_model_at_end=True,
+            learning_rate=0.0, metric_for_best_model="eval_loss", greater_is_better=False)
+        result = %hpu_fit evaluated
         """
     )
     assert f"Fit finished early on {own_card}: 3 epochs in " in cell.out
@@ -166,20 +168,19 @@ def test_early_stopping_is_named(trains: Callable[[str], Any], own_card: str) ->
     )
 
 
-def test_figures_of_bookkeeping_have_no_chart_and_come_last(trains: Callable[[str], Any]) -> None:
-    trains(
+def test_bookkeeping_metrics_have_no_chart_and_are_last(fitted):
+    result = fitted(
         """
-        class Telling(Trainer):
+        class Extra(Trainer):
             def log(self, logs, *more):
                 if "eval_loss" in logs:
                     logs |= {"eval_end_time": time.time(), "eval_num_tokens": 288.0}
                 super().log({"memory_allocated (GB)": 0.1, "gain": 2.0, **logs}, *more)
         import time
-        telling = make_trainer(trainer_class=Telling, eval_strategy="epoch")
-        result = %hpu_fit telling
+        extra = make_trainer(trainer_class=Extra, eval_strategy="epoch")
+        result = %hpu_fit extra
         """
     )
-    result = trains("result").result
     names = list(result.metrics)
     assert {"gain", "eval_loss"} < set(names[:6])
     assert {"memory_allocated (GB)", "eval_end_time", "train_runtime"} < set(names[6:])
@@ -191,7 +192,7 @@ def test_figures_of_bookkeeping_have_no_chart_and_come_last(trains: Callable[[st
     )
 
 
-def test_cell_form_returns_what_train_returns(trains: Callable[[str], Any]) -> None:
+def test_cell_form_keeps_the_value_of_train(trains):
     cell = trains("%%hpu_fit -o kept\nout = trainer.train()\nmake_trainer().train()\nNone")
     assert cell.error is None
     assert cell.out.count("Fit finished") == 2
@@ -203,13 +204,13 @@ def test_cell_form_returns_what_train_returns(trains: Callable[[str], Any]) -> N
     )
 
 
-def test_classes_that_train_in_their_own_way_have_one_panel(trains: Callable[[str], Any]) -> None:
+def test_subclass_that_overrides_train_has_one_panel(trains):
     trains(
         """
         class Before(Trainer):
-            def train(self, *given, **more):
+            def train(self, *inputs, **more):
                 self.did = "before"
-                return super().train(*given, **more)
+                return super().train(*inputs, **more)
         """
     )
     cell = trains(
@@ -228,7 +229,7 @@ def test_classes_that_train_in_their_own_way_have_one_panel(trains: Callable[[st
     assert trains("within.did, kept.steps").result == ("before", 8)
 
 
-def test_what_shows_progress_is_replaced_and_put_back(trains: Callable[[str], Any]) -> None:
+def test_progress_callbacks_are_replaced_and_restored(trains):
     trains("before = list(trainer.callback_handler.callbacks)")
     cell = trains("%hpu_fit trainer")
     assert trains("trainer.callback_handler.callbacks == before").result
@@ -249,9 +250,7 @@ FORMS = {"line": "%hpu_fit -o kept long", "cell": "%%hpu_fit -o kept\nlong.train
 @proves(TRANSFORMERS, "`Trainer`: live panel with `%%hpu_fit` and `hpu_magic.fit`")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("how", ENDS)
-def test_the_result_is_kept_however_the_fit_ends(
-    trains: Callable[[str], Any], shell: Any, stop: Any, torch: Any, how: str, form: str
-) -> None:
+def test_result_is_stored_after_each_kind_of_end(trains, shell, stop, torch, how, form):
     outcome, error = ENDS[how]
     shell.user_ns["interrupt"] = lambda: os.kill(os.getpid(), signal.SIGINT)
     trains("def fail():\n    raise ValueError('the data is broken')")
@@ -269,13 +268,11 @@ def test_the_result_is_kept_however_the_fit_ends(
     assert trains("%hpu_fit trainer").error is None
 
 
-def test_a_failure_is_shown_without_the_frameworks_frames(
-    trains: Callable[[str], Any], own_card: str
-) -> None:
+def test_traceback_of_a_failure_omits_the_librarys_frames(trains, own_card):
     trains(
         """
         class Broken(Trainer):
-            def compute_loss(self, *given, **more):
+            def compute_loss(self, *inputs, **more):
                 raise ValueError("the loss is broken")
         broken = make_trainer(trainer_class=Broken)
         """
@@ -288,10 +285,8 @@ def test_a_failure_is_shown_without_the_frameworks_frames(
     assert f"Fit failed on {own_card} in epoch 1 of 2, batch 1 of 4" in cell.out
 
 
-def test_stop_completes_the_accumulated_step(
-    trains: Callable[[str], Any], shell: Any, stop: Any
-) -> None:
-    trains(
+def test_stop_completes_the_accumulated_step(fitted, shell, stop):
+    result = fitted(
         """
         class Sub(TrainerCallback):
             def on_substep_end(self, args, state, control, **_):
@@ -301,27 +296,23 @@ def test_stop_completes_the_accumulated_step(
         result = %hpu_fit long
         """
     )
-    result = trains("result").result
     assert (result.outcome, result.steps, result.batches) == ("stopped", 4, 16)
 
 
-def test_stop_during_an_evaluation_ends_the_fit_after_it(
-    trains: Callable[[str], Any], stop: Any
-) -> None:
-    trains(
+def test_stop_during_an_evaluation_ends_the_fit_after_it(fitted, stop):
+    result = fitted(
         """
-        class Judging(TrainerCallback):
+        class StopEarly(TrainerCallback):
             def on_prediction_step(self, *_, **__):
                 stop()
-        long = make_trainer([Judging()], eval_strategy="steps", eval_steps=3, max_steps=500)
+        long = make_trainer([StopEarly()], eval_strategy="steps", eval_steps=3, max_steps=500)
         result = %hpu_fit long
         """
     )
-    result = trains("result").result
     assert (result.outcome, result.steps, "eval_loss" in result.metrics) == ("stopped", 3, True)
 
 
-def test_a_resumed_fit_goes_on_where_it_was(trains: Callable[[str], Any]) -> None:
+def test_resumed_fit_continues_at_its_checkpoint(trains):
     trains("make_trainer(save_strategy='steps', save_steps=6).train()")
     trains("import hpu_magic; resumed = make_trainer(num_train_epochs=3)")
     cell = trains(
@@ -333,15 +324,14 @@ def test_a_resumed_fit_goes_on_where_it_was(trains: Callable[[str], Any]) -> Non
     assert (result.where, result.trained) == ("epoch 3 of 3, batch 4 of 4", "2 epochs")
 
 
-def test_steps_that_are_set_end_the_fit_within_an_epoch(trains: Callable[[str], Any]) -> None:
-    trains("short = make_trainer(max_steps=6)\nresult = %hpu_fit short")
-    result = trains("result").result
+def test_max_steps_ends_the_fit_within_an_epoch(fitted):
+    result = fitted("short = make_trainer(max_steps=6)\nresult = %hpu_fit short")
     assert (result.outcome, result.where) == ("finished", "epoch 2 of 2, batch 2 of 4")
     assert result.trained == "1 epoch and 2 batches"
 
 
-def test_data_without_a_length_has_no_last_batch(trains: Callable[[str], Any]) -> None:
-    trains(
+def test_data_without_a_length_has_no_last_batch(fitted):
+    result = fitted(
         """
         class Endless(torch.utils.data.IterableDataset):
             def __iter__(self):
@@ -350,66 +340,59 @@ def test_data_without_a_length_has_no_last_batch(trains: Callable[[str], Any]) -
         result = %hpu_fit streamed
         """
     )
-    result = trains("result").result
     assert (result.outcome, result.steps) == ("finished", 6)
     assert result.where == "epoch 2, batch 2"
 
 
-def test_a_loss_that_is_nan_is_named_though_the_trainer_hides_it(
-    trains: Callable[[str], Any],
-) -> None:
-    trains(
+def test_nan_loss_is_reported_although_the_trainer_filters_it(fitted):
+    result = fitted(
         """
         import time
         class Odd(Trainer):
-            def compute_loss(self, *given, **more):
+            def compute_loss(self, *inputs, **more):
                 time.sleep(0.05)
-                loss = super().compute_loss(*given, **more)
+                loss = super().compute_loss(*inputs, **more)
                 return loss * float("nan") if self.state.global_step == 9 else loss
         odd = make_trainer(trainer_class=Odd, num_train_epochs=4, max_grad_norm=0,
             learning_rate=0.0, weight_decay=0.0)
         result = %hpu_fit --interval 0.05 odd
         """
     )
-    result = trains("result").result
     assert not math.isnan(result.metrics["loss"])
     first = result.not_finite[0]
     assert (first.curve, first.value, first.step) == ("loss", "NaN", 10)
 
 
-def test_a_trainer_on_the_cpu_says_so(trains: Callable[[str], Any]) -> None:
-    trains("cpu = make_trainer(use_cpu=True)\nresult = %hpu_fit cpu")
-    result = trains("result").result
+def test_fit_on_the_cpu_reports_its_device(fitted):
+    result = fitted("cpu = make_trainer(use_cpu=True)\nresult = %hpu_fit cpu")
     assert (result.outcome, result.device, result.peak) == ("finished", "cpu", None)
 
 
-def test_other_processes_are_told_and_can_stop_it(
-    trains: Callable[[str], Any], shell: Any, own_folder: Any
-) -> None:
+def test_other_processes_see_the_fit_and_can_stop_it(trains, shell, own_folder):
     from hpu_magic import sessions
 
     announced = sessions.Announcement(None, running=True, stoppable=True)
-    told = []
+    fits = []
 
-    def look() -> None:
+    def look():
         deadline = time.monotonic() + 100
-        while not told or told[-1].phase != "training":
+        while not fits or fits[-1].phase != "training":
             assert time.monotonic() < deadline
             time.sleep(0.05)
-            told.append(sessions.session(os.getpid()).fit)
+            fits.append(sessions.session(os.getpid()).fit)
         assert sessions.stop_fit()
 
     shell.user_ns["look"] = look
     trains("long = make_trainer([At(3, look)], num_train_epochs=1000)\nr = %hpu_fit long")
     assert trains("r.outcome, r.steps").result == ("stopped", 4)
-    fit = told[-1]
+    fit = fits[-1]
     assert (fit.model, fit.epoch, fit.epochs) == ("BertForSequenceClassification", 1, 1000)
     assert fit.batches == 4
     assert sessions.session(os.getpid()).fit is None
     announced.withdraw()
 
 
-def test_a_model_with_adapters_is_called_what_it_is(trains: Callable[[str], Any]) -> None:
+def test_model_with_adapters_has_the_name_of_its_base_model(trains):
     pytest.importorskip("peft")
     cell = trains(
         """
@@ -440,9 +423,7 @@ def test_a_model_with_adapters_is_called_what_it_is(trains: Callable[[str], Any]
         ("%hpu_fit meta", "weights of the model are on meta and have no values"),
     ],
 )
-def test_wrong_input_gets_one_sentence(
-    trains: Callable[[str], Any], line: str, sentence: str
-) -> None:
+def test_invalid_input_is_refused_in_one_sentence(trains, line, sentence):
     trains("model, empty, meta = trainer.model, make_trainer(data=None), make_trainer()")
     trains("meta.model = meta.model.to('meta')")
     cell = trains(line)
@@ -451,7 +432,7 @@ def test_wrong_input_gets_one_sentence(
     assert "Traceback" not in cell.out + cell.err
 
 
-def test_a_cell_that_imports_the_framework_itself_is_observed_and_nothing_else_is_loaded() -> None:
+def test_library_imported_in_the_cell_is_observed_without_loading_lightning():
     program = f"""
 import sys, hpu_magic
 from hpu_magic.fits.observed import observed_fits
@@ -464,28 +445,21 @@ assert hpu_magic.fit(make_trainer()).outcome == "finished"
 print("lightning" in sys.modules, "pytorch_lightning" in sys.modules)
 """
     environment = {**os.environ, "HPU_MAGIC_SIMULATOR": "1"}
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        timeout=180,
-        env=environment,
-    )
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, env=environment)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.rstrip().endswith("False False")
+    assert done.stdout.splitlines()[-1] == "False False"
 
 
-def test_a_trainer_is_offered_where_one_is_wanted(trains: Callable[[str], Any], shell: Any) -> None:
+def test_completion_offers_trainers_as_first_argument(trains, shell):
     for line in ("%hpu_fit ", "%hpu_fit tr"):
-        text, offered = shell.complete("", line, len(line))
-        assert "trainer" in offered, (line, text, offered)
+        _, offered = shell.complete("", line, len(line))
+        assert "trainer" in offered, (line, offered)
         assert "rows" not in offered
         assert "make_trainer" not in offered
 
 
-def test_nothing_is_offered_behind_a_trainer_that_has_its_model(
-    trains: Callable[[str], Any], shell: Any
-) -> None:
+def test_completion_offers_no_model_after_a_trainer_that_has_one(trains, shell):
     trains(
         """
         import lightning.pytorch
@@ -506,25 +480,27 @@ def test_nothing_is_offered_behind_a_trainer_that_has_its_model(
     options = ["--interval", "--output", "--panel"]
     for words, expected in cases.items():
         line = f"%hpu_fit {words} "
-        wanted = expected or [one for one in options if one != "--output" or "-o" not in words]
-        assert shell.complete("", line, len(line))[1] == wanted, words
+        candidates = expected or [
+            option for option in options if option != "--output" or "-o" not in words
+        ]
+        assert shell.complete("", line, len(line))[1] == candidates, words
 
 
 FAILS = """
 class Fails(TrainerCallback):
     def on_step_end(self, args, state, control, **_):
         if state.global_step == 3:
-            raise ValueError("no more")
+            raise ValueError("failed")
 class Log(Fails):
     def on_step_end(self, *_, **__):
         pass
     def on_log(self, *_, **__):
-        raise ValueError("no more")
+        raise ValueError("failed")
 class Optimizer(torch.optim.SGD):
     def step(self, *_, **__):
-        raise ValueError("no more")
-def judge(predicted):
-    raise ValueError("no more")
+        raise ValueError("failed")
+def compute(predicted):
+    raise ValueError("failed")
 """
 
 
@@ -534,32 +510,30 @@ def judge(predicted):
         ("long.add_callback(Fails)", "epoch 1 of 2, batch 3 of 4"),
         ("long.add_callback(Log)", "epoch 1 of 2, batch 2 of 4"),
         ("long.optimizer = Optimizer(long.model.parameters(), 0.1)", "epoch 1 of 2, batch 1 of 4"),
-        ("long.compute_metrics = judge", "epoch 1 of 2, validation batch 2"),
+        ("long.compute_metrics = compute", "epoch 1 of 2, validation batch 2"),
     ],
     ids=["step", "log", "optimizer", "metrics"],
 )
-def test_what_fails_after_a_batch_is_told_of_that_batch(
-    trains: Callable[[str], Any], change: str, where: str
-) -> None:
+def test_failure_after_a_batch_is_attributed_to_that_batch(trains, change, where):
     trains(f"{FAILS}\nlong = make_trainer(eval_strategy='epoch')\n{change}")
     assert isinstance(trains("%hpu_fit -o result long").error, ValueError)
     assert trains("result").result.where == where
 
 
-def test_words_that_are_logged_are_no_metrics(trains: Callable[[str], Any]) -> None:
+def test_logged_values_that_are_not_numbers_are_not_metrics(trains):
     trains(
         """
         import numpy
-        class Wordy(Trainer):
+        class Mixed(Trainer):
             def log(self, logs, *more):
                 odd = {"stage": numpy.str_("warm"), "names": numpy.array(["a"]), "big": 10**400,
                     "wave": numpy.complex64(1), "nothing": None, "gain": numpy.float32(2),
                     "shift": numpy.array([3.0])}
                 super().log({**logs, **odd}, *more)
-        wordy = make_trainer(trainer_class=Wordy)
+        mixed = make_trainer(trainer_class=Mixed)
         """
     )
-    cell = trains("result = %hpu_fit wordy")
+    cell = trains("result = %hpu_fit mixed")
     assert cell.error is None
     assert "Warning" not in cell.out + cell.err
     logged = trains("result").result.metrics
@@ -567,8 +541,8 @@ def test_words_that_are_logged_are_no_metrics(trains: Callable[[str], Any]) -> N
     assert not {"stage", "names", "big", "wave", "nothing"} & logged.keys()
 
 
-def test_epochs_that_end_early_are_counted_in_batches(trains: Callable[[str], Any]) -> None:
-    trains(
+def test_epochs_that_end_early_are_counted_in_batches(fitted):
+    result = fitted(
         """
         class Half(TrainerCallback):
             def on_step_end(self, args, state, control, **_):
@@ -577,14 +551,13 @@ def test_epochs_that_end_early_are_counted_in_batches(trains: Callable[[str], An
         result = %hpu_fit halves
         """
     )
-    result = trains("result").result
     assert (result.batches, result.trained) == (6, "6 batches")
 
 
-def test_a_fit_that_was_over_already_trains_nothing(trains: Callable[[str], Any]) -> None:
+def test_fit_resumed_at_its_end_trains_nothing(trains):
     trains("make_trainer(save_strategy='steps', save_steps=8).train()")
-    trains("import hpu_magic; again = make_trainer()")
-    trains("result = hpu_magic.fit(again, resume_from_checkpoint=folder + '/checkpoint-8')")
+    trains("import hpu_magic; resumed = make_trainer()")
+    trains("result = hpu_magic.fit(resumed, resume_from_checkpoint=folder + '/checkpoint-8')")
     result = trains("result").result
     assert (result.outcome, result.steps, result.where) == (
         *("finished", 0),
@@ -592,36 +565,36 @@ def test_a_fit_that_was_over_already_trains_nothing(trains: Callable[[str], Any]
     )
 
 
-def test_a_fit_by_function_is_one_of_the_cell(trains: Callable[[str], Any]) -> None:
-    cell = trains("%%hpu_fit -o kept\nimport hpu_magic\ngiven = hpu_magic.fit(make_trainer())")
+def test_fit_by_function_in_a_cell_is_shown_once(trains):
+    cell = trains("%%hpu_fit -o kept\nimport hpu_magic\nreturned = hpu_magic.fit(make_trainer())")
     assert cell.error is None
     assert cell.out.count("Fit finished") == 1
     assert "saw no trainer" not in cell.out
-    assert trains("kept is given").result
+    assert trains("kept is returned").result
     trains("del kept\nhpu_magic.fit(make_trainer())")
     assert "kept" not in trains("dir()").result
 
 
-def test_a_loader_of_ones_own_is_data(trains: Callable[[str], Any]) -> None:
+def test_overridden_dataloader_counts_as_data(trains):
     trains("import hpu_magic; own = make_trainer(data=None)")
     trains("own.get_train_dataloader = lambda: torch.utils.data.DataLoader(rows, batch_size=8)")
     assert trains("hpu_magic.fit(own).steps").result == 8
 
 
-def test_a_fit_within_itself_is_refused(trains: Callable[[str], Any]) -> None:
+def test_nested_fit_of_the_same_trainer_is_refused(trains):
     trains("import hpu_magic; long = make_trainer([At(2, lambda: hpu_magic.fit(long))])")
     cell = trains("long_result = hpu_magic.fit(long)")
     assert str(cell.error).startswith("A fit of this Trainer is already running with a panel: wait")
 
 
-def test_what_is_taken_out_within_a_fit_stays_out(trains: Callable[[str], Any]) -> None:
+def test_method_removed_during_a_fit_stays_removed(trains):
     trains("long = make_trainer([At(2, lambda: vars(long).pop('training_step'))])")
     cell = trains("result = %hpu_fit long")
     assert cell.error is None
     assert trains("result.steps, 'training_step' in vars(long)").result == (8, False)
 
 
-def test_the_result_tells_how_long_the_trainer_waited(trains: Callable[[str], Any]) -> None:
+def test_result_contains_the_time_spent_waiting_for_data(trains):
     cell = trains(
         """
         import time, hpu_magic
@@ -634,9 +607,10 @@ def test_the_result_tells_how_long_the_trainer_waited(trains: Callable[[str], An
         """
     )
     assert cell.error is None
-    seen = cell.result.observed
-    assert seen.waited_seconds >= 2 * 32 * 0.02
-    assert seen.waited_share > 0.5
-    assert (seen.epochs, seen.settings.accumulate, seen.settings.optimizer) == (2, 2, "AdamW")
-    assert (seen.settings.precision, seen.settings.loader.workers) == ("32-true", 0)
+    observed = cell.result.observed
+    assert observed.waited_seconds >= 2 * 32 * 0.02
+    assert observed.waited_share > 0.5
+    settings = observed.settings
+    assert (observed.epochs, settings.accumulate, settings.optimizer) == (2, 2, "AdamW")
+    assert (settings.precision, settings.loader.workers) == ("32-true", 0)
     assert not {"training_step", "get_batch_samples"} & set(trains("vars(slow)").result)

@@ -1,9 +1,6 @@
-"""generate of transformers on the device: token by token what the CPU generates."""
-
-from __future__ import annotations
+"""transformers' `generate` on the device: the tokens equal the CPU's."""
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -37,22 +34,17 @@ CACHES: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(autouse=True)
-def _device(shell):
-    return shell
-
-
-def generated(make: Callable[[], Any], device: str, **options: Any) -> torch.Tensor:
+def generated(make, device, **options):
     torch.manual_seed(0)
     model = make().to(device).eval()
     prompt = tokens(2, 6).to(device)
     mask = torch.ones_like(prompt)
-    mask[0, :2] = 0  # shorter than the other
+    mask[0, :2] = 0  # a shorter prompt
     torch.manual_seed(5)
     return model.generate(prompt, attention_mask=mask, max_new_tokens=12, **options)
 
 
-def assert_generates_as_the_cpu(make: Callable[[], Any], **options: Any) -> torch.Tensor:
+def assert_equals_the_cpu(make, **options):
     found, expected = generated(make, "hpu", **options), generated(make, "cpu", **options)
     assert found.device.type == "hpu"
     assert expected[:, -12:].unique().numel() > 1, "nothing was generated"
@@ -63,9 +55,9 @@ def assert_generates_as_the_cpu(make: Callable[[], Any], **options: Any) -> torc
 @proves(TRANSFORMERS, "`generate`: greedy, sampling, beam search (Llama, GPT-2, T5)")
 @pytest.mark.parametrize("strategy", [*STRATEGIES, *(MORE_STRATEGIES if ALL else {})])
 @pytest.mark.parametrize("make", MODELS)
-def test_strategies(make, strategy):
+def test_each_strategy_generates_the_tokens_of_the_cpu(make, strategy):
     options = {**STRATEGIES, **MORE_STRATEGIES}[strategy]
-    found = assert_generates_as_the_cpu(make, **options)
+    found = assert_equals_the_cpu(make, **options)
     if strategy != "greedy" and make is not t5:
         assert not torch.equal(found, generated(make, "cpu", **GREEDY))
 
@@ -73,13 +65,13 @@ def test_strategies(make, strategy):
 @proves(TRANSFORMERS, "`generate`: dynamic, static and no cache")
 @pytest.mark.parametrize("cache", CACHES)
 @pytest.mark.parametrize("make", MODELS if ALL else [llama])
-def test_caches(make, cache):
-    found = assert_generates_as_the_cpu(make, **GREEDY, **CACHES[cache])
+def test_each_cache_generates_the_tokens_of_the_cpu(make, cache):
+    found = assert_equals_the_cpu(make, **GREEDY, **CACHES[cache])
     assert torch.equal(found, generated(make, "cpu", **GREEDY))
 
 
 @proves(TRANSFORMERS, "`generate`: cache offloaded to the host")
-def test_an_offloaded_cache_asks_for_cuda_wherever_it_is():
+def test_offloaded_cache_requires_cuda_on_every_device():
     for device in ("hpu", "cpu"):
         with pytest.raises(AssertionError, match="Torch not compiled with CUDA enabled"):
             generated(llama, device, **GREEDY, cache_implementation="offloaded")

@@ -1,11 +1,7 @@
-"""Models of transformers that `wrap` lets replay HPU Graphs: what the CPU computes."""
-
-from __future__ import annotations
+"""Models of transformers that `wrap` runs in HPU Graphs, compared with the CPU."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -30,7 +26,8 @@ def pair(name, **options):
     return cpu, wrapped
 
 def captures():
-    return [use.calls for one in hpu_magic.graphs().wrapped[-1:] for use in one.watch.uses.values()]
+    wrapped = hpu_magic.graphs().wrapped[-1:]
+    return [use.calls for each in wrapped for use in each.watch.uses.values()]
 
 def prompt(length, padding=0, seed=0):
     text = tokens(2, length, seed=seed)
@@ -39,24 +36,24 @@ def prompt(length, padding=0, seed=0):
     return {{"input_ids": text, "attention_mask": mask}}
 
 def both(models, inputs, **options):
-    found = []
+    results = []
     for model in models:
         torch.manual_seed(5)
-        there = {{name: value.to(model.device) for name, value in inputs.items()}}
-        found.append(model.generate(**there, max_length=20, **options))
-    return found
+        inputs_there = {{name: value.to(model.device) for name, value in inputs.items()}}
+        results.append(model.generate(**inputs_there, max_length=20, **options))
+    return results
 
-def told(function):
+def warned(function):
     with warnings.catch_warnings(record=True) as records:
         warnings.simplefilter("always")
         result = function()
-    return result, [str(one.message) for one in records]
+    return result, [str(each.message) for each in records]
 """
 
 
 @pytest.fixture
-def answer(lazy_process: Any) -> Callable[[str], Any]:
-    """Run code after `PAIR` in lazy mode; return what its last line printed, from JSON."""
+def answer(lazy_process):
+    """A function that runs code after `PAIR` in lazy mode and decodes the JSON in its last line."""
     return lambda code: json.loads(lazy_process(PAIR + code)[-1])
 
 
@@ -70,7 +67,7 @@ STRATEGIES = {
 @proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`")
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", ["llama", "gpt2", "t5", "mixtral"])
-def test_generates_the_cpus_tokens_and_captures_once(answer, name, strategy):
+def test_graphs_generate_the_tokens_of_the_cpu_and_are_captured_once(answer, name, strategy):
     equal, replays, captured = answer(
         f"""
 models = pair({name!r})
@@ -86,13 +83,13 @@ print(json.dumps([equal, replays, len(captures())]))
 """
     )
     assert equal == [True] * 4
-    # Two lengths of prompts and one step; an encoder's model starts without a graph.
+    # One graph for each of two prompt lengths and one for a step; the T5 encoder has no graph.
     assert captured == (1 if name == "t5" else 3)
     assert min(replays) > 3
 
 
 @proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`")
-def test_a_second_generate_captures_nothing_and_keeps_no_memory(answer):
+def test_second_generate_captures_nothing_and_keeps_no_memory(answer):
     calls, grown = answer(
         """
 models = pair("llama")
@@ -112,7 +109,7 @@ print(json.dumps([[first, captures()], grown]))
 
 
 @proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`")
-def test_longer_texts_take_the_place_of_the_graphs_of_shorter_ones(answer):
+def test_graphs_for_longer_texts_replace_graphs_for_shorter_ones(answer):
     kinds, equal = answer(
         """
 models = pair("llama")
@@ -133,39 +130,39 @@ print(json.dumps([masks, torch.equal(cpu, hpu.cpu())]))
 
 
 @proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`")
-def test_what_generate_hands_out_is_not_overwritten(answer):
-    differences, length = answer(
+def test_returned_tensors_are_not_overwritten(answer):
+    difference, length = answer(
         """
 models = pair("llama")
 options = dict(do_sample=False, return_dict_in_generate=True, output_hidden_states=True,
                output_scores=True)
 cpu, hpu = both(models, prompt(6, 2), **options)
 both(models, prompt(6, seed=3), **options)
-def flat(one):
-    hidden = [layer for step in one.hidden_states for layer in step]
-    layers = one.past_key_values.layers
+def flat(result):
+    hidden = [layer for step in result.hidden_states for layer in step]
+    layers = result.past_key_values.layers
     cached = [tensor[:, :, :19] for layer in layers for tensor in (layer.keys, layer.values)]
-    return [*hidden, *one.scores, *cached]
-apart = [
+    return [*hidden, *result.scores, *cached]
+differences = [
     (ours.cpu() - theirs)[theirs.isfinite()].abs().max().item()
     for ours, theirs in zip(flat(hpu), flat(cpu), strict=True)
 ]
-print(json.dumps([max(apart), hpu.past_key_values.get_seq_length().item()]))
+print(json.dumps([max(differences), hpu.past_key_values.get_seq_length().item()]))
 """
     )
-    assert differences < 1e-5
+    assert difference < 1e-5
     assert length == 19
 
 
 @proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`")
-def test_a_dynamic_cache_runs_without_graphs_and_says_so(answer):
+def test_dynamic_cache_runs_without_graphs_and_warns(answer):
     equal, sentences, captured = answer(
         """
 models = pair("llama")
 def generate():
     return [both(models, prompt(6, seed=seed), do_sample=False, cache_implementation="dynamic")
             for seed in range(2)]
-results, sentences = told(generate)
+results, sentences = warned(generate)
 print(json.dumps([[torch.equal(cpu, hpu.cpu()) for cpu, hpu in results], sentences, captures()]))
 """
     )
@@ -188,7 +185,7 @@ config = MistralConfig(**{**tiny_models._LLAMA, "sliding_window": 8})
 models = [MistralForCausalLM(config).eval() for _ in range(2)]
 models[1].load_state_dict(models[0].state_dict())
 hpu_magic.wrap(models[1].to("hpu"), train=False)
-(cpu, hpu), sentences = told(lambda: both(models, prompt(6), do_sample=False))
+(cpu, hpu), sentences = warned(lambda: both(models, prompt(6), do_sample=False))
 print(json.dumps([torch.equal(cpu, hpu.cpu()), sentences]))
 """
     )
@@ -200,11 +197,11 @@ print(json.dumps([torch.equal(cpu, hpu.cpu()), sentences]))
 
 
 @proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`")
-def test_text_that_grows_without_a_cache_is_told_to_be_captured_anew(answer):
+def test_growing_inputs_without_a_cache_cause_a_warning(answer):
     equal, sentences = answer(
         """
 models = pair("llama")
-(cpu, hpu), sentences = told(lambda: both(models, prompt(15), do_sample=False, use_cache=False))
+(cpu, hpu), sentences = warned(lambda: both(models, prompt(15), do_sample=False, use_cache=False))
 print(json.dumps([torch.equal(cpu, hpu.cpu()), sentences]))
 """
     )
@@ -221,8 +218,8 @@ print(json.dumps([torch.equal(cpu, hpu.cpu()), sentences]))
 
 
 @proves(TRANSFORMERS, "`generate` in HPU Graphs, with `%hpu_wrap --no-train` and `hpu_magic.wrap`")
-def test_a_cache_of_the_callers_is_written_by_the_graphs(answer):
-    apart, replayed = answer(
+def test_graphs_write_to_the_callers_cache(answer):
+    differences, replayed = answer(
         """
 from transformers import StaticCache
 counter.open()
@@ -239,7 +236,7 @@ counter.close()
 print(json.dumps([(results[0] - results[1]).abs().max().item(), replayed]))
 """
     )
-    assert apart < 1e-5
+    assert differences < 1e-5
     assert replayed == 3
 
 
@@ -256,11 +253,11 @@ print(json.dumps([(results[0] - results[1]).abs().max().item(), replayed]))
         ("llava", "text_with_pictures"),
     ],
 )
-def test_a_wrapped_model_computes_what_the_cpu_does_with_and_without_padding(answer, name, batch):
-    apart, replays = answer(
+def test_wrapped_model_equals_the_cpu_with_and_without_padding(answer, name, batch):
+    differences, replays = answer(
         f"""
 models = pair({name!r})
-apart = []
+differences = []
 for padding in (0, 2, None):
     inputs = tiny_models.{batch}()
     if "attention_mask" in inputs:
@@ -272,16 +269,16 @@ for padding in (0, 2, None):
             model(**{{key: value.to(model.device) for key, value in inputs.items()}})
             for model in models
         )
-    apart += [(cpu[name] - hpu[name].cpu()).abs().max().item() for name in ("logits", "loss")]
-print(json.dumps([max(apart), sum(calls - 1 for calls in captures())]))
+    differences += [(cpu[name] - hpu[name].cpu()).abs().max().item() for name in ("logits", "loss")]
+print(json.dumps([max(differences), sum(calls - 1 for calls in captures())]))
 """
     )
-    assert apart < 1e-5
-    # Where pictures go into text, the model looks its places up on the host.
+    assert differences < 1e-5
+    # Llava reads the positions of pictures in the text on the host.
     assert replays == (0 if name == "llava" else 2)
 
 
-def test_a_generate_that_has_graphs_of_its_own_is_left_as_it_is(answer):
+def test_generate_with_built_in_graphs_is_not_replaced(answer):
     assert answer(
         """
 from transformers import LlamaConfig, LlamaForCausalLM

@@ -1,29 +1,21 @@
-"""%hpu_memory over models of transformers, with their caches of keys and values."""
-
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
+"""`%hpu_memory` with models of transformers and their key/value caches."""
 
 import pytest
 
-from hpu_magic.simulator import activate
-
-activate(announce=False)  # before a library asks PyTorch which accelerator there is
 pytest.importorskip("transformers")
 
-from features import TRANSFORMERS, proves  # noqa: E402
-from tiny_models import MODELS, llama, t5, tokens  # noqa: E402
+from features import TRANSFORMERS, proves
+from tiny_models import MODELS, llama, t5, tokens
 
 
-def paths(text: str) -> list[str]:
-    """Names and paths of what holds memory, in their order."""
+def paths(text):
+    """Return the names and paths of memory holders, in their order."""
     held = text.replace("\N{NO-BREAK SPACE}", " ").partition("Held by variables\n")[2]
     return [line.split()[0] for line in held.splitlines()[1:]]
 
 
 @proves(TRANSFORMERS, "`%hpu_memory`: modules of a model and its key/value cache")
-def test_layers_and_caches_are_named(run: Callable[[str], Any], shell: Any) -> None:
+def test_memory_report_names_layers_and_caches(run, shell):
     shell.user_ns.update(model=llama(num_hidden_layers=12).to("hpu"), ids=tokens().to("hpu"))
     run("import torch\nwith torch.no_grad(): out = model(ids, use_cache=True)")
     text = repr(run("%hpu_memory").result)
@@ -38,12 +30,12 @@ def test_layers_and_caches_are_named(run: Callable[[str], Any], shell: Any) -> N
         "out.past_key_values",
         "ids",
     ]
-    # Two rows of eight tokens, two heads of eight numbers, keys and values in float32.
+    # Two rows of eight tokens, two KV heads of width eight, keys and values in float32.
     size = 12 * 2 * (2 * 8 * 2 * 8 * 4) / 1024
     assert f"{size:.1f} KiB  DynamicCache: keys and values of 12 layers" in text
 
 
-def test_a_cache_that_a_model_keeps_is_its_own(run: Callable[[str], Any], shell: Any) -> None:
+def test_cache_in_an_attribute_belongs_to_its_model(run, shell):
     from transformers import StaticCache
 
     model = llama().to("hpu")
@@ -56,7 +48,7 @@ def test_a_cache_that_a_model_keeps_is_its_own(run: Callable[[str], Any], shell:
     assert "StaticCache: keys and values of 2 layers" in text
 
 
-def test_a_list_within_a_layer_is_opened(run: Callable[[str], Any], shell: Any) -> None:
+def test_list_inside_a_layer_is_expanded(run, shell):
     shell.user_ns["model"] = t5().to("hpu")
     assert {"model.decoder.block.*", "model.decoder.block.*.layer.2"} < set(
         paths(repr(run("%hpu_memory").result))
@@ -64,13 +56,13 @@ def test_a_list_within_a_layer_is_opened(run: Callable[[str], Any], shell: Any) 
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_every_model_is_told_in_a_few_lines(name: str) -> None:
+def test_every_model_fits_in_a_few_lines(name):
     from hpu_magic.runtime.measure.holders import holders, lines
 
     [holder] = holders({"model": MODELS[name][0]().to("hpu")})
-    told = list(lines(holder))
-    assert 2 <= len(told) <= 8
-    assert all(path.strip().startswith("model.") for path, _, _ in told)
-    indent = len(told[0][0]) - len(told[0][0].lstrip())
-    outermost = [size for path, size, _ in told if len(path) - len(path.lstrip()) == indent]
+    entries = list(lines(holder))
+    assert 2 <= len(entries) <= 8
+    assert all(path.strip().startswith("model.") for path, _, _ in entries)
+    indent = len(entries[0][0]) - len(entries[0][0].lstrip())
+    outermost = [size for path, size, _ in entries if len(path) - len(path.lstrip()) == indent]
     assert 0.8 * holder.size < sum(outermost) <= holder.size

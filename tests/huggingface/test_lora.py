@@ -1,30 +1,23 @@
 """LoRA of peft on the device."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
-from hpu_magic.simulator import activate
-
-activate(announce=False)  # before a library asks PyTorch which accelerator there is
 pytest.importorskip("peft")
 
-import torch  # noqa: E402
-from features import PEFT, proves  # noqa: E402
-from tiny_models import llama, text, tokens  # noqa: E402
+import torch
+from features import PEFT, proves
+from tiny_models import llama, text, tokens
 
 
-def adapted() -> Any:
+def adapted():
     from peft import LoraConfig, get_peft_model
 
     torch.manual_seed(0)
-    places = {"target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM"}
-    return get_peft_model(llama(), LoraConfig(r=4, lora_alpha=8, **places))
+    options = {"target_modules": ["q_proj", "v_proj"], "task_type": "CAUSAL_LM"}
+    return get_peft_model(llama(), LoraConfig(r=4, lora_alpha=8, **options))
 
 
-def trained(model: Any, device: str) -> list[float]:
+def trained(model, device):
     parameters = [each for each in model.parameters() if each.requires_grad]
     optimizer = torch.optim.AdamW(parameters, 1e-2)
     batch = {name: each.to(device) for name, each in text().items()}
@@ -39,7 +32,7 @@ def trained(model: Any, device: str) -> list[float]:
 
 
 @proves(PEFT, "LoRA: training step, saving, loading, merging, `%hpu_to`")
-def test_adapters_train_and_are_found_again(shell, run, tmp_path):
+def test_adapters_train_and_are_restored(shell, run, tmp_path):
     from peft import PeftModel
 
     shell.user_ns["model"] = model = adapted()
@@ -50,10 +43,10 @@ def test_adapters_train_and_are_found_again(shell, run, tmp_path):
     assert expected[0] - expected[2] > 1e-2
     model.save_pretrained(tmp_path)
     torch.manual_seed(0)
-    again = PeftModel.from_pretrained(llama().to("hpu"), tmp_path)
-    assert {str(each.device) for each in again.parameters()} == {"hpu:0"}
+    restored = PeftModel.from_pretrained(llama().to("hpu"), tmp_path)
+    assert {str(each.device) for each in restored.parameters()} == {"hpu:0"}
     with torch.inference_mode():
         found = model(tokens().to("hpu")).logits
-        assert torch.equal(again(tokens().to("hpu")).logits, found)
-        merged = again.merge_and_unload()(tokens().to("hpu")).logits
+        assert torch.equal(restored(tokens().to("hpu")).logits, found)
+        merged = restored.merge_and_unload()(tokens().to("hpu")).logits
     torch.testing.assert_close(merged, found, atol=1e-6, rtol=1e-5)

@@ -1,12 +1,8 @@
-"""optimum-habana and the releases that it was made for: the CPU's results, from the same seed.
+"""Fits with optimum-habana, compared with transformers on the CPU from the same seed.
 
-Its releases are not those of the other tests, so each program runs in an environment of its own,
-once in each mode and once on the CPU without optimum-habana.
+It needs older releases of the libraries, so each program runs in a separate environment, once in
+each mode and once on the CPU without optimum-habana.
 """
-
-from __future__ import annotations
-
-from typing import Any
 
 import pytest
 from features import OPTIMUM_HABANA, proves
@@ -16,58 +12,53 @@ if not PYTHON:
     pytest.skip("`make huggingface` runs optimum-habana", allow_module_level=True)
 
 
-def fits(mode: str) -> dict[str, Any]:
+def fits(mode):
     return results("train", mode)
 
 
-def assert_fit(mode: str, case: str, norms: bool = True) -> None:
-    """Compare with the CPU, whose AdamW rounds otherwise than the device's fused one."""
+def assert_close_to_the_cpu(mode, case, norms=True):
+    """Compare with the CPU, whose AdamW rounds differently from the fused optimizer."""
     device, cpu = fits(mode)[case], fits("cpu")[case]
     assert (device["device"], cpu["device"]) == ("hpu", "cpu")
     assert len(set(cpu["losses"])) == len(device["losses"]) > 2
-    assert device["losses"] == pytest.approx(cpu["losses"], abs=6e-3)
-    assert device["evaluation"] == pytest.approx(cpu["evaluation"], abs=6e-3)
-    assert device["predictions"] == pytest.approx(cpu["predictions"], abs=6e-3)
+    for name in ("losses", "evaluation", "predictions"):
+        assert device[name] == pytest.approx(cpu[name], abs=6e-3)
     assert device["norms"] == (pytest.approx(cpu["norms"], abs=4e-2) if norms else [])
     assert device["memory"]
 
 
-@proves(OPTIMUM_HABANA, "`GaudiTrainer`: fused AdamW and clip norm")
+@proves(
+    OPTIMUM_HABANA,
+    "`GaudiTrainer`: fused AdamW and clip norm",
+    "`GaudiTrainer`: PyTorch's AdamW",
+    "`GaudiTrainer`: gradient accumulation",
+    "`GaudiTrainer`: LoRA of peft",
+)
 @in_both_modes
-def test_a_fit_with_the_fused_optimizer_equals_the_cpus(mode):
-    assert_fit(mode, "fused")
-    assert fits(mode)["fused"]["optimizer"] == "FusedAdamW"
-
-
-@proves(OPTIMUM_HABANA, "`GaudiTrainer`: PyTorch's AdamW")
-@in_both_modes
-def test_a_fit_with_pytorchs_optimizer_equals_the_cpus_and_tells_no_norms(mode):
-    assert_fit(mode, "unfused", norms=False)
-    assert fits(mode)["unfused"]["optimizer"] == "AdamW"
-
-
-@proves(OPTIMUM_HABANA, "`GaudiTrainer`: gradient accumulation")
-@in_both_modes
-def test_gradients_accumulate(mode):
-    assert_fit(mode, "accumulated")
+@pytest.mark.parametrize(
+    ("case", "optimizer"),
+    [
+        ("fused", "FusedAdamW"),
+        ("unfused", "AdamW"),
+        ("accumulated", "FusedAdamW"),
+        ("lora", "FusedAdamW"),
+    ],
+)
+def test_fit_is_close_to_the_cpu(mode, case, optimizer):
+    assert_close_to_the_cpu(mode, case, norms=case != "unfused")
+    assert fits(mode)[case]["optimizer"] == optimizer
 
 
 @proves(OPTIMUM_HABANA, "`GaudiTrainer`: resuming from a checkpoint")
 @in_both_modes
-def test_a_fit_goes_on_from_its_checkpoint_as_if_it_had_not_stopped(mode):
+def test_resumed_fit_equals_an_uninterrupted_one(mode):
     assert fits(mode)["resumed"] == fits(mode)["fused"]
-
-
-@proves(OPTIMUM_HABANA, "`GaudiTrainer`: LoRA of peft")
-@in_both_modes
-def test_lora_trains_as_on_the_cpu(mode):
-    assert_fit(mode, "lora")
 
 
 @proves(OPTIMUM_HABANA, "`GaudiTrainer`: bf16, as an argument and in the Gaudi configuration")
 @in_both_modes
-def test_bf16_is_the_cpus_by_argument_and_by_configuration(mode):
-    assert_fit(mode, "bf16")
+def test_bf16_is_enabled_by_argument_and_by_configuration(mode):
+    assert_close_to_the_cpu(mode, "bf16")
     assert fits(mode)["bf16"]["losses"] != fits(mode)["fused"]["losses"]
     assert fits(mode)["autocast by configuration"] == fits(mode)["bf16"]
 
@@ -80,13 +71,13 @@ def test_bf16_is_the_cpus_by_argument_and_by_configuration(mode):
 @pytest.mark.parametrize(
     "case", ["adjusted throughput", "data without waiting", "forward and backward overlapped"]
 )
-def test_what_is_for_speed_changes_no_number(mode, case):
+def test_options_for_speed_change_no_result(mode, case):
     assert fits(mode)[case] == fits(mode)["fused"]
 
 
 @proves(OPTIMUM_HABANA, "`GaudiTrainer`: HPU Graphs in training and inference")
 @pytest.mark.parametrize("case", ["graphs in training", "graphs in inference"])
-def test_graphs_replay_the_same_numbers_in_lazy_mode_alone(case):
+def test_graphs_change_no_result_and_need_lazy_mode(case):
     plain, graphs = fits("lazy")["fused"], fits("lazy")[case]
     assert graphs["replays"] > 0
     assert {**graphs, "replays": 0} == plain
@@ -94,7 +85,7 @@ def test_graphs_replay_the_same_numbers_in_lazy_mode_alone(case):
 
 
 @proves(OPTIMUM_HABANA, "`GaudiTrainer`: `torch_compile`")
-def test_compiled_fits_are_eager_modes_alone():
+def test_compiled_fit_needs_eager_mode():
     assert fits("eager")["compiled"] == fits("eager")["fused"]
     assert "Invalid backend: 'hpu_backend'" in fits("lazy")["compiled"]["refused"]
 
@@ -102,18 +93,18 @@ def test_compiled_fits_are_eager_modes_alone():
 @proves(OPTIMUM_HABANA, "`GaudiTrainer`: live panel with `%%hpu_fit` and `hpu_magic.fit`")
 @in_both_modes
 @pytest.mark.parametrize("case", ["by the function", "in a cell"])
-def test_a_fit_has_its_panel(mode, case):
-    told = results("panel", mode)[case]
-    assert (told["outcome"], told["steps"], told["batches"]) == ("finished", 4, 8)
-    assert told["where"] == "epoch 2 of 2, batch 4 of 4"
-    assert told["device"].startswith("hpu:0")
-    assert {"loss", "eval_loss", "learning_rate", "train_loss"} < told["metrics"].keys()
-    assert told["pictured"]
+def test_fit_has_a_panel(mode, case):
+    fit = results("panel", mode)[case]
+    assert (fit["outcome"], fit["steps"], fit["batches"]) == ("finished", 4, 8)
+    assert fit["where"] == "epoch 2 of 2, batch 4 of 4"
+    assert fit["device"].startswith("hpu:0")
+    assert {"loss", "eval_loss", "learning_rate", "train_loss"} < fit["metrics"].keys()
+    assert fit["has evaluation chart"]
 
 
 @proves(OPTIMUM_HABANA, "`GaudiTrainer` on two cards, with the runner of `gaudi_spawn.py`")
 @in_both_modes
-def test_two_cards_train_as_one_with_their_common_batch(mode):
+def test_two_cards_train_like_one_process(mode):
     device, cpu = (results("spawn", where)["fit"] for where in (mode, "cpu"))
     assert (device["device"], device["cards"], device["backend"]) == ("hpu", 2, "hccl")
     assert len(device["losses"]) == 6

@@ -1,36 +1,24 @@
-"""sentence-transformers on the device: the CPU's embeddings, scores and training."""
-
-from __future__ import annotations
+"""sentence-transformers on the device, compared with the CPU."""
 
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hpu_magic.simulator import activate
-
-activate(announce=False)  # before a library asks PyTorch which accelerator there is
 pytest.importorskip("sentence_transformers")
 
-import torch  # noqa: E402
-from features import SENTENCE_TRANSFORMERS, proves  # noqa: E402
-from tiny_models import bert  # noqa: E402
-from tiny_tokenizer import tokenizer  # noqa: E402
+import torch
+from features import SENTENCE_TRANSFORMERS, proves
+from tiny_models import bert
+from tiny_tokenizer import tokenizer
 
 LAZY = "HPU_MAGIC_TEST_LAZY" in os.environ
 ATTENTION = ["eager", "sdpa"]
 SENTENCES = ["w1 w2", "w3 w4 w5 w6 w7", "w9", "w8 w1 w2"]
 
 
-@pytest.fixture(autouse=True)
-def _device(shell):
-    return shell
-
-
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory) -> Path:
-    """A model with what makes one vector of a sentence of it, in a folder."""
+def saved(tmp_path_factory):
+    """The folder of a model that embeds sentences."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 
@@ -40,30 +28,30 @@ def saved(tmp_path_factory) -> Path:
     tokenizer().save_pretrained(folder / "transformer")
     transformer = Transformer(str(folder / "transformer"))
     modules = [transformer, Pooling(transformer.get_embedding_dimension())]
-    SentenceTransformer(modules=modules, device="cpu").save(str(folder / "whole"))
-    return folder / "whole"
+    SentenceTransformer(modules=modules, device="cpu").save(str(folder / "model"))
+    return folder / "model"
 
 
-def loaded(folder: Path, attention: str = "sdpa", **options: Any) -> Any:
+def loaded(folder, attention="sdpa", **options):
     from sentence_transformers import SentenceTransformer
 
     attends = {"attn_implementation": attention}
     return SentenceTransformer(str(folder), model_kwargs=attends, **options)
 
 
-def assert_equal(found: torch.Tensor, expected: torch.Tensor) -> None:
+def assert_equal(found, expected):
     assert expected.shape == (len(SENTENCES), 32)
     assert expected.std() > 0.1
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
 
 
-def embedded(model: Any) -> torch.Tensor:
+def embedded(model):
     return model.encode(SENTENCES, convert_to_tensor=True, batch_size=2).cpu()
 
 
 @proves(SENTENCE_TRANSFORMERS, "`SentenceTransformer.encode`")
 @pytest.mark.parametrize("attention", ATTENTION)
-def test_the_librarys_graphs_are_refused(saved, attention):
+def test_encode_refuses_the_librarys_graphs(saved, attention):
     model = loaded(saved, attention)
     assert str(model.device) == "hpu:0"
     why = "reading a value on the host is not supported" if LAZY else "HPU Graphs are for lazy mode"
@@ -75,7 +63,7 @@ def test_the_librarys_graphs_are_refused(saved, attention):
     SENTENCE_TRANSFORMERS, "`SentenceTransformer.encode` after `model.is_hpu_graph_enabled = True`"
 )
 @pytest.mark.parametrize("attention", ATTENTION)
-def test_embeddings_are_the_cpus_without_graphs(saved, attention):
+def test_embeddings_without_graphs_equal_the_cpu(saved, attention):
     model = loaded(saved, attention)
     model.is_hpu_graph_enabled = True
     expected = embedded(loaded(saved, attention, device="cpu"))
@@ -85,7 +73,7 @@ def test_embeddings_are_the_cpus_without_graphs(saved, attention):
 
 
 @proves(SENTENCE_TRANSFORMERS, "`CrossEncoder`: `predict`, `rank`")
-def test_pairs_are_scored(tmp_path):
+def test_cross_encoder_equals_the_cpu(tmp_path):
     from sentence_transformers import CrossEncoder
 
     torch.manual_seed(0)
@@ -97,12 +85,12 @@ def test_pairs_are_scored(tmp_path):
     expected = cpus.predict(pairs)
     assert len(set(expected)) == len(SENTENCES)
     assert judge.predict(pairs) == pytest.approx(expected, abs=1e-6)
-    found, ranked = (one.rank("w1 w2", SENTENCES) for one in (judge, cpus))
+    found, ranked = (each.rank("w1 w2", SENTENCES) for each in (judge, cpus))
     assert [each["corpus_id"] for each in found] == [each["corpus_id"] for each in ranked]
 
 
 @proves(SENTENCE_TRANSFORMERS, "`%hpu_to` of a model")
-def test_a_model_is_moved(saved, shell, run):
+def test_model_is_moved_to_the_card(saved, shell, run):
     shell.user_ns["model"] = model = loaded(saved, device="cpu")
     expected = embedded(model)
     assert run("%hpu_to model").error is None

@@ -1,11 +1,7 @@
-"""transformers.Trainer on the device: the CPU's losses, from the same program and seed."""
-
-from __future__ import annotations
+"""transformers' `Trainer` on the device, compared with the CPU from the same seed."""
 
 import math
 import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,23 +13,23 @@ from tiny_models import bert, tokens
 
 
 class Sentences(torch.utils.data.Dataset):
-    """Sentences whose class is whether their tokens add up to an odd number."""
+    """Sentences whose class is the parity of the sum of their tokens."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows):
         self.ids = tokens(rows)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self.ids)
 
-    def __getitem__(self, i: int) -> dict[str, torch.Tensor]:
+    def __getitem__(self, i):
         ids = self.ids[i]
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.sum() % 2}
 
 
 class Fit:
-    """What `Trainer` gives for a program with some arguments."""
+    """A fit with its losses, evaluation and predictions."""
 
-    def __init__(self, folder: Path, *, resume: str | None = None, **arguments: Any) -> None:
+    def __init__(self, folder, *, resume=None, **arguments):
         from transformers import Trainer, TrainingArguments, set_seed
 
         set_seed(0)
@@ -63,59 +59,53 @@ class Fit:
         self.predictions = torch.tensor(self.trainer.predict(Sentences(8)).predictions)
 
 
-def assert_equal(device: Fit, cpu: Fit, within: float) -> None:
+def assert_equal(device, cpu, tolerance):
     assert (device.device, cpu.device) == ("hpu", "cpu")
     assert len(device.losses) == len(cpu.losses) > 2
     assert len(set(cpu.losses)) > 2
-    assert device.losses == pytest.approx(cpu.losses, abs=within)
-    assert device.evaluation == pytest.approx(cpu.evaluation, abs=within)
-    torch.testing.assert_close(device.predictions, cpu.predictions, atol=within, rtol=0)
+    assert device.losses == pytest.approx(cpu.losses, abs=tolerance)
+    assert device.evaluation == pytest.approx(cpu.evaluation, abs=tolerance)
+    torch.testing.assert_close(device.predictions, cpu.predictions, atol=tolerance, rtol=0)
     assert next(device.trainer.model.parameters()).device.type == "hpu"
 
 
 @proves(TRANSFORMERS, "`Trainer`: train, evaluate, predict")
-@pytest.mark.usefixtures("shell")
-def test_a_fit_equals_the_cpus(tmp_path):
+def test_fit_equals_the_cpu(tmp_path):
     assert_equal(Fit(tmp_path), Fit(tmp_path, use_cpu=True), 1e-5)
 
 
 @proves(TRANSFORMERS, "`Trainer`: bf16")
-@pytest.mark.usefixtures("shell")
-def test_a_fit_in_bfloat16_equals_the_cpus(tmp_path):
+def test_bfloat16_fit_is_close_to_the_cpu(tmp_path):
     device = Fit(tmp_path, bf16=True, bf16_full_eval=True)
     assert_equal(device, Fit(tmp_path, bf16=True, bf16_full_eval=True, use_cpu=True), 2e-2)
     assert device.losses != pytest.approx(Fit(tmp_path).losses, abs=1e-6), "nothing was rounded"
 
 
 @proves(TRANSFORMERS, "`Trainer`: gradient accumulation")
-@pytest.mark.usefixtures("shell")
-def test_gradients_accumulate(tmp_path):
+def test_accumulated_gradients_equal_the_cpu(tmp_path):
     device = Fit(tmp_path, gradient_accumulation_steps=2)
     assert_equal(device, Fit(tmp_path, gradient_accumulation_steps=2, use_cpu=True), 1e-5)
     assert device.trainer.state.global_step == 4
 
 
 @proves(TRANSFORMERS, "`Trainer`: gradient checkpointing")
-@pytest.mark.usefixtures("shell")
-def test_checkpointed_layers_train_as_others(tmp_path):
+def test_gradient_checkpointing_changes_no_result(tmp_path):
     assert_equal(Fit(tmp_path, gradient_checkpointing=True), Fit(tmp_path, use_cpu=True), 1e-5)
 
 
 @proves(TRANSFORMERS, "`Trainer`: checkpoints and resuming")
-@pytest.mark.usefixtures("shell")
-def test_a_fit_goes_on_from_its_checkpoint(tmp_path):
-    whole = Fit(tmp_path, save_strategy="steps", save_steps=4)
+def test_resumed_fit_equals_an_uninterrupted_one(tmp_path):
+    uninterrupted = Fit(tmp_path, save_strategy="steps", save_steps=4)
     checkpoint = tmp_path / "checkpoint-4"
     assert {"model.safetensors", "optimizer.pt", "rng_state.pth"} <= set(os.listdir(checkpoint))
-    again = Fit(tmp_path, resume=str(checkpoint), max_steps=8)
-    assert again.losses == whole.losses
-    assert again.evaluation == whole.evaluation
-    assert torch.equal(again.predictions, whole.predictions)
+    resumed = Fit(tmp_path, resume=str(checkpoint), max_steps=8)
+    assert resumed.losses == uninterrupted.losses
+    assert resumed.evaluation == uninterrupted.evaluation
+    assert torch.equal(resumed.predictions, uninterrupted.predictions)
 
 
 @proves(TRANSFORMERS, "`Trainer`: memory metrics")
-@pytest.mark.usefixtures("shell")
-def test_memory_metrics_are_the_cards(tmp_path):
+def test_memory_metrics_are_those_of_the_card(tmp_path):
     from transformers import Trainer, TrainingArguments
 
     arguments = TrainingArguments(
@@ -130,8 +120,7 @@ def test_memory_metrics_are_the_cards(tmp_path):
 
 @proves(TRANSFORMERS, "`Trainer`: `torch_compile=True`")
 @pytest.mark.skipif("HPU_MAGIC_TEST_LAZY" in os.environ, reason="lazy mode has no compile backend")
-@pytest.mark.usefixtures("shell")
-def test_a_compiled_fit_equals_the_cpus(tmp_path, compilations):
+def test_compiled_fit_equals_the_cpu(tmp_path, compilations):
     compiled = Fit(tmp_path, torch_compile=True, max_steps=4)
     assert compiled.trainer.args.torch_compile_backend == "hpu_backend"
     assert compilations() > 0

@@ -1,37 +1,25 @@
-"""Trainers of trl, which are transformers' own underneath: the CPU's numbers, and the panel."""
-
-from __future__ import annotations
+"""Trainers of trl and sentence-transformers with a panel, compared with the CPU."""
 
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from hpu_magic.simulator import activate
-
-activate(announce=False)  # before a library asks PyTorch which accelerator there is
 pytest.importorskip("trl", reason="`make huggingface` has an environment with trl")
 
-import torch  # noqa: E402
-from features import SENTENCE_TRANSFORMERS, TRL, proves  # noqa: E402
-from tiny_models import bert, llama  # noqa: E402
-from tiny_tokenizer import tokenizer  # noqa: E402
+import torch
+from features import SENTENCE_TRANSFORMERS, TRL, proves
+from tiny_models import bert, llama
+from tiny_tokenizer import tokenizer
 
-import hpu_magic  # noqa: E402
-
-
-@pytest.fixture(autouse=True)
-def _device(shell):
-    return shell
+import hpu_magic
 
 
-def words(first: int, step: int) -> str:
+def words(first, step):
     return " ".join(f"w{(first * place * step) % 50}" for place in range(1, 9))
 
 
-def rows(kind: str) -> Any:
-    """Return 32 rows: plain text, or a prompt with a good and a bad answer."""
+def rows(kind):
+    """Return 32 rows of plain text, or of prompts with a chosen and a rejected answer."""
     from datasets import Dataset
 
     if kind == "text":
@@ -48,16 +36,16 @@ def rows(kind: str) -> Any:
     )
 
 
-def trainer(kind: str, folder: Path, *, cpu: bool, lora: bool = False) -> Any:
-    """Return a trainer of 8 steps with an evaluation at the end."""
+def trainer(kind, folder, *, cpu, lora=False):
+    """Return a trainer with 8 steps and an evaluation at the end."""
     from peft import LoraConfig
     from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
 
     torch.manual_seed(0)
-    beside = {"ref_model": llama()} if kind == "pairs" else {}
+    options = {"ref_model": llama()} if kind == "pairs" else {}
     if lora:
         places = ["q_proj", "v_proj"]
-        beside["peft_config"] = LoraConfig(r=4, target_modules=places, task_type="CAUSAL_LM")
+        options["peft_config"] = LoraConfig(r=4, target_modules=places, task_type="CAUSAL_LM")
     torch.manual_seed(0)
     make, configuration = {"text": (SFTTrainer, SFTConfig), "pairs": (DPOTrainer, DPOConfig)}[kind]
     data = rows(kind)
@@ -80,51 +68,51 @@ def trainer(kind: str, folder: Path, *, cpu: bool, lora: bool = False) -> Any:
         train_dataset=data,
         eval_dataset=data.select(range(8)),
         processing_class=tokenizer(),
-        **beside,
+        **options,
     )
 
 
-def told(chosen: Any) -> list[float]:
-    """Return what a trainer logged of losses, gradients and its evaluation, in order."""
+def logged(chosen):
+    """Return the logged losses, gradient norms and evaluations of a trainer, in order."""
     names = ("loss", "grad_norm", "eval_loss")
     return [float(row[name]) for row in chosen.state.log_history for name in names if name in row]
 
 
-def assert_fits(kind: str, folder: Path, **options: Any) -> None:
+def assert_fits(kind, folder, **options):
     found = trainer(kind, folder, cpu=False, **options)
     result = hpu_magic.fit(found)
     expected = trainer(kind, folder, cpu=True, **options)
     expected.train()
     assert (found.args.device.type, expected.args.device.type) == ("hpu", "cpu")
-    assert len(told(expected)) == 17
-    assert len(set(told(expected))) == 17
-    assert told(found) == pytest.approx(told(expected), abs=2e-5)
+    assert len(logged(expected)) == 17
+    assert len(set(logged(expected))) == 17
+    assert logged(found) == pytest.approx(logged(expected), abs=2e-5)
     assert (result.outcome, result.steps, result.batches) == ("finished", 8, 8)
     assert result.where == "epoch 1 of 1, batch 8 of 8"
     assert re.fullmatch(r"HPU \d \(simulated GAUDI2\)", result.device)
-    assert result.metrics["loss"] == pytest.approx(told(expected)[-3], abs=1e-4)
-    assert result.metrics["eval_loss"] == pytest.approx(told(expected)[-1], abs=1e-4)
+    assert result.metrics["loss"] == pytest.approx(logged(expected)[-3], abs=1e-4)
+    assert result.metrics["eval_loss"] == pytest.approx(logged(expected)[-1], abs=1e-4)
     assert not {"num_tokens", "eval_num_tokens", "epoch"} & result.metrics.keys()
     assert result.picture.startswith("<svg")
 
 
 @proves(TRL, "`SFTTrainer`: fit with live panel, with `%%hpu_fit` and `hpu_magic.fit`")
-def test_supervised_tuning(tmp_path):
+def test_supervised_tuning_equals_the_cpu(tmp_path):
     assert_fits("text", tmp_path)
 
 
 @proves(TRL, "`SFTTrainer`: LoRA of peft")
-def test_supervised_tuning_of_an_adapter(tmp_path):
+def test_adapter_tuning_equals_the_cpu(tmp_path):
     assert_fits("text", tmp_path, lora=True)
 
 
 @proves(TRL, "`DPOTrainer`: fit with live panel")
-def test_tuning_by_preferences(tmp_path):
+def test_preference_tuning_equals_the_cpu(tmp_path):
     assert_fits("pairs", tmp_path)
 
 
 @proves(TRL, "`SFTTrainer`: fit with live panel, with `%%hpu_fit` and `hpu_magic.fit`")
-def test_a_cell_is_observed(tmp_path, shell, run, own_card):
+def test_fit_in_a_cell_is_observed(tmp_path, shell, run, own_card):
     shell.user_ns["tuned"] = trainer("text", tmp_path, cpu=False)
     cell = run("%%hpu_fit -o kept\nout = tuned.train()\nNone")
     assert cell.error is None
@@ -133,7 +121,7 @@ def test_a_cell_is_observed(tmp_path, shell, run, own_card):
 
 
 @proves(SENTENCE_TRANSFORMERS, "`SentenceTransformerTrainer`: fit with live panel")
-def test_embeddings_are_trained(tmp_path):
+def test_embedding_training_equals_the_cpu(tmp_path):
     from datasets import Dataset
     from sentence_transformers import (
         SentenceTransformer,
@@ -174,5 +162,5 @@ def test_embeddings_are_trained(tmp_path):
     cpus, found = fits
     assert (cpus.args.device.type, found.args.device.type) == ("cpu", "hpu")
     assert (result.outcome, result.steps) == ("finished", 8)
-    assert len(set(told(cpus))) == 16
-    assert told(found) == pytest.approx(told(cpus), abs=1e-4)
+    assert len(set(logged(cpus))) == 16
+    assert logged(found) == pytest.approx(logged(cpus), abs=1e-4)

@@ -1,8 +1,6 @@
-"""Pipelines of diffusers with pictures of sixteen pixels and random weights."""
+"""Pipelines of diffusers with images of 16 x 16 pixels and random weights."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 from tiny_models import VOCABULARY
@@ -11,8 +9,8 @@ _WIDTHS = {"block_out_channels": (4, 8), "norm_num_groups": 2}
 PROMPT = torch.randn(1, 8, 8, generator=torch.Generator().manual_seed(1))
 
 
-def unet() -> Any:
-    """Return what takes the noise out of a picture of three colours."""
+def unet():
+    """Return a UNet for images with three channels."""
     from diffusers import UNet2DModel
 
     blocks = {
@@ -24,22 +22,17 @@ def unet() -> Any:
     )
 
 
-def unconditional() -> Any:
-    """Return a pipeline that draws pictures of nothing in particular."""
+def unconditional():
+    """Return a pipeline that draws unconditional images."""
     from diffusers import DDPMPipeline, DDPMScheduler
 
     torch.manual_seed(0)
     return quiet(DDPMPipeline(unet(), DDPMScheduler()))
 
 
-def stable_diffusion(kind: Any = None, scheduler: Any = None, **options: Any) -> Any:
-    """Return a pipeline that draws what a prompt of ``PROMPT``'s shape says."""
-    from diffusers import (
-        AutoencoderKL,
-        DDIMScheduler,
-        StableDiffusionPipeline,
-        UNet2DConditionModel,
-    )
+def stable_diffusion(kind=None, scheduler=None, **options):
+    """Return a text-to-image pipeline for prompt embeddings with the shape of ``PROMPT``."""
+    import diffusers
     from transformers import CLIPTextConfig, CLIPTextModel
 
     torch.manual_seed(0)
@@ -62,14 +55,14 @@ def stable_diffusion(kind: Any = None, scheduler: Any = None, **options: Any) ->
     )
     steps = {"steps_offset": 1, "clip_sample": False, "set_alpha_to_one": False}
     return quiet(
-        (kind or StableDiffusionPipeline)(
-            unet=UNet2DConditionModel(
+        (kind or diffusers.StableDiffusionPipeline)(
+            unet=diffusers.UNet2DConditionModel(
                 sample_size=8, layers_per_block=1, **attention, **blocks, **_WIDTHS
             ),
-            vae=AutoencoderKL(latent_channels=4, **halves, **_WIDTHS),
+            vae=diffusers.AutoencoderKL(latent_channels=4, **halves, **_WIDTHS),
             text_encoder=CLIPTextModel(words),
             tokenizer=None,
-            scheduler=(scheduler or DDIMScheduler)(**steps),
+            scheduler=(scheduler or diffusers.DDIMScheduler)(**steps),
             safety_checker=None,
             feature_extractor=None,
             requires_safety_checker=False,
@@ -78,24 +71,24 @@ def stable_diffusion(kind: Any = None, scheduler: Any = None, **options: Any) ->
     )
 
 
-def quiet(pipeline: Any) -> Any:
-    """Have a pipeline draw no bar."""
+def quiet(pipeline):
+    """Disable the progress bar of a pipeline, and return the pipeline."""
     pipeline.set_progress_bar_config(disable=True)
     return pipeline
 
 
-def pictures(pipeline: Any, **options: Any) -> torch.Tensor:
-    """Return what a pipeline draws from a fixed seed in three steps, shape (1, 16, 16, 3)."""
+def draw_images(pipeline, **options) -> torch.Tensor:
+    """Return an image from a fixed seed after three steps, with shape (1, 16, 16, 3)."""
     seed = torch.Generator().manual_seed(0)
     drawn = pipeline(generator=seed, num_inference_steps=3, output_type="np", **options)
     return torch.tensor(drawn.images)
 
 
-def of_the_prompt(pipeline: Any) -> torch.Tensor:
-    """Return what a pipeline draws for the prompt, guided away from an empty one."""
+def draw_prompt(pipeline) -> torch.Tensor:
+    """Return the image for the prompt, with classifier-free guidance."""
     place = {"device": pipeline._execution_device, "dtype": pipeline.unet.dtype}
     prompt = {
         "prompt_embeds": PROMPT.to(**place),
         "negative_prompt_embeds": torch.zeros_like(PROMPT).to(**place),
     }
-    return pictures(pipeline, guidance_scale=5.0, **prompt)
+    return draw_images(pipeline, guidance_scale=5.0, **prompt)

@@ -1,4 +1,4 @@
-"""Models of two layers and random weights, with a batch for each."""
+"""Models with two layers and random weights, and a batch for each."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ Batch = dict[str, torch.Tensor]
 
 
 def tokens(rows: int = 2, length: int = 8, seed: int = 0) -> torch.Tensor:
-    """Return random tokens, none of them special."""
+    """Return random tokens without special ones."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(3, VOCABULARY, (rows, length), generator=generator)
 
 
 def text(rows: int = 2, length: int = 8) -> Batch:
-    """Return a batch of text with labels for every token."""
+    """Return a batch of text with a label for every token."""
     ids = tokens(rows, length)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone()}
 
 
 def pixels() -> torch.Tensor:
-    """Return two small pictures."""
+    """Return two small images."""
     return torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(0))
 
 
-def llama(**options: Any) -> Any:
-    """Return a decoder with grouped keys."""
+def llama(**options):
+    """Return a decoder with grouped-query attention."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     return LlamaForCausalLM(LlamaConfig(**{**_LLAMA, **options}))
 
 
-def gpt2(**options: Any) -> Any:
-    """Return a decoder with learned positions; it drops nothing."""
+def gpt2(**options):
+    """Return a decoder with learned positions, without dropout."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
     sizes = {"vocab_size": VOCABULARY, "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 128}
@@ -63,8 +63,8 @@ def gpt2(**options: Any) -> Any:
     return GPT2LMHeadModel(GPT2Config(**{**sizes, **special, **drops, **options}))
 
 
-def bert(**options: Any) -> Any:
-    """Return a classifier of text; it drops nothing."""
+def bert(**options):
+    """Return a text classifier without dropout."""
     from transformers import BertConfig, BertForSequenceClassification
 
     drops = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -72,8 +72,8 @@ def bert(**options: Any) -> Any:
     return BertForSequenceClassification(BertConfig(**{**sizes, **drops, **options}))
 
 
-def t5(**options: Any) -> Any:
-    """Return an encoder with a decoder; it drops nothing."""
+def t5(**options):
+    """Return an encoder-decoder model without dropout."""
     from transformers import T5Config, T5ForConditionalGeneration
 
     sizes = {"d_model": 32, "d_kv": 8, "d_ff": 48, "num_layers": 2, "num_heads": 4}
@@ -82,15 +82,15 @@ def t5(**options: Any) -> Any:
     return T5ForConditionalGeneration(T5Config(**{**sizes, **special, **fixed, **options}))
 
 
-def vit() -> Any:
-    """Return a classifier of pictures."""
+def vit():
+    """Return an image classifier."""
     from transformers import ViTConfig, ViTForImageClassification
 
     return ViTForImageClassification(ViTConfig(image_size=32, patch_size=8, **_ENCODER))
 
 
-def whisper() -> Any:
-    """Return a transcriber of sound; it drops nothing."""
+def whisper():
+    """Return a speech recognition model without dropout."""
     from transformers import WhisperConfig, WhisperForConditionalGeneration
 
     halves = {
@@ -113,16 +113,16 @@ def whisper() -> Any:
     return WhisperForConditionalGeneration(configuration)
 
 
-def mixtral(**options: Any) -> Any:
-    """Return a mixture of four experts, two for each token."""
+def mixtral(**options):
+    """Return a mixture of four experts, two per token."""
     from transformers import MixtralConfig, MixtralForCausalLM
 
     experts = {"num_local_experts": 4, "num_experts_per_tok": 2}
     return MixtralForCausalLM(MixtralConfig(**{**_LLAMA, **experts, **options}))
 
 
-def qwen2_moe() -> Any:
-    """Return a mixture of four experts beside one that every token sees."""
+def qwen2_moe():
+    """Return a mixture of four experts with a shared expert."""
     from transformers import Qwen2MoeConfig, Qwen2MoeForCausalLM
 
     experts = {"num_experts": 4, "num_experts_per_tok": 2}
@@ -133,8 +133,8 @@ def qwen2_moe() -> Any:
 PICTURE_TOKEN = 60
 
 
-def llava() -> Any:
-    """Return a decoder that reads pictures."""
+def llava():
+    """Return a decoder for text with images."""
     from transformers import (
         CLIPVisionConfig,
         LlamaConfig,
@@ -150,23 +150,23 @@ def llava() -> Any:
 
 
 def classified_text() -> Batch:
-    """Return a batch of text of two classes."""
+    """Return a batch of text with two classes."""
     return {**text(), "labels": torch.tensor([0, 1])}
 
 
 def classified_pictures() -> Batch:
-    """Return a batch of pictures of two classes."""
+    """Return a batch of images with two classes."""
     return {"pixel_values": pixels(), "labels": torch.tensor([0, 1])}
 
 
 def transcribed_sound() -> Batch:
-    """Return a batch of spectrograms with their words."""
+    """Return a batch of spectrograms with their tokens."""
     sound = torch.randn(2, 8, 32, generator=torch.Generator().manual_seed(0))
     return {"input_features": sound, "labels": tokens()}
 
 
 def text_with_pictures() -> Batch:
-    """Return a batch in which four tokens stand for a picture."""
+    """Return a batch of text in which four tokens represent an image."""
     ids = tokens() % PICTURE_TOKEN
     ids[:, 1:5] = PICTURE_TOKEN
     batch = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone()}

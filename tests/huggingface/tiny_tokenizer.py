@@ -1,14 +1,10 @@
-"""A tokenizer whose words are called w0, w1 and so on."""
-
-from __future__ import annotations
-
-from typing import Any
+"""A tokenizer with the words w0, w1, and so on."""
 
 from tiny_models import VOCABULARY
 
 
-def tokenizer() -> Any:
-    """Return a tokenizer of the models' vocabulary."""
+def tokenizer():
+    """Return a tokenizer with the vocabulary of the tiny models."""
     from tokenizers import Tokenizer, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 

@@ -1,4 +1,4 @@
-"""A user's program with transformers' Trainer, on as many cards as it is started on."""
+"""A program with transformers' `Trainer`, for any number of cards."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 import torch
 from tiny_models import bert, llama, tokens
 
-BATCH, ROWS = 8, 16  # of a step and of an evaluation, on all cards together
+BATCH, ROWS = 8, 16  # of a step and of an evaluation, on all cards
 
 
 class Sentences(torch.utils.data.Dataset):
-    """Sentences to be told token by token, of which some count more than others."""
+    """Sentences whose tokens are labels; the number of labels differs between rows."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int):
         self.ids = tokens(rows)
 
     def __len__(self) -> int:
@@ -26,22 +26,18 @@ class Sentences(torch.utils.data.Dataset):
 
     def __getitem__(self, i: int) -> dict[str, torch.Tensor]:
         ids = self.ids[i]
-        told = torch.arange(len(ids)) < 2 + i % 7
-        return {
-            "input_ids": ids,
-            "attention_mask": torch.ones_like(ids),
-            "labels": self.of(i, told),
-        }
+        mask = torch.ones_like(ids)
+        return {"input_ids": ids, "attention_mask": mask, "labels": self.labels(i)}
 
-    def of(self, i: int, told: torch.Tensor) -> torch.Tensor:
-        """Return the labels of a row: those tokens that are to be told."""
-        return self.ids[i].where(told, -100)
+    def labels(self, i: int) -> torch.Tensor:
+        """Return the labels of a row; the last tokens have none."""
+        return self.ids[i].where(torch.arange(len(self.ids[i])) < 2 + i % 7, -100)
 
 
 class Classes(Sentences):
-    """Sentences whose class is whether their tokens add up to an odd number."""
+    """Sentences whose class is the parity of the sum of their tokens."""
 
-    def of(self, i: int, told: torch.Tensor) -> torch.Tensor:
+    def labels(self, i: int) -> torch.Tensor:
         """Return the class of a row."""
         return self.ids[i].sum() % 2
 
@@ -49,7 +45,7 @@ class Classes(Sentences):
 CASES: dict[str, dict[str, Any]] = {
     "text": {},
     "accumulated": {"gradient_accumulation_steps": 2},
-    # A classifier's loss is an average over a card's rows already.
+    # A classifier's loss is already an average over a card's rows.
     "classes": {"classes": True, "average_tokens_across_devices": False},
     "sharded": {
         "fsdp": True,
@@ -59,8 +55,8 @@ CASES: dict[str, dict[str, Any]] = {
 ON_CPU = {"use_cpu": True, "fsdp": False}
 
 
-def fit(cards: int, classes: bool = False, **options: Any) -> dict[str, Any]:
-    """Train with eight sentences a step on all cards together, and return what came of it."""
+def fit(cards: int, classes: bool = False, **options) -> dict[str, Any]:
+    """Train with eight sentences per step on all cards, and return the results."""
     from transformers import Trainer, TrainingArguments, set_seed
 
     set_seed(0)
@@ -85,27 +81,27 @@ def fit(cards: int, classes: bool = False, **options: Any) -> dict[str, Any]:
         trainer.train()
         evaluation = trainer.evaluate()["eval_loss"]
         predictions = trainer.predict(rows(5)).predictions
-    told = [row for row in trainer.state.log_history if "loss" in row]
+    logged = [row for row in trainer.state.log_history if "loss" in row]
     return {
         "device": str(trainer.args.device),
         "cards": trainer.args.world_size,
         "mode": "lazy" if os.environ.get("PT_HPU_LAZY_MODE") == "1" else "eager",
         "kind": trainer.accelerator.distributed_type.value,
-        "losses": [row["loss"] for row in told],
-        "norms": [row["grad_norm"] for row in told],
+        "losses": [row["loss"] for row in logged],
+        "norms": [row["grad_norm"] for row in logged],
         "evaluation": evaluation,
         "predictions": [float(row.std()) for row in predictions],
     }
 
 
-def main() -> None:
-    """Fit each case that is named, and have one of the ranks tell what came of it in a file."""
+def main():
+    """Fit the cases in the arguments; rank 0 writes the results to a file."""
     result, *names = sys.argv[1:]
-    found = {name: fit(int(os.environ["WORLD_SIZE"]), **CASES[name]) for name in names}
+    fits = {name: fit(int(os.environ["WORLD_SIZE"]), **CASES[name]) for name in names}
     if os.environ["RANK"] == "0":
         backend = torch.distributed.get_backend()
-        told = {name: {**each, "backend": backend} for name, each in found.items()}
-        Path(result).write_text(json.dumps(told), encoding="utf-8")
+        results = {name: {**each, "backend": backend} for name, each in fits.items()}
+        Path(result).write_text(json.dumps(results), encoding="utf-8")
     torch.distributed.destroy_process_group()
 
 

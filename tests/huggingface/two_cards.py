@@ -1,4 +1,4 @@
-"""A user's program with accelerate, on as many cards as it is started on."""
+"""A program with accelerate, for any number of cards."""
 
 from __future__ import annotations
 
@@ -11,8 +11,16 @@ import torch
 from torch import nn
 
 
+def reset_state():
+    """Reset the library's state of the process."""
+    from accelerate.state import AcceleratorState, GradientState
+
+    AcceleratorState._reset_state(reset_partial_state=True)
+    GradientState._reset_state()
+
+
 def fit(cpu: bool = False) -> dict[str, Any]:
-    """Train in batches of four rows a card, and return what came of it."""
+    """Train with batches of eight rows on all cards, and return the results."""
     from accelerate import Accelerator
 
     torch.manual_seed(0)
@@ -44,8 +52,8 @@ def fit(cpu: bool = False) -> dict[str, Any]:
     return found
 
 
-def main() -> None:
-    """Fit, and say so in a file."""
+def main():
+    """Fit, and write the results to a file."""
     fit()
 
 

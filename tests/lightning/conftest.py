@@ -1,4 +1,4 @@
-"""A model whose runs on the CPU and on the card are compared as wholes."""
+"""Models and trainers for runs on the card that are compared with the CPU."""
 
 from __future__ import annotations
 
@@ -8,24 +8,67 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from steps import NAMESPACES, QUIET, Steps
 
-QUIET = {"enable_model_summary": False, "enable_progress_bar": False}
+
+@pytest.fixture(params=NAMESPACES)
+def pytorch(request, torch):
+    """Each of the two distributions of Lightning."""
+    return pytest.importorskip(request.param)
 
 
 @pytest.fixture
-def lightning(torch: Any) -> Any:
-    """Lightning's Trainer and what belongs to it."""
+def make_model(pytorch, torch):
+    """A small regression model that collects losses, devices and dtypes in training."""
+
+    class Model(pytorch.LightningModule):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.layers = torch.nn.Sequential(
+                torch.nn.Linear(8, 16), torch.nn.Tanh(), torch.nn.Linear(16, 1)
+            )
+            self.losses = []
+            self.seen = set()
+
+        def training_step(self, batch, index):
+            (inputs,) = batch
+            outputs = self.layers(inputs)
+            self.seen.add((str(outputs.device), outputs.dtype))
+            loss = (outputs.float() - inputs.sum(1, keepdim=True)).square().mean()
+            self.losses.append(loss.item())
+            self.log("train_loss", loss)
+            return loss
+
+        def validation_step(self, batch, index):
+            outputs = self.layers(batch[0])
+            self.seen.add((str(outputs.device), outputs.dtype))
+
+        def _loader(self):
+            generator = torch.Generator().manual_seed(0)
+            data = torch.utils.data.TensorDataset(torch.randn(64, 8, generator=generator))
+            return torch.utils.data.DataLoader(data, batch_size=16)
+
+        train_dataloader = val_dataloader = _loader
+
+        def configure_optimizers(self):
+            return torch.optim.Adam(self.parameters(), lr=0.02)
+
+    return Model
+
+
+@pytest.fixture
+def lightning(torch):
+    """Lightning's namespace of the `Trainer`."""
     return importlib.import_module("lightning.pytorch")
 
 
 @pytest.fixture
-def net(lightning: Any, torch: Any) -> type[Any]:
-    """A classifier that uses every kind of step and notes where it ran."""
+def net(lightning, torch):
+    """A classifier that uses every kind of step and records its devices."""
 
-    from steps import Steps
-
-    class Net(Steps, lightning.LightningModule):  # type: ignore[name-defined,misc]
-        def __init__(self, width: int = 8) -> None:
+    class Net(Steps, lightning.LightningModule):
+        def __init__(self, width: int = 8):
             super().__init__()
             self.save_hyperparameters()
             torch.manual_seed(1)
@@ -35,10 +78,10 @@ def net(lightning: Any, torch: Any) -> type[Any]:
             self.head = torch.nn.Linear(width, 3)
             self.seen: list[tuple[str, str, Any]] = []
 
-        def forward(self, inputs: Any) -> Any:
+        def forward(self, inputs):
             return self.head(self.body(inputs))
 
-        def loss(self, batch: Any, kind: str) -> Any:
+        def loss(self, batch, kind: str):
             inputs, labels = batch
             scores = self(inputs)
             self.seen.append((kind, scores.device.type, scores.dtype))
@@ -48,7 +91,7 @@ def net(lightning: Any, torch: Any) -> type[Any]:
             self.log(f"{kind}_accuracy", right, on_step=False, on_epoch=True)
             return loss
 
-        def validation_step(self, batch: Any, index: int) -> Any:
+        def validation_step(self, batch, index: int):
             self.in_inference_mode = torch.is_inference_mode_enabled()
             return super().validation_step(batch, index)
 
@@ -56,10 +99,10 @@ def net(lightning: Any, torch: Any) -> type[Any]:
 
 
 @pytest.fixture
-def loader(torch: Any) -> Callable[..., Any]:
-    """Make a loader of the same shuffled batches each time."""
+def loader(torch):
+    """A function that creates a loader with the same shuffled batches on each call."""
 
-    def make(shuffle: bool = True) -> Any:
+    def make(shuffle: bool = True):
         generator = torch.Generator().manual_seed(2)
         inputs = torch.randn(32, 4, generator=generator)
         labels = inputs[:, :3].argmax(1)
@@ -72,10 +115,10 @@ def loader(torch: Any) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def trainer(lightning: Any, tmp_path: Path) -> Callable[..., Any]:
-    """Make a Trainer that logs into a file and says nothing."""
+def trainer(lightning, tmp_path: Path):
+    """A function that creates a `Trainer` that logs only to a file."""
 
-    def make(accelerator: str, **options: Any) -> Any:
+    def make(accelerator: str, **options):
         logger = lightning.loggers.CSVLogger(tmp_path / accelerator, flush_logs_every_n_steps=1)
         defaults = {
             "accelerator": accelerator,
@@ -83,28 +126,27 @@ def trainer(lightning: Any, tmp_path: Path) -> Callable[..., Any]:
             "max_epochs": 2,
             "log_every_n_steps": 1,
             "logger": logger,
-            "enable_checkpointing": False,
             "num_sanity_val_steps": 0,
         }
-        return lightning.Trainer(**QUIET, **(defaults | options))
+        return lightning.Trainer(**(QUIET | defaults | options))
 
     return make
 
 
 @pytest.fixture
-def same_weights(torch: Any) -> Callable[..., None]:
-    """Compare all parameters and buffers of two models."""
+def same_weights(torch):
+    """A function that compares all parameters and buffers of two models."""
 
-    def compare(one: Any, other: Any, **tolerances: float) -> None:
-        mine, its = one.state_dict(), other.state_dict()
-        assert list(mine) == list(its)
-        for name, value in mine.items():
-            torch.testing.assert_close(value.cpu(), its[name].cpu(), **tolerances, msg=name)
+    def compare(one, other, **tolerances: float):
+        state, other_state = one.state_dict(), other.state_dict()
+        assert list(state) == list(other_state)
+        for name, value in state.items():
+            torch.testing.assert_close(value.cpu(), other_state[name].cpu(), **tolerances, msg=name)
 
     return compare
 
 
 @pytest.fixture
 def logged() -> Callable[[Any], str]:
-    """Return all that a run logged, as text."""
+    """A function that returns the text of a run's log."""
     return lambda trainer: (Path(trainer.logger.log_dir) / "metrics.csv").read_text()

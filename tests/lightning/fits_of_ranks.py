@@ -1,4 +1,4 @@
-"""What ranks run: fits on several cards, each beside one on the CPU with the batches of all."""
+"""Functions for ranks: fits on several cards, compared with one CPU that reads all batches."""
 
 from __future__ import annotations
 
@@ -11,33 +11,32 @@ import lightning.fabric as fabric
 import lightning.pytorch as lightning
 import torch
 import torch.distributed as dist
-from steps import Steps
+from steps import QUIET, Steps
 from torch import nn
 
 import hpu_magic.lightning as plugins
 from hpu_magic.lightning.parallel import all_reduced_if_over_hccl
 
 ROWS = 32
-BATCH = 8  # of all ranks together
-QUIET = {"enable_model_summary": False, "enable_progress_bar": False, "num_sanity_val_steps": 0}
+BATCH = 8  # on all ranks together
 CLOSE = {"rtol": 1e-5, "atol": 1e-6}
 LAZY = os.environ.get("PT_HPU_LAZY_MODE") == "1"
 
 
 class Net(Steps, lightning.LightningModule):
-    """Logs the mean of all ranks."""
+    """A classifier that logs the mean of all ranks."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(1)
         self.body = nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 16))
         self.head = nn.Linear(16, 3)
         self.seen: set[tuple[str, str, int, torch.dtype]] = set()
 
-    def forward(self, inputs: Any) -> Any:
+    def forward(self, inputs):
         return self.head(self.body(inputs))
 
-    def loss(self, batch: Any, kind: str) -> Any:
+    def loss(self, batch, kind: str):
         inputs, labels = batch
         scores = self(inputs)
         self.seen.add((kind, scores.device.type, len(scores), scores.dtype))
@@ -47,62 +46,59 @@ class Net(Steps, lightning.LightningModule):
 
 
 class Silent(Net):
-    """Lightning's ``log`` is none of what Dynamo compiles."""
+    """A model without ``log``, which Dynamo cannot compile."""
 
-    def loss(self, batch: Any, kind: str) -> Any:
+    def loss(self, batch, kind: str):
         return nn.functional.cross_entropy(self(batch[0]), batch[1])
 
 
-def rows() -> Any:
+def rows():
     generator = torch.Generator().manual_seed(2)
     inputs = torch.randn(ROWS, 4, generator=generator)
     return torch.utils.data.TensorDataset(inputs, inputs[:, :3].argmax(1))
 
 
-def loader(accelerator: str) -> Any:
-    """Return batches for training: of those of the CPU a rank gets every n-th row."""
+def loader(accelerator: str):
+    """Return batches for training; a rank gets every n-th row of the CPU's batches."""
     if accelerator == "cpu":
         return plain_loader("cpu")
     return loader_of(int(os.environ["RANK"]), dist_size())
 
 
-def loader_of(rank: int, size: int) -> Any:
+def loader_of(rank: int, size: int):
     sampler = torch.utils.data.DistributedSampler(rows(), size, rank, shuffle=False)
     return torch.utils.data.DataLoader(rows(), batch_size=BATCH // size, sampler=sampler)
 
 
-def plain_loader(accelerator: str) -> Any:
-    """Return batches whose rows Lightning deals out to the ranks, shuffled where it trains."""
+def plain_loader(accelerator: str):
+    """Return batches whose rows Lightning distributes, shuffled for training."""
     size = BATCH if accelerator == "cpu" else BATCH // dist_size()
     return torch.utils.data.DataLoader(rows(), batch_size=size)
 
 
-def trainer(accelerator: str, **options: Any) -> Any:
-    chosen: dict[str, Any] = {"max_epochs": 2, "logger": False, "enable_checkpointing": False}
+def trainer(accelerator: str, **options):
+    chosen: dict[str, Any] = QUIET | {"max_epochs": 2, "num_sanity_val_steps": 0}
     if accelerator == "cpu":
         options.pop("strategy", None)
         chosen["devices"] = 1
-    return lightning.Trainer(accelerator=accelerator, **QUIET, **(chosen | options))
+    return lightning.Trainer(accelerator=accelerator, **(chosen | options))
 
 
 def dist_size() -> int:
     return int(os.environ["WORLD_SIZE"])
 
 
-def check_same(one: Any, other: Any, **tolerances: float) -> None:
-    mine, its = one.state_dict(), other.state_dict()
-    assert list(mine) == list(its)
-    for name, value in mine.items():
+def check_same(one, other, **tolerances: float):
+    state, other_state = one.state_dict(), other.state_dict()
+    assert list(state) == list(other_state)
+    for name, value in state.items():
         torch.testing.assert_close(
-            value.cpu(),
-            its[name].cpu(),
-            **(tolerances or CLOSE),
-            msg=name,
+            value.cpu(), other_state[name].cpu(), **(tolerances or CLOSE), msg=name
         )
 
 
-def fitted(make: Any = Net, **options: Any) -> dict[str, Any]:
-    """Fit on the CPU and on the cards; both models must come out alike."""
+def fitted(make=Net, **options) -> dict[str, Any]:
+    """Fit on the CPU and on the cards, and compare the models."""
     models = {}
     for accelerator in ("cpu", "hpu"):
         models[accelerator] = make()
@@ -112,8 +108,8 @@ def fitted(make: Any = Net, **options: Any) -> dict[str, Any]:
     return models
 
 
-def whole(folder: str) -> dict[str, Any]:
-    """Fit with callbacks, evaluate and predict."""
+def fit_with_callbacks(folder: str) -> dict[str, Any]:
+    """Fit with callbacks, evaluate and predict; return the results on both devices."""
     callbacks = lightning.callbacks
     shown: dict[str, Any] = {}
     models = []
@@ -143,7 +139,7 @@ def whole(folder: str) -> dict[str, Any]:
             "steps": [run.current_epoch, run.global_step, stopping.stopped_epoch],
             "best": Path(best.best_model_path).name,
             "rates": {name: list(values) for name, values in rates.lrs.items()},
-            "metrics": {name: float(one) for name, one in run.callback_metrics.items()},
+            "metrics": {name: float(each) for name, each in run.callback_metrics.items()},
             "evaluated": [validated, tested],
             "predicted": torch.cat(predicted).tolist(),
         }
@@ -168,22 +164,22 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def options_of_ddp() -> None:
+def ddp_options():
     class Half(Net):
-        """Leaves its head out in every other step."""
+        """A model that uses its head only in every other step."""
 
-        def forward(self, inputs: Any) -> Any:
+        def forward(self, inputs):
             inside = self.body(inputs)
             return self.head(inside) if self.global_step % 2 else inside[:, :3] * 2
 
     for name, options in OPTIONS.items():
-        made = plugins.HPUDDPStrategy if name == "static" else plugins.HPUParallelStrategy
-        fitted(Half if name == "unused" else Net, strategy=made(**options))
+        kind = plugins.HPUDDPStrategy if name == "static" else plugins.HPUParallelStrategy
+        fitted(Half if name == "unused" else Net, strategy=kind(**options))
 
 
-def missing_option() -> str:
+def unused_parameters() -> str:
     class Headless(Net):
-        def forward(self, inputs: Any) -> Any:
+        def forward(self, inputs):
             return self.body(inputs)[:, :3]
 
     try:
@@ -193,10 +189,10 @@ def missing_option() -> str:
     return ""
 
 
-def hooks_of_ddp() -> None:
+def ddp_hooks():
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
 
-    def fit(**options: Any) -> Any:
+    def fit(**options):
         model = Net()
         strategy = plugins.HPUParallelStrategy(**options)
         trainer("hpu", strategy=strategy).fit(model, loader("hpu"))
@@ -208,16 +204,16 @@ def hooks_of_ddp() -> None:
     halved = fit(ddp_comm_hook=hook, ddp_comm_wrapper=default_hooks.fp16_compress_wrapper)
     check_same(halved, plain, rtol=5e-3, atol=5e-3)
     assert any(
-        not torch.equal(one.cpu(), other.cpu())
-        for one, other in zip(halved.parameters(), plain.parameters(), strict=True)
+        not torch.equal(each.cpu(), other.cpu())
+        for each, other in zip(halved.parameters(), plain.parameters(), strict=True)
     )
 
 
-def manual_optimization() -> None:
+def manual_optimization():
     class Manual(Net):
         automatic_optimization = False
 
-        def training_step(self, batch: Any, index: int) -> None:
+        def training_step(self, batch, index: int):
             optimizer = self.optimizers()
             optimizer.zero_grad()
             self.manual_backward(self.loss(batch, "train"))
@@ -227,7 +223,7 @@ def manual_optimization() -> None:
     fitted(Manual)
 
 
-def averaged_weights() -> None:
+def averaged_weights():
     averaging = lightning.callbacks.StochasticWeightAveraging
     models = []
     for accelerator in ("cpu", "hpu"):
@@ -267,8 +263,8 @@ def precisions() -> dict[str, list[str]]:
     return types
 
 
-def checkpoints(folder: str, there: str) -> None:
-    """Begin on the cards, go on on the CPU from the file, and the other way round."""
+def checkpoints(folder: str, done: str):
+    """Resume on the CPU a fit that began on the cards, and vice versa."""
     whole, rank = Net(), os.environ["RANK"]
     trainer("cpu", max_epochs=4).fit(whole, loader("cpu"))
     begun = Net()
@@ -291,11 +287,11 @@ def checkpoints(folder: str, there: str) -> None:
     later.fit(resumed, loader("hpu"), ckpt_path=os.path.join(folder, "cpu-0.ckpt"))
     check_same(resumed, whole)
     assert later.global_step == 4 * ROWS // BATCH
-    with open(there, "a") as file:
+    with open(done, "a") as file:
         file.write(rank)
 
 
-def compiled() -> None:
+def compiled():
     plain, inside, outside = Silent(), Silent(), Silent()
     trainer("cpu").fit(plain, loader("cpu"))
     inside.body.compile(backend="hpu_backend")
@@ -305,8 +301,8 @@ def compiled() -> None:
     check_same(outside, plain)
 
 
-def loop_of_fabric(folder: str, name: str) -> list[float]:
-    """A loop that accumulates, clips, gathers and saves, on Fabric."""
+def fabric_loop(folder: str, name: str) -> list[float]:
+    """Run a Fabric loop that accumulates, clips, gathers and saves."""
     shown = {}
     for accelerator in ("cpu", "hpu"):
         chosen: dict[str, Any] = {"devices": 1} if accelerator == "cpu" else {"strategy": name}
@@ -342,13 +338,13 @@ def loop_of_fabric(folder: str, name: str) -> list[float]:
     return shown["hpu"][1]
 
 
-def check_same_state(saved: dict[str, torch.Tensor], module: nn.Module) -> None:
+def check_same_state(saved: dict[str, torch.Tensor], module: nn.Module):
     for name, value in module.state_dict().items():
         assert torch.equal(saved[name], value.cpu()), name
 
 
 def reductions() -> dict[str, Any]:
-    """What a strategy makes of each reduction, of numbers and of decisions."""
+    """Return the results of a strategy's reductions and broadcasts."""
     run = trainer("hpu")
     run.fit(Net(), loader("hpu"))
     rank = run.global_rank
@@ -369,8 +365,8 @@ def reductions() -> dict[str, Any]:
     return found
 
 
-def what_does_not_fit() -> list[str]:
-    said = []
+def unsuitable_combinations() -> list[str]:
+    refusals = []
     for options in (
         {"strategy": "hpu_fsdp", "plugins": [plugins.HPUPrecisionPlugin("bf16-mixed")]},
         {"strategy": "hpu_model_parallel", "precision": "16-mixed"},
@@ -379,32 +375,32 @@ def what_does_not_fit() -> list[str]:
     ):
         try:
             trainer("hpu", **options)
-        except Exception as refusal:  # noqa: BLE001 (what it is, the test says)
-            said.append(f"{type(refusal).__name__}: {refusal}")
-    return said
+        except Exception as refusal:  # noqa: BLE001 (the test checks its type)
+            refusals.append(f"{type(refusal).__name__}: {refusal}")
+    return refusals
 
 
-def by_command_line(config: str) -> tuple[str, bool, bool, int]:
+def command_line(config: str) -> tuple[str, bool, bool, int]:
     from lightning.pytorch.cli import LightningCLI
 
     class Data(lightning.LightningDataModule):
-        def train_dataloader(self) -> Any:
+        def train_dataloader(self):
             return loader("hpu")
 
-    made = LightningCLI(
+    run = LightningCLI(
         Net, Data, args=["fit", "--config", config], save_config_callback=None
     ).trainer
-    options = made.strategy._ddp_kwargs
+    options = run.strategy._ddp_kwargs
     return (
-        type(made.strategy).__name__,
+        type(run.strategy).__name__,
         options.get("static_graph", False),
-        isinstance(made.precision_plugin, plugins.HPUPrecisionPlugin),
-        made.global_step,
+        isinstance(run.precision_plugin, plugins.HPUPrecisionPlugin),
+        run.global_step,
     )
 
 
 def node(rank: int, card: str) -> tuple[int, int, int, str]:
-    """Train as one of two machines with a card each, which a user starts by hand."""
+    """Train as one of two machines with one card each, which a user starts separately."""
     for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"):
         del os.environ[name]
     os.environ["NODE_RANK"], os.environ["HLS_MODULE_ID"] = str(rank), card
@@ -418,10 +414,10 @@ def node(rank: int, card: str) -> tuple[int, int, int, str]:
 
 
 def killed_in_a_step(rank: int) -> str:
-    """Return what the other rank's fit ends with."""
+    """Kill a rank in a step; return the error of the other rank's fit."""
 
     class Killed(Net):
-        def training_step(self, batch: Any, index: int) -> Any:
+        def training_step(self, batch, index: int):
             if self.global_rank == rank and self.trainer.global_step == 3:
                 os.kill(os.getpid(), signal.SIGKILL)
             return super().training_step(batch, index)

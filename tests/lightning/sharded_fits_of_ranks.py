@@ -1,4 +1,4 @@
-"""What ranks run: models that are sharded or split over cards, each beside one on the CPU."""
+"""Functions for ranks: models that are sharded or split over cards, compared with the CPU."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ import hpu_magic.lightning as plugins
 
 
 def sharded(folder: str) -> dict[str, float]:
-    """FullyShardedDataParallel: each precision, offloading, meshes, and files for the CPU."""
+    """Fit with FSDP1 in each precision, with offloading, meshes, and checkpoints for the CPU."""
     reference = Net()
     on_cpu = trainer("cpu")
     on_cpu.fit(reference, loader("cpu"), plain_loader("cpu"))
     expected = float(on_cpu.callback_metrics["val_loss"])
     losses = {}
-    made: dict[str, tuple[Any, str]] = {
+    cases: dict[str, tuple[Any, str]] = {
         "fsdp": ("fsdp", "32-true"),
         "offloaded": ("fsdp_cpu_offload", "bf16-true"),
         "scaled": ("hpu_fsdp", "16-mixed"),
@@ -43,14 +43,14 @@ def sharded(folder: str) -> dict[str, float]:
             "bf16-mixed",
         ),
     }
-    for name, (strategy, precision) in made.items():
+    for name, (strategy, precision) in cases.items():
         model = Net()
         run = trainer("hpu", strategy=strategy, precision=precision)
         run.fit(model, loader("hpu"), plain_loader("hpu"))
         losses[name] = float(run.callback_metrics["val_loss"])
         assert type(run.precision_plugin) is plugins.HPUFSDPPrecision
         assert abs(losses[name] - expected) < (1e-5 if name == "fsdp" else 5e-3), losses
-    assert run.strategy.model.module.body[0]._is_root is False  # wrapped, each layer by itself
+    assert run.strategy.model.module.body[0]._is_root is False  # each layer is wrapped
     path = os.path.join(folder, "sharded.ckpt")
     first = trainer("hpu", strategy="hpu_fsdp", max_epochs=1)
     first.fit(Net(), loader("hpu"))
@@ -58,17 +58,17 @@ def sharded(folder: str) -> dict[str, float]:
     resumed = Net()
     trainer("cpu").fit(resumed, loader("cpu"), ckpt_path=path)
     check_same(resumed, reference)
-    again = Net()
+    second_model = Net()
     second = trainer("hpu", strategy="hpu_fsdp")
-    second.fit(again, loader("hpu"), plain_loader("hpu"), ckpt_path=path)
+    second.fit(second_model, loader("hpu"), plain_loader("hpu"), ckpt_path=path)
     assert abs(float(second.callback_metrics["val_loss"]) - expected) < 1e-5
     return losses
 
 
 class Split(Net):
-    """Cut as its strategy's mesh says: layers over one dimension, rows over the other."""
+    """A model that splits layers over one dimension of its mesh, and rows over the other."""
 
-    def configure_model(self) -> None:
+    def configure_model(self):
         from torch.distributed.fsdp import fully_shard
         from torch.distributed.tensor.parallel import (
             ColwiseParallel,
@@ -86,7 +86,7 @@ class Split(Net):
 
 
 def split(rows_over: int, layers_over: int, folder: str) -> tuple[float, int]:
-    """FSDP2 and tensor parallelism, whose ranks of one row of the mesh share their batches."""
+    """Fit with FSDP2 and tensor parallelism; ranks in a row of the mesh share their batches."""
     reference = Net()
     clip = {"gradient_clip_val": 0.5} if layers_over == 1 else {}
     on_cpu = trainer("cpu", **clip)
@@ -108,19 +108,19 @@ def split(rows_over: int, layers_over: int, folder: str) -> tuple[float, int]:
     loaded = Net()
     loaded.load_state_dict(torch.load(path, weights_only=False)["state_dict"])
     check_same(loaded, reference)
-    mine = model.body[0].weight.to_local().numel()
+    shard_size = model.body[0].weight.to_local().numel()
     loss = float(run.callback_metrics["val_loss"])
     assert abs(loss - float(on_cpu.callback_metrics["val_loss"])) < 1e-5
-    return loss, mine
+    return loss, shard_size
 
 
-def split_with_fabric() -> None:
-    """Fabric's strategies that shard, each beside the CPU."""
+def split_with_fabric():
+    """Run Fabric's sharding strategies, and compare them with the CPU."""
     from torch.distributed.fsdp import fully_shard
 
     import hpu_magic.lightning.fabric as of_fabric
 
-    def cut(module: nn.Module, mesh: Any) -> nn.Module:
+    def cut(module: nn.Module, mesh) -> nn.Module:
         return fully_shard(module, mesh=mesh["data_parallel"])
 
     losses = {}

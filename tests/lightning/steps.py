@@ -1,27 +1,33 @@
-"""Steps that the models under test share; each model computes and logs its loss in its own way."""
+"""Steps that the test models share, and options of the `Trainer`."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
+
+NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
+QUIET = {
+    "logger": False,
+    "enable_checkpointing": False,
+    "enable_model_summary": False,
+    "enable_progress_bar": False,
+}
 
 
 class Steps:
-    """To be inherited before a LightningModule that has a method ``loss``."""
+    """A mixin for a LightningModule with a method ``loss``."""
 
-    def training_step(self, batch: Any, index: int) -> Any:
+    def training_step(self, batch, index: int):
         return self.loss(batch, "train")
 
-    def validation_step(self, batch: Any, index: int) -> Any:
+    def validation_step(self, batch, index: int):
         return self.loss(batch, "val")
 
-    def test_step(self, batch: Any, index: int) -> Any:
+    def test_step(self, batch, index: int):
         return self.loss(batch, "test")
 
-    def predict_step(self, batch: Any, index: int) -> Any:
+    def predict_step(self, batch, index: int):
         return self(batch[0]).softmax(1)
 
-    def configure_optimizers(self) -> Any:
+    def configure_optimizers(self):
         optimizer = torch.optim.SGD(self.parameters(), lr=0.1, momentum=0.9)
         return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)]

@@ -1,37 +1,30 @@
-"""Checkpoints go from the card to machines without one and back, and fits go on from them."""
-
-from __future__ import annotations
+"""Checkpoints between the card and machines without a card, and resumed fits."""
 
 import copy
 import dataclasses
 import functools
 import signal
-import subprocess
-import sys
 from collections import OrderedDict, UserDict, defaultdict, deque
-from collections.abc import Iterator, Mapping
-from pathlib import Path
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-LOAD_WITHOUT_A_DEVICE = """
-import sys
+LOAD_WITHOUT_DEVICE = """
+import os
 import torch
 assert not hasattr(torch, "hpu"), "this process must have no hpu"
-checkpoint = torch.load(sys.argv[1], weights_only=True)
+checkpoint = torch.load(os.environ["CHECKPOINT"], weights_only=True)
 tensors = list(checkpoint["state_dict"].values())
 tensors += [each["momentum_buffer"] for each in checkpoint["optimizer_states"][0]["state"].values()]
-print({one.device.type for one in tensors}, len(tensors))
+print({each.device.type for each in tensors}, len(tensors))
 """
 
 
-def test_a_fit_goes_on_elsewhere(
-    trainer: Any, net: Any, loader: Any, same_weights: Any, tmp_path: Path, torch: Any
-) -> None:
-    whole = net()
-    trainer("cpu", max_epochs=4).fit(whole, loader(shuffle=False))
+def test_fit_resumes_on_another_device(trainer, net, loader, same_weights, tmp_path, torch):
+    uninterrupted = net()
+    trainer("cpu", max_epochs=4).fit(uninterrupted, loader(shuffle=False))
     for first, second in (("hpu", "cpu"), ("cpu", "hpu")):
         path = tmp_path / f"{first}.ckpt"
         begun, resumed = net(), net()
@@ -41,47 +34,35 @@ def test_a_fit_goes_on_elsewhere(
         later = trainer(second, max_epochs=4)
         later.fit(resumed, loader(shuffle=False), ckpt_path=path)
         assert {device for _, device, _ in resumed.seen} == {second}
-        same_weights(resumed, whole, rtol=0, atol=0)
+        same_weights(resumed, uninterrupted, rtol=0, atol=0)
         assert later.lr_scheduler_configs[0].scheduler.get_last_lr() == [0.1 * 0.5**2]
         loaded = net.load_from_checkpoint(path, map_location="hpu")
         assert {value.device.type for value in loaded.state_dict().values()} == {"hpu"}
         same_weights(loaded, begun, rtol=0, atol=0)
 
 
-def test_a_process_without_the_device_reads_a_checkpoint(
-    trainer: Any, net: Any, loader: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_checkpoint_loads_in_a_process_without_the_device(
+    trainer, net, loader, tmp_path, monkeypatch, script
+):
     run = trainer("hpu", max_epochs=1)
     run.fit(net(), loader())
-    run.save_checkpoint(tmp_path / "one.ckpt")
+    path = str(tmp_path / "model.ckpt")
+    run.save_checkpoint(path)
     for variable in ("HPU_MAGIC_SIMULATOR", "PT_HPU_LAZY_MODE"):
         monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("TORCH_DEVICE_BACKEND_AUTOLOAD", "0")
-    done = subprocess.run(
-        [sys.executable, "-c", LOAD_WITHOUT_A_DEVICE, str(tmp_path / "one.ckpt")],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.stdout == "{'cpu'} 15\n", done.stderr
+    out = script(LOAD_WITHOUT_DEVICE, TORCH_DEVICE_BACKEND_AUTOLOAD="0", CHECKPOINT=path)
+    assert out == "{'cpu'} 15\n"
 
 
-def test_an_interrupted_fit_goes_on_as_the_cpus(
-    lightning: Any,
-    trainer: Any,
-    net: Any,
-    loader: Any,
-    same_weights: Any,
-    logged: Any,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    class Interrupt(lightning.Callback):  # type: ignore[name-defined,misc]
-        def on_train_batch_start(self, run: Any, *_: Any) -> None:
+def test_interrupted_fit_resumes_like_on_the_cpu(
+    lightning, trainer, net, loader, same_weights, logged, tmp_path, monkeypatch
+):
+    class Interrupt(lightning.Callback):
+        def on_train_batch_start(self, run, *_):
             if run.global_step == 6:
                 raise KeyboardInterrupt
 
-    monkeypatch.setattr(signal, "signal", lambda *_: None)  # Lightning would ignore interrupts
+    monkeypatch.setattr(signal, "signal", lambda *_: None)  # otherwise Lightning ignores interrupts
     models, texts = [], []
     for accelerator in ("cpu", "hpu"):
         begun, resumed = net(), net()
@@ -110,7 +91,7 @@ def test_an_interrupted_fit_goes_on_as_the_cpus(
         same_weights(hpu, cpu, rtol=0, atol=0)
 
 
-def test_what_is_one_tensor_stays_one(torch: Any, lightning: Any, tmp_path: Path) -> None:
+def test_shared_tensors_stay_shared(torch, lightning, tmp_path):
     from hpu_magic.lightning import HPUCheckpointIO
 
     model = torch.nn.Sequential(
@@ -132,21 +113,18 @@ def test_what_is_one_tensor_stays_one(torch: Any, lightning: Any, tmp_path: Path
     assert (tmp_path / "tied.ckpt").stat().st_size < 1.5 * 64 * 64 * 4
 
 
-def test_what_attributes_of_tensors_share_stays_one(
-    torch: Any, lightning: Any, tmp_path: Path
-) -> None:
+def test_shared_attributes_of_tensors_stay_shared(torch, lightning, tmp_path):
     from hpu_magic.lightning import HPUCheckpointIO
 
     shared = Running(None)
     tensors = [torch.ones(2, device="hpu") for _ in range(2)]
     for tensor in tensors:
         tensor.shared = shared
-    shared.total = tensors[0]  # which has it as an attribute
+    shared.total = tensors[0]  # a cycle: its attribute is `shared`
     path = tmp_path / "shared.ckpt"
     HPUCheckpointIO().save_checkpoint({"shared": shared, "tensors": tensors}, path)
     loaded = torch.load(path, weights_only=False)
-    found = [loaded["shared"], *(tensor.shared for tensor in loaded["tensors"])]
-    assert all(one is found[0] for one in found)
+    assert all(tensor.shared is loaded["shared"] for tensor in loaded["tensors"])
     assert loaded["shared"].total is loaded["tensors"][0]
     assert {tensor.device.type for tensor in loaded["tensors"]} == {"cpu"}
     assert {tensor.device.type for tensor in tensors} == {"hpu"}
@@ -161,105 +139,82 @@ class Running:
 class Slotted:
     __slots__ = ("tensor",)
 
-    def __init__(self, tensor: Any) -> None:
+    def __init__(self, tensor):
         self.tensor = tensor
 
 
 class OwnMapping(Mapping[str, Any]):
-    def __init__(self, **items: Any) -> None:
+    def __init__(self, **items):
         self._items = items
 
-    def __getitem__(self, key: str) -> Any:
+    def __getitem__(self, key):
         return self._items[key]
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self):
         return iter(self._items)
 
-    def __len__(self) -> int:
+    def __len__(self):
         return len(self._items)
 
 
-def test_tensors_reach_the_host_in_whatever_holds_them(
-    torch: Any, lightning: Any, tmp_path: Path
-) -> None:
+def test_tensors_in_all_kinds_of_containers_are_copied_to_the_host(torch, lightning, tmp_path):
     from hpu_magic.lightning import HPUCheckpointIO
 
-    class Marked(torch.Tensor):  # type: ignore[name-defined,misc]
+    class Marked(torch.Tensor):
         pass
 
     globals()["Marked"] = Marked  # pickle finds classes by name
     Marked.__qualname__ = "Marked"
 
-    def made(device: str) -> tuple[dict[str, Any], dict[str, Any]]:
-        one = torch.arange(3.0, device=device)
-        marked = one.clone().as_subclass(Marked)
+    def create(device):
+        tensor = torch.arange(3.0, device=device)
+        marked = tensor.clone().as_subclass(Marked)
         marked.scale = torch.ones(1, device=device)
         module = torch.nn.Linear(2, 1).to(device)
         torch.nn.init.ones_(module.weight)
-        module.loss = Running(one)
-        counts = defaultdict(list, {"a": [one]})
-        holders = {
-            "dataclass": Running(one),
-            "ordered": OrderedDict(a=one),
-            "counts": counts,
-            "deque": deque([one], maxlen=2),
-            "set": {one},
-            "frozen set": frozenset([one]),
-            "mapping": OwnMapping(a=one),
-            "user dict": UserDict(a=one),
-            "slots": Slotted(one),
-            "namespace": SimpleNamespace(a={"b": [one]}),
-            "array": numpy_array_of(one),
-            "partial": functools.partial(max, one),
-            "module": module,
-            "parameter": torch.nn.Parameter(one),
-            "class": marked,
-            "number": 7,
+        module.loss = Running(tensor)
+        return {
+            "dataclass": (Running(tensor), lambda it: [it.total]),
+            "ordered": (OrderedDict(a=tensor), lambda it: [it["a"]]),
+            "lists": (defaultdict(list, {"a": [tensor]}), lambda it: it["a"]),
+            "deque": (deque([tensor], maxlen=2), list),
+            "set": ({tensor}, list),
+            "frozen set": (frozenset([tensor]), list),
+            "mapping": (OwnMapping(a=tensor), lambda it: [it["a"]]),
+            "user dict": (UserDict(a=tensor), lambda it: [it["a"]]),
+            "slots": (Slotted(tensor), lambda it: [it.tensor]),
+            "namespace": (SimpleNamespace(a={"b": [tensor]}), lambda it: it.a["b"]),
+            "array": (numpy_array_of(tensor), lambda it: [it[0]]),
+            "partial": (functools.partial(max, tensor), lambda it: list(it.args)),
+            "module": (module, lambda it: [it.weight, it.loss.total]),
+            "parameter": (torch.nn.Parameter(tensor), lambda it: [it]),
+            "class": (marked, lambda it: [it, it.scale]),
+            "number": (7, lambda it: [torch.tensor(it)]),
         }
-        tensors = {
-            "dataclass": lambda it: [it["dataclass"].total],
-            "ordered": lambda it: [it["ordered"]["a"]],
-            "counts": lambda it: it["counts"]["a"],
-            "deque": lambda it: list(it["deque"]),
-            "set": lambda it: list(it["set"]),
-            "frozen set": lambda it: list(it["frozen set"]),
-            "mapping": lambda it: [it["mapping"]["a"]],
-            "user dict": lambda it: [it["user dict"]["a"]],
-            "slots": lambda it: [it["slots"].tensor],
-            "namespace": lambda it: it["namespace"].a["b"],
-            "array": lambda it: [it["array"][0]],
-            "partial": lambda it: list(it["partial"].args),
-            "module": lambda it: [it["module"].weight, it["module"].loss.total],
-            "parameter": lambda it: [it["parameter"]],
-            "class": lambda it: [it["class"], it["class"].scale],
-            "number": lambda it: [torch.tensor(it["number"])],
-        }
-        return holders, tensors
 
-    saved, read = made("hpu")
-    expected, _ = made("cpu")
-    before = {name: type(one) for name, one in saved.items()}
-    HPUCheckpointIO().save_checkpoint(saved, tmp_path / "held.ckpt")
-    loaded = torch.load(tmp_path / "held.ckpt", weights_only=False)
-    assert {name: type(one) for name, one in loaded.items()} == before
-    assert loaded["counts"].default_factory is list
+    containers, expected = create("hpu"), create("cpu")
+    saved = {name: container for name, (container, _) in containers.items()}
+    HPUCheckpointIO().save_checkpoint(saved, tmp_path / "saved.ckpt")
+    loaded = torch.load(tmp_path / "saved.ckpt", weights_only=False)
+    assert list(map(type, loaded.values())) == list(map(type, saved.values()))
+    assert loaded["lists"].default_factory is list
     assert loaded["deque"].maxlen == 2
-    for name, tensors in read.items():
-        for mine, theirs in zip(tensors(loaded), tensors(expected), strict=True):
-            assert (mine.device.type, type(mine)) == ("cpu", type(theirs)), name
-            assert mine.requires_grad == theirs.requires_grad, name
-            assert torch.equal(mine, theirs), name
-        kinds = {one.device.type for one in tensors(saved) if name != "number"}
-        assert kinds <= {"hpu"}, name
+    for name, (container, tensors) in containers.items():
+        for ours, theirs in zip(tensors(loaded[name]), tensors(expected[name][0]), strict=True):
+            assert (ours.device.type, type(ours)) == ("cpu", type(theirs)), name
+            assert ours.requires_grad == theirs.requires_grad, name
+            assert torch.equal(ours, theirs), name
+        if name != "number":
+            assert {each.device.type for each in tensors(container)} == {"hpu"}, name
     shared = {
-        tensors(loaded)[-1].data_ptr()
-        for name, tensors in read.items()
+        tensors(loaded[name])[-1].data_ptr()
+        for name, (_, tensors) in containers.items()
         if name not in ("class", "number")
     }
-    assert len(shared) == 1  # one tensor stays one, whatever holds it
+    assert len(shared) == 1  # all containers still share one tensor
 
 
-def numpy_array_of(value: Any) -> Any:
+def numpy_array_of(value):
     import numpy as np
 
     array = np.empty(1, dtype=object)
@@ -267,7 +222,7 @@ def numpy_array_of(value: Any) -> Any:
     return array
 
 
-def test_storages_are_saved_as_torch_saves_them(torch: Any, lightning: Any, tmp_path: Path) -> None:
+def test_storages_are_saved_like_with_torch_save(torch, lightning, tmp_path):
     from hpu_magic.lightning import HPUCheckpointIO
 
     x = torch.arange(3.0, device="hpu")
@@ -278,9 +233,7 @@ def test_storages_are_saved_as_torch_saves_them(torch: Any, lightning: Any, tmp_
     assert list(read["typed"]) == [0.0, 1.0, 2.0]
 
 
-def test_conjugate_and_negative_views_are_saved_with_their_values(
-    torch: Any, lightning: Any, tmp_path: Path
-) -> None:
+def test_conjugate_and_negative_views_are_saved_with_their_values(torch, lightning, tmp_path):
     from hpu_magic.lightning import HPUCheckpointIO
 
     z = torch.tensor([1 + 2j, 3 - 4j], device="hpu")
@@ -297,7 +250,7 @@ def test_conjugate_and_negative_views_are_saved_with_their_values(
     assert views["negative"].is_neg()
     HPUCheckpointIO().save_checkpoint(views, tmp_path / "views.ckpt")
     loaded = torch.load(tmp_path / "views.ckpt", weights_only=False)
-    assert {name: one.tolist() for name, one in loaded.items()} == {
+    assert {name: each.tolist() for name, each in loaded.items()} == {
         "plain": [1 + 2j, 3 - 4j],
         "conjugate": [1 - 2j, 3 + 4j],
         "imaginary": [2.0, -4.0],
@@ -308,25 +261,24 @@ def test_conjugate_and_negative_views_are_saved_with_their_values(
     }
 
 
-def test_checkpoints_are_written_by_whom_they_are_given_to(
-    lightning: Any, trainer: Any, net: Any, loader: Any, torch: Any, tmp_path: Path
-) -> None:
+def test_checkpoints_are_written_by_the_specified_plug_in(
+    lightning, trainer, net, loader, torch, tmp_path
+):
     from hpu_magic.lightning import HPUCheckpointIO, SingleHPUStrategy
 
     plugins = lightning.plugins
-    mine = HPUCheckpointIO()
-    run = trainer("hpu", strategy=SingleHPUStrategy(), plugins=[mine])
-    assert run.strategy.checkpoint_io is mine
-    assert trainer(
-        "hpu", strategy=SingleHPUStrategy(checkpoint_io=mine)
-    ).strategy.checkpoint_io is (mine)
-    behind = plugins.AsyncCheckpointIO()
-    run = trainer("hpu", max_epochs=1, plugins=[behind])
+    writer = HPUCheckpointIO()
+    run = trainer("hpu", strategy=SingleHPUStrategy(), plugins=[writer])
+    assert run.strategy.checkpoint_io is writer
+    run = trainer("hpu", strategy=SingleHPUStrategy(checkpoint_io=writer))
+    assert run.strategy.checkpoint_io is writer
+    asynchronous = plugins.AsyncCheckpointIO()
+    run = trainer("hpu", max_epochs=1, plugins=[asynchronous])
     model = net()
     run.fit(model, loader())
     run.save_checkpoint(tmp_path / "async.ckpt")
-    behind.teardown()
-    assert isinstance(behind.checkpoint_io, HPUCheckpointIO)
+    asynchronous.teardown()
+    assert isinstance(asynchronous.checkpoint_io, HPUCheckpointIO)
     state = torch.load(tmp_path / "async.ckpt", weights_only=False)["state_dict"]
     assert {value.device.type for value in state.values()} == {"cpu"}
     assert torch.equal(state["head.weight"], model.head.weight.detach().cpu())

@@ -1,12 +1,7 @@
-"""LightningCLI on hpu: by flags, by class paths and from a file."""
-
-from __future__ import annotations
-
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+"""LightningCLI on hpu, with flags, class paths and a configuration file."""
 
 import pytest
+from steps import QUIET
 
 pytest.importorskip("jsonargparse")
 
@@ -39,25 +34,23 @@ model:
 
 
 @pytest.fixture
-def cli(lightning: Any, net: Any, loader: Any, tmp_path: Path, monkeypatch: Any) -> Callable:
-    """Run a command line; without a subcommand it only makes its objects."""
+def cli(lightning, net, loader, tmp_path, monkeypatch):
+    """A function that runs a command line and returns the `LightningCLI`."""
     from lightning.pytorch.cli import LightningCLI
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", ["train.py"])
 
-    class Data(lightning.LightningDataModule):  # type: ignore[name-defined,misc]
-        def train_dataloader(self) -> Any:
+    class Data(lightning.LightningDataModule):
+        def train_dataloader(self):
             return loader()
 
-    quiet = {"enable_progress_bar": False, "logger": False, "enable_checkpointing": False}
-
-    def run(*arguments: str, **options: Any) -> Any:
+    def run(*arguments, **options):
         return LightningCLI(
             net,
             Data,
             args=list(arguments),
-            trainer_defaults=quiet | {"enable_model_summary": False},
+            trainer_defaults=QUIET,
             save_config_callback=None,
             **options,
         )
@@ -83,11 +76,11 @@ def cli(lightning: Any, net: Any, loader: Any, tmp_path: Path, monkeypatch: Any)
         ),
     ],
 )
-def test_flags_choose_the_card(cli: Any, flags: tuple[str, ...]) -> None:
-    made = cli("fit", *flags, "--trainer.max_steps=2")
-    assert made.trainer.global_step == 2
-    assert {device for _, device, _ in made.model.seen} == {"hpu"}
-    parts = (made.trainer.accelerator, made.trainer.strategy, made.trainer.precision_plugin)
+def test_command_line_flags_select_the_plug_ins(cli, flags):
+    result = cli("fit", *flags, "--trainer.max_steps=2")
+    assert result.trainer.global_step == 2
+    assert {device for _, device, _ in result.model.seen} == {"hpu"}
+    parts = (result.trainer.accelerator, result.trainer.strategy, result.trainer.precision_plugin)
     assert [type(part).__name__ for part in parts] == [
         "HPUAccelerator",
         "SingleHPUStrategy",
@@ -95,15 +88,15 @@ def test_flags_choose_the_card(cli: Any, flags: tuple[str, ...]) -> None:
     ]
 
 
-def test_a_file_chooses_every_plug_in(cli: Any, tmp_path: Path) -> None:
+def test_configuration_file_selects_all_plug_ins(cli, tmp_path):
     from habana_frameworks.torch.hpex.experimental import transformer_engine as te
 
     (tmp_path / "config.yaml").write_text(CONFIG)
-    made = cli("fit", "--config=config.yaml")
-    trainer = made.trainer
+    result = cli("fit", "--config=config.yaml")
+    trainer = result.trainer
     assert trainer.global_step == 4
-    assert type(made.model.head) is te.Linear
-    assert made.model.head.in_features == 16
+    assert type(result.model.head) is te.Linear
+    assert result.model.head.in_features == 16
     assert trainer.precision_plugin.recipe == te.recipe.DelayedScaling(
         interval=4, fp8_format=te.recipe.Format.E5M2
     )
@@ -112,9 +105,7 @@ def test_a_file_chooses_every_plug_in(cli: Any, tmp_path: Path) -> None:
     assert trainer.profiler._profiler_kwargs["profile_memory"] is True
 
 
-def test_what_is_chosen_can_be_printed_and_read_again(
-    cli: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_printed_configuration_can_be_read_again(cli, tmp_path, capsys):
     (tmp_path / "config.yaml").write_text(CONFIG)
     with pytest.raises(SystemExit):
         cli("fit", "--config=config.yaml", "--print_config")
@@ -124,7 +115,7 @@ def test_what_is_chosen_can_be_printed_and_read_again(
     assert cli("fit", "--config=printed.yaml").trainer.global_step == 4
 
 
-def test_an_unknown_option_is_named(cli: Any, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_option_is_named(cli, capsys):
     with pytest.raises(SystemExit):
         cli("fit", "--trainer.plugins=HPUPrecisionPlugin", "--trainer.plugins.precison=fp8")
     assert "precison" in capsys.readouterr().err

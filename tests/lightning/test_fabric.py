@@ -1,12 +1,7 @@
-"""Fabric on hpu, beside the same loop on the CPU."""
-
-from __future__ import annotations
+"""Fabric loops on hpu, compared with the same loops on the CPU."""
 
 import importlib
 import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,21 +10,21 @@ NAMESPACES = ("lightning.fabric", "lightning_fabric")
 
 
 @pytest.fixture(params=NAMESPACES)
-def fabrics(request: pytest.FixtureRequest, torch: Any) -> Any:
+def fabrics(request, torch):
     """Each of the two distributions of Fabric."""
     return pytest.importorskip(request.param)
 
 
 @pytest.fixture
-def fabric(torch: Any) -> Any:
+def fabric(torch):
     return importlib.import_module("lightning.fabric")
 
 
 @pytest.fixture
-def train(torch: Any, loader: Any) -> Callable[..., Any]:
-    """Run a loop that accumulates, clips, evaluates and saves; return all that it had."""
+def train(torch, loader):
+    """A function that runs a loop with accumulation, clipping, evaluation and saving."""
 
-    def run(fabric: Any, path: Path | None = None, steps: int = 8) -> dict[str, Any]:
+    def run(fabric, path=None, steps=8):
         torch.manual_seed(1)
         model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
@@ -43,8 +38,8 @@ def train(torch: Any, loader: Any) -> Callable[..., Any]:
             for inputs, labels in batches:
                 scores = model(inputs)
                 types.add((scores.dtype, model.module[0].weight.dtype))
-                wanted = torch.nn.functional.one_hot(labels, 3)
-                loss = (scores - wanted).square().sum() / scores.numel()
+                target = torch.nn.functional.one_hot(labels, 3)
+                loss = (scores - target).square().sum() / scores.numel()
                 fabric.backward(loss)
                 state["step"] += 1
                 losses.append(loss.item())
@@ -73,17 +68,17 @@ def train(torch: Any, loader: Any) -> Callable[..., Any]:
     return run
 
 
-def test_a_loop_is_the_cpus(fabrics: Any, torch: Any, train: Any) -> None:
+def test_fabric_loop_equals_the_cpu(fabrics, torch, train):
     cpu, hpu = (train(fabrics.Fabric(accelerator=name, devices=1)) for name in ("cpu", "hpu"))
     assert (cpu.pop("device"), hpu.pop("device")) == ("cpu", "hpu")
-    mine, its = hpu.pop("weights"), cpu.pop("weights")
+    weights, expected = hpu.pop("weights"), cpu.pop("weights")
     assert hpu == cpu
-    assert all(torch.equal(mine[name], value) for name, value in its.items())
+    assert all(torch.equal(weights[name], value) for name, value in expected.items())
     assert hpu["losses"][-1] < hpu["losses"][0]
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
-def test_half_precision_is_the_cpus(fabric: Any, torch: Any, train: Any, precision: str) -> None:
+def test_half_precision_equals_the_cpu(fabric, torch, train, precision):
     cpu, hpu = (
         train(fabric.Fabric(accelerator=name, devices=1, precision=precision))
         for name in ("cpu", "hpu")
@@ -91,10 +86,10 @@ def test_half_precision_is_the_cpus(fabric: Any, torch: Any, train: Any, precisi
     kept = torch.float32 if precision == "bf16-mixed" else torch.bfloat16
     assert hpu["types"] == cpu["types"] == {(torch.float32, kept)}
     assert hpu["losses"] == cpu["losses"]
-    assert all(torch.equal(hpu["weights"][name], one) for name, one in cpu["weights"].items())
+    assert all(torch.equal(hpu["weights"][name], each) for name, each in cpu["weights"].items())
 
 
-def test_losses_of_16_bits_are_scaled(fabric: Any, torch: Any, train: Any) -> None:
+def test_float16_losses_are_scaled(fabric, torch, train):
     full = train(fabric.Fabric(accelerator="hpu", devices=1))
     mixed = fabric.Fabric(accelerator="hpu", devices=1, precision="16-mixed")
     half = train(mixed)
@@ -103,10 +98,8 @@ def test_losses_of_16_bits_are_scaled(fabric: Any, torch: Any, train: Any) -> No
     assert half["losses"] != full["losses"]
 
 
-def test_what_one_device_saves_the_other_loads(
-    fabric: Any, torch: Any, train: Any, tmp_path: Path
-) -> None:
-    whole = train(fabric.Fabric(accelerator="cpu", devices=1), steps=16)
+def test_checkpoint_of_one_device_loads_on_the_other(fabric, torch, train, tmp_path):
+    uninterrupted = train(fabric.Fabric(accelerator="cpu", devices=1), steps=16)
     for first, second in (("hpu", "cpu"), ("cpu", "hpu")):
         path = tmp_path / f"{first}.ckpt"
         train(fabric.Fabric(accelerator=first, devices=1), path)
@@ -114,50 +107,51 @@ def test_what_one_device_saves_the_other_loads(
         assert {value.device.type for value in saved.values()} == {"cpu"}
         later = train(fabric.Fabric(accelerator=second, devices=1), path, steps=16)
         assert (later["device"], len(later["losses"])) == (second, 8)
-        assert later["losses"] == whole["losses"][8:]
+        assert later["losses"] == uninterrupted["losses"][8:]
         assert all(
-            torch.equal(later["weights"][name], one) for name, one in whole["weights"].items()
+            torch.equal(later["weights"][name], each)
+            for name, each in uninterrupted["weights"].items()
         )
 
 
-def test_plugins_are_chosen_by_name_and_as_instances(fabrics: Any, torch: Any) -> None:
+def test_plug_ins_are_selected_by_name_and_as_instances(fabrics, torch):
     from hpu_magic.lightning.namespaces import plugins
 
-    made = plugins(fabrics.__name__)
-    mine = made.HPUCheckpointIO()
+    classes = plugins(fabrics.__name__)
+    writer = classes.HPUCheckpointIO()
     chosen = [
         fabrics.Fabric(accelerator="hpu", strategy="hpu_single", precision="bf16-mixed"),
         fabrics.Fabric(precision="bf16"),  # "auto" finds the card
-        fabrics.Fabric(strategy="hpu_single", plugins=made.HPUPrecision("bf16-mixed")),
+        fabrics.Fabric(strategy="hpu_single", plugins=classes.HPUPrecision("bf16-mixed")),
         fabrics.Fabric(
-            accelerator=made.HPUAccelerator(),
-            strategy=made.SingleHPUStrategy(),
-            plugins=[made.HPUPrecision("bf16-mixed"), mine],
+            accelerator=classes.HPUAccelerator(),
+            strategy=classes.SingleHPUStrategy(),
+            plugins=[classes.HPUPrecision("bf16-mixed"), writer],
         ),
         fabrics.Fabric(
-            strategy=made.SingleHPUStrategy(
-                accelerator=made.HPUAccelerator(),
-                precision=made.HPUPrecision("bf16-mixed"),
-                checkpoint_io=mine,
+            strategy=classes.SingleHPUStrategy(
+                accelerator=classes.HPUAccelerator(),
+                precision=classes.HPUPrecision("bf16-mixed"),
+                checkpoint_io=writer,
             )
         ),
     ]
-    for one in chosen:
-        strategy = one.strategy
-        parts = (one.accelerator, strategy, strategy.precision, strategy.checkpoint_io)
+    for each in chosen:
+        strategy = each.strategy
+        parts = (each.accelerator, strategy, strategy.precision, strategy.checkpoint_io)
         assert [type(part) for part in parts] == [
-            made.HPUAccelerator,
-            made.SingleHPUStrategy,
-            made.HPUPrecision,
-            made.HPUCheckpointIO,
+            classes.HPUAccelerator,
+            classes.SingleHPUStrategy,
+            classes.HPUPrecision,
+            classes.HPUCheckpointIO,
         ]
         assert strategy.precision.precision == "bf16-mixed"
-        assert one.device == torch.device("hpu", 0)
-    assert [one.strategy.checkpoint_io is mine for one in chosen] == [False] * 3 + [True] * 2
+        assert each.device == torch.device("hpu", 0)
+    assert [each.strategy.checkpoint_io is writer for each in chosen] == [False] * 3 + [True] * 2
     assert fabrics.Fabric(accelerator="cpu").device.type == "cpu"
 
 
-def test_layers_in_8_bits_train(fabric: Any, torch: Any, train: Any) -> None:
+def test_fp8_layers_train(fabric, torch, train):
     from habana_frameworks.torch.hpex.experimental import transformer_engine
 
     from hpu_magic.lightning.fabric import HPUPrecision
@@ -190,15 +184,13 @@ def test_layers_in_8_bits_train(fabric: Any, torch: Any, train: Any) -> None:
         ({"precision": "fp8"}, r"write plugins=\[HPUPrecision\(precision='fp8', replace_layers"),
     ],
 )
-def test_what_cannot_be_had_is_refused(
-    fabric: Any, arguments: dict[str, Any], sentence: str
-) -> None:
+def test_unsupported_arguments_of_fabric_are_refused(fabric, arguments, sentence):
     with pytest.raises(ValueError, match=sentence):
         fabric.Fabric(accelerator="hpu", **arguments)
 
 
-@pytest.mark.skipif(not LAZY, reason="eager mode records nothing")
-def test_each_backward_and_each_step_is_one_graph(fabric: Any, torch: Any) -> None:
+@pytest.mark.skipif(not LAZY, reason="eager mode compiles nothing")
+def test_repeated_steps_compile_nothing_in_lazy_mode(fabric, torch):
     from habana_frameworks.torch.hpu.metrics import metric_localcontext
 
     run = fabric.Fabric(accelerator="hpu", devices=1)
@@ -206,7 +198,7 @@ def test_each_backward_and_each_step_is_one_graph(fabric: Any, torch: Any) -> No
     layer, optimizer = run.setup(layer, torch.optim.SGD(layer.parameters(), lr=0.05))
     inputs = torch.ones(4, 8, device="hpu")
 
-    def steps(count: int) -> None:
+    def steps(count):
         for _ in range(count):
             run.backward(layer(inputs).square().mean())
             optimizer.step()

@@ -1,11 +1,8 @@
-"""8-bit inference with Lightning's plug-in: measured in one process, quantized in another."""
-
-from __future__ import annotations
+"""FP8 inference with Lightning's plug-in: measured in one process, quantized in another."""
 
 import importlib.util
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -58,38 +55,38 @@ def predicted():
     return ((found - plain).norm() / plain.norm()).item(), str(outputs[0].dtype)
 
 
-def refusal(function, *given, **options):
+def refusal(function, *arguments, **options):
     try:
-        function(*given, **options)
+        function(*arguments, **options)
     except HPUError as refused:
         return str(refused)
 """
 
-# Processes begin behind the imports, which take seconds; the card is taken behind that.
+# The steps run in forks, because the imports take seconds; each fork acquires a card.
 STEPS = (
     MODEL
     + """
 
 def measure():
-    answers = {"early": refusal(plugin.convert_modules, Model(), inference=True, quant=True)}
+    results = {"early": refusal(plugin.convert_modules, Model(), inference=True, quant=True)}
     assert plugin.convert_modules(model, inference=True, quant=False) is model
-    answers["bf16"] = predicted()
-    answers["inputs"] = plugin.measured.ranges["layers.0"].inputs
-    answers["layers"] = list(plugin.measured.ranges)
+    results["bf16"] = predicted()
+    results["inputs"] = plugin.measured.ranges["layers.0"].inputs
+    results["layers"] = list(plugin.measured.ranges)
     other = Model()
     del os.environ["QUANT_CONFIG"]
-    answers["both"] = refusal(plugin.convert_modules, other, inference=True, quant=True)
-    answers["other"] = [str(other.layers[0].weight.dtype), str(other.layers[0].weight.device)]
+    results["both"] = refusal(plugin.convert_modules, other, inference=True, quant=True)
+    results["other"] = [str(other.layers[0].weight.dtype), str(other.layers[0].weight.device)]
     wrong = {"quant": False, "blocklist": {"names": ["nobody"]}}
     another = HPUPrecisionPlugin(device="hpu", precision="fp8")
-    answers["lists"] = refusal(another.convert_modules, other, inference=True, **wrong)
-    answers["second"] = refusal(plugin.convert_modules, other, inference=True, quant=False)
-    answers["still"] = [str(other.layers[0].weight.dtype), str(other.layers[0].weight.device)]
+    results["lists"] = refusal(another.convert_modules, other, inference=True, **wrong)
+    results["second"] = refusal(plugin.convert_modules, other, inference=True, quant=False)
+    results["unchanged"] = [str(other.layers[0].weight.dtype), str(other.layers[0].weight.device)]
     another.convert_modules(
         other, inference=True, quant=False, hp_dtype="FP32", dump_stats_path="wide/model"
     )
-    answers["FP32"] = [str(other.layers[0].weight.dtype), str(other.layers[0].weight.device)]
-    return answers
+    results["FP32"] = [str(other.layers[0].weight.dtype), str(other.layers[0].weight.device)]
+    return results
 
 
 def quantize():
@@ -110,8 +107,8 @@ for step in (measure, quantize):
 
 
 @pytest.fixture(scope="module")
-def answers(tmp_path_factory: pytest.TempPathFactory, forked_script: Any) -> dict[str, Any]:
-    """What the two processes gave."""
+def results(tmp_path_factory, forked_script):
+    """The results of both processes."""
     pytest.importorskip("lightning.pytorch")
     folder = tmp_path_factory.mktemp("fp8")
     for step in ("measure", "quantize"):
@@ -123,47 +120,47 @@ def answers(tmp_path_factory: pytest.TempPathFactory, forked_script: Any) -> dic
 
 
 @needs_compressor
-def test_a_run_of_the_trainer_measures(answers: dict[str, Any]) -> None:
+def test_trainer_run_measures(results):
     import torch
 
     data = torch.randn(32, 8, generator=torch.Generator().manual_seed(1)) * 2
-    assert answers["layers"] == ["layers.0", "layers.2"]
-    assert answers["inputs"] == [data.abs().max().bfloat16().item()]
-    assert Path(answers["folder"], "stats", "model_hooks_maxabs.npz").is_file()
-    error, dtype = answers["bf16"]
+    assert results["layers"] == ["layers.0", "layers.2"]
+    assert results["inputs"] == [data.abs().max().bfloat16().item()]
+    assert Path(results["folder"], "stats", "model_hooks_maxabs.npz").is_file()
+    error, dtype = results["bf16"]
     assert dtype == "torch.bfloat16"
     assert error < 0.01
 
 
 @needs_compressor
-def test_the_next_process_computes_in_eight_bits(answers: dict[str, Any]) -> None:
-    error, dtype = answers["fp8"]
-    assert (answers["weights"], dtype) == ("torch.float8_e4m3fn", "torch.bfloat16")
-    assert answers["bf16"][0] < error < 0.1
+def test_next_process_computes_in_fp8(results):
+    error, dtype = results["fp8"]
+    assert (results["weights"], dtype) == ("torch.float8_e4m3fn", "torch.bfloat16")
+    assert results["bf16"][0] < error < 0.1
 
 
 @needs_compressor
-def test_one_step_a_process_and_in_their_order(answers: dict[str, Any]) -> None:
-    assert "the mode is MEASURE, and this is the step QUANTIZE" in answers["early"]
-    assert "A model was measured in this process, which can do only one" in answers["both"]
-    assert answers["other"] == ["torch.float32", "cpu"], "what is refused changes nothing"
+def test_process_runs_one_step_in_order(results):
+    assert "the mode is MEASURE, and this is the step QUANTIZE" in results["early"]
+    assert "A model was measured in this process, which can do only one" in results["both"]
+    assert results["other"] == ["torch.float32", "cpu"], "a refused conversion changed the model"
 
 
 @needs_compressor
-def test_what_is_refused_changes_nothing(answers: dict[str, Any]) -> None:
-    assert "The blocklist contains the name 'nobody', but no module has it" in answers["lists"]
-    assert answers["second"] == (
+def test_refused_conversion_changes_nothing(results):
+    assert "The blocklist contains the name 'nobody', but no module has it" in results["lists"]
+    assert results["second"] == (
         "This plug-in already measures a Model: create another plug-in for another model."
     )
-    assert answers["still"] == ["torch.float32", "cpu"]
+    assert results["unchanged"] == ["torch.float32", "cpu"]
 
 
 @needs_compressor
-def test_a_model_may_stay_in_float32(answers: dict[str, Any]) -> None:
-    assert answers["FP32"] == ["torch.float32", "hpu:0"]
+def test_model_can_stay_in_float32(results):
+    assert results["FP32"] == ["torch.float32", "hpu:0"]
 
 
-def test_settings_of_inference_have_no_meaning_in_training(shell: Any) -> None:
+def test_inference_settings_are_refused_for_training(shell):
     import torch
 
     from hpu_magic.lightning import HPUPrecisionPlugin

@@ -1,9 +1,4 @@
-"""The plug-in of the first releases: HMP, with the user's own lists of operators."""
-
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
+"""Habana Mixed Precision, the plug-in of the first releases, with custom operator lists."""
 
 import pytest
 
@@ -50,7 +45,7 @@ print(*net.types, net.losses[-1] < net.losses[0], torch.is_autocast_enabled("hpu
         ),
     ],
 )
-def test_a_fit_by_lists(forked_script: Any, tmp_path: Path, options: str, types: str) -> None:
+def test_fit_uses_the_operator_lists(forked_script, tmp_path, options, types):
     (tmp_path / "bf16").write_text("tanh\n")
     (tmp_path / "fp32").write_text("addmm\nlinear\n")
     options = options.format(bf16=tmp_path / "bf16", fp32=tmp_path / "fp32")
@@ -61,25 +56,20 @@ def test_a_fit_by_lists(forked_script: Any, tmp_path: Path, options: str, types:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (
-            {"precision": "fp8", "opt_level": "O1"},
-            "of precision='bf16-mixed', not of 'fp8'",
-        ),
+        ({"precision": "fp8", "opt_level": "O1"}, "of precision='bf16-mixed', not of 'fp8'"),
         ({"precision": "32-true", "verbose": True}, "not of '32-true': remove them"),
         ({"precision": 16, "opt_level": "O3"}, "opt_level='O3' is unknown"),
         ({"precision": 16, "bf16_file_path": "/missing"}, "/missing"),
     ],
 )
-def test_options_that_do_not_fit_are_refused(
-    torch: Any, options: dict[str, Any], sentence: str
-) -> None:
+def test_invalid_options_are_refused(torch, options, sentence):
     from hpu_magic.lightning import HPUPrecisionPlugin
 
     with pytest.raises(ValueError, match=sentence):
         HPUPrecisionPlugin(**options)
 
 
-def test_a_release_without_hmp_is_named(torch: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_release_without_hmp_is_refused(torch, monkeypatch):
     import sys
 
     from hpu_magic.lightning import HPUPrecisionPlugin

@@ -1,17 +1,13 @@
-"""Scripts that Lightning starts once more for each card, and how their processes end together."""
-
-from __future__ import annotations
+"""Scripts that Lightning starts once per card, and the common end of their processes."""
 
 import os
 import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
+from started_process import is_running, wait_until
 
 NET = """
 import os
@@ -56,8 +52,9 @@ if __name__ == "__main__":
     trainer.fit(model, loader)
     (measured,) = L.Trainer(strategy="hpu_ddp", devices=2, **quiet).validate(model, loader)
     rank = trainer.global_rank
-    told = (os.environ["HLS_MODULE_ID"], trainer.world_size, trainer.global_step, measured["loss"])
-    (PLACE / str(rank)).write_text(repr(told))
+    module = os.environ["HLS_MODULE_ID"]
+    result = module, trainer.world_size, trainer.global_step, measured["loss"]
+    (PLACE / str(rank)).write_text(repr(result))
     (PLACE / f"pid-{rank}").write_text(str(os.getpid()))
 
     class Failing(Net):
@@ -71,9 +68,7 @@ if __name__ == "__main__":
 )
 
 
-def launched(
-    folder: Path, code: str, before: Sequence[str] = (), **environment: str
-) -> subprocess.CompletedProcess[str]:
+def launched(folder, code, before=(), **environment):
     path = folder / "train.py"
     path.write_text(code)
     settings = {
@@ -92,22 +87,22 @@ def launched(
     )
 
 
-def test_a_script_runs_on_two_cards_and_ends_as_a_whole(tmp_path, monkeypatch):
+def test_script_runs_on_two_cards_and_ends_with_one_error(tmp_path, monkeypatch):
     from hpu_magic.simulator import cards
 
     code = SCRIPT.replace("NAMESPACE", "lightning.pytorch").replace("PLUGINS", "lightning_habana")
     started = ["-m", "hpu_magic.lightning"]
     done = launched(tmp_path, code, before=started, HABANA_VISIBLE_MODULES="5,3")
-    told = [(tmp_path / str(rank)).read_text() for rank in range(2)]
-    module, size, steps, loss = eval(told[0])
+    results = [(tmp_path / str(rank)).read_text() for rank in range(2)]
+    module, size, steps, loss = eval(results[0])
     assert (module, size, steps) == ("5", 2, 4)
-    assert told[1] == repr(("3", size, steps, loss))
-    said = done.stderr
-    assert done.returncode == 1, said
-    assert said.count("ValueError: no such batch") == 1
-    assert said.count("Traceback (most recent call last)") == 1
+    assert results[1] == repr(("3", size, steps, loss))
+    err = done.stderr
+    assert done.returncode == 1, err
+    assert err.count("ValueError: no such batch") == 1
+    assert err.count("Traceback (most recent call last)") == 1
     first, second = ((tmp_path / f"pid-{rank}").read_text() for rank in range(2))
-    # A rank whose connection has closed may take a moment to end.
+    # A rank whose connection is closed may need a moment to end.
     ended = (
         rf"rank 1 \(process {second}\) ended during the call\.",
         rf"a rank has left the group.*\nRank 1 \(process {second}\) is killed",
@@ -115,9 +110,9 @@ def test_a_script_runs_on_two_cards_and_ends_as_a_whole(tmp_path, monkeypatch):
     assert re.search(
         rf"^\[rank0\]: DistBackendError: .* failed on rank 0 \(process {first}\): "
         rf"({'|'.join(ended)})",
-        said,
+        err,
         re.M,
-    ), said
+    ), err
     monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path / "cards"))
     assert [card.module_id for card in cards.snapshot() if card.holder] == []
 
@@ -128,34 +123,36 @@ SPAWNED = (
 from hpu_magic.lightning.namespaces import plugins
 
 if __name__ == "__main__":
-    made = plugins("NAMESPACE")
-    strategy = made.HPUParallelStrategy(start_method="spawn", checkpoint_io=made.HPUCheckpointIO())
+    classes = plugins("NAMESPACE")
+    strategy = classes.HPUParallelStrategy(
+        start_method="spawn", checkpoint_io=classes.HPUCheckpointIO()
+    )
     trainer = L.Trainer(
         devices=1,
         strategy=strategy,
-        plugins=[made.HPUPrecisionPlugin("32-true")],
+        plugins=[classes.HPUPrecisionPlugin("32-true")],
         **quiet,
     )
     model = Net()
     trainer.fit(model, loader)
-    total = sum(float(one.detach().sum()) for one in model.parameters())
-    (PLACE / "came").write_text(f"{trainer.state.finished} {total != 0} {model.device}")
+    total = sum(float(each.detach().sum()) for each in model.parameters())
+    (PLACE / "result").write_text(f"{trainer.state.finished} {total != 0} {model.device}")
 """
 )
 
 
-def test_spawned_processes_get_the_plug_ins_of_their_own_distribution(tmp_path):
+def test_spawned_processes_use_the_plug_ins_of_their_distribution(tmp_path):
     pytest.importorskip("pytorch_lightning")
     done = launched(
         tmp_path,
         SPAWNED.replace("NAMESPACE", "pytorch_lightning").replace("PLUGINS", "hpu_magic.lightning"),
     )
     assert done.returncode == 0, done.stderr
-    assert (tmp_path / "came").read_text() == "True True cpu"
+    assert (tmp_path / "result").read_text() == "True True cpu"
 
 
-def test_a_program_that_is_in_no_file_is_refused(forked_script):
-    said = forked_script(
+def test_program_without_a_file_is_refused(forked_script):
+    err = forked_script(
         """
         import lightning.pytorch as L
         import hpu_magic.lightning
@@ -169,7 +166,7 @@ def test_a_program_that_is_in_no_file_is_refused(forked_script):
         """,
         simulated=True,
     )
-    assert said.splitlines()[-2:] == [
+    assert err.splitlines()[-2:] == [
         "8 HPUParallelStrategy",
         "devices=8 runs the script once per card, and this program is not in a file: write it to a "
         "file, or start the processes with torchrun.",
@@ -206,9 +203,7 @@ sys.excepthook = lambda kind, error, trace: print("mine:", error, file=sys.stder
 """
 
 
-def watched(
-    folder: Path, children: list[str], parent: str, hook: bool = False
-) -> subprocess.Popen[str]:
+def watched(folder, children, parent, hook=False):
     path = folder / "watched.py"
     (folder / "temporary").mkdir()
     code = WATCHED.replace("CHILDREN", repr(children)).replace("PARENT", parent)
@@ -224,114 +219,93 @@ def watched(
     )
 
 
-def is_alive(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 100
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.05)
-
-
-def test_a_first_rank_that_hangs_says_where_when_another_has_ended(tmp_path):
+def test_hanging_first_rank_prints_its_stack_after_another_rank_ended(tmp_path):
     process = watched(tmp_path, ["sys.exit(3)", "wait_here()"], "wait_here()")
-    out, said = process.communicate(timeout=100)
+    out, err = process.communicate(timeout=100)
     first, second = map(int, out.split())
     assert process.returncode == -signal.SIGKILL
-    assert (
-        f"Rank 1 (process {first}) ended with exit code 3. Rank 0 (process {process.pid})" in said
-    )
-    assert "in wait_here" in said
-    assert not is_alive(second)
+    assert f"Rank 1 (process {first}) ended with exit code 3. Rank 0 (process {process.pid})" in err
+    assert "in wait_here" in err
+    assert not is_running(second)
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_other_ranks_end_with_an_error_of_the_first(tmp_path):
+def test_error_of_the_first_rank_ends_the_others(tmp_path):
     process = watched(tmp_path, ["wait_here()"], "raise ValueError('no such batch')")
-    out, said = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert said.count("Traceback") == 1
-    assert "wait_here" not in said
-    assert not is_alive(int(out))
+    assert err.count("Traceback") == 1
+    assert "wait_here" not in err
+    assert not is_running(int(out))
 
 
-def test_a_rank_that_is_late_says_where_it_is(tmp_path):
-    late = "import torch.distributed as d; raise d.DistBackendError('rank 1 did not come')"
+def test_missing_rank_prints_its_stack(tmp_path):
+    late = "import torch.distributed as d; raise d.DistBackendError('rank 1 is missing')"
     process = watched(tmp_path, ["wait_here()"], late)
-    out, said = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "Traceback" not in said
-    lines = said[said.index("DistBackendError") :].splitlines()
-    assert lines[0] == "DistBackendError: rank 1 did not come"
+    assert "Traceback" not in err
+    lines = err[err.index("DistBackendError") :].splitlines()
+    assert lines[0] == "DistBackendError: rank 1 is missing"
     assert lines[1] == f"Rank 1 (process {out.strip()}) is killed; its stack:"
-    assert "in wait_here" in said
-    assert not is_alive(int(out))
+    assert "in wait_here" in err
+    assert not is_running(int(out))
 
 
 @pytest.mark.parametrize("late", [False, True])
-def test_ranks_end_with_the_first_when_it_is_killed(tmp_path, late):
-    if late:  # it is killed before the other has begun
+def test_ranks_end_when_the_first_rank_is_killed(tmp_path, late):
+    if late:  # it is killed before the other one starts
         (tmp_path / "late").touch()
     process = watched(tmp_path, ["wait_here()"], "wait_here()")
-    assert process.stdout is not None
     pid = int(process.stdout.readline())
     if not late:
-        wait_for(lambda: (tmp_path / f"{pid}.begun").exists())
+        wait_until(lambda: (tmp_path / f"{pid}.begun").exists())
     process.kill()
     process.wait()
     (tmp_path / "late").unlink(missing_ok=True)
-    wait_for(lambda: not is_alive(pid))
+    wait_until(lambda: not is_running(pid))
     assert list((tmp_path / "temporary").iterdir()) == []
-    process.stdout.close()
-    assert process.stderr is not None
-    process.stderr.close()
+    process.communicate(timeout=60)
 
 
-def test_ranks_that_are_killed_all_at_once_leave_nothing(tmp_path):
+def test_ranks_killed_together_leave_no_files(tmp_path):
     process = watched(tmp_path, ["wait_here()"], "wait_here()")
-    assert process.stdout is not None
     pid = int(process.stdout.readline())
-    wait_for(lambda: (tmp_path / f"{pid}.begun").exists())
+    wait_until(lambda: (tmp_path / f"{pid}.begun").exists())
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_ranks_may_work_on_when_the_first_has_ended_well(tmp_path):
+def test_ranks_can_continue_after_the_first_rank_succeeded(tmp_path):
     work = "time.sleep(4); open(f'{os.getpid()}.done', 'w').close()"
     parent = "while not all(os.path.exists(f'{c.pid}.begun') for c in children): time.sleep(0.05)"
     process = watched(tmp_path, [work, work], parent)
-    out, said = process.communicate(timeout=100)
-    assert process.returncode == 0, said
+    out, err = process.communicate(timeout=100)
+    assert process.returncode == 0, err
     for pid in out.split():
-        wait_for(lambda pid=pid: not is_alive(int(pid)))
+        wait_until(lambda pid=pid: not is_running(int(pid)))
         assert (tmp_path / f"{pid}.done").exists()
     assert list((tmp_path / "temporary").iterdir()) == []
 
 
-def test_a_rank_ends_with_the_first_that_has_forked(tmp_path):
-    """What a fork has inherited of rank 0 must not pass for it."""
+def test_rank_ends_with_the_first_rank_that_has_forked(tmp_path):
+    """The fork must not be mistaken for rank 0."""
     parent = "os.fork(); wait_here()"
     process = watched(tmp_path, ["wait_here()"], parent)
-    assert process.stdout is not None
     pid = int(process.stdout.readline())
-    wait_for(lambda: (tmp_path / f"{pid}.begun").exists())
+    wait_until(lambda: (tmp_path / f"{pid}.begun").exists())
     process.kill()
     process.wait()
-    wait_for(lambda: not is_alive(pid))
+    wait_until(lambda: not is_running(pid))
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
 
 
-def test_a_hook_for_errors_that_a_script_has_set_is_called(tmp_path):
+def test_excepthook_of_the_script_is_called(tmp_path):
     parent = "raise ValueError('no such batch')"
-    process = watched(tmp_path, ["pass"], f"{parent}", hook=True)
-    _, said = process.communicate(timeout=60)
+    process = watched(tmp_path, ["pass"], parent, hook=True)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert "mine: no such batch" in said.splitlines()
-    assert "Traceback" not in said
+    assert "mine: no such batch" in err.splitlines()
+    assert "Traceback" not in err

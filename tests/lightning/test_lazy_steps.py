@@ -1,10 +1,6 @@
-"""Where a strategy ends graphs in lazy mode, and what runs there; in eager mode nothing does."""
-
-from __future__ import annotations
+"""Step marks and step closures in lazy mode; eager mode has none."""
 
 import os
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -12,11 +8,11 @@ LAZY = "HPU_MAGIC_TEST_LAZY" in os.environ
 
 
 @pytest.fixture
-def marks(torch: Any) -> Callable[..., int]:
-    """Count the steps that are marked while a function runs."""
+def marks(torch):
+    """A function that counts the step marks while another function runs."""
     from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId
 
-    def count(run: Callable[[], object]) -> int:
+    def count(run):
         dispatcher, seen = EventDispatcher.instance(), []
         handle = dispatcher.subscribe(EventId.MARK_STEP)
         run()
@@ -27,11 +23,11 @@ def marks(torch: Any) -> Callable[..., int]:
     return count
 
 
-def test_each_step_is_marked(torch: Any, trainer: Any, net: Any, loader: Any, marks: Any) -> None:
+def test_each_step_is_marked_in_lazy_mode(torch, trainer, net, loader, marks):
     class Silent(net):
-        """A value that is logged is read for the file, which runs the graph as well."""
+        """A model without ``log``, which would read the loss and run the graph."""
 
-        def loss(self, batch: Any, kind: str) -> Any:
+        def loss(self, batch, kind):
             return torch.nn.functional.cross_entropy(self(batch[0]), batch[1])
 
     model, batches = Silent(), loader()
@@ -45,11 +41,11 @@ def test_each_step_is_marked(torch: Any, trainer: Any, net: Any, loader: Any, ma
     assert counted == ([2 * 4, 4, 4, 4] if LAZY else [0, 0, 0, 0])
 
 
-def test_closures_run_at_the_marks(torch: Any, trainer: Any, net: Any, loader: Any) -> None:
+def test_step_closures_run_at_the_marks(torch, trainer, net, loader):
     import habana_frameworks.torch.core as htcore
 
     class Closing(net):
-        def training_step(self, batch: Any, index: int) -> Any:
+        def training_step(self, batch, index):
             loss = super().training_step(batch, index)
             before = len(read)
             htcore.add_step_closure(
@@ -58,18 +54,15 @@ def test_closures_run_at_the_marks(torch: Any, trainer: Any, net: Any, loader: A
             losses.append(loss.detach())
             return loss
 
-    read: list[tuple[int, float]] = []
-    losses: list[Any] = []
+    read, losses = [], []
     trainer("hpu", max_epochs=1).fit(Closing(), loader())
     expected = [(step, loss.item()) for step, loss in enumerate(losses)]
     assert len(losses) == 4
     assert read == (expected if LAZY else [])
 
 
-@pytest.mark.skipif(not LAZY, reason="the vendor captures graphs in lazy mode only")
-def test_captured_modules_compute_as_the_cpu(
-    torch: Any, trainer: Any, net: Any, loader: Any, same_weights: Any
-) -> None:
+@pytest.mark.skipif(not LAZY, reason="the vendor captures graphs only in lazy mode")
+def test_captured_modules_equal_the_cpu(torch, trainer, net, loader, same_weights):
     import habana_frameworks.torch as ht
 
     trained, plain = net(), net()

@@ -1,14 +1,10 @@
-"""Code that was written for lightning_habana."""
-
-from __future__ import annotations
+"""Code for lightning_habana runs unchanged."""
 
 import importlib
 import json
 import pkgutil
 import re
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,8 +49,8 @@ print(HPU_AVAILABLE, trainer.global_step, type(net.layer).__module__, fabric.dev
 
 
 @pytest.fixture
-def offered(torch: Any) -> Iterator[None]:
-    """``import lightning_habana`` for one test."""
+def offered(torch):
+    """Enable ``import lightning_habana`` for one test."""
     from hpu_magic.lightning import as_lightning_habana
 
     finders = list(sys.meta_path)
@@ -67,7 +63,7 @@ def offered(torch: Any) -> Iterator[None]:
         del sys.modules[name]
 
 
-def test_a_script_runs_as_it_is(forked_script: Any, tmp_path: Path) -> None:
+def test_script_for_lightning_habana_runs_unchanged(forked_script, tmp_path):
     (tmp_path / "train.py").write_text(TRAIN)
     out = forked_script(
         f"""
@@ -82,34 +78,31 @@ def test_a_script_runs_as_it_is(forked_script: Any, tmp_path: Path) -> None:
     assert module.startswith("habana_frameworks.torch.hpex.experimental.transformer_engine")
 
 
-def test_every_name_of_the_table_is_there(offered: None) -> None:
+def test_every_name_in_the_table_exists_or_is_refused(offered):
     from hpu_magic.lightning.habana import counterparts
 
-    for one in counterparts():
-        for name in one.modules:
+    for entry in counterparts():
+        for name in entry.modules:
             module = importlib.import_module(name)
-            if one.here is None:
+            if entry.here is None:
                 with pytest.raises(
-                    ImportError, match=f"{one.name} has no counterpart .*{one.note}"
+                    ImportError, match=f"{entry.name} has no counterpart .*{entry.note}"
                 ):
-                    getattr(module, one.name)
-                assert one.name not in dir(module)
+                    getattr(module, entry.name)
+                assert entry.name not in dir(module)
             else:
-                assert one.name in dir(module)
-                found = getattr(module, one.name)
-                expected = pkgutil.resolve_name(one.here.removesuffix("()"))
-                assert found == (expected() if one.here.endswith("()") else expected)
+                assert entry.name in dir(module)
+                found = getattr(module, entry.name)
+                expected = pkgutil.resolve_name(entry.here.removesuffix("()"))
+                assert found == (expected() if entry.here.endswith("()") else expected)
 
 
-def test_modules_besides_those_of_classes_have_their_names(offered: None, tmp_path: Path) -> None:
+def test_helper_modules_have_their_names(offered, tmp_path):
     from typing import get_args
 
     import torch
     from lightning_habana.fabric.plugins.fsdp_precision import HPUPrecision
-    from lightning_habana.pytorch.plugins.fsdp_precision import (
-        _PRECISION_INPUT,
-        HPUPrecisionPlugin,
-    )
+    from lightning_habana.pytorch.plugins.fsdp_precision import _PRECISION_INPUT, HPUPrecisionPlugin
     from lightning_habana.utils import hpu_distributed, imports, resources
 
     for precision in get_args(_PRECISION_INPUT):
@@ -121,10 +114,10 @@ def test_modules_besides_those_of_classes_have_their_names(offered: None, tmp_pa
     assert imports._TORCH_GREATER_EQUAL_2_0_0
     assert [imports._TORCH_LESSER_EQUAL_1_13_1, imports._TORCH_LESSER_2_3_0] == [False, False]
     assert re.fullmatch(r"\d+\.\d+\.\d+", resources.get_hpu_synapse_version())
-    assert resources.device_count() == torch.hpu.device_count()  # type: ignore[attr-defined]
+    assert resources.device_count() == torch.hpu.device_count()
     assert resources.is_fp8_available() == resources.is_fp16_available() == (True, "")
     stats = resources.get_device_stats(torch.device("hpu"))
-    assert stats["Limit"] == torch.hpu.memory_stats()["Limit"]  # type: ignore[attr-defined]
+    assert stats["Limit"] == torch.hpu.memory_stats()["Limit"]
     assert [resources._parse_hpus(devices) for devices in (None, 2, "8")] == [None, 2, 8]
     with pytest.raises(ValueError, match=r"devices=\[1\] is not a number or a string; write"):
         resources._parse_hpus([1])
@@ -146,7 +139,7 @@ def test_modules_besides_those_of_classes_have_their_names(offered: None, tmp_pa
             hpu_distributed._is_reduce_op_supported(other)
 
 
-def test_devices_of_processes_have_no_index(offered: None) -> None:
+def test_devices_of_ranks_have_no_index(offered):
     import lightning_habana.fabric.strategies as on_fabric
     import torch
     from lightning_habana.pytorch import strategies
@@ -164,7 +157,7 @@ def test_devices_of_processes_have_no_index(offered: None) -> None:
             assert chosen.process_group_backend == "cpu:gloo,hpu:hccl"
 
 
-def test_star_gives_what_is_there(offered: None) -> None:
+def test_star_import_contains_available_names(offered):
     space: dict[str, Any] = {}
     exec("from lightning_habana import *", space)
     assert {name for name in space if not name.startswith("__")} == {
@@ -181,21 +174,19 @@ def test_star_gives_what_is_there(offered: None) -> None:
     }
 
 
-def test_what_never_was_is_refused_as_ever(offered: None) -> None:
+def test_unknown_names_raise_import_errors(offered):
     with pytest.raises(ImportError, match="cannot import name 'HPUStrategy'"):
         from lightning_habana import HPUStrategy  # noqa: F401
     with pytest.raises(ModuleNotFoundError, match=r"lightning_habana\.torch"):
         importlib.import_module("lightning_habana.torch")
 
 
-def test_absent_classes_have_a_sentence(torch: Any) -> None:
+def test_missing_class_is_refused_with_its_reason(torch):
     with pytest.raises(ImportError, match=r"HPUDeepSpeedStrategy has no .* fork of DeepSpeed"):
         from hpu_magic.lightning import HPUDeepSpeedStrategy  # noqa: F401
 
 
-def test_an_installed_package_comes_first(
-    torch: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_installed_lightning_habana_has_priority(torch, tmp_path, monkeypatch):
     from hpu_magic.lightning import as_lightning_habana
     from hpu_magic.lightning.habana import requested
 

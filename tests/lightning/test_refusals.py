@@ -1,21 +1,11 @@
-"""What cannot be had on hpu, in a sentence each."""
-
-from __future__ import annotations
+"""Errors of arguments that hpu does not support, each in one sentence."""
 
 import importlib
 import os
 from typing import Any
 
 import pytest
-
-QUIET = {"logger": False, "enable_checkpointing": False, "enable_progress_bar": False}
-
-
-@pytest.fixture(params=("lightning.pytorch", "pytorch_lightning"))
-def pytorch(request: pytest.FixtureRequest, torch: Any) -> Any:
-    """Each of the two distributions of Lightning."""
-    return pytest.importorskip(request.param)
-
+from steps import QUIET
 
 TO_WORKERS = "an interactive session is one process: begin the cell with %%hpu_workers --cards"
 
@@ -71,22 +61,22 @@ TO_WORKERS = "an interactive session is one process: begin the cell with %%hpu_w
         ),
     ],
 )
-def test_arguments_of_the_trainer(pytorch: Any, arguments: dict[str, Any], sentence: str) -> None:
+def test_unsupported_arguments_of_the_trainer_are_refused(pytorch, arguments, sentence):
     with pytest.raises(
         (ValueError, pytorch.utilities.exceptions.MisconfigurationException)
-    ) as said:
+    ) as refused:
         pytorch.Trainer(**{"accelerator": "hpu", **arguments}, **QUIET)
-    assert said.match(sentence)
-    assert "\n" not in str(said.value)
+    assert refused.match(sentence)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("devices", [1, "1", "auto", [0], "0,", (0,)])
-def test_the_one_card_can_be_asked_for_in_every_form(pytorch: Any, devices: object) -> None:
+def test_one_card_can_be_requested_in_every_form(pytorch, devices):
     trainer = pytorch.Trainer(accelerator="hpu", devices=devices, **QUIET)
     assert (trainer.num_devices, str(trainer.strategy.root_device)) == (1, "hpu:0")
 
 
-def test_strategies_of_others_are_refused(pytorch: Any) -> None:
+def test_strategies_for_other_devices_and_fabric_are_refused(pytorch):
     from hpu_magic.lightning.fabric import SingleHPUStrategy
 
     refusal = pytorch.utilities.exceptions.MisconfigurationException
@@ -98,15 +88,13 @@ def test_strategies_of_others_are_refused(pytorch: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["hpu_single", "hpu_parallel", "hpu_ddp"])
-def test_the_strategy_brings_its_accelerator(pytorch: Any, name: str) -> None:
+def test_strategy_selects_its_accelerator(pytorch, name):
     trainer = pytorch.Trainer(strategy=name, **QUIET)
     assert (trainer.accelerator.name(), trainer.num_devices) == ("hpu", 1)
     assert trainer.strategy.strategy_name == name
 
 
-def test_a_notebook_takes_one_card_and_says_so(
-    pytorch: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_notebook_uses_one_card_and_reports_it(pytorch, caplog):
     with caplog.at_level("INFO"):
         pytorch.Trainer(accelerator="hpu", **QUIET)
     assert "Trainer uses one of 8 cards, because an interactive session is one process: begin" in (
@@ -120,16 +108,11 @@ def test_a_notebook_takes_one_card_and_says_so(
     [
         ({"parallel_devices": ["cpu", "hpu"]}, "parallel_devices contains 'cpu', and each process"),
         ({"parallel_devices": ["hpu:0", "hpu:1"]}, "parallel_devices contains 'hpu:1', and each"),
-        (
-            {"process_group_backend": "nccl"},
-            "process_group_backend='nccl' does not support",
-        ),
+        ({"process_group_backend": "nccl"}, "process_group_backend='nccl' does not support"),
         ({"process_group_backend": "cpu:gloo"}, "process_group_backend='cpu:gloo' does not"),
     ],
 )
-def test_options_of_the_parallel_strategy(
-    pytorch: Any, options: dict[str, Any], sentence: str
-) -> None:
+def test_invalid_options_of_the_parallel_strategy_are_refused(pytorch, options, sentence):
     from hpu_magic.lightning.namespaces import plugins
 
     strategy = plugins(pytorch.__name__).HPUParallelStrategy
@@ -137,7 +120,7 @@ def test_options_of_the_parallel_strategy(
         pytorch.Trainer(strategy=strategy(**options), **QUIET)
 
 
-def test_what_the_accelerator_knows_of_the_card(torch: Any) -> None:
+def test_accelerator_describes_the_card(torch):
     from habana_frameworks.torch.utils.internal import is_lazy
 
     for module in ("hpu_magic.lightning", "hpu_magic.lightning.fabric"):
@@ -151,7 +134,7 @@ def test_what_the_accelerator_knows_of_the_card(torch: Any) -> None:
             accelerator().setup_device(torch.device("cpu"))
 
 
-def test_the_first_generation_lacks_half_precision_and_8_bits(forked_script: Any) -> None:
+def test_first_generation_refuses_float16_and_fp8(forked_script):
     out = forked_script(
         """
         import lightning as L
@@ -183,9 +166,7 @@ def test_the_first_generation_lacks_half_precision_and_8_bits(forked_script: Any
     ]
 
 
-def test_options_of_convert_modules_as_they_were_documented(
-    torch: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_convert_modules_accepts_the_documented_options(torch, monkeypatch):
     from habana_frameworks.torch.hpex.experimental import transformer_engine as te
 
     from hpu_magic.lightning import HPUPrecisionPlugin

@@ -1,25 +1,35 @@
-"""What a Trainer does on hpu, beside the same run on the CPU."""
-
-from __future__ import annotations
+"""Runs of a `Trainer` on hpu, compared with the same runs on the CPU."""
 
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 BOTH = ("cpu", "hpu")
 
 
-def test_a_fit_with_callbacks_is_the_cpus(
-    lightning: Any,
-    trainer: Any,
-    net: Any,
-    loader: Any,
-    same_weights: Any,
-    logged: Any,
-    tmp_path: Path,
-) -> None:
+@pytest.fixture
+def fit_both(trainer, loader, same_weights, logged):
+    """A function that compares a fit on both devices; returns the models and trainers."""
+
+    def fit(make_model, make_options=dict, validate=True):
+        validation = [loader(shuffle=False)] if validate else []
+        models, runs = [], []
+        for accelerator in BOTH:
+            models.append(make_model())
+            runs.append(trainer(accelerator, **make_options()))
+            runs[-1].fit(models[-1], loader(), *validation)
+        cpu, hpu = map(logged, runs)
+        assert hpu == cpu
+        same_weights(*models, rtol=0, atol=0)
+        return models, runs
+
+    return fit
+
+
+def test_fit_with_callbacks_equals_the_cpu(
+    lightning, trainer, net, loader, same_weights, logged, tmp_path
+):
     callbacks = lightning.callbacks
     models, shown = [], []
     for accelerator in BOTH:
@@ -45,7 +55,7 @@ def test_a_fit_with_callbacks_is_the_cpus(
         shown.append(
             {
                 "steps": (run.current_epoch, run.global_step, stopping.stopped_epoch),
-                "callbacks": {name: float(one) for name, one in run.callback_metrics.items()},
+                "callbacks": {name: float(each) for name, each in run.callback_metrics.items()},
                 "best": (Path(checkpoint.best_model_path).name, float(checkpoint.best_model_score)),
                 "evaluation": (validated, tested),
                 "predicted": [batch.tolist() for batch in predicted],
@@ -63,37 +73,25 @@ def test_a_fit_with_callbacks_is_the_cpus(
     same_weights(*models, rtol=0, atol=0)
 
 
-def test_averaged_weights_are_the_cpus(
-    lightning: Any, trainer: Any, net: Any, loader: Any, same_weights: Any, logged: Any
-) -> None:
-    models, texts = [], []
-    for accelerator in BOTH:
-        model = net()
-        averaging = lightning.callbacks.StochasticWeightAveraging(
-            swa_lrs=0.05, swa_epoch_start=2, annealing_epochs=2
-        )
-        run = trainer(
-            accelerator,
-            max_epochs=5,
-            inference_mode=False,
-            callbacks=[averaging],
-        )
-        run.fit(model, loader(), loader(shuffle=False))
-        assert averaging.n_averaged == 4
+def test_averaged_weights_equal_the_cpu(lightning, net, fit_both):
+    averaging = lightning.callbacks.StochasticWeightAveraging
+
+    def options():
+        callback = averaging(swa_lrs=0.05, swa_epoch_start=2, annealing_epochs=2)
+        return {"max_epochs": 5, "inference_mode": False, "callbacks": [callback]}
+
+    models, runs = fit_both(net, options)
+    for model, run in zip(models, runs, strict=True):
+        [callback] = [each for each in run.callbacks if isinstance(each, averaging)]
+        assert callback.n_averaged == 4
         assert not model.in_inference_mode
-        models.append(model)
-        texts.append(logged(run))
-    assert texts[0] == texts[1]
-    same_weights(*models, rtol=0, atol=0)
 
 
-def test_manual_optimization_is_the_cpus(
-    lightning: Any, torch: Any, trainer: Any, net: Any, loader: Any, same_weights: Any, logged: Any
-) -> None:
+def test_manual_optimization_equals_the_cpu(torch, net, fit_both):
     class Manual(net):
         automatic_optimization = False
 
-        def training_step(self, batch: Any, index: int) -> None:
+        def training_step(self, batch, index):
             body, head = self.optimizers()
             for optimizer in (body, head):
                 self.toggle_optimizer(optimizer)
@@ -106,47 +104,36 @@ def test_manual_optimization_is_the_cpus(
             if self.trainer.is_last_batch:
                 self.lr_schedulers().step()
 
-        def configure_optimizers(self) -> Any:
+        def configure_optimizers(self):
             body = torch.optim.Adam(self.body.parameters(), lr=0.02)
             head = torch.optim.SGD(self.head.parameters(), lr=0.1)
             return [body, head], [torch.optim.lr_scheduler.ExponentialLR(head, 0.5)]
 
-    models, texts = [], []
-    for accelerator in BOTH:
-        models.append(Manual())
-        run = trainer(accelerator)
-        run.fit(models[-1], loader())
-        assert run.global_step == 2 * 4 * 2
-        texts.append(logged(run))
-    assert texts[0] == texts[1]
-    same_weights(*models, rtol=0, atol=0)
+    _, runs = fit_both(Manual, validate=False)
+    assert [run.global_step for run in runs] == [2 * 4 * 2] * 2
 
 
-@pytest.mark.skipif("HPU_MAGIC_TEST_LAZY" in os.environ, reason="lazy mode has no such backend")
-def test_compiled_modules_learn_as_the_cpus(
-    torch: Any, trainer: Any, net: Any, loader: Any, same_weights: Any
-) -> None:
+@pytest.mark.skipif("HPU_MAGIC_TEST_LAZY" in os.environ, reason="lazy mode has no compile backend")
+def test_compiled_modules_equal_the_cpu(torch, trainer, net, loader, same_weights):
     class Silent(net):
-        """Lightning's ``log`` is none of what Dynamo compiles."""
+        """A model without ``log``, which Dynamo cannot compile."""
 
-        def loss(self, batch: Any, kind: str) -> Any:
+        def loss(self, batch, kind):
             return torch.nn.functional.cross_entropy(self(batch[0]), batch[1])
 
-    plain, layer, whole = Silent(), Silent(), Silent()
+    plain, layer, model = Silent(), Silent(), Silent()
     trainer("cpu", max_epochs=1).fit(plain, loader())
     layer.body.compile(backend="hpu_backend")
     trainer("hpu", max_epochs=1).fit(layer, loader(), loader(shuffle=False))
     same_weights(layer, plain, rtol=1e-5, atol=1e-6)
     run = trainer("hpu", max_epochs=1)
-    run.fit(torch.compile(whole, backend="hpu_backend"), loader(), loader(shuffle=False))
-    same_weights(whole, plain, rtol=1e-5, atol=1e-6)
+    run.fit(torch.compile(model, backend="hpu_backend"), loader(), loader(shuffle=False))
+    same_weights(model, plain, rtol=1e-5, atol=1e-6)
     assert str(run.strategy.root_device) == "hpu:0"
 
 
-@pytest.mark.skipif("HPU_MAGIC_TEST_LAZY" in os.environ, reason="lazy mode has no such backend")
-def test_a_compiled_module_logs_as_the_cpus_does(
-    torch: Any, trainer: Any, net: Any, loader: Any
-) -> None:
+@pytest.mark.skipif("HPU_MAGIC_TEST_LAZY" in os.environ, reason="lazy mode has no compile backend")
+def test_compiled_module_logs_like_on_the_cpu(torch, trainer, net, loader):
     class Logging(net):
         log = torch.compiler.disable(net.log)
 
@@ -160,45 +147,35 @@ def test_a_compiled_module_logs_as_the_cpus_does(
 
 
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
-def test_half_precision_is_the_cpus(
-    torch: Any, trainer: Any, net: Any, loader: Any, same_weights: Any, logged: Any, precision: str
-) -> None:
+def test_half_precision_equals_the_cpu(torch, net, fit_both, precision):
     class Plain(net):
-        """Of operators that the CPU casts as the card does."""
+        """A model with operators that autocast treats equally on CPU and card."""
 
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             del self.body[1]
 
-        def loss(self, batch: Any, kind: str) -> Any:
+        def loss(self, batch, kind):
             inputs, labels = batch
             scores = self(inputs)
             self.seen.append((kind, scores.device.type, scores.dtype))
-            wanted = torch.nn.functional.one_hot(labels, 3)
-            loss = (scores.float() - wanted).square().sum() / len(labels)
-            # Of the epoch's mean the card computes a product, in bfloat16.
+            target = torch.nn.functional.one_hot(labels, 3)
+            loss = (scores.float() - target).square().sum() / len(labels)
+            # The card would compute a product of the epoch's mean in bfloat16.
             self.log(f"{kind}_loss", loss, on_step=True, on_epoch=False)
             return loss
 
-    models, texts = [], []
-    for accelerator in BOTH:
-        models.append(Plain())
-        run = trainer(accelerator, precision=precision)
-        run.fit(models[-1], loader(), loader(shuffle=False))
-        texts.append(logged(run))
-        assert {dtype for *_, dtype in models[-1].seen} == {torch.bfloat16}
-    assert texts[0] == texts[1]
-    same_weights(*models, rtol=0, atol=0)
+    models, _ = fit_both(Plain, lambda: {"precision": precision})
+    for model in models:
+        assert {dtype for *_, dtype in model.seen} == {torch.bfloat16}
 
 
-def test_losses_of_16_bits_are_scaled(
-    torch: Any, trainer: Any, net: Any, loader: Any, same_weights: Any, tmp_path: Path
-) -> None:
+def test_float16_losses_are_scaled(torch, trainer, net, loader, same_weights, tmp_path):
     class Watching(net):
-        def on_after_backward(self) -> None:
+        def on_after_backward(self):
             self.largest = float(self.head.bias.grad.abs().max())
 
-    def fitted(precision: str, epochs: int, **options: Any) -> tuple[Any, Any]:
+    def fitted(precision, epochs, **options):
         model = Watching()
         run = trainer("hpu", precision=precision, max_epochs=epochs, gradient_clip_val=0.5)
         run.fit(model, loader(shuffle=False), **options)

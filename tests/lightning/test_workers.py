@@ -1,8 +1,4 @@
-"""A Trainer in the workers of a notebook: each is an interactive process that was told its rank."""
-
-from __future__ import annotations
-
-from collections.abc import Iterator
+"""A `Trainer` in the workers of a notebook, which are interactive processes with ranks."""
 
 import pytest
 from running_notebook import Notebook
@@ -39,56 +35,56 @@ def fit(**options):
 
 
 @pytest.fixture(scope="module")
-def notebook() -> Iterator[Notebook]:
+def notebook():
     notebook = Notebook()
     notebook.run("%load_ext hpu_magic")
-    below = notebook.run(MODEL)
-    assert not below.error, below.error
+    output = notebook.run(MODEL)
+    assert not output.error, output.error
     yield notebook
     notebook.close()
 
 
-def told(notebook: Notebook, run: str, expression: str) -> str:
-    """Return what an expression is on all ranks, after a cell that may say anything."""
-    ran = notebook.run(f"%%hpu_workers\n{run}")
-    assert not ran.error, ran.error
+def value_on_all(notebook, run, expression):
+    """Run a cell on all ranks, and return the value that an expression has on all of them."""
+    output = notebook.run(f"%%hpu_workers\n{run}")
+    assert not output.error, output.error
     (shown,) = notebook.run(f"%%hpu_workers\nprint({expression})").texts
     ranks, _, value = shown.partition("\n  ")
     assert ranks == "ranks 0 and 1", shown
     return value
 
 
-def test_trainers_run_on_all_workers_one_after_the_other(notebook):
+def test_trainers_run_on_all_workers(notebook):
     found = {
-        told(notebook, f"found = fit({options})", "found")
+        value_on_all(notebook, f"found = fit({options})", "found")
         for options in ("devices=2", "", "strategy='ddp'")
     }
     assert len(found) == 1, found
     assert found.pop().startswith("('HPUParallelStrategy', 2, 4, ")
-    alone = told(notebook, "found = fit(devices=1)", "found")
+    alone = value_on_all(notebook, "found = fit(devices=1)", "found")
     assert alone.startswith("('SingleHPUStrategy', 1, 8, ")
     loop = "import lightning\nfabric = lightning.Fabric(accelerator='hpu')\nfabric.launch()"
-    assert told(notebook, loop, "fabric.world_size, fabric.strategy.strategy_name") == (
+    assert value_on_all(notebook, loop, "fabric.world_size, fabric.strategy.strategy_name") == (
         "2 hpu_parallel"
     )
 
 
-def test_the_first_rank_shows_a_fit(notebook):
+def test_first_rank_shows_the_fit(notebook):
     code = (
         "trainer = L.Trainer(**quiet)\n"
         "result = hpu_magic.fit(trainer, Net(), torch.utils.data.DataLoader(rows, batch_size=4))\n"
     )
-    below = notebook.run(f"%%hpu_workers\n{code}")
-    assert not below.error, below.error
-    shown = "\n".join(below.texts)
+    output = notebook.run(f"%%hpu_workers\n{code}")
+    assert not output.error, output.error
+    shown = "\n".join(output.texts)
     assert shown.count("Fit finished") == 1, shown
-    assert {mime for one in below.outputs for mime in one.get("data", {})} <= {
+    assert {mime for each in output.outputs for mime in each.get("data", {})} <= {
         "text/plain",
         "text/html",
     }
-    assert told(notebook, "pass", "result.outcome, result.steps") == "finished 4"
+    assert value_on_all(notebook, "pass", "result.outcome, result.steps") == "finished 4"
 
 
-def test_a_number_of_devices_that_the_workers_are_not(notebook):
-    below = notebook.run("%%hpu_workers\nL.Trainer(**quiet, devices=3).fit(Net(), rows)")
-    assert "You set `devices=3` and `num_nodes=1` in Lightning, but the product" in below.error
+def test_wrong_number_of_devices_is_refused(notebook):
+    output = notebook.run("%%hpu_workers\nL.Trainer(**quiet, devices=3).fit(Net(), rows)")
+    assert "You set `devices=3` and `num_nodes=1` in Lightning, but the product" in output.error

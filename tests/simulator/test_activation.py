@@ -1,4 +1,4 @@
-"""Turning the simulator on: when it loads, when it is too late, and what it never does."""
+"""Activation of the simulator, and the errors of wrong or late activation."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 
-def test_the_environment_variable_loads_it_with_torch_and_says_so(script):
+def test_environment_variable_loads_the_simulator_with_torch(script):
     out = script(
         """
         import torch
@@ -21,8 +21,8 @@ def test_the_environment_variable_loads_it_with_torch_and_says_so(script):
 
 
 @pytest.mark.parametrize("first", ["core as htcore", "gpu_migration"])
-def test_the_bridge_may_be_imported_before_torch(script, first):
-    """As on a card. The installed package brings the file that Python reads at its start."""
+def test_bridge_can_be_imported_before_torch(script, first):
+    """The installed package contains a file that Python reads when it starts."""
     tools = Path(__file__).parents[2] / "tools"
     code = f"""
         import site
@@ -36,11 +36,11 @@ def test_the_bridge_may_be_imported_before_torch(script, first):
         script(code)
 
 
-def test_without_being_asked_nothing_happens(script):
+def test_simulator_is_off_by_default(script):
     assert script("import torch; print(hasattr(torch, 'hpu'))").strip() == "False"
 
 
-def test_work_on_the_cpu_before_and_after_changes_nothing(forked_script):
+def test_device_does_not_change_cpu_results(forked_script):
     code = """
         import torch
         def work(device):
@@ -59,7 +59,7 @@ def test_work_on_the_cpu_before_and_after_changes_nothing(forked_script):
 
 
 @pytest.mark.parametrize("first", ["import torch", "pass"])
-def test_activate_from_code_before_or_after_torch(script, first):
+def test_activate_works_before_and_after_the_import_of_torch(script, first):
     assert "hpu:0" in script(
         f"""
         {first}
@@ -73,7 +73,7 @@ def test_activate_from_code_before_or_after_torch(script, first):
     )
 
 
-def test_too_late_is_one_sentence_and_loses_nothing(script):
+def test_late_activation_fails_and_loses_nothing(script):
     out = script(
         """
         import torch
@@ -93,7 +93,7 @@ def test_too_late_is_one_sentence_and_loses_nothing(script):
     assert "tensor([4., 4.])" in out
 
 
-def test_a_real_package_is_never_replaced(script, tmp_path):
+def test_installed_vendor_package_is_never_replaced(script, tmp_path):
     bridge = tmp_path / "habana_frameworks" / "torch"
     bridge.mkdir(parents=True)
     (bridge / "__init__.py").write_text("origin = 'vendor'\n")
@@ -102,8 +102,8 @@ def test_a_real_package_is_never_replaced(script, tmp_path):
         import hpu_magic.simulator
         try:
             hpu_magic.simulator.activate()
-        except RuntimeError as refused:
-            print(refused)
+        except RuntimeError as refusal:
+            print(refusal)
         import torch, habana_frameworks.torch
         print(habana_frameworks.torch.origin, hasattr(torch, "hpu"))
         """,
@@ -114,7 +114,7 @@ def test_a_real_package_is_never_replaced(script, tmp_path):
     assert out.split()[-2:] == ["vendor", "False"]
 
 
-def test_autoload_switched_off_still_loads_at_the_first_use_of_the_bridge(script):
+def test_device_loads_on_first_use_without_autoload(script):
     out = script(
         """
         import torch
@@ -138,7 +138,7 @@ def run_module(*arguments, **environment):
     )
 
 
-def test_scripts_run_under_it_with_their_arguments(tmp_path):
+def test_module_runs_a_script_with_its_arguments(tmp_path):
     program = tmp_path / "train.py"
     program.write_text(
         "import sys, torch\nprint(__name__, sys.argv[1:], torch.ones(1, device='hpu').device)\n"
@@ -148,7 +148,7 @@ def test_scripts_run_under_it_with_their_arguments(tmp_path):
     assert "SIMULATED" in done.stderr
 
 
-def test_a_missing_script_or_a_wrong_setting_is_one_sentence(tmp_path):
+def test_missing_script_and_invalid_setting_are_reported_in_one_sentence(tmp_path):
     missing = run_module("nothing.py")
     assert missing.returncode == 2
     assert "file 'nothing.py' does not exist" in missing.stderr
@@ -160,7 +160,7 @@ def test_a_missing_script_or_a_wrong_setting_is_one_sentence(tmp_path):
     assert "Traceback" not in missing.stderr + wrong.stderr
 
 
-def test_the_card_is_acquired_by_the_first_tensor(forked_script):
+def test_first_tensor_acquires_the_card(forked_script):
     out = forked_script(
         """
         import torch
@@ -175,7 +175,7 @@ def test_the_card_is_acquired_by_the_first_tensor(forked_script):
     assert out.split() == ["None", "GAUDI2"]
 
 
-def test_forked_children_may_not_use_the_card(forked_script):
+def test_forked_child_cannot_use_the_card(forked_script):
     out = forked_script(
         """
         import os, torch
@@ -184,8 +184,8 @@ def test_forked_children_may_not_use_the_card(forked_script):
         if not pid:
             try:
                 torch.ones(4, device="hpu")
-            except RuntimeError as refused:
-                print(refused, flush=True)
+            except RuntimeError as refusal:
+                print(refusal, flush=True)
             del before
             os._exit(0)
         os.waitpid(pid, 0)
@@ -197,24 +197,16 @@ def test_forked_children_may_not_use_the_card(forked_script):
     assert out.split()[-1] == "16"
 
 
-def test_a_busy_machine_names_the_holder(forked_script, tmp_path):
+def test_error_names_the_process_that_holds_the_only_card(forked_script, tmp_path):
+    hold = "import torch, time; torch.ones(1, device='hpu'); print(flush=True); time.sleep(60)"
+    one_card = {"HPU_MAGIC_CARDS": "1", "HPU_MAGIC_CARDS_DIR": str(tmp_path)}
     holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import torch, time; torch.ones(1, device='hpu'); print('ok', "
-            "flush=True); time.sleep(60)",
-        ],
-        env={
-            **os.environ,
-            "HPU_MAGIC_SIMULATOR": "1",
-            "HPU_MAGIC_CARDS": "1",
-            "HPU_MAGIC_CARDS_DIR": str(tmp_path),
-        },
+        [sys.executable, "-c", hold],
+        env={**os.environ, "HPU_MAGIC_SIMULATOR": "1", **one_card},
         stdout=subprocess.PIPE,
     )
     try:
-        assert holder.stdout.readline() == b"ok\n"
+        holder.stdout.readline()
         out = forked_script(
             """
             import torch
@@ -224,39 +216,33 @@ def test_a_busy_machine_names_the_holder(forked_script, tmp_path):
                 print(busy)
             """,
             simulated=True,
-            HPU_MAGIC_CARDS="1",
-            HPU_MAGIC_CARDS_DIR=str(tmp_path),
+            **one_card,
         )
         assert out.startswith("synStatus=8 [Device not found] Device acquire failed.")
         assert str(holder.pid) in out
     finally:
         holder.kill()
         holder.wait()
-    again = "import torch; print(torch.ones(1, device='hpu').device)"
-    assert (
-        forked_script(
-            again, simulated=True, HPU_MAGIC_CARDS="1", HPU_MAGIC_CARDS_DIR=str(tmp_path)
-        ).strip()
-        == "hpu:0"
-    )
+    acquire = "import torch; print(torch.ones(1, device='hpu').device)"
+    assert forked_script(acquire, simulated=True, **one_card) == "hpu:0\n"
 
 
-def test_a_gpu_that_pytorch_uses_is_named_with_what_to_do(torch, monkeypatch):
+def test_visible_gpu_is_refusal_with_a_fix(torch, monkeypatch):
     from types import SimpleNamespace
 
     from habana_frameworks.torch import _bridge
 
     from hpu_magic import simulator
 
-    assert _bridge.engine.load().remove_cuda_accelerator()  # there is none
-    beside_a_gpu = SimpleNamespace(remove_cuda_accelerator=lambda: False)
+    assert _bridge.engine.load().remove_cuda_accelerator()  # no GPU is in use
+    with_gpu = SimpleNamespace(remove_cuda_accelerator=lambda: False)
     monkeypatch.setattr(_bridge, "_loaded", False)
-    monkeypatch.setattr(_bridge.engine, "load", lambda: beside_a_gpu)
+    monkeypatch.setattr(_bridge.engine, "load", lambda: with_gpu)
     with pytest.raises(simulator.GpuPresent, match="hide the GPU with CUDA_VISIBLE_DEVICES="):
         _bridge.load()
 
 
-def test_small_cards_are_told_in_mebibytes(forked_script):
-    say = "from hpu_magic.simulator import announcement; print(announcement())"
-    assert "GAUDI2, 64 MiB each" in forked_script(say, HPU_MAGIC_MEMORY="64MiB")
-    assert "GAUDI2, 96 GiB each" in forked_script(say)
+def test_announcement_shows_small_cards_in_mebibytes(forked_script):
+    announce = "from hpu_magic.simulator import announcement; print(announcement())"
+    assert "GAUDI2, 64 MiB each" in forked_script(announce, HPU_MAGIC_MEMORY="64MiB")
+    assert "GAUDI2, 96 GiB each" in forked_script(announce)

@@ -1,4 +1,4 @@
-"""Models that `adapt_transformers_to_gaudi` has changed; on the CPU, transformers' own."""
+"""Models that `adapt_transformers_to_gaudi` changes; on the CPU, those of transformers."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from tiny_tokenizer import tokenizer
 
 NAMES = ("Llama", "GPT-2", "BERT", "T5", "ViT", "Whisper")
 MIXTURES = {
-    # With SDPA, its default, that of optimum-habana masks nothing.
+    # With SDPA, the default, optimum-habana's Mixtral does not mask later tokens.
     "Mixtral": partial(mixtral, attn_implementation="eager"),
     "Qwen2-MoE": qwen2_moe,
 }
 
 
-def adapt() -> None:
-    """Have transformers make the models of optimum-habana from now on."""
+def adapt():
+    """Make transformers create optimum-habana's models."""
     from optimum.habana.transformers.modeling_utils import adapt_transformers_to_gaudi
 
     adapt_transformers_to_gaudi()
 
 
 def train(name: str) -> dict[str, Any]:
-    """Train for three steps, and tell the losses, and the logits afterwards."""
+    """Return the losses of three steps, and the logits afterwards."""
     make, batch = MODELS[name]
     device = "cpu" if ON_CPU else "hpu"
     torch.manual_seed(0)
@@ -52,10 +52,10 @@ def train(name: str) -> dict[str, Any]:
 
 
 def mix(name: str) -> dict[str, Any]:
-    """Tell a mixture of experts' logits, and which of its weights then get no gradient."""
+    """Return the logits of a mixture of experts, and the weights without a gradient."""
     device = "cpu" if ON_CPU else "hpu"
     model = MIXTURES[name]()
-    generator = torch.Generator().manual_seed(0)  # the adapted one draws its weights otherwise
+    generator = torch.Generator().manual_seed(0)  # the adapted model initializes differently
     with torch.no_grad():
         for _, weight in sorted(model.named_parameters()):
             weight.copy_(torch.randn(weight.shape, generator=generator) / 8)
@@ -64,18 +64,20 @@ def mix(name: str) -> dict[str, Any]:
     with torch.no_grad():
         logits = model.eval()(**inputs).logits.cpu()
     model.train()(**inputs).loss.backward()
-    names = [name for name, _ in model.named_parameters()]
+    parameters = dict(model.named_parameters())
     return {
         "class": type(model).__name__,
         "device": model.device.type,
         "logits": logits.flatten().tolist(),
-        "still": [name for name, weight in model.named_parameters() if weight.grad is None],
-        "mixing": [name for name in names if ".experts." in name or name.endswith(".gate.weight")],
+        "without gradient": [name for name in parameters if parameters[name].grad is None],
+        "experts and routers": [
+            name for name in parameters if ".experts." in name or name.endswith(".gate.weight")
+        ],
     }
 
 
 def embed() -> dict[str, Any]:
-    """Embed sentences by sentence-transformers, in HPU graphs where there are any."""
+    """Embed sentences with sentence-transformers, in HPU Graphs on the device."""
     from sentence_transformers import SentenceTransformer
     from sentence_transformers.models import Pooling, Transformer
 
@@ -88,11 +90,11 @@ def embed() -> dict[str, Any]:
     pooling = Pooling(transformer.get_word_embedding_dimension())
     model = SentenceTransformer(modules=[transformer, pooling], device="cpu" if ON_CPU else None)
     sentences = ["w1 w2", "w3 w4 w5 w6 w7", "w9", "w8 w1 w2"]
-    first, again = (model.encode(sentences).tolist() for _ in range(2))
+    first, second = (model.encode(sentences).tolist() for _ in range(2))
     return {
         "device": model.device.type,
         "embeddings": first,
-        "again": first == again,
+        "again": first == second,
         "replays": replays(),
     }
 

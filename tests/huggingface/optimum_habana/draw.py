@@ -1,4 +1,4 @@
-"""Pictures of a tiny Stable Diffusion: optimum-habana's pipeline, or diffusers' on the CPU."""
+"""Images of a tiny Stable Diffusion: optimum-habana's pipeline, or diffusers' on the CPU."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 from reports import ON_CPU, count_replays, report
-from tiny_diffusers import PROMPT, pictures, stable_diffusion
+from tiny_diffusers import PROMPT, draw_images, stable_diffusion
 
 
 def draw(graphs: bool = False, bf16: bool = False) -> dict[str, Any]:
-    """Draw twice what the prompt says, guided away from an empty one."""
+    """Draw the image of the prompt twice, with classifier-free guidance."""
     replays = (lambda: 0) if ON_CPU else count_replays()
     if ON_CPU:
         pipeline = stable_diffusion()
@@ -29,7 +29,7 @@ def draw(graphs: bool = False, bf16: bool = False) -> dict[str, Any]:
     device = pipeline.unet.device
     embedded = {"prompt_embeds": PROMPT, "negative_prompt_embeds": torch.zeros_like(PROMPT)}
     prompt = {name: each.to(device) for name, each in embedded.items()}
-    first, again = (pictures(pipeline, guidance_scale=5.0, **prompt) for _ in range(2))
+    first, again = (draw_images(pipeline, guidance_scale=5.0, **prompt) for _ in range(2))
     return {
         "device": device.type,
         "pixels": first.flatten().tolist(),

@@ -1,4 +1,4 @@
-"""Tokens of a tiny Llama: optimum-habana's model on the device, transformers' on the CPU."""
+"""Tokens of a tiny Llama: optimum-habana's on the device, transformers' on the CPU."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ _PROMPTS = torch.tensor([[0, 0, 5, 9, 3], [1, 6, 7, 8, 9]])
 _TOKENS = 12
 
 
-def model(graphs: bool) -> Any:
-    """Return the model, which replays graphs if it shall."""
+def model(graphs: bool):
+    """Return the model, optionally wrapped in HPU Graphs."""
     torch.manual_seed(0)
     chosen = llama().eval()
     if not ON_CPU:
@@ -32,7 +32,7 @@ def model(graphs: bool) -> Any:
     return chosen
 
 
-def generate(graphs: bool = False, seed: int = 0, **options: Any) -> dict[str, Any]:
+def generate(graphs: bool = False, seed: int = 0, **options) -> dict[str, Any]:
     """Generate a fixed number of tokens for prompts of two lengths."""
     from transformers import GenerationConfig
 
@@ -56,7 +56,7 @@ def generate(graphs: bool = False, seed: int = 0, **options: Any) -> dict[str, A
 
 
 def sampled() -> dict[str, Any]:
-    """Sample of the five likeliest tokens, twice from one seed and once from another."""
+    """Sample from the five most likely tokens, twice with one seed and once with another."""
     options = {"do_sample": True, "top_k": 5}
     first, again, other = (generate(seed=seed, **options)["tokens"] for seed in (1, 1, 2))
     return {"first": first, "again": again, "other": other}
@@ -66,7 +66,7 @@ CASES = {
     "greedy": partial(generate),
     "beams": partial(generate, num_beams=3),
     "sampled": sampled,
-    "one likeliest": partial(generate, do_sample=True, top_k=1),
+    "most likely": partial(generate, do_sample=True, top_k=1),
 }
 INTERNAL = {"reuse_cache": True, "bucket_size": 8, "bucket_internal": True}
 ONLY_ON_DEVICE = {

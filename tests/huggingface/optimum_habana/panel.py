@@ -1,4 +1,4 @@
-"""Fits of GaudiTrainer with the panel: by the function, and as a cell of `%%hpu_fit` has it."""
+"""Fits of `GaudiTrainer` with a panel: by `hpu_magic.fit`, and observed like in `%%hpu_fit`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpu_magic.fits.observed import observed_fits
 ROWS = [{"input_ids": row, "labels": row, "attention_mask": row > -1} for row in tokens(32, 12)]
 
 
-def trainer(folder: str, **options: Any) -> Any:
+def trainer(folder: str, **options):
     arguments = GaudiTrainingArguments(
         output_dir=folder,
         use_habana=True,
@@ -32,7 +32,7 @@ def trainer(folder: str, **options: Any) -> Any:
     return GaudiTrainer(llama(), config, args=arguments, train_dataset=ROWS, eval_dataset=ROWS[:8])
 
 
-def observed(result: Any) -> dict[str, Any]:
+def observed(result) -> dict[str, Any]:
     return {
         "outcome": result.outcome,
         "steps": result.steps,
@@ -40,7 +40,7 @@ def observed(result: Any) -> dict[str, Any]:
         "where": result.where,
         "device": result.device,
         "metrics": result.metrics,
-        "pictured": "eval_loss" in result.picture or "validation" in result.picture,
+        "has evaluation chart": "eval_loss" in result.picture or "validation" in result.picture,
     }
 
 

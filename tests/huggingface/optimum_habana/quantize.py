@@ -1,4 +1,4 @@
-"""A tiny Llama in 8 bits by the configurations that Intel Neural Compressor reads."""
+"""A tiny Llama in FP8, with configurations for Intel Neural Compressor."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ adapt_transformers_to_gaudi()
 _PROMPT = torch.tensor([[1, 6, 7, 8, 9]])
 
 
-def model() -> Any:
-    """Return the model in bfloat16, the type of its cache too."""
+def model():
+    """Return the model in bfloat16."""
     from tiny_models import llama
 
     torch.manual_seed(0)
     return llama(torch_dtype=torch.bfloat16).eval().to(torch.bfloat16).to("hpu")
 
 
-def tokens(chosen: Any) -> list[list[int]]:
-    """Generate eight tokens with a cache that is set aside once."""
+def tokens(chosen) -> list[list[int]]:
+    """Generate eight tokens with a reused cache."""
     from transformers import GenerationConfig
 
     configuration = GenerationConfig(
@@ -44,28 +44,25 @@ def tokens(chosen: Any) -> list[list[int]]:
 
 
 @torch.no_grad()
-def logits(chosen: Any) -> torch.Tensor:
+def logits(chosen) -> torch.Tensor:
     """Return the logits of the prompt."""
     return chosen(_PROMPT.to("hpu")).logits.float().cpu()
 
 
 def quantized(scale_method: str) -> dict[str, Any]:
-    """Measure, quantize and generate; tell how far the logits are from those of bfloat16."""
-    from neural_compressor.torch.quantization import (
-        FP8Config,
-        convert,
-        finalize_calibration,
-        prepare,
-    )
+    """Measure, quantize and generate; return the tokens and the error of the logits."""
+    from neural_compressor.torch import quantization
+
+    read = quantization.FP8Config.from_json_file
 
     exact = model()
     expected, reference = tokens(exact), logits(exact)
-    everything = {"types": [], "names": []}
+    no_limits = {"types": [], "names": []}
     with tempfile.TemporaryDirectory() as folder:
         common = {
             "observer": "maxabs",
-            "allowlist": everything,
-            "blocklist": everything,
+            "allowlist": no_limits,
+            "blocklist": no_limits,
             "dump_stats_path": f"{folder}/measured",
         }
         steps = {
@@ -74,10 +71,10 @@ def quantized(scale_method: str) -> dict[str, Any]:
         }
         for step, options in steps.items():
             Path(folder, f"{step}.json").write_text(json.dumps({**common, **options}))
-        measured = prepare(model(), FP8Config.from_json_file(f"{folder}/measure.json"))
+        measured = quantization.prepare(model(), read(f"{folder}/measure.json"))
         tokens(measured)
-        finalize_calibration(measured)
-        chosen = convert(model(), FP8Config.from_json_file(f"{folder}/quantize.json"))
+        quantization.finalize_calibration(measured)
+        chosen = quantization.convert(model(), read(f"{folder}/quantize.json"))
     layer = chosen.model.layers[0].self_attn.q_proj
     return {
         "expected": expected,

@@ -1,4 +1,4 @@
-"""What a program tells the test that started it: for each case its result, or its refusal."""
+"""Results or errors of a program's cases, for the test that started it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ MODE, _PLACE = sys.argv[1:3]
 ON_CPU = MODE == "cpu"
 
 
-def report(cases: Mapping[str, Callable[[], Any]], shown: bool = True) -> None:
-    """Run all cases and, if shown, write what each returned or the error that it raised."""
+def report(cases: Mapping[str, Callable[[], Any]], shown: bool = True):
+    """Run all cases and, if ``shown``, write their results or errors to the file."""
     results = {}
     for name, case in cases.items():
         try:
@@ -25,12 +25,12 @@ def report(cases: Mapping[str, Callable[[], Any]], shown: bool = True) -> None:
 
 
 def count_replays() -> Callable[[], int]:
-    """Count the replays of HPU graphs from now on; return what tells their number."""
+    """Start to count replays of HPU Graphs; return a function that returns their number."""
     from habana_frameworks.torch.hpu import HPUGraph
 
     replay, count = HPUGraph.replay, 0
 
-    def counted(self: Any, *arguments: Any, **options: Any) -> Any:
+    def counted(self, *arguments, **options):
         nonlocal count
         count += 1
         return replay(self, *arguments, **options)

@@ -1,4 +1,4 @@
-"""A fit of two cards, started as gaudi_spawn.py does, or of one CPU with their common batch."""
+"""A fit on two cards, started like with gaudi_spawn.py, or on one CPU with the same batches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reports import ON_CPU, report
 
 
 def start() -> int:
-    """Run this file as each rank of a launcher, and return the launcher's status."""
+    """Run this file on two ranks with the launcher, and return its exit status."""
     from optimum.habana.distributed import DistributedRunner
 
     with socket.socket() as free:
@@ -22,7 +22,7 @@ def start() -> int:
 
 
 def fit() -> dict[str, Any]:
-    """Train with four sentences a step, and tell where."""
+    """Train with four sentences per step."""
     import train
 
     if ON_CPU:

@@ -1,4 +1,4 @@
-"""The same fit by GaudiTrainer on the device, or by transformers' Trainer on the CPU."""
+"""A fit with `GaudiTrainer` on the device, or with transformers' `Trainer` on the CPU."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tiny_models import llama, tokens
 
 
 class Sentences(torch.utils.data.Dataset):
-    """Sentences of which every token is to be told from those before it."""
+    """Sentences for training a language model."""
 
-    def __init__(self, rows: int) -> None:
+    def __init__(self, rows: int):
         self.ids = tokens(rows, length=12)
 
     def __len__(self) -> int:
@@ -31,8 +31,8 @@ class Sentences(torch.utils.data.Dataset):
         return {"input_ids": ids, "labels": ids, "attention_mask": torch.ones_like(ids)}
 
 
-def model(lora: bool) -> Any:
-    """Return a Llama of random weights, of which LoRA trains an addition."""
+def model(lora: bool):
+    """Return a Llama with random weights, optionally with LoRA adapters."""
     torch.manual_seed(0)
     chosen = llama()
     if not lora:
@@ -44,9 +44,9 @@ def model(lora: bool) -> Any:
 
 
 def trainer(
-    folder: str, lora: bool = False, configuration: dict[str, Any] | None = None, **options: Any
-) -> Any:
-    """Return the trainer of the device or of the CPU."""
+    folder: str, lora: bool = False, configuration: dict[str, Any] | None = None, **options
+):
+    """Return the trainer for the device or the CPU."""
     options = {
         "max_steps": 6,
         "per_device_train_batch_size": 2,
@@ -77,8 +77,8 @@ def trainer(
     )
 
 
-def fit(resumed: bool = False, **options: Any) -> dict[str, Any]:
-    """Train, evaluate and predict; what is resumed begins after its first three steps."""
+def fit(resumed: bool = False, **options) -> dict[str, Any]:
+    """Train, evaluate and predict; a resumed fit begins at its third step."""
     replays = (lambda: 0) if ON_CPU else count_replays()
     with tempfile.TemporaryDirectory() as folder:
         if resumed:
@@ -88,11 +88,11 @@ def fit(resumed: bool = False, **options: Any) -> dict[str, Any]:
         done = chosen.train(resume_from_checkpoint=f"{folder}/checkpoint-3" if resumed else None)
         evaluation = chosen.evaluate()["eval_loss"]
         predictions = chosen.predict(Sentences(4)).predictions
-    told = chosen.state.log_history
+    log = chosen.state.log_history
     return {
         "device": chosen.model.device.type,
-        "losses": [row["loss"] for row in told if "loss" in row],
-        "norms": [float(row["grad_norm"]) for row in told if row.get("grad_norm") is not None],
+        "losses": [row["loss"] for row in log if "loss" in row],
+        "norms": [float(row["grad_norm"]) for row in log if row.get("grad_norm") is not None],
         "evaluation": evaluation,
         "predictions": [float(row.mean()) for row in predictions],
         "optimizer": type(getattr(chosen.optimizer, "optimizer", chosen.optimizer)).__name__,
@@ -107,7 +107,7 @@ CASES = {
     "accumulated": {"gradient_accumulation_steps": 2},
     "resumed": {"resumed": True},
     "lora": {"lora": True},
-    # Last: accelerate keeps a process's first reduced precision for the trainers that follow.
+    # Last, because accelerate keeps the reduced precision for later trainers in the process.
     "bf16": {"bf16": True},
 }
 ONLY_ON_DEVICE = {

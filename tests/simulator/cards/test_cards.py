@@ -1,4 +1,4 @@
-"""The driver of the simulated cards, used by real processes."""
+"""The driver of the simulated cards, in separate processes."""
 
 import json
 import os
@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 import time
-from pathlib import Path
 
 import pytest
 
@@ -27,7 +26,7 @@ HOLD = """
 
 @pytest.fixture(autouse=True)
 def directory(tmp_path, monkeypatch):
-    """One simulated card in a directory that no other process uses."""
+    """A private directory with one simulated card."""
     for name in ("HPU_MAGIC_CARD", "HPU_MAGIC_MEMORY"):
         monkeypatch.delenv(name, raising=False)
     for name in ("HABANA_VISIBLE_MODULES", "HLS_MODULE_ID"):
@@ -39,7 +38,7 @@ def directory(tmp_path, monkeypatch):
 
 @pytest.fixture
 def start():
-    """Start Python processes that end with the test."""
+    """A function that starts Python processes, which end after the test."""
     running = []
 
     def start_process(code, **environ):
@@ -62,7 +61,7 @@ def start():
 
 @pytest.fixture
 def run(start):
-    """Run Python code in a new process and return its output, or the text of its error."""
+    """A function that runs Python code in a new process and returns its output or error."""
 
     def run_process(code, **environ):
         out, err = start(code, **environ).communicate(timeout=60)
@@ -82,31 +81,23 @@ def card_taken(run, **environ):
 # Configuration
 
 
-def test_default_is_eight_gaudi2_cards_of_96_gib():
-    assert Configuration.from_environment({}) == Configuration("GAUDI2", 8, 96 * GIB)
-
-
 @pytest.mark.parametrize(
-    ("generation", "name", "capacity"),
-    [("gaudi", "GAUDI", 32), ("GAUDI2", "GAUDI2", 96), ("Gaudi3", "GAUDI3", 128)],
-)
-def test_generation_sets_name_and_nominal_memory(generation, name, capacity):
-    read = Configuration.from_environment({"HPU_MAGIC_CARD": generation})
-    assert (read.generation, read.capacity) == (name, capacity * GIB)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"),
+    ("environ", "configuration"),
     [
-        ("96GiB", 96 * GIB),
-        ("512 mib", 512 << 20),
-        ("1.5GiB", 3 * GIB // 2),
-        ("64KiB", 65536),
-        ("1000000", 1_000_000),
+        ({}, Configuration("GAUDI2", 8, 96 * GIB)),
+        ({"HPU_MAGIC_CARD": "gaudi"}, Configuration("GAUDI", 8, 32 * GIB)),
+        ({"HPU_MAGIC_CARD": "GAUDI2"}, Configuration("GAUDI2", 8, 96 * GIB)),
+        ({"HPU_MAGIC_CARD": "Gaudi3"}, Configuration("GAUDI3", 8, 128 * GIB)),
+        ({"HPU_MAGIC_CARDS": "3"}, Configuration("GAUDI2", 3, 96 * GIB)),
+        ({"HPU_MAGIC_MEMORY": "96GiB"}, Configuration("GAUDI2", 8, 96 * GIB)),
+        ({"HPU_MAGIC_MEMORY": "512 mib"}, Configuration("GAUDI2", 8, 512 << 20)),
+        ({"HPU_MAGIC_MEMORY": "1.5GiB"}, Configuration("GAUDI2", 8, 3 * GIB // 2)),
+        ({"HPU_MAGIC_MEMORY": "64KiB"}, Configuration("GAUDI2", 8, 65536)),
+        ({"HPU_MAGIC_MEMORY": "1000000"}, Configuration("GAUDI2", 8, 1_000_000)),
     ],
 )
-def test_memory_is_read_with_its_unit(text, size):
-    assert Configuration.from_environment({"HPU_MAGIC_MEMORY": text}).capacity == size
+def test_configuration_is_read_from_the_environment(environ, configuration):
+    assert Configuration.from_environment(environ) == configuration
 
 
 @pytest.mark.parametrize(
@@ -277,14 +268,6 @@ def test_error_contains_the_state_of_a_fit(start, run, monkeypatch):
     assert who in acquire_message(run)
 
 
-def test_killed_owner_frees_the_card(start, run):
-    owner = start(HOLD)
-    owner.stdout.readline()
-    owner.send_signal(signal.SIGKILL)
-    owner.wait()
-    assert card_taken(run) == "0"
-
-
 def test_killed_owner_frees_the_card_while_its_forked_child_lives(start, run):
     owner = start("""
         import os, time
@@ -398,10 +381,7 @@ def test_fork_does_not_inherit_the_choice(run):
 
 @pytest.mark.parametrize(
     "environ",
-    [
-        {"HABANA_VISIBLE_MODULES": "7"},
-        {"HABANA_VISIBLE_MODULES": "0,1", "HLS_MODULE_ID": "3"},
-    ],
+    [{"HABANA_VISIBLE_MODULES": "7"}, {"HABANA_VISIBLE_MODULES": "0,1", "HLS_MODULE_ID": "3"}],
 )
 def test_list_without_existing_cards_finds_no_devices(run, environ):
     message = acquire_message(run, HPU_MAGIC_CARDS="4", **environ)
@@ -477,42 +457,26 @@ def test_counters_start_at_zero_for_each_owner(run, directory):
         struct.pack_into("<7q", card.page, 64, 1, 2, 3, 4, 5, 6, 7)
     """
     assert json.loads(run(write)) == [0] * 7
-    left = (directory / "card0").read_bytes()
-    assert COUNTERS.unpack_from(left, COUNTERS_OFFSET) == (1, 2, 3, 4, 5, 6, 7)
+    content = (directory / "card0").read_bytes()
+    assert COUNTERS.unpack_from(content, COUNTERS_OFFSET) == (1, 2, 3, 4, 5, 6, 7)
     assert json.loads(run(write)) == [0] * 7
 
 
-def truncate(path: Path):
-    os.truncate(path, 100)
+DAMAGES = {
+    "truncated": lambda path: os.truncate(path, 100),
+    "overwritten": lambda path: path.write_bytes(b"#!/bin/sh\n".ljust(4096)),
+    "other version": lambda path: path.write_bytes(b"HPUCARD\0" + b"\2".ljust(4088, b"\0")),
+    "no card": lambda path: path.write_bytes(b"HPUCARD\0" + b"\1".ljust(4088, b"\0")),
+    "link": lambda path: (path.unlink(), path.symlink_to("/etc/passwd")),
+    "pipe": lambda path: (path.unlink(), os.mkfifo(path)),
+}
 
 
-def overwrite(path: Path):
-    path.write_bytes(b"#!/bin/sh\n".ljust(4096))
-
-
-def other_version(path: Path):
-    path.write_bytes(b"HPUCARD\0" + b"\2".ljust(4088, b"\0"))
-
-
-def no_card(path: Path):
-    path.write_bytes(b"HPUCARD\0" + b"\1".ljust(4088, b"\0"))
-
-
-def link(path: Path):
-    path.unlink()
-    path.symlink_to("/etc/passwd")
-
-
-def pipe(path: Path):
-    path.unlink()
-    os.mkfifo(path)
-
-
-@pytest.mark.parametrize("damage", [truncate, overwrite, other_version, no_card, link, pipe])
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_page_is_reported_and_not_trusted(start, directory, damage):
     owner = start(HOLD)
     owner.stdout.readline()
-    damage(directory / "card0")
+    DAMAGES[damage](directory / "card0")
     [state] = cards.snapshot()
     assert str(directory / "card0") in state.error
     assert state.holder.pid == owner.pid
@@ -521,7 +485,7 @@ def test_damaged_page_is_reported_and_not_trusted(start, directory, damage):
 
 def test_damaged_page_of_a_free_card_is_replaced_by_the_next_owner(run, directory):
     card_taken(run)
-    overwrite(directory / "card0")
+    DAMAGES["overwritten"](directory / "card0")
     assert cards.snapshot()[0].error
     assert card_taken(run) == "0"
     assert cards.snapshot()[0].error is None

@@ -1,4 +1,4 @@
-"""hl-smi for the simulated cards: its output and its place on PATH."""
+"""`hl-smi` for the simulated cards: its output and its folder on PATH."""
 
 import os
 import re
@@ -18,22 +18,22 @@ PROGRAM = str(hl_smi.BIN / "hl-smi")
 
 
 @pytest.fixture
-def ask(tmp_path, monkeypatch):
-    """Run the program with two small cards and return its output."""
+def query(tmp_path, monkeypatch):
+    """A function that runs the program with two small cards and returns its output."""
     (tmp_path / "cards").mkdir(mode=0o700)
     for name, value in {"CARDS_DIR": tmp_path / "cards", "CARDS": 2, "MEMORY": "2GiB"}.items():
         monkeypatch.setenv(f"HPU_MAGIC_{name}", str(value))
 
-    def answer(*options, status=0):
+    def run(*options, status=0):
         done = subprocess.run([PROGRAM, *options], capture_output=True, text=True, timeout=60)
         assert done.returncode == status, done.stderr
         return done.stdout if status == 0 else done.stderr
 
-    return answer
+    return run
 
 
 @pytest.fixture
-def held(ask):
+def held(query):
     """A process that holds the first card and uses 300 MiB of its memory."""
     code = """
         import struct
@@ -47,8 +47,8 @@ def held(ask):
         yield process.pid
 
 
-def test_table_has_the_vendors_format(ask, held):
-    text = ask()
+def test_table_has_the_vendors_format(query, held):
+    text = query()
     assert {len(line) for line in text.splitlines()} == {79}
     first, second = hlsmi.parse_table(text)
     assert (first.card.name, first.card.generation, first.bus) == (
@@ -65,13 +65,13 @@ def test_table_has_the_vendors_format(ask, held):
     assert unknown == {(None, None, None)}
 
 
-def test_driver_version_is_at_the_position_that_libraries_read(ask):
+def test_driver_version_is_at_the_position_that_libraries_read(query):
     """In the third line, between the colon and a hyphen, before the closing bar."""
-    assert ask().split("\n")[2].replace(" ", "").split(":")[1] == "1.23.0-simulator|"
+    assert query().split("\n")[2].replace(" ", "").split(":")[1] == "1.23.0-simulator|"
 
 
-def test_fields_have_the_vendors_format(ask, held):
-    rows = hlsmi.parse_fields(ask(f"--query-aip={','.join(hlsmi._FIELDS)}", "--format=csv"))
+def test_fields_have_the_vendors_format(query, held):
+    rows = hlsmi.parse_fields(query(f"--query-aip={','.join(hlsmi._FIELDS)}", "--format=csv"))
     assert [(row.card.index, row.card.module_id, row.card.memory_used) for row in rows] == [
         (0, 0, 300 << 20),
         (1, 1, 0),
@@ -87,12 +87,12 @@ def test_fields_have_the_vendors_format(ask, held):
         ("csv,noheader,nounits", "0, 300, N/A\n1, 0, N/A\n"),
     ],
 )
-def test_format_can_omit_headings_and_units(ask, held, form, expected):
-    assert ask("-Q", "index,memory.used,power.draw", "-f", form) == expected
+def test_format_can_omit_headings_and_units(query, held, form, expected):
+    assert query("-Q", "index,memory.used,power.draw", "-f", form) == expected
 
 
-def test_list_has_name_and_module_id_of_each_card(ask):
-    listed = ask("-L")
+def test_list_has_name_and_module_id_of_each_card(query):
+    listed = query("-L")
     assert listed == (
         "AIP 0: HL-225, simulated (Bus-Id: ffff:00:00.0, UUID: N/A)\n"
         "    Module ID : 0\n"
@@ -103,8 +103,8 @@ def test_list_has_name_and_module_id_of_each_card(ask):
     assert re.findall(r"Module ID\s+:\s+(\d+)", listed) == ["0", "1"]
 
 
-def test_query_shows_selected_sections_of_a_card(ask, held):
-    lines = ask("-q", "-d", "memory,BUS", "-i", "ffff:00:00.0").splitlines()
+def test_query_shows_selected_sections_of_a_card(query, held):
+    lines = query("-q", "-d", "memory,BUS", "-i", "ffff:00:00.0").splitlines()
     assert [line.split(":", 1)[0].strip() for line in lines] == [
         "================ HL-SMI LOG ================",
         "Timestamp",
@@ -123,7 +123,7 @@ def test_query_shows_selected_sections_of_a_card(ask, held):
     assert [line.split(": ")[1] for line in lines[-3:]] == ["2048 MiB", "300 MiB", "1748 MiB"]
 
 
-def test_loop_runs_until_an_interrupt(ask):
+def test_loop_runs_until_an_interrupt(query):
     command = [PROGRAM, "-l", "0.1", "-Q", "index", "-f", "csv,noheader"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
         assert [program.stdout.readline() for _ in range(5)] == ["0\n", "1\n"] * 2 + ["0\n"]
@@ -131,8 +131,8 @@ def test_loop_runs_until_an_interrupt(ask):
         assert program.wait(timeout=30) == 130
 
 
-def test_version_of_the_simulator(ask):
-    assert ask("-v") == "HL-SMI Version: hl-1.23.0-simulator\n"
+def test_version_of_the_simulator(query):
+    assert query("-v") == "HL-SMI Version: hl-1.23.0-simulator\n"
 
 
 @pytest.mark.parametrize(
@@ -146,13 +146,13 @@ def test_version_of_the_simulator(ask):
         (("-i", "0000:09:00.0"), 1, "use one of ffff:00:00.0, ffff:01:00.0."),
     ],
 )
-def test_invalid_options_are_rejected_with_a_fix(ask, options, status, message):
-    assert message in ask(*options, status=status)
+def test_invalid_options_are_rejected_with_a_fix(query, options, status, message):
+    assert message in query(*options, status=status)
 
 
-def test_invalid_setting_of_the_cards_is_one_sentence(ask, monkeypatch):
+def test_invalid_setting_of_the_cards_is_one_sentence(query, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS", "many")
-    assert ask(status=1).startswith("hl-smi: HPU_MAGIC_CARDS='many' is not a number of cards;")
+    assert query(status=1).startswith("hl-smi: HPU_MAGIC_CARDS='many' is not a number of cards;")
 
 
 def test_simulated_processes_and_their_children_find_it(forked_script):
@@ -166,13 +166,10 @@ def test_simulated_processes_and_their_children_find_it(forked_script):
         print(before, os.environ["PATH"].split(os.pathsep).count(found))
         print(subprocess.run("hl-smi -v", shell=True, capture_output=True, text=True).stdout)
     """
-    assert forked_script(code).splitlines()[:2] == [
-        "None 1",
-        "HL-SMI Version: hl-1.23.0-simulator",
-    ]
+    assert forked_script(code).splitlines()[:2] == ["None 1", "HL-SMI Version: hl-1.23.0-simulator"]
 
 
-def test_linked_program_needs_no_path_variables(ask, tmp_path):
+def test_linked_program_needs_no_path_variables(query, tmp_path):
     """For programs that clear the environment."""
     (tmp_path / "hl-smi").symlink_to(PROGRAM)
     done = subprocess.run(
@@ -201,9 +198,9 @@ def test_vendors_program_has_precedence_and_the_monitor_ignores_this_one(tmp_pat
     assert shutil.which("hl-smi") == str(vendors)
 
 
-def test_subcommand_has_the_same_output_unless_cards_are_real(ask, tmp_path, monkeypatch, capsys):
+def test_subcommand_has_the_same_output_unless_cards_are_real(query, tmp_path, monkeypatch, capsys):
     assert command_line.main(["hl-smi", "-L"]) == 0
-    assert capsys.readouterr().out == ask("-L")
+    assert capsys.readouterr().out == query("-L")
     (tmp_path / "hl-smi").write_text("#!/bin/sh\n")
     (tmp_path / "hl-smi").chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))

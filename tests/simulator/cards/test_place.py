@@ -121,8 +121,6 @@ def test_other_user_cannot_replace_the_folder(monkeypatch):
 
 
 def test_error_without_any_folder_contains_the_fix(open_to_all, monkeypatch, tmp_path):
-    for folder in open_to_all:
-        taken_by_a_file(own(folder))
     monkeypatch.setattr(private_folder, "_RUNTIME", tmp_path / "missing")
     unnamed = 4_000_000_000  # a user without a name, as in containers
     monkeypatch.setattr(os, "geteuid", lambda: unnamed)
@@ -135,7 +133,7 @@ def test_error_without_any_folder_contains_the_fix(open_to_all, monkeypatch, tmp
 
 
 def test_processes_with_other_environments_find_the_same_card(tmp_path):
-    """A server started by the system, and a kernel of a login session."""
+    """For example, a system service and a kernel in a login session."""
     code = (
         "import sys\nfrom pathlib import Path\n"
         "from hpu_magic.simulator import cards\nfrom hpu_magic import private_folder\n"

@@ -1,4 +1,4 @@
-"""Ranks over hccl, in both modes."""
+"""Groups of ranks that communicate over hccl, in both modes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ranks import Ranks, Server, join
 
 @pytest.fixture(scope="session")
 def server() -> Iterator[Server]:
-    """Start groups of ranks soon."""
+    """A server that starts groups of ranks quickly."""
     server = Server()
     yield server
     server.close()
@@ -18,7 +18,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def launch(server: Server) -> Iterator[Callable[..., Ranks]]:
-    """Start ranks that end with the test."""
+    """Start ranks, and end them after the test."""
     started = []
 
     def start(size: int, **environment: str) -> Ranks:
@@ -31,8 +31,8 @@ def launch(server: Server) -> Iterator[Callable[..., Ranks]]:
 
 
 @pytest.fixture(scope="module", params=["eager", "lazy"])
-def pair(server: Server, request: pytest.FixtureRequest) -> Iterator[Ranks]:
-    """Two ranks in a group of hccl for device tensors and gloo for the CPU's."""
+def pair(server: Server, request) -> Iterator[Ranks]:
+    """Two ranks in a group that uses hccl for device tensors and gloo for CPU tensors."""
     ranks = server.start(2, PT_HPU_LAZY_MODE="1" if request.param == "lazy" else "0")
     ranks(join)
     yield ranks
@@ -41,7 +41,7 @@ def pair(server: Server, request: pytest.FixtureRequest) -> Iterator[Ranks]:
 
 @pytest.fixture(scope="module")
 def four(server: Server) -> Iterator[Ranks]:
-    """Four such ranks, in eager mode."""
+    """Four ranks in such a group, in eager mode."""
     ranks = server.start(4)
     ranks(join)
     yield ranks

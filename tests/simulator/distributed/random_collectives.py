@@ -1,6 +1,6 @@
-"""Random collectives of two and four cards, in both modes, against gloo's on the CPU.
+"""Random collectives on two and four cards, in both modes, compared with gloo on the CPU.
 
-``python random_collectives.py --count N --first SEED``; each group of ranks makes N calls.
+Run ``python random_collectives.py --count N --first SEED``; each group of ranks makes N calls.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ import time
 from collective_calls import check
 from ranks import Failed, Server, join
 
-AT_ONCE = 100
+PER_REQUEST = 100
 
 
 def main() -> int:
-    """Return how many groups found a difference."""
+    """Return the number of groups that found a difference."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
-    chosen = parser.parse_args()
+    arguments = parser.parse_args()
     server, failed = Server(), 0
     for size in (2, 4):
         for mode in ("eager", "lazy"):
@@ -28,13 +28,15 @@ def main() -> int:
             ranks = server.start(size, PT_HPU_LAZY_MODE=str(int(mode == "lazy")))
             try:
                 ranks(join)
-                for seed in range(chosen.first, chosen.first + chosen.count, AT_ONCE):
-                    last = chosen.first + chosen.count
-                    ranks(check, seed, min(AT_ONCE, last - seed))
+                for seed in range(arguments.first, arguments.first + arguments.count, PER_REQUEST):
+                    last = arguments.first + arguments.count
+                    ranks(check, seed, min(PER_REQUEST, last - seed))
                 outcome = "none failed"
             except Failed as error:
                 failed += 1
-                outcome = f"FAILED {error}\nagain: make collectives COUNT={AT_ONCE} FIRST={seed}"
+                outcome = (
+                    f"FAILED {error}\nrepeat: make collectives COUNT={PER_REQUEST} FIRST={seed}"
+                )
             ranks.close()
             seconds = time.monotonic() - began
             print(f"{size} cards, {mode} mode, {seconds:.0f} s: {outcome}", flush=True)

@@ -1,11 +1,10 @@
-"""Collectives of hccl against gloo's on the CPU, and what HCCL refuses."""
+"""Collectives of hccl compared with gloo on the CPU, and operations that HCCL refuses."""
 
 from __future__ import annotations
 
 import datetime
 import gc
 import os
-import random
 import threading
 import time
 
@@ -16,11 +15,11 @@ from collective_calls import check
 from ranks import join
 
 
-def test_any_collective_gives_what_gloo_gives(pair):
+def test_random_collectives_equal_gloo(pair):
     pair(check, 0, 70)
 
 
-def test_any_collective_of_four_gives_what_gloo_gives(four):
+def test_random_collectives_of_four_ranks_equal_gloo(four):
     four(check, 1000, 30)
 
 
@@ -44,7 +43,7 @@ def collectives_of_one_tensor():
     return [each.tolist() for each in (gathered, rows, scattered, largest, exchanged, uneven, half)]
 
 
-def test_collectives_into_one_tensor(pair):
+def test_single_tensor_collectives(pair):
     first, second = pair(collectives_of_one_tensor)
     both = [0.0, 1, 2, 3, 10, 11, 12, 13]
     assert first[0] == second[0] == both
@@ -57,43 +56,43 @@ def test_collectives_into_one_tensor(pair):
     assert (first[6], second[6]) == ([10, 12], [14, 16])
 
 
-def numbers_of_other_types():
+def reductions_of_other_dtypes():
     large = torch.tensor([2**24 + 1, 3], device="hpu")
     dist.all_reduce(large)
     either = torch.tensor([dist.get_rank() == 0, False], device="hpu")
     dist.all_reduce(either)
     both = torch.tensor([dist.get_rank() == 0, True], device="hpu")
     dist.all_reduce(both, dist.ReduceOp.PRODUCT)
-    eighth = torch.full((3,), 200.0, device="hpu").to(torch.float8_e4m3fn)
-    dist.all_reduce(eighth)
+    fp8 = torch.full((3,), 200.0, device="hpu").to(torch.float8_e4m3fn)
+    dist.all_reduce(fp8)
     complexes = torch.tensor([1 + 2j], device="hpu")
     dist.all_reduce(complexes)
-    return [each.tolist() for each in (large, either, both, eighth.float(), complexes)]
+    return [each.tolist() for each in (large, either, both, fp8.float(), complexes)]
 
 
-def test_other_types_are_reduced_in_float32(pair):
-    """Integers lose what float32 does not hold, and 8 bits stay within the card's range."""
-    for found in pair(numbers_of_other_types):
+def test_other_dtypes_are_reduced_in_float32(pair):
+    """Integers are rounded to float32, and FP8 values are clamped to the card's range."""
+    for found in pair(reductions_of_other_dtypes):
         assert found == [[2**25, 6], [True, False], [False, True], [240.0] * 3, [2 + 4j]]
 
 
-def numbers_past_int32():
-    kept = []
+def reductions_beyond_int32():
+    results = []
     for operation in (dist.ReduceOp.SUM, dist.ReduceOp.MAX):
         large = torch.tensor([2**31 - 1, -(2**31), 2**30], device="hpu")
         dist.all_reduce(large, operation)
-        kept.append(large.tolist())
-    return kept
+        results.append(large.tolist())
+    return results
 
 
-def test_int64_keeps_32_bits_where_the_card_does(pair, request):
+def test_int64_results_have_the_cards_width(pair, request):
     expected = [[2**32, -(2**32), 2**31], [2**31, -(2**31), 2**30]]
     if "lazy" in request.node.name:
         expected = [[0, 0, -(2**31)], [-(2**31), -(2**31), 2**30]]
-    assert pair(numbers_past_int32) == [expected, expected]
+    assert pair(reductions_beyond_int32) == [expected, expected]
 
 
-def coalesced():
+def coalesced_collectives():
     rank = dist.get_rank()
     tensors = [torch.full((n,), float(rank + n), device="hpu") for n in (1, 3)]
     with dist._coalescing_manager(device=torch.device("hpu")):
@@ -106,8 +105,8 @@ def coalesced():
     manager.wait()
     scattered = [torch.zeros(n, device="hpu") for n in (1, 3)]
     with dist._coalescing_manager(device=torch.device("hpu")):
-        for output, given in zip(scattered, outputs, strict=True):
-            dist.reduce_scatter_tensor(output, given)
+        for output, tensor in zip(scattered, outputs, strict=True):
+            dist.reduce_scatter_tensor(output, tensor)
     sent, received = torch.full((2,), float(rank), device="hpu"), torch.zeros(2, device="hpu")
     works = dist.batch_isend_irecv(
         [dist.P2POp(dist.isend, sent, 1 - rank), dist.P2POp(dist.irecv, received, 1 - rank)]
@@ -117,7 +116,7 @@ def coalesced():
     return [each.tolist() for each in (*tensors, *outputs, *scattered, received)]
 
 
-def lists_of_tensors():
+def collectives_of_tensor_lists():
     import torch.distributed._functional_collectives as functional
 
     rank = dist.get_rank()
@@ -128,7 +127,6 @@ def lists_of_tensors():
             torch.full((2, 2), 10.0 * (rank + 1), device="hpu"),
         ]
 
-    found = {}
     summed, largest, later, plain = made(), made(), made(), made()
     dist.all_reduce_coalesced(summed)
     dist.all_reduce_coalesced(largest, op=dist.ReduceOp.MAX)
@@ -148,9 +146,9 @@ def lists_of_tensors():
     return {name: [one.flatten().tolist() for one in each] for name, each in found.items()}
 
 
-def test_lists_of_tensors_are_exchanged_one_by_one(pair):
+def test_tensor_lists_are_reduced_gathered_and_broadcast(pair):
     summed = [[3.0] * 3, [30.0] * 4]
-    for found in pair(lists_of_tensors):
+    for found in pair(collectives_of_tensor_lists):
         assert found == {
             "sum": summed,
             "max": [[2.0] * 3, [20.0] * 4],
@@ -163,21 +161,13 @@ def test_lists_of_tensors_are_exchanged_one_by_one(pair):
         }
 
 
-def test_coalesced_collectives(pair):
-    found = pair(coalesced)
+def test_coalesced_collectives_return_all_results(pair):
+    found = pair(coalesced_collectives)
     for rank in range(2):
-        assert found[rank] == [
-            [3],
-            [7] * 3,
-            [3] * 2,
-            [7] * 6,
-            [6],
-            [14] * 3,
-            [1 - rank] * 2,
-        ]
+        assert found[rank] == [[3], [7] * 3, [3] * 2, [7] * 6, [6], [14] * 3, [1 - rank] * 2]
 
 
-def objects():
+def collectives_of_objects():
     rank = dist.get_rank()
     gathered = [None, None]
     dist.all_gather_object(gathered, {"rank": rank})
@@ -188,13 +178,13 @@ def objects():
     return gathered, shared, mine
 
 
-def test_objects_are_exchanged(pair):
-    for rank, found in enumerate(pair(objects)):
+def test_objects_are_gathered_broadcast_and_scattered(pair):
+    for rank, found in enumerate(pair(collectives_of_objects)):
         expected = ["first", "second"][rank : rank + 1]
         assert found == ([{"rank": 0}, {"rank": 1}], [{"from": 0}, "x"], expected)
 
 
-def refusals():
+def refused_operations():
     tensor = torch.ones(4, device="hpu")
     other = 1 - dist.get_rank()
     group = dist.group.WORLD
@@ -221,8 +211,8 @@ def refusals():
     ]
 
 
-def test_what_hccl_lacks_is_refused(pair):
-    for rank, found in enumerate(pair(refusals)):
+def test_operations_that_hccl_lacks_are_refused(pair):
+    for rank, found in enumerate(pair(refused_operations)):
         assert found[:6] == [
             *(["Unsupported ReduceOp for HCCL process group: use SUM, PRODUCT, MIN or MAX."] * 4),
             "Cannot use ReduceOp.AVG with boolean inputs",
@@ -236,7 +226,7 @@ def test_what_hccl_lacks_is_refused(pair):
         assert found[11].startswith("Tensor's dim 0 does not divide equally")
 
 
-def asynchronous():
+def asynchronous_collectives():
     rank = dist.get_rank()
     tensor = torch.ones(1 << 20, device="hpu")
     works = [dist.all_reduce(tensor * (i + 1), async_op=True) for i in range(4)]
@@ -262,33 +252,33 @@ def asynchronous():
     return sums
 
 
-@pytest.mark.parametrize("again", [0, 1])
-def test_works_end_when_their_collectives_do(pair, again):
-    first, second = pair(asynchronous)
+@pytest.mark.parametrize("repetition", [0, 1])
+def test_work_completes_with_its_collective(pair, repetition):
+    first, second = pair(asynchronous_collectives)
     assert first == [2, 4, 6, 8, 4, 5]
     assert second == [2, 4, 6, 8, 4]
 
 
-def synchronized():
+def synchronized_collectives():
     rank = dist.get_rank()
     tensor = torch.full((1 << 22,), float(rank + 1), device="hpu")
-    del_early = dist.all_reduce(tensor, async_op=True)
+    work = dist.all_reduce(tensor, async_op=True)
     torch.hpu.synchronize()
-    assert del_early.is_completed()
-    forgotten = torch.ones(1 << 20, device="hpu")
-    dist.all_reduce(forgotten, async_op=True)  # nobody keeps work or tensor
-    del forgotten
+    assert work.is_completed()
+    unreferenced = torch.ones(1 << 20, device="hpu")
+    dist.all_reduce(unreferenced, async_op=True)
+    del unreferenced
     gc.collect()
     torch.hpu.synchronize()
     return tensor[-1].item()
 
 
-def test_the_device_waits_for_its_collectives(pair):
-    assert pair(synchronized) == [3.0, 3.0]
+def test_synchronize_waits_for_collectives(pair):
+    assert pair(synchronized_collectives) == [3.0, 3.0]
 
 
-def in_place_after():
-    """A result that a kernel makes right before, and writes right after."""
+def kernels_around_collectives():
+    """Write tensors with kernels immediately before and after collectives."""
     rank = dist.get_rank()
     found = []
     for _ in range(3):
@@ -301,12 +291,12 @@ def in_place_after():
     return found
 
 
-def test_what_was_recorded_runs_before_a_collective_reads(pair):
+def test_recorded_operations_run_before_a_collective(pair):
     row = [6.0 * i + 3 for i in range(6)]
-    assert pair(in_place_after) == [[row + row] * 3] * 2
+    assert pair(kernels_around_collectives) == [[row + row] * 3] * 2
 
 
-def memory():
+def memory_of_collectives():
     def reduced(dtype):
         tensor = torch.ones(1 << 18, dtype=dtype, device="hpu")
         torch.hpu.synchronize()
@@ -318,7 +308,7 @@ def memory():
     def in_use():
         until = time.monotonic() + 60
         while (now := torch.hpu.memory_allocated()) > before and time.monotonic() < until:
-            time.sleep(0.01)  # the transport's thread lets go right after the work has ended
+            time.sleep(0.01)  # the transport's thread frees its tensors after the work has ended
         return now
 
     torch.hpu.synchronize()
@@ -327,13 +317,13 @@ def memory():
     return found, in_use() - before
 
 
-def test_a_collective_copies_only_what_a_card_converts(pair):
-    for found in pair(memory):
+def test_collective_allocates_memory_only_for_conversions(pair):
+    for found in pair(memory_of_collectives):
         assert found == ([0, 0, 1 << 20], 0)
 
 
-def two_threads():
-    """Each thread has a group of its own."""
+def reductions_in_threads():
+    """Reduce in two threads, each with its own group."""
     groups = [dist.new_group([0, 1]) for _ in range(2)]
     sums = [0.0, 0.0]
 
@@ -354,11 +344,11 @@ def two_threads():
     return sums
 
 
-def test_two_threads_use_groups_of_their_own(pair):
-    assert pair(two_threads) == [[1000.0, 2000.0]] * 2
+def test_threads_can_use_separate_groups(pair):
+    assert pair(reductions_in_threads) == [[1000.0, 2000.0]] * 2
 
 
-def barriers_that_name_the_card():
+def barriers_with_device_ids():
     rank = dist.get_rank()
     own = torch.distributed.distributed_c10d.barrier
     found = [dist.barrier(device_ids=[rank]), own(None, False, [rank])]
@@ -374,11 +364,11 @@ def barriers_that_name_the_card():
     return found
 
 
-def test_a_barrier_takes_the_cards_place_in_the_machine(pair):
-    assert pair(barriers_that_name_the_card) == [[None, None, True, "IndexError", None]] * 2
+def test_barrier_accepts_the_local_rank_as_device_id(pair):
+    assert pair(barriers_with_device_ids) == [[None, None, True, "IndexError", None]] * 2
 
 
-def groups():
+def subgroups():
     rank = dist.get_rank()
     found = [dist.get_backend(dist.new_group(backend="hccl"))]
     pairs = [dist.new_group([0, 3], backend="hccl"), dist.new_group([1, 2], backend="hccl")]
@@ -399,12 +389,12 @@ def groups():
     return found
 
 
-def test_subgroups(four):
-    found = four(groups)
+def test_subgroups_reduce_and_broadcast(four):
+    found = four(subgroups)
     assert found == [["hccl", [3.0] * 3, 3.0 if rank in (0, 3) else 1.0, 6.0] for rank in range(4)]
 
 
-def interrupted():
+def interrupted_wait():
     import signal
 
     rank = dist.get_rank()
@@ -414,7 +404,7 @@ def interrupted():
         threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             work.wait()
-        dist.barrier(group=dist.new_group([0]))  # other groups go on
+        dist.barrier(group=dist.new_group([0]))  # other groups continue
         store = dist.distributed_c10d._get_default_store()
         store.set("interrupted", "yes")
         work.wait()
@@ -425,27 +415,27 @@ def interrupted():
     return tensor.tolist()
 
 
-def test_an_interrupt_ends_the_wait_and_not_the_collective(launch):
+def test_interrupt_ends_the_wait_but_not_the_collective(launch):
     ranks = launch(2)
     ranks(join)
-    assert ranks(interrupted) == [[2.0] * 4] * 2
+    assert ranks(interrupted_wait) == [[2.0] * 4] * 2
 
 
-def in_a_capture():
+def captured_collective():
     graph = torch.hpu.HPUGraph()
     tensor = torch.ones(2, device="hpu")
     with pytest.raises(RuntimeError, match="cannot be captured"), torch.hpu.graph(graph):
         dist.all_reduce(tensor)
-    return random.Random(0).random()
 
 
-def test_a_capture_refuses_collectives(pair, request):
-    if "lazy" in request.node.name:
-        pair(in_a_capture)
+def test_collectives_cannot_be_captured(pair, request):
+    if "eager" in request.node.name:
+        pytest.skip("eager mode has no captures")
+    pair(captured_collective)
 
 
-def groups_by_name(folder):
-    """Groups begun as users begin them."""
+def groups_by_arguments(folder):
+    """Create groups with the arguments that users pass."""
     found = []
     for name, options in {
         "by name": {"backend": "hccl"},
@@ -473,13 +463,13 @@ def groups_by_name(folder):
     return found
 
 
-def test_groups_begin_as_users_write_it(launch, tmp_path):
-    for found in launch(2)(groups_by_name, str(tmp_path)):
+def test_process_groups_are_created_with_common_arguments(launch, tmp_path):
+    for found in launch(2)(groups_by_arguments, str(tmp_path)):
         assert [tensor for _, tensor in found] == [[2.0, 2.0]] * 4
         assert found[0][0] == "hccl"
 
 
-def bound_group(folder):
+def group_with_a_device(folder):
     store = dist.FileStore(f"{folder}/bound", 2)
     rank = int(os.environ["RANK"])
     device = torch.device("hpu", 0)
@@ -492,5 +482,5 @@ def bound_group(folder):
     return dist.is_initialized(), bound == device, tensor.tolist()
 
 
-def test_a_group_may_be_bound_to_its_device(launch, tmp_path):
-    assert launch(2)(bound_group, str(tmp_path)) == [(False, True, [4.0, 4.0])] * 2
+def test_process_group_can_be_bound_to_a_device(launch, tmp_path):
+    assert launch(2)(group_with_a_device, str(tmp_path)) == [(False, True, [4.0, 4.0])] * 2

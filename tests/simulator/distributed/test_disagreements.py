@@ -1,4 +1,4 @@
-"""Ranks that call what cannot go together hear so at once, before a tensor is written."""
+"""Mismatched collectives fail immediately, before a tensor is written."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from ranks import join
 
-# Collectives with tensors of one size, and what is said of their root.
+# Collectives with tensors of one size, and the text about their root in an error.
 NAMES = {
     "all_reduce": "",
     "reduce": " with root 1",
@@ -24,7 +24,7 @@ NAMES = {
 
 
 def failing(folder, place, call):
-    """Make a group of its own, and return the sentence with which a call fails in it."""
+    """Call a function in a new group and return its error message."""
     store = dist.FileStore(f"{folder}/{place}", 2)
     dist.init_process_group("hccl", rank=int(os.environ["RANK"]), world_size=2, store=store)
     try:
@@ -36,7 +36,7 @@ def failing(folder, place, call):
 
 
 def with_sizes(folder, sizes):
-    """Call each collective with so many elements on each rank: its error, and what it wrote."""
+    """Call each collective with a size per rank; return its error and the tensor afterwards."""
     rank = int(os.environ["RANK"])
     mine = sizes[rank]
     found = {}
@@ -62,7 +62,7 @@ def with_sizes(folder, sizes):
 
 
 def sentence(ranks, rank, called):
-    """What a rank is told of two that have called something else."""
+    """Return the error message of a rank if the two ranks called different collectives."""
     who = [f"rank {each} (process {pid})" for each, pid in enumerate(ranks.pids)]
     return (
         f"{called[rank].split()[0]} number 1 in process group '0' failed on {who[rank]}: this rank "
@@ -71,19 +71,19 @@ def sentence(ranks, rank, called):
     )
 
 
-@pytest.mark.parametrize("sizes", [(4, 2), (2, 4)], ids=["less last", "more last"])
-def test_sizes_that_differ_are_named(launch, tmp_path, sizes):
+@pytest.mark.parametrize("sizes", [(4, 2), (2, 4)], ids=["fewer last", "more last"])
+def test_different_sizes_are_reported_by_both_ranks(launch, tmp_path, sizes):
     ranks = launch(2)
     for rank, found in enumerate(ranks(with_sizes, str(tmp_path), sizes)):
         for name, root in NAMES.items():
             called = [f"{name}{root} of {size} elements (Float)" for size in sizes]
             error, written = found[name]
             assert error == sentence(ranks, rank, called)
-            own_part = name == "scatter" and rank == 1  # the root's, which waits for nobody
+            own_part = name == "scatter" and rank == 1  # the root copies its part immediately
             assert set(written) <= ({2.0, 7.0} if own_part else {rank + 1.0})
 
 
-def of_other_kinds(folder):
+def different_calls(folder):
     rank = int(os.environ["RANK"])
     tensor = torch.ones(4, device="hpu")
     calls = {
@@ -95,7 +95,7 @@ def of_other_kinds(folder):
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
-def test_other_collectives_roots_and_types_are_named(launch, tmp_path, lazy):
+def test_different_collectives_roots_and_dtypes_are_reported(launch, tmp_path, lazy):
     ranks = launch(2, PT_HPU_LAZY_MODE=lazy)
     broadcasts = [f"broadcast with root {root} of 4 elements (Float)" for root in (0, 1)]
     called = [
@@ -103,7 +103,7 @@ def test_other_collectives_roots_and_types_are_named(launch, tmp_path, lazy):
         broadcasts,
         [f"all_reduce of 4 elements ({dtype})" for dtype in ("Float", "BFloat16")],
     ]
-    for rank, found in enumerate(ranks(of_other_kinds, str(tmp_path))):
+    for rank, found in enumerate(ranks(different_calls, str(tmp_path))):
         assert found == [sentence(ranks, rank, each) for each in called]
 
 
@@ -114,7 +114,7 @@ def one_of_three_differs():
     return str(raised.value)
 
 
-def test_the_one_that_differs_is_named_by_all_and_names_all(launch):
+def test_all_ranks_report_the_one_that_differs(launch):
     ranks = launch(3)
     ranks(join)
     who = [f"rank {rank} (process {pid})" for rank, pid in enumerate(ranks.pids)]
@@ -125,14 +125,14 @@ def test_the_one_that_differs_is_named_by_all_and_names_all(launch):
     assert any(each in third for each in of_four)
 
 
-def a_rank_ahead_and_errors_of_one():
-    """What may differ: sizes that split unevenly, names of one operation, a refusal on one rank."""
+def permitted_differences():
+    """Call collectives with uneven splits, equivalent names, and a refusal on one rank."""
     rank = dist.get_rank()
     tensor = torch.full((4,), rank + 1.0, device="hpu")
     if rank == 0:
         with pytest.raises(RuntimeError, match="Unsupported ReduceOp"):
             dist.all_reduce(tensor, dist.ReduceOp.BAND)
-    for _ in range(40):  # the root does not wait for others
+    for _ in range(40):  # the root does not wait for the others
         dist.broadcast(tensor, 0)
     rows = torch.arange(4.0, device="hpu")
     uneven = torch.zeros(2 if rank == 0 else 6, device="hpu")
@@ -146,19 +146,19 @@ def a_rank_ahead_and_errors_of_one():
         gathered = list(joined.view(2, 4))
     halves = torch.ones(4 if rank == 0 else 2, device="hpu")
     halves = halves.bfloat16() if rank == 0 else halves
-    dist.broadcast(halves, 0)  # as many bytes
+    dist.broadcast(halves, 0)  # the same number of bytes
     return tensor.tolist(), uneven.tolist(), [each.tolist() for each in gathered]
 
 
-def test_what_may_differ_is_not_refused(pair):
+def test_permitted_differences_are_not_refused(pair):
     gathered = [[0.0, 1.0, 2.0, 3.0]] * 2
-    assert pair(a_rank_ahead_and_errors_of_one) == [
+    assert pair(permitted_differences) == [
         ([1.0] * 4, [0.0, 0.0], gathered),
         ([1.0] * 4, [1.0, 2.0, 3.0] * 2, gathered),
     ]
 
 
-def test_the_shared_file_has_no_name_once_the_group_is_there(launch):
+def test_shared_file_is_unlinked_after_the_group_is_created(launch):
     ranks = launch(2)
     ranks(join)
     assert not [name for name in os.listdir(ranks.cards) if name.startswith("announcements")]

@@ -1,4 +1,4 @@
-"""8-bit training on two cards: scales are those of one card that has the batches of both."""
+"""FP8 training on two cards: the scales equal those of one card with the batches of both."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from torch import nn
 
 
 def scales(module, rows, group=None, **options):
-    """Take three steps on rows of the batches, and return all scales."""
+    """Run three steps on some rows of the batches, and return all scales."""
     import habana_frameworks.torch.hpex.experimental.transformer_engine as te
 
-    os.environ["PT_TE_FORCE_SR_BWD"] = "0"  # ranks would round other rows by the same chances
-    given = te.recipe.DelayedScaling(amax_history_len=2, **options)
+    os.environ["PT_TE_FORCE_SR_BWD"] = (
+        "0"  # ranks would round different rows with equal random numbers
+    )
+    scaling = te.recipe.DelayedScaling(amax_history_len=2, **options)
     for step in range(3):
         generator = torch.Generator().manual_seed(step)
         data = torch.randn(8, 6, generator=generator) * torch.arange(1.0, 9.0)[:, None]
-        with te.fp8_autocast(fp8_recipe=given, fp8_group=group):
+        with te.fp8_autocast(fp8_recipe=scaling, fp8_group=group):
             out = module(data[rows].to("hpu"))
         out.backward(data[rows][:, :4].to("hpu", out.dtype))
     return [
@@ -37,23 +39,23 @@ def layers():
     return nn.Sequential(te.Linear(6, 6), te.LayerNormLinear(6, 4))
 
 
-def agreed(parallel):
+def all_scales(parallel):
     rank = dist.get_rank()
     mine = slice(4 * rank, 4 * rank + 4)
-    alone = [dist.new_group([each]) for each in range(2)][rank]
+    own_group = [dist.new_group([each]) for each in range(2)][rank]
     wrap = nn.parallel.DistributedDataParallel if parallel else nn.Sequential
     return {
         "together": scales(wrap(layers()), mine),
         "one card": scales(layers(), slice(8), reduce_amax=False),
         "apart": scales(wrap(layers()), mine, reduce_amax=False),
-        "in groups of their own": scales(wrap(layers()), mine, group=alone),
+        "separate groups": scales(wrap(layers()), mine, group=own_group),
     }
 
 
 @pytest.mark.parametrize("parallel", [False, True])
-def test_cards_agree_on_the_largest_magnitudes(pair, parallel):
-    first, second = pair(agreed, parallel)
+def test_cards_share_the_largest_magnitudes(pair, parallel):
+    first, second = pair(all_scales, parallel)
     assert first["together"] == second["together"] == first["one card"] == second["one card"]
     assert first["apart"] != second["apart"]
-    assert first["in groups of their own"] == first["apart"]
-    assert second["in groups of their own"] == second["apart"]
+    assert first["separate groups"] == first["apart"]
+    assert second["separate groups"] == second["apart"]

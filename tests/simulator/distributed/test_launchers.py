@@ -1,11 +1,10 @@
-"""Scripts for several processes, started as everybody starts them."""
+"""Scripts for several processes, started with torchrun and by spawning."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-import textwrap
 
 import pytest
 
@@ -29,21 +28,30 @@ dist.destroy_process_group()
 """
 
 
-def test_torchrun(tmp_path):
-    path = tmp_path / "train.py"
-    path.write_text(textwrap.dedent(SCRIPT))
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", "2", str(path)]
+def run_file(folder, code, *arguments, launcher=(), **environment):
+    path = folder / "program.py"
+    path.write_text(code)
     settings = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name != "HABANA_VISIBLE_MODULES"},
         "HPU_MAGIC_SIMULATOR": "1",
-        "PT_HPU_LAZY_MODE": "1",
-        "FOUND": str(tmp_path),
-        "TMPDIR": str(tmp_path),  # torchrun leaves a folder
-        "HABANA_VISIBLE_MODULES": "5,3",
+        **environment,
     }
-    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=120)
+    command = [sys.executable, *launcher, str(path), *arguments]
+    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_torchrun_assigns_a_visible_card_to_each_rank(tmp_path):
+    run_file(
+        tmp_path,
+        SCRIPT,
+        launcher=("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
+        PT_HPU_LAZY_MODE="1",
+        FOUND=str(tmp_path),
+        TMPDIR=str(tmp_path),  # torchrun leaves a folder there
+        HABANA_VISIBLE_MODULES="5,3",
+    )
     assert [(tmp_path / str(rank)).read_text() for rank in range(2)] == ["5", "3"]
 
 
@@ -64,21 +72,17 @@ def work(rank, size):
 
 if __name__ == "__main__":
     mp.spawn(work, args=(2,), nprocs=2)
-    print("both have ended well")
+    print("both succeeded")
 """
 
 
-def test_spawn(tmp_path):
-    path = tmp_path / "spawned.py"
-    path.write_text(textwrap.dedent(SPAWNED))
-    settings = {**os.environ, "HPU_MAGIC_SIMULATOR": "1", "STORE": str(tmp_path / "store")}
-    command = [sys.executable, str(path)]
-    done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("both have ended well\n")
+def test_spawned_processes_form_a_group(tmp_path):
+    printed = run_file(tmp_path, SPAWNED, STORE=str(tmp_path / "store"))
+    assert printed.endswith("both succeeded\n")
 
 
-CHOOSING = """
+OWNED = "This process uses HPU {} as hpu:0; start another process to use another card."
+CHOICE = """
 import os, sys
 import torch
 import torch.distributed as dist
@@ -106,10 +110,10 @@ def work(rank, size, way):
         model(torch.full((1, 2), float(rank)).to(name)).sum().backward()
         assert model.module.weight.grad.tolist() == [[0.5, 0.5]], model.module.weight.grad
     from hpu_magic.simulator.cards import acquired
-    again = torch.ones(2).to(name) + torch.ones(2, device=torch.device("hpu", rank))
+    total = torch.ones(2).to(name) + torch.ones(2, device=torch.device("hpu", rank))
     compiled = torch.compile(lambda v: v + torch.ones(2, device=name), backend="hpu_backend")
-    assert way == "to" or compiled(again).tolist() == [3.0, 3.0]
-    assert str(again.device) == str(x.device) == "hpu:0"
+    assert way == "to" or compiled(total).tolist() == [3.0, 3.0]
+    assert str(total.device) == str(x.device) == "hpu:0"
     torch.hpu.synchronize(name)
     assert torch.hpu.get_rng_state(name).numel() == torch.hpu.get_rng_state().numel()
     dist.all_reduce(x)
@@ -128,28 +132,21 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("way", "visible", "mode"), [("to", "5,3", "1"), ("set_device", "5,3", "0"), ("ddp", "", "0")]
 )
-def test_a_rank_chooses_its_card_by_the_first_index(tmp_path, way, visible, mode):
-    path = tmp_path / "choosing.py"
-    path.write_text(CHOOSING)
-    settings = {
-        **{name: value for name, value in os.environ.items() if name != "HABANA_VISIBLE_MODULES"},
+def test_first_device_index_selects_the_card_of_a_rank(tmp_path, way, visible, mode):
+    run_file(
+        tmp_path,
+        CHOICE,
+        way,
         **({"HABANA_VISIBLE_MODULES": visible} if visible else {}),
-        "HPU_MAGIC_SIMULATOR": "1",
-        "HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards"),
-        "PT_HPU_LAZY_MODE": mode,
-        "STORE": str(tmp_path / "store"),
-    }
-    done = subprocess.run(
-        [sys.executable, str(path), way], env=settings, capture_output=True, text=True, timeout=240
+        HPU_MAGIC_CARDS_DIR=str(tmp_path / "cards"),
+        PT_HPU_LAZY_MODE=mode,
+        STORE=str(tmp_path / "store"),
     )
-    assert done.returncode == 0, done.stderr
-    modules = [int(one) for one in visible.split(",")] if visible else list(range(8))
+    modules = list(map(int, visible.split(","))) if visible else list(range(8))
     for rank in range(2):
         module, total, other, far, context = (tmp_path / f"store-{rank}").read_text().splitlines()
         assert (int(module), total) == (modules[rank], "[3.0, 3.0]")
-        owned = (
-            f"This process uses HPU {module} as hpu:0; start another process to use another card."
-        )
+        owned = OWNED.format(module)
         few = f"This process can use hpu:0 to hpu:{len(modules) - 1}."
         assert other == f"habana active device: 0 != 3. {few if visible else owned}"
         assert far == f"habana active device: 0 != 9. {few}"
@@ -194,12 +191,11 @@ def refused(call):
 print(refused(lambda: print({set(x.tolist()) == {2.0} for x in [WAY]}, WAY.device)))
 print(acquired() and acquired().module_id, refused(lambda: torch.zeros(1, device="hpu:2")))
 """
-OWNED = "This process uses HPU 1 as hpu:0; start another process to use another card."
 
 
 @pytest.mark.parametrize("lazy", ["0", "1"])
 @pytest.mark.parametrize("way", WAYS)
-def test_the_first_index_chooses_the_card(forked_script, tmp_path, way, lazy):
+def test_first_device_index_selects_the_card(forked_script, tmp_path, way, lazy):
     out = forked_script(
         INDEXED.replace("WAY", WAYS[way]),
         HPU_MAGIC_SIMULATOR="1",
@@ -209,12 +205,12 @@ def test_the_first_index_chooses_the_card(forked_script, tmp_path, way, lazy):
     assert out.splitlines() == [
         "{True} hpu:0",
         "None",
-        f"1 habana active device: 0 != 2. {OWNED}",
+        f"1 habana active device: 0 != 2. {OWNED.format(1)}",
     ]
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "expected"),
     [
         ({"HABANA_VISIBLE_MODULES": "6,7"}, "7"),
         ({"HLS_MODULE_ID": "1"}, "1"),
@@ -224,7 +220,9 @@ def test_the_first_index_chooses_the_card(forked_script, tmp_path, way, lazy):
         ({"HPU_MAGIC_CARDS": "1"}, "0 != 1. This process can use only hpu:0."),
     ],
 )
-def test_an_index_goes_with_what_the_environment_says(forked_script, tmp_path, settings, said):
+def test_device_index_counts_the_cards_in_the_environment(
+    forked_script, tmp_path, settings, expected
+):
     out = forked_script(
         INDEXED.replace("WAY", WAYS["to"]),
         HPU_MAGIC_SIMULATOR="1",
@@ -232,7 +230,7 @@ def test_an_index_goes_with_what_the_environment_says(forked_script, tmp_path, s
         **settings,
     )
     first, *rest = out.splitlines()
-    if said.isdigit():
-        assert (first, rest[1].split()[0]) == ("{True} hpu:0", said)
+    if expected.isdigit():
+        assert (first, rest[1].split()[0]) == ("{True} hpu:0", expected)
     else:
-        assert first.startswith(f"habana active device: {said}")
+        assert first.startswith(f"habana active device: {expected}")

@@ -1,6 +1,4 @@
-"""Ranks that die or hang: the others end with a sentence that names them, and cards are free."""
-
-from __future__ import annotations
+"""Ranks that die or hang: the others end with an error that names them, and cards are free."""
 
 import os
 import signal
@@ -11,10 +9,10 @@ import torch.distributed as dist
 from ranks import join
 from torch import nn
 
-TIME = 4
+TIMEOUT = 4
 
 
-def train(steps: int) -> None:
+def train(steps):
     torch.manual_seed(0)
     parallel = nn.parallel.DistributedDataParallel(nn.Linear(256, 256).to("hpu"))
     optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
@@ -24,18 +22,18 @@ def train(steps: int) -> None:
         optimizer.zero_grad()
 
 
-def module_and_pid() -> tuple[int, int]:
+def module_and_pid():
     import hpu_magic.simulator.cards as cards
 
     torch.ones(1, device="hpu")
     return cards.acquire().module_id, os.getpid()
 
 
-def last_line(error: str) -> str:
+def last_line(error):
     return error.strip().splitlines()[-1]
 
 
-def test_a_killed_rank_is_named_by_the_others(launch, monkeypatch):
+def test_killed_rank_is_reported_by_the_others(launch, monkeypatch):
     from hpu_magic.simulator import cards
 
     ranks = launch(4)
@@ -54,17 +52,17 @@ def test_a_killed_rank_is_named_by_the_others(launch, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", ranks.cards)
     held = {card.module_id: card.holder.pid for card in cards.snapshot() if card.holder}
     assert held == {module: pid for module, pid in modules if pid != ranks.pids[1]}
-    ranks.ask(again, of=(0, 2, 3))
+    ranks.ask(reduce_once, of=(0, 2, 3))
     for rank in (0, 2, 3):
         _, error = ranks.answer(rank, 100)
         assert "This process group has failed and cannot run collectives any more" in error
 
 
-def again() -> None:
+def reduce_once():
     dist.all_reduce(torch.ones(1, device="hpu"))
 
 
-def all_but_one_reduce(late: int) -> None:
+def reduce_with_a_late_rank(late):
     tensor = torch.ones(4, device="hpu")
     dist.all_reduce(tensor)
     if dist.get_rank() == late:
@@ -72,31 +70,31 @@ def all_but_one_reduce(late: int) -> None:
     dist.all_reduce(tensor)
 
 
-def test_a_rank_that_does_not_come_is_named_once_the_time_is_up(launch):
+def test_missing_rank_is_reported_after_the_timeout(launch):
     ranks = launch(3)
-    ranks(join, TIME)
-    ranks.ask(all_but_one_reduce, 2)
+    ranks(join, TIMEOUT)
+    ranks.ask(reduce_with_a_late_rank, 2)
     sentences = [last_line(ranks.answer(rank, 100)[1]) for rank in (0, 1)]
-    code = all_but_one_reduce.__code__
+    code = reduce_with_a_late_rank.__code__
     sleep, last = (f"{code.co_filename}:{code.co_firstlineno + ahead}" for ahead in (4, 5))
     for sentence in sentences:
         assert "all_reduce number 2 in process group" in sentence
-        assert f"within {TIME} s" in sentence or "failed on" in sentence
+        assert f"within {TIMEOUT} s" in sentence or "failed on" in sentence
         late = f"rank 2 (process {ranks.pids[2]})"
         assert sentence.endswith(f": {late} did not join the call and is at {sleep}.")
     assert any(f", which is at {last}: " in sentence for sentence in sentences)
 
 
-def test_a_stopped_rank_is_said_to_be(launch):
+def test_stopped_rank_is_reported_as_stopped(launch):
     ranks = launch(2)
-    ranks(join, TIME)
+    ranks(join, TIMEOUT)
     os.kill(ranks.pids[0], signal.SIGSTOP)
-    ranks.ask(again)
+    ranks.ask(reduce_once)
     sentence = last_line(ranks.answer(1, 100)[1])
     assert f"rank 0 (process {ranks.pids[0]}) did not join the call and is stopped." in sentence
 
 
-def different() -> None:
+def different_collectives():
     tensor = torch.ones(4, device="hpu")
     if dist.get_rank() == 0:
         dist.all_reduce(tensor)
@@ -104,24 +102,24 @@ def different() -> None:
         dist.recv(tensor, 0)
 
 
-def test_ranks_in_different_collectives_are_told_so(launch):
+def test_ranks_in_different_collectives_are_reported(launch):
     ranks = launch(2)
-    ranks(join, TIME)
-    ranks.ask(different)
+    ranks(join, TIMEOUT)
+    ranks.ask(different_collectives)
     first, second = (last_line(ranks.answer(rank, 100)[1]) for rank in (0, 1))
     assert f"rank 1 (process {ranks.pids[1]}) was in recv instead" in first
     assert f"rank 0 (process {ranks.pids[0]}) was in all_reduce number 1 instead" in second
 
 
-def train_or_leave() -> None:
+def train_or_leave():
     parallel = nn.parallel.DistributedDataParallel(nn.Linear(4, 4).to("hpu"))
     if dist.get_rank() == 1:
-        dist.destroy_process_group()  # while the module still holds it
+        dist.destroy_process_group()  # while the module still uses it
     else:
         parallel(torch.ones(1, 4, device="hpu")).sum().backward()
 
 
-def test_a_rank_that_leaves_ends_the_backward_pass_that_waits_for_it(launch):
+def test_leaving_rank_ends_the_backward_pass_of_the_others(launch):
     ranks = launch(2)
     ranks(join)
     ranks.ask(train_or_leave)

@@ -1,6 +1,4 @@
-"""DDP, FSDP and tensor parallelism on two cards against the same training on the CPU."""
-
-from __future__ import annotations
+"""DDP, FSDP and tensor parallelism on two cards, compared with the same training on the CPU."""
 
 import pytest
 import torch
@@ -10,14 +8,14 @@ from torch import nn
 ROWS = 8
 
 
-def model(width: int = 16) -> nn.Module:
+def model(width=16):
     torch.manual_seed(0)
     return nn.Sequential(
         nn.Linear(8, width), nn.ReLU(), nn.Linear(width, width), nn.Linear(width, 4)
     )
 
 
-def batches(count: int = 3) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def batches(count=3):
     generator = torch.Generator().manual_seed(1)
     return [
         (
@@ -28,13 +26,13 @@ def batches(count: int = 3) -> list[tuple[torch.Tensor, torch.Tensor]]:
     ]
 
 
-def mine(tensor: torch.Tensor) -> torch.Tensor:
+def own_rows(tensor):
     """Return this rank's rows of a batch."""
     return tensor.chunk(dist.get_world_size())[dist.get_rank()]
 
 
-def trained(module: nn.Module, device: str, share=mine, no_sync: bool = False) -> list[float]:
-    """Train for some steps and return the mean losses of all ranks."""
+def trained(module, device, share=own_rows, no_sync=False):
+    """Train for three steps and return the mean losses of all ranks."""
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
     losses = []
     for i, (data, labels) in enumerate(batches()):
@@ -55,7 +53,7 @@ def loss_of(module, data, labels, device, share):
     return nn.functional.cross_entropy(module(share(data).to(device)), share(labels).to(device))
 
 
-def check_equal(one: nn.Module, other: nn.Module) -> None:
+def assert_equal_parameters(one, other):
     for found, expected in zip(one.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(found.detach().cpu(), expected.detach())
 
@@ -71,35 +69,33 @@ DDP = {
 
 
 def ddp(name, no_sync):
-    options = dict(DDP[name])
     modules = {}
     for device in ("cpu", "hpu"):
+        options = dict(DDP[name])
         if device == "cpu":
             options.pop("device_ids", None)
-        else:
-            options = dict(DDP[name])
         parallel = nn.parallel.DistributedDataParallel(model().to(device), **options)
         modules[device] = parallel, trained(parallel, device, no_sync=no_sync)
-    check_equal(modules["hpu"][0], modules["cpu"][0])
+    assert_equal_parameters(modules["hpu"][0], modules["cpu"][0])
     assert modules["hpu"][1] == pytest.approx(modules["cpu"][1])
     return modules["hpu"][1]
 
 
 @pytest.mark.parametrize("name", DDP)
-def test_ddp_trains_as_on_the_cpu(pair, name):
+def test_ddp_training_equals_the_cpu(pair, name):
     one, other = pair(ddp, name, name in ("plain", "small buckets"))
     assert one == other
 
 
-class Half(nn.Module):
-    """Uses one of its layers at a time."""
+class Switch(nn.Module):
+    """A module that uses one of its layers per call."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         torch.manual_seed(0)
         self.layers = nn.ModuleList(nn.Linear(8, 4) for _ in range(2))
 
-    def forward(self, data: torch.Tensor, which: int) -> torch.Tensor:
+    def forward(self, data, which):
         return self.layers[which](data)
 
 
@@ -107,7 +103,7 @@ def unused_parameters():
     found = {}
     for device in ("cpu", "hpu"):
         parallel = nn.parallel.DistributedDataParallel(
-            Half().to(device), find_unused_parameters=True
+            Switch().to(device), find_unused_parameters=True
         )
         for step in range(3):
             parallel(torch.ones(2, 8, device=device), (dist.get_rank() + step) % 2).sum().backward()
@@ -118,7 +114,7 @@ def unused_parameters():
     assert found["hpu"] == found["cpu"]
 
 
-def test_ddp_finds_unused_parameters(pair):
+def test_ddp_supports_unused_parameters(pair):
     pair(unused_parameters)
 
 
@@ -150,16 +146,16 @@ def comm_hooks():
                 parallel.register_comm_hook(state, hook)
             trained(parallel, device)
             weights[device] = [each.detach().cpu() for each in parallel.parameters()]
-        for one, other in zip(weights["hpu"], weights["cpu"], strict=True):
-            torch.testing.assert_close(one, other, rtol=1e-2, atol=1e-3, msg=name)
+        for each, other in zip(weights["hpu"], weights["cpu"], strict=True):
+            torch.testing.assert_close(each, other, rtol=1e-2, atol=1e-3, msg=name)
 
 
-def test_ddp_takes_comm_hooks(pair):
+def test_ddp_supports_communication_hooks(pair):
     pair(comm_hooks)
 
 
-def whole(module: nn.Module, device: str) -> list[float]:
-    """Train on the whole batch in one process."""
+def train_on_all_rows(module, device):
+    """Train on all rows of each batch."""
     return trained(module, device, share=lambda tensor: tensor)
 
 
@@ -180,7 +176,7 @@ def fsdp(dtype):
     fully_shard(sharded, mesh=mesh, mp_policy=policy)
     losses = trained(sharded, "hpu")
     reference = model()
-    expected = whole(reference, "cpu")
+    expected = train_on_all_rows(reference, "cpu")
     close = {"rtol": 5e-2, "atol": 5e-2} if dtype == "bf16" else {"rtol": 1e-4, "atol": 1e-5}
     assert losses == pytest.approx(expected, rel=close["rtol"])
     for parameter, other in zip(sharded.parameters(), reference.parameters(), strict=True):
@@ -190,7 +186,7 @@ def fsdp(dtype):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bf16"])
-def test_fully_sharded_training_is_the_whole_one(pair, dtype):
+def test_fully_sharded_training_equals_unsharded_training(pair, dtype):
     pair(fsdp, dtype)
 
 
@@ -213,16 +209,16 @@ def tensor_parallel():
         network.to("hpu"), mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()}
     )
     assert split[0].weight.placements == (Shard(0),)
-    losses = whole(split, "hpu")
+    losses = train_on_all_rows(split, "hpu")
     plain = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 4))
     for parameter, value in zip(plain.parameters(), reference, strict=True):
         parameter.data.copy_(value)
-    assert losses == pytest.approx(whole(plain, "cpu"))
+    assert losses == pytest.approx(train_on_all_rows(plain, "cpu"))
 
     rows = torch.arange(12.0).view(6, 2)
     spread = distribute_tensor(rows.to("hpu"), mesh, [Shard(0)])
     assert isinstance(spread, DTensor)
-    torch.testing.assert_close(spread.to_local().cpu(), mine(rows))
+    torch.testing.assert_close(spread.to_local().cpu(), own_rows(rows))
     other = spread.redistribute(mesh, [Shard(1)])
     torch.testing.assert_close(other.to_local().cpu(), rows[:, dist.get_rank()][:, None])
     total = (spread * 2).sum()
@@ -230,12 +226,12 @@ def tensor_parallel():
     assert (spread @ other.t().redistribute(mesh, [Replicate()])).full_tensor().shape == (6, 6)
 
 
-def test_tensor_parallel_training_is_the_whole_one(pair):
+def test_tensor_parallel_training_equals_one_process(pair):
     pair(tensor_parallel)
 
 
-def two_dimensions():
-    """Two replicas of two shards each."""
+def hybrid_sharding():
+    """Train with two replicas of two shards each."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -245,19 +241,16 @@ def two_dimensions():
     fully_shard(sharded, mesh=mesh)
     losses = trained(sharded, "hpu")
     reference = model()
-    assert losses == pytest.approx(whole(reference, "cpu"), rel=1e-4)
+    assert losses == pytest.approx(train_on_all_rows(reference, "cpu"), rel=1e-4)
 
 
-def test_hybrid_sharding_of_four(four):
-    four(two_dimensions)
+def test_hybrid_sharded_training_equals_one_process(four):
+    four(hybrid_sharding)
 
 
-def checkpoint(folder):
+def sharded_checkpoint(folder):
     import torch.distributed.checkpoint as dcp
-    from torch.distributed.checkpoint.state_dict import (
-        get_model_state_dict,
-        set_model_state_dict,
-    )
+    from torch.distributed.checkpoint.state_dict import get_model_state_dict, set_model_state_dict
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
@@ -277,52 +270,52 @@ def checkpoint(folder):
     dcp.load(state, checkpoint_id=folder)
     set_model_state_dict(loaded, state["model"])
     full = []
-    for one, other in zip(saved.parameters(), loaded.parameters(), strict=True):
-        full.append(one.full_tensor().cpu())
+    for each, other in zip(saved.parameters(), loaded.parameters(), strict=True):
+        full.append(each.full_tensor().cpu())
         assert torch.equal(full[-1], other.full_tensor().cpu())
     return [each.sum().item() for each in full]
 
 
-def test_checkpoints_of_shards_load_on_a_plain_cpu(pair, tmp_path):
+def test_sharded_checkpoint_loads_on_the_cpu(pair, tmp_path):
     import torch.distributed.checkpoint as dcp
 
     folder = str(tmp_path / "checkpoint")
-    sums, _ = pair(checkpoint, folder)
+    sums, _ = pair(sharded_checkpoint, folder)
     plain = model()
     state = {"model": plain.state_dict()}
     dcp.load(state, checkpoint_id=folder)
     assert [each.sum().item() for each in state["model"].values()] == pytest.approx(sums)
 
 
-def old_fsdp():
+def fsdp1():
     from torch.distributed.fsdp import FullyShardedDataParallel
 
     sharded = FullyShardedDataParallel(model().to("hpu"), device_id=torch.device("hpu", 0))
     losses = trained(sharded, "hpu")
-    assert losses == pytest.approx(whole(model(), "cpu"), rel=1e-4)
+    assert losses == pytest.approx(train_on_all_rows(model(), "cpu"), rel=1e-4)
 
 
-def test_fully_sharded_data_parallel_of_the_first_kind(pair):
-    pair(old_fsdp)
+def test_fsdp1_training_equals_one_process(pair):
+    pair(fsdp1)
 
 
-def differentiable():
-    """Collectives that gradients flow through, and those that return their results."""
+def functional_collectives():
+    """Call differentiable and functional collectives."""
     import torch.distributed._functional_collectives as functional
     from torch.distributed.nn import functional as through
 
-    given = torch.full((2,), float(dist.get_rank() + 1), device="hpu", requires_grad=True)
-    through.all_reduce(given * 2).sum().backward()
-    assert given.grad.tolist() == [4.0, 4.0]
-    plain = given.detach()
+    tensor = torch.full((2,), float(dist.get_rank() + 1), device="hpu", requires_grad=True)
+    through.all_reduce(tensor * 2).sum().backward()
+    assert tensor.grad.tolist() == [4.0, 4.0]
+    plain = tensor.detach()
     summed = functional.all_reduce(plain, "sum", dist.group.WORLD)
     gathered = functional.all_gather_tensor(plain, 0, dist.group.WORLD)
     part = functional.reduce_scatter_tensor(gathered, "sum", 0, dist.group.WORLD)
     return [(each + 0).tolist() for each in (summed, gathered, part)]
 
 
-def test_collectives_that_return_their_results(pair):
-    for rank, found in enumerate(pair(differentiable)):
+def test_functional_collectives_return_their_results(pair):
+    for rank, found in enumerate(pair(functional_collectives)):
         assert found == [[3.0, 3.0], [1.0, 1.0, 2.0, 2.0], [2.0 * (rank + 1)] * 2]
 
 
@@ -344,7 +337,7 @@ def compiled():
     reference = nn.parallel.DistributedDataParallel(model())
     losses = trained(torch.compile(parallel, backend="hpu_backend"), "hpu")
     assert losses == pytest.approx(trained(reference, "cpu"))
-    check_equal(parallel, reference)
+    assert_equal_parameters(parallel, reference)
 
     import torch.distributed._functional_collectives as functional
 
@@ -362,8 +355,8 @@ def test_compiled_graphs_break_at_collectives(pair, request):
         assert found == ([7.0] * 3, 2, [7.0] * 3)
 
 
-def random_operators_on(device: str) -> list[dict[str, object]]:
-    """Draw twice from one seed; return for each tensor its own part and the whole."""
+def random_operators_on(device):
+    """Draw twice from one seed; return this rank's shard and the full tensor of each."""
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate, Shard, distribute_tensor, rand, randn
 
@@ -390,8 +383,8 @@ def random_operators_on(device: str) -> list[dict[str, object]]:
         }
         found.append(
             {
-                name: (one.to_local().cpu().tolist(), one.full_tensor().cpu().tolist())
-                for name, one in drawn.items()
+                name: (each.to_local().cpu().tolist(), each.full_tensor().cpu().tolist())
+                for name, each in drawn.items()
             }
         )
         found[-1]["after"] = torch.rand(3, device=device).tolist()
@@ -402,16 +395,16 @@ def random_operators():
     return random_operators_on("hpu"), random_operators_on("cpu")
 
 
-def test_random_operators_draw_other_numbers_for_each_shard(pair):
+def test_random_operators_draw_different_numbers_for_each_shard(pair):
     (first, first_cpu), (second, second_cpu) = pair(random_operators)
-    for one, again in (first, second):
-        assert one == again  # of one seed
+    for each, again in (first, second):
+        assert each == again
     mine, other, on_cpu = first[0], second[0], first_cpu[0]
     assert mine.pop("after") == other.pop("after")
     on_cpu.pop("after")
-    for name, (_, whole) in mine.items():
-        assert other[name][1] == whole, name  # the ranks see one tensor
-        assert torch.tensor(whole).shape == torch.tensor(on_cpu[name][1]).shape, name
+    for name, (_, full) in mine.items():
+        assert other[name][1] == full, name
+        assert torch.tensor(full).shape == torch.tensor(on_cpu[name][1]).shape, name
     for name in ("normal", "kaiming", "rand", "dropout", "again"):
         assert mine[name][0] != other[name][0], name
     assert mine["replicated"][0] == other["replicated"][0]
@@ -421,11 +414,11 @@ def test_random_operators_draw_other_numbers_for_each_shard(pair):
     assert 0.7 < kept.count_nonzero().item() / kept.numel() < 0.8
     for name, most in (("normal", 4.5), ("kaiming", 1.0), ("rand", 1.0), ("replicated", 1.0)):
         assert 0 < torch.tensor(mine[name][1]).abs().max() <= most, name
-    # On the CPU each rank draws from its own generator: of one seed, equal shards.
+    # On the CPU, each rank draws from its own generator, so one seed gives equal shards.
     assert on_cpu["normal"][0] == second_cpu[0]["normal"][0]
 
 
-def made_on_the_card():
+def initialized_on_the_device():
     from torch.distributed.fsdp import fully_shard
 
     torch.manual_seed(5)
@@ -439,13 +432,13 @@ def made_on_the_card():
     with torch.no_grad():
         first = module(torch.ones(2, 8, device="hpu")).tolist()
     losses = trained(module.eval(), "hpu")
-    shards = [one.to_local().cpu().tolist() for one in module.parameters()]
-    wholes = [one.full_tensor().cpu().tolist() for one in module.parameters()]
-    return first, losses, shards, wholes
+    shards = [each.to_local().cpu().tolist() for each in module.parameters()]
+    full = [each.full_tensor().cpu().tolist() for each in module.parameters()]
+    return first, losses, shards, full
 
 
-def test_fully_sharded_modules_are_initialized_on_the_card(pair):
-    one, other = pair(made_on_the_card)
+def test_meta_modules_are_initialized_on_the_device(pair):
+    one, other = pair(initialized_on_the_device)
     assert one[3] == other[3]
     assert one[1] == other[1]
     for mine, others in zip(one[2], other[2], strict=True):
@@ -454,8 +447,7 @@ def test_fully_sharded_modules_are_initialized_on_the_card(pair):
     assert one[1][-1] < one[1][0] * 2
 
 
-def contexts_of_random_states():
-    rank = dist.get_rank()
+def random_state_contexts():
     torch.manual_seed(7)
     before = torch.hpu.get_rng_state()
     torch.hpu.set_rng_ctx("philox")
@@ -476,17 +468,16 @@ def contexts_of_random_states():
         torch.hpu.set_rng_ctx("mersenne")
     with pytest.raises(ValueError, match="'mersenne'"):
         torch.hpu.unset_rng_ctx("mersenne")
-    assert rank in (0, 1)
     return state.tolist(), unchanged, kept, drawn
 
 
-def test_the_philox_context_has_a_seed_and_an_offset(pair):
-    one, other = pair(contexts_of_random_states)
+def test_philox_context_has_a_seed_and_an_offset(pair):
+    one, other = pair(random_state_contexts)
     assert one == other
     assert one[:3] == ([7, *[0] * 15], True, True)
 
 
-def failing_random_operators():
+def failed_random_operator():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
     from torch.utils.checkpoint import checkpoint
@@ -501,11 +492,11 @@ def failing_random_operators():
     return torch.equal(x.grad > 0, y > 0), torch.hpu.get_rng_state().numel()
 
 
-def test_after_an_error_of_a_random_operator_checkpoints_keep_their_masks(pair):
-    assert pair(failing_random_operators) == [(True, torch.get_rng_state().numel())] * 2
+def test_checkpoints_keep_their_masks_after_a_failed_random_operator(pair):
+    assert pair(failed_random_operator) == [(True, torch.get_rng_state().numel())] * 2
 
 
-def drawn_from_another_generator():
+def draws_from_another_generator():
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Shard, distribute_tensor
 
@@ -520,8 +511,8 @@ def drawn_from_another_generator():
     return found, torch.equal(torch.hpu.get_rng_state(), before)
 
 
-def test_a_dtensor_draws_from_the_generator_that_it_is_passed(pair):
-    one, other = pair(drawn_from_another_generator)
+def test_dtensor_uses_the_specified_generator(pair):
+    one, other = pair(draws_from_another_generator)
     assert one == other
     (first, again), untouched = one
     assert first == again

@@ -1,4 +1,4 @@
-"""Caches that no other test uses, and builds that take no compiler."""
+"""Empty engine caches for each test, and builds without a compiler."""
 
 import contextlib
 import tempfile
@@ -11,7 +11,7 @@ from hpu_magic.simulator import engine
 
 @pytest.fixture
 def places(tmp_path, monkeypatch):
-    """An empty system cache, an empty user's cache and a temporary folder."""
+    """An empty system cache, an empty user cache and an empty temporary folder."""
     monkeypatch.setenv("HPU_MAGIC_SYSTEM_CACHE", str(tmp_path / "system"))
     monkeypatch.setenv("HPU_MAGIC_CACHE", str(tmp_path / "user"))
     (tmp_path / "tmp").mkdir()
@@ -21,7 +21,7 @@ def places(tmp_path, monkeypatch):
 
 @pytest.fixture
 def builds(tmp_path, monkeypatch):
-    """Builds that write a few bytes; the list grows by one for each."""
+    """The list of builds; each writes only a few bytes."""
     done: list[Path] = []
 
     @contextlib.contextmanager

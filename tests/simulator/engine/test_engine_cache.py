@@ -1,4 +1,4 @@
-"""The caches of compiled engines: what a name stands for, whose files are loaded as code."""
+"""The caches of compiled engines: their keys, and the owners whose files are loaded."""
 
 import errno
 import fcntl
@@ -22,7 +22,7 @@ STRANGER = 54321
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
 
 
-def test_the_name_stands_for_all_that_the_binary_depends_on(monkeypatch, tmp_path):
+def test_cache_key_covers_all_dependencies_of_the_engine(monkeypatch, tmp_path):
     import torch
 
     folder = tmp_path / "native"
@@ -44,7 +44,7 @@ def test_the_name_stands_for_all_that_the_binary_depends_on(monkeypatch, tmp_pat
     assert len(set(names)) == len(names)
 
 
-def test_a_user_without_a_name_and_a_home_has_a_temporary_cache(monkeypatch, tmp_path):
+def test_user_without_name_and_home_has_a_temporary_cache(monkeypatch, tmp_path):
     def nobody(number):
         raise KeyError(number)
 
@@ -68,29 +68,29 @@ def test_a_user_without_a_name_and_a_home_has_a_temporary_cache(monkeypatch, tmp
         ("2.13.0a0+git1a2b3c4", "2.13.0a0+git1a2b3c4"),
     ],
 )
-def test_the_published_builds_of_a_minor_release_share_an_engine(version, release):
+def test_published_builds_of_a_minor_release_share_an_engine(version, release):
     assert key.torch_release(version) == release
 
 
-def test_an_engine_with_sanitizers_has_a_name_of_its_own(monkeypatch):
+def test_engine_with_sanitizers_has_a_different_key(monkeypatch):
     plain = cache.entry()
     monkeypatch.setenv("HPU_MAGIC_SANITIZE", "address")
     spec = importlib.util.spec_from_file_location("sources_again", sources.__file__)
-    again = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(again)
-    assert "-fsanitize=address" in again.FLAGS
-    monkeypatch.setattr(sources, "FLAGS", again.FLAGS)
+    reloaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(reloaded)
+    assert "-fsanitize=address" in reloaded.FLAGS
+    monkeypatch.setattr(sources, "FLAGS", reloaded.FLAGS)
     assert cache.entry() != plain
 
 
-def test_a_machine_without_compiler_headers_and_ninja_loads_what_another_one_built(script):
-    engine.compiled()  # the other machine
+def test_cached_engine_loads_without_compiler_headers_and_ninja(script):
+    engine.compiled()
     out = script(
         """
         import sys, sysconfig
         sys.modules["ninja"] = None
         paths = sysconfig.get_paths
-        sysconfig.get_paths = lambda *given: {**paths(*given), "include": "/nowhere"}
+        sysconfig.get_paths = lambda *names: {**paths(*names), "include": "/nowhere"}
         from hpu_magic.simulator import engine
         print(engine.load().__name__)
         """,
@@ -100,10 +100,10 @@ def test_a_machine_without_compiler_headers_and_ninja_loads_what_another_one_bui
     assert out == "hpu_magic_engine\n"
 
 
-def test_the_system_cache_comes_first_and_is_never_written(places, builds):
+def test_system_cache_has_priority_and_is_not_written(places, builds):
     stored = places / "system" / cache.entry()
     stored.parent.mkdir(parents=True)
-    stored.write_bytes(b"engine of all")
+    stored.write_bytes(b"engine for all users")
     for folder in (stored.parent, places / "system"):
         folder.chmod(0o555)
     assert engine.compiled() == stored
@@ -111,7 +111,7 @@ def test_the_system_cache_comes_first_and_is_never_written(places, builds):
     assert not (places / "user").exists()
 
 
-def test_install_fills_a_system_cache_for_all_users(places, builds):
+def test_install_fills_the_system_cache_for_all_users(places, builds):
     umask = os.umask(0o077)
     try:
         stored = engine.install(places / "system")
@@ -125,102 +125,92 @@ def test_install_fills_a_system_cache_for_all_users(places, builds):
     assert len(builds) == 1
 
 
-def file_of_another(library):
-    os.chown(library, STRANGER, -1)
-
-
-def folder_of_another(library):
-    os.chown(library.parent, STRANGER, -1)
-
-
-def file_for_all(library):
-    library.chmod(0o666)
-
-
-def folder_for_all(library):
-    library.parent.chmod(0o777)
-
-
-def cache_for_all(library):
-    library.parents[1].chmod(0o1777)  # sticky or not: new engines must come from the user alone
-
-
-def file_for_a_group(library):
-    os.chown(library, -1, STRANGER)
-    library.chmod(0o770)
-
-
-def link_to_another(library):
+def link_to_a_file_of_another_user(library):
     elsewhere = library.parents[2] / "elsewhere.so"
     library.rename(elsewhere)
     os.chown(elsewhere, STRANGER, -1)
     library.symlink_to(elsewhere)
 
 
+TAMPERINGS = {
+    "file of another user": lambda library: os.chown(library, STRANGER, -1),
+    "folder of another user": lambda library: os.chown(library.parent, STRANGER, -1),
+    "link to a file of another user": link_to_a_file_of_another_user,
+    "file writable by a group": lambda library: (
+        os.chown(library, -1, STRANGER),
+        library.chmod(0o770),
+    ),
+    "file writable by all": lambda library: library.chmod(0o666),
+    "folder writable by all": lambda library: library.parent.chmod(0o777),
+    # The sticky bit does not prevent new files.
+    "cache writable by all": lambda library: library.parents[1].chmod(0o1777),
+}
+
+
 @pytest.mark.parametrize(
-    ("tamper", "why"),
+    ("tampering", "reason"),
     [
-        pytest.param(file_of_another, "belongs to user 54321", marks=as_root),
-        pytest.param(folder_of_another, "belongs to user 54321", marks=as_root),
-        pytest.param(link_to_another, "belongs to user 54321", marks=as_root),
-        pytest.param(file_for_a_group, "by the group 54321", marks=as_root),
-        (file_for_all, "by all users"),
-        (folder_for_all, "by all users"),
-        (cache_for_all, "by all users"),
+        pytest.param("file of another user", "belongs to user 54321", marks=as_root),
+        pytest.param("folder of another user", "belongs to user 54321", marks=as_root),
+        pytest.param("link to a file of another user", "belongs to user 54321", marks=as_root),
+        pytest.param("file writable by a group", "by the group 54321", marks=as_root),
+        ("file writable by all", "by all users"),
+        ("folder writable by all", "by all users"),
+        ("cache writable by all", "by all users"),
     ],
 )
-def test_what_others_could_have_written_is_never_loaded(places, builds, capfd, tamper, why):
-    theirs = places / "system" / cache.entry()
-    theirs.parent.mkdir(parents=True)
-    theirs.write_bytes(b"theirs")
-    tamper(theirs)
-    mine = engine.compiled()
-    assert (mine, mine.read_bytes()) == (places / "user" / cache.entry(), b"engine")
-    [said] = capfd.readouterr().err.splitlines()
-    assert said.startswith(f"hpu_magic: ignoring the compiled engine {theirs}: ")
-    assert why in said
+def test_engine_that_others_can_write_is_ignored(places, builds, capfd, tampering, reason):
+    foreign = places / "system" / cache.entry()
+    foreign.parent.mkdir(parents=True)
+    foreign.write_bytes(b"foreign")
+    TAMPERINGS[tampering](foreign)
+    loaded = engine.compiled()
+    assert (loaded, loaded.read_bytes()) == (places / "user" / cache.entry(), b"engine")
+    [message] = capfd.readouterr().err.splitlines()
+    assert message.startswith(f"hpu_magic: ignoring the compiled engine {foreign}: ")
+    assert reason in message
 
 
-def test_a_users_cache_that_others_may_write_gives_way_to_a_private_folder(places, builds, capfd):
+def test_user_cache_that_others_can_write_is_replaced_with_a_private_folder(places, builds, capfd):
     (places / "user").mkdir()
     (places / "user").chmod(0o777)
-    mine = engine.compiled()
-    assert mine.is_relative_to(places / "tmp")
-    assert mine.read_bytes() == b"engine"
-    assert stat.S_IMODE(mine.parents[1].stat().st_mode) == 0o700
-    [said] = capfd.readouterr().err.splitlines()
-    assert "can be written by all users; the compiled engine is kept in" in said
-    assert engine.compiled() == mine
+    loaded = engine.compiled()
+    assert loaded.is_relative_to(places / "tmp")
+    assert loaded.read_bytes() == b"engine"
+    assert stat.S_IMODE(loaded.parents[1].stat().st_mode) == 0o700
+    [message] = capfd.readouterr().err.splitlines()
+    assert "can be written by all users; the compiled engine is kept in" in message
+    assert engine.compiled() == loaded
     assert len(builds) == 1
 
 
-def test_a_cache_that_cannot_be_written_gives_way_to_a_private_folder(places, builds, capfd):
-    (places / "user").write_text("a file in its place")
-    mine = engine.compiled()
-    assert mine.is_relative_to(places / "tmp")
-    [said] = capfd.readouterr().err.splitlines()
-    assert said.startswith(f"hpu_magic: {places / 'user'}")
-    assert "cannot be written" in said
+def test_unwritable_user_cache_is_replaced_with_a_private_folder(places, builds, capfd):
+    (places / "user").write_text("a file instead of a folder")
+    loaded = engine.compiled()
+    assert loaded.is_relative_to(places / "tmp")
+    [message] = capfd.readouterr().err.splitlines()
+    assert message.startswith(f"hpu_magic: {places / 'user'}")
+    assert "cannot be written" in message
 
 
-def test_a_full_quota_costs_no_second_build(places, builds, capfd, monkeypatch):
+def test_full_quota_causes_no_second_build(places, builds, capfd, monkeypatch):
     full = OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
     store = cache.store
 
-    def store_but_at_home(library, stored, **options):
+    def store_except_in_the_user_cache(library, stored, **options):
         if stored.is_relative_to(places / "user"):
             raise full
         store(library, stored, **options)
 
-    monkeypatch.setattr(cache, "store", store_but_at_home)
-    mine = engine.compiled()
-    assert mine.is_relative_to(places / "tmp")
+    monkeypatch.setattr(cache, "store", store_except_in_the_user_cache)
+    loaded = engine.compiled()
+    assert loaded.is_relative_to(places / "tmp")
     assert len(builds) == 1
-    [said] = capfd.readouterr().err.splitlines()
-    assert os.strerror(errno.EDQUOT) in said
+    [message] = capfd.readouterr().err.splitlines()
+    assert os.strerror(errno.EDQUOT) in message
 
 
-def test_a_copy_that_breaks_off_leaves_nothing(places, monkeypatch):
+def test_failed_copy_leaves_no_file(places, monkeypatch):
     built = places / "built.so"
     built.write_bytes(b"engine")
     stored = places / "user" / cache.entry()
@@ -236,20 +226,19 @@ def test_a_copy_that_breaks_off_leaves_nothing(places, monkeypatch):
 
 
 @as_root
-def test_a_squatter_in_the_temporary_folder_gets_no_engine(places, builds):
+def test_temporary_folder_of_another_user_is_not_used(places, builds):
     taken = places / "tmp" / f"hpu_magic-engine-{os.geteuid()}"
     taken.mkdir(mode=0o700)
     os.chown(taken, STRANGER, STRANGER)
-    (places / "user").write_text("a file in its place")
-    mine = engine.compiled()
-    assert mine.is_relative_to(places / "tmp")
-    assert not mine.is_relative_to(taken)
+    (places / "user").write_text("a file instead of a folder")
+    loaded = engine.compiled()
+    assert loaded.is_relative_to(places / "tmp")
+    assert not loaded.is_relative_to(taken)
     assert list(taken.iterdir()) == []
 
 
 @as_root
-def test_another_user_with_a_home_that_is_read_only_gets_an_engine(places):
-    """What root has in its home stays out of reach, and nothing breaks."""
+def test_user_with_read_only_home_gets_an_engine(places):
     (places / "tmp").chmod(0o1777)
     code = (
         "import contextlib, os, sys, sysconfig, tempfile, torch\n"
@@ -261,14 +250,14 @@ def test_another_user_with_a_home_that_is_read_only_gets_an_engine(places):
         "        Path(folder, 'built.so').write_bytes(b'engine')\n"
         "        yield Path(folder, 'built.so')\n"
         "engine.build = build\n"
-        "engine.cache.entry()  # reads what only root may\n"
+        "engine.cache.entry()  # reads files that only root can read\n"
         "with tempfile.TemporaryDirectory() as shared:\n"
         "    os.chmod(shared, 0o1777)\n"
         "    tempfile.tempdir = shared\n"
         f"    os.setegid({STRANGER}); os.seteuid({STRANGER})\n"
-        "    try: mine = engine.compiled()\n"
+        "    try: loaded = engine.compiled()\n"
         "    finally: os.seteuid(0)\n"
-        "    print(mine.read_bytes(), mine.stat().st_uid, mine.is_relative_to(shared))\n"
+        "    print(loaded.read_bytes(), loaded.stat().st_uid, loaded.is_relative_to(shared))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
     assert done.stdout == f"b'engine' {STRANGER} True\n", done.stderr
@@ -276,7 +265,7 @@ def test_another_user_with_a_home_that_is_read_only_gets_an_engine(places):
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
-def test_file_systems_without_locks_build_for_themselves(places, builds, monkeypatch, number):
+def test_engine_is_built_on_file_systems_without_locks(places, builds, monkeypatch, number):
     def refused(*_):
         raise OSError(number, os.strerror(number))
 
@@ -285,7 +274,7 @@ def test_file_systems_without_locks_build_for_themselves(places, builds, monkeyp
     assert len(builds) == 1
 
 
-def test_a_builder_without_a_sign_of_life_is_given_up(places, builds, monkeypatch, capfd):
+def test_silent_builder_is_not_awaited_forever(places, builds, monkeypatch, capfd):
     monkeypatch.setattr(cache, "_SILENCE", 0.3)
     library = places / "user" / cache.entry()
     cache.make_private(library.parent)
@@ -321,7 +310,7 @@ print(engine.compiled().read_bytes())
 
 
 @pytest.mark.parametrize(("locks", "most"), [("with locks", 1), ("without locks", 3)])
-def test_first_uses_at_once_end_with_one_whole_engine(places, locks, most):
+def test_simultaneous_first_uses_create_one_engine(places, locks, most):
     builds = places / "builds"
     racers = [
         subprocess.Popen([sys.executable, "-c", RACER, builds, locks], stdout=subprocess.PIPE)

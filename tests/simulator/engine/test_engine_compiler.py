@@ -1,4 +1,4 @@
-"""Compiling the engine: once, visibly, and with a clear sentence where it cannot be done."""
+"""Compilation of the engine, and its errors."""
 
 import os
 import signal
@@ -9,28 +9,26 @@ import time
 from pathlib import Path
 
 import pytest
+from started_process import is_running, wait_until
 
 from hpu_magic.simulator import engine
 from hpu_magic.simulator.engine import cache, compile_units, compiler
 
-FAKE_COMPILER = """#!/bin/sh
-case "$*" in *--version*) echo fake 1.0;; *) echo "x.cpp:1: error: no such thing" >&2; exit 1;; esac
-"""
 
-
-def test_the_cached_engine_is_reused(script):
-    engine.compiled()
-    out = script(
-        """
-        from hpu_magic.simulator import engine
-        engine.build = None  # a build would need it
-        print(engine.compiled() == engine.compiled())
-        """
+@pytest.fixture
+def failing_compiler(monkeypatch, tmp_path):
+    """A compiler whose compilations fail."""
+    compiler = tmp_path / "c++"
+    compiler.write_text(
+        "#!/bin/sh\n"
+        'case "$*" in *--version*) echo fake 1.0;; '
+        '*) echo "x.cpp:1: error: no such thing" >&2; exit 1;; esac\n'
     )
-    assert out.strip() == "True"
+    compiler.chmod(0o755)
+    monkeypatch.setenv("CXX", str(compiler))
 
 
-def test_a_missing_compiler_is_named_with_what_to_install(monkeypatch, tmp_path, places):
+def test_missing_compiler_is_reported_with_a_fix(monkeypatch, tmp_path, places):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(
@@ -39,27 +37,21 @@ def test_a_missing_compiler_is_named_with_what_to_install(monkeypatch, tmp_path,
         engine.compiled()
 
 
-def test_a_failing_compiler_is_reported_with_its_first_error(monkeypatch, tmp_path, places, capfd):
-    compiler = tmp_path / "c++"
-    compiler.write_text(FAKE_COMPILER)
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
+@pytest.mark.usefixtures("failing_compiler", "places")
+def test_failed_compilation_is_reported_with_its_first_error(capfd):
     with pytest.raises(engine.BuildError, match=r"no such thing .*/torch-[^/]*\.log"):
         engine.compiled()
     assert "compiling the simulated device" in capfd.readouterr().err
 
 
-def test_a_build_removes_what_killed_ones_have_left(monkeypatch, tmp_path, places):
+@pytest.mark.usefixtures("failing_compiler", "places")
+def test_build_removes_folders_of_killed_builds():
     place = cache.temporary_directory()
     abandoned, running = place / "build-abandoned", place / "build-running"
     for folder in (abandoned, running):
         folder.mkdir()
         (folder / "one.o").touch()
     os.utime(abandoned, (time.time() - 7200,) * 2)
-    compiler = tmp_path / "c++"
-    compiler.write_text(FAKE_COMPILER)
-    compiler.chmod(0o755)
-    monkeypatch.setenv("CXX", str(compiler))
     with pytest.raises(engine.BuildError):
         engine.compiled()
     assert list(place.glob("build-*")) == [running]
@@ -71,8 +63,8 @@ case "$*" in *-c*) echo $$ >> {started}; exec sleep 300;; *) echo fake 1.0;; esa
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT])
-def test_a_build_that_is_ended_takes_its_compilers_along(places, builds, number):
-    """A kernel is killed or interrupted while it compiles; the next one starts afresh."""
+def test_ended_build_ends_its_compilers(places, builds, number):
+    """As if a kernel is killed or interrupted while it compiles; the next one compiles again."""
     started = places / "started"
     compiler = places / "c++"
     compiler.write_text(SLOW_COMPILER.format(started=started))
@@ -90,27 +82,12 @@ def test_a_build_that_is_ended_takes_its_compilers_along(places, builds, number)
         builder.send_signal(number)
         assert builder.wait(30) != 0
         compilers = [int(pid) for pid in started.read_text().split()]
-        wait_until(lambda: not any(map(running, compilers)))
+        wait_until(lambda: not any(map(is_running, compilers)))
     finally:
         builder.kill()
         builder.wait()
     assert engine.compiled().read_bytes() == b"engine"
     assert len(builds) == 1
-
-
-def wait_until(holds):
-    end = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < end
-        time.sleep(0.1)
-
-
-def running(pid):
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return state != "Z"
 
 
 def test_every_source_is_compiled_once(tmp_path):
@@ -124,7 +101,7 @@ def test_every_source_is_compiled_once(tmp_path):
     assert sorted(included) == sorted(map(str, there))
 
 
-def test_folders_that_are_little_beside_the_headers_are_compiled_together():
+def test_small_folders_are_compiled_together():
     folders = {
         unit: {path.relative_to(engine.SOURCES).with_suffix("").parts[0] for path in files}
         for unit, files in compile_units.units().items()
@@ -135,7 +112,7 @@ def test_folders_that_are_little_beside_the_headers_are_compiled_together():
     assert "custom" in folders
 
 
-def test_builds_from_other_sources_leave_each_others_units_alone(monkeypatch, tmp_path):
+def test_builds_from_different_sources_do_not_share_changed_units(monkeypatch, tmp_path):
     first = compile_units._write_units(tmp_path)
     contents = {path: Path(path).read_text() for path in first}
     fewer = compile_units.units()
@@ -148,23 +125,20 @@ def test_builds_from_other_sources_leave_each_others_units_alone(monkeypatch, tm
 
 
 @pytest.mark.parametrize(
-    ("missing", "said"),
+    ("missing", "message"),
     [
         ("headers", r"Python's headers are missing \(.*Python\.h\): install them .*python3-dev"),
         ("ninja", r"ninja was not found: pip install ninja\."),
     ],
 )
-def test_what_else_a_build_needs_is_named(monkeypatch, tmp_path, places, missing, said):
+@pytest.mark.usefixtures("failing_compiler", "places")
+def test_missing_headers_and_ninja_are_reported_with_a_fix(monkeypatch, tmp_path, missing, message):
     if missing == "headers":
         monkeypatch.setattr(compiler.sysconfig, "get_paths", lambda: {"include": str(tmp_path)})
     else:
-        fake = tmp_path / "c++"
-        fake.write_text(FAKE_COMPILER)
-        fake.chmod(0o755)
-        monkeypatch.setenv("CXX", str(fake))
         monkeypatch.setenv("PATH", str(tmp_path))
         monkeypatch.setitem(sys.modules, "ninja", None)
-    with pytest.raises(engine.BuildError, match=said):
+    with pytest.raises(engine.BuildError, match=message):
         engine.compiled()
 
 
@@ -176,7 +150,7 @@ def test_what_else_a_build_needs_is_named(monkeypatch, tmp_path, places, missing
         ("#pragma once", "17"),
     ],
 )
-def test_the_engine_is_compiled_in_the_oldest_cpp_that_the_headers_take(
+def test_engine_is_compiled_with_the_oldest_standard_that_the_headers_accept(
     monkeypatch, tmp_path, line, standard
 ):
     from torch.utils import cpp_extension
@@ -184,14 +158,14 @@ def test_the_engine_is_compiled_in_the_oldest_cpp_that_the_headers_take(
     (tmp_path / "ATen").mkdir()
     (tmp_path / "ATen" / "ATen.h").write_text(f"#pragma once\n{line}\n#error too old\n")
     monkeypatch.setattr(cpp_extension, "include_paths", lambda: [str(tmp_path)])
-    asked = {}
-    monkeypatch.setattr(cpp_extension, "load", lambda *_, **options: asked.update(options))
+    build_options = {}
+    monkeypatch.setattr(cpp_extension, "load", lambda *_, **options: build_options.update(options))
     compile_units.main("somewhere", str(tmp_path), ["-O2"])
-    first, *_, last = asked["extra_cflags"]
+    first, *_, last = build_options["extra_cflags"]
     assert (first, last) == ("-O2", f"-std=c++{standard}")
 
 
-def test_the_engine_names_its_files_alike_wherever_it_was_compiled():
+def test_engine_contains_only_relative_source_paths():
     import torch
 
     content = engine.compiled().read_bytes()

@@ -1,4 +1,4 @@
-"""Engines that pip brought: found before one is compiled, refused by name where they do not fit."""
+"""Prebuilt engines that pip installed, their wheels, and the reasons to ignore one."""
 
 import dataclasses
 import json
@@ -32,14 +32,14 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture
 def package(wheel, tmp_path, monkeypatch):
-    """The package with the engine, unpacked into a folder that Python searches."""
+    """The engine's package in a folder on Python's path."""
     unpacked = tmp_path / "unpacked"
     zipfile.ZipFile(wheel).extractall(unpacked)
     monkeypatch.syspath_prepend(unpacked)
     return unpacked / wheels.package(keys.here().torch)
 
 
-def test_the_wheel_tells_its_torch_python_and_system(wheel):
+def test_wheel_metadata_contains_torch_python_and_platform(wheel):
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         [metadata] = [archive.read(name) for name in names if name.endswith("/METADATA")]
@@ -57,25 +57,25 @@ def test_the_wheel_tells_its_torch_python_and_system(wheel):
     assert f"Requires-Python: =={PYTHON}.*" in lines
 
 
-def test_two_wheels_of_one_engine_are_the_same_bytes(wheel, tmp_path):
+def test_wheel_is_reproducible(wheel, tmp_path):
     here = keys.here()
     row = wheels.Made(here.torch, PYTHON, sys.platform, platform.machine())
-    again = engine_wheel.of_engine(engine.compiled(), here, row, tmp_path)
-    assert (again.name, again.read_bytes()) == (wheel.name, wheel.read_bytes())
+    second = engine_wheel.of_engine(engine.compiled(), here, row, tmp_path)
+    assert (second.name, second.read_bytes()) == (wheel.name, wheel.read_bytes())
 
 
-def test_cache_and_wheel_know_an_engine_by_one_key(wheel):
-    """A release that is not installed has the key that it gives itself where it is."""
+def test_cache_and_wheel_use_the_same_key(wheel):
+    """The key of a row in the table equals the key that this installation calculates."""
     here = keys.here()
     row = wheels.Made(here.torch, PYTHON, sys.platform, platform.machine())
     assert dist.key_of(row) == here
     assert cache.entry() == cache.entry_of(here)
     with zipfile.ZipFile(wheel) as archive:
-        said = json.loads(archive.read(f"{wheels.package(here.torch)}/engine.json"))
-    assert {part: said[part] for part in dataclasses.asdict(here)} == dataclasses.asdict(here)
+        manifest = json.loads(archive.read(f"{wheels.package(here.torch)}/engine.json"))
+    assert {part: manifest[part] for part in dataclasses.asdict(here)} == dataclasses.asdict(here)
 
 
-def test_an_installed_engine_is_loaded_without_compiler_and_cache(package, places, script):
+def test_installed_engine_loads_without_compiler_and_cache(package, places, script):
     out = script(
         """
         import torch
@@ -91,7 +91,7 @@ def test_an_installed_engine_is_loaded_without_compiler_and_cache(package, place
     assert not (places / "user").exists()
 
 
-def test_an_installed_engine_comes_after_the_caches_and_before_a_compilation(
+def test_installed_engine_has_priority_over_compilation_but_not_over_caches(
     package, places, builds
 ):
     assert engine.compiled().parent == package
@@ -101,9 +101,11 @@ def test_an_installed_engine_comes_after_the_caches_and_before_a_compilation(
 
 
 def change(part, value):
+    """Return a function that changes a value in a package's manifest."""
+
     def manifest(package):
-        said = json.loads((package / "engine.json").read_text())
-        (package / "engine.json").write_text(json.dumps({**said, part: value}))
+        content = json.loads((package / "engine.json").read_text())
+        (package / "engine.json").write_text(json.dumps({**content, part: value}))
 
     return manifest
 
@@ -116,7 +118,7 @@ def tampered(package):
 
 
 @pytest.mark.parametrize(
-    ("spoil", "why"),
+    ("change_package", "reason"),
     [
         (change("torch", "2.1"), "it was built for torch 2.1, but this is torch {here.torch}."),
         (
@@ -132,10 +134,7 @@ def tampered(package):
             "it belongs to hpu_magic 0.0.9, but this is {version}. "
             "Get the matching one with pip install hpu_magic_engine=={version}.",
         ),
-        (
-            change("sources", "0" * 16),
-            "it was built from other sources than the installed ones.",
-        ),
+        (change("sources", "0" * 16), "it was built from other sources than the installed ones."),
         (tampered, "its file {file} has changed since it was built. Fix it with {reinstall}."),
         (
             lambda package: (package / Path(cache.entry()).name).unlink(),
@@ -147,27 +146,25 @@ def tampered(package):
         ),
     ],
 )
-def test_an_engine_that_does_not_belong_here_is_refused_by_name(
-    package, places, builds, capfd, spoil, why
+def test_unsuitable_installed_engine_is_ignored_with_a_reason(
+    package, places, builds, capfd, change_package, reason
 ):
-    spoil(package)
+    change_package(package)
     assert engine.compiled() == places / "user" / cache.entry()
     assert len(builds) == 1
     here = keys.here()
-    why = why.format(
+    reason = reason.format(
         here=here,
         version=hpu_magic.__version__,
         file=Path(cache.entry()).name,
         reinstall=wheels.reinstall(here.torch),
     )
     assert capfd.readouterr().err == (
-        f"hpu_magic: the installed engine {package.name} ({package}) is not loaded: {why}\n"
+        f"hpu_magic: the installed engine {package.name} ({package}) is not loaded: {reason}\n"
     )
 
 
-def test_an_engine_that_the_system_cannot_load_gives_way_to_a_compiled_one(
-    package, places, builds, monkeypatch, capfd
-):
+def test_engine_that_cannot_be_loaded_is_compiled(package, places, builds, monkeypatch, capfd):
     def loaded(library):
         if library.parent == package:
             raise ImportError("GLIBC_2.99 not found")
@@ -182,7 +179,7 @@ def test_an_engine_that_the_system_cannot_load_gives_way_to_a_compiled_one(
     )
 
 
-def test_pip_takes_all_releases_for_the_python_that_is_there():
+def test_requirements_list_all_releases_for_each_python():
     rows = [
         wheels.Made("2.9", "3.11", "linux", "x86_64"),
         wheels.Made("2.12", "3.11", "linux", "x86_64"),
@@ -202,7 +199,7 @@ def test_pip_takes_all_releases_for_the_python_that_is_there():
     ]
 
 
-def test_what_cannot_be_built_is_left_out_of_the_files_and_of_the_requirements(
+def test_unavailable_engines_are_omitted_from_files_and_requirements(
     tmp_path, places, monkeypatch, capsys
 ):
     here = (sys.platform, platform.machine())
@@ -220,7 +217,7 @@ def test_what_cannot_be_built_is_left_out_of_the_files_and_of_the_requirements(
     assert required == [f"Requires-Dist: hpu-magic=={hpu_magic.__version__}"]
 
 
-def test_a_torch_without_an_engine_learns_which_there_are():
+def test_torch_without_an_engine_gets_the_list_of_supported_releases():
     here = dataclasses.replace(keys.here(), torch="2.6")
     rows = wheels.table()
     said = wheels.offer(here)
@@ -229,7 +226,7 @@ def test_a_torch_without_an_engine_learns_which_there_are():
         assert release in said.partition("hpu_magic_engine has engines for torch ")[2]
 
 
-def test_a_torch_with_an_engine_learns_what_to_install(monkeypatch):
+def test_torch_with_an_engine_gets_the_install_command(monkeypatch):
     row = wheels.Made("2.13", PYTHON, sys.platform, platform.machine())
     monkeypatch.setattr(wheels, "table", lambda: [row])
     here = dataclasses.replace(keys.here(), torch="2.13")
@@ -240,7 +237,7 @@ def test_a_torch_with_an_engine_learns_what_to_install(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("asked", "tag"),
+    ("versions", "tag"),
     [
         ("GLIBC_2.34\nx GLIBC_2.2.5\nx GLIBCXX_3.4.22", "manylinux_2_34_x86_64"),
         ("GLIBC_2.17\nx GLIBCXX_3.4.29", "manylinux_2_34_x86_64"),
@@ -248,14 +245,14 @@ def test_a_torch_with_an_engine_learns_what_to_install(monkeypatch):
         ("GLIBC_2.17", "manylinux_2_27_x86_64"),
     ],
 )
-def test_the_platform_is_the_oldest_that_has_what_the_library_asks_for(monkeypatch, asked, tag):
-    told = subprocess.CompletedProcess([], 0, stdout=f"x {asked}\n")
-    monkeypatch.setattr(engine_wheel.subprocess, "run", lambda *_, **__: told)
+def test_platform_tag_is_the_oldest_that_the_library_supports(monkeypatch, versions, tag):
+    symbols = subprocess.CompletedProcess([], 0, stdout=f"x {versions}\n")
+    monkeypatch.setattr(engine_wheel.subprocess, "run", lambda *_, **__: symbols)
     assert engine_wheel.platform_tag(Path("engine.so"), "x86_64") == tag
 
 
-def test_a_library_newer_than_any_known_system_makes_no_wheel(monkeypatch):
-    told = subprocess.CompletedProcess([], 0, stdout="x GLIBCXX_3.4.99\n")
-    monkeypatch.setattr(engine_wheel.subprocess, "run", lambda *_, **__: told)
+def test_library_newer_than_all_known_systems_is_refused(monkeypatch):
+    symbols = subprocess.CompletedProcess([], 0, stdout="x GLIBCXX_3.4.99\n")
+    monkeypatch.setattr(engine_wheel.subprocess, "run", lambda *_, **__: symbols)
     with pytest.raises(ValueError, match=r"engine\.so requires GLIBCXX_3\.4\.99, which is newer"):
         engine_wheel.platform_tag(Path("engine.so"), "x86_64")

@@ -1,4 +1,4 @@
-"""The vendor's debugging packages: debug, experimental, profilers."""
+"""The vendor's debugging packages, experimental functions and profilers."""
 
 import csv
 import importlib
@@ -8,24 +8,14 @@ import math
 import pstats
 
 import pytest
+import torch
+from habana_frameworks.torch.hw_utilization_metric import HWUtilizationMetrics
+from habana_frameworks.torch.utils import debug, experimental
+from habana_frameworks.torch.utils.debug import dynamo_utils
+from habana_frameworks.torch.utils.debug.dynamo_utils import FxGraphAnalyzer
 
 
-@pytest.fixture(scope="module")
-def torch(_session_shell):
-    return importlib.import_module("torch")
-
-
-@pytest.fixture(scope="module")
-def debug(torch):
-    return importlib.import_module("habana_frameworks.torch.utils.debug")
-
-
-@pytest.fixture(scope="module")
-def experimental(torch):
-    return importlib.import_module("habana_frameworks.torch.utils.experimental")
-
-
-def test_debug_modules_are_attributes_of_their_packages(torch):
+def test_debug_modules_are_attributes_of_their_packages():
     bridge = "habana_frameworks.torch"
     for name in (
         "activity_profiler",
@@ -42,7 +32,7 @@ def test_debug_modules_are_attributes_of_their_packages(torch):
         assert importlib.import_module(f"{bridge}.{name}").__name__ == f"{bridge}.{name}"
 
 
-def test_logger_writes_and_stores_messages(debug, caplog):
+def test_logger_writes_and_stores_messages(caplog):
     log = debug.Logger("PT_TEST")
     debug.enable_logging("PT_TEST", "trace")
     log.set_store_data(True)
@@ -59,21 +49,21 @@ def test_logger_writes_and_stores_messages(debug, caplog):
     assert [each.levelno for each in caplog.records] == levels
 
 
-def test_logger_stores_messages_below_its_level(debug, caplog):
+def test_logger_stores_messages_below_its_level(caplog):
     log = debug.Logger("PT_TEST")
     debug.enable_logging("PT_TEST", "error")
-    log.info("not kept")
+    log.info("not stored")
     log.set_store_data(True)
-    log.info("kept")
+    log.info("stored")
     log.set_store_data(False)
     log.error("written")
-    assert log.data == ["[PT_TEST] kept"]
+    assert log.data == ["[PT_TEST] stored"]
     assert [each.getMessage() for each in caplog.records] == ["[PT_TEST] written"]
     with pytest.raises(AssertionError, match="unsupported logger_level = loud"):
         debug.enable_logging("PT_TEST", "loud")
 
 
-def test_profiled_function_writes_one_file_per_call_and_returns_none(debug, tmp_path):
+def test_profiled_function_writes_one_file_per_call_and_returns_none(tmp_path):
     folder = tmp_path / "profiles"
 
     @debug.cprofile(str(folder))
@@ -91,13 +81,13 @@ def test_profiled_function_writes_one_file_per_call_and_returns_none(debug, tmp_
     assert "dumps" in {function for _, _, function in pstats.Stats(str(first)).stats}
 
 
-def test_cprofile_refuses_a_file_as_folder(debug, tmp_path):
+def test_cprofile_refuses_a_file_as_folder(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RuntimeError, match="exists but is not a directory"):
         debug.cprofile(str(tmp_path / "file"))
 
 
-def test_compiler_functions_return_nothing(debug):
+def test_compiler_functions_return_nothing():
     assert debug._get_shape_agnostic_unsupported_ops() == set()
     assert debug._get_eager_compiler_unsupported_op_prefixes() == set()
     assert debug._is_enabled_weight_permute_pass() is False
@@ -107,17 +97,17 @@ def test_compiler_functions_return_nothing(debug):
     assert debug._towl_configure(True, "rank=0") is None
 
 
-def test_lazy_collectives_follow_their_flag(debug, monkeypatch):
+def test_lazy_collectives_follow_their_flag(monkeypatch):
     assert debug._is_enabled_lazy_collectives() is False
     monkeypatch.setenv("PT_HPU_ENABLE_LAZY_COLLECTIVES", "true")
     assert debug._is_enabled_lazy_collectives() is True
 
 
-def test_memory_log_has_statistics_after_each_message(torch, debug, tmp_path, monkeypatch):
+def test_memory_log_has_statistics_after_each_message(tmp_path, monkeypatch):
     monkeypatch.setenv("PT_HABANA_MEM_LOG_FILENAME", str(tmp_path / "log"))
     monkeypatch.setenv("RANK", "")
-    debug._memstat_livealloc("alone")
-    assert (tmp_path / "log_0").read_text().startswith("alone\nLimit : ")
+    debug._memstat_livealloc("only")
+    assert (tmp_path / "log_0").read_text().startswith("only\nLimit : ")
     monkeypatch.setenv("RANK", "2")
     debug._memstat_devmem_start_collect("before")
     kept = torch.ones(1 << 16, device="hpu")
@@ -139,21 +129,18 @@ def test_terminated_process_leaves_a_message_in_the_logs(forked_script, tmp_path
     child = os.fork()
     if not child:
         try:
-            dump_device_state_and_terminate("too bad")
+            dump_device_state_and_terminate("failed")
         finally:
-            print("not ended")
+            print("still running")
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     """
     out = forked_script(code, simulated=True, HABANA_LOGS=str(tmp_path / "logs"))
     assert out.splitlines() == ["1"]
     for name in ("dfa_api.txt", "synapse_runtime.log"):
-        assert (tmp_path / "logs" / name).read_text() == "too bad\n"
+        assert (tmp_path / "logs" / name).read_text() == "failed\n"
 
 
-def test_analyzer_counts_compiled_operators(compile_on_hpu, debug):
-    import torch
-    from habana_frameworks.torch.utils.debug.dynamo_utils import FxGraphAnalyzer
-
+def test_analyzer_counts_compiled_operators(compile_on_hpu):
     def forward(a, b):
         c = a + b
         c.add_(b)
@@ -173,9 +160,6 @@ def test_analyzer_counts_compiled_operators(compile_on_hpu, debug):
 
 @pytest.mark.parametrize(("all_results", "expected"), [(False, 0), (True, 1)])
 def test_analyzer_counts_cpu_operators_on_request(compile_on_hpu, all_results, expected):
-    import torch
-    from habana_frameworks.torch.utils.debug.dynamo_utils import FxGraphAnalyzer
-
     with FxGraphAnalyzer(capture_non_hpu_output=all_results) as analyzer:
         compile_on_hpu(lambda a: a + 1)(torch.ones(3))
     (summary,) = analyzer.get_ops_summary()
@@ -183,12 +167,10 @@ def test_analyzer_counts_cpu_operators_on_request(compile_on_hpu, all_results, e
     assert analyzer.get_partition_num() == expected
 
 
-def test_analyzer_logs_operators_in_eager_mode(torch, caplog):
-    from habana_frameworks.torch.utils.debug import dynamo_utils
-
+def test_analyzer_logs_operators_in_eager_mode(caplog):
     graph = torch.fx.Graph()
-    given = graph.placeholder("given")
-    node = graph.call_function(torch.ops.aten.neg.default, (given,))
+    x = graph.placeholder("x")
+    node = graph.call_function(torch.ops.aten.neg.default, (x,))
     node.meta["val"] = torch.ones(1, device="hpu")
     with dynamo_utils.FxGraphAnalyzer() as analyzer:
         dynamo_utils.note_graph(dynamo_utils.operators_to_note(graph), compiled=False)
@@ -234,7 +216,7 @@ def test_model_reports_compilations_by_module(lazy_process, tmp_path):
     assert out[-2:] == ["Model.0      2", "Model.1      2"]
 
 
-def test_dynamicity_is_refused_in_distributed_processes(experimental, monkeypatch, torch):
+def test_dynamicity_is_refused_in_distributed_processes(monkeypatch):
     monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
     for function in (experimental.data_dynamicity, experimental.detect_recompilation_auto_model):
         with pytest.raises(AssertionError, match="Expected 1x run, but torch being used in dist"):
@@ -244,13 +226,13 @@ def test_dynamicity_is_refused_in_distributed_processes(experimental, monkeypatc
 @pytest.mark.parametrize(
     ("shapes", "amount"), [(1, "no"), (2, "a little"), (6, "some"), (21, "a lot of")]
 )
-def test_dynamicity_is_described(torch, experimental, capsys, shapes, amount):
+def test_dynamicity_is_described(capsys, shapes, amount):
     experimental.data_dynamicity([torch.ones(size + 1) for size in range(shapes)])
     last = capsys.readouterr().out.splitlines()[-1]
     assert last == f"There is {amount} dynamicity in input data shapes"
 
 
-def test_changing_sizes_are_padded_to_maxlen(torch, experimental):
+def test_changing_sizes_are_padded_to_maxlen():
     source = [torch.ones(2, 3, 7), torch.ones(2, 5, 7)]
     loader = experimental.const_shape_dataloader(source, 6)
     assert [tuple(batch.shape) for batch in loader] == [(2, 6, 7)] * 2
@@ -259,14 +241,14 @@ def test_changing_sizes_are_padded_to_maxlen(torch, experimental):
         experimental.const_shape_dataloader(source, 4)
 
 
-def test_memory_reset_warns_and_keeps_tensors(torch, experimental):
+def test_memory_reset_warns_and_keeps_tensors():
     kept = torch.ones(3, device="hpu")
     with pytest.warns(UserWarning, match="used only to reset the memory in case of testing"):
         experimental._reset_device_memory()
     assert kept.tolist() == [1, 1, 1]
 
 
-def test_objects_without_memory_have_address_0(torch, experimental):
+def test_objects_without_memory_have_address_0():
     assert experimental._data_ptr("no tensor") == 0
     assert experimental._data_ptr(torch.ones(1, device="meta")) == 0
 
@@ -285,21 +267,15 @@ for rank in "10":
 """
 
 
-def test_only_the_emulated_rank_continues(forked_script):
-    out = forked_script(
-        EMULATION,
-        simulated=True,
-        PT_HPU_EMULATE_DISTRIBUTED="1",
-        PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK="1",
-    )
-    # The process that ends also flushes the script's buffers.
-    assert [line for line in out.splitlines() if line.isdigit()][-2:] == ["7", "0"]
-    assert "Single rank emulation mode, rank 0 terminating" in out
-
-
-def test_all_ranks_continue_without_emulation(forked_script):
-    out = forked_script(EMULATION, simulated=True, PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK="1")
-    assert out.splitlines() == ["False", "7", "7"]
+@pytest.mark.parametrize("emulated", ["0", "1"])
+def test_only_the_emulated_rank_continues(forked_script, emulated):
+    flags = {"PT_HPU_EMULATE_DISTRIBUTED": emulated, "PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK": "1"}
+    out = forked_script(EMULATION, simulated=True, **flags)
+    # The terminated process also flushes the script's buffers.
+    assert str(emulated == "1") in out.splitlines()
+    statuses = [line for line in out.splitlines() if line.isdigit()][-2:]
+    assert statuses == (["7", "0"] if emulated == "1" else ["7", "7"])
+    assert ("Single rank emulation mode, rank 0 terminating" in out) is (emulated == "1")
 
 
 def test_low_overhead_profile_contains_compilations(lazy_process, tmp_path):
@@ -350,9 +326,7 @@ def test_forked_process_has_its_own_low_overhead_profile(forked_script, tmp_path
     assert json.loads((tmp_path / f"metrics_pid{child}.json").read_text()) == {}
 
 
-def test_utilization_of_a_simulated_card_is_nan(torch, capsys):
-    from habana_frameworks.torch.hw_utilization_metric import HWUtilizationMetrics
-
+def test_utilization_of_a_simulated_card_is_nan(capsys):
     metrics = HWUtilizationMetrics()
     metrics.start()
     metrics.stop()
@@ -365,10 +339,10 @@ def test_utilization_of_a_simulated_card_is_nan(torch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("asked", "lazy", "loaded"),
+    ("flag", "lazy", "loaded"),
     [("-1", "0", True), ("-1", "1", False), ("1", "1", True), ("0", "0", False)],
 )
-def test_autoload_follows_its_flag(forked_script, asked, lazy, loaded):
+def test_autoload_follows_its_flag(forked_script, flag, lazy, loaded):
     code = """
     import sys
     from hpu_magic.simulator.finder import install_finder
@@ -377,5 +351,5 @@ def test_autoload_follows_its_flag(forked_script, asked, lazy, loaded):
     getattr(autoload, "__autoload")()
     print("habana_frameworks.torch" in sys.modules)
     """
-    out = forked_script(code, PT_HPU_AUTOLOAD=asked, PT_HPU_LAZY_MODE=lazy)
+    out = forked_script(code, PT_HPU_AUTOLOAD=flag, PT_HPU_LAZY_MODE=lazy)
     assert out.splitlines()[-1] == str(loaded)

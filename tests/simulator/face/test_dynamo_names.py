@@ -3,21 +3,19 @@
 import collections
 
 import pytest
+from habana_frameworks.torch.dynamo.debug_utils import logger
+from habana_frameworks.torch.dynamo.utils import auto_map, str_join
 
 Pair = collections.namedtuple("Pair", "left right")
 
 
-def test_auto_map_maps_over_nested_lists_and_tuples(torch):
-    from habana_frameworks.torch.dynamo.utils import auto_map, str_join
-
+def test_auto_map_maps_over_nested_lists_and_tuples():
     double = auto_map(lambda value, by=2: value * by)
     assert double([1, (2, Pair(3, [4]))], by=3) == [3, (6, Pair(9, [12]))]
     assert str_join(", ", [1, "a"]) == "1, a"
 
 
-def test_backend_logs_calls_and_graphs(torch):
-    from habana_frameworks.torch.dynamo.debug_utils import logger
-
+def test_backend_logs_calls_and_graphs():
     backend, graphs = logger.get_compile_backend_logger(), logger.get_fx_graph_logger()
     assert (backend.type, graphs.type) == ("PT_COMPILE", "PT_COMPILE FX GRAPH")
     assert logger.get_compile_backend_logger() is backend

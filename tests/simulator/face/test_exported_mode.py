@@ -16,11 +16,13 @@ subprocess.run([sys.executable, "-c", "import torch; " + child], check=True)
 """
 
 
-@pytest.mark.parametrize(("asked", "told"), [(None, "0 False"), ("1", "1 True"), ("2", "2 True")])
-def test_loaded_mode_is_exported_to_child_processes(forked_script, monkeypatch, asked, told):
+@pytest.mark.parametrize(
+    ("flag", "exported"), [(None, "0 False"), ("1", "1 True"), ("2", "2 True")]
+)
+def test_loaded_mode_is_exported_to_child_processes(forked_script, monkeypatch, flag, exported):
     monkeypatch.delenv("PT_HPU_LAZY_MODE", raising=False)
-    environment = {} if asked is None else {"PT_HPU_LAZY_MODE": asked}
-    assert forked_script(EXPORTED, simulated=True, **environment) == f"{told} {told}\n"
+    environment = {} if flag is None else {"PT_HPU_LAZY_MODE": flag}
+    assert forked_script(EXPORTED, simulated=True, **environment) == f"{exported} {exported}\n"
 
 
 def test_mode_is_not_exported_before_the_bridge_is_loaded(script, monkeypatch):
@@ -33,7 +35,7 @@ def test_mode_is_not_exported_before_the_bridge_is_loaded(script, monkeypatch):
 
 @pytest.mark.parametrize("first", ["%load_ext hpu_magic", "import torch"])
 def test_exported_mode_is_not_stored_as_a_setting(script, monkeypatch, tmp_path, first):
-    """A front end would store a setting in the notebook, and the user may still choose a mode."""
+    """A front end would store a setting in the notebook; the user can still select a mode."""
     monkeypatch.delenv("PT_HPU_LAZY_MODE", raising=False)
     code = f"""
         from IPython.core.interactiveshell import InteractiveShell

@@ -1,10 +1,12 @@
-"""torch.hpu: choice of the card, options, memory and random numbers."""
+"""`torch.hpu`: selection of the card, options, memory and random numbers."""
 
 import contextlib
 import importlib
 
 import pytest
-from torch import nn
+import torch
+from habana_frameworks.torch import core, utils
+from torch import hpu, nn
 
 IMPORTS = """
 import os
@@ -20,23 +22,8 @@ def refused(function, *arguments):
 
 
 @pytest.fixture
-def hpu(torch):
-    return torch.hpu
-
-
-@pytest.fixture
-def core(torch):
-    return importlib.import_module("habana_frameworks.torch.core")
-
-
-@pytest.fixture
-def utils(torch):
-    return importlib.import_module("habana_frameworks.torch.utils")
-
-
-@pytest.fixture
 def lines(forked_script):
-    """Run code after `IMPORTS` in a separate process and return its lines of output."""
+    """A function that runs code after `IMPORTS` in a new process and returns its output lines."""
 
     def run(code, **environment):
         return forked_script(IMPORTS + code, simulated=True, **environment).splitlines()
@@ -103,7 +90,7 @@ print(refused(hpu.device, 4))
     assert refusal.startswith("Invalid device id 4")
 
 
-def test_device_of_a_tensor_is_device_0(torch, hpu):
+def test_device_of_a_tensor_is_device_0():
     with hpu.device_of(torch.ones(1, device="hpu")) as entered:
         assert entered is None
         assert hpu.current_device() == 0
@@ -130,21 +117,21 @@ def test_properties_depend_on_the_generation(lines):
     assert capability.startswith("1.")
 
 
-def test_functions_refuse_a_missing_card(hpu):
+def test_functions_refuse_a_missing_card():
     beyond = hpu.device_count()
-    for ask in (hpu.get_device_capability, hpu.get_device_properties, hpu.get_device_name):
+    for function in (hpu.get_device_capability, hpu.get_device_properties, hpu.get_device_name):
         with pytest.raises(AssertionError, match="Invalid device id"):
-            ask(beyond)
+            function(beyond)
 
 
-def test_different_cards_are_peers(hpu):
+def test_different_cards_are_peers():
     assert hpu.can_device_access_peer(0, 1) is True
     for pair in ((0, 0), (0, hpu.device_count()), (-1, 0)):
         with pytest.raises(AssertionError, match="Invalid device id"):
             hpu.can_device_access_peer(*pair)
 
 
-def test_set_deterministic_sets_pytorchs_option(torch, hpu):
+def test_set_deterministic_sets_pytorchs_option():
     before = torch.are_deterministic_algorithms_enabled()
     try:
         for value in (True, False):
@@ -155,7 +142,7 @@ def test_set_deterministic_sets_pytorchs_option(torch, hpu):
         torch.use_deterministic_algorithms(before)
 
 
-def test_autocast_functions_control_torch_autocast(torch, hpu):
+def test_autocast_functions_control_torch_autocast():
     assert not hpu.is_autocast_hpu_enabled()
     with torch.autocast("hpu", dtype=torch.float16):
         assert hpu.is_autocast_hpu_enabled()
@@ -180,7 +167,7 @@ SWITCHES = [
 
 
 @pytest.mark.parametrize(("name", "getter", "_variable"), SWITCHES)
-def test_options_are_read_back(hpu, name, getter, _variable):
+def test_options_are_read_back(name, getter, _variable):
     assert getattr(hpu, getter)() is False
     getattr(hpu, f"enable_{name}")()
     assert [getattr(hpu, read)() for _, read, _ in SWITCHES].count(True) == 1
@@ -206,7 +193,7 @@ print(hpu.get_dynamic_shape_status())
     assert lines(code, PT_HPU_LAZY_MODE="1") == ["False"]
 
 
-def test_sync_debug_mode_is_an_environment_variable(hpu, monkeypatch):
+def test_sync_debug_mode_is_an_environment_variable(monkeypatch):
     monkeypatch.delenv("PT_ENABLE_HABANA_STREAMASYNC", raising=False)
     with pytest.raises(KeyError, match="PT_ENABLE_HABANA_STREAMASYNC"):
         hpu.get_sync_debug_mode()
@@ -216,7 +203,7 @@ def test_sync_debug_mode_is_an_environment_variable(hpu, monkeypatch):
     assert hpu.get_sync_debug_mode() == "0"
 
 
-def test_recomputation_is_set_for_a_block_or_the_process(hpu):
+def test_recomputation_is_set_for_a_block_or_the_process():
     assert hpu.recompute_sdp_enabled() is True
     hpu.enable_recompute_sdp(False)
     with hpu.sdp_kernel():
@@ -243,7 +230,7 @@ def test_recomputation_is_set_for_a_block_or_the_process(hpu):
         ("set_mark_non_scale_const", (False,)),
     ],
 )
-def test_options_without_effect_are_accepted(hpu, name, arguments):
+def test_options_without_effect_are_accepted(name, arguments):
     assert getattr(hpu, name)(*arguments) is None
 
 
@@ -261,7 +248,7 @@ def layers(kind=nn.Sequential):
     return model
 
 
-def test_inference_fuses_normalizations_with_convolutions(torch, hpu, core):
+def test_inference_fuses_normalizations_with_convolutions():
     model = layers().eval()
     data = torch.rand(2, 1, 5, 5, device="hpu")
     try:
@@ -284,7 +271,7 @@ def _used(fused):
 
 
 @pytest.mark.parametrize(
-    ("model", "device", "said"),
+    ("model", "device", "message"),
     [
         (layers().train(), "cpu", "Fusion is only applicable for eval mode\n"),
         (layers().eval(), "hpu", "This fusion pass is to be run for model on CPU, Skipping!\n"),
@@ -292,21 +279,21 @@ def _used(fused):
         (nn.Linear(2, 2).eval(), "cpu", ""),
     ],
 )
-def test_model_that_cannot_be_fused_does_not_change(hpu, core, model, device, said, capsys):
+def test_model_that_cannot_be_fused_does_not_change(model, device, message, capsys):
     try:
         assert core.hpu_set_env(model.to(device)) is model
         printed = capsys.readouterr().out
-        assert said in printed if said else not printed
+        assert message in printed if message else not printed
         assert hpu.is_inference_mode_enabled()
     finally:
         core.hpu_reset_env()
     assert not hpu.is_inference_mode_enabled()
 
 
-def test_inference_initialization_marks_constant_parameters(hpu, core, monkeypatch):
-    face, marked = importlib.import_module("habana_frameworks.torch.hpu"), []
-    monkeypatch.setattr(face, "set_mark_scale_const", lambda value: marked.append(value))
-    monkeypatch.setattr(face, "set_mark_non_scale_const", lambda value: marked.append(value))
+def test_inference_initialization_marks_constant_parameters(monkeypatch):
+    module, marked = importlib.import_module("habana_frameworks.torch.hpu"), []
+    monkeypatch.setattr(module, "set_mark_scale_const", lambda value: marked.append(value))
+    monkeypatch.setattr(module, "set_mark_non_scale_const", lambda value: marked.append(value))
     assert core.hpu_inference_initialize(nn.Linear(1, 1)) is None
     core.hpu_inference_initialize(nn.Linear(1, 1), mark_scales=False, mark_non_scales=False)
     core.hpu_initialize(nn.Linear(1, 1), True, optimizer=None, args=None)
@@ -331,7 +318,7 @@ def test_import_sets_the_profile_unless_it_is_set(lines, monkeypatch):
     assert lines(code, HABANA_PROFILE="0") == ["0"]
 
 
-def test_other_names_of_memory_functions(torch, hpu):
+def test_other_names_of_memory_functions():
     before = hpu.memory_usage()
     kept = torch.ones(1000, device="hpu")
     hpu.synchronize()
@@ -344,7 +331,7 @@ def test_other_names_of_memory_functions(torch, hpu):
         assert hpu.max_memory_cached() == limit
 
 
-def test_extended_summary_covers_the_whole_pool(torch, hpu):
+def test_extended_summary_covers_the_whole_pool():
     kept = torch.ones(1 << 20, device="hpu")
     hpu.synchronize()
     stats, summary = hpu.memory_stats(), hpu._extended_memory_summary_dict()
@@ -378,7 +365,7 @@ def test_extended_summary_covers_the_whole_pool(torch, hpu):
     assert active.split() == ["|active_allocs", f"{stats['ActiveAllocs']}|"]
 
 
-def test_formatted_statistics_have_one_line_per_key(hpu):
+def test_formatted_statistics_have_one_line_per_key():
     stats, (header, *rows) = hpu.memory_stats(), hpu.formatted_memory_stats().splitlines()
     assert "device ID 0" in header
     assert [row[:39].rstrip() for row in rows] == list(stats)
@@ -390,7 +377,7 @@ def test_formatted_statistics_have_one_line_per_key(hpu):
     assert rows[list(stats).index("NumFrees")][41:] == str(stats["NumFrees"])
 
 
-def test_seed_all_seeds_the_only_device(torch, hpu):
+def test_seed_all_seeds_the_only_device():
     assert len(hpu.default_generators) == 1
     on_cpu = torch.random.get_rng_state()
     hpu.manual_seed_all(11)
@@ -403,7 +390,7 @@ def test_seed_all_seeds_the_only_device(torch, hpu):
     assert hpu.initial_seed() != 11
 
 
-def test_states_of_all_devices_are_those_of_the_only_device(torch, hpu):
+def test_random_states_of_all_devices_are_those_of_the_only_device():
     states = hpu.get_rng_state_all()
     assert len(states) == 1
     first = torch.rand(4, device="hpu").tolist()
@@ -414,7 +401,7 @@ def test_states_of_all_devices_are_those_of_the_only_device(torch, hpu):
         hpu.set_rng_state_all(states * 2)
 
 
-def test_default_stream_is_0_for_any_current_stream(hpu):
+def test_default_stream_is_0_for_any_current_stream():
     other = hpu.Stream()
     with hpu.stream(other):
         assert hpu.current_stream().stream_id == other.stream_id != 0
@@ -422,7 +409,7 @@ def test_default_stream_is_0_for_any_current_stream(hpu):
     assert hpu.current_stream() == hpu.default_stream()
 
 
-def test_tensor_info_is_address_and_size(torch, utils):
+def test_tensor_info_is_address_and_size():
     tensor = torch.ones(6, device="hpu")
     assert utils.debug.get_tensor_info(tensor[2:]) == (tensor.data_ptr(), 24)
     assert utils.experimental._data_ptr(tensor[2:]) == tensor.data_ptr() + 8

@@ -1,4 +1,4 @@
-"""Typed tensors, tools for recompilations, and the bridge's banner."""
+"""Typed tensors, recompilation tools, and the bridge's banner."""
 
 import collections
 import copy
@@ -17,22 +17,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-
-@pytest.fixture(scope="module")
-def torch(_session_shell):
-    """PyTorch with the device, without a reset of the shell."""
-    return importlib.import_module("torch")
-
-
-@pytest.fixture(scope="module")
-def hpu(torch):
-    return torch.hpu
-
-
-@pytest.fixture(scope="module")
-def utils(torch):
-    return importlib.import_module("habana_frameworks.torch.utils")
+import torch
+from habana_frameworks.torch import torch as bound
+from habana_frameworks.torch import utils
+from habana_frameworks.torch.core.step_closure import _mark_step_if_lazy
+from habana_frameworks.torch.utils.version_checker import is_pytorch_at_least
+from torch import hpu
 
 
 def run_plain(code, **environment):
@@ -44,7 +34,7 @@ def run_plain(code, **environment):
     return done
 
 
-# Needs a separate process with a first-generation card.
+# Runs in a separate process with a first-generation card.
 PLAIN = """
 import json, os, sys, threading, warnings
 import torch
@@ -74,7 +64,7 @@ print("before", file=sys.stderr)
 context, found["at the context"] = warned(lambda: torch.autocast("hpu", dtype=torch.float16))
 found["acquired by autocast"] = torch.hpu.is_initialized()
 
-# Several threads create their first tensor before one of them has a card.
+# Several threads create their first tensor before one of them has acquired a card.
 together, acquire = threading.Barrier(4), cards.acquire
 
 def acquire_together():
@@ -106,9 +96,9 @@ for name in ("is_available", "device_count", "get_device_name"):
     found[name] = warned(getattr(torch_hpu, name))
 
 from habana_frameworks.torch import _banner
-for rank, asked in (("1", ""), ("1", "1"), ("0", "")):
-    print("rank", rank, "asked", asked, file=sys.stderr)
-    os.environ.update(RANK=rank, PT_HPU_PRINT_DEVICE_CONFIG=asked)
+for rank, flag in (("1", ""), ("1", "1"), ("0", "")):
+    print("rank", rank, "flag", flag, file=sys.stderr)
+    os.environ.update(RANK=rank, PT_HPU_PRINT_DEVICE_CONFIG=flag)
     _banner.show()
 
 found["limit"] = torch.hpu.memory_stats()["Limit"]
@@ -126,14 +116,14 @@ def plain():
 
 def test_first_use_of_the_card_prints_the_configuration_once(plain):
     assert plain[0]["raced"]
-    printed = plain[1].split("before\n")[1].split("rank 1 asked \n")[0]
+    printed = plain[1].split("before\n")[1].split("rank 1 flag \n")[0]
     lines = printed.splitlines()
     assert printed.count("HPU PT BRIDGE CONFIGURATION ON RANK = 0") == 1
     values = dict(line.split(" = ", 1) for line in lines[1:] if line.startswith(" PT_HPU_"))
     assert len(values) == 12
     assert values[" PT_HPU_LAZY_MODE"] == "0"
     assert values[" PT_HPU_POOL_MEM_ACQUIRE_PERC"] == "50"
-    assert values[" PT_HPU_LAZY_ACC_PAR_MODE"] == "1"  # set after the bridge had read it
+    assert values[" PT_HPU_LAZY_ACC_PAR_MODE"] == "1"  # changed too late
     assert f" CPU cores : {os.cpu_count()}" in lines
     total = next(line for line in Path("/proc/meminfo").read_text().splitlines())
     gigabytes = int(total.split()[1]) / 2**20
@@ -144,7 +134,7 @@ def test_pool_uses_the_share_in_its_flag(plain):
     assert plain[0]["limit"] == 16 << 30
 
 
-def test_invalid_share_is_refused(torch, monkeypatch):
+def test_invalid_share_is_refused(monkeypatch):
     flags = importlib.import_module("habana_frameworks.torch._flags")
     for text in ("0", "101", "half", ""):
         monkeypatch.setitem(flags.IN_FORCE, "PT_HPU_POOL_MEM_ACQUIRE_PERC", text)
@@ -153,9 +143,9 @@ def test_invalid_share_is_refused(torch, monkeypatch):
 
 
 def test_other_ranks_print_only_on_request(plain):
-    _, unasked, asked, first = plain[1].split("\nrank ")
-    assert "CONFIGURATION" not in unasked
-    assert asked.count("CONFIGURATION ON RANK = 1") == 1
+    _, default, requested, first = plain[1].split("\nrank ")
+    assert "CONFIGURATION" not in default
+    assert requested.count("CONFIGURATION ON RANK = 1") == 1
     assert first.count("CONFIGURATION ON RANK = 0") == 1
 
 
@@ -171,9 +161,9 @@ _banner.show()
 
 
 def test_ipython_prints_the_configuration_only_on_request():
-    unasked, asked = run_plain(IN_IPYTHON).stderr.split("acquired True")
-    assert "CONFIGURATION" not in unasked
-    assert asked.count("CONFIGURATION ON RANK = 0") == 1
+    default, requested = run_plain(IN_IPYTHON).stderr.split("acquired True")
+    assert "CONFIGURATION" not in default
+    assert requested.count("CONFIGURATION ON RANK = 0") == 1
 
 
 def test_first_generation_autocast_refuses_float16(plain):
@@ -192,7 +182,7 @@ def test_first_generation_autocast_refuses_float16(plain):
     assert found["bfloat16 set"] == ["torch.bfloat16", []]
 
 
-def test_later_generations_accept_float16(torch):
+def test_later_generations_accept_float16():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         with torch.autocast("hpu", dtype=torch.float16):
@@ -222,20 +212,20 @@ TYPES = {
 
 
 @pytest.mark.parametrize(("name", "dtype"), TYPES.items())
-def test_typed_tensors_create_and_recognize_tensors(torch, hpu, name, dtype):
+def test_typed_tensors_create_and_recognize_tensors(name, dtype):
     kind, dtype = getattr(hpu, f"{name}Tensor"), getattr(torch, dtype)
     assert kind.dtype == dtype
     tensor = kind([1, 0])
     assert (tensor.tolist(), tensor.dtype, tensor.device.type) == ([1, 0], dtype, "hpu")
     assert tensor.type() == f"torch.hpu.{kind.__name__}"
-    known = [each for each in TYPES if isinstance(tensor, getattr(hpu, f"{each}Tensor"))]
-    assert known == [name]
+    matching = [each for each in TYPES if isinstance(tensor, getattr(hpu, f"{each}Tensor"))]
+    assert matching == [name]
     assert not isinstance(tensor.cpu(), kind)
-    for made in (kind(2, 3), kind(torch.Size([2, 3]))):
-        assert (made.shape, made.dtype) == ((2, 3), dtype)
+    for empty in (kind(2, 3), kind(torch.Size([2, 3]))):
+        assert (empty.shape, empty.dtype) == ((2, 3), dtype)
 
 
-def test_typed_tensor_is_empty_or_shares_memory_with_its_argument(hpu):
+def test_typed_tensor_is_empty_or_shares_memory_with_its_argument():
     assert hpu.FloatTensor().shape == (0,)
     tensor = hpu.IntTensor((5, 6))
     assert tensor.tolist() == [5, 6]
@@ -244,7 +234,7 @@ def test_typed_tensor_is_empty_or_shares_memory_with_its_argument(hpu):
     assert tensor.tolist() == [7, 6]
 
 
-def test_typed_tensors_refuse_other_types_and_devices(torch, hpu):
+def test_typed_tensors_refuse_other_types_and_devices():
     for other in (torch.ones(2), torch.ones(2, dtype=torch.half, device="hpu")):
         with pytest.raises(RuntimeError, match=f"got a {other.dtype} tensor on {other.device}"):
             hpu.FloatTensor(other)
@@ -278,26 +268,26 @@ def test_typed_tensors_refuse_other_types_and_devices(torch, hpu):
         ((), {"size": 3}),
     ],
 )
-def test_typed_tensors_accept_the_arguments_of_the_cpus(torch, hpu, arguments, named):
+def test_typed_tensors_accept_the_same_arguments_as_on_the_cpu(arguments, named):
     arguments = [torch.Size([]) if isinstance(each, str) else each for each in arguments]
 
-    def made(kind):
+    def shape_of(kind):
         try:
             return kind(*arguments, **named).shape
         except TypeError:
             return "refused"
 
-    assert made(hpu.FloatTensor) == made(torch.FloatTensor)
+    assert shape_of(hpu.FloatTensor) == shape_of(torch.FloatTensor)
 
 
-def test_conversion_by_type_compiles_on_the_cpu(torch):
+def test_conversion_by_type_compiles_on_the_cpu():
     step = torch.compile(
         lambda a: torch.Tensor.type(a, torch.float64), fullgraph=True, backend="eager"
     )
     assert step(torch.ones(2)).dtype == torch.float64
 
 
-def test_stream_info_identifies_a_stream(hpu):
+def test_stream_info_identifies_a_stream():
     stream = hpu.Stream()
     number, index, kind = hpu.get_stream_info(stream)
     assert (number, index) == (stream.stream_id, 0)
@@ -305,19 +295,19 @@ def test_stream_info_identifies_a_stream(hpu):
     assert hpu.get_stream_info(hpu.default_stream())[0] == 0
 
 
-def test_modules_are_the_same_under_both_names(hpu):
+def test_modules_are_the_same_under_both_names():
     for name in ("events", "graphs", "memory", "metrics", "random", "streams"):
         ours = importlib.import_module(f"habana_frameworks.torch.hpu.{name}")
         assert importlib.import_module(f"torch.hpu.{name}") is ours is getattr(hpu, name)
 
 
-def test_lightning_habana_reads_memory_by_its_name_of_the_module(torch):
+def test_lightning_habana_finds_the_hpu_module_by_its_name():
     import habana_frameworks.torch.hpu as torch_hpu
 
     assert torch_hpu.hpu is torch.hpu
 
 
-def test_timer_measures_seconds(utils):
+def test_timer_measures_seconds():
     with utils.internal.Timer() as timer:
         assert timer.seconds == 0
         time.sleep(0.05)
@@ -328,19 +318,19 @@ def test_timer_measures_seconds(utils):
     assert 0 < timer.seconds < before
 
 
-def test_folders_contain_headers_and_library(utils):
+def test_folders_contain_headers_and_library():
     assert (Path(utils.lib_utils.get_include_dir()) / "lazy" / "recorder.h").exists()
     assert list(Path(utils.lib_utils.get_lib_dir()).glob("hpu_magic_engine*.so"))
 
 
-def test_deprecated_module_warns(utils):
+def test_deprecated_module_warns():
     name = "habana_frameworks.torch.utils.distributed_utils"
     sys.modules.pop(name, None)
     with pytest.warns(FutureWarning, match="distributed_utils is deprecated"):
         importlib.import_module(name)
 
 
-def test_profile_is_controlled_by_calls(torch, utils, tmp_path):
+def test_profile_is_controlled_by_calls(tmp_path):
     with pytest.raises(RuntimeError, match="call _setup_profiler"):
         utils.profiler._start_profiler()
     with pytest.raises(RuntimeError, match="call _start_profiler"):
@@ -360,7 +350,7 @@ def test_profile_is_controlled_by_calls(torch, utils, tmp_path):
     assert "traceEvents" in json.loads((tmp_path / "trace.json").read_text())
 
 
-def test_cprofile_writes_one_file_per_block(utils, tmp_path):
+def test_cprofile_writes_one_file_per_block(tmp_path):
     paths = []
     for _ in range(2):
         with utils.debug.cprofile(str(tmp_path / "profiles")) as path:
@@ -395,7 +385,7 @@ def test_cleared_recipes_are_compiled_again(lazy_process):
     assert out == ["True True", "True", "0 1 1 0 1"]
 
 
-def test_eager_mode_has_no_recipes(torch, utils):
+def test_eager_mode_has_no_recipes():
     torch.ones(3, device="hpu").mul(2)
     assert utils.debug._get_jit_cache_size() == 0
 
@@ -436,7 +426,7 @@ def test_model_reports_compilations_by_shape(lazy_process):
     assert out[-1] == "True"
 
 
-def test_watched_model_keeps_its_names_and_can_be_copied(torch, utils):
+def test_watched_model_keeps_its_names_and_can_be_copied():
     model = torch.nn.Linear(4, 1).to("hpu")
     watched = utils.experimental.detect_recompilation_auto_model(model)
     names = ["0.weight", "0.bias"]
@@ -456,7 +446,7 @@ def test_watched_model_keeps_its_names_and_can_be_copied(torch, utils):
     assert watched.report() == []
 
 
-def test_key_of_a_shape_has_its_structure(torch, utils, capsys):
+def test_key_of_a_shape_has_its_structure(capsys):
     get_shape = utils.experimental.detect_recompilation.get_shape
     x = torch.zeros(2, 3, device="hpu")
     assert get_shape(x) == (2, 3)
@@ -473,7 +463,7 @@ def test_key_of_a_shape_has_its_structure(torch, utils, capsys):
         get_shape({1, 2})
 
 
-def test_shapes_of_a_loader_are_reported(torch, utils, capsys):
+def test_shapes_of_a_loader_are_reported(capsys):
     batches = [
         {"text": torch.ones(4, 3), "labels": [torch.ones(4)]},
         {"text": torch.ones(4, 5), "labels": [torch.ones(4)]},
@@ -502,7 +492,7 @@ class Batches:
 Pair = collections.namedtuple("Pair", "text labels")
 
 
-def test_loader_of_constant_shapes_pads_and_omits_a_short_last_batch(torch, utils):
+def test_loader_of_constant_shapes_pads_and_omits_a_short_last_batch():
     source = Batches(
         collections.UserDict(text=torch.ones(2, 1), labels=torch.ones(2, 1), name="a"),
         collections.UserDict(text=torch.ones(2, 3), labels=torch.ones(2, 3), name="b"),
@@ -521,17 +511,17 @@ def test_loader_of_constant_shapes_pads_and_omits_a_short_last_batch(torch, util
     assert (last["text"].shape, last["labels"].shape) == ((2, 6), (2, 4))
 
 
-def test_batches_keep_their_type(torch, utils):
+def test_batches_keep_their_type():
     source = Batches(
         Pair(torch.zeros(2, 1), [torch.zeros(2)]), Pair(torch.zeros(2, 2), [torch.zeros(2)])
     )
-    padded, whole = utils.experimental.const_shape_dataloader(source, pad_value=9)
+    padded, unchanged = utils.experimental.const_shape_dataloader(source, pad_value=9)
     assert isinstance(padded, Pair)
     assert padded.text.tolist() == [[0, 9], [0, 9]]
-    assert whole.text is source.batches[1].text
+    assert unchanged.text is source.batches[1].text
 
 
-def test_loaders_without_possible_constant_shapes_are_refused(torch, utils):
+def test_loaders_without_possible_constant_shapes_are_refused():
     make = utils.experimental.const_shape_dataloader
     with pytest.raises(TypeError, match="list_iterator can be read only once"):
         make(iter([torch.ones(1)]))
@@ -543,7 +533,7 @@ def test_loaders_without_possible_constant_shapes_are_refused(torch, utils):
         make([])
 
 
-def test_packer_separates_tensors_from_their_containers(torch, hpu, capsys):
+def test_packer_separates_tensors_from_their_containers(capsys):
     pair = collections.namedtuple("pair", "first second")
     a, b, c = (torch.full((n,), float(n), device="hpu") for n in (1, 2, 3))
     outs = (a, [b, 7, None], {"scores": pair(c, a), "loss": 0.5})
@@ -565,10 +555,7 @@ def test_packer_separates_tensors_from_their_containers(torch, hpu, capsys):
     assert capsys.readouterr().out == "TensorPacker packed 2 tensors: [0, 1]\n"
 
 
-def test_bridge_exports_torch_and_checks_its_version(torch, utils):
-    from habana_frameworks.torch import torch as bound
-    from habana_frameworks.torch.utils.version_checker import is_pytorch_at_least
-
+def test_bridge_exports_torch_and_checks_its_version():
     assert bound is torch
     release = torch.__version__.partition("+")[0]
     major, minor, *_ = release.split(".")
@@ -582,9 +569,7 @@ def test_bridge_exports_torch_and_checks_its_version(torch, utils):
         is_pytorch_at_least("newest")
 
 
-def test_step_is_marked_only_in_lazy_mode(lazy_process, torch, caplog):
-    from habana_frameworks.torch.core.step_closure import _mark_step_if_lazy
-
+def test_step_is_marked_only_in_lazy_mode(lazy_process, caplog):
     assert _mark_step_if_lazy() is None
     assert caplog.text == ""
     assert lazy_process(
@@ -599,11 +584,11 @@ def test_step_is_marked_only_in_lazy_mode(lazy_process, torch, caplog):
     ) == ["True", "0"]
 
 
-def test_compute_stream_is_the_default_stream(hpu, utils):
+def test_compute_stream_is_the_default_stream():
     assert utils.experimental._compute_stream() == hpu.default_stream().hpu_stream == 0
 
 
-def test_bytes_in_use_are_shared_with_other_processes(torch, hpu):
+def test_bytes_in_use_are_shared_with_other_processes():
     name = hpu.memory._get_hlml_shared_object_name()
     assert hpu.memory._get_hlml_shared_object_name() == name
     read = lambda: struct.unpack("<3Q", Path("/dev/shm", name).read_bytes())  # noqa: E731

@@ -12,7 +12,7 @@ import torch
 
 x = torch.eye(3, device="hpu").add(0)
 x.cpu()
-sys.stderr = sys.stdout  # the banner has been shown
+sys.stderr = sys.stdout  # after the banner
 torch.linalg.eigvals(x).cpu()
 torch.linalg.eigvals(x).cpu()
 (x + 1).cpu()

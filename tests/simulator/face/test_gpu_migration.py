@@ -7,7 +7,7 @@ import json
 import pytest
 
 MODES = pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
-# Like scripts in many repositories, which only support CUDA.
+# Like the scripts in many repositories, it supports only CUDA.
 TRAINING = """
 import copy, io, os, sys, tempfile
 import torch
@@ -103,10 +103,10 @@ def test_all_device_arguments_are_mapped_to_the_card(migrated, lazy, needs):
         """
         import io
         x = torch.ones(2, device="cuda")
-        wanted = [torch.device("cuda"), torch.device("cuda:3"), torch.device("cuda", 1)]
-        made = {
+        devices = [torch.device("cuda"), torch.device("cuda:3"), torch.device("cuda", 1)]
+        tensors = {
             "zeros": torch.zeros(2, device="cuda:1"),
-            "object": torch.zeros(2, device=wanted[1]),
+            "object": torch.zeros(2, device=devices[1]),
             "number": torch.zeros(2, device=2),
             "like": torch.rand_like(torch.ones(2), device="cuda"),
             "tensor": torch.tensor([1.0], device="cuda"),
@@ -117,7 +117,7 @@ def test_all_device_arguments_are_mapped_to_the_card(migrated, lazy, needs):
             "cuda of a number": torch.ones(2).cuda(1, non_blocking=True),
             "to": torch.ones(2).to("cuda:2"),
             "to a number": torch.ones(2).to(1, torch.float16),
-            "to by name": torch.ones(2).to(device=wanted[2]),
+            "to by name": torch.ones(2).to(device=devices[2]),
             "type": torch.ones(2).type(torch.cuda.HalfTensor),
             "type by name": torch.ones(2).type("torch.cuda.HalfTensor"),
             "typed": torch.cuda.FloatTensor([1.0]),
@@ -130,16 +130,16 @@ def test_all_device_arguments_are_mapped_to_the_card(migrated, lazy, needs):
             "random": torch.randn(2, generator=torch.Generator("cuda"), device="cuda"),
         }
         with torch.device("cuda"):
-            made["context"] = torch.ones(2)
+            tensors["context"] = torch.ones(2)
         torch.set_default_device("cuda")
-        made["default"] = torch.ones(2)
+        tensors["default"] = torch.ones(2)
         torch.set_default_device("cpu")
         print(json.dumps({
-            "elsewhere": {n: str(t.device) for n, t in made.items() if t.device.type != "hpu"},
-            "not cuda": [name for name, tensor in made.items() if not tensor.is_cuda],
-            "devices": list(map(str, wanted)),
-            "equal": wanted[1] == x.device,
-            "half": str(made["type"].dtype) == str(made["type by name"].dtype) == "torch.float16",
+            "elsewhere": {n: str(t.device) for n, t in tensors.items() if t.device.type != "hpu"},
+            "not cuda": [name for name, tensor in tensors.items() if not tensor.is_cuda],
+            "devices": list(map(str, devices)),
+            "equal": devices[1] == x.device,
+            "half": [str(tensors[name].dtype) for name in ("type", "type by name")],
             "known": isinstance(x, torch.cuda.FloatTensor) and x.type() == "torch.hpu.FloatTensor",
             "cpu": [str(torch.ones(1).device), torch.ones(1).is_cuda, str(torch.device("cpu"))],
             "meta": str(torch.ones(2, device="meta").device),
@@ -152,7 +152,7 @@ def test_all_device_arguments_are_mapped_to_the_card(migrated, lazy, needs):
         "not cuda": [],
         "devices": ["hpu", "hpu:0", "hpu:0"],
         "equal": True,
-        "half": True,
+        "half": ["torch.float16"] * 2,
         "known": True,
         "cpu": ["cpu", False, "cpu"],
         "meta": "meta",
@@ -275,7 +275,7 @@ def test_functions_of_torch_cuda_use_the_card(migrated, lazy):
 def test_names_without_counterpart_do_nothing_or_return_a_dummy_or_fail(migrated):
     assert migrated(
         """
-        def error(function, *arguments):
+        def result_or_error(function, *arguments):
             try:
                 return function(*arguments)
             except RuntimeError as raised:
@@ -287,8 +287,8 @@ def test_names_without_counterpart_do_nothing_or_return_a_dummy_or_fail(migrated
         values.append("changed by its reader")
         print(json.dumps([
             torch.cuda.empty_cache(), depth, torch.cuda.memory_snapshot(),
-            list(torch.cuda.graph_pool_handle()), error(torch.cuda.cudart),
-            error(torch.cuda.temperature), error(torch.cuda.MemPool),
+            list(torch.cuda.graph_pool_handle()), result_or_error(torch.cuda.cudart),
+            result_or_error(torch.cuda.temperature), result_or_error(torch.cuda.MemPool),
         ]))
         """
     ) == [

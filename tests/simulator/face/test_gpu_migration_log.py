@@ -1,4 +1,4 @@
-"""Log of GPU migration."""
+"""The log of GPU migration."""
 
 from __future__ import annotations
 

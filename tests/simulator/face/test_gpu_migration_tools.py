@@ -134,7 +134,7 @@ def test_functions_and_types_can_be_pickled(migrated):
     )
 
 
-def test_a_process_group_begins_and_ends_between_compiled_functions(migrated):
+def test_process_group_begins_and_ends_between_compiled_functions(migrated):
     """PyTorch then clears its caches of functions and fills them again."""
     found = migrated(
         """
@@ -159,7 +159,7 @@ def test_a_process_group_begins_and_ends_between_compiled_functions(migrated):
     assert found == ["nccl", [[2.0, 2.0], [2.0, 2.0]]]
 
 
-def test_parameters_of_cuda_are_accepted(migrated):
+def test_cuda_arguments_are_accepted(migrated):
     found = migrated(
         """
         import warnings
@@ -202,7 +202,7 @@ def test_parameters_of_cuda_are_accepted(migrated):
     }
 
 
-def test_the_older_profiler_records_the_card(forked_script, needs):
+def test_legacy_profiler_records_the_card(forked_script, needs):
     needs("PROFILED_CARDS")
     printed = forked_script(
         """

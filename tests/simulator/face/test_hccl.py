@@ -1,4 +1,4 @@
-"""The backend hccl in one process, and the launcher's environment variables."""
+"""The backend hccl in one process, and the environment variables of launchers."""
 
 import json
 
@@ -26,19 +26,19 @@ dist.broadcast(tensor, 0)
 dist.reduce(tensor, 0, op=dist.ReduceOp.MAX)
 found["in place"] = tensor.tolist()
 for name, call in {
-    "all_gather": lambda given, made: dist.all_gather([made], given),
-    "gather": lambda given, made: dist.gather(given, [made], dst=0),
-    "scatter": lambda given, made: dist.scatter(made, [given], src=0),
-    "reduce_scatter": lambda given, made: dist.reduce_scatter(made, [given]),
-    "reduce_scatter_tensor": lambda given, made: dist.reduce_scatter_tensor(made, given),
-    "all_gather_into_tensor": lambda given, made: dist.all_gather_into_tensor(made, given),
-    "all_to_all_single": lambda given, made: dist.all_to_all_single(made, given),
-    "all_to_all": lambda given, made: dist.all_to_all([made], [given]),
+    "all_gather": lambda tensor, output: dist.all_gather([output], tensor),
+    "gather": lambda tensor, output: dist.gather(tensor, [output], dst=0),
+    "scatter": lambda tensor, output: dist.scatter(output, [tensor], src=0),
+    "reduce_scatter": lambda tensor, output: dist.reduce_scatter(output, [tensor]),
+    "reduce_scatter_tensor": lambda tensor, output: dist.reduce_scatter_tensor(output, tensor),
+    "all_gather_into_tensor": lambda tensor, output: dist.all_gather_into_tensor(output, tensor),
+    "all_to_all_single": lambda tensor, output: dist.all_to_all_single(output, tensor),
+    "all_to_all": lambda tensor, output: dist.all_to_all([output], [tensor]),
 }.items():
-    made = torch.zeros(4, device="hpu")
-    call(tensor, made)
+    output = torch.zeros(4, device="hpu")
+    call(tensor, output)
     tensor.add_(1)
-    found[name] = made.tolist()
+    found[name] = output.tolist()
 found["average"] = refused(dist.all_reduce, tensor, op=dist.ReduceOp.AVG)
 found["average of bool"] = refused(dist.all_reduce, tensor > 1, op=dist.ReduceOp.AVG)
 found["receive"] = refused(dist.recv, tensor)
@@ -91,12 +91,7 @@ NONE = [None] * 6
             ["1", "3", None, None, "4", "3"],
         ),
         (
-            {
-                "WORLD_SIZE": "4",
-                "RANK": "3",
-                "LOCAL_RANK": "1",
-                "HABANA_VISIBLE_MODULES": "6,7",
-            },
+            {"WORLD_SIZE": "4", "RANK": "3", "LOCAL_RANK": "1", "HABANA_VISIBLE_MODULES": "6,7"},
             [4, 3, 1],
             ["7", "3", None, None, "4", "3"],
         ),
@@ -155,7 +150,7 @@ def test_invalid_list_of_modules_is_refused(forked_script):
     assert refusal.startswith("HABANA_VISIBLE_MODULES does not have valid value.")
 
 
-def limit_of_the_card(forked_script, **environment):
+def memory_limit(forked_script, **environment):
     code = """
     import torch
     try:
@@ -173,14 +168,14 @@ def limit_of_the_card(forked_script, **environment):
 def test_memory_is_reserved_for_collectives_of_processes(
     forked_script, world_size, allowance, limit
 ):
-    found = limit_of_the_card(
+    found = memory_limit(
         forked_script, WORLD_SIZE=world_size, PT_HCCL_MEMORY_ALLOWANCE_MB=allowance
     )
     assert int(found.splitlines()[-1]) == limit
 
 
 def test_invalid_allowance_is_refused(forked_script):
-    found = limit_of_the_card(forked_script, WORLD_SIZE="2", PT_HCCL_MEMORY_ALLOWANCE_MB="much")
+    found = memory_limit(forked_script, WORLD_SIZE="2", PT_HCCL_MEMORY_ALLOWANCE_MB="much")
     assert "PT_HCCL_MEMORY_ALLOWANCE_MB='much' is not a size" in found
 
 
@@ -197,9 +192,9 @@ import torch.distributed as dist
 
 class Sleeper:
     def __del__(self, sleep=time.sleep):
-        sleep(0.1)  # while others may have the GIL
+        sleep(0.1)  # while other threads may hold the GIL
 
-taken_apart_with_the_module = Sleeper()
+deleted_with_the_module = Sleeper()
 
 def run(rank):
     global kept
@@ -215,7 +210,7 @@ def run(rank):
     if rank == 0:
         dist.all_reduce(kept, async_op=True)
     else:
-        time.sleep(0.3)  # until rank 0 has come to its end
+        time.sleep(0.3)  # until rank 0 is about to end
         dist.all_reduce(kept)
         dist.destroy_process_group()
 
@@ -233,14 +228,14 @@ for rank in range(2):
         sys.exit()
 os.close(leave)
 os.read(left, 1)
-time.sleep(0.4)  # until threads that outlast a group by 0.2 s have let go of it
+time.sleep(0.4)  # until threads that outlive a group by 0.2 s have released it
 os.close(release)
 print(json.dumps([os.waitstatus_to_exitcode(os.waitpid(rank, 0)[1]) for rank in ranks]))
 """
 
 
 def test_python_ends_while_threads_of_a_group_release_the_gil(script, tmp_path):
-    """Rank 0 ends during a collective, rank 1 immediately after it left its group."""
+    """Rank 0 ends during a collective, and rank 1 immediately after it left its group."""
     # Not simulated=True, which adds a handler that runs after the script's handler.
     out = script(END_OF_PYTHON, TORCH_DEVICE_BACKEND_AUTOLOAD="0", STORE=f"file://{tmp_path}/store")
     assert json.loads(out.splitlines()[-1]) == [0, 0]

@@ -1,24 +1,11 @@
-"""Habana mixed precision: types of operators, and files with operator lists."""
+"""Habana Mixed Precision: dtypes of operators, and files with operator lists."""
 
-import importlib
 import json
 
 import pytest
-
-
-@pytest.fixture(scope="module")
-def torch(_session_shell):
-    return importlib.import_module("torch")
-
-
-@pytest.fixture(scope="module")
-def rules(torch):
-    return importlib.import_module("habana_frameworks.torch.hpex.hmp._rules")
-
-
-@pytest.fixture(scope="module")
-def requested(torch):
-    return importlib.import_module("habana_frameworks.torch.hpex.hmp._convert")._requested
+import torch
+from habana_frameworks.torch.hpex.hmp import _rules as rules
+from habana_frameworks.torch.hpex.hmp._convert import _requested as requested
 
 
 @pytest.mark.parametrize(
@@ -42,21 +29,21 @@ def requested(torch):
         ("softmax", "b", True, "b"),
     ],
 )
-def test_operator_computes_in_the_type_of_its_rule(torch, rules, name, inputs, in_place, dtype):
+def test_operator_computes_in_the_dtype_of_its_rule(name, inputs, in_place, dtype):
     types = {"f": torch.float32, "b": torch.bfloat16}
     chosen, why = rules.Rules().dtype(name, [types[each] for each in inputs], in_place)
     assert chosen == types[dtype]
     assert why
 
 
-def test_lists_override_widening_and_the_operators_of_products(torch, rules):
+def test_lists_override_widening_and_the_operators_of_products():
     lists = rules.Rules(frozenset({"add", "addmm"}), frozenset({"linear"}))
     both = [torch.bfloat16, torch.float32]
     assert lists.dtype("add", both, False) == (torch.bfloat16, "bf16 list")
     assert lists.dtype("linear", both, False) == (torch.float32, "fp32 list")
 
 
-def test_level_o2_computes_products_in_bf16_and_others_in_fp32(torch, requested):
+def test_level_o2_computes_products_in_bf16_and_others_in_fp32():
     o2 = requested("O2", "no such file", "")
     for name in ("mm", "linear", "matmul", "baddbmm", "conv2d", "conv_transpose3d"):
         assert o2.dtype(name, [torch.float32], False)[0] == torch.bfloat16
@@ -66,7 +53,7 @@ def test_level_o2_computes_products_in_bf16_and_others_in_fp32(torch, requested)
     assert requested("02", "", "") == o2
 
 
-def test_files_replace_the_lists_of_o1(requested, rules, tmp_path):
+def test_files_replace_the_lists_of_o1(tmp_path):
     bf16, fp32 = tmp_path / "bf16.txt", tmp_path / "fp32.txt"
     bf16.write_text("linear\n\n  softmax \nt\n")
     fp32.write_text("nll_loss\n")
@@ -79,7 +66,7 @@ def test_files_replace_the_lists_of_o1(requested, rules, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("bf16", "fp32", "said"),
+    ("bf16", "fp32", "message"),
     [
         ("mm\nmm bmm\n", "", "{bf16}, line 2: 'mm bmm' is not an operator name; write one"),
         ("mm,bmm", "", "{bf16}, line 1: 'mm,bmm' is not an operator name; write one"),
@@ -98,16 +85,16 @@ def test_files_replace_the_lists_of_o1(requested, rules, tmp_path):
         ("mm\nbmm\n", "mm\n", "mm cannot be in both lists, {bf16} and {fp32}; remove it from one"),
     ],
 )
-def test_malformed_list_is_refused_with_file_line_and_fix(requested, tmp_path, bf16, fp32, said):
+def test_malformed_list_is_refused_with_file_line_and_fix(tmp_path, bf16, fp32, message):
     files = {"bf16": tmp_path / "bf16.txt", "fp32": tmp_path / "fp32.txt"}
     files["bf16"].write_text(bf16, encoding="latin-1")
     files["fp32"].write_text(fp32)
     with pytest.raises(ValueError, match="; ") as refused:
         requested("O1", str(files["bf16"]), str(files["fp32"]))
-    assert str(refused.value).startswith(said.format(**files))
+    assert str(refused.value).startswith(message.format(**files))
 
 
-def test_missing_list_and_wrong_level_are_refused(requested, tmp_path):
+def test_missing_list_and_wrong_level_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"bf16_file_path='.*missing' cannot be read \(No such"):
         requested("O1", str(tmp_path / "missing"), "")
     with pytest.raises(ValueError, match="opt_level='O3' is unknown; use 'O1'"):
@@ -245,7 +232,7 @@ print(json.dumps({name: str(found.dtype)[6:] for name, (found, _) in results.ite
 
 
 @pytest.mark.parametrize("mode", ["0", "1"])
-def test_written_tensor_determines_the_type_of_an_operator(forked_script, mode):
+def test_out_tensor_determines_the_dtype_of_an_operator(forked_script, mode):
     out = forked_script(WRITTEN, simulated=True, PT_HPU_LAZY_MODE=mode)
     assert json.loads(out.splitlines()[-1]) == {
         "mm": "float32",

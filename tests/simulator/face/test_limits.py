@@ -1,11 +1,9 @@
-"""Features that a release of PyTorch lacks are detected and reported once."""
+"""Missing features of a PyTorch release are detected and reported once."""
 
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-from habana_frameworks.torch import _limits  # noqa: E402
-from torch.utils import _foreach_utils  # noqa: E402
+import torch
+from habana_frameworks.torch import _limits
+from habana_frameworks.torch.dynamo.compile_backend import backends
+from torch.utils import _foreach_utils
 
 
 def test_missing_fused_optimizers_are_reported_in_one_sentence(monkeypatch):
@@ -27,18 +25,15 @@ def test_missing_features_are_printed_when_the_device_loads(forked_script):
         from torch.utils import _foreach_utils
         _foreach_utils._get_fused_kernels_supported_devices = lambda: ["cuda"]
         from hpu_magic.simulator import activate
-        with contextlib.redirect_stderr(io.StringIO()) as said:
+        with contextlib.redirect_stderr(io.StringIO()) as printed:
             activate()
-        print(said.getvalue().count("lacks on hpu: fused optimizers"))
+        print(printed.getvalue().count("lacks on hpu: fused optimizers"))
         """
     )
     assert out.strip() == "1"
 
 
 def test_graph_without_boxed_code_empties_its_list(monkeypatch):
-    import torch
-    from habana_frameworks.torch.dynamo.compile_backend import backends
-
     monkeypatch.delattr(torch.fx.graph, "_BoxedCodeGen", raising=False)
     graph = torch.fx.symbolic_trace(lambda x, y: (x - y,))
     arguments = [torch.tensor(3), torch.tensor(1)]

@@ -1,10 +1,18 @@
-"""Metrics and their files, events, and the profiler's trace."""
+"""Metrics and their files, events, and profiler traces."""
 
 import gzip
 import json
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import torch
+from habana_frameworks.torch import activity_profiler
+from habana_frameworks.torch.hpu import metrics
+from habana_frameworks.torch.hpu.metrics import metric_localcontext, metrics_dump
+from habana_frameworks.torch.utils import debug
+from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId
+from torch.profiler import profile, schedule, tensorboard_trace_handler
 
 FALLBACK = "torch.linalg.lstsq(torch.eye(2, device='hpu'), torch.eye(2, device='hpu'))"
 
@@ -33,9 +41,9 @@ def test_progress_of_the_device_includes_recorded_operations(lazy_process):
         from hpu_magic.simulator import engine
         x = torch.ones(2, device="hpu")
 
-        def left(look):
+        def left(wait):
             y = x + 1
-            look()
+            wait()
             return engine.load().pending_operations()
 
         event, stream = torch.hpu.Event(enable_timing=True), torch.hpu.Stream()
@@ -48,9 +56,7 @@ def test_progress_of_the_device_includes_recorded_operations(lazy_process):
     ) == ["0 0 0", "1", "0", "0"]
 
 
-def test_events_report_an_acquired_card_and_a_full_card(
-    forked_script,
-):
+def test_events_report_an_acquired_card_and_a_full_card(forked_script):
     out = forked_script(
         """
         import torch
@@ -60,20 +66,20 @@ def test_events_report_an_acquired_card_and_a_full_card(
         kinds = [EventId.DEVICE_ACQUIRED, EventId.MEMORY_DEFRAGMENTATION]
         handles = [dispatcher.subscribe(kind) for kind in kinds]
 
-        def news():
+        def names():
             for handle in handles:
                 dispatcher.process(handle, lambda time, facts: seen.append(dict(facts)["name"]))
             return seen
 
-        print(news())
+        print(names())
         torch.ones(2, device="hpu") + 1
-        print(news())
+        print(names())
         for _ in range(2):
             try:
                 torch.ones(1 << 20, device="hpu")
             except RuntimeError as error:
                 print("Allocation failed" in str(error))
-        print(news())
+        print(names())
         numbers = dict(metric_global("memory_defragmentation").stats())
         print(numbers["TotalNumber"], numbers["TotalSuccessful"])
         print(0 < numbers["AvgTime"] <= numbers["MaxTime"])
@@ -163,15 +169,10 @@ def test_recipe_cache_is_counted_on_request(reported):
     assert lines == ["2 2", "[2] [1, 1]"]
 
 
-def test_rank_writes_metrics_to_its_own_file(reported):
-    folder, _ = reported
-    assert [file.name for file in folder.iterdir()] == ["metrics-rank3.json"]
-
-
 def test_single_compilations_are_listed_on_request(reported):
     folder, _ = reported
     records = json.loads((folder / "metrics-rank3.json").read_text())
-    [compilation] = [one for one in records if one["metric_name"] == "graph_compilation"]
+    [compilation] = [each for each in records if each["metric_name"] == "graph_compilation"]
     statistics = compilation["statistics"]
     recipes = dict(statistics["Recipes"])
     assert len(recipes) == len(statistics["Recipes"]) == statistics["TotalNumber"] == 2
@@ -217,12 +218,10 @@ def test_file_name_contains_the_rank_and_files_are_not_overwritten(
         assert {record["triggered_by"] for record in records} == {"process_exit"}
 
 
-def test_simultaneous_processes_use_different_file_names(torch, tmp_path):
-    from habana_frameworks.torch.hpu.metrics import metrics_dump
-
+def test_simultaneous_processes_use_different_file_names(tmp_path):
     torch.ones(1, device="hpu")
     target, elsewhere = tmp_path / "metrics.json", tmp_path / "elsewhere"
-    target.symlink_to(elsewhere)  # taken, though nothing is there
+    target.symlink_to(elsewhere)  # the name exists, but not its target
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(metrics_dump, [str(target)] * 8))
     assert not elsewhere.exists()
@@ -247,7 +246,7 @@ MANY_RECIPES = """
     mark_step()
     hits, misses = totals()
 
-    def run(place):  # each place in memory is a graph of its own
+    def run(place):  # each place in memory has a separate graph
         x[place : place + 1].neg_()
         mark_step()
 
@@ -262,14 +261,12 @@ MANY_RECIPES = """
 def test_number_of_stored_graphs_and_names_is_limited(forked_script):
     flags = {"PT_HPU_LAZY_MODE": "1", "PT_HPU_ENABLE_CACHE_METRICS": "1"}
     counted, names = forked_script(MANY_RECIPES, simulated=True, **flags).splitlines()
-    # The first one, which was used again, and the last ones are cached; the second one is not.
+    # The first graph, which was reused, and the last graphs are cached; the second one is not.
     assert counted == f"2 {(1 << 14) + 2} {1 << 14}"
     assert names == f"{4096 + 1}"
 
 
-def test_recipe_cache_needs_its_flag(torch):
-    from habana_frameworks.torch.hpu import metrics
-
+def test_recipe_cache_needs_its_flag():
     assert metrics.metric_global("recipe_cache") is None
     with (
         pytest.raises(metrics.MetricNotFound, match="use graph_compilation"),
@@ -278,10 +275,7 @@ def test_recipe_cache_needs_its_flag(torch):
         pass
 
 
-def test_fallbacks_are_counted_by_operator_globally_and_inside_a_block(torch):
-    from habana_frameworks.torch.hpu import metrics
-    from habana_frameworks.torch.utils import debug
-
+def test_fallbacks_are_counted_by_operator_globally_and_inside_a_block():
     overall = metrics.metric_global("cpu_fallback")
     before = dict(overall.stats())["TotalNumber"]
     eval(FALLBACK)
@@ -296,9 +290,7 @@ def test_fallbacks_are_counted_by_operator_globally_and_inside_a_block(torch):
     assert debug._get_fallback_op_count()[operator] >= 3
 
 
-def test_stopped_metric_continues_after_start(torch):
-    from habana_frameworks.torch.hpu.metrics import metric_localcontext
-
+def test_stopped_metric_continues_after_start():
     with metric_localcontext("cpu_fallback") as metric:
         metric.stop()
         eval(FALLBACK)
@@ -311,15 +303,13 @@ def test_stopped_metric_continues_after_start(torch):
         assert metric.name() == "cpu_fallback"
 
 
-def test_event_contains_the_line_that_caused_it(torch):
-    from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId
-
+def test_event_contains_the_line_that_caused_it():
     dispatcher = EventDispatcher.instance()
     handle = dispatcher.subscribe(EventId.CPU_FALLBACK)
     seen = []
     torch.linalg.lstsq(torch.eye(2, device="hpu"), torch.eye(2, device="hpu"))
     dispatcher.process(handle, lambda timestamp, parameters: seen.append(dict(parameters)))
-    dispatcher.process(handle, lambda *event: seen.append(event))  # nothing comes twice
+    dispatcher.process(handle, lambda *event: seen.append(event))  # no event is delivered twice
     dispatcher.unsubscribe(handle)
     (event,) = seen
     assert event["name"].startswith("aten::linalg_lstsq")
@@ -328,10 +318,7 @@ def test_event_contains_the_line_that_caused_it(torch):
         assert "torch.linalg.lstsq(torch.eye" in source.readlines()[int(event["line"]) - 1]
 
 
-def test_subscriber_is_called_in_time_and_its_errors_are_isolated(torch, caplog):
-    import threading
-
-    from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId
+def test_subscriber_is_called_although_another_one_fails(caplog):
 
     dispatcher = EventDispatcher.instance()
     called = threading.Event()
@@ -346,9 +333,7 @@ def test_subscriber_is_called_in_time_and_its_errors_are_isolated(torch, caplog)
     assert "ZeroDivisionError" in caplog.text
 
 
-def test_custom_events_reach_subscribers_of_their_kind(torch):
-    from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, EventId
-
+def test_custom_events_reach_subscribers_of_their_kind():
     dispatcher = EventDispatcher.instance()
     seen = []
     handle = dispatcher.subscribe(EventId.CUSTOM_EVENT, lambda _, pairs: seen.append(pairs))
@@ -358,12 +343,10 @@ def test_custom_events_reach_subscribers_of_their_kind(torch):
     assert seen == [[("epoch", "3")]]
 
 
-def test_callbacks_end_when_the_metric_stops(torch):
-    from habana_frameworks.torch.hpu.metrics import metric_localcontext
-
+def test_callbacks_end_when_the_metric_stops():
     numbers = []
     with metric_localcontext("cpu_fallback") as metric:
-        metric.on_metric_change(lambda one: numbers.append(dict(one.stats())["TotalNumber"]))
+        metric.on_metric_change(lambda each: numbers.append(dict(each.stats())["TotalNumber"]))
         eval(FALLBACK)
     eval(FALLBACK)
     assert numbers == [1]
@@ -429,9 +412,7 @@ def test_process_without_card_writes_no_file(forked_script, tmp_path):
     assert not target.exists()
 
 
-def test_requested_file_is_text_or_json(torch, tmp_path):
-    from habana_frameworks.torch.hpu.metrics import metrics_dump
-
+def test_requested_file_is_text_or_json(tmp_path):
     torch.ones(1, device="hpu")
     metrics_dump(str(tmp_path / "metrics.txt"), "text")
     lines = (tmp_path / "metrics.txt").read_text().splitlines()
@@ -442,7 +423,7 @@ def test_requested_file_is_text_or_json(torch, tmp_path):
         metrics_dump(str(tmp_path / "metrics.xml"), "xml")
 
 
-def test_profile_contains_operators_and_events_of_the_bridge(torch, tmp_path, needs):
+def test_profile_contains_operators_and_events_of_the_bridge(tmp_path, needs):
     needs("PROFILED_CARDS")
     from torch.profiler import ProfilerActivity, profile
 
@@ -458,14 +439,12 @@ def test_profile_contains_operators_and_events_of_the_bridge(torch, tmp_path, ne
     fallback, wait = (event for event in trace["traceEvents"] if event.get("cat") == "Runtime")
     assert fallback["name"].startswith("cpu_fallback aten::linalg_lstsq")
     assert wait["name"].startswith("host_synchronization aten::linalg_lstsq")
-    # One clock, in microseconds; PyTorch converts its own on a busy machine to some milliseconds.
+    # Both use one clock in microseconds; on a busy machine PyTorch's can be off by milliseconds.
     assert abs(fallback["ts"] - product["ts"]) < 1e8
     assert trace["deviceProperties"][-1]["name"] == torch.hpu.get_device_name()
 
 
-def test_activities_equal_pytorchs(torch, tmp_path):
-    from habana_frameworks.torch import activity_profiler
-
+def test_activities_equal_pytorchs(tmp_path):
     kinds, theirs = torch.profiler.ProfilerActivity, torch._C._profiler.ProfilerActivity
     assert kinds is activity_profiler.ProfilerActivity
     assert {each.name: each.value for each in kinds} == {"CPU": 1, "CUDA": 2, "HPU": 3}
@@ -480,9 +459,7 @@ def test_activities_equal_pytorchs(torch, tmp_path):
         assert "aten::relu" in {each.key for each in profiled.key_averages()}
 
 
-def test_profile_with_a_schedule_is_written_for_tensorboard(torch, tmp_path):
-    from torch.profiler import profile, schedule, tensorboard_trace_handler
-
+def test_profile_with_a_schedule_is_written_for_tensorboard(tmp_path):
     handler = tensorboard_trace_handler(str(tmp_path))
     with profile(schedule=schedule(wait=1, warmup=1, active=2), on_trace_ready=handler) as steps:
         for _ in range(4):

@@ -1,10 +1,7 @@
-"""Intel Neural Compressor measures and quantizes on the device without changes."""
-
-from __future__ import annotations
+"""Unmodified Intel Neural Compressor measures and quantizes on the device."""
 
 import importlib.util
 import json
-from pathlib import Path
 
 import pytest
 import torch
@@ -74,7 +71,7 @@ finalize_calibration(model)
 """
 )
 
-# Inputs and outputs of each layer, for each method.
+# Stores inputs and outputs of each layer, for each method.
 QUANTIZE = (
     MODEL
     + """
@@ -88,21 +85,21 @@ for method, scale_format, more in json.loads(os.environ["METHODS"]):
     model = convert(model, FP8Config.from_dict(config))
     htcore.hpu_inference_initialize(model, mark_scales=True, mark_non_scales=False)
 
-    def note(name):
+    def log(name):
         def after(module, inputs, output):
             calls[name] = [value.cpu() for value in (*inputs, output)]
         return after
 
-    notes = [module.register_forward_hook(note(name)) for name, module in model.named_children()]
+    hooks = [module.register_forward_hook(log(name)) for name, module in model.named_children()]
     with torch.no_grad():
         result = model(images(2, 2.0))
-    for each in notes:
+    for each in hooks:
         each.remove()
     types = {name: (type(layer).__name__, str(layer.weight.dtype) if hasattr(layer, "weight")
                     else None) for name, layer in model.named_children()}
     torch.save((weights, calls, types), os.path.join(folder, f"{method}_{scale_format}.pt"))
 
-# The last method again, captured or compiled, with other values.
+# Capture or compile the last model, and run it with other values.
 with torch.no_grad():
     expected = [model(images(number)).cpu() for number in (3, 4)]
     if htcore.is_lazy():
@@ -122,13 +119,13 @@ METHODS = [
     ("unit_scale", "scalar", {}),
     (
         *("act_maxabs_hw_weights_pcs_maxabs_pow2", "const"),
-        {"blocklist": {"types": ["Conv2d"], "names": []}},  # it has no scales of channels
+        {"blocklist": {"types": ["Conv2d"], "names": []}},  # it has no per-channel scales
     ),
 ]
 DYNAMIC = ("maxabs_pow2", "scalar", {"dynamic_quantization": True})
 
 
-def write_config(folder: Path, mode: str) -> Path:
+def write_config(folder, mode):
     empty: dict[str, list[str]] = {"types": [], "names": []}
     settings = {"mode": mode, "observer": "maxabs", "allowlist": empty, "blocklist": empty}
     path = folder / f"{mode.lower()}.json"
@@ -137,33 +134,33 @@ def write_config(folder: Path, mode: str) -> Path:
 
 
 class Runs:
-    """Both steps in separate processes, and their results."""
+    """Runs both steps in separate processes, and reads their results."""
 
-    def __init__(self, folder: Path, lazy: str, forked_script) -> None:
+    def __init__(self, folder, lazy, forked_script):
         self.folder, self._run = folder, forked_script
         self._environment = {"PT_HPU_LAZY_MODE": lazy, "LOGLEVEL": "ERROR"}
         self._environment |= {"PT_HPU_WEIGHT_SHARING": "0"}
 
-    def run(self, code: str, mode: str, **environment: str) -> None:
+    def run(self, code, mode, **environment):
         config = str(write_config(self.folder, mode))
         self._run(code, simulated=True, QUANT_CONFIG=config, **self._environment, **environment)
 
-    def measured(self) -> dict:
+    def measured(self):
         file = self.folder / "stats" / "net_hooks_maxabs.json"
         return json.loads(file.read_text())["Nodes"]
 
-    def quantized(self, method: str, scale_format: str):
+    def quantized(self, method, scale_format):
         return torch.load(self.folder / f"{method}_{scale_format}.pt")
 
 
 @pytest.fixture(scope="module", params=["0", "1"], ids=["eager", "lazy"])
-def runs(request, tmp_path_factory, forked_script) -> Runs:
-    made = Runs(tmp_path_factory.mktemp("inc"), request.param, forked_script)
-    made.run(MEASURE, "MEASURE")
+def runs(request, tmp_path_factory, forked_script):
+    runs = Runs(tmp_path_factory.mktemp("inc"), request.param, forked_script)
+    runs.run(MEASURE, "MEASURE")
     methods = [*(METHODS if request.param == "0" else METHODS[:1]), DYNAMIC]
-    made.methods = [one[:2] for one in methods if one is not DYNAMIC]
-    made.run(QUANTIZE, "QUANTIZE", METHODS=json.dumps(methods), RESULTS=str(made.folder))
-    return made
+    runs.methods = [each[:2] for each in methods if each is not DYNAMIC]
+    runs.run(QUANTIZE, "QUANTIZE", METHODS=json.dumps(methods), RESULTS=str(runs.folder))
+    return runs
 
 
 def test_measurement_is_the_largest_magnitude_of_a_layer(runs):
@@ -174,7 +171,7 @@ def test_measurement_is_the_largest_magnitude_of_a_layer(runs):
         [[largest]] = measured[name]["params"]["weight"]
         assert largest == weights[f"{name}.weight"].abs().max().item()
     random = [torch.randn(4, 1, 6, 6, generator=torch.Generator().manual_seed(n)) for n in (1, 2)]
-    largest = max((one * size).bfloat16().abs().max() for size, one in enumerate(random, 1))
+    largest = max((each * size).bfloat16().abs().max() for size, each in enumerate(random, 1))
     assert measured["conv"]["inputs"] == [[[largest.item()]]]
 
 
@@ -183,7 +180,7 @@ def nearest(values):
     return values.double().clamp(-240, 240).float().to(torch.float8_e4m3fn).double()
 
 
-def scale(method: str, largest, backoff: float):
+def scale(method, largest, backoff):
     """Return a method's scale for a maximum, with a margin of 1/backoff."""
     exact = (torch.as_tensor(largest).bfloat16() / (240 * backoff)).double()
     if method == "maxabs_arbitrary":
@@ -195,7 +192,7 @@ def scale(method: str, largest, backoff: float):
 
 
 def quantized(values, factor):
-    """Return values after a cast to 8 bits and back; the inverse scale and product are bf16."""
+    """Return values after a cast to FP8 and back; the inverse scale and product are bf16."""
     inverse = (1 / factor).bfloat16()
     return nearest(values.bfloat16() * inverse) * factor
 
@@ -204,27 +201,27 @@ def reference(name, method, measured, weights, inputs):
     """Return the result of a quantized layer in float64."""
     of_weights = "maxabs_pow2" if method.startswith("act_") else method
     method = "maxabs_hw" if method.startswith("act_") else method
-    if name == "softmax":  # only the output has 8 bits
+    if name == "softmax":  # only the output is FP8
         room = scale(method, measured["outputs"][0][0][0], 0.25)
         return quantized(torch.softmax(inputs[0].double(), -1).bfloat16(), room)
-    given = [
+    operands = [
         quantized(value, scale(method, largest[0][0], 0.25))
         for value, largest in zip(inputs, measured["inputs"], strict=True)
     ]
-    if len(given) == 2:
-        return given[0] @ given[1]
+    if len(operands) == 2:
+        return operands[0] @ operands[1]
     weight = weights[f"{name}.weight"]
     largest = weight.abs().amax(1, keepdim=True) if of_weights != method else weight.abs().max()
     weight = quantized(weight, scale(of_weights, largest, 0.5))
     if name == "conv":
-        plain = torch.nn.functional.conv2d(given[0], weight, padding=1)
+        plain = torch.nn.functional.conv2d(operands[0], weight, padding=1)
         return plain + weights["conv.bias"].double().reshape(-1, 1, 1)
-    plain = given[0] @ weight.T
+    plain = operands[0] @ weight.T
     bias = weights.get(f"{name}.bias")
     return plain if bias is None else plain + bias.double()
 
 
-def test_layer_computes_in_8_bits_with_the_measured_scales(runs):
+def test_layer_computes_in_fp8_with_the_measured_scales(runs):
     # The product and its sum with the bias are each rounded to bf16.
     measured = runs.measured()
     for method, scale_format in runs.methods:
@@ -238,7 +235,7 @@ def test_layer_computes_in_8_bits_with_the_measured_scales(runs):
             found = output.double()
             assert found.isfinite().all()
             error = (found - expected).abs().max() / expected.abs().max()
-            # Exponentials differ slightly, so softmax may round to another 8-bit number.
+            # Exponentials differ slightly, so softmax may round to another FP8 number.
             limit = 2.0**-4 if name == "softmax" else 2.0**-8
             assert error <= limit, (method, scale_format, name, error)
 
@@ -256,11 +253,11 @@ def test_dynamic_scales_need_no_measurements(runs):
     dynamic = {name for name, (kind, _) in types.items() if "Patched" in kind}
     assert dynamic == {"into", "out", "scores", "mix"}
     for name in ("into", "out"):
-        given, output = calls[name]
-        factor = scale("maxabs_pow2", given.abs().max(), 0.5)
+        operands, output = calls[name]
+        factor = scale("maxabs_pow2", operands.abs().max(), 0.5)
         weight = weights[f"{name}.weight"]
         weight = quantized(weight, scale("maxabs_pow2", weight.abs().max(), 0.5))
-        expected = quantized(given, factor) @ weight.T
+        expected = quantized(operands, factor) @ weight.T
         if name == "into":
             expected = expected + weights["into.bias"].double()
         error = (output.double() - expected).abs().max() / expected.abs().max()
@@ -270,4 +267,4 @@ def test_dynamic_scales_need_no_measurements(runs):
 def test_quantized_model_is_captured_and_compiled(runs):
     found, expected = torch.load(runs.folder / "again.pt")
     assert not torch.equal(*expected)
-    assert all(torch.equal(one, other) for one, other in zip(found, expected, strict=True))
+    assert all(torch.equal(each, other) for each, other in zip(found, expected, strict=True))

@@ -1,4 +1,4 @@
-"""Operator lists of autocast from files in environment variables."""
+"""Autocast's operator lists from files that environment variables name."""
 
 import json
 
@@ -60,13 +60,9 @@ except ValueError as error:
 
 
 @pytest.mark.parametrize(
-    ("variable", "text", "said"),
+    ("variable", "text", "message"),
     [
-        (
-            "FP32_LIST",
-            "exp\nlineer\n",
-            "{}, line 2: operator 'lineer' does not exist; did you",
-        ),
+        ("FP32_LIST", "exp\nlineer\n", "{}, line 2: operator 'lineer' does not exist; did you"),
         (
             "PT_HPU_AUTOCAST_FP32_OPS_LIST",
             "exp, log",
@@ -75,11 +71,11 @@ except ValueError as error:
     ],
 )
 def test_malformed_list_is_refused_when_the_bridge_loads(
-    forked_script, tmp_path, variable, text, said
+    forked_script, tmp_path, variable, text, message
 ):
     (tmp_path / "list").write_text(text)
     out = forked_script(REFUSED, **{variable: str(tmp_path / "list")})
-    assert out.startswith(said.format(tmp_path / "list"))
+    assert out.startswith(message.format(tmp_path / "list"))
 
 
 def test_unreadable_list_keeps_the_default(forked_script, tmp_path):
@@ -104,13 +100,8 @@ print(operators.LOWER_VARIABLE in os.environ, operators.FP32_VARIABLE in os.envi
 """
 
 
-@pytest.mark.parametrize("text", ["exp\nlinear\n", "\ufeffexp\r\nlinear"], ids=["plain", "marked"])
-def test_runtime_supports_the_older_names(script, tmp_path, text):
+@pytest.mark.parametrize("text", ["exp\nlinear\n", "\ufeffexp\r\nlinear"], ids=["plain", "BOM"])
+def test_runtime_supports_the_older_variable_names(script, tmp_path, text):
     (tmp_path / "list").write_text(text, encoding="utf-8")
     out = script(IN_FORCE, LOWER_LIST=str(tmp_path / "list"))
-    assert out.splitlines() == [
-        "['exp', 'linear'] True",
-        "True",
-        "['exp', 'linear']",
-        "True False",
-    ]
+    assert out.splitlines() == ["['exp', 'linear'] True", "True", "['exp', 'linear']", "True False"]

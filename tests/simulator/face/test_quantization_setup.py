@@ -1,23 +1,14 @@
-"""Setup of quantization: observers and scales, constants, ranges, the quantizer."""
+"""Setup of quantization: observers and scales, constants, ranges and the quantizer."""
 
-import importlib
 import math
 
 import pytest
-
-
-@pytest.fixture(scope="module")
-def torch(_session_shell):
-    return importlib.import_module("torch")
-
-
-@pytest.fixture(scope="module")
-def core(torch):
-    return importlib.import_module("habana_frameworks.torch.core")
+import torch
+from habana_frameworks.torch import core
 
 
 @pytest.fixture(params=["AbsMaxObserver", "SimpleAbsMaxObserver"])
-def kind(request, core):
+def kind(request):
     return getattr(core.observer, request.param)
 
 
@@ -36,7 +27,7 @@ def kind(request, core):
         (1e9, {"dtype": "float8_e5m2"}, 1.0),
     ],
 )
-def test_scale_is_rounded_to_a_free_scale_of_the_hardware(torch, kind, largest, options, scale):
+def test_scale_is_rounded_up_to_a_hardware_scale(kind, largest, options, scale):
     if "dtype" in options:
         options = {**options, "dtype": getattr(torch, options["dtype"])}
     observer = kind(**options)
@@ -47,7 +38,7 @@ def test_scale_is_rounded_to_a_free_scale_of_the_hardware(torch, kind, largest, 
     assert (found.item(), zero_point.item(), zero_point.dtype) == (scale, 0, torch.int64)
 
 
-def test_observer_reads_device_tensors_and_skips_empty_ones(torch, kind):
+def test_observer_reads_device_tensors_and_skips_empty_ones(kind):
     observer = kind()
     observer(torch.ones(0))
     names = dict(observer.named_buffers())
@@ -58,7 +49,7 @@ def test_observer_reads_device_tensors_and_skips_empty_ones(torch, kind):
     assert all(math.isinf(value.item()) for value in dict(observer.named_buffers()).values())
 
 
-def test_observers_store_maxima_in_buffers(torch, core):
+def test_observers_store_maxima_in_buffers():
     both, largest = core.observer.AbsMaxObserver(), core.observer.SimpleAbsMaxObserver()
     for observer in (both, largest):
         observer(torch.tensor([-3.0, 2.0]))
@@ -71,7 +62,7 @@ def test_observers_store_maxima_in_buffers(torch, core):
 
 
 @pytest.mark.parametrize(
-    ("option", "said"),
+    ("option", "message"),
     [
         ("dtype", "dtype only supports torch.float8_e5m2 and torch.float8_e4m3fn."),
         ("qscheme", "qscheme only supports torch.per_tensor_symmetric."),
@@ -80,14 +71,14 @@ def test_observers_store_maxima_in_buffers(torch, core):
         ("quant_min", "quant_min is -7 and quant_max is 448.0; use a quant_min of -quant_max."),
     ],
 )
-def test_observers_refuse_unsupported_options(torch, kind, option, said):
+def test_observers_refuse_unsupported_options(kind, option, message):
     value = {"dtype": torch.int8, "qscheme": torch.per_tensor_affine, "quant_min": -7}
     with pytest.raises(NotImplementedError) as refused:
         kind(**{option: value.get(option, True)})
-    assert str(refused.value) == f"{kind.__name__}: {said}"
+    assert str(refused.value) == f"{kind.__name__}: {message}"
 
 
-def test_constants_are_counted_and_numbered_once(torch, core, capsys):
+def test_constants_are_counted_and_numbered_once(capsys):
     model = torch.nn.Linear(2, 2)
     model.register_buffer("scale_in", torch.ones(1))
     before = core.quantization._get_marked_const_count()
@@ -121,7 +112,7 @@ def test_lazy_mode_marks_the_parameters_and_reads_the_ranges(lazy_process, tmp_p
     assert out[-2:] == ["0", "2 {'net/conv': (-1.0, 2.5)}"]
 
 
-def test_invalid_line_of_ranges_is_reported(core, tmp_path, torch, monkeypatch):
+def test_invalid_line_of_ranges_is_reported(tmp_path, monkeypatch):
     (tmp_path / "ranges").write_text("conv 0 1\nconv 0\n")
     monkeypatch.setenv("PT_INFERENCE_RANGE_FILE", str(tmp_path / "ranges"))
     with pytest.raises(ValueError, match="ranges, line 2: 'conv 0' is not a range; write a name"):
@@ -132,13 +123,13 @@ def test_invalid_line_of_ranges_is_reported(core, tmp_path, torch, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "value"), [("ON", True), ("y", True), ("True", True), ("2", False), ("", False)]
 )
-def test_flags_of_the_environment_are_read_as_words(core, monkeypatch, text, value):
+def test_flags_of_the_environment_are_read_as_words(monkeypatch, text, value):
     monkeypatch.setenv("A_FLAG", text)
     assert core.quantization.check_env_flag("A_FLAG") is value
     assert core.quantization.check_env_flag("ANOTHER_FLAG", "1") is True
 
 
-def test_the_quantized_ranges(torch, core):
+def test_quantizer_has_the_vendors_ranges():
     assert {
         torch.int8: (-128, 127),
         torch.float8_e5m2: (-240, 240),
@@ -147,7 +138,7 @@ def test_the_quantized_ranges(torch, core):
     assert core.quantizer.habana_quantizer.get_supported_operators() == []
 
 
-def test_exported_model_is_quantized(torch, core):
+def test_exported_model_is_quantized():
     pt2e = core._pt2e.find("quantizer")
     if pt2e is None:
         with pytest.raises(ImportError, match="install torchao"):
@@ -169,12 +160,12 @@ def test_exported_model_is_quantized(torch, core):
     torch.testing.assert_close(graph(data), model(data), atol=0.1, rtol=0.1)
 
 
-def test_graph_breaks_are_not_exported(torch, core):
+def test_graph_breaks_are_not_exported():
     with pytest.raises(NotImplementedError, match="exports a model only as one graph"):
         core.quantize_pt2e.export(torch.nn.Linear(1, 1))
 
 
-def test_exported_program_is_saved_and_loaded(torch, core, tmp_path):
+def test_exported_program_is_saved_and_loaded(tmp_path):
     model, data = torch.nn.Linear(2, 1).eval(), torch.rand(3, 2)
     path = str(tmp_path / "model.pt2")
     core.quantize_pt2e.save_pt2e(torch.export.export(model, (data,)), path)

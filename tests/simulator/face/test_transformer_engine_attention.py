@@ -1,26 +1,21 @@
-"""Attention in 8 bits: supported options, error and scales.
+"""FP8 attention: supported options, error and scales.
 
-E5M2 has two bits of mantissa: the root mean square error of an operand is below 8 %, and that of
-results and gradients with three or four operands below 15 %.
+E5M2 has two bits of mantissa. The root mean square error of an operand is below 8 %, and the error
+of results and gradients with three or four operands is below 15 %.
 """
 
+import habana_frameworks.torch.hpex.experimental.transformer_engine as te
 import pytest
 import torch
+from habana_frameworks.torch.hpex.experimental.transformer_engine import recipe
+from habana_frameworks.torch.hpex.kernels import FusedSDPA
 from torch.utils.checkpoint import checkpoint
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-import habana_frameworks.torch.hpex.experimental.transformer_engine as te  # noqa: E402
-from habana_frameworks.torch.hpex.experimental.transformer_engine import recipe  # noqa: E402
-from habana_frameworks.torch.hpex.kernels import FusedSDPA  # noqa: E402
 
 IN_E5M2 = recipe.DelayedScaling(fp8_format=recipe.Format.E5M2)
 Q, KV = (2, 4, 24, 16), (2, 2, 24, 16)
 
 
-def operands(seed=0, of_keys=KV, dtype=torch.bfloat16):
+def random_operands(seed=0, of_keys=KV, dtype=torch.bfloat16):
     made = torch.Generator().manual_seed(seed)
     return [
         torch.randn(shape, generator=made).to(dtype).to("hpu").requires_grad_()
@@ -42,8 +37,8 @@ def error(found, expected):
     return ((found.detach().cpu().double() - expected).norm() / expected.norm()).item()
 
 
-def step(module, tensors, given=IN_E5M2, seed=9):
-    with te.fp8_autocast(fp8_recipe=given):
+def step(module, tensors, scaling=IN_E5M2, seed=9):
+    with te.fp8_autocast(fp8_recipe=scaling):
         out = module(*tensors, is_causal=True)
     grad = torch.randn(out.shape, generator=torch.Generator().manual_seed(seed)).to("hpu")
     return [out, *torch.autograd.grad(out, tensors, grad.to(out.dtype))], grad
@@ -51,8 +46,8 @@ def step(module, tensors, given=IN_E5M2, seed=9):
 
 @pytest.mark.parametrize("of_keys", [KV, Q], ids=["grouped", "each"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_training_passes_through_8_bits(dtype, of_keys):
-    module, tensors = te.FusedAttention(), operands(of_keys=of_keys, dtype=dtype)
+def test_attention_trains_in_fp8(dtype, of_keys):
+    module, tensors = te.FusedAttention(), random_operands(of_keys=of_keys, dtype=dtype)
     for _ in range(2):
         found, grad = step(module, tensors)
     assert [each.dtype for each in found] == [torch.bfloat16, *[dtype] * 3]
@@ -64,7 +59,7 @@ def test_training_passes_through_8_bits(dtype, of_keys):
     )
     largest = torch.stack([each.detach().abs().max().cpu().float() for each in tensors])
     torch.testing.assert_close(of_forward[:3], 57344 / largest)
-    assert of_forward[3].item() == pytest.approx(57344, rel=1e-5)  # the first query sees one key
+    assert of_forward[3].item() == pytest.approx(57344, rel=1e-5)  # the first query has one key
     assert of_backward[0].item() == pytest.approx(57344 / grad.bfloat16().abs().max().item())
     q, k, v = (each.detach().cpu().double() for each in tensors)
     k, v = (each.repeat_interleave(q.shape[1] // each.shape[1], 1) for each in (k, v))
@@ -80,13 +75,13 @@ def test_operands_are_rounded_before_products():
     q, k, v = (torch.full((1, 1, 3, 2), value, device="hpu") for value in (0.0, 1.0, 1.1))
     with te.fp8_autocast(fp8_recipe=IN_E5M2):
         out = module(q, k, v, is_causal=True)
-    # 1.1 becomes 1.0; 1, 1/2, 1/4 and 3/8, in place of 1/3, are all that probabilities can be.
+    # 1.1 is rounded to 1.0, and probabilities to 1, 1/2, 1/4 or (instead of 1/3) 3/8.
     assert out.flatten().tolist() == [1.0, 1.0, 1.0, 1.0, 0.9375, 0.9375]
 
 
-def test_recomputation_changes_no_bit():
+def test_recomputation_changes_no_result():
     results = [
-        step(te.FusedAttention(enable_recompute=recompute), operands())[0]
+        step(te.FusedAttention(enable_recompute=recompute), random_operands())[0]
         for recompute in (False, True)
     ]
     for kept, again in zip(*results, strict=True):
@@ -97,10 +92,10 @@ def test_recomputation_changes_no_bit():
 def test_checkpointing_changes_neither_gradients_nor_scales(reentrant):
     results, scales = [], []
     for checkpointed in (False, True):
-        module, tensors = te.FusedAttention(), operands()
+        module, tensors = te.FusedAttention(), random_operands()
 
-        def attend(*given, module=module):
-            return module(*given, None, True)
+        def attend(*operands, module=module):
+            return module(*operands, None, True)
 
         for seed in (1, 2):
             with te.fp8_autocast(fp8_recipe=IN_E5M2):
@@ -120,7 +115,7 @@ def test_checkpointing_changes_neither_gradients_nor_scales(reentrant):
 @pytest.mark.parametrize("recompute", [False, True])
 def test_dropout_applies_only_in_training(recompute):
     module = te.FusedAttention(attention_dropout=0.5, enable_recompute=recompute)
-    q, k, _ = operands(of_keys=Q)
+    q, k, _ = random_operands(of_keys=Q)
     v = torch.ones(Q, device="hpu").bfloat16().requires_grad_()
     results = []
     for _ in range(2):
@@ -138,16 +133,16 @@ def test_dropout_applies_only_in_training(recompute):
 
 
 @pytest.mark.parametrize("where", ["outside", "disabled", "two formats", "not causal", "a mask"])
-def test_unsupported_attention_computes_in_the_type_of_the_inputs(where):
-    module, tensors = te.FusedAttention(), operands()
-    given = recipe.DelayedScaling() if where == "two formats" else IN_E5M2
+def test_unsupported_attention_computes_in_the_dtype_of_the_inputs(where):
+    module, tensors = te.FusedAttention(), random_operands()
+    scaling = recipe.DelayedScaling() if where == "two formats" else IN_E5M2
     mask = torch.zeros(24, 24, device="hpu").bfloat16() if where == "a mask" else None
     options = mask, where not in ("not causal", "a mask")
     expected = FusedSDPA.apply(*tensors, mask, 0.0, options[1], None, "None", False)
     if where == "outside":
         found = module(*tensors, *options)
     else:
-        with te.fp8_autocast(where != "disabled", given):
+        with te.fp8_autocast(where != "disabled", scaling):
             found = module(*tensors, *options)
     assert module.fp8_meta == {}
     assert torch.equal(found.detach().cpu(), expected.detach().cpu())
@@ -155,8 +150,8 @@ def test_unsupported_attention_computes_in_the_type_of_the_inputs(where):
     assert all(each.grad is not None for each in tensors)
 
 
-def test_inference_supports_masks_in_8_bits():
-    module, tensors = te.FusedAttention(), operands()
+def test_inference_supports_masks_in_fp8():
+    module, tensors = te.FusedAttention(), random_operands()
     step(module, tensors)
     module.eval()
     mask = torch.rand(2, 1, 24, 24) > 0.3

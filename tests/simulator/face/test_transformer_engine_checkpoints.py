@@ -1,23 +1,18 @@
-"""Recomputation of checkpointed forward passes in 8 bits, with other passes in between.
+"""Recomputation of checkpointed forward passes in FP8, with other passes in between.
 
-Reentrant checkpoints sum the gradients of parameters in another order, with other rounding errors.
+Reentrant checkpoints sum parameter gradients in another order, with different rounding errors.
 """
 
 import copy
 import gc
 import io
 
+import habana_frameworks.torch.hpex.experimental.transformer_engine as te
 import pytest
 import torch
+from habana_frameworks.torch import core as htcore
+from habana_frameworks.torch.hpex.experimental.transformer_engine import recipe
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-import habana_frameworks.torch.hpex.experimental.transformer_engine as te  # noqa: E402
-from habana_frameworks.torch import core as htcore  # noqa: E402
-from habana_frameworks.torch.hpex.experimental.transformer_engine import recipe  # noqa: E402
 
 
 def not_reentrant(function, data):
@@ -32,7 +27,7 @@ def plain(function, data):
     return function(data)
 
 
-WAYS = [te.checkpoint, not_reentrant, reentrant]
+METHODS = [te.checkpoint, not_reentrant, reentrant]
 
 
 class Block(torch.nn.Module):
@@ -65,10 +60,10 @@ def scales(block):
 
 def gradients(block, apply, backward, between=lambda block: None, steps=3):
     """Return gradients of steps with all forward passes before the backward passes."""
-    given = recipe.DelayedScaling(amax_history_len=2)
+    scaling = recipe.DelayedScaling(amax_history_len=2)
     data, losses = [batch(step % 3) for step in range(steps)], []
     for each in data:
-        with te.fp8_autocast(fp8_recipe=given):
+        with te.fp8_autocast(fp8_recipe=scaling):
             out = apply(block, each)
         losses.append(out.float().square().sum())
         between(block)
@@ -88,18 +83,18 @@ def assert_same(found, expected):
 
 
 @pytest.mark.parametrize("backward", ["together", "in order", "the last first"])
-@pytest.mark.parametrize("apply", WAYS)
+@pytest.mark.parametrize("apply", METHODS)
 def test_each_step_is_recomputed_with_its_own_scales(apply, backward):
     assert_same(gradients(Block(), apply, backward), gradients(Block(), plain, backward))
 
 
-@pytest.mark.parametrize("apply", WAYS)
+@pytest.mark.parametrize("apply", METHODS)
 def test_many_steps_can_precede_their_backward_passes(apply):
     expected = gradients(Block(), plain, "in order", steps=70)
     assert_same(gradients(Block(), apply, "in order", steps=70), expected)
 
 
-@pytest.mark.parametrize("apply", WAYS)
+@pytest.mark.parametrize("apply", METHODS)
 def test_scales_of_steps_are_freed_with_their_graphs(apply):
     block = Block()
     allocated = []
@@ -107,7 +102,7 @@ def test_scales_of_steps_are_freed_with_their_graphs(apply):
         gradients(block, apply, "in order", steps=steps)
         block.zero_grad()
         for _ in range(steps):
-            evaluate_in_8_bits(block)
+            evaluate_in_fp8(block)
         gc.collect()
         htcore.mark_step()
         allocated.append(torch.hpu.memory_allocated())
@@ -115,7 +110,7 @@ def test_scales_of_steps_are_freed_with_their_graphs(apply):
 
 
 class Twice(Block):
-    """A block with a region for each use of its layers, and a layer without autograd."""
+    """A block with a region for each use of its layers, and a frozen layer."""
 
     def __init__(self):
         super().__init__()
@@ -136,7 +131,7 @@ class Twice(Block):
         return self.second(data * (1 + self.first.weight.detach().abs().max()))
 
 
-@pytest.mark.parametrize("apply", WAYS)
+@pytest.mark.parametrize("apply", METHODS)
 def test_each_use_in_a_checkpoint_is_recomputed_with_its_own_scales(apply):
     results = []
     for way in (plain, apply):
@@ -153,30 +148,30 @@ def evaluate(block):
         block(batch(1))
 
 
-def evaluate_in_8_bits(block):
+def evaluate_in_fp8(block):
     block.eval()
     with torch.no_grad(), te.fp8_autocast(fp8_recipe=recipe.DelayedScaling(amax_history_len=2)):
         block(batch(1))
     block.train()
 
 
-@pytest.mark.parametrize("between", [evaluate, evaluate_in_8_bits])
-@pytest.mark.parametrize("apply", WAYS)
-def test_an_evaluation_in_between_changes_nothing(apply, between):
+@pytest.mark.parametrize("between", [evaluate, evaluate_in_fp8])
+@pytest.mark.parametrize("apply", METHODS)
+def test_evaluation_between_forward_and_backward_changes_nothing(apply, between):
     expected = gradients(Block(), plain, "in order")
     assert_same(gradients(Block(), apply, "in order", between), expected)
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
-@pytest.mark.parametrize("outer", WAYS)
+@pytest.mark.parametrize("outer", METHODS)
 @pytest.mark.parametrize("inner", [not_reentrant, reentrant])
 def test_nested_checkpoints_are_recomputed_twice(outer, inner):
     expected = gradients(Block(), plain, "in order")
     assert_same(gradients(Block(inner), outer, "in order"), expected)
 
 
-@pytest.mark.parametrize("apply", WAYS)
-def test_step_without_8_bits_is_recomputed_without(apply):
+@pytest.mark.parametrize("apply", METHODS)
+def test_step_without_fp8_is_recomputed_without_fp8(apply):
     results = []
     for way in (plain, apply):
         block, data = Block(), [batch(0), batch(1)]
@@ -214,7 +209,7 @@ def test_other_threads_see_complete_metas():
     seen = []
 
     class Watched(te.Linear):
-        def metas(self, recipe):  # called while they are made
+        def metas(self, recipe):  # called while the metas are created
             seen.append(list(self.fp8_meta))
             return super().metas(recipe)
 
@@ -225,9 +220,9 @@ def test_other_threads_see_complete_metas():
     assert seen == [[], ["recipe", "scaling_fwd", "scaling_bwd", "scaling_hybrid"]]
 
 
-@pytest.mark.parametrize("apply", [plain, *WAYS])
+@pytest.mark.parametrize("apply", [plain, *METHODS])
 def test_state_can_be_loaded_before_the_backward_pass(apply):
-    """The scales of gradients are then those of a first step."""
+    """The scales of gradients are then those of the first step."""
     found = []
     for loads in (False, True):
         torch.manual_seed(0)

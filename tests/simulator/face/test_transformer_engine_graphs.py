@@ -1,16 +1,11 @@
-"""8-bit training in compiled and captured code equals eager mode."""
+"""FP8 training in compiled and captured code equals eager mode."""
 
+import habana_frameworks.torch.hpex.experimental.transformer_engine as te
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-import habana_frameworks.torch.hpex.experimental.transformer_engine as te  # noqa: E402
-from habana_frameworks.torch import hpu  # noqa: E402
-from habana_frameworks.torch.hpex.experimental.transformer_engine import recipe  # noqa: E402
-from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
+from habana_frameworks.torch import hpu
+from habana_frameworks.torch.hpex.experimental.transformer_engine import recipe
+from habana_frameworks.torch.utils.internal import is_lazy
 
 
 def layer():
@@ -57,13 +52,13 @@ def test_replayed_step_updates_its_scales(monkeypatch):
     captured, plain = layer(), layer()
     static = inputs(0).to("hpu")
     for module in (captured, plain):
-        step(module, static)  # makes gradients and scales
+        step(module, static)  # creates gradients and scales
     graph = hpu.HPUGraph()
     with hpu.stream(hpu.Stream()):
         graph.capture_begin()
         result = step(captured, static)
         graph.capture_end()
-    step(plain, static)  # a capture runs what it captures
+    step(plain, static)  # a capture also runs the operations
     for number in range(3):
         fresh = inputs(number)
         static.copy_(fresh)
@@ -97,7 +92,7 @@ def test_scales_are_updated_in_the_vendors_wrappers(wrap):
     for step in range(1, 6):
         out = run(data * step)
         out.backward(torch.full_like(out, step))
-        if step > 1:  # scales follow the step before
+        if step > 1:  # scales depend on the previous step
             scale = model.layer.fp8_meta["scaling_fwd"].scale[0].item()
             largest = data.abs().max().item() * (step - 1)
             assert scale * largest == pytest.approx(240, rel=1e-5)

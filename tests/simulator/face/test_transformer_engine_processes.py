@@ -1,16 +1,11 @@
-"""8-bit training in separate processes: other generations of the card, and lists of autocast.
+"""FP8 training in separate processes: other card generations, and autocast's operator lists.
 
 With HYBRID, the root mean square error of attention is below 5 %.
 """
 
+import habana_frameworks.torch.hpex.experimental.transformer_engine as te
 import pytest
 import torch
-
-from hpu_magic.simulator import activate
-
-activate(announce=False)
-
-import habana_frameworks.torch.hpex.experimental.transformer_engine as te  # noqa: E402
 
 ON_THE_FIRST = """
 import torch
@@ -58,12 +53,12 @@ torch.save(module.state_dict(), os.environ["STATE"])
 """
 
 
-def test_third_generation_has_a_larger_range_and_mixes_types(forked_script, tmp_path):
+def test_third_generation_has_a_larger_range_and_mixes_dtypes(forked_script, tmp_path):
     file = tmp_path / "state"
     environment = {"HPU_MAGIC_CARD": "gaudi3", "STATE": str(file)}
     out = forked_script(ON_THE_THIRD, simulated=True, **environment)
     assert out.splitlines()[-3:] == ["{torch.float8_e4m3fn}", "64.0", "True"]
-    # The second generation continues with its own range.
+    # The second generation loads the state with its own range.
     module = te.Linear(64, 32).eval()
     module.load_state_dict(torch.load(file))
     meta = module.fp8_meta["scaling_fwd"]
@@ -97,7 +92,7 @@ for limit, one, other in zip((0.05, 0.15, 0.15, 0.15), found, exact):
 """
 
 
-def test_attention_of_the_third_generation_mixes_types(forked_script):
+def test_attention_of_the_third_generation_mixes_dtypes(forked_script):
     out = forked_script(ATTENTION_ON_THE_THIRD, simulated=True, HPU_MAGIC_CARD="gaudi3")
     assert out.splitlines()[-4:] == ["True"] * 4
 
@@ -123,5 +118,5 @@ def test_autocast_does_not_affect_scales(forked_script, tmp_path):
     variables = {"PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": str(tmp_path / "lower")}
     out = forked_script(UNDER_AUTOCAST, simulated=True, **variables)
     *_, dtype, results = out.splitlines()
-    assert dtype == "torch.bfloat16"  # the list is in force
+    assert dtype == "torch.bfloat16"  # the operator list applies
     assert list(map(float, results.split())) == pytest.approx([240, 7], rel=1e-6)

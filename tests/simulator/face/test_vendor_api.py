@@ -1,22 +1,16 @@
-"""The tables of the vendor's names agree with the simulator."""
+"""The tables of the vendor's names match the simulator."""
 
-import importlib
 import inspect
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "tools"))
 from vendor_names import Name, State, names, operators
 
 TOOLS = sys.path[0]
-
-
-@pytest.fixture(scope="module")
-def torch(_session_shell):
-    return importlib.import_module("torch")
-
 
 # Names whose import does not agree with their state; runs in both modes.
 WRONG_STATES = f"""
@@ -44,7 +38,7 @@ def test_names_exist_as_listed_in_the_table(forked_script, lazy):
     assert printed.splitlines()[-1] == "[]"
 
 
-def documented(torch, signature):
+def documented(signature):
     made = {"torch": torch}
     exec(f"def function{signature}: ...", made)
     return [
@@ -54,11 +48,9 @@ def documented(torch, signature):
 
 
 def defined(function):
-    """Return the positional parameters; others must have a default."""
-    from torch import autograd  # not earlier, because the shell must load the device first
-
-    if isinstance(function, type) and issubclass(function, autograd.Function):
-        function = function.forward  # what apply() takes
+    """Return the positional parameters; keyword-only ones must have a default."""
+    if isinstance(function, type) and issubclass(function, torch.autograd.Function):
+        function = function.forward  # the parameters of apply()
     parameters = list(inspect.signature(function).parameters.values())
     if parameters and parameters[0].name in ("self", "ctx"):
         parameters = parameters[1:]
@@ -68,23 +60,23 @@ def defined(function):
     return [(each.name, each.default) for each in parameters if each.kind not in kinds]
 
 
-def test_signatures_are_the_documented_ones(torch):
+def test_signatures_are_the_documented_ones():
     rows = [each for each in names() if each.signature and each.state is not State.ABSENT]
     differing = {
         each.name: defined(each.find())
         for each in rows
-        if defined(each.find()) != documented(torch, each.signature)
+        if defined(each.find()) != documented(each.signature)
     }
     assert differing == {}
     assert len(rows) > 150
 
 
-def test_signatures_differ_by_name_order_or_default(torch):
+def test_signatures_differ_by_name_order_or_default():
     def function(a, b=1, *, c=2, **others): ...
 
-    assert defined(function) == documented(torch, "(a, b=1)")
+    assert defined(function) == documented("(a, b=1)")
     for other in ("(b=1, a=0)", "(a, b=2)", "(a, x=1)", "(a)", "(a, b=1, c=2)", "(a, b)"):
-        assert defined(function) != documented(torch, other)
+        assert defined(function) != documented(other)
 
 
 # Differences between the operators of the engine and the table for this mode.
@@ -108,7 +100,7 @@ for schema, name in declared.items():
 FIX = "fix the operator's line in vendor_names/operators.tsv"
 
 
-def test_operators_are_declared_like_the_vendors(torch):
+def test_operators_are_declared_like_the_vendors():
     found = {"torch": torch}
     exec(WRONG_OPERATORS, found)
     assert found["wrong"] == [], FIX
@@ -119,7 +111,7 @@ def test_operators_of_lazy_mode_are_declared_like_the_vendors(lazy_process):
     assert lazy_process(WRONG_OPERATORS + "\nprint(wrong)") == ["[]"], FIX
 
 
-def test_operators_declared_by_pytorch_have_device_kernels(torch):
+def test_operators_declared_by_pytorch_have_device_kernels():
     import torch.ao.quantization.fx._decomposed
 
     has_kernel = torch._C._dispatch_has_kernel_for_dispatch_key
@@ -135,7 +127,7 @@ def test_rows_are_unique_and_have_a_reason_if_incomplete():
     assert [each for each in rows if each.state is not State.COMPLETE and not each.note] == []
 
 
-def test_missing_names_are_not_found(torch):
+def test_missing_names_are_not_found():
     for missing in ("hpu.no_such_name", "no_such_module.name", "hpu.HPUGraph.no_such_method"):
         with pytest.raises((ImportError, AttributeError)):
             Name("", missing, "", State.COMPLETE, "").find()

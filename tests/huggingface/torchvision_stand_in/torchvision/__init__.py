@@ -1,5 +1,4 @@
-"""What optimum-habana imports of torchvision without a guard; its wheel may not import here.
+"""An empty torchvision, which optimum-habana imports unconditionally.
 
-Without distribution metadata, so that the libraries, which ask for that first, go on without
-torchvision wherever they can.
+It has no distribution metadata, so the libraries, which check that first, run without torchvision.
 """

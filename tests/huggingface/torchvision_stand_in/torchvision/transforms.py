@@ -1,1 +1,1 @@
-"""Transforms of images: none. A use of one raises AttributeError, which names it."""
+"""An empty module; the use of a transform raises AttributeError."""

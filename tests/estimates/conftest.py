@@ -1,0 +1,8 @@
+"""The simulated device for tests of estimates."""
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _device(shell):
+    """The device that fake tensors are on."""
