@@ -17,7 +17,13 @@ HEAVY = ["torch", "bokeh", "ipywidgets", "lightning", "pytorch_lightning", "nump
 # What of this package may come in before any command has run, besides the commands.
 AT_LOAD = {
     *("commands", "commands.cards", "commands.device", "commands.graphs", "commands.measuring"),
-    *("commands.parameters", "commands.planning", "commands.porting", "commands.precision"),
+    *(
+        "commands.declaration",
+        "commands.parameters",
+        "commands.planning",
+        "commands.porting",
+        "commands.precision",
+    ),
     *("commands.training", "fits"),
     *(
         "backend",
