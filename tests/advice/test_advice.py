@@ -520,7 +520,7 @@ def test_safe_change_is_applied(models: Callable[[str], Any]) -> None:
     ("line", "sentence"),
     [
         ("model", "%hpu_advise needs --inputs x,y: type %hpu_advise model --inputs x,y"),
-        ("model --inputs x --apply 99", "There is no advice number 99: use 1 to "),
+        ("model --inputs x --apply 99", "Unknown advice number 99: use 1 to "),
         ("model --inputs y", "Unknown variable 'y'"),
         (
             "model --inputs x --mode lasy",

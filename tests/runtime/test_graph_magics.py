@@ -199,7 +199,7 @@ def test_warmup_runs_precede_the_capture(lazy):
 
 def test_deleted_graph_cannot_be_replayed(lazy, step):
     assert "Graph step is deleted." in lazy("%hpu_graphs --delete step").text
-    assert "There is no graph 'step'" in lazy("%hpu_replay step").text
+    assert "Unknown graph 'step'" in lazy("%hpu_replay step").text
 
 
 @pytest.mark.parametrize(
