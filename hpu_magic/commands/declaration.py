@@ -42,7 +42,7 @@ _METAVARS = {
 """Placeholders of values in help and errors."""
 
 
-class Declaration:
+class CommandDeclaration:
     """The parameters of a function, as the arguments of a parser.
 
     Parameters

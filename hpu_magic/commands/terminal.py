@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 from hpu_magic.commands import planning
-from hpu_magic.commands.declaration import Declaration
+from hpu_magic.commands.declaration import CommandDeclaration
 from hpu_magic.errors import HPUError
 
 _TEXTS = {
@@ -59,8 +59,8 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _declarations() -> tuple[Declaration, Declaration]:
-    return Declaration(planning.estimate), Declaration(planning.estimate_generation)
+def _declarations() -> tuple[CommandDeclaration, CommandDeclaration]:
+    return CommandDeclaration(planning.estimate), CommandDeclaration(planning.estimate_generation)
 
 
 def _estimate(options: dict[str, Any]) -> Any:

@@ -21,7 +21,7 @@ _here = threading.local()
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class TrainingPlan:
     """The arguments of a watch."""
 
     loader: Iterable[Any]
@@ -33,7 +33,7 @@ class Plan:
     interval: float  # this and the next are arguments of `FitSession`
     panel: str
 
-    def resembles(self, other: Plan) -> bool:
+    def resembles(self, other: TrainingPlan) -> bool:
         """Return whether two loaders have the same dataset, or the same number of batches."""
         data = getattr(self.loader, "dataset", None)
         same_data = data is not None and data is getattr(other.loader, "dataset", None)
@@ -54,7 +54,7 @@ class Training:
     itself.
     """
 
-    def __init__(self, plan: Plan, place: Place | None) -> None:
+    def __init__(self, plan: TrainingPlan, place: Place | None) -> None:
         self.result: FitResult | None = None
         self.source = LoopSource(plan.name, plan.device, plan.loss)
         self._plan = plan
@@ -82,7 +82,7 @@ class Training:
         """Whether the training waits for another epoch, which may not follow."""
         return self._rest is not None
 
-    def role(self, plan: Plan, place: Place) -> Literal["epoch", "validation", "none"]:
+    def role(self, plan: TrainingPlan, place: Place) -> Literal["epoch", "validation", "none"]:
         """Return the role of another watch in this training.
 
         The next epoch uses the same loader, or is at the same place with a loader that has the same
@@ -104,7 +104,7 @@ class Training:
         same = plan.loader is first.loader or (here and plan.resembles(first))
         return "epoch" if same else "validation"
 
-    def epochs(self, plan: Plan) -> Iterator[Any]:
+    def epochs(self, plan: TrainingPlan) -> Iterator[Any]:
         """Yield the batches of all epochs of a watch, then wait for more or close the panel."""
         self._rest = None
         self.source.go_on(plan.length, plan.loss)

@@ -13,7 +13,7 @@ from hpu_magic.fits import INTERVAL
 from hpu_magic.fits.enclosing import Place, place_of
 from hpu_magic.fits.fit import check_panel
 from hpu_magic.fits.result import FitResult
-from hpu_magic.fits.training import Plan, Training, current_training
+from hpu_magic.fits.training import Training, TrainingPlan, current_training
 from hpu_magic.panels.panel import checked_interval
 from hpu_magic.runtime.training.step_report import known_length
 
@@ -21,7 +21,7 @@ from hpu_magic.runtime.training.step_report import known_length
 class Watch:
     """A loader whose iteration has a panel."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: TrainingPlan) -> None:
         self._plan = plan
         self._training: Training | None = None
         self._validates = self._block = False
@@ -196,7 +196,7 @@ def watch(
             "loss=lambda: loss, or hpu_magic.watch.log(loss=loss) in the loop."
         )
     length = known_length(loader) if total is None else int(total)
-    return Watch(Plan(loader, length, epochs, name, device, loss, interval, panel))
+    return Watch(TrainingPlan(loader, length, epochs, name, device, loss, interval, panel))
 
 
 def _log(**values: Any) -> None:

@@ -27,7 +27,7 @@ _ON_REQUEST = ("grad_norm",)  # has a chart only if the user adds it
 _SUMMARY = "train_runtime"  # logged once at the end, with averages over the fit
 
 
-class FitMonitorBase:
+class TransformersMonitorBase:
     """Reports one fit, and ends it on request."""
 
     def __init__(self, report: FitReport) -> None:
@@ -276,7 +276,7 @@ def _wrapped(trainer: Any, method: Callable[..., Any]) -> Iterator[None]:
 
 
 @functools.lru_cache(maxsize=1)
-def monitor_class() -> Callable[[FitReport], FitMonitorBase]:
+def monitor_class() -> Callable[[FitReport], TransformersMonitorBase]:
     """Return the callback's class, derived from transformers' base class."""
     callback = sys.modules["transformers.trainer_callback"].TrainerCallback
-    return type("FitMonitor", (FitMonitorBase, callback), {})
+    return type("FitMonitor", (TransformersMonitorBase, callback), {})

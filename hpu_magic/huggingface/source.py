@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from hpu_magic.errors import HPUError
-from hpu_magic.huggingface.monitor import FitMonitorBase, monitor_class
+from hpu_magic.huggingface.monitor import TransformersMonitorBase, monitor_class
 from hpu_magic.runtime.training.observation import FitSettings, loader_settings, optimizer_name
 from hpu_magic.runtime.training.source import FitReport
 
@@ -64,7 +64,7 @@ def _check_weights(model: Any) -> None:
 def source_of(trainer: Any) -> TrainerSource | None:
     """Return a fit as a source; None if a panel observes it already."""
     callbacks = trainer.callback_handler.callbacks
-    if any(isinstance(callback, FitMonitorBase) for callback in callbacks):
+    if any(isinstance(callback, TransformersMonitorBase) for callback in callbacks):
         return None
     return TrainerSource(trainer)
 
@@ -76,7 +76,7 @@ class TrainerSource:
 
     def __init__(self, trainer: Any) -> None:
         self._trainer = trainer
-        self._monitor: FitMonitorBase | None = None
+        self._monitor: TransformersMonitorBase | None = None
         self.device = trainer.args.device
         self.rank: int = trainer.args.process_index
         self.ranks: int = trainer.args.world_size

@@ -11,7 +11,7 @@ from typing import Any
 
 from hpu_magic.lightning.accelerator import HPUAcceleratorBase
 from hpu_magic.lightning.checkpoint import HPUCheckpointIOBase
-from hpu_magic.lightning.fit.monitor import FitMonitorBase
+from hpu_magic.lightning.fit.monitor import LightningMonitorBase
 from hpu_magic.lightning.parallel import (
     FabricParallelHPUStrategyBase,
     HPUDDPStrategyBase,
@@ -75,7 +75,7 @@ def make(lightning: ModuleType, namespace: str, *, fabric: bool) -> Plugins:
     if not fabric:
         profiler = lightning.profilers.PyTorchProfiler
         classes.append(derive("HPUProfiler", HPUProfilerBase, profiler))
-        classes.append(derive("FitMonitor", FitMonitorBase, lightning.Callback))
+        classes.append(derive("FitMonitor", LightningMonitorBase, lightning.Callback))
     return Plugins(namespace=namespace, **{each.__name__: each for each in classes})
 
 

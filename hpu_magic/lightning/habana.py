@@ -22,14 +22,14 @@ from typing import Any
 
 from hpu_magic.errors import HPUError
 
-__all__ = ["Counterpart", "absence", "as_lightning_habana", "counterparts", "requested"]
+__all__ = ["HabanaName", "absence", "as_lightning_habana", "counterparts", "requested"]
 
 PACKAGE = "lightning_habana"
 VARIABLE = "HPU_MAGIC_LIGHTNING_HABANA"
 
 
 @dataclass(frozen=True)
-class Counterpart:
+class HabanaName:
     """A name of ``lightning_habana`` and its counterpart."""
 
     name: str
@@ -39,12 +39,12 @@ class Counterpart:
 
 
 @functools.cache
-def counterparts() -> tuple[Counterpart, ...]:
+def counterparts() -> tuple[HabanaName, ...]:
     """Return the rows of the table."""
     text = Path(__file__).with_name("lightning_habana.tsv").read_text(encoding="utf-8")
     rows = [line.split("\t") for line in text.splitlines() if not line.startswith("#")]
     return tuple(
-        Counterpart(name, _modules(modules), None if here == "-" else here, note)
+        HabanaName(name, _modules(modules), None if here == "-" else here, note)
         for name, modules, here, note in rows
     )
 
@@ -57,9 +57,9 @@ def _modules(listed: str) -> tuple[str, ...]:
 
 
 @functools.cache
-def _tables() -> dict[str, dict[str, Counterpart]]:
+def _tables() -> dict[str, dict[str, HabanaName]]:
     """Return the names of each module, including parent packages."""
-    tables: dict[str, dict[str, Counterpart]] = {}
+    tables: dict[str, dict[str, HabanaName]] = {}
     for entry in counterparts():
         for module in entry.modules:
             tables.setdefault(module, {})[entry.name] = entry
@@ -67,7 +67,7 @@ def _tables() -> dict[str, dict[str, Counterpart]]:
     return tables
 
 
-def absence(entry: Counterpart) -> str:
+def absence(entry: HabanaName) -> str:
     """Return the error message for a name without a counterpart."""
     return f"{PACKAGE}'s {entry.name} has no counterpart in hpu_magic.lightning: {entry.note}."
 

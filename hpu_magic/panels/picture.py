@@ -29,7 +29,7 @@ from hpu_magic.panels.picture_parts import (
     WIDE,
     Entry,
     Frame,
-    Layout,
+    PictureLayout,
     Point,
     dot,
     legend,
@@ -169,7 +169,7 @@ def _lines(record: RunRecord, chart: LineChart, *, last: bool) -> _Chart:
 class _Picture:
     """Charts in one layout, stacked over the same time axis."""
 
-    def __init__(self, record: RunRecord, layout: Layout, start: float, end: float) -> None:
+    def __init__(self, record: RunRecord, layout: PictureLayout, start: float, end: float) -> None:
         self.parts: list[str] = []
         self._record = record
         self._layout = layout
@@ -258,7 +258,7 @@ class _Picture:
         self.parts.append(self._layout.number(x, baseline, text, anchor))
 
 
-def _head(layout: Layout, chart: _Chart) -> tuple[str, list[list[Entry]]]:
+def _head(layout: PictureLayout, chart: _Chart) -> tuple[str, list[list[Entry]]]:
     """Return the title of a chart, shortened in a narrow layout, and the rows of its legend."""
     entries = chart.entries if len(chart.entries) > 1 else []
     rows = legend_rows(layout, chart.title, entries)

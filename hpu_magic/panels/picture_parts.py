@@ -17,7 +17,7 @@ Entry = tuple[str, str, str]
 
 
 @dataclass(frozen=True)
-class Layout:
+class PictureLayout:
     """Sizes in pixels, for wide or for narrow pictures."""
 
     width: int
@@ -53,17 +53,17 @@ class Layout:
         return drawing.text(x, y, words, anchor, self.number_size, most=most)
 
 
-WIDE = Layout(
+WIDE = PictureLayout(
     palette.WIDTH, palette.LEFT, 24, 18, 11, 14, palette.EPOCHS_HEIGHT, 10, 20, 10, 6, 28, 5.5, 240
 )
-NARROW = Layout(340, 50, 14, 14, 10, 12, 0, 4, 17, 11, 3, 14, 4.0, 80)
+NARROW = PictureLayout(340, 50, 14, 14, 10, 12, 0, 4, 17, 11, 3, 14, 4.0, 80)
 
 
 @dataclass(frozen=True)
 class Frame:
     """The area of one chart: ``top`` and ``bottom`` in pixels, ``start`` and ``end`` in seconds."""
 
-    layout: Layout
+    layout: PictureLayout
     start: float
     end: float
     top: float
@@ -148,7 +148,7 @@ def _value(point: Point) -> float:
     return point[1]
 
 
-def legend_rows(layout: Layout, title: str, entries: Sequence[Entry]) -> list[list[Entry]]:
+def legend_rows(layout: PictureLayout, title: str, entries: Sequence[Entry]) -> list[list[Entry]]:
     """Return the entries in each row of a legend; the first row is next to the title."""
     rows: list[list[Entry]] = [[]]
     room = layout.room - palette.width_of(title)
@@ -160,7 +160,7 @@ def legend_rows(layout: Layout, title: str, entries: Sequence[Entry]) -> list[li
     return rows
 
 
-def legend(layout: Layout, baseline: float, rows: Sequence[Sequence[Entry]]) -> list[str]:
+def legend(layout: PictureLayout, baseline: float, rows: Sequence[Sequence[Entry]]) -> list[str]:
     """Return a right-aligned legend, with the baseline of its first row."""
     parts, most = [], layout.room - layout.sample - 4
     for row in rows:

@@ -37,11 +37,11 @@ def fitted(trains):
 @pytest.fixture
 def stop(shell):
     """A function that presses Stop in the fit of `long`, also available in the shell."""
-    from hpu_magic.huggingface.monitor import FitMonitorBase
+    from hpu_magic.huggingface.monitor import TransformersMonitorBase
 
     def press():
         callbacks = shell.user_ns["long"].callback_handler.callbacks
-        [monitor] = [each for each in callbacks if isinstance(each, FitMonitorBase)]
+        [monitor] = [each for each in callbacks if isinstance(each, TransformersMonitorBase)]
         monitor._steps._to.stopped.set()
 
     shell.user_ns["stop"] = press

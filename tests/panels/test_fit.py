@@ -158,13 +158,13 @@ def test_failure_names_the_step_and_keeps_the_users_traceback(
 
 
 def test_stop_ends_the_fit_after_the_current_batch(fits: Callable[[str], Any], shell: Any) -> None:
-    from hpu_magic.lightning.fit.monitor import FitMonitorBase
+    from hpu_magic.lightning.fit.monitor import LightningMonitorBase
 
     def press_at_step_five(monitor: Any) -> None:
         class Press(shell.user_ns["pl"].Callback):  # type: ignore[name-defined]
             def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
                 if trainer.global_step == 5:
-                    found = [c for c in trainer.callbacks if isinstance(c, FitMonitorBase)]
+                    found = [c for c in trainer.callbacks if isinstance(c, LightningMonitorBase)]
                     found[0].stop()
 
         shell.user_ns["press"] = Press()
@@ -181,13 +181,13 @@ def test_stop_ends_the_fit_after_the_current_batch(fits: Callable[[str], Any], s
 def test_stop_is_heard_at_once_though_the_next_report_is_far(
     fits: Callable[[str], Any], shell: Any
 ) -> None:
-    from hpu_magic.lightning.fit.monitor import FitMonitorBase
+    from hpu_magic.lightning.fit.monitor import LightningMonitorBase
 
     class Press(shell.user_ns["pl"].Callback):  # type: ignore[name-defined]
         at = None
 
         def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
-            [monitor] = [c for c in trainer.callbacks if isinstance(c, FitMonitorBase)]
+            [monitor] = [c for c in trainer.callbacks if isinstance(c, LightningMonitorBase)]
             if self.at is None and monitor.on_train_batch_end is None:
                 self.at = trainer.global_step
                 monitor.stop()

@@ -39,12 +39,12 @@ FORMS = {
 @pytest.fixture
 def ending(fits: Callable[[str], Any], shell: Any) -> Callable[[str], Any]:
     """Run a cell that has, for the fifth step: `stop`, `interrupt`, `fail` and `leave`."""
-    from hpu_magic.lightning.fit.monitor import FitMonitorBase
+    from hpu_magic.lightning.fit.monitor import LightningMonitorBase
 
     assert fits(FITS).error is None
 
     def stop(trainer: Any) -> None:
-        [monitor] = [each for each in trainer.callbacks if isinstance(each, FitMonitorBase)]
+        [monitor] = [each for each in trainer.callbacks if isinstance(each, LightningMonitorBase)]
         monitor.stop()
 
     shell.user_ns["stop"] = stop

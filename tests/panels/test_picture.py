@@ -14,7 +14,7 @@ from hpu_magic import units
 from hpu_magic.panels import palette
 from hpu_magic.panels.line_charts import MEMORY, memory_ticks, memory_title
 from hpu_magic.panels.picture import draw
-from hpu_magic.panels.picture_parts import NARROW, WIDE, Layout, thinned
+from hpu_magic.panels.picture_parts import NARROW, WIDE, PictureLayout, thinned
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.trace import Trace
 from hpu_magic.runtime.training.curves import Point
@@ -195,7 +195,7 @@ def named_curves(*names: str) -> RunRecord:
 @pytest.mark.parametrize("sizes", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("count", [1, 2, 4, 6])
 def test_titles_legends_and_axes_do_not_overlap_or_leave_the_picture(
-    count: int, sizes: Layout
+    count: int, sizes: PictureLayout
 ) -> None:
     names = [f"accuracy_of_everything/dataloader_{index}" for index in range(count)]
     picture = draw(named_curves(*names))

@@ -16,7 +16,7 @@ from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.terminal import TerminalView
 from hpu_magic.runtime.training.curves import Point
-from hpu_magic.runtime.training.not_finite import Watch
+from hpu_magic.runtime.training.not_finite import ValueWatch
 from hpu_magic.runtime.training.progress import FitProgress
 from hpu_magic.runtime.training.sampler import Sampler, sampler
 
@@ -154,7 +154,7 @@ def test_a_short_fit_that_breaks_is_told_too(fit):
 
 
 def test_values_between_looks_are_not_claimed():
-    watch = Watch()
+    watch = ValueWatch()
     for index, value in ((1, 1.0), (9, math.nan), (17, math.nan), (25, 0.0)):
         watch.see("loss", value, index=index, step=index, place="epoch 1", moment=0.0)
         if index == 9:
@@ -165,7 +165,7 @@ def test_values_between_looks_are_not_claimed():
 
 
 def test_what_is_noted_has_a_bound():
-    watch = Watch()
+    watch = ValueWatch()
     for index in range(1000):
         value = math.nan if index % 2 else 1.0
         watch.see("loss", value, index=index, step=index, place="", moment=0.0)

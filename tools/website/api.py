@@ -55,7 +55,7 @@ FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "estimate": ("estimates.result.Estimate",),
         "estimate_generation": ("estimates.generation.result.GenerationEstimate",),
         "advise": ("advice.report.Advice", "advice.suggestion.Suggestion"),
-        "from_cuda": ("runtime.porting.report.PortReport", "runtime.porting.findings.Finding"),
+        "from_cuda": ("runtime.porting.report.PortReport", "runtime.porting.findings.LineFinding"),
     },
 }
 ERRORS = ("HPUError", "estimates.errors.EstimateError")

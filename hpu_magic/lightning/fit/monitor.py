@@ -49,7 +49,7 @@ def _seconds_allowed(callbacks: Sequence[Any]) -> float | None:
     return min(allowed, default=None)
 
 
-class FitMonitorBase:
+class LightningMonitorBase:
     """Reports one fit to a sampler, and ends it after the current batch if `stop` is set.
 
     The sampler receives a series per curve of `progress`, ``speed`` (steps per second, and the

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from hpu_magic.errors import HPUError
-from hpu_magic.lightning.fit.monitor import FitMonitorBase
+from hpu_magic.lightning.fit.monitor import LightningMonitorBase
 from hpu_magic.lightning.names import trainer_namespace
 from hpu_magic.lightning.namespaces import default_namespace, plugins
 from hpu_magic.runtime.training.observation import FitSettings, loader_settings, optimizer_name
@@ -46,7 +46,7 @@ def prepared(
 
 def source_of(trainer: Any, model: Any) -> LightningSource | None:
     """Return a fit as a source; None if a panel observes it already."""
-    if any(isinstance(callback, FitMonitorBase) for callback in trainer.callbacks):
+    if any(isinstance(callback, LightningMonitorBase) for callback in trainer.callbacks):
         return None
     return LightningSource(trainer, model)
 
@@ -58,7 +58,7 @@ class LightningSource:
 
     def __init__(self, trainer: Any, model: Any) -> None:
         self._trainer = trainer
-        self._monitor: FitMonitorBase | None = None
+        self._monitor: LightningMonitorBase | None = None
         self.model_name = type(model).__name__
         self.device = trainer.strategy.root_device
         self.rank: int = trainer.global_rank

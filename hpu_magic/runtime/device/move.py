@@ -16,7 +16,7 @@ from typing import Any
 from hpu_magic import units
 from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device as devices
-from hpu_magic.runtime.device.move_plan import Plan, allocated_size
+from hpu_magic.runtime.device.move_plan import MovePlan, allocated_size
 from hpu_magic.runtime.device.pipelines import is_pipeline, models_of, take_inputs_on
 from hpu_magic.runtime.device.tensors import tensors_in
 from hpu_magic.runtime.present.report import Report, Row
@@ -92,7 +92,7 @@ def move(
     target = _checked_device(device)
     torch = devices.torch_with_hpu()
     kind = devices.dtype_named(dtype) if dtype is not None else None
-    plan = Plan(torch, torch.device(target), kind)
+    plan = MovePlan(torch, torch.device(target), kind)
     sizes: dict[str, int] = {}
     there = set()
     for name, value in objects.items():
@@ -121,7 +121,7 @@ def _checked_device(device: str) -> str:
     raise HPUError(f"Unknown device {name!r}: use hpu or cpu.")
 
 
-def _collect(plan: Plan, path: str, value: Any, torch: Any, depth: int = 0) -> None:
+def _collect(plan: MovePlan, path: str, value: Any, torch: Any, depth: int = 0) -> None:
     """Add the tensors of `value` to the plan, or refuse it."""
     if depth > _DEEPEST:
         raise HPUError(f"{path[:60]}... is nested too deeply or contains itself: flatten it.")
@@ -173,7 +173,7 @@ def _article(value: Any) -> str:
     return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
 
 
-def _check_fit(plan: Plan, sizes: Mapping[str, int], torch: Any) -> None:
+def _check_fit(plan: MovePlan, sizes: Mapping[str, int], torch: Any) -> None:
     needed = plan.size(allocated_size)
     free, limit = torch.hpu.mem_get_info()
     if needed > free:
@@ -191,7 +191,7 @@ def _check_fit(plan: Plan, sizes: Mapping[str, int], torch: Any) -> None:
         )
 
 
-def _commit(plan: Plan, value: Any, torch: Any) -> Any:
+def _commit(plan: MovePlan, value: Any, torch: Any) -> Any:
     """Put the copies into `value`; allocates no device memory."""
     if isinstance(value, torch.optim.Optimizer):
         for state, key, tensor in _optimizer_state(value, torch):
@@ -249,7 +249,7 @@ def _optimizer_state(optimizer: Any, torch: Any) -> list[tuple[dict[Any, Any], A
     return states
 
 
-def _check_optimizers(plan: Plan, objects: Mapping[str, Any], torch: Any) -> None:
+def _check_optimizers(plan: MovePlan, objects: Mapping[str, Any], torch: Any) -> None:
     for name, value in objects.items():
         if not isinstance(value, torch.optim.Optimizer):
             continue

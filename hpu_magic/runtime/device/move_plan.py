@@ -27,7 +27,7 @@ def allocated_size(count: int) -> int:
     return -(-count // _ALIGNMENT) * _ALIGNMENT
 
 
-class Plan:
+class MovePlan:
     """Collects tensors, then copies all of them.
 
     A tensor is copied once, however often it is added. Copies of tensors that share memory share

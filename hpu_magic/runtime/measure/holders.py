@@ -20,7 +20,7 @@ _LEAST_SHARE = 0.01
 
 
 @dataclass(frozen=True)
-class Holder:
+class VariableHolder:
     """A variable that holds device memory."""
 
     name: str
@@ -33,7 +33,7 @@ class Holder:
 class HolderTable(Table):
     """Variables that hold device memory, largest first."""
 
-    held: list[Holder]
+    held: list[VariableHolder]
     everything: bool = False  #: list every variable and module instead of the largest ones
 
     def title(self) -> str:
@@ -75,7 +75,7 @@ def storage_of(tensor: Any) -> tuple[int, int, Any] | None:
     return reference.cdata, size, reference
 
 
-def holders(variables: Mapping[str, Any], known: Iterable[int] = ()) -> list[Holder]:
+def holders(variables: Mapping[str, Any], known: Iterable[int] = ()) -> list[VariableHolder]:
     """Return the variables that hold memory, largest first; shared memory counts once.
 
     Memory of parameters counts for the module, not for its optimizer. Storages in ``known`` do not
@@ -96,11 +96,11 @@ def holders(variables: Mapping[str, Any], known: Iterable[int] = ()) -> list[Hol
         seen |= fresh.keys()
         size = sum(fresh.values())
         if size:
-            held.append(Holder(name, size, *_described(value, fresh)))
+            held.append(VariableHolder(name, size, *_described(value, fresh)))
     return sorted(held, key=lambda holder: -holder.size)
 
 
-def lines(holder: Holder, most: int | None = _MOST_LINES) -> Iterator[tuple[str, int, str]]:
+def lines(holder: VariableHolder, most: int | None = _MOST_LINES) -> Iterator[tuple[str, int, str]]:
     """Yield (path, bytes, what) of the largest parts of a variable, each after its parent.
 
     None for `most` yields all parts.

@@ -11,7 +11,13 @@ from hpu_magic import units
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.device.peak import Peak, since_reset
 from hpu_magic.runtime.device.tensors import tensors_in
-from hpu_magic.runtime.measure.holders import Holder, HolderTable, holders, lines, storage_of
+from hpu_magic.runtime.measure.holders import (
+    HolderTable,
+    VariableHolder,
+    holders,
+    lines,
+    storage_of,
+)
 from hpu_magic.runtime.present.report import Report, Row
 from hpu_magic.runtime.present.table import Table
 
@@ -49,7 +55,7 @@ class MemoryReport(Table):
     stats: dict[str, int]
     """The bytes and counts of ``torch.hpu.memory_stats()``, in its order. The peak is that since
     the user's last reset; resets by hpu_magic do not affect it. Empty without a card."""
-    holders: list[Holder] = field(default_factory=list)
+    holders: list[VariableHolder] = field(default_factory=list)
     """The variables that hold memory, with their modules."""
     everything: bool = False  #: list every variable and module instead of the largest ones
     remarks: list[str] = field(default_factory=list)  #: further notes
@@ -96,7 +102,8 @@ class MemoryUse(Report):
     limit: int = 0  # size of the card's memory; 0 without a card
     left: dict[str, int] = field(default_factory=dict)
     """Bytes of new tensors, by the variable that holds them."""
-    holders: list[Holder] = field(default_factory=list)  # these variables with their modules
+    holders: list[VariableHolder] = field(default_factory=list)
+    """These variables with their modules."""
     everything: bool = False  # list every variable and module instead of the largest ones
 
     def title(self) -> str:

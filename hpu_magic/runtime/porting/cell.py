@@ -9,7 +9,7 @@ from typing import Any
 
 from hpu_magic.runtime.porting.bindings import Bindings
 from hpu_magic.runtime.porting.devices import Devices
-from hpu_magic.runtime.porting.findings import INACTIVE, MISSING, NOT_PORTED, REMARK, Finding
+from hpu_magic.runtime.porting.findings import INACTIVE, MISSING, NOT_PORTED, REMARK, LineFinding
 from hpu_magic.runtime.porting.source import Edit, Source
 from hpu_magic.runtime.porting.tables import Counterpart
 
@@ -26,7 +26,7 @@ class Cell(ast.NodeVisitor):
         self.bindings = Bindings(tree, variables)
         self.devices = Devices(tree, self.bindings)
         self.edits: list[Edit] = []
-        self.findings: list[Finding] = []
+        self.findings: list[LineFinding] = []
         self.needs_torch = False
         self._parents: list[ast.AST] = []
         self._quote = "'" if source.text.count("'") > source.text.count('"') else '"'
@@ -86,7 +86,7 @@ class Cell(ast.NodeVisitor):
 
     def note(self, node: Any, kind: str, text: str) -> None:
         """Add a finding about a node's line, once."""
-        finding = Finding(node.lineno, kind, text)
+        finding = LineFinding(node.lineno, kind, text)
         if finding not in self.findings:
             self.findings.append(finding)
 

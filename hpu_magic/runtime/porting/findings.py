@@ -12,7 +12,7 @@ ONE_CARD = "a process has one card, hpu:0, for every number"
 
 
 @dataclass(frozen=True)
-class Finding:
+class LineFinding:
     """A sentence about a line."""
 
     line: int

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 
 from hpu_magic.runtime.porting.bindings import Bindings
 from hpu_magic.runtime.porting.device_parameters import is_name, last_name
-from hpu_magic.runtime.porting.names import Names, Signature, Variable, is_property
+from hpu_magic.runtime.porting.names import CellVariable, Names, Signature, is_property
 from hpu_magic.runtime.porting.texts import constant, is_torch_device, looks_like_device
 
 # The path of a value in an expression, from the outermost container; () is the value itself. In a
@@ -182,7 +182,7 @@ class Flow:
         if call is not None and slot is not None:
             yield from self._passed(node, call, slot, path)
 
-    def reads(self, variable: Variable | None, path: Path) -> Iterator[Carrier]:
+    def reads(self, variable: CellVariable | None, path: Path) -> Iterator[Carrier]:
         """Yield the reads of a variable."""
         for each in self._names.reads.get(variable, ()) if variable is not None else ():
             yield each, path

@@ -16,7 +16,7 @@ _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
-class Variable(NamedTuple):
+class CellVariable(NamedTuple):
     """A name in its scope, or an attribute of a class or an object."""
 
     owner: object
@@ -26,10 +26,10 @@ class Variable(NamedTuple):
 class Signature(NamedTuple):
     """The parameters of a function, or the fields of a dataclass."""
 
-    positional: list[Variable]
-    named: dict[str, Variable]
-    rest: Variable | None  # *args
-    others: Variable | None  # **kwargs
+    positional: list[CellVariable]
+    named: dict[str, CellVariable]
+    rest: CellVariable | None  # *args
+    others: CellVariable | None  # **kwargs
 
 
 @dataclass(eq=False)
@@ -63,9 +63,9 @@ class Names:
         self._imported: set[str] = set()
         self._classes: dict[str, set[ast.ClassDef]] = defaultdict(set)  # by attribute
         self._enter(tree, _Scope(tree, None))
-        self.reads: dict[Variable, list[ast.expr]] = defaultdict(list)
-        self.values: dict[Variable, list[ast.expr]] = defaultdict(list)
-        self.functions: dict[Variable, list[Function | ast.ClassDef]] = defaultdict(list)
+        self.reads: dict[CellVariable, list[ast.expr]] = defaultdict(list)
+        self.values: dict[CellVariable, list[ast.expr]] = defaultdict(list)
+        self.functions: dict[CellVariable, list[Function | ast.ClassDef]] = defaultdict(list)
         self.attributes: dict[str, list[ast.expr]] = defaultdict(list)
         nodes = list(self._scopes)
         classes = [node for node in nodes if isinstance(node, ast.ClassDef)]
@@ -150,11 +150,11 @@ class Names:
     def _is_dict(self, node: ast.expr) -> bool:
         return any(isinstance(each, ast.Dict) for each in self.made(node))
 
-    def _named(self, node: ast.AST, name: str) -> Variable:
+    def _named(self, node: ast.AST, name: str) -> CellVariable:
         scope = self._scopes[node].find(name)
         if isinstance(scope.node, ast.ClassDef):
-            return Variable(self._family(scope.node), name)
-        return Variable(scope, name)
+            return CellVariable(self._family(scope.node), name)
+        return CellVariable(scope, name)
 
     def _bases(self, of: ast.ClassDef) -> list[ast.ClassDef]:
         """Return the cell's base classes of a class, followed by the class itself."""
@@ -163,7 +163,7 @@ class Names:
             scope = self._scopes[each]
             for base in each.bases:
                 name = base.id if isinstance(base, ast.Name) else ""
-                known = self.functions.get(Variable(scope.find(name), name), [])
+                known = self.functions.get(CellVariable(scope.find(name), name), [])
                 classes += [c for c in known if isinstance(c, ast.ClassDef) and c not in classes]
         return classes[::-1]
 
@@ -179,19 +179,19 @@ class Names:
         """Return the class that owns the attributes of a class and its relatives."""
         return self._families[of][0]
 
-    def bound(self, function: Function) -> Variable | None:
+    def bound(self, function: Function) -> CellVariable | None:
         """Return the name that a definition binds."""
         if isinstance(function, ast.Lambda):
             return None
         return self._named(function, function.name)
 
-    def variable(self, node: ast.AST) -> Variable | None:
+    def variable(self, node: ast.AST) -> CellVariable | None:
         """Return the variable of a name, parameter or attribute; None for other nodes."""
         if isinstance(node, ast.Name | ast.arg):
             return self._named(node, node.id if isinstance(node, ast.Name) else node.arg)
         if isinstance(node, ast.Attribute):
             owner = self.kind(node.value) or self._only_class(node) or self.variable(node.value)
-            return Variable(owner, node.attr) if owner is not None else None
+            return CellVariable(owner, node.attr) if owner is not None else None
         return None
 
     def _only_class(self, node: ast.Attribute) -> ast.ClassDef | None:
@@ -256,7 +256,7 @@ class Names:
         if not isinstance(definition, ast.ClassDef):
             yield from () if is_property(definition) else (self.signature(definition),)
             return
-        initializers = self.functions.get(Variable(self._family(definition), "__init__"), [])
+        initializers = self.functions.get(CellVariable(self._family(definition), "__init__"), [])
         for each in initializers:
             if not isinstance(each, ast.ClassDef):
                 yield self.signature(each)

@@ -10,7 +10,7 @@ from html import escape
 from typing import NamedTuple
 
 from hpu_magic.runtime.device import device
-from hpu_magic.runtime.porting.findings import INACTIVE, MISSING, REMARK, Finding
+from hpu_magic.runtime.porting.findings import INACTIVE, MISSING, REMARK, LineFinding
 from hpu_magic.runtime.present.report import Report
 
 Pieces = tuple[tuple[int, int], ...]
@@ -26,7 +26,7 @@ _TINT = {"-": "rgba(219,68,55,.13)", "+": "rgba(46,160,67,.15)", " ": "transpare
 _STRONG = {"-": "rgba(219,68,55,.28)", "+": "rgba(46,160,67,.32)"}
 
 
-class Line(NamedTuple):
+class DiffLine(NamedTuple):
     """A line of the diff."""
 
     sign: str  # " ", "-" (only in the original) or "+" (only in the ported code)
@@ -44,7 +44,8 @@ class PortReport(Report):
     """The code before and after."""
     first: str  #: statements that are executed before all lines
     executed: str  #: the ported code with each statement on its original line
-    findings: tuple[Finding, ...]  #: names without counterpart, and notes, in the order of lines
+    findings: tuple[LineFinding, ...]
+    """Names without counterpart, and notes, in the order of lines."""
     origins: tuple[int | None, ...]
     """For each line of the ported code, the index of the original line; None for added lines."""
     first_line: int = 1  #: number of the original's first line
@@ -55,7 +56,7 @@ class PortReport(Report):
         return self.original != self.ported
 
     @property
-    def missing(self) -> tuple[Finding, ...]:
+    def missing(self) -> tuple[LineFinding, ...]:
         """Names without counterpart, so the code cannot run."""
         return tuple(each for each in self.findings if each.kind == MISSING)
 
@@ -82,31 +83,31 @@ class PortReport(Report):
         """Return names without counterpart."""
         return [_sentence(each) for each in self.missing]
 
-    def diff(self) -> list[Line]:
+    def diff(self) -> list[DiffLine]:
         """Return the changed lines with one line of context; empty if nothing changed."""
         lines = list(self._all_lines())
         changes = [index for index, line in enumerate(lines) if line.sign != " "]
         near = {index + step for index in changes for step in range(-_CONTEXT, _CONTEXT + 1)}
         return [line for index, line in enumerate(lines) if index in near]
 
-    def _all_lines(self) -> Iterator[Line]:
+    def _all_lines(self) -> Iterator[DiffLine]:
         before, done = _split(self.original), 0
         for text, origin in self._with_origins(_split(self.ported)):
             if origin is None:
-                yield Line("+", None, text)
+                yield DiffLine("+", None, text)
                 continue
             for index in range(done, origin):
-                yield Line("-", index + self.first_line, before[index])
+                yield DiffLine("-", index + self.first_line, before[index])
             old, number = before[origin], origin + self.first_line
             if text == old:
-                yield Line(" ", number, text)
+                yield DiffLine(" ", number, text)
             else:
                 removed, added = _pieces(old, text)
-                yield Line("-", number, old, removed)
-                yield Line("+", None, text, added)
+                yield DiffLine("-", number, old, removed)
+                yield DiffLine("+", None, text, added)
             done = origin + 1
         for index in range(done, len(before)):
-            yield Line("-", index + self.first_line, before[index])
+            yield DiffLine("-", index + self.first_line, before[index])
 
     def _with_origins(self, lines: list[str]) -> Iterator[tuple[str, int | None]]:
         return zip(lines, self.origins, strict=True)
@@ -129,7 +130,7 @@ class PortReport(Report):
         return f'<div style="overflow-x:auto;margin:4px 0">{table}</div>' if rows else ""
 
 
-def _with_gaps(lines: list[Line]) -> Iterator[tuple[Line, bool]]:
+def _with_gaps(lines: list[DiffLine]) -> Iterator[tuple[DiffLine, bool]]:
     """Yield the lines, and whether lines are omitted before each."""
     last = None
     for line in lines:
@@ -141,7 +142,7 @@ def _split(code: str) -> list[str]:
     return code.removesuffix("\n").split("\n") if code else []
 
 
-def _sentence(finding: Finding) -> str:
+def _sentence(finding: LineFinding) -> str:
     return f"Line {finding.line}: {finding.text}."
 
 
@@ -162,7 +163,7 @@ def _span(words: list[str], start: int, end: int) -> tuple[int, int]:
     return begins, begins + len("".join(words[start:end]))
 
 
-def _row(line: Line) -> str:
+def _row(line: DiffLine) -> str:
     number = f"{_CELL};text-align:right;padding:0 10px 0 4px;opacity:.55;user-select:none"
     return (
         f'<tr style="background:{_TINT[line.sign]}">'
@@ -172,7 +173,7 @@ def _row(line: Line) -> str:
     )
 
 
-def _emphasized(line: Line) -> str:
+def _emphasized(line: DiffLine) -> str:
     parts, done = [], 0
     for start, end in line.changed:
         parts.append(escape(line.text[done:start]))

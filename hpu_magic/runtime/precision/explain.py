@@ -33,7 +33,7 @@ _MOVES = {
 
 
 @dataclass(frozen=True)
-class Operation:
+class AutocastOperation:
     """An operation that a module calls."""
 
     module: str  # the module's path below the model and its class, such as "encoder.0 (Linear)"
@@ -49,8 +49,8 @@ class AutocastExplanation(Table):
     model: str  #: the model's class
     dtype: str  #: the lower precision
     lists: operators.OperatorLists  #: the loaded operator lists
-    operations: Counter[Operation] = field(default_factory=Counter)
-    """`Operation` to number of calls, in the order of the first calls."""
+    operations: Counter[AutocastOperation] = field(default_factory=Counter)
+    """`AutocastOperation` to number of calls, in the order of the first calls."""
     conversions: int = 0  #: number of tensors that autocast converted to another type
     unseen: set[str] = field(default_factory=set)
     """Modules that ran in other threads, whose operations are missing."""
@@ -276,7 +276,7 @@ class _Reader:
         in_place = name.endswith("_") and not name.endswith("__")
         dtype = computed[0] if in_place or inner is not None else self._widest(computed)
         reason = self._reason(name, inputs, computed, in_place, inner is not None)
-        self._explanation.operations[Operation(module, name, _name(dtype), reason)] += 1
+        self._explanation.operations[AutocastOperation(module, name, _name(dtype), reason)] += 1
 
     def _reason(
         self, name: str, inputs: Sequence[Any], computed: Sequence[Any], in_place: bool, cast: bool
@@ -352,19 +352,19 @@ def _computes_nothing(operator: str) -> bool:
 _NUMBER = re.compile(r"\b(?:0|[1-9]\d*)\b")
 
 
-def _merged(operations: Counter[Operation]) -> dict[Operation, int]:
+def _merged(operations: Counter[AutocastOperation]) -> dict[AutocastOperation, int]:
     """Join modules with the same operations whose paths differ only in numbers.
 
     ``layers.0`` to ``layers.5`` become ``layers.0-5`` if there are no others.
     """
-    by_module: dict[str, list[tuple[Operation, int]]] = {}
+    by_module: dict[str, list[tuple[AutocastOperation, int]]] = {}
     for operation, count in operations.items():
         by_module.setdefault(operation.module, []).append((operation, count))
     alike: dict[Any, list[str]] = {}
     for module, lines in by_module.items():
         same = tuple((each.name, each.dtype, each.reason, count) for each, count in lines)
         alike.setdefault((_NUMBER.sub("#", module), same), []).append(module)
-    merged: dict[Operation, int] = {}
+    merged: dict[AutocastOperation, int] = {}
     shown = {module: name for names in map(_joined, alike.values()) for module, name in names}
     for module, lines in by_module.items():
         if module in shown:

@@ -9,7 +9,7 @@ from numbers import Real
 from typing import Any
 
 from hpu_magic.runtime.training.curves import Curve, Curves, Point
-from hpu_magic.runtime.training.not_finite import Watch
+from hpu_magic.runtime.training.not_finite import ValueWatch
 from hpu_magic.runtime.training.sampler import Sampler
 
 FIRST_STEPS = 200
@@ -40,7 +40,7 @@ class PendingValues:
     ``epoch`` (from 0), ``curves`` the newest value of each curve, and ``watch`` checks all values.
     """
 
-    def __init__(self, sampler: Sampler, curves: Curves, watch: Watch) -> None:
+    def __init__(self, sampler: Sampler, curves: Curves, watch: ValueWatch) -> None:
         self._sampler, self._curves, self._watch = sampler, curves, watch
         self._kept: list[LoggedValues] = []
         self._values = 0

@@ -43,7 +43,7 @@ class NotFinite:
 
 
 @dataclass
-class Watch:
+class ValueWatch:
     """Records when a curve becomes NaN or infinite; for one thread."""
 
     noted: list[NotFinite] = field(default_factory=list)

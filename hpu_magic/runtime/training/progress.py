@@ -6,7 +6,7 @@ import time
 from dataclasses import dataclass, field
 
 from hpu_magic.runtime.training.curves import Curves
-from hpu_magic.runtime.training.not_finite import NotFinite, Watch
+from hpu_magic.runtime.training.not_finite import NotFinite, ValueWatch
 from hpu_magic.runtime.training.observation import Observer
 
 _NOTICED_SECONDS = 0.7
@@ -58,7 +58,7 @@ class FitProgress:
     curves: Curves = field(default_factory=Curves)
     """The logged metrics, including the returned loss."""
 
-    watch: Watch = field(default_factory=Watch)
+    watch: ValueWatch = field(default_factory=ValueWatch)
     observer: Observer = field(default_factory=Observer)
     stopping: bool = False
     training_began: float | None = None
