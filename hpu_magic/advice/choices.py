@@ -15,6 +15,8 @@ from hpu_magic.advice import fused
 from hpu_magic.estimates.result import Estimate
 from hpu_magic.estimates.tracing.recomputation import layers
 
+LARGEST_BATCH_FACTOR = 64  # of the current batch; a much larger batch trains differently
+
 
 @dataclass(frozen=True)
 class Choice:

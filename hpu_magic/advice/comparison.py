@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from hpu_magic import units
-from hpu_magic.advice.choices import Choice, as_code, choices, of_batch
+from hpu_magic.advice.choices import LARGEST_BATCH_FACTOR, Choice, as_code, choices, of_batch
 from hpu_magic.advice.suggestion import Gain, Suggestion, estimated
 from hpu_magic.estimates.calls import call_of, uncompiled
 from hpu_magic.estimates.errors import EstimateError
@@ -23,7 +23,6 @@ from hpu_magic.estimates.tracing.fake_card import one_at_a_time
 
 _LEAST = 1.02  # the smallest gain that is shown
 _WORTH_DOUBLING = 1.05
-_MOST_TIMES = 64  # of the current batch; a much larger batch trains differently
 _SAME_OPERATIONS = {"mode", "cards", "parallel"}
 
 
@@ -141,7 +140,7 @@ class Comparison:
             best = self._with(of_batch("largest", self.base, framework))
         step = 4
         pace, size = self.base.samples_per_second, self.base.batch
-        while self.base.fits and step > 1 and size < _MOST_TIMES * self.base.batch:
+        while self.base.fits and step > 1 and size < LARGEST_BATCH_FACTOR * self.base.batch:
             found = self._with(of_batch(size * step, self.base, framework))
             if found is None or not found.fits:
                 step //= 2

@@ -8,23 +8,17 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
+from hpu_magic.huggingface.early_end import early_end
+from hpu_magic.huggingface.metric_names import BOOKKEEPING, COUNTERS, ON_REQUEST, SUMMARY
 from hpu_magic.runtime.training.curves import LOSS, Curve
 from hpu_magic.runtime.training.logged_values import copied, number_of
 from hpu_magic.runtime.training.metric_names import metric_of
 from hpu_magic.runtime.training.source import FitReport
 from hpu_magic.runtime.training.step_report import StepReport, in_steps, known_length
-
-_BOOKKEEPING = (
-    *("_runtime", "_per_second", "_preparation_time", "_compilation_time", "_end_time"),
-    " (GB)",  # GaudiTrainer's memory values, which the panel measures itself
-)
-_COUNTERS = ("epoch", "step", "total_flos", "num_input_tokens_seen", "num_tokens")
-_ON_REQUEST = ("grad_norm",)  # has a chart only if the user adds it
-_SUMMARY = "train_runtime"  # logged once at the end, with averages over the fit
 
 
 class TransformersMonitorBase:
@@ -50,11 +44,11 @@ class TransformersMonitorBase:
         logged = {
             name: value
             for name, value in self._logged.items()
-            if name.removeprefix("eval_") not in _COUNTERS
+            if name.removeprefix("eval_") not in COUNTERS
         }
         if not logged and self._loss is not None and self._loss.last is not None:
             logged[LOSS] = self._loss.last.value
-        return dict(sorted(logged.items(), key=lambda item: item[0].endswith(_BOOKKEEPING)))
+        return dict(sorted(logged.items(), key=lambda item: item[0].endswith(BOOKKEEPING)))
 
     @contextmanager
     def collecting_losses(self, trainer: Any) -> Iterator[None]:
@@ -166,7 +160,7 @@ class TransformersMonitorBase:
             if (number := number_of(value)) is not None
         }
         self._logged |= numbers
-        if _SUMMARY in numbers:
+        if SUMMARY in numbers:
             return
         # Before the first batch of an evaluation, the Trainer logs values of the training.
         of_evaluation = any(name.startswith("eval_") for name in numbers)
@@ -197,7 +191,7 @@ class TransformersMonitorBase:
         self._steps.train()
         early = control.should_training_stop and state.global_step < state.max_steps
         if early and not self._steps.stopped:
-            self._progress.ended_by = _early_end(self._callbacks, args.metric_for_best_model)
+            self._progress.ended_by = early_end(self._callbacks, args.metric_for_best_model)
 
     # The work
 
@@ -230,14 +224,14 @@ class TransformersMonitorBase:
             control.should_training_stop = True
 
     def _curve(self, name: str, stage: str) -> Curve | None:
-        if name.removeprefix("eval_") in _COUNTERS or name.endswith(_BOOKKEEPING):
+        if name.removeprefix("eval_") in COUNTERS or name.endswith(BOOKKEEPING):
             return None
         if (name, stage) == (LOSS, "training"):
             return None  # an average of the returned losses
         if (name, stage) not in self._curves:
             every = "epoch" if stage == "validation" else "step"
             self._curves[name, stage] = self._progress.curves.follow(
-                name, metric_of(name, stage), stage, every, on_bar=name not in _ON_REQUEST
+                name, metric_of(name, stage), stage, every, on_bar=name not in ON_REQUEST
             )
         return self._curves[name, stage]
 
@@ -245,16 +239,6 @@ class TransformersMonitorBase:
 def _has_more_to_do(control: Any) -> bool:
     """Return whether the Trainer logs, evaluates or saves after the step."""
     return bool(control.should_log or control.should_evaluate or control.should_save)
-
-
-def _early_end(callbacks: Iterable[Any], metric: str | None) -> str:
-    """Return the reason why a fit ended before its planned steps."""
-    for callback in callbacks:
-        checks = getattr(callback, "early_stopping_patience_counter", 0)
-        if checks and checks >= callback.early_stopping_patience:
-            times = f"{checks} check{'s' * (checks > 1)}"
-            return f"{type(callback).__name__}: {metric} did not improve in {times}"
-    return "control.should_training_stop, which a callback has set"
 
 
 @contextmanager

@@ -7,6 +7,7 @@ not match it.
 
 from __future__ import annotations
 
+from hpu_magic.sessions.activity import activity
 from hpu_magic.sessions.fit import Fit, Phase
 from hpu_magic.sessions.publishing import (
     Announcement,
@@ -15,7 +16,7 @@ from hpu_magic.sessions.publishing import (
     own_fit,
     stop_fit,
 )
-from hpu_magic.sessions.reading import SessionState, activity, session
+from hpu_magic.sessions.reading import SessionState, session
 
 __all__ = [
     "Announcement",

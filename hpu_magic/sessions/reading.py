@@ -5,11 +5,8 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from hpu_magic.plain_text import printable
 from hpu_magic.sessions import files
 from hpu_magic.sessions.fit import Fit, is_number
-
-_MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 @dataclass(frozen=True)
@@ -38,21 +35,3 @@ def session(pid: int) -> SessionState | None:
     # Zero means that a cell runs.
     idle = 0.0 if since is None else max(0.1, round(time.time() - since, 1))
     return SessionState(notebook, idle, name if isinstance(name, str) else None, fit)
-
-
-def activity(idle: float | None, fit: Fit | None = None) -> str:
-    """Return a session's activity, such as ``idle for 2 h``, ``busy`` or ``fit: 42 %, 40 s left``.
-
-    The text is empty if the activity is unknown.
-    """
-    if fit is not None:
-        return printable(f"fit: {fit.brief()}")
-    if idle is None:
-        return ""
-    if idle == 0:
-        return "busy"
-    for unit, name in ((_DAY, "days"), (_HOUR, "h"), (_MINUTE, "min")):
-        if idle >= unit:
-            count = int(idle // unit)
-            return f"idle for {count} {'day' if name == 'days' and count == 1 else name}"
-    return "idle"

@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
 
+from hpu_magic.lightning.fit.early_end import early_end
 from hpu_magic.lightning.fit.logged import Logged, goals_of, loss_of
-from hpu_magic.lightning.fit.loops import early_end, timed_fetches
+from hpu_magic.lightning.fit.loops import timed_fetches
 from hpu_magic.runtime.training.curves import Curve
 from hpu_magic.runtime.training.logged_values import (
     FIRST_STEPS,

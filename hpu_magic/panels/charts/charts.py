@@ -15,8 +15,9 @@ from hpu_magic.panels.charts.axis import SharedAxis
 from hpu_magic.panels.charts.controls import AddMetric, controls, titled
 from hpu_magic.panels.charts.figure import THEMED, dash_lengths, drawn
 from hpu_magic.panels.charts.lines import LinePlot
-from hpu_magic.panels.charts.metric import MetricChart, Smoothing
+from hpu_magic.panels.charts.metric import MetricChart
 from hpu_magic.panels.charts.outbox import Columns, Event, Outbox, columns_of
+from hpu_magic.panels.charts.smoothing import Smoothing
 from hpu_magic.panels.line_charts import KINDS, LINE_CHARTS, METRICS
 from hpu_magic.panels.record import COLUMNS, EPOCH_COLUMNS, News, RunRecord
 

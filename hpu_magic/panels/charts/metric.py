@@ -8,16 +8,16 @@ from math import nan
 from typing import Any
 
 from bokeh.core.properties import value
-from bokeh.models import ColumnDataSource, CustomJS, CustomJSTransform, DataRange1d
+from bokeh.models import ColumnDataSource, DataRange1d
 from bokeh.models.annotations import LabelSet, Legend, LegendItem
 from bokeh.models.glyphs import Line, Scatter, VSpan
-from bokeh.models.widgets import Select
 from bokeh.transform import transform
 
 from hpu_magic.panels import palette
 from hpu_magic.panels.charts.axis import SharedAxis
 from hpu_magic.panels.charts.figure import blank, dash_lengths, drawn, hover, quiet_legend
 from hpu_magic.panels.charts.outbox import Outbox, columns_of
+from hpu_magic.panels.charts.smoothing import Smoothing
 from hpu_magic.panels.metric_chart import (
     FIRST_HEIGHT,
     HEIGHT,
@@ -31,34 +31,8 @@ from hpu_magic.panels.record import Change, RunRecord
 from hpu_magic.runtime.training.curves import Curve
 from hpu_magic.runtime.training.not_finite import NotFinite
 
-_AMOUNTS: list[Any] = [("0", "none"), *((text, text) for text in ("0.5", "0.8", "0.9", "0.97"))]
 _NOT_FINITE_KEPT = 40
 _LABEL_LOWEST = 6  # pixels above the bottom of the chart
-# Like TensorBoard: an exponential mean, divided by the sum of its weights.
-_SMOOTH = """
-const weight = Number(amount.value)
-if (!weight) return xs
-let mean = 0, gathered = 0
-return Float64Array.from(xs, x => {
-  if (!isFinite(x)) return x
-  mean = weight * mean + (1 - weight) * x
-  gathered = weight * gathered + 1 - weight
-  return mean / gathered
-})
-"""
-_RAW = "return Number(amount.value) ? xs : new Float64Array(xs.length).fill(NaN)"
-_AGAIN = "for (const each of [smooth, raw]) each.change.emit()"
-
-
-class Smoothing:
-    """The control of the smoothing of curves by step, which the browser computes."""
-
-    def __init__(self) -> None:
-        self.amount = Select(options=_AMOUNTS, value="0")
-        self.smooth = CustomJSTransform(args={"amount": self.amount}, v_func=_SMOOTH)
-        self.raw = CustomJSTransform(args={"amount": self.amount}, v_func=_RAW)
-        again = CustomJS(args={"smooth": self.smooth, "raw": self.raw}, code=_AGAIN)
-        self.amount.js_on_change("value", again)
 
 
 class MetricChart:

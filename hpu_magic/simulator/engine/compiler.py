@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from hpu_magic import child_python
-from hpu_magic.simulator.engine import cache, key, sources, wheels
+from hpu_magic.simulator.engine import cache, flags, key, sources, wheels
 
 _SCRATCH = "build-"
 _ABANDONED = 3600.0  # seconds without a new file; a build writes one every few minutes
@@ -64,7 +64,7 @@ def _compile(scratch: Path, units: Path, log: Path, alive: Callable[[], None]) -
     with log.open("wb") as output:
         # In a separate session, so that all compilers can be ended. It also ends with its input.
         builder = subprocess.Popen(
-            child_python.command(f"{__package__}.compile_units", scratch, units, *sources.FLAGS),
+            child_python.command(f"{__package__}.compile_units", scratch, units, *flags.FLAGS),
             stdin=subprocess.PIPE,
             stdout=output,
             stderr=subprocess.STDOUT,

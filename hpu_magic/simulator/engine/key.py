@@ -14,7 +14,7 @@ import sysconfig
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
-from hpu_magic.simulator.engine import sources
+from hpu_magic.simulator.engine import flags, sources
 
 _PUBLISHED = re.compile(r"(\d+\.\d+)\.\d+(\+(cpu|xpu|cu\d+|rocm[\d.]+))?")
 
@@ -81,7 +81,7 @@ def system() -> str:
 
 def sources_digest() -> str:
     """Return a digest of the sources and compiler flags."""
-    parts: list[str | bytes] = [*sources.FLAGS]
+    parts: list[str | bytes] = [*flags.FLAGS]
     for source in sorted(sources.SOURCES.rglob("*.[ch]*")):
         parts += [source.relative_to(sources.SOURCES).as_posix(), source.read_bytes()]
     return _digest(parts)

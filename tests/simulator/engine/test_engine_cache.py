@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from hpu_magic.simulator import engine
-from hpu_magic.simulator.engine import cache, key, sources
+from hpu_magic.simulator.engine import cache, flags, key, sources
 
 STRANGER = 54321
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
@@ -33,7 +33,7 @@ def test_cache_key_covers_all_dependencies_of_the_engine(monkeypatch, tmp_path):
         lambda: monkeypatch.setattr(torch._C, "_GLIBCXX_USE_CXX11_ABI", False),
         lambda: monkeypatch.setattr(platform, "libc_ver", lambda: ("glibc", "2.17")),
         lambda: monkeypatch.setattr(platform, "machine", lambda: "riscv64"),
-        lambda: monkeypatch.setattr(sources, "FLAGS", ["-O1"]),
+        lambda: monkeypatch.setattr(flags, "FLAGS", ["-O1"]),
         lambda: (folder / "card.h").write_text("// another\n"),
         lambda: (folder / "card.h").rename(folder / "cards.h"),
     ):
@@ -75,11 +75,11 @@ def test_published_builds_of_a_minor_release_share_an_engine(version, release):
 def test_engine_with_sanitizers_has_a_different_key(monkeypatch):
     plain = cache.entry()
     monkeypatch.setenv("HPU_MAGIC_SANITIZE", "address")
-    spec = importlib.util.spec_from_file_location("sources_again", sources.__file__)
+    spec = importlib.util.spec_from_file_location("flags_again", flags.__file__)
     reloaded = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(reloaded)
     assert "-fsanitize=address" in reloaded.FLAGS
-    monkeypatch.setattr(sources, "FLAGS", reloaded.FLAGS)
+    monkeypatch.setattr(flags, "FLAGS", reloaded.FLAGS)
     assert cache.entry() != plain
 
 

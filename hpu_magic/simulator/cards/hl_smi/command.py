@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 
 from hpu_magic.plain_text import printable
 from hpu_magic.simulator.cards.hl_smi import fields, query, table
-from hpu_magic.simulator.cards.hl_smi.aip import NOT_AVAILABLE, Aip, aips
+from hpu_magic.simulator.cards.hl_smi.card_properties import NOT_AVAILABLE, Aip, aips
 from hpu_magic.simulator.release import DRIVER
 
 _FORMATS = {"csv", "noheader", "nounits"}

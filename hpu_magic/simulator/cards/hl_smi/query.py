@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from hpu_magic.simulator.cards.hl_smi.aip import NOT_AVAILABLE, Aip, mebibytes
+from hpu_magic.simulator.cards.hl_smi.card_properties import NOT_AVAILABLE, Aip, mebibytes
 from hpu_magic.simulator.cards.hl_smi.fields import now
 from hpu_magic.simulator.release import DRIVER
 

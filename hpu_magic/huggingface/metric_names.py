@@ -1,0 +1,11 @@
+"""Names in the logs of transformers that are not metrics, or that have no chart at first."""
+
+from __future__ import annotations
+
+BOOKKEEPING = (
+    *("_runtime", "_per_second", "_preparation_time", "_compilation_time", "_end_time"),
+    " (GB)",  # GaudiTrainer's memory values, which the panel measures itself
+)
+COUNTERS = ("epoch", "step", "total_flos", "num_input_tokens_seen", "num_tokens")
+ON_REQUEST = ("grad_norm",)  # has a chart only if the user adds it
+SUMMARY = "train_runtime"  # logged once at the end, with averages over the fit

@@ -1,0 +1,19 @@
+"""Compiler flags of the engine."""
+
+from __future__ import annotations
+
+import os
+
+FLAGS = ["-O2", "-DNDEBUG"]  # NDEBUG as in PyTorch's build, because some headers depend on it
+# `make sanitize` builds another engine that checks memory, arithmetic, containers and locks.
+if _SANITIZERS := os.environ.get("HPU_MAGIC_SANITIZE"):
+    FLAGS += [
+        f"-fsanitize={_SANITIZERS}",
+        "-fno-sanitize-recover=all",
+        "-fno-sanitize=vptr",  # needs type information that PyTorch does not export
+        "-fno-omit-frame-pointer",
+        "-O1",
+        "-g1",
+        "-D_GLIBCXX_ASSERTIONS",
+        "-DHPU_MAGIC_CHECK_LOCKS",
+    ]
