@@ -80,7 +80,7 @@ def _formatter(marks: tuple[str, ...]) -> Any:
     return Formatter
 
 
-class Declaration(declaration.Declaration):
+class Declaration(declaration.CommandDeclaration):
     """The parameters of a function as the arguments of a magic, with configurable defaults."""
 
     def __init__(
