@@ -1,4 +1,5 @@
-// Types of reduced precision. The device supports them, but CPU kernels may not, or may be slow.
+// Reduced-precision types. The device supports them, but CPU kernels may be slow or not support
+// them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,33 +9,33 @@
 
 namespace hpu {
 
-/// Largest finite float8_e4m3fn on Gaudi2. On Gaudi3, it is 448 as in PyTorch.
+/// Largest finite float8_e4m3fn value on Gaudi2. On Gaudi3, it is 448, as in PyTorch.
 constexpr double kGaudi2Float8Limit = 240.0;
 
 /// bfloat16, float16, float8 and complex half.
 bool is_reduced(c10::ScalarType dtype);
 
-/// The type in which the CPU computes instead of a reduced type.
+/// The type that the CPU computes in, instead of a reduced type.
 c10::ScalarType wider(c10::ScalarType dtype);
 
-/// Converts CPU `values` to `dtype` like the device: float8_e4m3fn saturates at the generation's
-/// largest value, whereas the CPU returns NaN.
+/// Converts CPU `values` to `dtype` as the device does: float8_e4m3fn saturates at the largest
+/// value of the card's generation, whereas the CPU returns NaN.
 at::Tensor narrow(const at::Tensor& values, c10::ScalarType dtype);
 
-/// Largest finite float8_e4m3fn of the card's generation: 240 on Gaudi2, 448 on Gaudi3.
+/// Largest finite float8_e4m3fn value for the card's generation: 240 on Gaudi2, 448 on Gaudi3.
 void set_float8_e4m3fn_limit(double limit);
 double float8_e4m3fn_limit();
 
-// PyTorch's own kernels for products of 16-bit operands sum in float32 like a card. On processors
-// without instructions for such products, they take up to a hundred times as long as oneDNN's
-// float32 kernels.
+// PyTorch's own kernels for products of 16-bit operands accumulate in float32, as a card does. On
+// processors without instructions for such products, they take up to a hundred times as long as
+// oneDNN's float32 kernels.
 
 /// Whether an operator is a convolution or its backward pass.
 constexpr bool is_convolution(std::string_view name) {
   return name == "aten::convolution" || name == "aten::convolution_backward";
 }
 
-/// Whether an operator multiplies matrices or convolves, for any overload.
+/// Whether an operator (in any overload) is a matrix product or a convolution.
 constexpr bool is_product(std::string_view name) {
   constexpr std::array<std::string_view, 9> names{
       "aten::mm",      "aten::addmm",    "aten::addmm_", "aten::_addmm_activation", "aten::bmm",
@@ -47,16 +48,16 @@ constexpr bool is_product(std::string_view name) {
   return is_convolution(name);
 }
 
-/// Whether PyTorch's own kernel is fast for two matrices or batches of matrices: for small ones;
-/// for few rows or columns if both are contiguous along the summed dimension; and for few columns
-/// if the left one's columns are contiguous.
+/// Whether PyTorch's own kernel is fast for two matrices or batches of matrices. It is fast for
+/// small matrices, for few rows or columns if both matrices are contiguous along the summed
+/// dimension, and for few columns if the columns of the left matrix are contiguous.
 bool is_quick(const at::Tensor& left, const at::Tensor& right);
 
 /// Whether PyTorch uses oneDNN for a 16-bit type on this processor.
 bool onednn_supports(c10::ScalarType dtype);
 
-/// Whether products of a type are computed in float32. HPU_MAGIC_WIDE_PRODUCTS=0 or 1 overrides the
-/// decision; it is read once.
+/// Whether products of a type are computed in float32. HPU_MAGIC_WIDE_PRODUCTS=0 or 1, which is
+/// read only once, overrides the decision.
 bool multiplies_slowly(c10::ScalarType dtype);
 
 }  // namespace hpu

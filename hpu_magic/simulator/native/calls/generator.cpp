@@ -20,7 +20,7 @@ thread_local const at::Generator* in_trial = nullptr;
 // word.
 constexpr size_t kOffsetInState = (3 + at::MERSENNE_STATE_N) * sizeof(uint64_t);
 
-/// The engine at an offset in the sequence of a seed, without executing the steps to that offset.
+/// The engine at an offset in a seed's sequence, without executing the steps up to that offset.
 at::mt19937 engine_at(uint64_t seed, uint64_t offset) {
   at::mt19937 engine(seed);
   if (offset != 0) {
@@ -49,7 +49,7 @@ struct GeneratorImpl final : c10::GeneratorImpl {
     host.set_current_seed(seed);
     offset_ = 0;
   }
-  /// The next numbers are the same in every process.
+  /// The numbers drawn next are the same in every process.
   void set_offset(uint64_t offset) override {
     settle();
     auto* cpu = at::check_generator<at::CPUGeneratorImpl>(host);
@@ -107,7 +107,7 @@ at::Generator copy_of_cpu_default() {
 
 const at::Generator& default_generator() {
   // Starts with the state of the CPU's generator: both draw the same numbers until one of them is
-  // seeded again.
+  // reseeded.
   static const at::Generator& generator =
       *new at::Generator(at::make_generator<GeneratorImpl>(copy_of_cpu_default()));
   return generator;

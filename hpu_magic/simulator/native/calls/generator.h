@@ -1,6 +1,6 @@
-// The device's random generator. It is the CPU's Mersenne twister, so its state and its numbers
-// equal the CPU's for the same seed. DTensor sets an offset, which selects a position in the seed's
-// sequence and is part of the state.
+// The device's random generator. It is the CPU's Mersenne twister, so for the same seed, its state
+// and numbers are equal to the CPU's. DTensor sets an offset, which selects a position in the
+// seed's sequence and is part of the state.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -14,15 +14,15 @@ at::Generator new_generator();
 /// once, because recorded operations draw numbers when they run.
 void settle_generators_by(void (*settle)());
 
-/// The device generator for an argument `generator`: the default one if it is undefined; for a CPU
-/// generator, a new one whose seed the CPU generator draws.
+/// The device generator for the argument `generator`: the default generator if the argument is
+/// undefined or, for a CPU generator, a new generator whose seed is drawn from the CPU generator.
 at::Generator device_generator(const at::Generator& generator);
 
 /// The CPU generator that a kernel uses for this argument.
 at::Generator host_generator(const at::Generator& generator);
 
-/// While it exists, `host_generator` on this thread returns a separate generator, whose numbers
-/// have no effect on others.
+/// While an instance exists, `host_generator` returns a separate generator on this thread, so
+/// drawing numbers has no effect on other generators.
 class DrawsInTrial {
  public:
   DrawsInTrial();

@@ -1,4 +1,4 @@
-// Type, sizes, strides and offset of tensors, and the check of a kernel's results.
+// The type, sizes, strides and offset of a tensor, and a check of a kernel's results.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -31,11 +31,12 @@ struct Resized {
   Geometry geometry;
 };
 
-/// Whether the types, sizes and strides of results are checked: HPU_MAGIC_CHECK_GEOMETRY=1.
+/// Whether the types, sizes and strides of results are checked, as HPU_MAGIC_CHECK_GEOMETRY=1
+/// requests.
 bool checks_geometry();
 
-/// Raises an error unless a result is as expected. `which` names it, for example "result 0". Call
-/// it only if `checks_geometry` is true.
+/// Raises an error unless a result is as expected. `which` names the result, for example "result
+/// 0". Call this only if `checks_geometry` returns true.
 void check_geometry(
     const c10::OperatorName& op, const std::string& which, const Geometry& expected,
     const at::Tensor& result);

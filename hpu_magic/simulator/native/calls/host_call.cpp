@@ -32,7 +32,7 @@ bool is_fill(const c10::OperatorHandle& op) {
   return names.count(op.operator_name().name) > 0;
 }
 
-/// Whether the declared type of an argument has a kind, or is optional with this kind.
+/// Whether the declared type of an argument is of this kind, or is an optional of this kind.
 bool is_of_kind(const c10::Argument& argument, c10::TypeKind kind) {
   const c10::Type& type = *argument.type();
   if (const auto* optional = type.castRaw<c10::OptionalType>()) {
@@ -41,8 +41,8 @@ bool is_of_kind(const c10::Argument& argument, c10::TypeKind kind) {
   return type.kind() == kind;
 }
 
-/// Whether a kernel may write an argument. Batch normalization writes its running statistics, which
-/// not all of its operators declare.
+/// Whether a kernel may write to an argument. Batch normalization updates its running statistics,
+/// but not all of its operators declare this.
 bool may_be_written(const c10::Argument& argument) {
   return is_written(argument) || argument.name() == "running_mean" ||
       argument.name() == "running_var";
@@ -123,8 +123,8 @@ void HostCall::arguments_to_host() {
   }
 }
 
-/// On a card, numbers in an operation with float64 tensors are also float32. So x == 0.1 holds for
-/// a tensor that was created from 0.1.
+/// On a card, scalars in an operation with float64 tensors are float32 as well, so x == 0.1 holds
+/// for a tensor that was created from 0.1.
 void HostCall::round_numbers() {
   for (size_t i = 0; i < schema_.arguments().size(); ++i) {
     c10::IValue& value = argument(i);
@@ -212,8 +212,8 @@ void HostCall::run_kernel() {
   drop_unwanted(wanted);
 }
 
-/// False if the float32 kernel would behave differently: for operands of different types, CPU
-/// tensors among the operands, and written elements that share memory.
+/// False if the float32 kernel would behave differently: if operands have different types, if there
+/// are CPU tensors among them, or if written elements share memory.
 bool HostCall::multiplies_slowly() const {
   const std::string& name = op_.operator_name().name;
   const auto dtype = operands_.front().view.scalar_type();
@@ -235,13 +235,14 @@ bool HostCall::multiplies_slowly() const {
   if (is_convolution(name)) {
     return keeps_strides_in_float32();
   }
-  // The added tensor is before the matrices.
+  // The added tensor precedes the matrices.
   const size_t left = name == "aten::mm" || name == "aten::bmm" ? 0 : 1;
   return !is_quick(operands_[left].view, operands_[left + 1].view);
 }
 
-/// For channels last, CPU kernels for 16 bits and for float32 choose different strides if there are
-/// several groups or only one channel. Volumes are widened in the contiguous format.
+/// For channels-last tensors, the CPU kernels for 16-bit types and for float32 choose different
+/// strides if there are multiple groups or only one channel. Volumes become contiguous when they
+/// are widened.
 bool HostCall::keeps_strides_in_float32() const {
   const c10::IValue& groups = (*stack_)[first_ + *schema_.argumentIndexWithName("groups")];
   const bool in_groups = !groups.isInt() || groups.toInt() != 1;
@@ -255,7 +256,7 @@ bool HostCall::keeps_strides_in_float32() const {
   });
 }
 
-/// Drops gradients that a convolution's kernel computed, but the caller did not request.
+/// Drops gradients that a convolution kernel computed but the caller did not request.
 void HostCall::drop_unwanted(const std::vector<bool>& wanted) {
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (!wanted[i]) {
@@ -264,8 +265,9 @@ void HostCall::drop_unwanted(const std::vector<bool>& wanted) {
   }
 }
 
-/// Inferred results already have memory, and the card needs no more memory. Convolutions reorder
-/// all their operands on the CPU, so only the memory of their results is checked.
+/// The memory for inferred results has already been checked, and a card needs no additional memory.
+/// Convolutions reorder all their operands on the CPU, so only the memory of their results is
+/// checked.
 void HostCall::redispatch(int64_t widening) {
   if (outputs_ || is_convolution(op_.operator_name().name)) {
     const CachedMemory kept;
@@ -276,7 +278,7 @@ void HostCall::redispatch(int64_t widening) {
   }
 }
 
-// CPU kernels do not support some of the device's types; then a wider type is used.
+// CPU kernels do not support some of the device's types. In that case, a wider type is used.
 void HostCall::run_reduced() {
   const Stack arguments(stack_->begin() + static_cast<ptrdiff_t>(first_), stack_->end());
   try {
@@ -309,7 +311,7 @@ void HostCall::run_widened() {
   int64_t widening = 1;
   for (Operand& operand : operands_) {
     const auto dtype = operand.view.scalar_type();
-    // The CPU's own kernel for volumes does not support channels last.
+    // The CPU's own kernel for volumes does not support the channels-last format.
     const auto format = convolves && operand.view.dim() == 5 ? c10::MemoryFormat::Contiguous
                                                              : c10::MemoryFormat::Preserve;
     wide.push_back(
@@ -333,7 +335,7 @@ void HostCall::run_widened() {
   }
 }
 
-// Replaces a reduced type in the `dtype` argument with the wider one.
+// Replaces a reduced type in the `dtype` argument with a wider type.
 std::optional<c10::ScalarType> HostCall::widen_dtype_argument() {
   for (size_t i = 0; i < schema_.arguments().size(); ++i) {
     if (schema_.arguments()[i].name() == "dtype" && argument(i).isInt()) {
@@ -441,7 +443,7 @@ at::Tensor HostCall::written_operand(
   return result;  // a 0-dim CPU tensor was written
 }
 
-/// A written argument with its size after the call.
+/// A written argument, with the size that it has after the call.
 at::Tensor HostCall::with_final_size(const at::Tensor& tensor, size_t argument, size_t item) const {
   for (const Resized& resized : resized_) {
     if (resized.argument == argument && resized.item == item) {

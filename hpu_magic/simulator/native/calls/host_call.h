@@ -1,5 +1,5 @@
-// One call of an operator on device tensors: arguments to the host, CPU kernel, results to the
-// device.
+// One call of an operator on device tensors: move the arguments to the host, run the CPU kernel,
+// and move the results to the device.
 #pragma once
 
 #include "calls/geometry.h"
@@ -14,28 +14,30 @@
 
 namespace hpu {
 
-/// The namespace of kernels that replace those of an operator. As on a card, the vendor's operators
-/// have no CPU kernels under their own names, and some of PyTorch's CPU kernels support fewer types
-/// than a card.
+/// The namespace of kernels that replace an operator's own CPU kernels. As on a card, the vendor's
+/// operators have no CPU kernels under their own names, and some of PyTorch's CPU kernels support
+/// fewer types than a card does.
 constexpr const char* kHostKernels = "hpu_host";
 
 /// The operator whose kernels compute `op` on CPU tensors and infer its results from tensors
-/// without memory: the one of the same name in `kHostKernels`, otherwise `op` itself.
+/// without memory: the operator with the same name in `kHostKernels` if there is one, otherwise
+/// `op` itself.
 const c10::OperatorHandle& host_kernel(const c10::OperatorHandle& op);
 
 class HostCall {
  public:
-  /// The arguments are the last ones on `stack`; the results replace them.
+  /// The arguments are at the end of `stack`, and the results replace them.
   HostCall(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
-  /// Creates device tensors for new results.
+  /// Runs the call and creates device tensors for new results.
   void run();
 
-  /// Stores new results in `outputs`, pending device tensors, in this order. Written arguments keep
-  /// their sizes and strides, or get those in `resized`, even if the kernel chooses other ones.
+  /// Runs the call and stores new results in `outputs`, which are pending device tensors, in order.
+  /// Written arguments keep their sizes and strides, or get those in `resized`, even if the kernel
+  /// chooses different ones.
   void run_into(c10::ArrayRef<at::Tensor> outputs, c10::ArrayRef<Resized> resized);
 
-  /// For operators that only use shapes, such as views; accesses no memory.
+  /// Runs an operator that only uses shapes, such as a view. Accesses no memory.
   void run_on_shapes();
 
  private:
@@ -83,7 +85,7 @@ class HostCall {
   size_t first_;
   bool shapes_only_ = false;
   bool reduced_ = false;
-  bool narrow_ = false;  // whether an operand has a type that the card stores in half its size
+  bool narrow_ = false;  // whether the card stores an operand's type at half its size
   bool float64_ = false;  // whether an operand has type float64 or complex128
   std::optional<c10::ArrayRef<at::Tensor>> outputs_;  // the outputs to fill
   c10::ArrayRef<Resized> resized_;
@@ -92,8 +94,8 @@ class HostCall {
   std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> shared_;
 };
 
-/// Raises the vendor's error unless `tensor` may be an operand together with device tensors. Eager
-/// mode allows only device tensors and 0-dim CPU tensors.
+/// Raises the vendor's error unless `tensor` can be mixed with device tensors in an operation.
+/// Eager mode allows only device tensors and 0-dim CPU tensors.
 void check_operand(const at::Tensor& tensor, size_t index);
 
 /// Whether an error reports that the CPU kernel does not support a dtype.

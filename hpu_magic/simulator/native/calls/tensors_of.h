@@ -10,7 +10,7 @@
 
 namespace hpu {
 
-/// Whether an operator writes an argument, or returns one that it wrote.
+/// Whether an operator writes to an argument, or returns one that it has written to.
 inline bool is_written(const c10::Argument& declared) {
   return declared.alias_info() && declared.alias_info()->isWrite();
 }
@@ -31,7 +31,7 @@ void for_each_tensor(const c10::IValue& value, const Visit& visit) {
   }
 }
 
-/// Replaces each tensor of an argument with the result of `visit`; does not change None.
+/// Replaces each tensor of an argument with the result of `visit`. None is left unchanged.
 template <class Visit>
 void map_tensors(c10::IValue& value, const Visit& visit) {
   if (value.isTensor()) {

@@ -9,22 +9,22 @@
 
 namespace hpu {
 
-/// While it exists, operators that a kernel calls are neither differentiated nor cast. CPU autocast
-/// must not affect the steps of a device operator.
+/// While an instance exists, operators that a kernel calls are neither differentiated nor autocast.
+/// CPU autocast must not affect the steps of a device operator.
 class BelowAutograd {
   c10::impl::ExcludeDispatchKeyGuard guard_{
       c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset};
 };
 
-/// In addition, disables all modes of the caller (fake tensors, vmap). For work that is not part of
-/// the caller's program, such as a flush.
+/// In addition to autograd, disables all modes of the caller, such as fake tensors and vmap. Used
+/// for work that is not part of the caller's program, such as a flush.
 class KernelsOnly {
   c10::impl::ForceDispatchKeyGuard guard_{
       c10::default_included_set,
       c10::default_excluded_set | c10::autograd_dispatch_keyset_with_ADInplaceOrView};
 };
 
-/// While it exists, another dtype is the default, for example for the result of int / int.
+/// While an instance exists, `dtype` is the default dtype, for example for the result of int / int.
 class DefaultDtype {
  public:
   explicit DefaultDtype(c10::ScalarType dtype) : before_(c10::get_default_dtype()) {
@@ -47,10 +47,10 @@ class DefaultDtype {
 };
 
 /// Makes this thread run the backward passes that it starts. On a separate device thread, OpenMP
-/// would start a second team of workers that competes for the cores. PyTorch stores this setting
-/// per thread and per node of a backward pass, so the engine sets it whenever autograd may use the
-/// device for the first time: when autograd requests the device's stream, and when a tensor is
-/// created, for example for a gradient that comes from the CPU.
+/// would start a second team of workers, which would compete for the cores. PyTorch stores this
+/// setting per thread and per node of a backward pass, so the engine sets it whenever autograd may
+/// use the device for the first time: when autograd requests the device's stream, and when a tensor
+/// is created, for example for a gradient that comes from the CPU.
 inline void run_backward_on_this_thread() {
   c10::AutogradState& state = c10::AutogradState::get_tls_state();
   if (state.get_multithreading_enabled()) {

@@ -48,7 +48,7 @@ Failures::Cause Failures::inherited(const Node& node, const std::exception& erro
           return cause;
         }
       }
-      return {reason, reason};  // of an earlier run
+      return {reason, reason};  // from an earlier run
     }
   }
   causes_.push_back(cause_of(what_of(error)));

@@ -125,9 +125,9 @@ class SignatureBuilder {
   bool floats_affect_shape_;
 };
 
-/// Operators whose result shapes depend on floating-point arguments. Examples are the length of
-/// arange(0, 1, 0.1), the dropout mask of attention, which exists only for a positive probability,
-/// and FP8 scales, which exist only if they are not 0.
+/// Whether an operator's result shapes depend on floating-point arguments. Examples are the length
+/// of arange(0, 1, 0.1), the dropout mask of attention, which exists only if the probability is
+/// positive, and FP8 scales, which exist only if they are nonzero.
 bool floats_affect_shape(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> names{
       "aten::arange", "aten::range", "hpu::sdpa_fwd", "hpu::fp8_sdpa_fwd",
@@ -135,7 +135,7 @@ bool floats_affect_shape(const c10::OperatorHandle& op) {
   return names.count(op.operator_name().name) > 0;
 }
 
-/// Operators whose meta kernels return other sizes or strides than their CPU kernels.
+/// Whether an operator's meta kernel returns different sizes or strides than its CPU kernel.
 bool meta_disagrees(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> names{
       "aten::native_batch_norm", "aten::_native_batch_norm_legit",
@@ -145,9 +145,10 @@ bool meta_disagrees(const c10::OperatorHandle& op) {
   return names.count(op.operator_name().name) > 0;
 }
 
-/// The replacement of a tensor in a trial call: without memory on `meta`, or with zeros on the CPU.
+/// The stand-in for a tensor in a trial call: a tensor without memory on `meta`, or a tensor of
+/// zeros on the CPU.
 at::Tensor stand_in(const at::Tensor& tensor, c10::DeviceType type) {
-  // Meta kernels in Python get a wrapped number as a number.
+  // Python meta kernels receive a wrapped number as a Python scalar.
   if (!tensor.defined() ||
       (!on_device(tensor) && tensor.unsafeGetTensorImpl()->is_wrapped_number())) {
     return tensor;
@@ -181,7 +182,7 @@ c10::IValue stand_in(c10::IValue value, c10::DeviceType type) {
   return value;
 }
 
-/// The tensors of an argument: itself or those of a list.
+/// The tensors in an argument, which is a tensor or a list of tensors.
 std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
   if (value.isTensor()) {
     return {value.toTensor()};
@@ -207,7 +208,7 @@ std::vector<Resized> resized_arguments(
   return resized;
 }
 
-/// Tries the call on stand-ins. Propagates errors of the kernel.
+/// Tries the call on stand-ins. Propagates errors from the kernel.
 Inference infer_by_trial(
     const c10::OperatorHandle& op, const Stack& arguments, c10::DeviceType type) {
   const auto& schema = op.schema();
@@ -222,7 +223,7 @@ Inference infer_by_trial(
   const Stack tried = stack;
   {
     const KernelsOnly kernels_only;
-    const KernelMemory memory;  // a trial on the CPU allocates as much as the operation
+    const KernelMemory memory;  // a trial on the CPU allocates as much as the operation itself
     host_kernel(op).callBoxed(&stack);
   }
   Inference inference;
@@ -242,7 +243,7 @@ Inference infer_by_trial(
   return inference;
 }
 
-/// Whether the strides are those of a new tensor, also along dimensions of one element.
+/// Whether the strides are those of a new tensor, even along dimensions of size 1.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.numel() > 0 &&
       tensor.strides() == c10::IntArrayRef(c10::contiguous_strides(tensor.sizes()));
@@ -276,8 +277,8 @@ int64_t written_elements(const Inference& inference) {
   return elements;
 }
 
-/// Sets the strides of a convolution's result to those on the CPU, because meta kernels ignore that
-/// operands are channels last.
+/// Sets the strides of a convolution's result to those on the CPU, because meta kernels ignore the
+/// channels-last format of operands.
 void lay_out_convolution(const Stack& arguments, Geometry& result) {
   const KernelsOnly kernels_only;
   const at::Tensor input = shape_view(arguments[0].toTensor());
@@ -305,7 +306,7 @@ void lay_out_convolution(const Stack& arguments, Geometry& result) {
   }
 }
 
-/// Whether a call writes a tensor whose elements share memory.
+/// Whether a call writes to a tensor whose elements share memory.
 bool writes_shared_memory(const c10::FunctionSchema& schema, const Stack& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!is_written(schema.arguments()[i])) {
@@ -320,8 +321,9 @@ bool writes_shared_memory(const c10::FunctionSchema& schema, const Stack& argume
   return false;
 }
 
-/// If operands are not contiguous or an output is resized, meta kernels often choose other strides
-/// than CPU kernels. Then a trial on the CPU determines the strides, unless it would be slow.
+/// If operands are not contiguous or an output is resized, meta kernels often choose different
+/// strides than CPU kernels. In that case, a trial on the CPU determines the strides, unless it
+/// would be slow.
 Inference infer_uncached(const c10::OperatorHandle& op, const Stack& arguments) {
   if (meta_disagrees(op)) {
     return infer_by_trial(op, arguments, c10::kCPU);
@@ -349,7 +351,7 @@ Inference infer_uncached(const c10::OperatorHandle& op, const Stack& arguments) 
   }
 }
 
-/// The error of a failed trial; null if it failed because meta tensors have no values.
+/// The error of a failed trial, or null if the trial failed because meta tensors have no values.
 std::exception_ptr refusal(const std::string& what) {
   if (what.find("meta") != std::string::npos || what.find("Meta") != std::string::npos) {
     return nullptr;
@@ -403,7 +405,8 @@ const Inference& infer(
   try {
     entry.inference = infer_uncached(op, arguments);
   } catch (const c10::NotImplementedError&) {
-    // There is no meta kernel, or the shape depends on data. The entry makes this result permanent.
+    // There is no meta kernel, or the shape depends on the data. The cache entry makes this result
+    // permanent.
   } catch (const c10::Error& error) {
     refused.refusal = refusal(error.what_without_backtrace());
     return refused;

@@ -1,4 +1,4 @@
-// Inference of an operation's results before it runs.
+// Infers the sizes, strides and types of an operation's results before it runs.
 #pragma once
 
 #include "calls/geometry.h"
@@ -12,35 +12,36 @@
 namespace hpu {
 
 struct Inference {
-  bool known = false;  // false: only a run determines the results
+  bool known = false;  // false: the operation must run to determine the results
   std::exception_ptr refusal;  // the kernel's error for these arguments
-  std::vector<Geometry> results;  // new tensors, with flattened lists
-  std::vector<size_t> lengths;  // of the lists of tensors among the results
-  std::vector<Resized> resized;  // written arguments that change their size
+  std::vector<Geometry> results;  // new tensors, with lists flattened
+  std::vector<size_t> lengths;  // lengths of the tensor lists among the results
+  std::vector<Resized> resized;  // written arguments whose size changes
 };
 
-/// Identifies a call by its operator, shapes, types and integers. Floating-point numbers are data
-/// of a compiled graph, because the bridge passes them in tensors.
+/// Identifies a call by its operator, shapes, types and integers. Floating-point numbers are part
+/// of the data of a compiled graph, because the bridge passes them in tensors.
 struct Signature {
   std::vector<int64_t> words;
   uint64_t hash = 0;
   bool complete = true;  // false: an argument cannot be part of a signature
 };
 
-/// Combines a hash and a word.
+/// Combines a hash with a word.
 uint64_t mixed(uint64_t hash, uint64_t word);
 
 Signature signature_of(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
 
-/// Infers results with PyTorch's meta kernels, or with CPU kernels on zeros if the meta kernel is
+/// Infers results by running PyTorch's meta kernels, or CPU kernels on zeros if the meta kernel is
 /// wrong, and caches them by signature.
 const Inference& infer(
     const c10::OperatorHandle& op, const torch::jit::Stack& arguments, const Signature& signature);
 
-/// Clears the cache in the child of a fork, because another thread may have been changing it.
+/// Clears the cache in a forked child, because another thread may have been changing it during the
+/// fork.
 void forget_inferences();
 
-/// Nanoseconds of inference since the last call of this function.
+/// Time spent on inference since the last call of this function, in nanoseconds.
 int64_t take_inference_time();
 
 }  // namespace hpu

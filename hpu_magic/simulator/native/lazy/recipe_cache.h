@@ -8,13 +8,13 @@
 
 namespace hpu {
 
-/// The hashes of the graphs that ran most recently, up to a maximum number. A dropped graph
-/// compiles again.
+/// The hashes of the graphs that ran most recently, up to a maximum number. A graph that has been
+/// dropped is compiled again.
 class RecipeCache {
  public:
   static constexpr size_t kMost = 1 << 14;
 
-  /// Whether the graph is in the cache; adds it.
+  /// Returns whether the graph is in the cache, and adds it if it is not.
   bool has(uint64_t graph) {
     const auto found = places_.find(graph);
     if (found != places_.end()) {

@@ -14,12 +14,13 @@ using torch::jit::Stack;
 
 namespace {
 
-/// Drops the warning about a resized output, which the user got when the operation was recorded.
+/// Drops the warning about a resized output, which the user already received when the operation was
+/// recorded.
 struct Silence : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };
 
-/// Copies the flag of a wrapped number, which has no effect on type promotion.
+/// Copies the flag that marks a wrapped number, so that it has no effect on type promotion.
 at::Tensor as_number_like(const at::Tensor& tensor, at::Tensor copy) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     copy.unsafeGetTensorImpl()->set_wrapped_number(true);
@@ -32,7 +33,7 @@ at::Tensor resized_tensor(const Stack& arguments, const Resized& resized) {
   return argument.isTensor() ? argument.toTensor() : argument.toTensorVector()[resized.item];
 }
 
-/// Enlarges the storages of written arguments (out=) for their results. Other views of these
+/// Enlarges the storages of written arguments (out=) to hold their results. Other views of these
 /// storages see the writes.
 void grow_written(const Stack& arguments, const Inference& inference) {
   for (const Resized& resized : inference.resized) {
@@ -47,7 +48,7 @@ void grow_written(const Stack& arguments, const Inference& inference) {
   }
 }
 
-/// Sets written arguments to their sizes after the call.
+/// Sets the sizes and strides of written arguments to those that they have after the call.
 void resize_written(const Stack& arguments, const Inference& inference) {
   for (const Resized& resized : inference.resized) {
     resized_tensor(arguments, resized)
@@ -92,7 +93,7 @@ std::vector<std::pair<at::Tensor, bool>> Node::tensors() const {
   return all;
 }
 
-/// Adds a storage to the graph's signature, in the order of first use.
+/// Adds a storage to the graph's signature, in order of first use.
 void RecordedGraph::use(const at::Tensor& tensor, bool written) {
   RecordMark* mark = record_mark(tensor.storage());
   if (!mark) {
@@ -111,7 +112,8 @@ void RecordedGraph::use(const at::Tensor& tensor, bool written) {
   hash_ = mixed(hash_, mark->ordinal << 20 ^ static_cast<uint64_t>(tensor.storage_offset()));
 }
 
-/// The recorder's handle of an argument. Copies a CPU scalar, because it may change before the run.
+/// The recorder's handle for an argument. Copies a CPU scalar, because it may change before the
+/// graph runs.
 at::Tensor RecordedGraph::held(const at::Tensor& tensor, bool written) {
   if (!tensor.defined()) {
     return tensor;

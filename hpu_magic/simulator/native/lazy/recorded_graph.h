@@ -18,11 +18,12 @@ struct Node {
   c10::OperatorHandle op;
   torch::jit::Stack arguments;
   std::vector<at::Tensor> outputs;
-  std::vector<Resized> resized;  // of the user's tensors; the handles are resized in the run
+  std::vector<Resized> resized;  // applied to the handles when the node runs
   c10::ScalarType default_dtype = c10::get_default_dtype_as_scalartype();
 
   void run() const;
-  /// The device tensors among the arguments and outputs, and whether the operation writes them.
+  /// The device tensors among the arguments and outputs, each with a flag that is true if the
+  /// operation writes to it.
   std::vector<std::pair<at::Tensor, bool>> tensors() const;
 };
 
@@ -30,8 +31,8 @@ class RecordedGraph {
  public:
   explicit RecordedGraph(uint64_t number) : number_(number) {}
 
-  /// Appends a call and pushes its results: written arguments, and pending tensors for new results.
-  /// Resizes written arguments.
+  /// Appends a call and pushes its results: the written arguments, and pending tensors for new
+  /// results. Resizes written arguments.
   void add(
       const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
       const Inference& inference, uint64_t signature, torch::jit::Stack* stack);
@@ -45,7 +46,7 @@ class RecordedGraph {
   uint64_t hash() const {
     return hash_;
   }
-  /// First uses of storages that no earlier node has written.
+  /// For each storage that the graph reads before writing, the tensor that first uses it.
   const std::vector<at::Tensor>& inputs() const {
     return inputs_;
   }

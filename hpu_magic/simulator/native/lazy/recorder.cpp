@@ -30,8 +30,8 @@ size_t limit = SIZE_MAX;
 RecordedGraph graph(1);
 UnfinishedWork unfinished;
 
-/// The capture of an HPU Graph; its replay is in graphs/. At most one capture is active in a
-/// process, and operations of all threads belong to it.
+/// The capture of an HPU Graph; replays are implemented in graphs/. At most one capture is active
+/// per process, and it includes the operations of all threads.
 struct Capture {
   bool active = false;
   bool dry_run = false;  // record, but do not run
@@ -60,7 +60,7 @@ RecipeCache& compiled() {
 
 enum class Results { tensors, views, host_values };
 
-/// Properties of an operator that every recording needs.
+/// Properties of an operator that are needed each time it is recorded.
 struct Traits {
   Results results;
   bool falls_back;
@@ -69,8 +69,8 @@ struct Traits {
 auto* known_traits = new std::unordered_map<const c10::FunctionSchema*, Traits>;
 
 // A forked child cannot use the card, so it does not run the operations that its parent recorded,
-// and the tensors that they write raise an error. All state is leaked: another thread may have been
-// changing it, and freeing nodes would change the parent's memory counters.
+// and the tensors that they write raise an error. All state is leaked, because another thread may
+// have been changing it, and freeing nodes would change the parent's memory counters.
 void forget() {
   const uint64_t last = graph.number();
   lose_writes(
@@ -138,7 +138,7 @@ std::string shapes_of(const std::vector<at::Tensor>& inputs) {
   return text.str();
 }
 
-/// Counts a compilation if this graph runs for the first time, otherwise a cache hit.
+/// Counts a compilation if the graph is running for the first time, and a cache hit otherwise.
 void count_recipe(const RecordedGraph& ready) {
   const int64_t spent = take_inference_time();
   const std::string recipe = "graph_" + std::to_string(ready.hash() % 0xffffff);
@@ -167,8 +167,8 @@ at::Tensor moved(const at::Tensor& tensor, const c10::Argument& declared) {
   return tensor.dim() == 0 ? tensor : tensor.to(device());
 }
 
-/// Copies CPU tensors among the arguments, the last ones on the stack, to the device, like the
-/// bridge; scalars stay on the CPU. Raises an error if the call writes one.
+/// Copies CPU tensors among the arguments, which are at the end of the stack, to the device, as the
+/// bridge does. Scalars stay on the CPU. Raises an error if the call writes to a CPU tensor.
 void move_operands(const c10::FunctionSchema& schema, Stack& stack) {
   const size_t first = stack.size() - schema.arguments().size();
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
@@ -243,7 +243,7 @@ void record(const c10::OperatorHandle& op, Stack* stack) {
     return;
   }
   if (traits.falls_back) {
-    if (!capture.active) {  // otherwise refused below
+    if (!capture.active) {  // otherwise, it is refused below
       policy::check_fallback(op);
     }
     run_now(op, stack, Cause::fallback);

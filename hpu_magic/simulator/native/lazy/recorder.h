@@ -1,4 +1,4 @@
-// Lazy mode: operations are recorded with the shapes of their results, and run together later.
+// Lazy mode: operations are recorded with the shapes of their results and run together later.
 #pragma once
 
 #include "lazy/recorded_graph.h"
@@ -30,24 +30,25 @@ class Lock {
   Lock& operator=(const Lock&) = delete;
 };
 
-/// Enables lazy mode when the engine is loaded.
+/// Enables lazy mode. Called when the engine is loaded.
 void enable(size_t most_operations);
 bool enabled();
 
-/// Records an operator, or runs it immediately if only a run determines its results.
+/// Records an operator, or runs it immediately if its results cannot be determined without running
+/// it.
 void record(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
 /// Runs the recorded operations and raises their errors; see UnfinishedWork.
 void flush(Cause cause, const std::string& operation = "");
 
-/// Flushes if recorded operations use the storage.
+/// Flushes if recorded operations use the tensor's storage.
 void flush_users_of(const at::Tensor& tensor, Cause cause, const std::string& operation);
 
-/// The same for a tensor that the host is about to read. Not allowed in a capture.
+/// Does the same for a tensor that the host is about to read. Not allowed during a capture.
 void flush_before_read(const at::Tensor& tensor, const std::string& operation);
 
-/// The same for a tensor that the host is about to write. A capture allows this only for a tensor
-/// without memory, which is a constant of the graph.
+/// Does the same for a tensor that the host is about to write. During a capture, this is allowed
+/// only for a tensor without memory, which becomes a constant of the graph.
 void flush_before_write(const at::Tensor& tensor, const std::string& operation);
 
 size_t pending();
@@ -55,15 +56,15 @@ size_t pending();
 /// Number of cached graphs.
 size_t recipe_count();
 
-/// Clears the recipe cache, so each graph compiles again at its next run.
+/// Clears the recipe cache, so every graph is recompiled the next time it runs.
 void clear_recipes();
 
 /// Begins the capture of an HPU Graph and returns its number.
 size_t begin_capture(bool dry_run);
-/// Returns the operations of this capture; empty if it was abandoned.
+/// Returns the operations of this capture, or an empty vector if it was abandoned.
 std::vector<Node> end_capture(size_t number);
-/// Ends this capture without a result. Its operations run, except in a dry run, whose results are
-/// lost.
+/// Ends this capture without a result. Its operations still run, except in a dry run, whose results
+/// are discarded.
 void abandon(size_t number);
 bool capturing();
 bool capturing(size_t number);

@@ -58,7 +58,7 @@ void UnfinishedWork::run(std::vector<Node>* ended) {
   failures.rethrow_first();
 }
 
-/// Drops nodes whose results are no longer reachable. A cell that runs again after an interrupt
+/// Drops nodes whose results are no longer reachable. A cell that is rerun after an interrupt
 /// should not wait for the operations of its first run.
 void UnfinishedWork::drop_unseen() {
   std::unordered_map<const c10::StorageImpl*, size_t> handles;

@@ -1,4 +1,4 @@
-// Memory that convolutions need on the card. Unlike a card, CPU kernels also reorder all tensors
+// Memory that convolutions need on the card. Unlike the card, CPU kernels also reorder all tensors
 // into blocks of sixteen channels.
 #pragma once
 
@@ -14,7 +14,8 @@
 
 namespace hpu {
 
-/// Number of elements of a convolution's result; 0 for invalid arguments, which the kernel reports.
+/// The number of elements in a convolution's result, or 0 for invalid arguments, which the kernel
+/// reports.
 inline int64_t convolved_elements(
     const at::Tensor& input, const at::Tensor& weight, c10::SymIntArrayRef stride,
     c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation, bool transposed,

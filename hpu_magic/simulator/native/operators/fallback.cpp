@@ -15,7 +15,7 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::S
   }
   if (policy::falls_back(op)) {
     policy::check_fallback(op);
-    // A card copies the inputs to the host first.
+    // A card first copies the inputs to the host.
     events::emit(events::Kind::host_synchronization, c10::toString(op.operator_name()));
   }
   HostCall(op, stack).run();
@@ -39,12 +39,13 @@ void register_undecomposed(const std::vector<std::string>& operators) {
 
 namespace {
 
-/// Runs a PyTorch kernel on the device tensors themselves. CPU kernels for nested tensors call
-/// operators on the parts, on any device, but PyTorch registers only some of these kernels for HPU.
+/// Runs a PyTorch kernel on the device tensors themselves. The CPU kernels for nested tensors call
+/// operators on the component tensors, which can be on any device, but PyTorch registers only some
+/// of these kernels for HPU.
 template <c10::DispatchKey kKey>
 void run_on_device(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const std::string& name = op.operator_name().name;
-  // These two read memory, which recorded tensors do not have.
+  // These two operators read memory, which recorded tensors do not have.
   const bool sums = name == "aten::sum" || name == "aten::_nested_sum_backward";
   TORCH_CHECK_NOT_IMPLEMENTED(
       op.hasKernelForDispatchKey(kKey) && !(sums && recorder::enabled()), op.operator_name(),

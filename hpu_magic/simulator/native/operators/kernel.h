@@ -2,7 +2,7 @@
 //
 // Kernel<at::_ops::add_Tensor>::call has the operator's own signature. It is equivalent to the
 // boxed fallback, but takes half a microsecond instead of two because it needs no stack. It
-// supports operators whose results are new storages or their own written arguments.
+// supports operators whose results have new storages or are written arguments of the operator.
 #pragma once
 
 #include "calls/dtypes.h"
@@ -38,8 +38,8 @@ inline at::Tensor tensor_to_host(const at::Tensor& tensor, size_t index) {
   return host_view(tensor);
 }
 
-/// The CPU kernel's argument for a device kernel's argument: a view of a tensor; other values are
-/// unchanged.
+/// Converts an argument of the device kernel to one for the CPU kernel: a device tensor becomes a
+/// CPU view, and other values are unchanged.
 template <class T>
 decltype(auto) to_host(T& value, size_t index) {
   using Value = std::decay_t<T>;
@@ -109,8 +109,8 @@ T to_device(const T& value) {
   return value;
 }
 
-/// The memory that a kernel uses. Specialized for operators whose CPU kernel, unlike a card, needs
-/// much more memory than the results.
+/// The memory that a kernel uses. Specialized for operators whose CPU kernel, unlike the one on the
+/// card, needs much more memory than its results.
 template <class Op>
 struct MemoryOf {
   template <class... Arguments>

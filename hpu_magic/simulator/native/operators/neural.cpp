@@ -47,7 +47,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward_overrideable
       transposed, output_padding, std::move(groups), output_mask);
 }
 
-/// The CPU kernel checks requires_grad, which CPU views of device tensors do not have.
+/// The CPU kernel checks requires_grad, which is not set on the CPU views of device tensors.
 int64_t fused_sdp_choice(
     const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
     const std::optional<at::Tensor>& attn_mask, double dropout_p, bool is_causal,

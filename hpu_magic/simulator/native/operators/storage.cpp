@@ -80,7 +80,7 @@ at::Tensor empty_strided(
       size, stride, device_allocator(type), c10::DispatchKeySet(c10::DispatchKey::HPU), type));
 }
 
-/// A tensor of zeros without memory. Autograd creates it for gradients that are zero.
+/// A tensor of zeros without memory. Autograd creates such tensors for gradients that are zero.
 at::Tensor efficient_zero_tensor(
     c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype,
     std::optional<at::Layout> layout, std::optional<at::Device> wanted,
@@ -95,8 +95,8 @@ at::Tensor efficient_zero_tensor(
       c10::dtype_or_default(dtype), std::nullopt));
 }
 
-/// Enlarges a storage before PyTorch resizes it. PyTorch would replace its memory, which recorded
-/// operations use.
+/// Enlarges a storage before PyTorch resizes it. Otherwise, PyTorch would replace its memory, which
+/// recorded operations use.
 void make_room(
     const c10::Storage& storage, int64_t offset, c10::IntArrayRef size,
     at::OptionalIntArrayRef stride, size_t itemsize) {
@@ -134,7 +134,8 @@ const at::Tensor& resize(
   return self;
 }
 
-/// Converts the values of a storage from a file, whose type is known only from its first tensor.
+/// Converts the values of a storage that was loaded from a file. Its type is not known until the
+/// first tensor uses it.
 void narrow_stored_values(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.storage();
   if (!has_memory(storage) || failure_of(storage)) {
@@ -183,12 +184,12 @@ at::Tensor& set_empty(at::Tensor& self) {
   return set_tensor(self, empty({0}, self.scalar_type(), {}, {}, {}, {}));
 }
 
-/// The bytes of a bool tensor. The CPU's own copy would convert all other values than 0 to 1.
+/// The bytes of a bool tensor. The CPU's own copy would convert all nonzero values to 1.
 at::Tensor raw(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool ? tensor.view(at::kByte) : tensor;
 }
 
-/// Copies between devices and within the device; the caller has broadcast `source`.
+/// Copies between devices or within the device. The caller has already broadcast `source`.
 void copy_values(const at::Tensor& source, at::Tensor destination) {
   const at::Tensor from = on_device(source) ? host_view(source) : source;
   if (on_device(destination)) {
@@ -208,8 +209,8 @@ void copy_values(const at::Tensor& source, at::Tensor destination) {
   }
 }
 
-/// Whether PyTorch is shrinking a storage: it copies the first bytes into a new tensor and then
-/// moves the memory out of that tensor, before a recorded copy would run.
+/// Whether PyTorch is shrinking a storage. To do so, it copies the first bytes into a new tensor
+/// and then moves the memory out of that tensor, before a recorded copy would run.
 bool shrinks_storage(const at::Tensor& source, const at::Tensor& destination) {
   return source.scalar_type() == at::kByte && destination.scalar_type() == at::kByte &&
       source.dim() == 1 && destination.dim() == 1 && source.storage_offset() == 0 &&
@@ -217,14 +218,14 @@ bool shrinks_storage(const at::Tensor& source, const at::Tensor& destination) {
       !has_memory(destination.storage()) && !recorder::capturing();
 }
 
-/// In lazy mode, a copy within the device is recorded like any operation. A copy from or to the
-/// host first runs the recorded operations that use its tensors.
+/// In lazy mode, a copy within the device is recorded like any other operation. A copy from or to
+/// the host first runs the recorded operations that use its tensors.
 at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
   if (self.is_same(source)) {
     return self;
   }
   if (recorder::enabled()) {
-    const recorder::Lock lock;  // held during the copy, because a replay may write the same memory
+    const recorder::Lock lock;  // held during the copy, because a replay may write to the memory
     if (on_device(self) && on_device(source)) {
       if (shrinks_storage(source, self)) {
         recorder::flush_users_of(source, recorder::Cause::mark_step, "aten::copy_");
@@ -300,7 +301,7 @@ std::tuple<at::Tensor, at::Tensor> fused_dropout(
   return {at::mul(at::mul(self, mask), p == 0 ? 0.0 : 1.0 / p), mask};
 }
 
-/// Like the device; CUDA instead multiplies by `scale` itself.
+/// Behaves like the device. CUDA instead multiplies by `scale` itself.
 at::Tensor masked_scale(const at::Tensor& self, const at::Tensor& mask, double scale) {
   return at::div(at::mul(self, mask), 1.0 - 1.0 / scale).to(self.scalar_type());
 }
