@@ -1,4 +1,4 @@
-"""Time and memory of a step by module."""
+"""Time and memory of a step, by module."""
 
 from __future__ import annotations
 
@@ -6,31 +6,31 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 OPTIMIZER = "the optimizer"
-"""Name of the optimizer's operations in the tree of modules."""
+"""Name under which the optimizer's operations appear in the tree of modules."""
 
 
 @dataclass
 class ModuleShare:
-    """A module with its parts."""
+    """A module and its submodules, with their share of time and memory."""
 
     name: str
     """Its name within its parent; empty for the model."""
     kind: str
-    """Name of its class."""
+    """Name of the module's class."""
     seconds: float = 0.0
     bytes: int = 0
-    """Its activations and temporary results at the peak."""
+    """Bytes of its activations and temporary results at the memory peak."""
     limits: dict[str, float] = field(default_factory=dict)
-    """Seconds by the limit of its operations."""
+    """Seconds spent in operations with each limit."""
     parts: dict[str, ModuleShare] = field(default_factory=dict)
 
     @property
     def limit(self) -> str:
-        """The limit of most of its time; empty if it has none."""
+        """The limit that accounts for most of the module's time; empty if it takes no time."""
         return max(self.limits, key=self.limits.__getitem__) if self.limits else ""
 
     def walk(self, path: str = "") -> Iterator[tuple[str, ModuleShare]]:
-        """Yield the module and its parts with their paths."""
+        """Yield this module and all of its submodules, with their paths."""
         yield path, self
         for name, part in self.parts.items():
             yield from part.walk(f"{path}.{name}" if path else name)
@@ -43,8 +43,8 @@ def shares(
 ) -> ModuleShare:
     """Return the model as a tree.
 
-    ``classes`` and ``memory`` have the class and the bytes of each module by path. ``times`` are
-    module, time and limit of each operation.
+    ``classes`` and ``memory`` map the path of each module to its class and its bytes. ``times``
+    contains the module, time and limit of each operation.
     """
     root = ModuleShare("", classes.get("", ""))
     for path, seconds, limit in times:
@@ -58,7 +58,7 @@ def shares(
 
 
 def _along(root: ModuleShare, path: str, classes: Mapping[str, str]) -> Iterator[ModuleShare]:
-    """Yield the modules from the model to a path, and create missing ones."""
+    """Yield the modules on the way from the model to a path, creating missing ones."""
     yield root
     module, prefix = root, ""
     for name in filter(None, path.split(".")):
@@ -70,10 +70,11 @@ def _along(root: ModuleShare, path: str, classes: Mapping[str, str]) -> Iterator
 
 
 def alike(model: ModuleShare) -> dict[str, ModuleShare]:
-    """Return the modules without their parts, sorted from the slowest.
+    """Return the time and memory of each module excluding its submodules, slowest first.
 
-    Modules of one class whose paths differ only in a number are merged. Their name has an asterisk
-    for the number, such as ``layers.*.mlp.up_proj``, or is ``2 x Linear`` if the path is a number.
+    Modules of the same class whose paths differ only in numbers are merged. In the name, an
+    asterisk replaces the number, such as ``layers.*.mlp.up_proj``; if the path is only a number,
+    the name is, for example, ``2 x Linear``.
     """
     found: dict[str, ModuleShare] = {}
     paths: dict[str, list[str]] = {}
@@ -98,7 +99,7 @@ def _name_of(paths: Sequence[str], pattern: str, kind: str) -> str:
 
 
 def merged(module: ModuleShare) -> ModuleShare:
-    """Return the tree with numbered parts of the same class merged into one.
+    """Return the tree, with consecutive numbered parts of the same class merged into one.
 
     The name of a merged part contains the numbers, such as ``0 to 31``.
     """

@@ -1,4 +1,4 @@
-"""The arguments of a model's call, from the user's inputs."""
+"""Build the arguments of a model call from the user's inputs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def uncompiled(model: nn.Module) -> nn.Module:
-    """Return the model within the wrapper of ``torch.compile``, or the model itself."""
+    """Return the model inside a ``torch.compile`` wrapper, or the model itself."""
     if isinstance(model, torch._dynamo.OptimizedModule):
         model = model._orig_mod
     return model
@@ -29,11 +29,11 @@ def call_of(
     *,
     train: bool,
 ) -> Call:
-    """Return the positional and the keyword arguments of a model's call.
+    """Return the positional and keyword arguments for calling a model.
 
-    A single mapping whose keys are names of the model's arguments, such as a batch of transformers,
-    is passed as keyword arguments. For training, a language model of transformers gets its input as
-    labels, unless there are labels, and no cache, like in transformers' `Trainer`.
+    A single mapping whose keys are argument names of the model, such as a batch from transformers,
+    is passed as keyword arguments. For training, a language model from transformers receives its
+    input as labels, unless labels are given, and no cache, as in transformers' `Trainer`.
     """
     if not inputs and not named:
         raise EstimateError(
@@ -57,7 +57,7 @@ def call_of(
 
 
 def check_names(model: nn.Module, named: Mapping[str, Any], arguments: Iterable[str]) -> None:
-    """Raise `EstimateError` if a name is an argument of neither an estimate nor the model."""
+    """Raise `EstimateError` if a name is neither an argument of `estimate` nor of the model."""
     parameters = inspect.signature(model.forward).parameters
     trains = hasattr(model, "training_step")  # a LightningModule, whose batch can have any names
     open_ended = trains or _is_open_ended(parameters)
@@ -84,6 +84,6 @@ def _names(inputs: Mapping[Any, Any], parameters: Mapping[str, inspect.Parameter
 
 
 def _generates(model: nn.Module) -> bool:
-    """Return whether a model is a language model according to transformers."""
+    """Return whether transformers considers a model to be a language model."""
     can_generate = getattr(model, "can_generate", None)
     return callable(can_generate) and bool(can_generate())

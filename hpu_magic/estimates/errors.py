@@ -6,4 +6,4 @@ from hpu_magic.errors import HPUError
 
 
 class EstimateError(HPUError):
-    """An estimate is not possible with these arguments; the message contains the fix."""
+    """Raised if no estimate is possible with these arguments; the message contains the fix."""

@@ -1,4 +1,4 @@
-"""`hpu_magic.estimate`: time and memory of a step on a card."""
+"""`hpu_magic.estimate`: the time and memory of a step on a card."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def estimate(
 ) -> Estimate:
     """Return the estimate of a step; see `hpu_magic.estimate`.
 
-    ``inputs`` and ``named_inputs`` are the arguments of the model. A single dict whose keys are
-    names of its arguments contains these arguments.
+    ``inputs`` and ``named_inputs`` are the model's arguments. A single dict whose keys are argument
+    names of the model is passed as keyword arguments.
     """
-    # The step can also be traced if PyTorch was initialized without a card.
+    # The step can be traced even if PyTorch was initialized without a card.
     with suppress(HPUError):
         device.torch_with_hpu()
     from hpu_magic.estimates.calls import call_of, check_names, uncompiled

@@ -1,4 +1,4 @@
-"""Rows of estimates: figures with their band, and shares of the time."""
+"""Rows of estimates: values with their error bands, and shares of the time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hpu_magic.runtime.present.report import Row
 
 _SLOWEST = 5
 _LEAST = 0.005
-"""Smaller shares of the time are not shown."""
+"""Smaller shares of the time are omitted."""
 
 
 def note(rows: str) -> str:
-    """Return the explanation of an estimate whose band comes from `rows`."""
+    """Return the note about an estimate whose band comes from measurements of `rows`."""
     return (
         "These figures are not measurements but estimates from the operations of the model, with "
         f"the band of {rows}."
@@ -23,13 +23,13 @@ def note(rows: str) -> str:
 
 
 def duration(seconds: float, band: tuple[float, float]) -> str:
-    """Format a time with its band."""
+    """Format a time with its error band."""
     low, high = band
     return _with_band(units.duration, seconds, seconds * low, seconds * high)
 
 
 def rate(per_second: float, what: str, band: tuple[float, float]) -> str:
-    """Format a rate with the band of its time."""
+    """Format a rate with the error band of the time."""
     low, high = band
     return _with_band(
         lambda value: units.rate(value, what), per_second, per_second / high, per_second / low
@@ -37,17 +37,17 @@ def rate(per_second: float, what: str, band: tuple[float, float]) -> str:
 
 
 def compilation(seconds: float) -> list[Row]:
-    """Return the row for the compilation, if there is one."""
+    """Return the row for the compilation time, if there is any."""
     return [("compilation", duration(seconds, COMPILATION_BAND))] if seconds else []
 
 
 def memory(used: int, limit: int) -> str:
-    """Format the memory in use of a card and its limit."""
+    """Format the used memory of a card and its limit."""
     return f"{units.usage(used, limit)} (estimate)"
 
 
 def times(by_kind: Mapping[str, float]) -> list[Row]:
-    """Return the shares of the time, sorted from the largest."""
+    """Return the shares of the time, largest first."""
     total = sum(by_kind.values())
     return [
         (f"time: {kind}", _percent(seconds / total))
@@ -57,7 +57,7 @@ def times(by_kind: Mapping[str, float]) -> list[Row]:
 
 
 def slowest(model: ModuleShare) -> list[Row]:
-    """Return the modules that take the most time without their parts, with their limits."""
+    """Return the modules that take the most time excluding submodules, with their limits."""
     return [
         (f"slowest: {module.name}", f"{_percent(module.seconds / model.seconds)}, {module.limit}")
         for module in list(alike(model).values())[:_SLOWEST]

@@ -1,4 +1,4 @@
-"""Search for the largest batch that fits, with few traces, as memory is nearly linear in it."""
+"""Find the largest batch that fits with few traces, since memory is nearly linear in its size."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable
 
 MOST = 1 << 20
-"""The largest batch of the search."""
+"""The largest batch that the search considers."""
 
 _FIRST_STEP = 16
-"""The factor of the second batch: the memory of samples is small, so batches must differ much."""
+"""Factor from the first to the second batch; samples are small, so batches must differ much."""
 
 
 def largest_batch(memory_of: Callable[[int], int], limit: int, start: int) -> int:
     """Return the largest batch whose memory is at most ``limit`` bytes; 0 if none fits.
 
-    ``memory_of`` returns the peak bytes of a batch, which must not decrease with the batch. Each
-    call is a trace. ``start`` is the first batch.
+    ``memory_of`` returns the peak bytes for a batch size, and must not decrease as the batch grows.
+    Each call traces the model. ``start`` is the first batch to try.
     """
     known: dict[int, int] = {}
     fits, fails = 0, MOST + 1

@@ -1,4 +1,4 @@
-"""The layout of a step: its distribution over cards."""
+"""The layout of a step: how it is distributed across cards."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from math import prod
 
 from hpu_magic.estimates.errors import EstimateError
 
-# Name -> stage of ZeRO; FSDP is the third stage.
+# Name -> ZeRO stage; FSDP corresponds to stage 3.
 _STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
 _SIZES = {"tp": "tensor", "pp": "pipeline"}
 _KNOWN = "ddp, zero1, zero2, zero3 (or fsdp), tp=N, pp=N, and products such as tp=2,pp=2,zero1"
 MOST_CARDS = 2**16
-"""More than in any cluster."""
+"""More cards than any cluster has."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Groups of cards: `data` times `tensor` times `pipeline` cards."""
+    """How cards are grouped: there are `data` times `tensor` times `pipeline` cards."""
 
     cards: int = 1
     data: int = 1
     """Number of cards, or groups of cards, with different parts of the batch."""
     zero: int = 0
-    """Sharded over these: 0 nothing, 1 optimizer state, 2 also gradients, 3 also weights."""
+    """What they shard: 0 nothing, 1 optimizer state, 2 also gradients, 3 also weights."""
     in_float32: bool = False
     """Whether the optimizer keeps its own weights and its state in float32, like DeepSpeed's ZeRO.
-    With FSDP, they have the type of the model's weights."""
+    With FSDP, they have the dtype of the model's weights."""
     tensor: int = 1
-    """Number of cards that share each matrix product."""
+    """Number of cards that compute each matrix product together."""
     pipeline: int = 1
-    """Number of cards that share the layers."""
+    """Number of cards across which the layers are distributed."""
 
     def __str__(self) -> str:
         parts = [f"tp={self.tensor}"] * (self.tensor > 1) + [f"pp={self.pipeline}"] * (
@@ -45,10 +45,10 @@ class Layout:
 
 
 def parse(cards: int | None = None, parallel: str | None = None) -> Layout:
-    """Return the layout for a number of cards, by default as many as ``parallel`` needs.
+    """Return the layout for a number of cards; by default, as many as ``parallel`` needs.
 
     ``parallel`` is ``"ddp"``, ``"zero1"``, ``"zero2"``, ``"zero3"`` or ``"fsdp"``, ``"tp=N"``,
-    ``"pp=N"``, or several of them, separated by commas, asterisks or plus signs. The batch is
+    ``"pp=N"``, or several of these, separated by commas, asterisks or plus signs. The batch is
     divided among the groups of cards that ``tp`` and ``pp`` form.
     """
     if cards is not None and not _counts(cards):
@@ -105,6 +105,6 @@ def _counts(value: object) -> bool:
 
 
 def check_without_training(layout: Layout) -> None:
-    """Raise `EstimateError` if the layout of a step without training has a stage of ZeRO."""
+    """Raise `EstimateError` if a layout uses ZeRO for a step without training."""
     if layout.zero:
         raise EstimateError(f"{layout} is only for training: use tp=N, pp=N or ddp.")

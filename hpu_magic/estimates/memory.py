@@ -1,4 +1,4 @@
-"""Memory of a card over one step, from the lifetimes of storages."""
+"""Memory of a card over one step, calculated from the lifetimes of storages."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class Moment:
 def curve(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None) -> list[int]:
     """Return the bytes in use while each operation runs.
 
-    With ``recorded``, operations run after Python has called them, as in lazy mode. A storage is
-    then freed after its last reader, even if Python released it before, and int64 has half its
-    size. ``sizes`` are the bytes of each storage on one card, by default those of the program.
+    If ``recorded``, operations run after Python has called them, as in lazy mode. A storage is then
+    freed after its last reader, even if Python released it earlier, and int64 takes half the space.
+    ``sizes`` gives the bytes of each storage on one card; by default, those of the program.
     """
     changes = [0] * (len(program.operations) + 1)
     for storage, size, end in _in_use(program, recorded, sizes):
@@ -41,7 +41,7 @@ def curve(program: Program, *, recorded: bool, sizes: Sequence[int] | None = Non
 
 
 def peak(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None) -> Moment:
-    """Return the peak memory, with the arguments of `curve`."""
+    """Return the peak memory; takes the same arguments as `curve`."""
     line = curve(program, recorded=recorded, sizes=sizes)
     at = max(range(len(line)), key=line.__getitem__, default=NEVER)
     by_role: Counter[Role] = Counter()
@@ -84,15 +84,15 @@ def _recorded_first(
         if storage.freed is None or storage.born == NEVER:
             yield storage, size, storage.freed
             continue
-        # Storages that Python released while a part was recorded exist until that part runs.
+        # Storages that Python released while a part was being recorded exist until that part runs.
         start = starts[bisect_left(starts, storage.freed) - 1] if storage.freed else 0
         yield storage, size, max(storage.last_used + 1, start)
 
 
 def _starts_of_parts(program: Program) -> list[int]:
-    """Return the operations before which all recorded ones run.
+    """Return the operations before which all operations recorded so far are run.
 
-    This happens at `mark_step` after the backward pass, and if the host waits for a value or shape.
+    This happens at `mark_step` after the backward pass, and when the host needs a value or shape.
     """
     starts = [0]
     for number, operation in enumerate(program.operations):
@@ -105,7 +105,7 @@ def _starts_of_parts(program: Program) -> list[int]:
 
 
 def _shape_depends_on_values(operation: Operation) -> bool:
-    """Return whether the host waits for the shape of an operation's output."""
+    """Return whether the host must wait to learn the shape of an operation's output."""
     if operation.operator is torch.ops.aten.index.Tensor:  # only for masks, not for indices
         return any(each.dtype in (torch.bool, torch.uint8) for each in operation.reads[1:])
     return torch.Tag.dynamic_output_shape in operation.operator.tags

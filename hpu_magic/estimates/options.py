@@ -1,4 +1,4 @@
-"""Checks of an estimate's arguments, before a step is traced."""
+"""Check the arguments of an estimate before a step is traced."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _TYPES: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
     "bf16-mixed": (torch.float32, torch.bfloat16),
     "fp8": (torch.bfloat16, None),
 }
-"""For each dtype, the type of the weights and the type of autocast."""
+"""The type of the weights and the autocast type, for each dtype."""
 _MOST = 10**9
 """With larger numbers, the bytes of a step may not fit in 64 bits."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """The checked arguments of an estimate, except for the layout."""
+    """The arguments of an estimate after they have been checked, except for the layout."""
 
     train: bool
     mode: str
@@ -37,19 +37,19 @@ class Options:
     step: StepOptions
     accumulate: int
     optimizer: str
-    """Name of the optimizer, for reports."""
+    """Name of the optimizer, used in reports."""
 
     def __getstate__(self) -> dict[str, Any]:
-        # The functions for the optimizer and the loss belong to the process of the model.
+        # The functions for the optimizer and the loss cannot leave the process that has the model.
         return {**vars(self), "step": replace(self.step, optimizer=None, loss=None)}
 
     def with_batch(self, batch: int | None) -> StepOptions:
-        """Return the options for tracing the step with another batch."""
+        """Return the options for tracing the step with a different batch size."""
         return replace(self.step, batch=batch)
 
 
 def mode_here(model: Any) -> str:
-    """Return the mode in which this process runs a model; lazy if PyTorch has no card."""
+    """Return the mode in which this process runs a model, or lazy if PyTorch has no card."""
     loaded = loaded_mode() or "lazy"
     compiled = isinstance(model, nn.Module) and (
         isinstance(model, torch._dynamo.OptimizedModule) or model._compiled_call_impl
@@ -108,7 +108,7 @@ def checked(
 
 
 def one_of(argument: str, value: object, known: tuple[str, ...]) -> str:
-    """Return the known value that an argument refers to; raise `EstimateError` if there is none."""
+    """Return the known value that an argument refers to; raise `EstimateError` if none matches."""
     chosen = choice(value, known)
     if chosen is None:
         fix = suggestion(str(value), known) or f"use one of {', '.join(map(repr, known))}."
@@ -117,7 +117,7 @@ def one_of(argument: str, value: object, known: tuple[str, ...]) -> str:
 
 
 def positive(argument: str, value: object) -> None:
-    """Raise `EstimateError` if a value is not a whole number from 1 to `_MOST`."""
+    """Raise `EstimateError` if a value is not an integer from 1 to `_MOST`."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
         raise EstimateError(f"{argument}={value!r} must be a whole number from 1 to {_MOST}.")
 

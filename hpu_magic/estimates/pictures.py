@@ -1,4 +1,4 @@
-"""Pictures of an estimate: memory over one step, and time by module."""
+"""Images for an estimate: memory over one step, and time by module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BARS = 8
 
 
 def memory_picture(program: Program, prices: Prices, card: Generation, curve: Sequence[int]) -> str:
-    """Return a curve of bytes in use over a step as SVG, with the memory of the card."""
+    """Return an SVG plot of the bytes in use over a step, with the memory of the card."""
     if not curve:
         return ""
     seconds = [cost.seconds for cost in prices.operations]
@@ -63,7 +63,7 @@ def memory_picture(program: Program, prices: Prices, card: Generation, curve: Se
 
 
 def modules_picture(modules: ModuleShare) -> str:
-    """Return the time of the slowest modules as SVG."""
+    """Return an SVG plot of the time of the slowest modules."""
     total = modules.seconds
     leaves = list(alike(modules).items())[:_BARS]
     if not leaves or not total:
@@ -76,7 +76,7 @@ def modules_picture(modules: ModuleShare) -> str:
 
 
 def _phases(program: Program, ends: list[float]) -> list[tuple[str, float]]:
-    """Return the name and the middle of each phase."""
+    """Return the name and the midpoint of each phase."""
     spans: dict[str, list[float]] = {}
     begin = 0.0
     for operation, end in zip(program.operations, ends, strict=True):

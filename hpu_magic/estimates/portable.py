@@ -1,4 +1,4 @@
-"""The search for the largest batch, and copies of estimates without their model."""
+"""Searching for the largest batch, and copying estimates without their model."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from hpu_magic.estimates.errors import EstimateError
 
 
 class Portable:
-    """Base of estimates; a pickled estimate does not contain `find_largest`, which has the model.
+    """Base of estimates; pickling omits `find_largest`, which refers to the model.
 
-    An estimate never changes, so a copy within the process is the estimate itself.
+    An estimate never changes, so a copy within the same process is the estimate itself.
     """
 
     find_largest: Callable[[], int]
     largest: int | None
 
     def searched(self) -> int:
-        """Return the largest batch that fits; only the first call searches it."""
+        """Return the largest batch that fits; only the first call searches for it."""
         if self.largest is None:
             object.__setattr__(self, "largest", self.find_largest())
         assert self.largest is not None
         return self.largest
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the values in seconds and bytes as plain data."""
+        """Return the values, in seconds and bytes, as plain data."""
         found: Any = self
         names = ["seconds", "tokens_per_second", "batch", "peak", "fits", "band"]
         of_kind = ("first_token_seconds", "token_seconds", "samples_per_second")

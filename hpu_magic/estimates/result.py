@@ -1,4 +1,4 @@
-"""The estimate of a step: figures with their band and their components."""
+"""The estimate of a step: values with their error bands, and their components."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAMES = {
 
 @dataclass(frozen=True, repr=False)
 class Estimate(Portable, Report):
-    """Time and memory of a step on a card; a table in a terminal, with pictures in a notebook."""
+    """Time and memory of a step on a card; a table in a terminal, with plots in a notebook."""
 
     program: Program
     """The operations of the step."""
@@ -42,12 +42,12 @@ class Estimate(Portable, Report):
     card: Generation
     layout: Layout
     prices: Prices
-    """The costs of the operations, in their order."""
+    """The costs of the operations, in program order."""
     memory_curve: Sequence[int]
     """Bytes in use on one card while each operation runs."""
     moment: Moment
     exchanged: int
-    """Bytes of one card's buffers for the exchange of gradients and weights."""
+    """Bytes of one card's buffers for exchanging gradients and weights."""
     modules: ModuleShare
     """Time and memory by module, as a tree."""
     find_largest: Callable[[], int]
@@ -55,62 +55,62 @@ class Estimate(Portable, Report):
 
     @property
     def seconds(self) -> float:
-        """Seconds of a step with all accumulated batches."""
+        """Time of a step, including all accumulated batches, in seconds."""
         return self.prices.seconds
 
     @property
     def compile_seconds(self) -> float:
-        """Seconds of compilation, by which the first step is longer."""
+        """Compilation time, which is added to the first step, in seconds."""
         return compile_seconds(self.program, self.options.mode)
 
     @property
     def batch(self) -> int:
-        """Samples per card and pass."""
+        """Number of samples per card and pass."""
         return self.program.samples
 
     @property
     def samples_per_second(self) -> float:
-        """Samples per second, over all cards."""
+        """Samples per second over all cards."""
         passes = self.options.accumulate * self.layout.data
         return self.batch * passes / self.seconds
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens per second over all cards; 0 if the inputs have no tokens."""
+        """Tokens per second over all cards; 0 if the inputs do not contain tokens."""
         if not self.program.samples:
             return 0.0
         return self.samples_per_second * self.program.tokens / self.program.samples
 
     @property
     def peak(self) -> int:
-        """Peak memory of one card in bytes."""
+        """Peak memory of one card, in bytes."""
         return self.moment.bytes + self.exchanged
 
     @property
     def memory(self) -> dict[str, int]:
-        """The parts of `peak` in bytes."""
+        """The components of `peak`, in bytes."""
         held = {name: self.moment.by_role.get(role, 0) for role, name in _NAMES.items()}
         held["buffers of collectives"] = self.exchanged
         return {name: count for name, count in held.items() if count}
 
     @property
     def fits(self) -> bool:
-        """Whether the memory of a card suffices."""
+        """Whether the memory of a card is sufficient."""
         return self.peak <= self.card.memory
 
     @property
     def largest_batch(self) -> int:
-        """Largest size of the inputs' first dimension that fits a card; 0 if none fits."""
+        """Largest first dimension of the inputs that fits on a card; 0 if none fits."""
         return self.searched()
 
     @property
     def band(self) -> tuple[float, float]:
-        """Low and high factor between which a measurement of `seconds` is expected."""
+        """Lower and upper factor of `seconds` between which a measurement is expected."""
         return self.prices.band
 
     @property
     def memory_text(self) -> str:
-        """Peak memory and the memory of a card."""
+        """The peak memory and the memory of a card, as text."""
         return figures.memory(self.peak, self.card.memory)
 
     def title(self) -> str:
@@ -130,7 +130,7 @@ class Estimate(Portable, Report):
         return f"Estimate: {kind} of {self.model} on {cards}{self.card.name} ({', '.join(how)})"
 
     def rows(self) -> Sequence[Row]:
-        """Return the figures with their band, and their components."""
+        """Return the values with their error bands, and their components."""
         shown = [
             ("step", figures.duration(self.seconds, self.band)),
             ("throughput", figures.rate(self.samples_per_second, "samples", self.band)),
@@ -144,14 +144,14 @@ class Estimate(Portable, Report):
         return [*shown, *figures.times(self.prices.by_kind), *figures.slowest(self.modules)]
 
     def notes(self) -> Sequence[str]:
-        """Return the explanation of estimates."""
+        """Return the explanation of the estimate."""
         notes = [figures.note("published measurements of this kind of work")]
         if self.largest == MOST:
             notes.append(f"The search ends at a batch of {MOST}, which fits.")
         return notes
 
     def warnings(self) -> Sequence[str]:
-        """Return the necessary changes if the step does not fit."""
+        """Return the changes that are necessary if the step does not fit."""
         if self.fits:
             return ()
         over = units.size(self.peak - self.card.memory)

@@ -1,4 +1,4 @@
-"""The share of a step's memory on one of several cards."""
+"""Memory that a step uses on one of several cards."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from hpu_magic.estimates.cost.work import work_of
 from hpu_magic.estimates.layout import Layout
 from hpu_magic.estimates.tracing.program import Phase, Program, Role, Storage
 
-# The first stage of ZeRO in which cards share it.
+# The first ZeRO stage in which cards shard each of these.
 _SHARED_FROM = {Role.OPTIMIZER: 1, Role.GRADIENTS: 2, Role.WEIGHTS: 3}
 
 
 BUCKET = 10**9
-"""Bytes of a bucket of ZeRO's first two stages: DeepSpeed's 5e8 elements of bf16."""
+"""Bytes of a bucket in ZeRO stages 1 and 2: DeepSpeed's 5e8 elements of bf16."""
 
 
 def with_optimizer_copies(program: Program, layout: Layout) -> Program:
-    """Return a program with the optimizer's own copies of weights.
+    """Return a program that includes the optimizer's own copies of weights.
 
-    The optimizer of DeepSpeed's ZeRO updates copies of the weights in float32, with its state in
-    the same type, and casts them to the type of the model. Each weight with a gradient has a copy.
+    The optimizer of DeepSpeed's ZeRO updates float32 copies of the weights, keeps its state in
+    float32 as well, and casts the copies to the model's dtype. Each weight with a gradient has a
+    copy.
     """
     has_optimizer = any(True for _ in program.of_phase(Phase.OPTIMIZER))
     if not (layout.in_float32 and has_optimizer):
@@ -47,11 +48,11 @@ def _in_float32(storage: Storage) -> int:
 
 
 def sizes_on_one_card(program: Program, layout: Layout) -> list[int]:
-    """Return the bytes of each storage on the card with the most memory in use.
+    """Return the bytes of each storage on the card that uses the most memory.
 
     Weights, gradients and optimizer state are divided among the cards of tensor and pipeline
     parallelism; ZeRO also divides them among cards with different data. In a pipeline, the first
-    stage uses the most memory: it keeps the activations of one batch per stage.
+    stage uses the most memory, because it keeps the activations of one batch per stage.
     """
     divided = _divided(program, layout.tensor)
     sizes = []
@@ -68,11 +69,11 @@ def sizes_on_one_card(program: Program, layout: Layout) -> list[int]:
 
 
 def collective_buffers(program: Program, layout: Layout) -> int:
-    """Return the bytes of a card's buffers for the exchange with cards that have different data.
+    """Return the bytes of a card's buffers for communicating with cards that have different data.
 
-    The buckets of DDP are as large as all gradients; the first two stages of ZeRO have two buckets.
-    The third stage gathers the weights of a layer while the previous layer runs, and has the
-    gradients of one layer.
+    The buckets of DDP are as large as all gradients; ZeRO stages 1 and 2 have two buckets. Stage 3
+    gathers the weights of a layer while the previous layer runs, and holds the gradients of one
+    layer.
     """
     if layout.data == 1 or not program.of_role(Role.GRADIENTS):
         return 0
@@ -88,7 +89,7 @@ def collective_buffers(program: Program, layout: Layout) -> int:
 
 
 def _largest_layer(program: Program, role: Role) -> int:
-    """Return the bytes of a role in the largest layer; modules outside layers count as one each."""
+    """Return the bytes of a role in the largest layer; a module outside of layers counts as one."""
     layers: Counter[str] = Counter()
     for storage in program.storages:
         if storage.role is role:
@@ -101,7 +102,7 @@ def _largest_layer(program: Program, role: Role) -> int:
 
 
 def _divided(program: Program, cards: int) -> set[int]:
-    """Return the storages that the cards of a tensor-parallel group share."""
+    """Return the storages that are divided among the cards of a tensor-parallel group."""
     if cards == 1:
         return set()
     sharding = Sharding(program, cards)

@@ -1,4 +1,4 @@
-"""A check that a model has a layer for each stage of a pipeline."""
+"""Check that a model has at least one layer for each stage of a pipeline."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def check_stages(model: nn.Module, layout: Layout) -> None:
 
 
 def layers_in_sequence(model: nn.Module) -> int:
-    """Return the number of layers that a pipeline can distribute; at least 1.
+    """Return the number of layers that a pipeline can distribute, which is at least 1.
 
-    Layers are the modules with parameters in the lists of a model; without lists, the direct
-    children of the model. Within a list, the modules of an `nn.Sequential` are counted separately.
-    Other modules count as one, because their parts may be parallel, like experts and heads.
+    Layers are the modules with parameters in the lists of a model or, if it has no lists, its
+    direct children. Within a list, the modules of an `nn.Sequential` are counted separately. Other
+    modules count as one, because their parts may run in parallel, like experts and heads.
     """
     listed = _listed(model)
     return listed or max(sum(map(_has_parameters, model.children())), 1)

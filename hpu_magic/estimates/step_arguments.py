@@ -1,4 +1,4 @@
-"""Choices of the arguments of estimates, without torch."""
+"""Possible values of an estimate's arguments, available without torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tracing, distribution and pricing of a step."""
+"""Trace, distribute and price a step."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from hpu_magic.estimates.tracing.step import trace_step
 
 
 class StepEstimator:
-    """Estimates of a model's step for any batch size.
+    """Estimates a model's step for any batch size.
 
-    Raises `EstimateError` if the layout does not suit the model, or a step without training.
+    Raises `EstimateError` if the layout does not suit the model, or uses ZeRO without training.
     """
 
     def __init__(
@@ -42,13 +42,13 @@ class StepEstimator:
         self._options, self._card, self._layout = options, card, layout
 
     def of_batch(self) -> Estimate:
-        """Return the estimate of the specified batch."""
+        """Return the estimate for the specified batch."""
         return self.of(self._traced(self._options.step.batch))
 
     def largest(self) -> Estimate:
-        """Return the estimate of the largest batch that fits.
+        """Return the estimate for the largest batch that fits.
 
-        Raises `EstimateError` if not even one sample fits, or no input has a dimension.
+        Raises `EstimateError` if not even one sample fits, or if no input has a dimension.
         """
         batch, programs = self._search()
         if not batch:
@@ -61,7 +61,7 @@ class StepEstimator:
         return replace(self.of(programs[batch]), largest=batch)
 
     def largest_batch(self) -> int:
-        """Return the largest batch that fits a card; 0 if none fits."""
+        """Return the largest batch that fits on a card; 0 if none fits."""
         return self._search()[0]
 
     def _search(self) -> tuple[int, dict[int, Program]]:

@@ -32,7 +32,7 @@ _DTYPES = {
 
 
 def parse_inputs(text: str) -> tuple[Any, ...]:
-    """Return tensors without memory, or a dict of them if they have names.
+    """Return tensors without memory, or a dict of such tensors if the inputs have names.
 
     The text contains shapes separated by commas, each with an optional type after a colon (float32
     by default) and an optional name: ``8x3x224x224``, ``input_ids=8x512:int64,mask=8x512:int64``.

@@ -1,4 +1,4 @@
-"""Models named on the command line: a function of a module, or a configuration in a file."""
+"""Models named on the command line, by a function in a module or by a configuration file."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from hpu_magic.extras import absence
 
 
 def load_model(text: str) -> nn.Module:
-    """Return a model, without memory for its weights if its code allows that.
+    """Return a model, without allocating memory for its weights if its code allows that.
 
-    The text is ``module:callable``, which returns the model, or the folder or JSON file of a
-    transformers configuration.
+    The text is either ``module:callable``, where the callable returns the model, or the path of a
+    folder or JSON file with a transformers configuration.
     """
     path = Path(text).expanduser()
     if path.is_dir() or path.suffix == ".json":
@@ -35,7 +35,7 @@ def load_model(text: str) -> nn.Module:
 
 
 def load_function(text: str) -> Any:
-    """Return the object ``module:name``; the module can be in the working directory."""
+    """Return the object ``module:name``; the module may be in the working directory."""
     module_name, colon, name = text.partition(":")
     if not (colon and module_name and name):
         raise EstimateError(

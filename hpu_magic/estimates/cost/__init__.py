@@ -1,1 +1,1 @@
-"""Costs of operations on a card: published hardware figures, fitted constants, and prices."""
+"""The cost of operations on a card: published hardware data, fitted constants, and prices."""

@@ -1,7 +1,7 @@
-"""The fitted constants of the cost model, which are not in data sheets.
+"""The fitted constants of the cost model, which no data sheet contains.
 
-`tools/estimates.py fit` fits them to the published measurements, all generations and families at
-once. The documentation site shows the residuals of each row on the page docs/estimates.md.
+`tools/estimates.py fit` fits them to the published measurements of all generations and model
+families at once. The page docs/estimates.md lists the residual of each measurement.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# Numbers without a unit, unless a unit is mentioned.
+# The values have no unit unless one is given.
 MEANINGS = {
     "matrix_efficiency": "share of the matrix engines' peak rate that full arrays reach",
     "memory_efficiency": "share of the memory bandwidth that streaming access reaches",
@@ -55,6 +55,7 @@ FITTED = Constants(
 )
 
 
-# Factors of the estimate that contain 90 % of the measurements of families that were held out of
-# the fit, by kind of work; docs/estimates.md has the errors. Without measurements, assumed.
+# For each kind of work, the error factor around the estimate that covers 90 % of the measurements
+# of model families that were held out of the fit; see docs/estimates.md for the errors. If there
+# are no measurements, the factor is an assumption.
 BANDS = {"training": 1.3, "batches": 1.3, "single sequences": 1.25, "unmeasured": 2.5}

@@ -1,4 +1,4 @@
-"""Memory traffic of operations, which fusion reduces in graphs."""
+"""Memory traffic of operations, and how fusion in graphs reduces it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ class Traffic:
 
 
 def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator[Traffic]:
-    """Yield the memory traffic of each operation of these kinds.
+    """Yield the memory traffic of each operation.
 
-    Without fusion, each operation is a kernel, which reads its inputs and writes its outputs. In
-    graphs, consecutive vector operations are one kernel: their intermediate results stay on the
-    die, and an operand of several of them is read once.
+    Without fusion, each operation is a kernel of its own, which reads its inputs and writes its
+    outputs. In graphs, consecutive vector operations form one kernel: their intermediate results
+    stay on the die, and an operand that several of them use is read once.
     """
     if not fused:
         for operation, kind in zip(program.operations, kinds, strict=True):
@@ -62,7 +62,7 @@ def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator
 
 
 def _distinct(operands: tuple[Operand, ...], program: Program) -> tuple[Operand, ...]:
-    """Return one operand for each storage, with the bytes of all its parts."""
+    """Return one operand per storage, with the combined bytes of all its parts."""
     found: dict[int, Operand] = {}
     for operand in operands:
         other = found.get(operand.storage)
@@ -74,7 +74,7 @@ def _distinct(operands: tuple[Operand, ...], program: Program) -> tuple[Operand,
 
 
 def _kernels(kinds: Sequence[Kind]) -> list[int]:
-    """Return the number of each operation's kernel; views have that of the previous operation."""
+    """Return the kernel number of each operation; a view is part of the preceding kernel."""
     numbers, kernel, open_for_more = [], -1, False
     for kind in kinds:
         if kind is not Kind.NOTHING:
@@ -86,10 +86,11 @@ def _kernels(kinds: Sequence[Kind]) -> list[int]:
 
 
 def _last_kernels(program: Program, kernels: Sequence[int]) -> dict[int, int]:
-    """Return the last kernel that uses each storage; larger than all kernels if it remains.
+    """Return the number of the last kernel that uses each storage.
 
-    A storage that no operation reads after its creation is a result. A storage that exists before
-    the first operation remains for the next step.
+    The number is larger than that of any kernel if the storage outlives the program. A storage that
+    no operation reads after it was created is a result. A storage that exists before the first
+    operation is kept for the next step.
     """
     beyond = len(kernels)
     return {

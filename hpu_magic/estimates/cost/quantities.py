@@ -1,4 +1,4 @@
-"""The work of each operation on one card, as columns of numbers."""
+"""The amount of work of each operation on one card, as columns of numbers."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 @dataclass(frozen=True)
 class Operations:
-    """One row per operation, multiplied by the number of its runs in the program."""
+    """One row per operation, multiplied by how often it runs in the program."""
 
     arrays: Column
-    """Seconds of the matrix engines at their peak, for the share of the arrays that is filled."""
+    """Time on the matrix engines at their peak, given the share of the arrays that is filled."""
     instructions: Column
-    """Instructions of the vector processors, for one element of bf16 each."""
+    """Number of vector instructions, each for one element of bf16."""
     thin_arrays: Column
-    """Like `arrays`, for products that are too thin; the vector processors may calculate these."""
+    """Like `arrays`, but for very thin products, which the vector processors can also calculate."""
     thin_instructions: Column
-    """Like `instructions`, for the same products."""
+    """Like `instructions`, but for these thin products."""
     moved: Column
-    """Bytes of operands that are read from memory or written to it."""
+    """Bytes of the operands that are read from or written to memory."""
     spared: Column
-    """Bytes of operands that stay on the die if the compiler fuses as much as possible."""
+    """Bytes of the operands that stay on the die if the compiler fuses as much as possible."""
     scores: Column
-    """Bytes of attention's scores, counted for each read and write."""
+    """Bytes of attention scores, counted once per read and write."""
     reduced: Column
-    """Bytes of its all-reduce in a tensor-parallel group."""
+    """Bytes of the operation's all-reduce in a tensor-parallel group."""
     operators: Column
     """Number of runs; 0 for views."""
     kernels: Column
-    """Number of kernels in a graph that start with it and whose weights are not prefetched."""
+    """Number of kernels in a graph that start here and whose weights are not prefetched."""
     optimizer: Column
-    """1 for operations of the optimizer, which run once per step."""
+    """1 for operations of the optimizer, which runs once per step."""
 
 
 @dataclass(frozen=True)
 class Products:
-    """One row for each matrix product of linear layers and convolutions."""
+    """One row for each matrix product in linear layers and convolutions."""
 
     owner: npt.NDArray[np.int64]
-    """Index of its operation."""
+    """Index of the operation that contains the product."""
     rows: Column
     columns: Column
     left: Column
-    """Bytes of the left operand, which has the rows."""
+    """Bytes of the left operand, which provides the rows."""
     right: Column
-    """Bytes of the right operand, which has the columns."""
+    """Bytes of the right operand, which provides the columns."""
     result: Column
     """Bytes of the result."""
 
@@ -70,7 +70,7 @@ def quantities(
 ) -> tuple[Operations, Products]:
     """Return the work of a program on one card.
 
-    The operations run as graphs if ``fused``, and linear layers use FP8 numbers if ``fp8``. Raises
+    If ``fused``, the operations run as graphs; if ``fp8``, linear layers use FP8. Raises
     `EstimateError` if the layout does not suit the model.
     """
     return _Reader(program, card, fp8, layout).read(fused)
@@ -112,7 +112,7 @@ class _Reader:
         )
 
     def _in_8_bits(self, storage: int) -> bool:
-        """Return whether a weight is stored in FP8, as only in inference."""
+        """Return whether a weight is stored in FP8, which is the case only in inference."""
         return self._fp8 and not self._trains and storage in self._weights
 
     def _row(
@@ -139,7 +139,7 @@ class _Reader:
                     arrays += by_arrays
             if work.kind is Kind.MATRIX:
                 cast = self._cast(work) if dtype == "fp8" and self._fp8 else 0.0
-                sizes[0] += 3 * cast  # two bytes are read, one is written
+                sizes[0] += 3 * cast  # two bytes are read and one is written
                 instructions += cast
                 self._stream(number, work, _WIDTHS[dtype])
         optimizer = operation.phase is Phase.OPTIMIZER
@@ -160,7 +160,7 @@ class _Reader:
         )
 
     def _prefetched(self, operation: Operation, work: Work) -> bool:
-        """Return whether weights are prefetched in the previous kernel, which hides the start."""
+        """Return whether the previous kernel prefetches the weights, which hides the start time."""
         return work.kind is Kind.MATRIX and any(
             operand.storage in self._weights for operand in operation.reads
         )
@@ -193,12 +193,12 @@ class _Reader:
 
 
 def array_seconds(product: Product, card: Generation, dtype: str) -> float:
-    """Return the seconds of a product on the arrays at their peak, without memory."""
+    """Return how long a product takes on the arrays at their peak, ignoring memory."""
     return product.flops / (card.matrix_flops[dtype] * filled(product, card))
 
 
 def filled(product: Product, card: Generation) -> float:
-    """Return the share of the arrays that a product's output fills, for the best shape."""
+    """Return the share of the arrays that a product's output fills with the best array shape."""
     if not product.flops:  # an empty tensor
         return 1.0
     best = 0.0

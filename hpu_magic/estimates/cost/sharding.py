@@ -1,10 +1,11 @@
-"""The distribution of operations over the cards of a tensor-parallel group.
+"""The distribution of operations across the cards of a tensor-parallel group.
 
-It depends on the operands, not on the names of modules. A product of complete activations with a
-weight has a divided result (the weight is divided by columns). A product of divided activations has
-partial sums (the weight is divided by rows), which an all-reduce adds before an operation other
-than a sum reads them. Elementwise operations on divided tensors are also divided, attention by its
-heads, and a weight's gradient like the weight. The same rules apply to the backward pass.
+It depends on the operands, not on the names of modules. The product of complete activations and a
+weight has a divided result (the weight is divided by columns). The product of divided activations
+and a weight has partial sums (the weight is divided by rows), which an all-reduce adds up before
+any operation other than a sum reads them. Elementwise operations on divided tensors are divided as
+well, attention is divided by heads, and the gradient of a weight is divided like the weight. The
+same rules apply to the backward pass.
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ from hpu_magic.estimates.cost.work import Kind, Product, Work, name_of
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.tracing.program import Operand, Operation, Phase, Program, Role
 
-# Weights with narrower parts are not divided, because the messages would cost more.
+# Weights whose parts would be narrower are not divided, because communication would cost more.
 _NARROWEST = 32
 _SOFTMAX = {"_softmax", "_safe_softmax"}
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of an operation on one card."""
+    """One card's share of an operation."""
 
     work: Work
     divided: int = 1
-    """Number of cards that share its bytes and vector work."""
+    """Number of cards that share the operation's bytes and vector work."""
     reduced: float = 0.0
-    """Bytes of the all-reduce before it."""
+    """Bytes of the all-reduce before the operation."""
     makes_parts: bool = False
-    """Whether each card has a part of its outputs."""
+    """Whether each card holds a part of the outputs."""
 
 
 class Sharding:
-    """Determines the share of one card for each operation, in the order of the program."""
+    """Determines one card's share of each operation, in program order."""
 
     def __init__(self, program: Program, cards: int) -> None:
         self._cards = cards
@@ -43,11 +44,11 @@ class Sharding:
             number for number, each in enumerate(program.storages) if each.role is Role.WEIGHTS
         }
         self._divided: set[int] = set()
-        self._partial: dict[int, int] = {}  # storages with partial sums, and their bytes
-        self._widths: set[int] = set()  # columns of products with weights, or summed rows
+        self._partial: dict[int, int] = {}  # bytes of each storage with partial sums
+        self._widths: set[int] = set()  # column or summed row counts of products with weights
 
     def share(self, operation: Operation, work: Work) -> Share:
-        """Return the share of one card; must be called in the order of the program."""
+        """Return one card's share of an operation; must be called in program order."""
         if self._cards == 1:
             return Share(work)
         reads = [operand for operand in operation.reads if operand.storage not in self._weights]
@@ -67,9 +68,9 @@ class Sharding:
         return replace(self._of_complete_sums(operation, work, reads), reduced=float(reduced))
 
     def check_layers(self) -> None:
-        """Raise `EstimateError` if no layer's size is a multiple of the number of cards.
+        """Raise `EstimateError` if the number of cards does not divide the size of any layer.
 
-        Must be called after the last operation.
+        Must be called after `share` was called for the last operation.
         """
         if self._cards > 1 and self._widths and all(size % self._cards for size in self._widths):
             widest = max(self._widths)
@@ -95,7 +96,7 @@ class Sharding:
         return Share(_part(work, self._cards), self._cards, makes_parts=True)
 
     def _is_cache(self, reads: list[Operand]) -> bool:
-        """Return whether an operation reads the cache, which is divided by heads."""
+        """Return whether an operation reads the cache, which is divided by attention heads."""
         storages = self._program.storages
         return any(
             len(each.shape) == 4 and storages[each.storage].role is Role.CACHE for each in reads
@@ -115,7 +116,7 @@ class Sharding:
 
 
 def _is_softmax_of_scores(operation: Operation) -> bool:
-    """Return whether an operation is the softmax of attention: batch x heads x queries x keys."""
+    """Return whether an operation is attention's softmax: batch x heads x queries x keys."""
     if name_of(operation.operator) not in _SOFTMAX:
         return False
     return len(operation.reads[0].shape) == 4 and operation.arguments[1] in (-1, 3)
@@ -144,6 +145,6 @@ def _part(work: Work, cards: int, by: str = "") -> Work:
 
 
 def _divide(product: Product, cards: int, by: str) -> Product:
-    if not by:  # heads, otherwise the longest side of the output
+    if not by:  # by heads, or else along the longest side of the output
         by = "batch" if product.batch >= cards else "m" if product.m >= product.n else "n"
     return replace(product, **{by: max(-(-getattr(product, by) // cards), 1)})

@@ -1,4 +1,4 @@
-"""The work of an operation: matrix products, vector instructions and memory traffic."""
+"""The work of an operation: matrix products, vector instructions, and memory traffic."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """`batch` products of an m x k matrix and a k x n matrix."""
+    """`batch` products of an m x k and a k x n matrix."""
 
     batch: int
     m: int
     n: int
     k: int
     unfolded: str = ""
-    """Which of ``"left"``, ``"right"`` and ``"result"`` repeats elements of an image."""
+    """Which of ``"left"``, ``"right"`` and ``"result"`` repeats the elements of an image."""
     times: float = 1.0
-    """How often it contains each of them, on average."""
+    """How often each of these elements is repeated, on average."""
 
     def elements(self, operand: str) -> float:
-        """Return the elements of ``"left"``, ``"right"`` or ``"result"``, each counted once."""
+        """Return the number of elements of an operand or ``"result"``, each counted once."""
         rows, columns = {
             "left": (self.m, self.k),
             "right": (self.k, self.n),
@@ -47,7 +47,7 @@ class Product:
 
     @property
     def flops(self) -> float:
-        """Number of multiplications and additions."""
+        """Number of multiplications plus number of additions."""
         return 2.0 * self.batch * self.m * self.n * self.k
 
 
@@ -58,12 +58,12 @@ class Work:
     kind: Kind
     products: tuple[Product, ...] = ()
     instructions: float = 0.0
-    """Number of vector instructions, for one element of bf16 each."""
+    """Number of vector instructions, each for one element of bf16."""
     between: float = 0.0
-    """Bytes between engines within the operation, such as attention's scores."""
+    """Bytes passed between engines within the operation, such as attention scores."""
 
 
-# Instructions per element. A function such as exp uses a table and a polynomial.
+# Number of instructions per element. A function such as exp uses a table and a polynomial.
 PLAIN, SPECIAL = 1.0, 10.0
 _SPECIAL = {
     *("exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "tanh", "sigmoid"),
@@ -72,7 +72,7 @@ _SPECIAL = {
     *("mish_backward", "softplus_backward", "hardswish", "elu", "selu", "logsumexp", "bernoulli"),
     *("native_dropout", "_fused_dropout", "dropout", "rand", "randn", "uniform", "normal"),
 }
-_PASSES = {  # instructions per element: sums, differences, a special function
+_PASSES = {  # instructions per element for sums, differences and a special function
     "_softmax": 3 + SPECIAL,
     "_log_softmax": 3 + SPECIAL,
     "_safe_softmax": 3 + SPECIAL,
@@ -101,7 +101,7 @@ _GATHER = {"embedding", "index", "index_select", "gather", "take", "embedding_de
 _GATHER |= {"index_put", "_unsafe_index", "_unsafe_index_put", "scatter", "scatter_add"}
 _GATHER |= {"index_add", "index_copy", "select_scatter", "slice_scatter", "nll_loss_forward"}
 _GATHER |= {"_embedding_bag", "_embedding_bag_forward_only", "scatter_reduce", "index_fill"}
-# Operators that use only the shape of their operands: of all, or of the second.
+# Operators that use only the shape of their operands: of all operands, or of the second one.
 _SHAPES = {"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"}
 _SHAPES |= {"new_zeros", "new_ones", "new_full"}
 _SHAPE_OF_SECOND = {"nll_loss_backward", "nll_loss2d_backward", "avg_pool2d_backward"}
@@ -111,7 +111,7 @@ _OVERWRITES = {"copy", "fill", "zero", "normal", "uniform", "bernoulli", "random
 
 
 def name_of(operator: torch._ops.OpOverload) -> str:
-    """Return an operator's name without its overload and without the mark of those in place."""
+    """Return an operator's name without its overload and its in-place underscore."""
     name: str = operator._schema.name.rpartition("::")[2]
     return name if name.startswith("__") else name.rstrip("_")
 
@@ -132,9 +132,9 @@ def work_of(operation: Operation) -> Work:
 
 
 def touched(operation: Operation, kind: Kind) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
-    """Return the operands that an operation reads and writes, without those used only for shapes.
+    """Return the operands that an operation reads and writes, except those used only for shapes.
 
-    For a table, only the selected or updated rows count.
+    Of a table, only the rows that are selected or updated count.
     """
     reads, writes = operation.reads, operation.writes
     name, in_place = name_of(operation.operator), operation.operator._schema.is_mutable
@@ -162,7 +162,7 @@ def _at_most(operands: tuple[Operand, ...], size: int) -> tuple[Operand, ...]:
 
 def _instructions(name: str, operation: Operation) -> float:
     if "foreach" in name or "optimizer" in name or name.startswith("_fused_adam"):
-        # A multi-tensor step like Adam's: two moments, a root and a quotient for each weight.
+        # A multi-tensor step such as Adam's has two moments, a root and a quotient per weight.
         return sum(map(_wide, operation.writes)) * (PLAIN + 0.5 * SPECIAL)
     elements = max(map(_wide, (*operation.reads, *operation.writes)), default=0.0)
     plain = name.removesuffix("_backward") if name not in _SPECIAL else name
@@ -170,7 +170,7 @@ def _instructions(name: str, operation: Operation) -> float:
     if name == "pow" and operation.arguments[1:2] in ((1,), (1.0,), (2,), (2.0,), (3,), (3.0,)):
         each = PLAIN
     if name == "div" and not _wide_second(operation):
-        each = PLAIN  # division by a number is a multiplication
+        each = PLAIN  # dividing by a number is a multiplication
     return elements * each
 
 
@@ -179,7 +179,7 @@ def _wide_second(operation: Operation) -> bool:
 
 
 def _wide(operand: Operand) -> float:
-    """Return the number of elements, twice for four bytes, because a vector holds half as many."""
+    """Return the number of elements, doubled for 4-byte types, as a vector holds half as many."""
     return operand.elements * max(min(operand.dtype.itemsize, 4), 2) / 2
 
 
@@ -222,9 +222,11 @@ def _gemm_fp8(operation: Operation) -> tuple[Product, ...]:
 
 
 def _grouped(operation: Operation) -> tuple[Product, ...]:
-    """Return a product for each group of rows, such as the tokens of an expert, of equal sizes.
+    """Return a product for each group of rows, such as the tokens of an expert.
 
-    With few rows, some groups are empty, and their matrices are not read.
+    All groups are assumed to have the same size.
+
+    If there are few rows, some groups are empty, and the matrices of these are not read.
     """
     left, right = _shapes(operation)[:2]
     if len(left) == len(right) == 2:  # groups along the summed dimension, as for gradients
@@ -241,7 +243,7 @@ def _grouped(operation: Operation) -> tuple[Product, ...]:
 
 
 def _filled(groups: int, rows: int) -> int:
-    """Return the expected number of groups with rows, for rows in random groups."""
+    """Return the expected number of non-empty groups if rows are assigned at random."""
     return max(round(groups * (1 - (1 - 1 / groups) ** rows)), 1)
 
 
@@ -256,7 +258,7 @@ def _unfolded(
     weight: tuple[int, ...],
     options: Sequence[object],
 ) -> Product:
-    """Return a convolution as the product of its unfolded input and its weights."""
+    """Express a convolution as the product of its unfolded input and its weights."""
     transposed, groups = bool(options[0]), int(options[2])  # type: ignore[call-overload]
     places, image = (source, result) if transposed else (result, source)
     within = prod(weight[2:]) * weight[1]
@@ -299,22 +301,22 @@ _PRODUCTS: dict[str, Callable[[Operation], tuple[Product, ...]]] = {
 
 
 def _attention(name: str, operation: Operation) -> Work:
-    """Return attention as its products and its softmax over all scores.
+    """Express attention as its matrix products and its softmax over all scores.
 
-    PyTorch's attention consists of several operations, because a card has no other kernel for it.
-    The vendor's fused operator keeps the scores on the die.
+    PyTorch's attention consists of several operations, because the card has no single kernel for
+    it. The vendor's fused operator keeps the scores on the die.
     """
     backward = "backward" in name or "bwd" in name
     query, key, value = _shapes(operation)[1:4] if backward else _shapes(operation)[:3]
     batch, rows, columns = prod(query[:-2]), query[-2], key[-2]
     elements = float(batch) * rows * columns
-    # Query heads that share a KV head are rows of one product, so keys are loaded once.
+    # Query heads that share a KV head are rows of one product, so the keys are loaded only once.
     grouped = max(batch // max(prod(key[:-2]), 1), 1)
     batch, rows = batch // grouped, rows * grouped
     scores = Product(batch, rows, columns, query[-1])
     weighted = Product(batch, rows, value[-1], columns)
     fused = "sdpa" in name
-    # Number of passes that write or read the scores.
+    # Number of passes that read or write the scores.
     passes = 7 if backward else 4
     if not backward:
         return Work(

@@ -1,1 +1,1 @@
-"""Generation of text: a pass over the prompt, then a step for each new token over a cache."""
+"""Text generation: a pass over the prompt, then one step per new token, which uses a cache."""

@@ -1,4 +1,4 @@
-"""`hpu_magic.estimate_generation`: time and memory of text generation on cards."""
+"""`hpu_magic.estimate_generation`: the time and memory of text generation on cards."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def estimate_generation(
     capture_prompt: bool = False,
 ) -> GenerationEstimate:
     """Return the estimate of text generation; see `hpu_magic.estimate_generation`."""
-    # The model can also be traced if PyTorch was initialized without a card.
+    # The model can be traced even if PyTorch was initialized without a card.
     with suppress(HPUError):
         device.torch_with_hpu()
     from hpu_magic.estimates.calls import uncompiled

@@ -1,4 +1,4 @@
-"""Tracing, distribution and pricing of a generation for any batch size."""
+"""Trace, distribute and price a generation for any batch size."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from hpu_magic.estimates.largest_batch import largest_batch
 
 @dataclass(frozen=True)
 class Traced:
-    """The passes of one batch."""
+    """The passes for one batch size."""
 
     prompt: Pass
     tokens: dict[int, Pass]
-    """Passes over one more token, by the number of previous tokens."""
+    """Passes over one more token, keyed by the number of previous tokens."""
 
     @property
     def last(self) -> Pass:
@@ -38,39 +38,39 @@ class Traced:
 
 
 class Estimator:
-    """Estimates of a model's generation."""
+    """Estimates text generation with a model."""
 
     def __init__(self, passes: Passes, settings: GenerationSettings) -> None:
         self._passes, self._settings = passes, settings
 
     def traced(self, batch: int) -> Traced:
-        """Return the passes for a batch of one card."""
+        """Return the passes for a batch on one card."""
         settings = self._settings
         first, final = settings.prompt, max(settings.length - 2, settings.prompt)
         positions = {settings.read_at(at) for at in (first, (first + final) // 2, final)}
         if settings.cache == "static":
-            positions.add(settings.length - 1)  # the memory of all tokens
+            positions.add(settings.length - 1)  # determines the memory that all tokens need
         return Traced(
             self._converted(self._passes.prompt(batch, settings.prompt)),
             {at: self._converted(self._passes.token(batch, at)) for at in sorted(positions)},
         )
 
     def memory(self, traced: Traced) -> GenerationMemory:
-        """Return the memory of one card."""
+        """Return the memory needed on one card."""
         return memory_of(traced.prompt, traced.last, self._settings)
 
     def largest_batch(self, known: Mapping[int, int]) -> int:
-        """Return the largest batch of one card; 0 if none fits.
+        """Return the largest batch that fits on one card; 0 if none fits.
 
-        ``known`` contains the bytes of batches that have been traced.
+        ``known`` maps batch sizes that have already been traced to their bytes.
         """
         needed = NearlyLinear(lambda batch: self.memory(self._ends(batch)).total, known)
-        # Views of a single sequence have other strides than those of several.
+        # The views of a single sequence have different strides from those of several sequences.
         start = max(max(known, default=1), 2)
         return largest_batch(needed, self._settings.card.memory, start)
 
     def _ends(self, batch: int) -> Traced:
-        """Return the passes that determine memory: over the prompt and over the last token."""
+        """Return the passes that determine the memory: over the prompt and over the last token."""
         settings = self._settings
         last = settings.length - 1
         return Traced(
@@ -92,9 +92,9 @@ class Estimator:
 
 
 class NearlyLinear:
-    """A nearly linear function, which is traced until linear interpolation predicts its values.
+    """A nearly linear function, traced until linear interpolation predicts its values.
 
-    From then on, its values are interpolated from the two nearest traced ones.
+    From then on, values are interpolated from the two nearest traced ones.
     """
 
     def __init__(self, trace: Callable[[int], int], known: Mapping[int, int]) -> None:
@@ -102,7 +102,7 @@ class NearlyLinear:
         self._predicted = False
 
     def __call__(self, at: int) -> int:
-        """Return the value, traced or interpolated."""
+        """Return the traced or interpolated value."""
         if at in self._known:
             return self._known[at]
         line = self._line(at)
@@ -114,7 +114,7 @@ class NearlyLinear:
         return self._known[at]
 
     def _line(self, at: int) -> tuple[float, float] | None:
-        """Return value and slope of the line at a position."""
+        """Return the value and the slope of the line at a position."""
         if len(self._known) < 2:
             return None
         first, second = sorted(self._known, key=lambda known: abs(known - at))[:2]
@@ -125,9 +125,9 @@ class NearlyLinear:
 def estimate_of(
     model: nn.Module, protocol: Protocol, settings: GenerationSettings
 ) -> GenerationEstimate:
-    """Return the estimate of a model's generation.
+    """Return the estimate of text generation with a model.
 
-    Raises `EstimateError` if the largest batch is requested and a single sequence does not fit, or
+    Raises `EstimateError` if the largest batch is requested but not even a single sequence fits, or
     if the operations depend on values.
     """
     groups = settings.layout.data

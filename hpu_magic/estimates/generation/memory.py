@@ -1,4 +1,4 @@
-"""Memory of one card during text generation."""
+"""Memory used on one card during text generation."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from hpu_magic.estimates.shared_memory import sizes_on_one_card
 from hpu_magic.estimates.tracing.program import Program, Role
 
 KEPT_BY_GRAPHS = 0.13
-"""Share of the bytes created by a captured pass that its graph keeps between replays.
+"""For a captured pass, the share of the bytes it creates that its graph keeps between replays.
 
 The log of a server on Gaudi2 reports 14.03 GiB for captured prompts with 9,984 tokens in 15 shapes,
 and 0.158 GiB for captured single tokens of one to four sequences in 48 shapes. For a model with the
-same shapes, this is a share of 0.14 and, with an average of 2.3 sequences, 0.13. Because this is
-only one model, others may keep half or twice as much.
+same shapes, this is a share of 0.14 and, assuming an average of 2.3 sequences, 0.13. Because this
+is only one model, other models may keep half or twice as much.
 """
 
 
 @dataclass(frozen=True)
 class GenerationMemory:
-    """The parts of one card's peak memory in bytes."""
+    """The components of one card's peak memory, in bytes."""
 
     weights: int
-    """Including buffers."""
+    """Parameters and buffers."""
     cache: int
     """Keys and values of all tokens."""
     activations: int
-    """Temporary results and inputs of the pass with the highest peak."""
+    """Temporary results and inputs of the pass with the higher peak."""
     logits: int
     graphs: int
     """Memory that captured graphs keep between replays."""
 
     @property
     def total(self) -> int:
-        """Their sum."""
+        """The sum of all components."""
         return self.weights + self.cache + self.activations + self.logits + self.graphs
 
     def parts(self) -> dict[str, int]:
-        """Return the parts in bytes, by name."""
+        """Return the size of each component in bytes, by name."""
         return {
             "weights": self.weights,
             "KV cache": self.cache,
@@ -53,7 +53,7 @@ class GenerationMemory:
 
 
 def memory_of(prompt: Pass, last: Pass, settings: GenerationSettings) -> GenerationMemory:
-    """Return the memory of one card for passes over the prompt and over the last token.
+    """Return the memory of one card, given the passes over the prompt and over the last token.
 
     A static cache has its full length in both passes.
     """
@@ -92,7 +92,7 @@ def _on_one_card(traced: Pass, settings: GenerationSettings) -> list[int]:
     for index in traced.before | traced.after:
         total = traced.program.storages[index].bytes
         count = heads.get(index, 1)
-        # If there are more cards than KV heads, each card keeps one head.
+        # If there are more cards than KV heads, each card stores one head.
         sizes[index] = ceil(total / min(layout.tensor, count) / layout.pipeline)
     return sizes
 
@@ -116,7 +116,7 @@ def _kept_by_graphs(prompt: Pass, last: Pass, settings: GenerationSettings) -> i
 
 
 def _created(traced: Pass, settings: GenerationSettings) -> int:
-    """Return the bytes that the operations of a pass create on one card, without the cache."""
+    """Return the bytes that the operations of a pass create on one card, excluding the cache."""
     sizes = _on_one_card(traced, settings)
     return sum(
         size

@@ -1,4 +1,4 @@
-"""Programs of a language model's passes over a prompt and over one more token."""
+"""Trace a language model's passes over a prompt and over one more token."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _JOIN = torch.ops.aten.cat.default
 
 @dataclass(frozen=True)
 class Pass:
-    """One call of the model, followed by the selection of the token with the largest logit."""
+    """One call of the model, followed by selecting the token with the largest logit."""
 
     program: Program
     before: frozenset[int]
-    """Storages of the cache before the pass."""
+    """Storages that belong to the cache before the pass."""
     after: frozenset[int]
-    """Storages of the cache after the pass."""
+    """Storages that belong to the cache after the pass."""
 
     def heads(self) -> dict[int, int]:
-        """Return the number of heads of each storage of the cache.
+        """Return the number of heads in each storage of the cache.
 
         Keys and values have the shape batch x heads x positions x width. Other states are also
         divided along their second dimension.
@@ -48,17 +48,17 @@ class Pass:
 
 
 class Passes:
-    """Traces passes of a model, each as its own program."""
+    """Traces the passes of a model, each as a separate program."""
 
     def __init__(self, model: nn.Module, protocol: Protocol, tensors: twins.Twins) -> None:
         self._model, self._protocol, self._tensors = model, protocol, tensors
 
     def prompt(self, batch: int, tokens: int) -> Pass:
-        """Return the pass over prompts with a number of tokens."""
+        """Return the pass over prompts of ``tokens`` tokens each."""
         return self._traced(batch, tokens, None)
 
     def token(self, batch: int, position: int) -> Pass:
-        """Return the pass over one more token after `position` tokens in the cache."""
+        """Return the pass over one more token when the cache holds `position` tokens."""
         _, cache = self._run(_tokens(batch, position), None)
         return self._traced(batch, 1, cache)
 
@@ -91,7 +91,7 @@ class Passes:
         for index in after:
             program.storages[index].role = Role.CACHE
         del logits, last, chosen
-        recorder.close()  # the cache remains for the next pass
+        recorder.close()  # the cache is kept for the next pass
         return Pass(program, frozenset(before), frozenset(after))
 
     def _hold(self, recorder: Recorder, inputs: torch.Tensor) -> None:
@@ -104,10 +104,10 @@ class Passes:
 
 @contextmanager
 def passes_of(model: nn.Module, protocol: Protocol, dtype: torch.dtype) -> Iterator[Passes]:
-    """Yield an object that traces passes of a model, which is not changed.
+    """Yield an object that traces passes of a model; the model is not changed.
 
-    Raises `EstimateError` if operations depend on values, or an operator cannot determine shapes
-    without them.
+    Raises `EstimateError` if operations depend on values, or if an operator cannot determine shapes
+    without values.
     """
     with (
         explained(),
@@ -119,10 +119,10 @@ def passes_of(model: nn.Module, protocol: Protocol, dtype: torch.dtype) -> Itera
 
 
 def preallocated(traced: Pass) -> Pass:
-    """Return the pass with a cache that is allocated for all tokens at the start.
+    """Return the pass with a cache that was allocated for all tokens at the start.
 
-    If the model concatenates the cache and new values, only the new values are written. The memory
-    is that of the cache after the pass.
+    If the model concatenates the cache and new values, only the new values are written instead. The
+    memory is that of the cache after the pass.
     """
     program = traced.program
     operations = [_written_in_place(each, traced) for each in program.operations]
@@ -144,7 +144,7 @@ def _written_in_place(operation: Operation, traced: Pass) -> Operation:
 
 
 def with_cache_in(traced: Pass, dtype: torch.dtype) -> Pass:
-    """Return the pass with another type of the cache."""
+    """Return the pass with a cache of another dtype."""
     cache = traced.before | traced.after
     program = traced.program
     storages = [replace(each) for each in program.storages]

@@ -1,4 +1,4 @@
-"""The call protocol of causal language models in transformers."""
+"""How causal language models in transformers are called."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from torch import nn
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.tracing.fake_card import device_type
 
-# Arguments that limit the logits to the last positions.
+# Arguments that restrict the logits to the last positions.
 _LAST_LOGITS = ("logits_to_keep", "num_logits_to_keep")
-# Names of the cache of previous tokens.
+# Names for the cache of previous tokens.
 _CACHES = ("past_key_values", "cache_params", "past_buckets_states")
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """The arguments of a model's call."""
+    """The arguments with which a model is called."""
 
     cache: str
-    """Name of the cache in arguments and outputs."""
+    """Name of the cache among the arguments and outputs."""
     last_logits: str | None
-    """Name of the argument that limits the logits to the last positions, if there is one."""
+    """Name of the argument that restricts the logits to the last positions, if there is one."""
     positions: int | None
-    """Maximum number of tokens, if the configuration contains it."""
+    """Maximum number of tokens, if the configuration specifies it."""
 
 
 def protocol_of(model: nn.Module) -> Protocol:
-    """Return the protocol of a model.
+    """Return how a model is called.
 
-    Raises `EstimateError` if the model is not a causal language model, or has no cache.
+    Raises `EstimateError` if the model is not a causal language model or has no cache.
     """
     if not isinstance(model, nn.Module):
         raise EstimateError(f"The model is a {type(model).__name__}; pass a torch.nn.Module.")
@@ -63,10 +63,10 @@ def protocol_of(model: nn.Module) -> Protocol:
 def call(
     model: nn.Module, protocol: Protocol, tokens: torch.Tensor, cache: Any
 ) -> tuple[torch.Tensor, Any]:
-    """Return the logits (batch x positions x vocabulary) and the cache after some tokens.
+    """Return the logits (batch x positions x vocabulary) and the cache after processing tokens.
 
-    ``tokens`` are token ids, batch x positions. ``cache`` is the cache from the previous call,
-    which the model may modify, or None.
+    ``tokens`` are token ids (batch x positions). ``cache`` is the cache returned by the previous
+    call, which the model may modify, or None.
     """
     options: dict[str, Any] = {"use_cache": True}
     if cache is not None:
@@ -84,7 +84,7 @@ def call(
 
 
 def tensors_of(cache: Any) -> Iterator[torch.Tensor]:
-    """Yield the floating-point tensors on the card in a cache of any type."""
+    """Yield the floating-point tensors that a cache of any type holds on the card."""
     seen: set[int] = set()
     waiting = [cache]
     while waiting:

@@ -1,4 +1,4 @@
-"""The estimate of a generation: figures with their band and their components."""
+"""The estimate of a generation: values with their error bands, and their components."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from hpu_magic.runtime.present.report import Report, Row
 
 @dataclass(frozen=True, repr=False)
 class GenerationEstimate(Portable, Report):
-    """Time and memory of text generation, as a table."""
+    """Estimated time and memory of text generation, displayed as a table."""
 
     model: str
     settings: GenerationSettings
     batch: int
-    """Simultaneous sequences over all cards."""
+    """Number of sequences generated at the same time, over all cards."""
     times: Times
     memory: GenerationMemory
     find_largest: Callable[[], int]
@@ -33,63 +33,63 @@ class GenerationEstimate(Portable, Report):
     """Time by module, as a tree, for the prompt and all new tokens."""
 
     def __post_init__(self) -> None:
-        """Calculate the time of each module."""
+        """Calculate the time that each module takes."""
         classes = self.times.prompt.program.classes
         object.__setattr__(self, "modules", shares(classes, self.times.by_operation(), {}))
 
     def __getstate__(self) -> dict[str, Any]:
-        # The table shows it, but a copy has no model to calculate it.
+        # The table shows the largest batch, but a copy has no model to calculate it with.
         _ = self.largest_batch
         return super().__getstate__()
 
     @property
     def first_token_seconds(self) -> float:
-        """Seconds from the prompts to the first new token of each sequence."""
+        """Time from the prompts to the first new token of each sequence, in seconds."""
         return self.times.first_token
 
     @property
     def token_seconds(self) -> float:
-        """Average seconds of a step that adds a token to each sequence."""
+        """Average time of a step that adds one token to each sequence, in seconds."""
         return self.times.token
 
     @property
     def seconds(self) -> float:
-        """Seconds of the whole generation."""
+        """Time of the whole generation, in seconds."""
         return self.times.total
 
     @property
     def compile_seconds(self) -> float:
-        """Seconds of compilation for all shapes."""
+        """Compilation time for all shapes, in seconds."""
         return self.times.compilation
 
     @property
     def tokens_per_second(self) -> float:
-        """New tokens per second over all cards, including the prompt's time."""
+        """New tokens per second over all cards; the time for the prompt is included."""
         return self.batch * self.settings.new_tokens / self.seconds
 
     @property
     def peak(self) -> int:
-        """Peak memory of one card in bytes."""
+        """Peak memory of one card, in bytes."""
         return self.memory.total
 
     @property
     def largest_batch(self) -> int:
-        """Largest number of sequences that fits, over all cards; 0 if none fits."""
+        """Largest number of sequences over all cards that fits; 0 if none fits."""
         return self.searched()
 
     @property
     def fits(self) -> bool:
-        """Whether the memory of a card suffices."""
+        """Whether the memory of a card is sufficient."""
         return self.peak <= self.settings.card.memory
 
     @property
     def band(self) -> tuple[float, float]:
-        """Low and high factor between which a measurement of `seconds` is expected."""
+        """Lower and upper factor of `seconds` between which a measurement is expected."""
         return self.limits.low, self.limits.high
 
     @property
     def by_kind(self) -> dict[str, float]:
-        """`seconds` by their limit."""
+        """`seconds`, split by limit."""
         return self.times.by_kind
 
     def title(self) -> str:
@@ -106,7 +106,7 @@ class GenerationEstimate(Portable, Report):
         )
 
     def rows(self) -> Sequence[Row]:
-        """Return the figures with their band, and their components."""
+        """Return the values with their error bands, and their components."""
         return [
             ("first token", figures.duration(self.first_token_seconds, self.band)),
             ("each token", figures.duration(self.token_seconds, self.band)),
@@ -124,11 +124,11 @@ class GenerationEstimate(Portable, Report):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Return the explanation of estimates."""
+        """Return the explanation of the estimate."""
         return (figures.note(f"published measurements of {self.limits.rows}"),)
 
     def warnings(self) -> Sequence[str]:
-        """Return the necessary changes if the generation does not fit."""
+        """Return the changes that are necessary if the generation does not fit."""
         if self.fits:
             return ()
         return (over_memory(self.memory, self.settings),)
@@ -138,7 +138,7 @@ class GenerationEstimate(Portable, Report):
 
 
 def over_memory(memory: GenerationMemory, settings: GenerationSettings) -> str:
-    """Return a sentence on the missing memory and possible changes."""
+    """Return a sentence about the missing memory and possible changes."""
     over = units.size(memory.total - settings.card.memory)
     fixes = ["a smaller batch"] if settings.batch not in (1, "largest") else []
     if memory.weights > memory.cache:

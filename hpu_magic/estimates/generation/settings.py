@@ -1,4 +1,4 @@
-"""Checks of a generation's arguments, before the model is traced."""
+"""Check the arguments of a generation estimate before the model is traced."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from hpu_magic.estimates.options import MODES, one_of, positive
 
 CACHES = ("static", "dynamic")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
-"""Type of the computations; with fp8, only linear layers use FP8."""
+"""Types of the computations; with fp8, only linear layers use FP8."""
 CACHE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
 
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """The checked arguments."""
+    """The arguments after they have been checked."""
 
     batch: int | Literal["largest"]
-    """Sequences over all cards."""
+    """Number of sequences over all cards."""
     prompt: int
-    """Tokens of each prompt."""
+    """Number of tokens in each prompt."""
     new_tokens: int
-    """Generated tokens per prompt."""
+    """Number of tokens generated per prompt."""
     cache_dtype: str
     card: Generation
     layout: Layout
@@ -45,18 +45,18 @@ class GenerationSettings:
 
     @property
     def torch_cache_dtype(self) -> torch.dtype:
-        """Type of keys and values in the cache."""
+        """Type of the keys and values in the cache."""
         return CACHE_DTYPES[self.cache_dtype]
 
     @property
     def length(self) -> int:
-        """Tokens of a sequence at its end."""
+        """Number of tokens in a sequence when it is complete."""
         return self.prompt + self.new_tokens
 
     def read_at(self, position: int) -> int:
-        """Return the number of tokens that a step reads from the cache after `position` tokens.
+        """Return how many tokens a step reads from a cache that holds `position` tokens.
 
-        From a static cache, it reads all tokens, or as many buckets as the tokens need.
+        With a static cache, a step reads all positions, or as many buckets as the tokens need.
         """
         if self.cache == "dynamic":
             return position

@@ -1,4 +1,4 @@
-"""Times of a generation: its prompt, and its tokens with a growing cache."""
+"""The time of a generation: for its prompt, and for its tokens with a growing cache."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from hpu_magic.estimates.tracing.program import Program
 
 @dataclass(frozen=True)
 class Band:
-    """The range in which a measurement is expected, as factors of the estimated seconds."""
+    """The range in which a measurement is expected, as factors of the estimated time."""
 
     low: float
     high: float
     rows: str
-    """The kind of published measurements that determine the band."""
+    """The kind of published measurements from which the band is taken."""
 
 
 def band_of(batch: int, cards: int, card: Generation) -> Band:
-    """Return the band of a generation with ``batch`` sequences per card."""
+    """Return the error band of a generation with ``batch`` sequences per card."""
     if cards > card.cards_per_machine:
         factor, rows = BANDS["unmeasured"], "batches, widened for several machines"
     elif batch > 1:
@@ -39,7 +39,7 @@ def band_of(batch: int, cards: int, card: Generation) -> Band:
 
 @dataclass(frozen=True)
 class Priced:
-    """A pass with its prices, and the number of passes that it represents."""
+    """A pass with its prices and the number of passes that it represents."""
 
     program: Program
     prices: Prices
@@ -48,22 +48,22 @@ class Priced:
 
 @dataclass(frozen=True)
 class Times:
-    """Seconds of a generation."""
+    """How long each part of a generation takes, in seconds."""
 
     prompt: Priced
     tokens: tuple[Priced, ...]
-    """Passes over one more token, for some lengths of the cache."""
+    """Passes over one more token, for some of the cache lengths."""
     compilation: float
-    """Seconds of compilation for all shapes."""
+    """Compilation time for all shapes, in seconds."""
 
     @property
     def first_token(self) -> float:
-        """Seconds of the prompt's pass."""
+        """Time of the pass over the prompt, in seconds."""
         return self.prompt.prices.seconds
 
     @property
     def token(self) -> float:
-        """Average seconds of a token after the first."""
+        """Average time of each token after the first, in seconds."""
         passes = sum(each.times for each in self.tokens)
         if not passes:
             return self.tokens[-1].prices.seconds
@@ -71,12 +71,12 @@ class Times:
 
     @property
     def total(self) -> float:
-        """Seconds of the prompt and all new tokens."""
+        """Time of the prompt and of all new tokens, in seconds."""
         return sum(each.times * each.prices.seconds for each in (self.prompt, *self.tokens))
 
     @property
     def by_kind(self) -> dict[str, float]:
-        """`total` by its limit."""
+        """`total`, split by limit."""
         kinds: dict[str, float] = defaultdict(float)
         for each in (self.prompt, *self.tokens):
             for kind, seconds in each.prices.by_kind.items():
@@ -84,7 +84,7 @@ class Times:
         return dict(kinds)
 
     def by_operation(self) -> list[tuple[str, float, str]]:
-        """Return module, total seconds and limit of each operation."""
+        """Return the module, total seconds and limit of each operation."""
         return [
             (operation.module, each.times * cost.seconds, cost.limit)
             for each in (self.prompt, *self.tokens)
@@ -93,9 +93,9 @@ class Times:
 
 
 def times_of(prompt: Pass, tokens: Mapping[int, Pass], settings: GenerationSettings) -> Times:
-    """Return the times of a generation from some of its passes.
+    """Return the times of a generation, based on some of its passes.
 
-    ``tokens`` are passes over one more token, by the number of tokens in the cache. The cost of
+    ``tokens`` maps the number of tokens in the cache to a pass over one more token. The cost at
     other lengths is interpolated.
     """
 
@@ -121,7 +121,7 @@ def times_of(prompt: Pass, tokens: Mapping[int, Pass], settings: GenerationSetti
 
 
 def weights_of(known: list[int], wanted: Iterable[int]) -> dict[int, float]:
-    """Return the weight of each known position in a sum over wanted positions.
+    """Return the weight of each known position in a sum over all wanted positions.
 
     Values between two known positions are interpolated linearly.
     """

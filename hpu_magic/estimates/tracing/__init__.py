@@ -1,1 +1,1 @@
-"""The operations of a step, with their shapes, lifetimes and modules."""
+"""Trace the operations of a step, with their shapes, lifetimes and modules."""

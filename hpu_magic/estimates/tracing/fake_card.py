@@ -1,4 +1,4 @@
-"""A fake card, whose tensors have no memory and whose operators only calculate shapes."""
+"""A fake card, whose tensors use no memory and whose operators only calculate shapes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from hpu_magic.estimates.tracing import host_random, known_numbers
 from hpu_magic.runtime.device import device
 
 Listener = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
-"""Called for each operator with the operator, its arguments and its result."""
+"""Called for each operator, with the operator, its arguments and its result."""
 
 _WHICH_DEVICE = torch.ops.prim.device.default
 _INDEX = torch.ops.aten.index.Tensor
@@ -55,38 +55,38 @@ _BETWEEN = frozenset(
         torch.utils._stats,
     )
 )
-"""Files with functions between the caller of an operator and `FakeCard`."""
+"""Files with functions that may be between the caller of an operator and `FakeCard`."""
 _META = torch.device("meta")
 one_at_a_time = threading.RLock()
-"""Lock of the thread that traces, during which a model has fake tensors."""
+"""Held by the thread that is tracing; in the meantime, its model has fake tensors."""
 
 
 def device_type() -> str:
     """Return ``"hpu"``, or ``"cpu"`` if PyTorch was initialized without a card.
 
-    Traces differ only in operators that are specific to a device.
+    The traces of the two differ only in device-specific operators.
     """
     return "hpu" if device.bridge_loaded() else "cpu"
 
 
 class FakeCard(FakeTensorMode):
-    """While it is active, tensors on the card are fake, and no card is acquired."""
+    """While active, tensors on the card are fake, and no card is acquired."""
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.listener: Listener | None = None
         self.sums_gradients = False
-        """Whether the current operator is autograd's sum of two gradients."""
-        self._within = False  # an operator that calls others
+        """Whether the current operator is a sum of two gradients by autograd."""
+        self._within = False  # inside an operator that calls others
 
     @property
     def avoid_device_init(self) -> bool:
-        """Whether PyTorch must not copy constants to the device."""
+        """Whether PyTorch should avoid copying constants to the device."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operator on shapes, and call the listener."""
-        if func is _WHICH_DEVICE:  # most calls
+        """Run an operator on shapes only, and call the listener."""
+        if func is _WHICH_DEVICE:  # true for most calls
             fake = args[0]
             return _META if fake.fake_mode.in_kernel_invocation else fake.fake_device
         self.sums_gradients = False
@@ -127,19 +127,19 @@ class FakeCard(FakeTensorMode):
         return result
 
     def _grouped_product(self, types: Any, args: Any, kwargs: Any) -> Any:
-        """Return the product via bfloat16, because PyTorch has no shapes for other types."""
+        """Compute the product in bfloat16, because PyTorch cannot infer shapes for other types."""
         factors = tuple(each.to(torch.bfloat16) for each in args[:2])
         result: Any = super().__torch_dispatch__(_GROUPED, types, (*factors, *args[2:]), kwargs)
         return result.to(args[0].dtype)
 
     def _ctc(self, logits: torch.Tensor, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss of each sequence, and the table for its gradient."""
+        """Return the loss of each sequence, and the table for calculating its gradient."""
         steps, batch = (*logits.shape[:2], 1)[:2]
         with self:
             return logits.new_empty(batch), logits.new_empty(batch, steps, 2 * longest + 1)
 
     def _without_masks(self, indices: Any) -> list[Any] | None:
-        """Return the indices with integers instead of masks; None if values of masks are unknown.
+        """Replace masks in indices with integers; return None if the values of a mask are unknown.
 
         The number of selected elements determines the shape of the result.
         """
@@ -164,7 +164,7 @@ class FakeCard(FakeTensorMode):
 
 
 def _longest(lengths: Any) -> int | None:
-    """Return the largest length in a list or in a tensor with known values."""
+    """Return the largest length in a list, or in a tensor whose values are known."""
     if isinstance(lengths, torch.Tensor):
         numbers = known_numbers.numbers_of(lengths)
         lengths = None if numbers is None else numbers.flatten().tolist()
@@ -172,7 +172,7 @@ def _longest(lengths: Any) -> int | None:
 
 
 def _check_types(factors: Any) -> None:
-    """Raise an error for products of integers and floats, like devices other than meta."""
+    """Raise an error for products of integers and floats, like all devices except meta."""
     kinds = {each.dtype for each in factors if isinstance(each, torch.Tensor)}
     torch._check(
         len({each.is_floating_point or each.is_complex for each in kinds}) < 2,
@@ -181,16 +181,16 @@ def _check_types(factors: Any) -> None:
 
 
 def _owns_first(args: Any) -> bool:
-    """Return whether no other object refers to the storage of the first operand."""
+    """Return whether the first operand has the only reference to its storage."""
     if len(args) != 2 or not all(isinstance(each, FakeTensor) for each in args):
         return False
-    # The storage has two references: from the tensor, and from the Python object here.
+    # The storage has two references: one from the tensor, and one from the Python object here.
     alone: bool = torch._C._storage_Use_Count(args[0].untyped_storage()._cdata) <= 2
     return alone and args[0].dtype == args[1].dtype
 
 
 def _adds_bias(args: Any) -> bool:
-    """Return whether a layer adds its bias to a product, which it does in place without modes."""
+    """Return whether a layer adds its bias to a product; without modes, this happens in place."""
     product, bias = args
     return bool(
         bias.dim() == 1 < product.dim() - 1
@@ -200,7 +200,7 @@ def _adds_bias(args: Any) -> bool:
 
 
 def _sums_gradients(args: Any) -> bool:
-    """Return whether autograd sums two gradients, which it does in place without modes."""
+    """Return whether autograd sums two gradients; without modes, this happens in place."""
     if torch._C._current_autograd_node() is None or torch.is_grad_enabled():
         return False
     first, second = args
@@ -208,7 +208,7 @@ def _sums_gradients(args: Any) -> bool:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Return whether the elements are contiguous for some order of dimensions."""
+    """Return whether the elements are contiguous in some order of the dimensions."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1:
@@ -219,7 +219,7 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _caller() -> str:
-    """Return the file of the Python function that calls the operator, directly or through C++."""
+    """Return the file of the Python function that called the operator, directly or through C++."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename in _BETWEEN:
         frame = frame.f_back
@@ -228,14 +228,14 @@ def _caller() -> str:
 
 @contextmanager
 def fake_card() -> Iterator[FakeCard]:
-    """Activate a fake card; traces of several threads wait for each other."""
+    """Activate a fake card; only one thread can trace at a time."""
     with (
         one_at_a_time,
         _without_tracebacks(),
         host_random.same_each_time(),
         _transformers_reads_known_numbers(),
         _without_cpu_operators(),
-        torch.compiler.set_stance("force_eager"),  # compiled code runs the same operators
+        torch.compiler.set_stance("force_eager"),  # compiled code would run the same operators
         FakeCard() as card,
     ):
         yield card
@@ -243,7 +243,7 @@ def fake_card() -> Iterator[FakeCard]:
 
 @contextmanager
 def _without_tracebacks() -> Iterator[None]:
-    """Prevent PyTorch from logging errors of fake tensors, which are also raised."""
+    """Keep PyTorch from logging the errors of fake tensors, which are raised anyway."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before = logger.disabled
     logger.disabled = True
@@ -255,9 +255,9 @@ def _without_tracebacks() -> Iterator[None]:
 
 @contextmanager
 def _without_cpu_operators() -> Iterator[None]:
-    """Use the operators of a card for fake tensors on the CPU, if these replace those of a card.
+    """If fake tensors are on the CPU, make PyTorch use the operators that it would use on a card.
 
-    For the CPU, PyTorch has single operators for LSTMs and transformer layers.
+    On the CPU, PyTorch has fused operators for LSTMs and transformer layers.
     """
     if device_type() != "cpu":
         yield
@@ -273,10 +273,10 @@ def _without_cpu_operators() -> Iterator[None]:
 
 @contextmanager
 def _transformers_reads_known_numbers() -> Iterator[None]:
-    """Let transformers read known values of fake tensors.
+    """Let transformers read the known values of fake tensors.
 
-    By default, it does not read them, and runs code that is correct for all values, such as a mask
-    without masked tokens, which it does not run on a card.
+    By default, it does not read them. Instead, it runs code that is correct for all values, such as
+    applying a mask that does not mask any token, which it would skip on a card.
     """
     module: Any = sys.modules.get("transformers.utils.import_utils")
     is_fake: Any = getattr(module, "is_fake_tensor", None)

@@ -1,4 +1,4 @@
-"""The random number generators of the host during a trace."""
+"""Control the random number generators of the host during a trace."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import torch
 
 @contextmanager
 def same_each_time() -> Iterator[None]:
-    """Let Python's and NumPy's generators return the same numbers in each trace.
+    """Make Python's and NumPy's generators return the same numbers in each trace.
 
-    Their states and that of PyTorch's generators are restored.
+    Afterwards, their states and those of PyTorch's generators are restored.
     """
     python, host = random.getstate(), torch.get_rng_state()
     numpy: Any = sys.modules.get("numpy.random")

@@ -1,8 +1,9 @@
-"""Known integers and booleans in a trace, such as masks.
+"""Track known integers and booleans in a trace, such as masks.
 
-Models read some of them to select operations, for example whether any token is masked or whether
-positions are consecutive. These few values are computed on the CPU, in addition to the tensors
-without memory. A single random number, by which a model may skip a layer, has its mean value.
+Models read some of them to decide which operations to run, for example to check whether any token
+is masked or whether positions are consecutive. These few values are computed on the CPU, in
+addition to the tensors without memory. A single random number, which may decide whether a model
+skips a layer, is assumed to be the mean of its distribution.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils import _pytree as pytree
 
 MOST = 2**20
-"""Maximum number of elements of tensors with known values."""
+"""Maximum number of elements in a tensor whose values are tracked."""
 
 aten = torch.ops.aten
 _KINDS = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
@@ -33,7 +34,7 @@ _MIDDLE = {aten.rand: 0.5, aten.randn: 0.0}
 
 
 def set_numbers(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
-    """Store the values of a fake tensor, unless it is too large or has another type."""
+    """Store the values of a fake tensor, unless it is too large or has an unsupported type."""
     if _is_followed(numbers) and not tensor.is_inference():
         _store(tensor, numbers)
 
@@ -43,11 +44,11 @@ def numbers_of(tensor: Any) -> torch.Tensor | None:
     if not isinstance(tensor, FakeTensor):
         return None
     known = vars(tensor).get("_known_numbers")
-    if known is None:  # PyTorch stores the values of lists and numbers in the model's code
+    if known is None:  # PyTorch itself stores the values of literals in the model's code
         constant: torch.Tensor | None = tensor.constant
         return constant if constant is not None and _is_followed(constant) else None
     if tensor.is_inference() or tensor._version != known[1]:
-        return None  # a different version means that the tensor was written to
+        return None  # the tensor has been written to since
     numbers: torch.Tensor = known[0]
     return numbers
 
@@ -57,13 +58,13 @@ def _store(tensor: torch.Tensor, numbers: torch.Tensor, *, writes: int = 0) -> N
 
 
 def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-    """Store the values of an operator's results, if those of its operands are known."""
+    """Store the values of an operator's results if the values of its operands are known."""
     if func.overloadpacket in _MIDDLE and isinstance(result, FakeTensor) and result.numel() == 1:
         middle = torch.full((), _MIDDLE[func.overloadpacket], dtype=result.dtype)
         _store(result, middle.expand(result.shape))
         return
     if func is _LIFT and type(args[0]) is torch.Tensor and isinstance(result, torch.Tensor):
-        set_numbers(result, args[0].detach().clone())  # constants in the model's code
+        set_numbers(result, args[0].detach().clone())  # a constant in the model's code
         return
     if not _may_follow(func, args):
         return
@@ -82,9 +83,9 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 
 
 def _follow_write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Store the values that an operator writes to its first operand, and to the base of a view.
+    """Store the values that an operator writes to its first operand and, for a view, to its base.
 
-    PyTorch increases the version of the tensor after the operator.
+    PyTorch increases the version of the tensor after the operator has run.
     """
     target = args[0] if args else None
     if not isinstance(target, FakeTensor) or func._schema.arguments[0].alias_info is None:
@@ -96,7 +97,7 @@ def _follow_write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
     written = compute(func, args, kwargs)
     if isinstance(written, torch.Tensor):
         _store(target, written, writes=1)
-        # The values of a view are a view of its base's values.
+        # The values of a view are a view of the base's values.
         if (
             base is not None
             and whole is not None
@@ -106,7 +107,7 @@ def _follow_write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
 
 
 def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the result of an operator on the CPU; None if values of operands are unknown."""
+    """Run an operator on the CPU and return its result; None if operand values are unknown."""
     if torch.Tag.nondeterministic_seeded in func.tags:
         return None
     leaves, form = pytree.tree_flatten((args, kwargs))
@@ -124,12 +125,12 @@ def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     on_cpu, named = pytree.tree_unflatten(operands, form)
     try:
         return func(*on_cpu, **named)
-    except (RuntimeError, IndexError):  # invalid operands, or no CPU kernel
+    except (RuntimeError, IndexError):  # invalid operands or no CPU kernel
         return None
 
 
 def _may_follow(func: Any, args: tuple[Any, ...]) -> bool:
-    """Check the first operand, because most operators have floating-point operands."""
+    """Check the first operand; most operators can be ruled out because it is floating-point."""
     first = next(_tensors(args), None)
     if first is None:
         return func.overloadpacket in _WITHOUT_OPERANDS

@@ -1,4 +1,4 @@
-"""The module of an operation in the forward and the backward pass."""
+"""Find the module of an operation in the forward and backward pass."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hpu_magic.estimates.tracing.program import Phase
 
 
 class RunningModules:
-    """Tracks the running module; a node of autograd belongs to the module that created it."""
+    """Tracks the running module; an autograd node belongs to the module that created it."""
 
     def __init__(self, model: nn.Module) -> None:
         self._names = {id(module): name for name, module in model.named_modules()}
         self._stack: list[str] = []
         self._by_node: dict[int, str] = {}
-        self._backward = ""  # the last module in the backward pass
+        self._backward = ""  # the most recent module in the backward pass
 
     def __enter__(self) -> RunningModules:
         self._hooks = (
@@ -49,11 +49,11 @@ class RunningModules:
             self._stack.pop()
 
     def now(self) -> tuple[str, Phase]:
-        """Return the path of the running module, and the phase of the step."""
+        """Return the path of the running module, and the current phase of the step."""
         node = torch._C._current_autograd_node()
         if self._stack:
             name = self._stack[-1]
-            # The node of an operation is created just before it runs.
+            # The autograd node of an operation is created just before the operation runs.
             self._by_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, name)
             return name, Phase.FORWARD if node is None else Phase.RECOMPUTED
         if node is not None:

@@ -1,4 +1,4 @@
-"""The step of an optimizer, which runs once for all parameters of a shape if possible."""
+"""Record an optimizer step, which runs once for all parameters of a shape if possible."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 def maker(optimizer: torch.optim.Optimizer | str | None) -> Make | None:
     """Return a function that creates a similar optimizer for other parameters.
 
-    For an instance, its class, groups and options are used. A string is the name of an optimizer of
-    `torch.optim` or the vendor, such as ``"FusedAdamW"``, ignoring case and underscores.
+    If an instance is given, its class, parameter groups and options are used. A string is the name
+    of an optimizer from `torch.optim` or from the vendor, such as ``"FusedAdamW"``; case and
+    underscores are ignored.
     """
     if optimizer is None:
         return None
@@ -42,10 +43,10 @@ def maker(optimizer: torch.optim.Optimizer | str | None) -> Make | None:
 
 
 class _Like:
-    """Creates optimizers with the groups and options of an existing one, without its state."""
+    """Creates optimizers with the groups and options of an existing one, but without its state."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        # The optimizer within accelerate's wrapper.
+        # accelerate wraps the optimizer; use the inner one.
         inner = getattr(optimizer, "optimizer", None)
         self._optimizer = inner if isinstance(inner, torch.optim.Optimizer) else optimizer
         self._groups = {
@@ -55,11 +56,11 @@ class _Like:
         }
 
     def group_of(self, parameter: nn.Parameter) -> int | None:
-        """Return the group of a fake parameter's original; None if it has no group."""
+        """Return the group of the parameter that a fake one replaces; None if it is in no group."""
         return self._groups.get(id(getattr(parameter, ORIGINAL, None)))
 
     def stepped(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
-        """Return the parameters in the optimizer, or all if it is for a copy of the model."""
+        """Return the parameters in the optimizer, or all if it was made for a copy of the model."""
         own = [parameter for parameter in parameters if self.group_of(parameter) is not None]
         return own or parameters
 
@@ -105,14 +106,14 @@ def _plain(name: str) -> str:
 
 
 def record_step(make: Make, recorder: Recorder, parameters: Iterable[nn.Parameter]) -> None:
-    """Record a step of an optimizer for parameters with gradients.
+    """Record an optimizer step for parameters with gradients.
 
-    The step is the same for parameters of one shape and type, so one of them is traced and counted
-    for all. If operators have lists of parameters, like PyTorch's multi-tensor operators and the
-    vendor's fused ones, all parameters are traced. The optimizer's state is assumed to exist before
-    the program, as in all steps but the first.
+    The step is the same for parameters of the same shape and type, so only one of them is traced,
+    and it is counted for all of them. If operators take lists of parameters, like PyTorch's
+    multi-tensor operators and the vendor's fused operators, all parameters are traced. The
+    optimizer's state is assumed to exist before the program starts, as in all steps but the first.
 
-    Raises `EstimateError` if the optimizer needs values, or does not support these parameters.
+    Raises `EstimateError` if the optimizer depends on values or does not support these parameters.
     """
     everyone = list(parameters)
     if isinstance(make, _Like):
@@ -142,13 +143,13 @@ def record_step(make: Make, recorder: Recorder, parameters: Iterable[nn.Paramete
 
 
 class _OptimizerStep:
-    """A step of an optimizer for parameters, each of which represents `count` parameters."""
+    """An optimizer step for parameters, each of which represents `count` parameters."""
 
     def __init__(
         self, make: Make, recorder: Recorder, parameters: list[nn.Parameter], count: int
     ) -> None:
         self._recorder, self._count = recorder, count
-        # Copies, because the memory of the model's parameters and gradients is already counted.
+        # Use copies, because the memory of the model's parameters and gradients is already counted.
         self.takes_lists = False
         with recorder.instead(self._look_for_lists):
             self._stand_ins = [_stand_in(each) for each in parameters]

@@ -1,4 +1,4 @@
-"""The program of a step: operations in order, and their storages."""
+"""The program of a step: its operations in order, and the storages that they use."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ NEVER = -1
 
 
 class Phase(StrEnum):
-    """The part of a step to which an operation belongs."""
+    """The part of a step that an operation belongs to."""
 
     FORWARD = "forward"
     BACKWARD = "backward"
-    RECOMPUTED = "recomputed"  # the forward pass again, in the backward pass
+    RECOMPUTED = "recomputed"  # parts of the forward pass that are repeated in the backward pass
     OPTIMIZER = "optimizer"
 
 
 class Role(StrEnum):
-    """The contents of a storage."""
+    """What a storage contains."""
 
     WEIGHTS = "weights"
     BUFFERS = "buffers"
@@ -31,29 +31,29 @@ class Role(StrEnum):
     OPTIMIZER = "optimizer"
     ACTIVATIONS = "activations"
     TEMPORARY = "temporary"
-    CACHE = "cache"  # keys and values of previous tokens
+    CACHE = "cache"  # the keys and values of previous tokens
     LOGITS = "logits"
 
 
 @dataclass(slots=True)
 class Storage:
-    """Memory on the card with its lifetime."""
+    """Memory on the card, with its lifetime."""
 
     bytes: int
-    """Bytes if a card stores int64 with 64 bits."""
+    """Size in bytes if the card stores int64 with 64 bits."""
     role: Role = Role.TEMPORARY
     module: str = ""
     dtype: torch.dtype | None = None
-    """Type of its first tensor."""
+    """Type of the first tensor in the storage."""
     born: int = NEVER
     """Index of the operation that creates it; `NEVER` if it exists before the first operation."""
     last_used: int = NEVER
-    """Index of the last operation that reads or writes it, except for views."""
+    """Index of the last operation that reads or writes it, not counting views."""
     continues: int | None = None
     """Index of the storage whose memory it reuses if operations run immediately, because autograd
     then sums gradients in place."""
     freed: int | None = None
-    """Number of operations before the last reference was deleted; None if it remains."""
+    """Number of operations before its last reference was deleted; None if it is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +61,11 @@ class Operand:
     """A tensor that an operation reads or writes."""
 
     storage: int
-    """Index into the program's storages."""
+    """Index of the storage in the program."""
     shape: tuple[int, ...]
     dtype: torch.dtype
     bytes: int
-    """The bytes of the storage that it covers; an expanded tensor covers less than its elements."""
+    """Bytes of the storage that the tensor covers; if expanded, fewer than its elements need."""
 
     @property
     def elements(self) -> int:
@@ -78,19 +78,19 @@ class Operand:
 
 @dataclass(slots=True)
 class Operation:
-    """A call of an operator on tensors of the card."""
+    """A call of an operator on tensors on the card."""
 
     operator: torch._ops.OpOverload
     reads: tuple[Operand, ...]
     writes: tuple[Operand, ...]
     is_view: bool
-    """Whether it only creates a view."""
+    """Whether the operation only creates a view."""
     module: str
     phase: Phase
     arguments: tuple[object, ...] = ()
-    """Positional arguments, with None instead of tensors."""
+    """Positional arguments, with None in place of tensors."""
     times: int = 1
-    """Number of runs in a step: an optimizer runs once for all tensors of a shape."""
+    """How often it runs in a step: an optimizer is traced once for all tensors of a shape."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # PyTorch's operators cannot be pickled, so they are looked up by name.
@@ -111,16 +111,16 @@ class Program:
     operations: list[Operation] = field(default_factory=list)
     storages: list[Storage] = field(default_factory=list)
     classes: dict[str, str] = field(default_factory=dict)
-    """Name of each module's class, by its path; the path of the model is empty."""
+    """Name of each module's class, keyed by the module's path; the path of the model is empty."""
     samples: int = 0
     """Size of the first dimension of the inputs."""
     tokens: int = 0
-    """Number of elements of the first integer input, such as token ids; 0 if there is none."""
+    """Number of elements in the first integer input, such as token ids; 0 if there is none."""
 
     def of_role(self, role: Role) -> int:
-        """Return the bytes of all storages of a role."""
+        """Return the total bytes of all storages with a role."""
         return sum(storage.bytes for storage in self.storages if storage.role is role)
 
     def of_phase(self, *phases: Phase) -> Iterator[Operation]:
-        """Yield the operations of some phases."""
+        """Yield the operations that belong to any of the phases."""
         return (operation for operation in self.operations if operation.phase in phases)

@@ -1,4 +1,4 @@
-"""Recomputation of activations in the backward pass, which saves memory."""
+"""Recompute activations in the backward pass, which saves memory."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ _KEPT = tuple(
 
 @contextmanager
 def recomputing(model: nn.Module, kind: str) -> Iterator[None]:
-    """Let the model's layers recompute activations in the backward pass.
+    """Make the model's layers recompute their activations in the backward pass.
 
-    Layers are the modules of the model's longest list with a single class. "full" keeps the inputs
-    of each layer. "selective" also keeps the results of matrix products with weights, which are the
-    most expensive to recompute. Raises `EstimateError` if the model has no such list.
+    The layers are the modules in the model's longest list of modules of a single class. "full"
+    keeps only the inputs of each layer. "selective" also keeps the results of matrix products with
+    weights, which are the most expensive to recompute. Raises `EstimateError` if the model has no
+    such list.
     """
     if kind == "none":
         yield
@@ -55,7 +56,7 @@ def recomputing(model: nn.Module, kind: str) -> Iterator[None]:
 
 
 def layers(model: nn.Module) -> list[nn.Module]:
-    """Return the modules of the model's longest list with a single class."""
+    """Return the modules in the model's longest list of modules of a single class."""
     longest: list[nn.Module] = []
     for module in model.modules():
         if isinstance(module, nn.ModuleList | nn.Sequential):

@@ -1,4 +1,4 @@
-"""Recording of operators on a fake card, and of the lifetimes of storages."""
+"""Record the operators run on a fake card, and the lifetimes of storages."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from hpu_magic.estimates.tracing.fake_card import FakeCard, Listener, device_typ
 from hpu_magic.estimates.tracing.modules import RunningModules
 from hpu_magic.estimates.tracing.program import Operand, Operation, Phase, Program, Role, Storage
 
-# Cards do not support these types and store them with half their size.
+# Cards do not support these types and store their elements in half the size.
 _NARROWED = frozenset({torch.float64, torch.complex128})
 
 
 class Recorder:
-    """Appends the operators on the active fake card to a program inside the block."""
+    """Appends operators on the active fake card to a program while the with block runs."""
 
     def __init__(self, program: Program, modules: RunningModules) -> None:
         self.program = program
         self._modules = modules
-        # By the address of the storage; an entry is removed with its storage.
+        # Keyed by the address of the storage; an entry is removed together with its storage.
         self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
         self.phase: Phase | None = None
-        """The phase of all operations; None determines it from autograd."""
+        """The phase of all operations; if None, autograd's state determines it."""
         self.times = 1
         self._listeners: list[Listener | None] = []
         self._card: FakeCard | None = None
@@ -43,7 +43,7 @@ class Recorder:
 
     @contextmanager
     def instead(self, listener: Listener | None) -> Iterator[None]:
-        """Replace the recording with another listener, or None, inside the block."""
+        """Inside the with block, call another listener instead of recording; None calls nothing."""
         self._listen(listener)
         try:
             yield
@@ -56,21 +56,21 @@ class Recorder:
         card.listener = listener
 
     def close(self) -> None:
-        """Treat the existing storages as remaining."""
+        """Treat the storages that exist now as permanent."""
         self._closed = True
 
     def hold(self, tensor: torch.Tensor, role: Role, module: str = "", *, count: int = 1) -> None:
-        """Add `count` tensors like this one, which no operation creates."""
+        """Add `count` tensors like this one, which are not created by any operation."""
         storage = self.program.storages[self._index(tensor)]
         storage.bytes *= count
         storage.role, storage.module = role, module
 
     def stand_for(self, tensor: torch.Tensor) -> None:
-        """Add a tensor without memory, because it represents tensors that are already counted."""
+        """Add a tensor of size zero, because it represents tensors that are already counted."""
         self.program.storages[self._index(tensor)].bytes = 0
 
     def index_of(self, tensor: torch.Tensor) -> int | None:
-        """Return the index of a tensor's storage, or None if it is unknown."""
+        """Return the index of a tensor's storage, or None if the storage is unknown."""
         found = self._known.get(tensor.untyped_storage()._cdata)
         return None if found is None else found[1]
 
@@ -145,7 +145,7 @@ class Recorder:
 
 
 def card_bytes(dtype: torch.dtype, elements: int) -> int:
-    """Return the bytes of elements on a card, if it stores int64 with 64 bits."""
+    """Return the bytes that elements use on a card that stores int64 with 64 bits."""
     return elements * dtype.itemsize // (2 if dtype in _NARROWED else 1)
 
 
@@ -167,7 +167,7 @@ def _of(place: str, values: Iterable[Any]) -> Iterator[torch.Tensor]:
 
 
 def _plain(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return arguments without tensors, which must not be kept."""
+    """Return the arguments without their tensors, which must not be kept alive."""
     return tuple(
         [
             None
@@ -183,7 +183,7 @@ def _plain(values: Iterable[Any]) -> tuple[Any, ...]:
 def _written(
     place: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> list[torch.Tensor]:
-    """Return the arguments to which the operator writes, according to its schema."""
+    """Return the arguments that the operator writes to, according to its schema."""
     found: list[torch.Tensor] = []
     for position, argument in enumerate(func._schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:

@@ -1,4 +1,4 @@
-"""Errors of steps that cannot be traced, with the line or the module and its inputs."""
+"""Errors of steps that cannot be traced, with the line of code, or the module and its inputs."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _NOWHERE = "in PyTorch's own code"
 
 
 class UntracedError(EstimateError):
-    """A step cannot be traced, for the reason in the message."""
+    """Raised if a step cannot be traced; the message contains the reason."""
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Explain errors of tracing with their line, and errors of a model with their module.
+    """Explain tracing errors with their line of code, and errors of a model with their module.
 
-    Raises `EstimateError` if the operations depend on values, an operator cannot determine shapes
-    without them, or the inputs do not match a module.
+    Raises `EstimateError` if the operations depend on values, if an operator cannot determine
+    shapes without values, or if the inputs do not match a module.
     """
     try:
         yield
@@ -50,7 +50,7 @@ def explained() -> Iterator[None]:
         raise _without_shapes(str(error.args[0]), error) from error
     except EstimateError:
         raise
-    except Exception as error:  # the model's code, which may raise anything
+    except Exception as error:  # the model's code may raise anything
         message = str(error)
         if "no fake impl registered" in message:
             named = re.search(r"<(?:CustomOpDef)?\(?([\w:.]+)", message)
@@ -66,13 +66,13 @@ def explained() -> Iterator[None]:
 
 
 def _raised_here(error: BaseException) -> bool:
-    """Return whether this package raised the error."""
+    """Return whether the error was raised by this package."""
     frames = traceback.extract_tb(error.__traceback__)
     return not frames or frames[-1].filename.startswith(_OURS)
 
 
 def _by_module(error: Exception) -> str:
-    """Return a message with the innermost module that raised the error, and its inputs."""
+    """Return a message that names the innermost module that raised the error, and its inputs."""
     message = str(error).strip().split("\n")[0].strip().rstrip(".") or "no reason"
     if not isinstance(error, RuntimeError | TypeError | ValueError):
         message = f"{type(error).__name__}: {message}"
@@ -112,7 +112,7 @@ def _without_shapes(operator: str, error: BaseException) -> UntracedError:
 
 
 def _line(error: BaseException) -> str:
-    """Return the innermost line of the user's code, or of the model's library."""
+    """Return the innermost line in the user's code, or else in the model's library."""
     frames = [
         each
         for each in traceback.extract_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""Tracing of a model's step: forward pass and, for training, backward pass and optimizer."""
+"""Trace a model's step: forward pass and, for training, backward pass and optimizer."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ Loss = Callable[[Any], torch.Tensor]
 
 @dataclass(frozen=True)
 class StepOptions:
-    """Options of a step."""
+    """Options for tracing a step."""
 
     train: bool = True
     dtype: torch.dtype | None = None
-    """Type of the model's floating-point tensors and inputs; None does not change it."""
+    """Type of the model's floating-point tensors and inputs; None leaves it unchanged."""
     autocast: torch.dtype | None = None
-    """Type of `torch.autocast`; None disables autocast."""
+    """Type for `torch.autocast`; None disables autocast."""
     optimizer: optimizers.Make | None = None
     loss: Loss | None = None
-    """Calculates the loss from the output; by default, the output's `loss`, or its sum."""
+    """Calculates the loss from the output; by default, the output's `loss`, or else its sum."""
     batch: int | None = None
-    """Size of the inputs' first dimension; None does not change it."""
+    """Size of the inputs' first dimension; None leaves it unchanged."""
     checkpointing: str = "none"
-    """The activations of layers that are recomputed: ``none``, ``full`` or ``selective``."""
+    """Which activations of layers are recomputed: ``none``, ``full`` or ``selective``."""
     accumulating: bool = False
-    """Whether gradients of earlier steps exist."""
+    """Whether gradients from earlier steps already exist."""
 
 
 def trace_step(
@@ -51,11 +51,11 @@ def trace_step(
     kwargs: Mapping[str, Any],
     options: StepOptions,
 ) -> Program:
-    """Return the program of one step, without computing it.
+    """Return the program of one step, without computing anything.
 
     The model and its inputs can be on any device, including ``meta``. The model is not changed, and
-    only shapes and types of the inputs matter. Raises `EstimateError` if operations depend on
-    values, or an operator cannot determine shapes without them.
+    only the shapes and types of the inputs matter. Raises `EstimateError` if operations depend on
+    values, or if an operator cannot determine shapes without values.
     """
     classes = {name: type(module).__name__ for name, module in model.named_modules()}
     program = Program(classes=classes)
@@ -64,7 +64,7 @@ def trace_step(
     try:
         with ExitStack() as stack:
             stack.enter_context(explained())
-            # The options determine how the step runs, not the context of the caller.
+            # The options, not the caller's context, determine how the step runs.
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.set_grad_enabled(options.train))
             stack.enter_context(torch.autocast(device_type(), enabled=False))
@@ -125,7 +125,7 @@ class _Step:
             return self._function()(*args, **kwargs)
 
     def _function(self) -> Callable[..., Any]:
-        """Return the model, or the training step of a LightningModule."""
+        """Return the model, or the training step if it is a LightningModule."""
         step = getattr(self._model, "training_step", None)
         trains = self._options.train and self._options.loss is None
         if step is None or not trains or not _is_defined(step):
@@ -185,11 +185,11 @@ class _Step:
                 program.samples = tensor.shape[0]
             if tensor.dim() and not program.tokens and not tensor.is_floating_point():
                 program.tokens = tensor.numel()
-        # Inputs without a dimension are one sample.
+        # Inputs without a dimension count as one sample.
         program.samples = program.samples or 1
 
     def _set_roles(self, saved: int) -> None:
-        """Set the roles of gradients, and of activations saved for the backward pass."""
+        """Set the role of gradients, and of activations that are saved for the backward pass."""
         for name, weight in self._parameters.items():
             if weight.grad is not None:
                 index = self._recorder.index_of(weight.grad)
@@ -226,7 +226,7 @@ def _loss_of(output: Any, function: Loss | None) -> torch.Tensor:
 
 
 def _is_defined(step: Any) -> bool:
-    """Return whether a training step is defined, other than Lightning's empty one."""
+    """Return whether a training step has been defined and is not Lightning's empty default."""
     module = str(getattr(step, "__module__", ""))
     return callable(step) and not module.startswith(("lightning.", "pytorch_lightning."))
 
@@ -238,10 +238,10 @@ def _do_nothing(*_: Any, **__: Any) -> None:
 def lasting_memory(
     model: nn.Module, dtype: torch.dtype | None, *, train: bool, optimizer: optimizers.Make | None
 ) -> str:
-    """Return a sentence on the memory of weights and, for training, of gradients and optimizer.
+    """Return a sentence on the memory for weights and, in training, gradients and optimizer state.
 
     The model is not changed. ``dtype`` is the type of its floating-point parameters, or None to
-    keep them, and ``optimizer`` a result of `optimizers.maker`.
+    keep their types, and ``optimizer`` is a result of `optimizers.maker`.
     """
     with fake_card(), twins.fake_tensors(model, dtype, training=train) as tensors:
         weights = list(tensors.parameters.values())

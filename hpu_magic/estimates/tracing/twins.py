@@ -19,12 +19,12 @@ from hpu_magic.runtime.device import nests
 from hpu_magic.runtime.device.nests import described
 
 ORIGINAL = "original"
-"""Attribute of a fake parameter with the model's parameter."""
+"""Attribute of a fake parameter that refers to the parameter of the model."""
 
 
 @dataclass(frozen=True)
 class Twins:
-    """The fake tensors of a model, by name; a tied tensor is listed once, with its first name."""
+    """The fake tensors of a model by name; a tied tensor is listed once, under its first name."""
 
     parameters: dict[str, nn.Parameter]
     buffers: dict[str, torch.Tensor]
@@ -34,11 +34,13 @@ class Twins:
 def fake_tensors(model: nn.Module, dtype: torch.dtype | None, *, training: bool) -> Iterator[Twins]:
     """Replace a model's tensors with fake tensors on the card, and restore its modules afterwards.
 
-    Modules may store computed values, such as masks or caches; inside the block, these are fake.
+    Modules may store computed values, such as masks or caches. Inside the with block, these are
+    fake as well.
 
-    ``dtype`` is the type of floating-point parameters, or None to keep them. Buffers keep their
-    type: buffers for computations, such as running means, are small, and others, such as the angles
-    of rotary embeddings, remain in float32 if a model is loaded in another type.
+    ``dtype`` is the type of the floating-point parameters, or None to keep their types. Buffers
+    keep their types: those that are used in computations, such as running means, are small, and
+    others, such as the angles of rotary embeddings, stay in float32 when a model is loaded in
+    another type.
     """
     with untouched(model):
         model.train(training)
@@ -57,7 +59,7 @@ def fake_tensors(model: nn.Module, dtype: torch.dtype | None, *, training: bool)
 
 
 def _replace_metric_states(module: nn.Module) -> None:
-    """Replace the states of a torchmetrics metric, which are neither parameters nor buffers."""
+    """Replace the states of torchmetrics metrics, which are neither parameters nor buffers."""
     attributes = vars(module)
     defaults = attributes.get("_defaults")
     if not isinstance(defaults, dict) or "_device" not in attributes:
@@ -69,11 +71,11 @@ def _replace_metric_states(module: nn.Module) -> None:
 
 
 def inputs(call: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
-    """Return nested inputs with fake tensors on the card.
+    """Replace the tensors in nested inputs with fake tensors on the card.
 
-    ``dtype`` is the type of floating-point tensors, or None to keep it. ``batch`` is the new size
-    of the first dimension, for all tensors in which it is equal to that of the first tensor. Raises
-    `EstimateError` if a tensor is not dense, or no tensor has a first dimension.
+    ``dtype`` is the type of floating-point tensors, or None to keep their types. ``batch`` is the
+    new size of the first dimension of every tensor that has the same first dimension as the first
+    tensor. Raises `EstimateError` if a tensor is not dense, or if no tensor has a first dimension.
     """
     first = next((each.shape[0] for each in nests.tensors(call) if each.dim()), None)
     if first is None and batch is not None:
@@ -99,16 +101,16 @@ def inputs(call: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
 
 
 def _of_rows(tensor: torch.Tensor, shape: Any) -> torch.Tensor:
-    """Return a tensor of a batch of another size, repeating or omitting rows."""
+    """Return a tensor with a different batch size, by repeating or omitting rows."""
     with unset_fake_temporarily():
         same = tensor.shape == shape
-        # A copy, because the model may write to it.
+        # Make a copy, because the model may write to it.
         return tensor.clone() if same else tensor[torch.arange(shape[0]) % tensor.shape[0]]
 
 
 def _parameter(parameter: nn.Parameter, dtype: torch.dtype | None) -> nn.Parameter:
     twin = nn.Parameter(_fake(parameter, dtype), requires_grad=parameter.requires_grad)
-    vars(twin).update(vars(parameter))  # libraries add attributes, for example against weight decay
+    vars(twin).update(vars(parameter))  # libraries add attributes, for example to skip weight decay
     vars(twin)[ORIGINAL] = parameter
     return twin
 
