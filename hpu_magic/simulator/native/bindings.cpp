@@ -1,4 +1,4 @@
-// The engine as a Python module.
+// Python bindings of the engine.
 #include "calls/dtypes.h"
 #include "calls/generator.h"
 #include "calls/geometry.h"
@@ -26,9 +26,10 @@ bool remove_cuda_accelerator();              // device/device.cpp
 
 namespace {
 
-/// `acquire` returns (page, offset of the counters, capacity in bytes, float8 limit).
+/// Sets the function that acquires a card. It returns a tuple (page, offset of the counters in the
+/// page, capacity in bytes, float8 limit).
 void set_driver(py::function acquire) {
-  // Leaked, because any thread may call the driver until the process ends.
+  // Leaked on purpose, because any thread may call the driver until the process ends.
   auto* function = new py::function(std::move(acquire));
   hpu::card::set_driver([function]() -> hpu::Acquisition {
     py::gil_scoped_acquire gil;

@@ -14,12 +14,13 @@
 namespace hpu::collectives {
 namespace {
 
-constexpr uint64_t kKept = 16;  // announced calls per rank, so other ranks may be 15 calls ahead
+// The number of announced calls that are kept per rank. Other ranks may be up to 15 calls ahead.
+constexpr uint64_t kKept = 16;
 
 constexpr auto kRequestInterval = std::chrono::milliseconds(200);
 constexpr auto kPatience = std::chrono::seconds(1);
 
-using Name = std::array<uint64_t, 5>;  // letters, followed by a zero
+using Name = std::array<uint64_t, 5>;  // a null-terminated string
 
 Name packed(const char* name) {
   Name words{};
@@ -27,7 +28,7 @@ Name packed(const char* name) {
   return words;
 }
 
-/// One operator type for all types that are equal for the transport.
+/// Maps all operation types that are equivalent for the transport to the same type.
 c10d::OpType family(c10d::OpType type) {
   switch (type) {
     case c10d::OpType::_ALLGATHER_BASE:
@@ -61,7 +62,7 @@ bool match(const Call& call, const Call& other) {
 
 }  // namespace
 
-/// An announced call. Only its rank writes it; `place` is 0 during a write.
+/// An announced call. Only the rank that makes the call writes to it. `place` is 0 during a write.
 struct Announcements::Slot {
   std::atomic<uint64_t> place;
   std::atomic<int64_t> elements;
@@ -70,7 +71,8 @@ struct Announcements::Slot {
   std::array<std::atomic<uint64_t>, std::tuple_size_v<Name>> name;
 };
 
-/// The Python line of a rank. Only its rank writes it, except for the number of requests.
+/// The current Python line of a rank. Only this rank writes to it, except that other ranks
+/// increment the number of requests.
 struct Announcements::Response {
   std::atomic<uint64_t> requested;
   std::atomic<uint64_t> responded;
@@ -124,7 +126,7 @@ void Announcements::announce(const Call& call) {
   for (size_t i = 0; i < name.size(); ++i) {
     mine.name[i].store(name[i]);
   }
-  // Sequentially consistent: of two ranks, at least one sees the other's call.
+  // The stores are sequentially consistent, so at least one of two ranks sees the other's call.
   mine.place.store(call.place);
 }
 
@@ -208,7 +210,7 @@ void respond_with(
   if (!announcements->shared()) {
     return;
   }
-  // Detached, because this thread does not exist in the child of a fork.
+  // The thread is detached because it does not exist in the child of a fork.
   std::thread([weak = std::weak_ptr<Announcements>(announcements), location = std::move(location)] {
     for (;;) {
       if (const auto held = weak.lock()) {

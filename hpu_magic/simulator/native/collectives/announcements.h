@@ -1,6 +1,6 @@
-// Shared memory in which the ranks of one machine announce their calls. Before the transport moves
-// data, the last rank of a collective checks whether all calls match, because the transport cannot
-// check this. Ranks also use it to request the current Python line of other ranks.
+// Shared memory in which the ranks on one machine announce their calls. Before the transport moves
+// data, the last rank to join a collective checks whether all calls match, because the transport
+// cannot check this. Ranks also use this memory to request the current Python line of other ranks.
 #pragma once
 
 #include "collectives/work.h"
@@ -14,7 +14,8 @@ namespace hpu::collectives {
 
 class Announcements {
  public:
-  /// `file` refers to `bytes_for(size)` bytes, initially zeros; -1 if the ranks share no memory.
+  /// `file` is the descriptor of a file of `bytes_for(size)` bytes, which must initially be zero.
+  /// It is -1 if the ranks do not share memory.
   Announcements(int file, int rank, int size);
   ~Announcements();
   Announcements(const Announcements&) = delete;
@@ -25,18 +26,18 @@ class Announcements {
   /// Publishes a call of this rank.
   void announce(const Call& call);
 
-  /// Calls of other ranks that do not match this one, by rank.
+  /// Returns the calls of other ranks that do not match this call, by rank.
   std::map<int, std::string> differing(const Call& call) const;
 
   bool shared() const {
     return memory_ != nullptr;
   }
 
-  /// Sends a request to a rank, and returns its number.
+  /// Sends a request to a rank and returns the number of the request.
   uint64_t request(int rank) const;
-  /// The response of a rank to this request or a later one; empty until it responds.
+  /// Returns a rank's response to this request or a later one. Empty until the rank responds.
   std::string response(int rank, uint64_t request) const;
-  /// Whether another rank waits for a response of this rank.
+  /// Returns whether another rank is waiting for a response from this rank.
   bool is_requested() const;
   void respond(const std::string& text);
 
@@ -53,15 +54,17 @@ class Announcements {
   void* memory_ = nullptr;
 };
 
-/// A description of a call: "all_reduce of 4 elements (Float)".
+/// Returns a description of a call, for example "all_reduce of 4 elements (Float)".
 std::string described(const Call& call);
 
-/// Starts a thread that sends the result of `location` to ranks that request it, until
-/// `announcements` is destroyed. The thread polls memory, and takes the GIL only to respond.
+/// Starts a thread that sends the result of `location` to the ranks that request it, until
+/// `announcements` is destroyed. The thread polls the shared memory and takes the GIL only when it
+/// has to respond.
 void respond_with(
     const std::shared_ptr<Announcements>& announcements, std::function<std::string()> location);
 
-/// The current Python line of another rank; empty if the rank does not respond within a second.
+/// Returns the current Python line of another rank, or an empty string if that rank does not
+/// respond within a second.
 std::string location_of(const Announcements& announcements, int rank);
 
 }  // namespace hpu::collectives

@@ -28,8 +28,8 @@ std::string words_of(const std::exception_ptr& failure) {
 
 constexpr const char* kLeft = "this rank has left it.";
 
-/// State that works need even after their group is destroyed. After a failure, it closes the
-/// connections, so that ranks that wait for this rank get an error.
+/// State that Work objects need even after their process group has been destroyed. After a failure,
+/// it closes the connections, so that the ranks that are waiting for this rank get an error.
 struct Hccl::State {
   State(
       c10::intrusive_ptr<c10d::Backend> transport, Explain why,
@@ -41,7 +41,7 @@ struct Hccl::State {
     give_up("");
   }
 
-  /// Throws if the group has failed.
+  /// Returns the transport. Throws an error if the group has failed.
   c10::intrusive_ptr<c10d::Backend> transport() {
     const std::lock_guard<std::mutex> guard(mutex_);
     if (!transport_) {
@@ -53,7 +53,7 @@ struct Hccl::State {
     return transport_;
   }
 
-  /// Throws if a call of another rank does not match.
+  /// Announces a call. Throws an error if a call of another rank does not match it.
   void announce(const Call& call) {
     announcements->announce(call);
     if (auto others = announcements->differing(call); !others.empty()) {
@@ -65,7 +65,7 @@ struct Hccl::State {
     return failed(call, words_of(failure), announcements->differing(call));
   }
 
-  /// Closes the connections. Do not call it on a thread of the transport.
+  /// Closes the connections. Must not be called on one of the transport's threads.
   void close() {
     const std::lock_guard<std::mutex> guard(mutex_);
     failure_ = kLeft;
@@ -97,7 +97,7 @@ struct Hccl::State {
       }
     }
     if (given_up) {
-      // Its destructor waits for its threads, and this thread may be one of them.
+      // The transport's destructor waits for its threads, and this thread may be one of them.
       std::thread([transport = std::move(given_up)]() mutable { transport.reset(); }).detach();
     }
   }
@@ -109,7 +109,7 @@ struct Hccl::State {
   std::string failure_;
 };
 
-/// The running steps of a collective, owned by the threads that end them.
+/// The running steps of a collective, owned by the threads that complete them.
 class Hccl::Pending {
  public:
   static std::shared_ptr<Pending> make(
@@ -121,7 +121,7 @@ class Hccl::Pending {
     return steps_;
   }
 
-  /// Ends one step; the last step ends `work`.
+  /// Completes one step. The last step to complete also completes `work`.
   void end(const std::exception_ptr& with) {
     {
       const std::lock_guard<std::mutex> lock(mutex_);
@@ -134,7 +134,7 @@ class Hccl::Pending {
     }
     const InterpreterGuard guard;
     const auto failure = failure_ ? state_->failed(work->call(), failure_) : finish();
-    if (guard) {  // frees the memory before others see that the work has ended
+    if (guard) {  // free the memory before others see that the work is complete
       steps_.clear();
       operands_ = {};
     }
@@ -150,7 +150,7 @@ class Hccl::Pending {
         steps_(std::move(steps)),
         left_(steps_.size()) {}
 
-  /// Deletes a collective, whose tensors may have Python objects.
+  /// Deletes a collective. A guard is needed because its tensors may have Python objects.
   static void drop(const Pending* pending) {
     if (const InterpreterGuard guard; guard) {
       delete pending;
@@ -197,7 +197,7 @@ Hccl::~Hccl() {
 
 void Hccl::shutdown() {
   const WithoutGil released;
-  // A collective that has ended releases the state after a short time.
+  // A collective that has just completed releases the state shortly afterwards.
   const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(1);
   while (state_.use_count() > 1 && std::chrono::steady_clock::now() < until) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -239,7 +239,7 @@ Hccl::Started Hccl::launch(
       started.push_back(step.start(*transport));
     }
   } catch (...) {
-    for (const Started& work : started) {  // keeps the memory of started steps
+    for (const Started& work : started) {  // keep the memory of the steps that have started
       on_completion(work, [pending](const std::exception_ptr&) {});
     }
     throw;
@@ -262,7 +262,7 @@ void Hccl::startCoalescing() {
   coalesced_ = std::make_unique<std::vector<Started>>();
 }
 
-/// One work for all collectives since startCoalescing().
+/// Returns a single Work object for all collectives since startCoalescing().
 Hccl::Started Hccl::endCoalescing() {
   TORCH_CHECK(coalesced_, "Call startCoalescing() before endCoalescing().");
   const auto parts = std::move(coalesced_);

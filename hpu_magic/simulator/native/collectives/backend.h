@@ -1,5 +1,5 @@
-// torch.distributed's backend hccl: the vendor's collectives on device tensors. Another backend,
-// the transport, executes them on the tensors' memory.
+// The hccl backend of torch.distributed, which provides the vendor's collectives on device tensors.
+// Another backend, called the transport, executes them on the memory of the tensors.
 #pragma once
 
 #include "collectives/announcements.h"
@@ -20,9 +20,9 @@ namespace hpu::collectives {
 /// A collective that failed.
 struct Failure {
   std::string call;  // name and number
-  std::string message;  // of the transport; empty if it was not called
-  std::string description;  // the call of this rank
-  std::map<int, std::string> others;  // calls of other ranks that do not match
+  std::string message;  // the transport's error message; empty if the transport was not called
+  std::string description;  // description of this rank's call
+  std::map<int, std::string> others;  // calls of other ranks that do not match, by rank
 };
 
 /// Returns the error message for a failure.
@@ -55,7 +55,7 @@ class Hccl final : public c10d::Backend {
   void setTimeout(std::chrono::milliseconds timeout) {
     timeout_ = timeout;
   }
-  /// Closes the connections, so that ranks that wait for this one get an error.
+  /// Closes the connections, so that the ranks that are waiting for this one get an error.
   void shutdown();
   void abort() {
     shutdown();
@@ -101,7 +101,7 @@ class Hccl final : public c10d::Backend {
   Started barrier(const c10d::BarrierOptions& options) override;
 
  private:
-  /// One collective of the transport. `finish` processes its results.
+  /// One collective that the transport executes. `finish` processes its results.
   struct Step {
     std::function<Started(c10d::Backend&)> start;
     std::function<void()> finish{};
@@ -112,7 +112,7 @@ class Hccl final : public c10d::Backend {
   Call next(c10d::OpType type, const char* name, Subject subject = {});
   void check_peer(int rank, const char* name) const;
 
-  /// Options with the group's timeout, unless they have their own.
+  /// Returns the options, with the group's timeout if they do not specify one.
   template <class Options>
   Options limited(Options options) const {
     if (options.timeout == c10d::kUnsetTimeout) {
@@ -121,13 +121,13 @@ class Hccl final : public c10d::Backend {
     return options;
   }
 
-  /// Sends parts of a tensor to all ranks. `sent` and `received` are the parts' numbers of bytes;
-  /// empty for equal parts.
+  /// Sends a part of a tensor to each rank. `sent` and `received` are the sizes of the parts in
+  /// bytes. They are empty if all parts have the same size.
   static Step exchange(
       const at::Tensor& from, const at::Tensor& to, std::vector<int64_t> sent,
       std::vector<int64_t> received, const c10d::AllToAllOptions& options);
 
-  // Collectives of one or several tensors, as one work.
+  // Collectives on one or more tensors, with a single Work object.
   Started reduce_each(
       c10d::OpType type, const char* name, const Tensors& tensors,
       const c10d::AllreduceOptions& requested);
@@ -138,10 +138,10 @@ class Hccl final : public c10d::Backend {
       c10d::OpType type, const char* name, const Tensors& outputs, const Tensors& inputs,
       Operands operands, const c10d::ReduceScatterOptions& requested);
 
-  /// Runs recorded operations, then starts the steps together. The work ends with the last step.
+  /// Runs the recorded operations, then starts all steps. The work completes with the last step.
   Started launch(Call call, Tensors outputs, Operands operands, std::vector<Step> steps);
 
-  const std::shared_ptr<State> state_;  // outlives the group while works are running
+  const std::shared_ptr<State> state_;  // outlives the group while collectives are running
   std::chrono::milliseconds timeout_;
   uint64_t sequence_ = 0;
   uint64_t begun_ = 0;

@@ -15,13 +15,14 @@ namespace {
 
 using collectives::Announcements;
 
-/// A Python function that threads without the GIL can call and destroy.
+/// A Python function that threads can call and destroy without holding the GIL.
 class Function {
  public:
   explicit Function(py::function function)
       : held_(new py::function(std::move(function)), &drop) {}
 
-  /// Returns the function's result, or `otherwise` if it raises an error or Python is exiting.
+  /// Returns the function's result. If Python is exiting, returns `otherwise`; if the function
+  /// raises an error, returns `otherwise` followed by the error message.
   template <class... Arguments>
   std::string operator()(const std::string& otherwise, Arguments&&... arguments) const {
     const InterpreterGuard guard;

@@ -1,5 +1,5 @@
-// Collectives that reduce, or return the same result to all ranks, implemented by those of the
-// transport.
+// Collectives that reduce tensors or return the same result to all ranks. They are implemented with
+// the transport's collectives.
 #include "collectives/backend.h"
 #include "collectives/operands.h"
 
@@ -28,8 +28,8 @@ void check_reduction(const c10d::ReduceOp& operation, c10::ScalarType dtype) {
       "torch.view_as_real(tensor) if the operation is valid for both parts.");
 }
 
-/// The type in which tensors of `dtype` are reduced: bfloat16, or float32 for all other types. So
-/// the sum of bools is their OR, and the product their AND.
+/// Returns the type in which tensors of `dtype` are reduced: bfloat16 for bfloat16, and float32 for
+/// all other types. Therefore, the sum of bools is their OR, and the product is their AND.
 c10::ScalarType reduced_as(c10::ScalarType dtype) {
   return dtype == at::kBFloat16 ? dtype : at::kFloat;
 }
@@ -81,7 +81,7 @@ Hccl::Started Hccl::reduce_each(
 }
 
 Hccl::Started Hccl::allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) {
-  if (tensors.size() > 1) {  // like HCCL, reduces each tensor separately
+  if (tensors.size() > 1) {  // like HCCL, reduce each tensor separately
     return reduce_each(
         c10d::OpType::ALLREDUCE_COALESCED, "all_reduce_coalesced", tensors, options);
   }
@@ -100,7 +100,7 @@ Hccl::Started Hccl::reduce(Tensors& tensors, const c10d::ReduceOptions& requeste
   const at::Tensor& tensor = only(tensors, "reduce");
   check_reduction(options.reduceOp, tensor.scalar_type());
   const auto dtype = reduced_as(tensor.scalar_type());
-  // The transport overwrites the memory of other ranks with partial results.
+  // On ranks other than the root, the transport overwrites the memory with partial results.
   const at::Tensor memory = options.rootRank == rank_ ? operands.update(tensor, dtype)
                                                       : operands.copied(tensor, dtype);
   return launch(

@@ -1,5 +1,5 @@
-// The operators of torch.distributed for device tensors. PyTorch registers them only for the CPU
-// and CUDA.
+// Kernels of torch.distributed's operators for device tensors. PyTorch registers such kernels only
+// for the CPU and CUDA.
 #include "collectives/backend.h"
 
 #include "memory/memory.h"
@@ -32,9 +32,9 @@ constexpr bool has_root_tensor = false;
 template <class Options>
 constexpr bool has_root_tensor<Options, std::void_t<decltype(&Options::rootTensor)>> = true;
 
-/// The arguments of an operator. Its tensors, splits and ranks have the order of the parameters of
-/// the backend's method. The fields of the method's options are found by name, because their
-/// positions differ between releases.
+/// The arguments of an operator. The tensors, splits and ranks are in the same order as the
+/// parameters of the backend's method. The fields of the method's options are looked up by name,
+/// because their positions differ between releases.
 class Arguments {
  public:
   Arguments(const c10::OperatorHandle& op, const Stack& stack)
@@ -44,7 +44,7 @@ class Arguments {
     return *named("process_group").toCustomClass<c10d::ProcessGroup>()->getBackend(kDevice);
   }
 
-  /// The value of the method's next parameter.
+  /// Returns the value of the method's next parameter.
   template <class Parameter>
   Parameter next() {
     if constexpr (std::is_same_v<Parameter, Lists>) {
@@ -71,7 +71,7 @@ class Arguments {
 
   const c10::IValue& next_value() {
     const c10::IValue& value = values_[next_++];
-    return value.isObject() ? values_[next_++] : value;  // skips the process group
+    return value.isObject() ? values_[next_++] : value;  // skip the process group
   }
 
   template <class Options>
@@ -97,8 +97,8 @@ class Arguments {
   size_t next_ = 0;
 };
 
-/// The kernel of an operator that calls a method of the backend. The operator returns the method's
-/// work. If it also returns tensors, these are its first argument.
+/// The kernel of an operator that calls a method of the backend. The operator returns the Work
+/// object that the method returns. If it also returns tensors, these are its first argument.
 template <auto method>
 struct Collective;
 
@@ -108,7 +108,7 @@ struct Collective<method> {
     Arguments arguments(op, *stack);
     c10d::Backend& backend = arguments.backend();
     std::tuple<std::decay_t<Parameters>...> values{
-        arguments.next<std::decay_t<Parameters>>()...};  // in this order
+        arguments.next<std::decay_t<Parameters>>()...};  // braces evaluate these from left to right
     Started work = std::apply(
         [&backend](auto&... value) { return (backend.*method)(value...); }, values);
     const size_t count = op.schema().arguments().size();

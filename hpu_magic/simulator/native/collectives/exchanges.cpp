@@ -1,4 +1,4 @@
-// Collectives with different results for each rank, and messages.
+// Collectives with a different result for each rank, and point-to-point messages.
 #include "collectives/backend.h"
 #include "collectives/operands.h"
 
@@ -8,7 +8,7 @@
 namespace hpu::collectives {
 namespace {
 
-/// The number of bytes for each rank if a tensor is split by rows of its first dimension.
+/// Returns the number of bytes for each rank when a tensor is split along its first dimension.
 std::vector<int64_t> split_in_bytes(
     const std::vector<int64_t>& rows, const at::Tensor& tensor, int size) {
   const int64_t all = tensor.dim() > 0 ? tensor.size(0) : 1;

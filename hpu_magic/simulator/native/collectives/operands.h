@@ -1,4 +1,5 @@
-// The tensors of a collective: checks, and the memory that the transport reads and writes.
+// The tensors of a collective. They are checked here, and converted to memory that the transport
+// can read and write.
 #pragma once
 
 #include "collectives/work.h"
@@ -10,33 +11,34 @@
 
 namespace hpu::collectives {
 
-/// Directly uses contiguous tensors of a type that the transport supports. Copies other tensors on
-/// the device, before or after the collective, like a card.
+/// The operands of a collective. Contiguous tensors of a type that the transport supports are used
+/// directly. As on a card, other tensors are copied on the device before or after the collective.
 class Operands {
  public:
-  /// A contiguous device tensor with the values of `tensor`, in its type or `dtype`.
+  /// Returns a contiguous device tensor with the values of `tensor`, in its own type or in `dtype`.
   at::Tensor read(const at::Tensor& tensor);
   at::Tensor read(const at::Tensor& tensor, c10::ScalarType dtype);
 
-  /// A contiguous device tensor whose values are stored in `tensor` at the end.
+  /// Returns a contiguous device tensor whose values `finish` stores in `tensor`.
   at::Tensor write(const at::Tensor& tensor);
   at::Tensor write(const at::Tensor& tensor, c10::ScalarType dtype);
 
-  /// Reads and writes a tensor.
+  /// Returns a contiguous device tensor that is both read and written, like `read` and `write`.
   at::Tensor update(const at::Tensor& tensor, c10::ScalarType dtype);
 
-  /// Concatenates tensors of one type, and splits the result at the end.
+  /// Concatenates tensors of the same type, or splits a concatenated result into `tensors` in
+  /// `finish`.
   at::Tensor joined(const std::vector<at::Tensor>& tensors);
   void part(const at::Tensor& joined, const std::vector<at::Tensor>& tensors);
 
-  /// Temporary memory for the collective.
+  /// Returns temporary memory for the collective. `copied` also copies a tensor's values to it.
   at::Tensor scratch(c10::IntArrayRef sizes, c10::ScalarType dtype);
   at::Tensor copied(const at::Tensor& tensor, c10::ScalarType dtype);
 
-  /// Runs recorded operations and allocates memory. Afterwards, only memory is used.
+  /// Runs the recorded operations and allocates memory. After this, only the memory is used.
   void settle();
 
-  /// Copies temporary results to their tensors; can be called on any thread.
+  /// Copies temporary results to their tensors. Can be called on any thread.
   void finish();
 
  private:
@@ -48,18 +50,20 @@ class Operands {
   at::Tensor keep(at::Tensor tensor);
 
   std::vector<at::Tensor> kept_;
-  std::vector<Copy> copies_;  // of CPU views, after `settle`
+  std::vector<Copy> copies_;  // contains CPU views after a call to `settle`
 };
 
-/// The memory of a contiguous device tensor as a vector of numbers, or of bytes.
+/// Returns the memory of a contiguous device tensor as a 1-dim tensor of numbers or of bytes.
 at::Tensor numbers(const at::Tensor& tensor);
 at::Tensor bytes(const at::Tensor& tensor);
 std::vector<at::Tensor> bytes(const std::vector<at::Tensor>& tensors);
 
-/// The single tensor that a collective gets from each rank.
+/// Returns the only tensor of a list, for collectives that accept one tensor per rank. Raises an
+/// error if there are more or none.
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* name);
 
-/// The single list of a collective, with a tensor for each rank.
+/// Returns the only list of tensors, for collectives that accept a list with one tensor for each
+/// rank. Raises an error if the arguments are different.
 const std::vector<at::Tensor>& only(
     const std::vector<std::vector<at::Tensor>>& lists, int size, const char* name);
 
@@ -74,7 +78,7 @@ void check_same_size(const at::Tensor& one, const at::Tensor& other, const char*
 /// Raises an error unless `whole` has as many elements as the parts of all ranks.
 void check_parts(const at::Tensor& whole, const at::Tensor& part, int size, const char* name);
 
-/// The properties in which the calls of all ranks must agree.
+/// Returns the properties that must be the same in the calls of all ranks.
 Subject like(const at::Tensor& tensor, int64_t root = -1);
 Subject like(const std::vector<at::Tensor>& tensors);
 

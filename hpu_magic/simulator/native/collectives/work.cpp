@@ -12,9 +12,9 @@
 namespace hpu::collectives {
 namespace {
 
-constexpr auto kWaitInterval = std::chrono::milliseconds(100);  // maximum delay of Ctrl-C
+constexpr auto kWaitInterval = std::chrono::milliseconds(100);  // how long Ctrl-C may be delayed
 
-// Leaked, because threads may end collectives until the process ends.
+// Leaked on purpose, because threads may complete collectives until the process ends.
 auto* outstanding = new std::vector<c10::intrusive_ptr<Work>>;
 
 c10::intrusive_ptr<Work> any_outstanding() {
@@ -22,7 +22,8 @@ c10::intrusive_ptr<Work> any_outstanding() {
   return outstanding->empty() ? nullptr : outstanding->front();
 }
 
-/// Removes a work from the list, and returns it so that the caller frees it without the lock.
+/// Removes a Work object from the list. Returns it, so that the caller frees it without holding the
+/// lock.
 c10::intrusive_ptr<Work> forget(const Work* work) {
   const std::lock_guard<locks::Brief> guard(locks::collectives);
   const auto found = std::find_if(
@@ -103,7 +104,7 @@ void wait_for_all() {
     try {
       work->wait();
     } catch (...) {
-      rethrow_interrupt();  // the error belongs to the caller of the work's own wait()
+      rethrow_interrupt();  // other errors are reported to the caller of work->wait()
     }
   }
 }
@@ -117,7 +118,8 @@ void on_completion(
     });
     return;
   }
-  // The transport sends and receives only while a thread waits for it, possibly forever.
+  // The transport sends and receives messages only while a thread is waiting for them, and this may
+  // take forever.
   std::thread([transport, then = std::move(then)] {
     std::exception_ptr failure;
     try {

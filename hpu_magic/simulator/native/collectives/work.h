@@ -1,4 +1,4 @@
-// A running collective, as torch.distributed's Work.
+// Running collectives, which implement the Work interface of torch.distributed.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Work.hpp>
@@ -9,21 +9,21 @@
 
 namespace hpu::collectives {
 
-/// The properties in which the calls of all ranks must agree; -1 for a property that is not
-/// compared.
+/// The properties that must be the same in the calls of all ranks. A property that is not compared
+/// is -1.
 struct Subject {
   int64_t elements = -1;
   c10::ScalarType dtype = c10::ScalarType::Byte;
   int root = -1;
 };
 
-/// A collective, and its number in its group; 0 for a message between two ranks.
+/// A collective and its number in its group. The number is 0 for a message between two ranks.
 struct Call {
   c10d::OpType type;
   const char* name;
   uint64_t number;
   Subject subject{};
-  // Number in the order in which this rank started its calls in the group; 0 for a message.
+  // The position in the order in which this rank started its calls in the group; 0 for a message.
   uint64_t place = 0;
 };
 
@@ -33,10 +33,11 @@ class Work final : public c10d::Work {
   static c10::intrusive_ptr<Work> start(int rank, Call call, std::vector<at::Tensor> outputs);
   Work(int rank, Call call, std::vector<at::Tensor> outputs);
 
-  /// Ends the work, with an error unless `failure` is null.
+  /// Completes the work, with an error unless `failure` is null.
   void end(const std::exception_ptr& failure);
 
-  /// Like the base class's function, but Ctrl-C interrupts the wait. The collective continues.
+  /// Like the base class's function, except that Ctrl-C interrupts the wait. The collective itself
+  /// continues.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
   void synchronize() override {}
   void abort() override {}
@@ -54,11 +55,12 @@ class Work final : public c10d::Work {
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-/// Waits until all collectives of this process have ended, with or without an error, like a card
-/// waits for its streams. Throws the exception of a signal handler.
+/// Waits until all collectives of this process have completed, with or without an error, as a card
+/// waits for its streams. Rethrows an exception that a signal handler raises.
 void wait_for_all();
 
-/// Calls `then` once when `transport` ends, with null or its error, on any thread.
+/// Calls `then` once when `transport` completes, on an arbitrary thread. The argument is the error,
+/// or null if there is none.
 void on_completion(
     const c10::intrusive_ptr<c10d::Work>& transport, std::function<void(std::exception_ptr)> then);
 

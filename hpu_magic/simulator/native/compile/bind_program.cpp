@@ -50,13 +50,14 @@ Operand operand_of(const py::handle& operand, const c10::Argument& declared) {
 using TracedResults = std::vector<
     std::optional<std::tuple<c10::ScalarType, std::vector<int64_t>, std::vector<int64_t>>>>;
 
-/// Adds a call. `arguments` contains an operand for each argument without a default, `orders` the
-/// required memory order of each result, and `traced_results` its dtype, sizes and strides.
+/// Adds a call to a program. `arguments` contains an operand for at least each argument without a
+/// default. `orders` contains the required memory order of each result, and `traced_results` its
+/// dtype, sizes and strides.
 Slot call(
     Program& program, const std::string& name, const std::string& overload,
     const py::dict& arguments, Program::Orders orders, const TracedResults& traced_results) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
-  // A number as a tensor argument, as in x + 1, stays a number in type promotion.
+  // In type promotion, a number that is passed as a tensor argument, as in x + 1, stays a number.
   const torch::jit::ToIValueAllowNumbersAsTensors numbers(true);
   std::vector<Operand> operands;
   for (const c10::Argument& declared : op.schema().arguments()) {
@@ -89,7 +90,7 @@ py::list run(const Program& program, const py::list& inputs) {
       const at::Tensor& tensor = THPVariable_Unpack(input.ptr());
       refuse_forward_mode(tensor);
       values.emplace_back(tensor);
-    } else {  // a number, or the length of a nested tensor's ragged dimension
+    } else {  // a number, or the symbolic length of a nested tensor's ragged dimension
       values.emplace_back(input.cast<c10::SymInt>());
     }
   }
@@ -105,7 +106,7 @@ py::list run(const Program& program, const py::list& inputs) {
   return results;
 }
 
-/// A Python function that threads without the GIL can call and destroy.
+/// Wraps a Python function so that threads that do not hold the GIL can call and destroy it.
 DifferentiableProgram::Compile without_gil(py::function compile) {
   const auto function =
       std::make_shared<c10::SafePyObject>(compile.release().ptr(), getPyInterpreter());

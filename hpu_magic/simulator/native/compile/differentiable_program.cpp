@@ -20,7 +20,7 @@ using torch::autograd::Node;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
-/// Values that the forward pass of one call saves for its backward pass.
+/// The values that the forward pass of one call saves for its backward pass.
 struct Saved : torch::CustomClassHolder {
   std::shared_ptr<DifferentiableProgram> program;
   std::vector<SavedVariable> values;
@@ -29,8 +29,8 @@ struct Saved : torch::CustomClassHolder {
 
 constexpr const char* kSaved = "saved";
 
-/// Saves a value for the backward pass. Only the memory and version of a result or a view are
-/// saved, because they would keep their own node alive.
+/// Saves a value for the backward pass. If the value is a result or a view, only its memory and
+/// version are saved, because otherwise it would keep its own node alive.
 SavedVariable saved(const at::Tensor& value, at::TensorList results) {
   bool tied = value.is_view();
   for (const at::Tensor& result : results) {
@@ -39,8 +39,8 @@ SavedVariable saved(const at::Tensor& value, at::TensorList results) {
   return {tied ? value.detach() : value, /*is_output=*/false};
 }
 
-/// Makes a result independent of its base in the program, because callers may write it. Writes
-/// still change the version of saved tensors.
+/// Makes a result independent of its base in the program, because callers may write to it. Such
+/// writes still increment the version of saved tensors.
 at::Tensor without_base(const at::Tensor& result) {
   if (!result.is_view()) {
     return result;
@@ -60,8 +60,8 @@ bool has_strides(const at::Tensor& tensor, at::IntArrayRef strides) {
   return true;
 }
 
-/// The gradient of a result, with the strides that the backward program expects; zeros for an
-/// unused result.
+/// Returns the gradient of a result, with the strides that the backward program expects. Returns
+/// zeros if the result was not used.
 at::Tensor laid_out(
     const at::Tensor& gradient, const DifferentiableProgram::Layout& layout,
     const at::TensorOptions& options) {
@@ -78,7 +78,7 @@ constexpr const char* kCompiled =
     "A compiled graph has first derivatives only, but create_graph=True and a second backward pass "
     "need second ones; run this model without torch.compile.";
 
-/// Returns gradients, and refuses to differentiate them.
+/// Returns aliases of gradients. Differentiating these raises an error.
 struct Once : torch::autograd::Function<Once> {
   static variable_list forward(
       AutogradContext* context, at::TensorList gradients, at::TensorList /*causes*/,
@@ -96,9 +96,9 @@ struct Once : torch::autograd::Function<Once> {
   }
 };
 
-/// Makes a second differentiation of gradients raise an error. Connects the gradients to the next
-/// nodes of their node and to the gradients from which they are computed, because autograd skips a
-/// node that is not on a path to the requested gradients.
+/// Makes any attempt to differentiate the gradients again raise an error. Connects the gradients to
+/// the next nodes of their node and to the gradients from which they were computed, because
+/// autograd skips nodes that are not on a path to the requested gradients.
 void refuse_twice(
     variable_list& gradients, const Node& node, const variable_list& upstream,
     const std::string& refusal) {
@@ -129,9 +129,10 @@ void refuse_twice(
   }
 }
 
-/// Makes a differentiation of the gradients of AOTAutograd's node raise an error. The node's own
-/// error is only on the paths to tensors that it saved. Its incoming gradients stay unchanged,
-/// because AOTAutograd cannot change the strides of one that requires a gradient.
+/// Makes any attempt to differentiate the gradients of AOTAutograd's node raise an error. The
+/// node's own error is raised only on the paths to tensors that it saved. The incoming gradients
+/// are not changed, because AOTAutograd cannot change the strides of a gradient that requires a
+/// gradient.
 struct RefusalAfter : torch::autograd::FunctionPostHook {
   explicit RefusalAfter(const Node& node) : node(node) {}
 
@@ -143,10 +144,11 @@ struct RefusalAfter : torch::autograd::FunctionPostHook {
     return refusing;
   }
 
-  const Node& node;  // owns this hook
+  const Node& node;  // the node owns this hook
 };
 
-/// Adds the hook to the AOTAutograd nodes that compute a tensor, also through views and copies.
+/// Adds the hook to AOTAutograd's nodes that compute a tensor, even if views and copies were
+/// applied to their results.
 void refuse_after(Node* node, int steps) {
   if (!node) {
     return;
@@ -223,7 +225,7 @@ struct DifferentiableProgram::Call : torch::autograd::Function<Call> {
     if (at::GradMode::is_enabled()) {
       refuse_twice(computed, *torch::autograd::get_current_node(), gradients, kCompiled);
     }
-    computed.emplace_back();  // for the program itself
+    computed.emplace_back();  // the gradient of the argument `program`
     return computed;
   }
 };
@@ -235,7 +237,8 @@ std::vector<at::Tensor> DifferentiableProgram::run(
       self->input_gets_gradient_.size(), " inputs, but got ", inputs.size(), ".");
   refuse_forward_mode(inputs);
   for (size_t i = 0; i < inputs.size(); ++i) {
-    // An input that gets no gradient must not get a gradient of zeros.
+    // If the backward pass does not compute a gradient for an input, the input's gradient must stay
+    // undefined, rather than become zero.
     if (!self->input_gets_gradient_[i] && inputs[i].requires_grad()) {
       inputs[i] = inputs[i].detach();
     }

@@ -11,9 +11,9 @@
 
 namespace hpu {
 
-/// Runs a forward program, and the backward program when autograd passes gradients. Saves the
-/// forward program's values like autograd: changing a saved tensor is an error, and it is freed
-/// after its last use.
+/// Runs a forward program and, when autograd passes gradients, a backward program. Saves values of
+/// the forward program as autograd does: modifying a saved tensor in place is an error, and saved
+/// tensors are freed after their last use.
 class DifferentiableProgram {
  public:
   using Compile = std::function<std::shared_ptr<const Program>()>;
@@ -24,9 +24,9 @@ class DifferentiableProgram {
     std::vector<int64_t> strides;
   };
 
-  /// `forward` returns the results, followed by the first inputs of the backward program. Its other
-  /// inputs are the gradients of differentiable results, with `layouts`. `compile_backward` is
-  /// called when the backward program is first needed.
+  /// `forward` returns the results, followed by the first inputs of the backward program. The other
+  /// inputs of the backward program are the gradients of the differentiable results, which have the
+  /// given `layouts`. `compile_backward` is called when the backward program is first needed.
   DifferentiableProgram(
       std::shared_ptr<const Program> forward, Compile compile_backward,
       std::vector<bool> input_gets_gradient, std::vector<bool> result_has_gradient,
@@ -52,11 +52,13 @@ class DifferentiableProgram {
   std::vector<Layout> layouts_;
 };
 
-/// If a tensor is a result of AOTAutograd's node, makes every second derivative raise an error.
+/// If a tensor is a result of an AOTAutograd node, makes computing second derivatives raise an
+/// error.
 void refuse_second_derivatives(const at::Tensor& result);
 
-/// Returns the gradients that autograd's current node computed from the gradients `upstream`. Any
-/// differentiation of them raises `refusal`. Undefined gradients stay undefined.
+/// Returns the gradients that autograd's current node computed from the gradients `upstream`.
+/// Differentiating them raises an error with the message `refusal`. Undefined gradients stay
+/// undefined.
 std::vector<at::Tensor> differentiable_once(
     std::vector<at::Tensor> gradients, const std::vector<at::Tensor>& upstream,
     const std::string& refusal);

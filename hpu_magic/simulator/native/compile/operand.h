@@ -1,4 +1,4 @@
-// Arguments of an instruction in a compiled graph.
+// The operands of an instruction in a compiled graph.
 #pragma once
 
 #include <ATen/core/function_schema.h>
@@ -17,7 +17,7 @@ struct Slot {
 using Values = std::vector<c10::IValue>;
 using Item = std::variant<c10::IValue, Slot>;
 using ItemList = std::vector<Item>;
-/// A constant, a value, or a list that contains values.
+/// A constant, the slot of a value, or a list that contains slots.
 using Operand = std::variant<c10::IValue, Slot, ItemList>;
 
 Operand as_operand(const Item& item);
@@ -37,8 +37,8 @@ void for_each_slot(const Operand& operand, const Visit& visit) {
 
 const c10::IValue& value_of(const Item& item, const Values& values);
 
-/// The operand's value in this run, in the declared type. A number is converted to a tensor, a
-/// floating-point number or a list if necessary.
+/// Returns the operand's value in this run, converted to the declared type. If necessary, a number
+/// is converted to a tensor, a floating-point number or a list.
 c10::IValue argument_of(
     const Operand& operand, const c10::Argument& declared, const Values& values);
 

@@ -37,8 +37,8 @@ std::vector<int64_t> strides_in(const Order& order, c10::IntArrayRef sizes) {
   return strides;
 }
 
-/// A result in the order that was traced. The views in a graph depend on this order, but the
-/// strides of a kernel's result may depend on the processor.
+/// Returns a result in the memory order that was traced. The views in a graph depend on this order,
+/// but the strides of a kernel's result may depend on the processor.
 at::Tensor in_order(const at::Tensor& result, const Order& order) {
   if (result.dim() != static_cast<int64_t>(order.size()) || result.numel() == 0 ||
       is_in_order(result, order)) {
@@ -49,7 +49,7 @@ at::Tensor in_order(const at::Tensor& result, const Order& order) {
   return ordered.copy_(result);
 }
 
-/// Raises an error with the operator unless a result is as traced.
+/// Raises an error that names the operator if the geometry of a result differs from the traced one.
 void check_traced(
     const c10::OperatorName& op, const std::string& which, const Traced& traced,
     const at::Tensor& result) {
@@ -61,7 +61,7 @@ void check_traced(
     if (traced.sizes[i] >= 0) {
       expected.sizes[i] = traced.sizes[i];
     }
-    // The stride of a dimension of one element, or of an empty tensor, has no effect.
+    // Strides have no effect in dimensions of size 1 and in empty tensors.
     if (traced.strides[i] >= 0 && expected.sizes[i] > 1 && result.numel() > 0) {
       expected.strides[i] = traced.strides[i];
     }
@@ -194,7 +194,7 @@ Values Program::run(Values inputs) const {
     values[input] = {};
   }
   const CachedMemory kept;
-  // AOTAutograd has already differentiated and cast. Writes still increment tensor versions.
+  // AOTAutograd has already applied autograd and autocast. Writes still increment tensor versions.
   const at::AutoDispatchBelowAutograd below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
   Stack stack;

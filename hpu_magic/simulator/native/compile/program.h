@@ -11,10 +11,11 @@
 
 namespace hpu {
 
-/// Dimensions of a dense tensor, by decreasing stride.
+/// The dimensions of a dense tensor, sorted by decreasing stride.
 using Order = std::vector<int64_t>;
 
-/// Type, sizes and strides of a tensor at tracing; -1 if a size or stride varies between calls.
+/// The type, sizes and strides that a tensor had during tracing. A size or stride that varies
+/// between calls is -1.
 struct Traced {
   c10::ScalarType dtype;
   std::vector<int64_t> sizes;
@@ -23,22 +24,23 @@ struct Traced {
 
 class Program {
  public:
-  /// For each result of a call; nothing if the order is not fixed.
+  /// The memory order of each result of a call, or nullopt if the order is not fixed.
   using Orders = std::vector<std::optional<Order>>;
-  /// For each result of a call; empty if results are not checked.
+  /// What was traced for each result of a call. Empty if the results are not checked.
   using AllTraced = std::vector<std::optional<Traced>>;
 
   explicit Program(size_t inputs) : inputs_(inputs), slots_(inputs) {}
 
-  /// Adds a call and returns the slot of its first result; the other results are in the next slots.
+  /// Adds a call and returns the slot of its first result. The other results are in the slots after
+  /// it.
   Slot call(
       const c10::OperatorHandle& op, std::vector<Operand> operands, Orders orders,
       AllTraced traced);
   /// Adds the selection of one element of a list.
   Slot element(Slot list, int64_t index);
-  /// Adds integer arithmetic for sizes: + - * / %. The last two round down.
+  /// Adds an integer operation on sizes: +, -, *, / or %. The last two round down.
   Slot arithmetic(char operation, Item left, Item right);
-  /// Sets the results and completes the program. Runs free each value after its last use.
+  /// Sets the results and completes the program. Each run frees a value after its last use.
   void finish(std::vector<Item> results);
 
   Values run(Values inputs) const;
@@ -51,7 +53,7 @@ class Program {
     std::vector<Operand> operands;
     size_t results = 1;
     size_t first = 0;  // slot of the first result
-    std::vector<size_t> dead{};  // slots that are not read later
+    std::vector<size_t> dead{};  // slots that are not read after this instruction
     std::optional<c10::OperatorHandle> op{};
     Orders orders{};
     AllTraced traced{};
@@ -69,7 +71,7 @@ class Program {
   std::vector<Item> results_;
 };
 
-/// Raises an error if a tensor has a tangent, which a program would ignore.
+/// Raises an error if a tensor has a forward-mode tangent, which a program would ignore.
 void refuse_forward_mode(at::TensorList tensors);
 
 }  // namespace hpu

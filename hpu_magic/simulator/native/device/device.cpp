@@ -1,5 +1,5 @@
-// Streams and events of the device. Operations are complete when their calls return, so a stream is
-// only a name, and an event is a point in time.
+// The device's streams and events. Operations are complete when their calls return, so a stream is
+// only a name and an event is only a point in time.
 #include "calls/generator.h"
 #include "calls/thread_modes.h"
 #include "collectives/work.h"
@@ -133,7 +133,7 @@ struct Hooks final : at::HPUHooksInterface {
   bool hasHPU() const override {
     return true;
   }
-  // Not marked override, because these two exist since PyTorch 2.8.
+  // Not marked override, because these two functions were added in PyTorch 2.8.
   bool isBuilt() const {
     return true;
   }
@@ -176,7 +176,7 @@ struct Hooks final : at::HPUHooksInterface {
   }
 };
 
-// PyTorch looks for "HPUHooks"; the registry macro would use the class's name.
+// PyTorch looks for the name "HPUHooks", but the registry macro would use the name of the class.
 c10::Registerer<std::string, std::unique_ptr<at::HPUHooksInterface>, at::HPUHooksArgs> hooks(
     "HPUHooks", at::HPUHooksRegistry(), [](at::HPUHooksArgs arguments) {
       return std::unique_ptr<at::HPUHooksInterface>(new Hooks(arguments));
@@ -184,15 +184,16 @@ c10::Registerer<std::string, std::unique_ptr<at::HPUHooksInterface>, at::HPUHook
 
 }  // namespace
 
-/// Removes CUDA as the process's accelerator on a machine without a GPU; returns false if there is
-/// a GPU. A PyTorch build for CUDA always has CUDA as its accelerator, and refuses a second one.
+/// Removes CUDA as the process's accelerator on a machine without a GPU. Returns false if there is
+/// a GPU. A PyTorch build with CUDA always has CUDA as its accelerator and does not allow another
+/// one.
 bool remove_cuda_accelerator() {
   auto& hooks = const_cast<at::CUDAHooksInterface&>(at::detail::getCUDAHooks());
   if (hooks.hasCUDA()) {
     return false;
   }
-  // Overwrites the object that torch._C creates on import with that of a build without CUDA. Both
-  // have only virtual functions.
+  // Overwrite the object that torch._C creates on import with the one that a build without CUDA
+  // uses. Neither class has data members, only virtual functions.
   static_assert(sizeof(at::CUDAHooksInterface) == sizeof(void*));
   new (&hooks) at::CUDAHooksInterface;
   return true;

@@ -13,7 +13,8 @@ namespace hpu::events {
 namespace {
 
 constexpr size_t kCapacity = 10000;
-// Per kind, because the number of recipes and compiled graphs is unlimited.
+// The limit for each kind of event. It is needed because the number of recipes and compiled graphs
+// is unbounded.
 constexpr size_t kMostNames = 4096;
 constexpr const char* kOtherNames = "(others)";
 
@@ -53,7 +54,7 @@ void listen(bool on) {
 void emit(Kind kind, const std::string& name, int64_t duration, std::string detail) {
   PythonLine line;
   if (listening()) {
-    line = python_line();  // takes the GIL, which is not allowed while the lock is held
+    line = python_line();  // this acquires the GIL, which is not allowed while holding the lock
   }
   const std::lock_guard lock(locks::events);
   Counter& counter = counters[static_cast<size_t>(kind)];
@@ -81,7 +82,7 @@ Counter counter(Kind kind) {
 
 std::vector<Event> since(uint64_t first) {
   const std::lock_guard lock(locks::events);
-  // Sequence numbers have no gaps, so the index follows from the number.
+  // Sequence numbers have no gaps, so the index can be computed from the number.
   const uint64_t oldest = buffer.empty() ? first : buffer.front().sequence;
   const size_t skipped = first > oldest ? std::min<size_t>(first - oldest, buffer.size()) : 0;
   return {buffer.begin() + static_cast<std::ptrdiff_t>(skipped), buffer.end()};

@@ -1,4 +1,5 @@
-// Events of the engine: always counted, and stored in a bounded buffer while there is a listener.
+// Events of the engine. They are always counted, and are stored in a bounded buffer while there is
+// a listener.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +28,7 @@ struct Event {
   std::string name;
   int64_t timestamp;  // nanoseconds since the epoch
   int64_t duration;   // nanoseconds
-  std::string file;  // of the Python line that caused the event, or empty
+  std::string file;  // file of the Python line that caused the event, or empty
   int line;
   std::string detail;
 };
@@ -39,26 +40,27 @@ struct Counter {
   std::map<std::string, uint64_t> names;  // the first 4,096 names; all others count as "(others)"
 };
 
-/// The current line of the user's Python code.
+/// A line of the user's Python code.
 struct PythonLine {
   std::string file;
   int number = 0;
 };
 
-/// The innermost frame outside PyTorch, related libraries and hpu_magic; empty without a Python
-/// frame.
+/// Returns the current line of the innermost frame that is not in PyTorch, a related library or
+/// hpu_magic. If all frames are, returns the line of the innermost one. The result is empty if
+/// there is no Python frame.
 PythonLine python_line();
 
 bool listening();
-/// Listeners nest: each `true` needs a `false`.
+/// Adds or removes a listener. Calls nest: each `true` must be matched by a `false`.
 void listen(bool on);
 
-/// Counts an event. If there is a listener, also stores it with the current Python line.
+/// Counts an event. If there is a listener, also stores the event with the current Python line.
 void emit(Kind kind, const std::string& name, int64_t duration = 0, std::string detail = "");
 
 Counter counter(Kind kind);
 
-/// Events from this sequence number on; the oldest ones may have been dropped.
+/// Returns the events from this sequence number on. The oldest ones may have been dropped.
 std::vector<Event> since(uint64_t sequence);
 uint64_t next_sequence();
 

@@ -11,7 +11,7 @@
 namespace hpu::events {
 namespace {
 
-/// Whether a file is part of Python's standard library, for example pprint.py.
+/// Returns whether a file, for example pprint.py, is part of Python's standard library.
 bool is_standard_library(std::string_view file) {
   return file.find("/lib/python3.") != std::string_view::npos &&
       file.find("-packages/") == std::string_view::npos;
@@ -21,7 +21,8 @@ bool is_library(std::string_view file) {
   for (std::string_view part :
        {"/site-packages/torch/", "/site-packages/IPython/", "/site-packages/lightning",
         "/site-packages/pytorch_lightning/",
-        // Only these parts of the package, because a user's folder may also be called hpu_magic.
+        // List only these parts of the package, because a user's folder may also be called
+        // hpu_magic.
         "/hpu_magic/lightning/", "/hpu_magic/magics/", "/hpu_magic/panels/", "/hpu_magic/runtime/",
         "/hpu_magic/simulator/", "<frozen "}) {
     if (file.find(part) != std::string_view::npos) {

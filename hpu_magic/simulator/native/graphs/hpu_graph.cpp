@@ -47,11 +47,11 @@ void HpuGraph::capture_end() {
 }
 
 void HpuGraph::replay() {
-  const recorder::Lock lock;  // other threads must not see intermediate states of tensors
+  const recorder::Lock lock;  // other threads must not see tensors in an intermediate state
   TORCH_CHECK(!recorder::capturing(), "GRAPH:: Capture in progress");
   recorder::flush(recorder::Cause::mark_step);
   const KernelsOnly kernels_only;
-  for (const c10::Storage& storage : made_) {  // an earlier replay may have failed to write it
+  for (const c10::Storage& storage : made_) {  // an earlier replay may have failed to write to it
     clear_failure(storage);
   }
   Failures failures;
@@ -143,8 +143,8 @@ void HpuGraph::free_intermediates(const std::vector<at::Tensor>& kept, HpuGraph*
   plan_freeing(std::move(needed), begun_);
 }
 
-/// Plans which tensors to free after each node: those created after `since`, except those in
-/// `needed`.
+/// Determines which tensors to free after each node. Only tensors created after `since` that are
+/// not in `needed` are freed.
 void HpuGraph::plan_freeing(Known needed, uint64_t since) {
   const auto is_made_here = [since](const c10::Storage& storage) {
     return !has_memory(storage) && number_of(storage) > since;

@@ -1,4 +1,4 @@
-// HPU Graphs: operations that are captured once and replayed into the same tensors.
+// HPU Graphs: operations that are captured once, and then replayed on the same tensors.
 #pragma once
 
 #include "lazy/recorder.h"
@@ -10,8 +10,9 @@
 
 namespace hpu {
 
-/// A node that runs repeatedly. Its first run creates CPU views. If the CPU has a kernel for the
-/// out= variant, later runs write directly to the outputs' memory; otherwise they run as recorded.
+/// A node that runs repeatedly. The first run creates CPU views. If the CPU has a kernel for the
+/// out= variant of the operator, later runs write directly to the outputs' memory. Otherwise, they
+/// run the operation as recorded.
 class ReplayStep {
  public:
   explicit ReplayStep(const Node& node) : node_(&node), op_(node.op) {}
@@ -29,32 +30,32 @@ class ReplayStep {
   const Node* node_;
   c10::OperatorHandle op_;
   torch::jit::Stack arguments_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> views_;  // device tensor and its view
+  std::vector<std::pair<at::Tensor, at::Tensor>> views_;  // device tensors and their CPU views
   Mode mode_ = Mode::unprepared;
 };
 
 class HpuGraph {
  public:
-  /// Starts a capture; with `dry_run`, operations are recorded but do not run.
+  /// Starts a capture. If `dry_run` is true, operations are recorded but do not run.
   void capture_begin(bool dry_run);
-  /// Ends the capture, if there is one.
+  /// Ends the capture if there is one.
   void capture_end();
-  /// Runs the captured operations again. If one fails, all operations that do not depend on it
-  /// still run, and tensors without results raise the error at their next use.
+  /// Runs the captured operations again. If an operation fails, all operations that do not depend
+  /// on it still run. The tensors that did not get a value raise the error on their next use.
   void replay();
   void reset();
 
-  /// Ends the capture without a result; see recorder::abandon.
+  /// Ends the capture and discards it; see recorder::abandon.
   void abandon();
 
-  /// Makes replays free the tensors of a dry run. Each result is freed after its last reader, which
-  /// may be in `backward`. Exceptions are the tensors `kept` and constants that the host has
-  /// written.
+  /// Makes replays free the tensors created in a dry run. Each result is freed after the last
+  /// operation that reads it, which may be in `backward`. The tensors in `kept` and constants that
+  /// the host has written are not freed.
   void free_intermediates(const std::vector<at::Tensor>& kept, HpuGraph* backward);
   /// Immediately frees the tensors that the backward graph would free.
   void free_for_backward();
 
-  /// Whether this graph's capture is active; a refused operation ends it.
+  /// Returns whether this graph is being captured. An operation that is refused ends the capture.
   bool is_capturing() const;
   std::vector<std::string> operations() const;
   bool is_empty() const;
@@ -69,12 +70,12 @@ class HpuGraph {
   void replay_freeing(Failures& failures);
 
   std::vector<Node> nodes_;
-  std::vector<ReplayStep> steps_;  // created at the first replay
-  std::vector<Storages> freed_;  // after each node; empty if all tensors are kept
-  Storages made_;  // created by the captured function and written by each replay
+  std::vector<ReplayStep> steps_;  // created by the first replay
+  std::vector<Storages> freed_;  // what to free after each node; empty if all tensors are kept
+  Storages made_;  // storages created by the captured function and written by each replay
   Storages for_backward_;
-  uint64_t begun_ = 0;  // number of the last storage before the capture
-  size_t capture_ = 0;  // number of the active capture; 0 for none
+  uint64_t begun_ = 0;  // number of the last storage created before the capture
+  size_t capture_ = 0;  // number of the active capture, or 0 if there is none
 };
 
 }  // namespace hpu

@@ -29,11 +29,11 @@ bool same_arguments(const c10::FunctionSchema& functional, const c10::FunctionSc
   return offered.back().is_out();
 }
 
-/// The out= variant of a functional operator, if the CPU has a specific kernel for it. A derived
-/// kernel would compute a result and copy it.
+/// Returns the out= variant of a functional operator, if it has a kernel specifically for the CPU.
+/// A generic kernel would compute the result separately and copy it.
 std::optional<c10::OperatorHandle> find_out_form(const c10::OperatorHandle& op) {
   if (op.operator_name().name == "aten::smooth_l1_loss") {
-    return std::nullopt;  // its mean resizes the output, which causes a warning
+    return std::nullopt;  // with reduction="mean", it resizes the output, which causes a warning
   }
   static const auto& by_name = *[] {
     auto* names = new std::multimap<std::string, std::string>;
@@ -55,8 +55,8 @@ std::optional<c10::OperatorHandle> find_out_form(const c10::OperatorHandle& op) 
 
 }  // namespace
 
-/// If a tensor has failed, the step stays unprepared, and the node raises the error or overwrites
-/// the tensor.
+/// Prepares the arguments of the kernel. If a tensor has failed, the step stays unprepared, and the
+/// node either raises the tensor's error or overwrites the tensor.
 ReplayStep::Mode ReplayStep::prepare() {
   arguments_.clear();
   views_.clear();
@@ -110,8 +110,8 @@ ReplayStep::Mode ReplayStep::prepare() {
   return Mode::direct;
 }
 
-/// Whether the views are still valid. A resize between replays moves memory, and a tensor may have
-/// failed.
+/// Returns whether the views are still valid. They become invalid if a resize between replays moves
+/// the memory, or if a tensor fails.
 bool ReplayStep::unchanged() const {
   for (const auto& [tensor, view] : views_) {
     if (tensor.storage().data() != view.storage().data() || failure_of(tensor.storage())) {
@@ -124,7 +124,7 @@ bool ReplayStep::unchanged() const {
 void ReplayStep::run(Stack& stack) {
   const DefaultDtype as_recorded(node_->default_dtype);
   if (mode_ == Mode::unprepared || (mode_ == Mode::direct && !unchanged())) {
-    mode_ = Mode::unprepared;  // also if an output cannot be allocated
+    mode_ = Mode::unprepared;  // prepare() may throw if an output cannot be allocated
     mode_ = prepare();
   }
   if (mode_ == Mode::direct) {

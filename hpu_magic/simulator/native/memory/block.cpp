@@ -15,7 +15,7 @@
 namespace hpu {
 namespace {
 
-/// Host memory; null if the host has none.
+/// Allocates host memory. Returns null if the host is out of memory.
 c10::DataPtr host_memory(size_t bytes) {
   const CachedMemory kept;
   c10::DataPtr memory;
@@ -37,7 +37,7 @@ struct DeviceAllocator final : c10::Allocator {
   explicit DeviceAllocator(bool narrow) : narrow(narrow) {}
 
   c10::DataPtr allocate(size_t bytes) override {
-    // Before the host's allocation, so that a full card does not fill the host's memory.
+    // Reserve before allocating, so that a full card does not fill the host's memory.
     card::reserve(device_bytes(bytes, narrow));
     c10::DataPtr host = host_memory(bytes);
     void* data = host.get();
@@ -57,15 +57,15 @@ struct DeviceAllocator final : c10::Allocator {
     std::memcpy(destination, source, bytes);
   }
 
-  const bool narrow;  // for types that the card stores in half their size
+  const bool narrow;  // whether it serves types that the card stores in half their size
 };
 
-// Leaked, because static tensors may live longer than static objects of this file.
+// Leaked on purpose, because static tensors may outlive the static objects in this file.
 DeviceAllocator& bytes_allocator = *new DeviceAllocator(false);
 DeviceAllocator& allocator = *new DeviceAllocator(false);
 DeviceAllocator& narrow_allocator = *new DeviceAllocator(true);
 
-/// Allocates the memory of a storage that has none yet.
+/// Allocates memory for a storage that has none yet.
 void materialize(const c10::Storage& storage) {
   const size_t bytes = storage.nbytes();
   c10::DataPtr memory = storage.allocator()->allocate(bytes);
@@ -93,7 +93,7 @@ void reserve_as(const c10::Storage& storage, c10::ScalarType dtype) {
     return;
   }
   Block* block = block_of(storage);
-  // Two threads may use a tensor for the first time simultaneously.
+  // Two threads may use a tensor for the first time at the same time.
   if (!block || block->narrow.exchange(true)) {
     return;
   }
@@ -133,7 +133,7 @@ StoragePtr twin_of(const c10::Storage& storage) {
       materialize(storage);
     }
   }
-  void* data = storage.mutable_data();  // a copy-on-write storage gets a copy of its memory here
+  void* data = storage.mutable_data();  // this copies the memory of a copy-on-write storage
   if (Block* block = block_of(storage)) {
     return block->twin;
   }

@@ -17,7 +17,7 @@ namespace {
 std::function<Acquisition()> driver;
 std::function<void(int)> chooser;
 std::atomic<int> chosen{0};
-Counters unowned;  // used instead of the page while this process has no card
+Counters unowned;  // used instead of the shared page while this process has no card
 std::atomic<Counters*> page{&unowned};
 std::atomic<int64_t> limit{0};
 std::atomic<bool> owned{false};
@@ -45,7 +45,7 @@ std::string allocation_failed(size_t bytes) {
       bytes, " (", static_cast<double>(bytes) / (1 << 20), ")MB");
 }
 
-/// Reserves bytes; returns false if they exceed the capacity.
+/// Reserves device memory. Returns false if that would exceed the capacity.
 bool try_reserve(size_t bytes) {
   acquire();
   if (bytes == 0) {

@@ -1,4 +1,4 @@
-// The card of this process: its capacity, and counters that other processes read.
+// The card of this process: its capacity, and the counters that other processes can read.
 #pragma once
 
 #include <atomic>
@@ -8,7 +8,8 @@
 
 namespace hpu {
 
-/// Counters of the card's shared page, in the order of simulator/cards/page.py. Bytes and counts.
+/// Counters in the card's shared page, in the same order as in simulator/cards/page.py. The values
+/// are bytes and counts.
 struct Counters {
   std::atomic<int64_t> in_use{0};
   std::atomic<int64_t> max_in_use{0};
@@ -27,35 +28,35 @@ struct Acquisition {
 
 namespace card {
 
-/// Sets the function that acquires a card. If it throws, the next use calls it again.
+/// Sets the function that acquires a card. If it throws, it is called again on the next use.
 void set_driver(std::function<Acquisition()> driver);
 
 /// Sets the function that selects a card by its index before one is acquired. It throws if this
-/// process uses another card.
+/// process already uses another card.
 void set_chooser(std::function<void(int)> chooser);
 
-/// Handles a device index. The first explicit index before a card is acquired selects the card,
-/// which this process uses as hpu:0. Later, any other index raises an error.
+/// Handles a device index. The first explicit index that is used before a card is acquired selects
+/// the card, which this process then uses as hpu:0. After that, any other index raises an error.
 void choose(int index);
 
-/// Acquires a card unless this process has one. Propagates the driver's errors.
+/// Acquires a card unless this process already has one. Propagates the driver's errors.
 void acquire();
 bool acquired();
 int64_t capacity();
 
-/// Reserves bytes. Raises the vendor's out-of-memory error if they exceed the capacity.
+/// Reserves device memory. Raises the vendor's out-of-memory error if it exceeds the capacity.
 void reserve(size_t bytes);
 
-/// Raises the same error unless `bytes` fit in addition to the reserved bytes and `unreserved`
-/// others.
+/// Raises the same error unless `bytes` fit on the card in addition to the reserved bytes and
+/// `unreserved` more bytes.
 void check_room(size_t bytes, int64_t unreserved = 0);
 
-/// Frees memory and tries again, like the bridge before it raises an error. Simulated memory has no
-/// gaps, so only cached memory can be freed. This helps if the host is out of memory, but not if
-/// the card is full.
+/// Frees memory and tries again, as the bridge does before it raises an error. Simulated memory is
+/// never fragmented, so only cached memory can be freed. This helps if the host is out of memory,
+/// but not if the card is full.
 bool defragment(const std::function<bool()>& attempt);
 
-/// Raises an error if the card has enough memory, but the host does not.
+/// Raises the error for the case that the card has enough memory, but the host does not.
 [[noreturn]] void host_out_of_memory(size_t bytes);
 void release(size_t bytes) noexcept;
 

@@ -37,7 +37,8 @@ int64_t low_bits_without_sign(int64_t value) {
   return value == low_bits(value) ? value : value & std::numeric_limits<int32_t>::max();
 }
 
-/// Writes only if values change, because most values fit, and the memory may be shared.
+/// Applies a function to each element. Blocks in which no value changes are not written, because
+/// most values fit and the memory may be shared.
 template <class T, class Function>
 void apply_to(T* data, int64_t count, const Function& function) {
   at::parallel_for(0, count, kGrain, [&](int64_t begin, int64_t end) {
@@ -66,7 +67,7 @@ void apply_dense(const at::Tensor& tensor, Values values) {
   }
 }
 
-/// A view without the elements that dimensions of stride 0 repeat.
+/// Returns a view that contains only one of the elements repeated along each dimension of stride 0.
 at::Tensor without_repeats(at::Tensor tensor) {
   for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
     if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) {
@@ -169,7 +170,7 @@ void check_range(const at::Tensor& tensor) {
 namespace hpu::unsupported_types {
 namespace {
 
-// Leaked, because tensors may be created until the process ends.
+// Leaked on purpose, because tensors may be created until the process ends.
 std::map<std::string, std::string>& messages() {
   static auto* const by_type = new std::map<std::string, std::string>;
   return *by_type;

@@ -8,12 +8,12 @@
 #include <map>
 #include <string>
 
-/// A card has no float64, and in some modes no int64, but programs see the 64-bit type. The
-/// simulator does the same: an element uses 8 bytes of the host's memory, has only values that fit
-/// into 32 bits, and counts as 4 bytes of device memory.
+/// A card does not support float64 or, in some modes, int64, but programs still see the 64-bit
+/// type. The simulator does the same: each element uses 8 bytes of host memory, holds only values
+/// that fit into 32 bits, and counts as 4 bytes of device memory.
 namespace hpu::narrow_types {
 
-/// The types that the card narrows, and whether copies from the host check the range of values.
+/// The types that the card narrows, and whether copies from the host check the range of the values.
 struct Rules {
   bool float64 = false;
   bool int64 = false;
@@ -22,27 +22,28 @@ struct Rules {
 
 void set(const Rules& rules);
 
-/// Whether the card stores a type in half its size.
+/// Returns whether the card stores a type in half its size.
 bool include(c10::ScalarType dtype);
 bool include(const at::Tensor& tensor);
 
-/// The same, but only for float64 and complex128.
+/// Like `include`, but only for float64 and complex128.
 bool includes_float64(c10::ScalarType dtype);
 
-/// The origin of values. A card draws random values in 32 bits, so numbers in [0, 1) must stay
+/// Where values come from. A card draws random values in 32 bits, so numbers in [0, 1) must stay
 /// below 1 after the conversion, and non-negative integers must stay non-negative.
 enum class Values { computed, drawn };
 
-/// Converts the values of a CPU tensor to the card's: the nearest float32, or the low 32 bits of an
-/// int64. Does not change other types.
+/// Converts the values of a CPU tensor to those that the card stores: the nearest float32 value, or
+/// the low 32 bits of an int64 value. Tensors of other types are not changed.
 void apply(const at::Tensor& tensor, Values values = Values::computed);
 
-/// A number of the host, or a 0-dim CPU tensor, with the precision that the card uses for it.
+/// Returns a number from the host, or a 0-dim CPU tensor, rounded to the precision that the card
+/// uses for it.
 at::Tensor narrowed(const at::Tensor& number);
 double narrowed(double number);
 c10::complex<double> narrowed(c10::complex<double> number);
 
-/// Raises the vendor's error for a CPU tensor with values out of the card's range. As on a card,
+/// Raises the vendor's error for a CPU tensor with values outside the card's range. As on a card,
 /// infinities and NaN are accepted.
 void check_range(const at::Tensor& tensor);
 
@@ -50,8 +51,8 @@ void check_range(const at::Tensor& tensor);
 
 namespace hpu::unsupported_types {
 
-/// Sets the error message of each unsupported type, by PyTorch's name. Must be called before the
-/// first tensor is created.
+/// Sets the error message for each unsupported type. The keys are PyTorch's type names. Must be
+/// called before the first tensor is created.
 void set(const std::map<std::string, std::string>& texts);
 
 static_assert(static_cast<unsigned>(c10::ScalarType::NumOptions) <= 64);

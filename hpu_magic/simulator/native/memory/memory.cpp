@@ -34,7 +34,7 @@ void copy_lazy_bits(const at::Tensor& from, const at::Tensor& to) {
   }
 }
 
-/// Whether two tensors interpret their memory in the same way.
+/// Returns whether two tensors interpret their memory in the same way.
 bool same_geometry(const at::Tensor& left, const at::Tensor& right) {
   return left.scalar_type() == right.scalar_type() && left.sizes() == right.sizes() &&
       left.strides() == right.strides() && left.storage_offset() == right.storage_offset() &&

@@ -18,11 +18,11 @@ thread_local bool caching = false;
 thread_local KernelMemory* kernel = nullptr;
 std::atomic<uint64_t> kernels{0};
 
-constexpr size_t kSmallestCached = 64 << 10;  // for smaller blocks, malloc keeps pages itself
+constexpr size_t kSmallestCached = 64 << 10;  // malloc itself keeps the pages of smaller blocks
 constexpr size_t kMostCached = 256 << 20;
 
-/// Freed memory by size. Kernels may depend on a block being only an address and a deleter, like
-/// the host allocator's blocks.
+/// Caches freed memory by size. Like the host allocator's blocks, a block consists only of an
+/// address and a deleter, because kernels may depend on this.
 class MemoryCache {
   struct Loan {
     size_t bytes;
@@ -61,7 +61,7 @@ class MemoryCache {
     in_use_.erase(data);
   }
 
-  /// Frees lent memory or memory of the host allocator.
+  /// Frees memory that was lent by this cache or allocated by the host allocator.
   static void give_back(void* data);
 
   /// Frees all cached memory.
@@ -101,12 +101,12 @@ class MemoryCache {
   c10::Allocator* const host_;
   std::unordered_multimap<size_t, void*> free_;
   std::unordered_map<void*, Loan> lent_;
-  std::unordered_set<void*> in_use_;  // memory of a tensor, lent to a kernel
+  std::unordered_set<void*> in_use_;  // memory that belongs to tensors and is lent to kernels
   size_t kept_ = 0;
 };
 
 MemoryCache& memory_cache() {
-  // Leaked, because tensors may live until the process ends.
+  // Leaked on purpose, because tensors may live until the process ends.
   static auto* const memory_cache = new MemoryCache(c10::GetCPUAllocator());
   return *memory_cache;
 }
@@ -129,7 +129,7 @@ void MemoryCache::give_back(void* data) {
   }
 }
 
-/// PyTorch's CPU allocator with reuse of memory.
+/// Wraps PyTorch's CPU allocator and reuses memory.
 struct ReusingAllocator final : c10::Allocator {
   explicit ReusingAllocator(c10::Allocator* host) : host(host) {}
 
@@ -159,7 +159,7 @@ struct ReusingAllocator final : c10::Allocator {
 /// Installs the allocator on first use.
 void install() {
   static const bool installed = [] {
-    memory_cache();  // keeps the allocator that is replaced below
+    memory_cache();  // the cache keeps a pointer to the allocator that is replaced below
     c10::SetCPUAllocator(new ReusingAllocator(c10::GetCPUAllocator()));
     return true;
   }();

@@ -1,4 +1,4 @@
-// Reuse of memory by kernels that allocate their results.
+// Memory reuse for kernels that allocate their own results.
 #pragma once
 
 #include "memory/memory.h"
@@ -9,10 +9,10 @@
 
 namespace hpu {
 
-/// While it exists, one CPU allocation of this thread for each output uses the output's memory, if
-/// the sizes are equal. So a kernel without an out= variant writes directly to a captured tensor,
-/// instead of to a new block whose pages the operating system must clear. The outputs keep their
-/// memory in any case: a result in other memory is copied.
+/// While an instance exists, this thread can use the memory of each output for one CPU allocation
+/// of the same size. A kernel without an out= variant can therefore write directly to a captured
+/// tensor, instead of to a new block whose pages the operating system must clear. The outputs keep
+/// their memory in any case: a result that is in other memory is copied.
 class MemoryReuse {
  public:
   explicit MemoryReuse(c10::ArrayRef<at::Tensor> outputs);
@@ -20,11 +20,11 @@ class MemoryReuse {
   MemoryReuse(const MemoryReuse&) = delete;
   MemoryReuse& operator=(const MemoryReuse&) = delete;
 
-  /// The memory of an unused output of this size, or null.
+  /// Returns the memory of an output of this size that has not been used yet, or null.
   void* borrow(size_t bytes);
 
-  /// Ends the reuse on this thread after the kernel. The kernel's results may be in the memory of
-  /// any output.
+  /// Ends the reuse on this thread after the kernel has run. Each of the kernel's results may then
+  /// be in the memory of any output.
   static void stop();
 
  private:
@@ -33,8 +33,9 @@ class MemoryReuse {
   std::vector<void*> borrowed_;
 };
 
-/// While it exists, large CPU allocations of this thread use a cache of freed memory. A training
-/// step needs the same sizes repeatedly, and the operating system would clear the pages each time.
+/// While an instance exists, large CPU allocations on this thread use a cache of freed memory. A
+/// training step allocates the same sizes over and over, and the operating system would otherwise
+/// clear the pages each time.
 class CachedMemory {
  public:
   CachedMemory();
@@ -46,19 +47,20 @@ class CachedMemory {
   const bool outer_;
 };
 
-/// While it exists, a CPU kernel computes for the device on this thread. Its allocations use
-/// CachedMemory, and must fit on the card in addition to the reserved bytes. Otherwise, the
-/// vendor's out-of-memory error is raised before memory is used. Memory is reserved for results
-/// when they become device tensors; memory that the kernel frees counts only until then.
+/// Marks the time during which a CPU kernel computes for the device on this thread. The kernel's
+/// allocations use CachedMemory and must fit on the card in addition to the reserved bytes.
+/// Otherwise, the vendor's out-of-memory error is raised before any memory is used. Memory for
+/// results is reserved when they become device tensors. Memory that the kernel frees counts only
+/// until it is freed.
 class KernelMemory {
  public:
-  /// `widening` is the ratio between the size of the CPU's compute type and the tensor's type.
+  /// `widening` is the ratio of the size of the CPU's compute type to that of the tensor's type.
   explicit KernelMemory(int64_t widening = 1);
   ~KernelMemory();
   KernelMemory(const KernelMemory&) = delete;
   KernelMemory& operator=(const KernelMemory&) = delete;
 
-  /// Counts an allocation; returns the owner to pass to `free`.
+  /// Counts an allocation. Returns the owner, which must be passed to `free`.
   uint64_t allocate(size_t bytes);
   void free(size_t bytes, uint64_t owner);
 
@@ -70,7 +72,7 @@ class KernelMemory {
   int64_t unreserved_ = 0;
 };
 
-/// Frees the host's memory in the cache.
+/// Frees the host memory that is in the cache.
 void free_cached_memory();
 
 }  // namespace hpu

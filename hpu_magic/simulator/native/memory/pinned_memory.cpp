@@ -57,7 +57,7 @@ struct PinnedAllocator final : c10::Allocator {
   std::map<const void*, size_t> ranges;
 };
 
-// Leaked, because static tensors may live longer than static objects of this file.
+// Leaked on purpose, because static tensors may outlive the static objects in this file.
 PinnedAllocator& pinned = *new PinnedAllocator;
 
 }  // namespace

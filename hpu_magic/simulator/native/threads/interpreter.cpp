@@ -16,7 +16,7 @@ constexpr auto kPatience = std::chrono::seconds(30);
 
 std::atomic<uint32_t> guarded_threads{0};
 std::atomic<bool> ending{false};
-thread_local uint32_t nested_guards = 0;  // of this thread
+thread_local uint32_t nested_guards = 0;  // number of guards that this thread holds
 thread_local bool ends_python = false;
 
 void forget_other_threads() {
@@ -34,7 +34,8 @@ struct Interrupted : pybind11::error_already_set {
 
 InterpreterGuard::InterpreterGuard() {
   if (nested_guards == 0) {
-    ++guarded_threads;  // before `ending` is read, so that one of the two threads sees the other
+    // Increment before reading `ending`, so that at least one of the two threads sees the other.
+    ++guarded_threads;
     if (!Py_IsInitialized() || (ending.load() && !ends_python)) {
       --guarded_threads;
       return;

@@ -1,4 +1,4 @@
-// How threads of the engine use Python: the GIL, Ctrl-C and the interpreter's exit.
+// How the engine's threads interact with Python: the GIL, Ctrl-C and interpreter shutdown.
 #pragma once
 
 #include <Python.h>
@@ -7,7 +7,7 @@
 
 namespace hpu {
 
-/// Releases the GIL, if this thread holds it. No thread may wait for a locks::Long while it holds
+/// Releases the GIL if this thread holds it. No thread may wait for a locks::Long while it holds
 /// the GIL.
 class WithoutGil {
  public:
@@ -25,9 +25,9 @@ class WithoutGil {
 };
 
 /// Delays Python's exit while a thread that Python does not track needs the GIL. When Python exits,
-/// it ends threads that wait for the GIL, and C++ aborts the process if this happens in a
-/// destructor. Threads of the engine and the transport hold a guard while they call Python or free
-/// tensors that have Python objects.
+/// it terminates the threads that are waiting for the GIL, and C++ aborts the process if this
+/// happens in a destructor. The threads of the engine and the transport therefore hold a guard
+/// while they call Python or free tensors that have Python objects.
 class InterpreterGuard {
  public:
   InterpreterGuard();
@@ -35,8 +35,8 @@ class InterpreterGuard {
   InterpreterGuard(const InterpreterGuard&) = delete;
   InterpreterGuard& operator=(const InterpreterGuard&) = delete;
 
-  /// False if Python is exiting or has exited. Then leak the owners of Python objects, because
-  /// these objects must not be used.
+  /// Returns false if Python is exiting or has exited. In that case, leak the owners of Python
+  /// objects, because these objects must no longer be used.
   explicit operator bool() const {
     return held_;
   }
@@ -45,16 +45,16 @@ class InterpreterGuard {
   bool held_ = false;
 };
 
-/// Prevents new guards in all other threads, and waits for existing guards. Waits at most 30
-/// seconds, because guarded threads may run users' functions. Call it without the GIL, on the
-/// thread on which Python exits.
+/// Prevents new guards in all other threads and waits until the existing guards are released. Waits
+/// at most 30 seconds, because guarded threads may run users' functions. Must be called without the
+/// GIL, on the thread on which Python exits.
 void end_interpreter_guards();
 
-/// Lets Ctrl-C interrupt long work that runs without Python.
+/// Allows Ctrl-C to interrupt long-running work that does not involve Python.
 class Interruption {
  public:
-  /// Runs the handlers of pending signals, at most ten times per second. Throws the exception of a
-  /// handler, usually KeyboardInterrupt.
+  /// Runs the handlers of pending signals, at most ten times per second. Rethrows an exception that
+  /// a handler raises, usually KeyboardInterrupt.
   void check();
 
  private:
@@ -62,9 +62,9 @@ class Interruption {
   Clock::time_point checked_at_ = Clock::now();
 };
 
-/// Rethrows the current exception if it is an interrupt or exit that a Python kernel raised.
-/// Otherwise, clears the thread's Python error. Call it in handlers that interpret a kernel's
-/// error.
+/// Rethrows the current exception if it is an interrupt or an exit request that a Python kernel
+/// raised. Otherwise, clears the thread's Python error. Call this function in handlers that
+/// interpret a kernel's error.
 void rethrow_interrupt();
 
 }  // namespace hpu

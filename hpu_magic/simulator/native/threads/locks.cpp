@@ -57,7 +57,7 @@ void note_unlocked(Rank) {}
 
 std::array<void (*)(), 3> forgotten{};
 
-// A thread that forks holds none of these locks, because it runs Python code.
+// A thread that forks does not hold any of these locks, because it is running Python code.
 constexpr std::array<Brief*, 5> brief{
     &operators, &pinned_memory, &cached_memory, &events, &collectives};
 
