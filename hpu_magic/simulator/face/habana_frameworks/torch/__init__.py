@@ -1,4 +1,4 @@
-"""The simulator's version of the vendor's PyTorch bridge; its import loads the device."""
+"""The simulator's version of the vendor's PyTorch bridge; importing it loads the device."""
 
 import importlib
 
@@ -28,7 +28,8 @@ def _register_with_dynamo() -> None:
         importlib.import_module(f"habana_frameworks.torch.dynamo.{part}").register()
 
 
-# Also in lazy mode, because scripts may import modules with compiled functions. Only calls fail.
+# Register even in lazy mode, because scripts may import modules that define compiled functions.
+# Only calling such a function fails.
 _import_hooks.when_imported("torch._dynamo", _register_with_dynamo)
 _fallback_log.install()
 activity_profiler.install()

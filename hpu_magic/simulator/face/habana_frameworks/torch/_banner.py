@@ -1,4 +1,4 @@
-"""Banner with flags and machine, which the bridge prints when a process acquires its card."""
+"""Banner that lists the flags and the machine, printed when a process acquires its card."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _WIDTH = 78
 
 
 def show() -> None:
-    """Print the configuration on standard error, like the vendor's bridge.
+    """Print the configuration to standard error, as the vendor's bridge does.
 
-    Only rank 0 prints it, or every rank if ``PT_HPU_PRINT_DEVICE_CONFIG`` is set. IPython shells
-    print it only with this flag, because the extension has already reported the device.
+    Only rank 0 prints it, unless ``PT_HPU_PRINT_DEVICE_CONFIG`` is set. IPython shells print it
+    only if this flag is set, because the extension has already reported the device.
     """
     rank = os.environ.get("RANK") or "0"
     if _flags.is_on("PT_HPU_PRINT_DEVICE_CONFIG") or (rank == "0" and not _in_ipython()):

@@ -1,4 +1,4 @@
-"""Loading of the native engine, and its connection to the card driver and PyTorch."""
+"""Load the native engine, and connect it to the card driver and to PyTorch."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
 
 # Maximum number of operations that lazy mode records before it executes them.
 _GRAPH_LIMITS = ("PT_HPU_MAX_COMPOUND_OP_SIZE", "PT_HPU_MAX_ACCUM_SIZE")
-# CPU operators whose counterparts in the vendor's bridge have other names.
+# CPU operators whose counterparts in the vendor's bridge have different names.
 _CPU_NAMES = [
     "convolution",
     "convolution_backward",
     "_scaled_dot_product_flash_attention_for_cpu",
     "_scaled_dot_product_flash_attention_for_cpu_backward",
 ]
-# Operator names in older lists of the vendor, and PyTorch's names.
+# Operator names from the vendor's older lists, mapped to PyTorch's names.
 _AUTOCAST_NAMES = {"cross_entropy": "cross_entropy_loss"}
 _loaded = False
-# Acquired once and never released, because several threads may create their first tensor together.
+# Acquired once and never released, because several threads may create their first tensor at once.
 _banner_lock = threading.Lock()
 
 
 def load() -> None:
-    """Load the engine, once, and configure it.
+    """Load and configure the engine, unless it is already loaded.
 
     Raises
     ------
     GpuPresent
-        PyTorch uses a GPU of this machine.
+        PyTorch uses a GPU on this machine.
     TooLateError
         PyTorch has already decided that this process has no such device.
     OperatorListError
@@ -95,7 +95,7 @@ def _generation() -> str:
 
 
 def _device_operators() -> list[str]:
-    """Return the operators with a device kernel, as listed in release 1.19 of the bridge."""
+    """Return the operators that have a device kernel, as listed in release 1.19 of the bridge."""
     return (Path(__file__).parent / "device_operators.txt").read_text().split() + _CPU_NAMES
 
 
@@ -114,7 +114,7 @@ def _acquire() -> tuple[object, int, int, float]:
 
 
 def _operators(kind: str, *variables: str) -> list[str]:
-    """Return the names in the file of the first variable that is set, or the vendor's names."""
+    """Read the names from the file given by the first variable that is set, or use the defaults."""
     for variable in variables:
         if path := os.environ.get(variable):
             try:

@@ -1,4 +1,4 @@
-"""Data types of cards: the largest FP8 values, and 64-bit types that are stored in 32 bits."""
+"""Card data types: the largest FP8 values, and the 64-bit types that are stored in 32 bits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EXACT = "HPU_MAGIC_EXACT_64_BIT"
 
 
 class NarrowTypes(NamedTuple):
-    """Types that are stored in 32 bits, and whether copies from the host check the range."""
+    """64-bit types that are stored in 32 bits, and whether copies from the host check the range."""
 
     float64: bool
     int64: bool
@@ -27,9 +27,10 @@ class NarrowTypes(NamedTuple):
 def narrow_types(*, lazy: bool, generation: str) -> NarrowTypes:
     """Return the types that a card of `generation` stores in 32 bits.
 
-    No card supports float64. All cards support int64 with ``PT_ENABLE_INT64_SUPPORT``; without it,
-    only cards from the second generation on, in eager mode. In lazy mode, a copy from the host
-    refuses values that do not fit, unless ``PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK`` is off.
+    No card supports float64. All cards support int64 if ``PT_ENABLE_INT64_SUPPORT`` is set; without
+    it, only second-generation and later cards do, and only in eager mode. In lazy mode, copying
+    values that do not fit from the host raises an error, unless
+    ``PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK`` is off.
     """
     exact = _flags.is_on(EXACT)
     has_int64 = _flags.is_on("PT_ENABLE_INT64_SUPPORT") or not (lazy or generation == "GAUDI")

@@ -1,8 +1,8 @@
 """Log of CPU fallbacks, written if ``LOG_LEVEL_PT_FALLBACK`` is 0 or 1.
 
-The file is ``pytorch_log.txt`` in the folder ``HABANA_LOGS``, by default ``~/.habana_logs``. If the
-launcher sets ``ID``, it is in the subfolder of that name. ``ENABLE_CONSOLE`` also prints the lines
-on standard error.
+The log file is ``pytorch_log.txt`` in the folder given by ``HABANA_LOGS`` (by default
+``~/.habana_logs``), or in its subfolder ``$ID`` if the launcher sets ``ID``. If ``ENABLE_CONSOLE``
+is set, the lines are also printed to standard error.
 """
 
 from __future__ import annotations

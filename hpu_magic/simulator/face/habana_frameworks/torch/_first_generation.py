@@ -20,18 +20,18 @@ _KEY = torch._C.DispatchKey.BackendSelect
 _BELOW = torch._C._dispatch_keyset_full_after(_KEY)
 _AUTOCAST_TYPES = "HPU Autocast on GAUDI only supports dtypes of torch.bfloat16 currently."
 
-# By the C++ names of the types.
+# Error messages, keyed by the C++ names of the types.
 LACKING_TYPES = {"Half": _NO_FLOAT16, "Float8_e4m3fn": NO_FP8, "Float8_e5m2": NO_FP8}
 
-# A library that is freed unregisters its kernels.
+# Keep the libraries alive: a library unregisters its kernels when it is freed.
 _libraries: list[torch.library.Library] = []
 _float16_refused = False
 
 
 def refuse_operators() -> None:
-    """Refuse operators of ``torch.ops.hpu`` that the card does not support, and unsupported types.
+    """Make ``torch.ops.hpu`` raise an error for operators and types that the card does not support.
 
-    The check runs before the dispatch to a backend, so it covers both modes and inference.
+    The check runs before dispatch to a backend, so it covers both modes as well as inference.
     """
     library = torch.library.Library("hpu", "IMPL")
     _libraries.append(library)
@@ -47,7 +47,7 @@ def refuse_operators() -> None:
 
 
 def _reason_against(name: str) -> str | None:
-    """Return why the card lacks an operator, or None if the card supports it."""
+    """Return the reason why the card does not support an operator, or None if it does."""
     if "fp8" in name:
         return f"torch.ops.hpu.{name}: {NO_FP8}"
     for part, feature, substitute in (
@@ -88,8 +88,8 @@ def _checking_types(operator: torch._ops.OpOverload) -> Callable[..., Any]:
 def refuse_float16_in_autocast() -> None:
     """Make ``torch.autocast("hpu", dtype=torch.float16)`` warn and disable itself.
 
-    PyTorch has one list of autocast types for all generations of ``hpu``. The warning is the one
-    that PyTorch shows for a type outside this list.
+    PyTorch has a single list of autocast types for all generations of ``hpu``. The warning is the
+    same one that PyTorch shows for a type that is not in this list.
     """
     global _float16_refused
     _float16_refused = True

@@ -1,4 +1,4 @@
-"""Flags of the bridge. It reads the mode and `IN_FORCE` on load; later changes have no effect."""
+"""Flags of the bridge. The mode and `IN_FORCE` are read on load; later changes have no effect."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ MODE = "PT_HPU_LAZY_MODE"
 
 @functools.cache
 def is_lazy() -> bool:
-    """Return whether the process is in lazy mode; reads ``PT_HPU_LAZY_MODE`` only once."""
+    """Return whether the process is in lazy mode; ``PT_HPU_LAZY_MODE`` is read only once."""
     return os.environ.get(MODE, "0") != "0"
 
 
 def export_mode() -> None:
-    """Set the environment variable of the mode, unless the user has set it.
+    """Set the mode's environment variable, unless the user has already set it.
 
-    Libraries read the variable with different defaults, and child processes must run in the mode
-    of their parent.
+    Libraries assume different defaults for this variable, and child processes must run in the same
+    mode as their parent.
     """
     os.environ.setdefault(MODE, str(int(is_lazy())))
 
@@ -42,11 +42,11 @@ DEFAULTS = {
 _RESERVED = "PT_HCCL_MEMORY_ALLOWANCE_MB"
 
 IN_FORCE = {name: os.environ.get(name, default) for name, default in DEFAULTS.items()}
-"""Values by name: from the environment, or the default of release 1.23."""
+"""Flag values by name, taken from the environment or from the defaults of release 1.23."""
 
 
 def pool_percentage() -> int:
-    """Return the share of a card's memory that the allocator uses, from 1 to 100."""
+    """Return the percentage of a card's memory that the allocator uses, from 1 to 100."""
     text = IN_FORCE["PT_HPU_POOL_MEM_ACQUIRE_PERC"].strip()
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 100):
         raise ValueError(
@@ -57,7 +57,7 @@ def pool_percentage() -> int:
 
 
 def reserved_for_collectives() -> int:
-    """Return the bytes of a card that the allocator leaves free; 0 for a single process."""
+    """Return how many bytes of a card the allocator leaves free; 0 for a single process."""
     if int(os.environ.get("WORLD_SIZE") or 1) == 1:
         return 0
     text = os.environ.get(_RESERVED, "0").strip()
@@ -76,5 +76,5 @@ def is_on(name: str, *, default: bool = False) -> bool:
 
 
 def logs_folder() -> Path:
-    """Return the folder of the vendor's logs, ``HABANA_LOGS``, by default ``~/.habana_logs``."""
+    """Return the vendor's log folder: ``HABANA_LOGS``, or ``~/.habana_logs`` by default."""
     return Path(os.environ.get("HABANA_LOGS") or Path.home() / ".habana_logs")

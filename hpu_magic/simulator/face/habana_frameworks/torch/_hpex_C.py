@@ -1,4 +1,4 @@
-"""Functions of the vendor's extensions for lazy mode, where their operators have other schemas."""
+"""Functions of the vendor's extensions in lazy mode, where their operators use other schemas."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
 
 def _of_lazy_mode(frontend: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Refuse a function in eager mode; `frontend` is its name in the vendor's bridge."""
+    """Make a function raise in eager mode; `frontend` is its name in the vendor's bridge."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -41,17 +41,17 @@ def _calling(frontend: str, operator: str) -> Callable[..., Any]:
 fused_norm = _calling("fused_norm_hpu_wrap", "fused_norm_lazy")
 """Scale gradients so that their total 2-norm is at most ``max_norm``, and return the norm.
 
-Arguments: list of gradients, followed by a tensor of one element that receives the norm; max_norm,
-one element; 2.0.
+Arguments: a list of the gradients, followed by a one-element tensor that receives the norm;
+``max_norm``, with one element; and 2.0.
 """
 optimizer_sgd = _calling("optimizer_sgd_hpu_wrap", "habanaOptimizerSgd")
-"""Arguments: gradients, weights, learning rate, weight decay; momentum, dampening and Nesterov's
-form have no effect."""
+"""Arguments: gradients, weights, learning rate, weight decay; then momentum, dampening and the
+Nesterov flag, which have no effect."""
 optimizer_sgd_momentum = _calling("optimizer_sgd_momentum_hpu_wrap", "habanaOptimizerSgdMomentum")
 """Arguments: gradients, weights, momentum buffers, step number, learning rate, momentum, weight
-decay, dampening, Nesterov's form."""
+decay, dampening, Nesterov flag."""
 fused_ema = _calling("optimizer_ema_hpu_wrap", "habanaOptimizerFusedEMA")
-"""Update moving averages: model values, averages, decay."""
+"""Update moving averages. Arguments: model values, averages, decay."""
 fused_adagrad = _calling("optimizer_adagrad_hpu_wrap", "habanaOptimizerFusedAdagrad")
 """Arguments: gradients, weights, sums of squared gradients, step number, learning rate, weight
 decay, learning rate decay, epsilon."""
@@ -59,37 +59,38 @@ sparse_sgd_with_valid_count = _calling(
     "optimizer_sparse_sgd_with_valid_count_hpu_wrap", "habanaOptimizerSparseSgd"
 )
 """Arguments: gradients, weights, moments, indices, learning rate, number of valid gradients,
-momentum, Nesterov's form."""
+momentum, Nesterov flag."""
 sparse_adagrad_with_valid_count = _calling(
     "optimizer_sparse_adagrad_with_valid_count_hpu_wrap", "habanaOptimizerSparseAdagrad"
 )
 """Arguments: gradients, weights, moments, indices, learning rate, number of valid gradients."""
 embedding_bag_sum_fwd = _calling("embedding_bag_sum_hpu_wrap", "embedding_bag_sum")
-"""Return the sum of each bag's rows, [bags, channels].
+"""Return the sum of each bag's rows, with shape [bags, channels].
 
-Arguments: table [rows, channels]; rows of all bags; start of each bag and end of the last bag; a
-1D count without effect; mode. Mode 0 ignores the bags and returns a row for each index; 1 and 2
-sum.
+Arguments: the table [rows, channels]; the row indices of all bags; the start of each bag and the
+end of the last one; a 1D count, which has no effect; and the mode. Mode 0 ignores the bags and
+returns a row for each index; modes 1 and 2 return the sums.
 """
 embedding_bag_sum_bwd = _calling("embedding_bag_sum_bwd_hpu_wrap", "embedding_bag_sum_bwd_out")
 """Add the gradients of each used row to the first rows of a tensor, and return this tensor.
 
-Arguments: the tensor, with used rows in the order of `embedding_bag_preproc`; gradient of each bag;
-bags grouped by row, and start of each group, from `embedding_bag_preproc`; number of rows; mode.
+Arguments: the tensor, whose first rows are in the order of the used rows that
+`embedding_bag_preproc` returns; the gradient of each bag; the bags grouped by row and the start of
+each group, also from `embedding_bag_preproc`; the number of rows; and the mode.
 """
 expand_into_jagged_permute = _calling(
     "expand_into_jagged_permute_hpu_wrap", "habana_expand_into_jagged_permute"
 )
 """Return the positions of the elements of permuted segments.
 
-Arguments: segment at each position; start of each segment and end of the last one, before and after
-the permutation; number of elements in these segments.
+Arguments: the segment at each position; the start of each segment and the end of the last one,
+before and after the permutation; and the number of elements in these segments.
 """
 bounds_check_indices = _calling("bounds_check_indices_hpu_wrap", "habana_bounds_check_indices")
-"""See ``hpex.kernels.bounds_check_indices``, with arguments in another order."""
+"""Like ``hpex.kernels.bounds_check_indices``, but with the arguments in a different order."""
 split_permute_cat = _calling("split_permute_cat_hpu_wrap", "habana_split_permute_cat")
-"""Permute the blocks of each row: input [batch, features * dims], block at each position, batch,
-features, dims."""
+"""Permute the blocks of each row. Arguments: input [batch, features * dims], block at each
+position, batch, features, dims."""
 
 
 @_of_lazy_mode("optimizer_lars_hpu_wrap")
@@ -102,28 +103,29 @@ def fused_lars(
     eps: float,
     lr: torch.Tensor,
 ) -> None:
-    """Multiply gradients by the learning rate and, if their mask is set, by a ratio of norms."""
+    """Multiply each gradient by the learning rate and, if its mask is set, by a ratio of norms."""
     torch.ops.hpu.habanaOptimizerLars(params, grads, lr, skip_masks, eeta, weight_decay, eps)
 
 
 def embedding_bag_preproc(
     indices: torch.Tensor, offsets: torch.Tensor, table_len: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Sort the indices of bags by row on the CPU, so that a backward can sum each row's gradients.
+    """Sort the bags' indices by row on the CPU, so that backward can sum each row's gradients.
 
     Parameters
     ----------
     indices, offsets : torch.Tensor
-        int32 on the CPU: the rows of all bags; the start of each bag and the end of the last one.
+        int32 tensors on the CPU: the row indices of all bags, and the start of each bag followed by
+        the end of the last one.
     table_len : int
-        Number of rows in the table; an index outside of it raises ValueError.
+        Number of rows in the table; an out-of-range index raises ValueError.
 
     Returns
     -------
     tuple of torch.Tensor
-        Number of used rows (one element); the used rows in order; the bags that use them, grouped
-        by row; the start of each group. All have their maximum length: unused entries of the rows
-        are 0 and have no bags.
+        The number of used rows (one element); the used rows in order; the bags that use them,
+        grouped by row; and the start of each group. The tensors always have their maximum length:
+        unused row entries are 0 and have no bags.
     """
     count = indices.numel()
     if count and not 0 <= int(indices.min()) <= int(indices.max()) < table_len:
@@ -166,16 +168,16 @@ def _permuting(name: str) -> Callable[..., Triple]:
 permute_1D_sparse_data = _permuting("permute_1D_sparse_data")
 """Permute segments: segment i of the result is segment ``permute[i]``.
 
-`lengths` is the length of each segment, flattened if it has several dimensions. Returns lengths,
-indices, and weights or None.
+`lengths` contains the length of each segment, and is flattened if it has several dimensions.
+Returns the permuted lengths, indices, and weights (or None).
 """
 permute_2D_sparse_data = _permuting("permute_2D_sparse_data")
-"""Like `permute_1D_sparse_data` for each table; `lengths` is [tables, batch]."""
+"""Like `permute_1D_sparse_data`, but for each table; `lengths` has shape [tables, batch]."""
 
 
 @_of_lazy_mode("matmul_ex_wrap")
 def matmul_ex(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Multiply like ``torch.matmul``, with a result of `dtype`."""
+    """Multiply as ``torch.matmul`` does, and return the result in `dtype`."""
     return torch.matmul(a.float(), b.float()).to(dtype)
 
 

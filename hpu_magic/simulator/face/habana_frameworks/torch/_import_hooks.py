@@ -1,4 +1,4 @@
-"""Functions that run after the import of a PyTorch module.
+"""Run functions after a PyTorch module has been imported.
 
 Some of these modules take a second to import, so the bridge must not import them itself.
 """
@@ -14,7 +14,7 @@ from types import ModuleType
 
 
 def when_imported(name: str, hook: Callable[[], None]) -> None:
-    """Call `hook` immediately if the module is already imported, otherwise after its import."""
+    """Call `hook` now if the module has already been imported, or else once it is imported."""
     if name in sys.modules:
         hook()
         return
@@ -46,7 +46,7 @@ class _HookLoader(importlib.abc.Loader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds modules like the standard finders, and adds the hooks to their loaders."""
+    """Finds modules as the standard finders do, and adds the hooks to their loaders."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None

@@ -1,4 +1,4 @@
-"""Lazy mode: execute recorded operations before Python reads a tensor's memory."""
+"""In lazy mode, execute recorded operations before Python reads a tensor's memory."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from hpu_magic.simulator import engine
 
-# Whether the method returns an address to read from. Callers of the other method may need only the
-# storage's size or identity; the engine detects when they copy it.
+# Whether the method returns an address that callers read from. Callers of the other method may need
+# only the storage's size or identity; the engine detects when they copy it.
 _METHODS = {"data_ptr": True, "untyped_storage": False}
 
 
 def install() -> None:
-    """Wrap the tensor methods that expose memory, and the resize of storages."""
+    """Wrap the tensor methods that expose memory, and the method that resizes storages."""
     for name, reads in _METHODS.items():
         setattr(torch.Tensor, name, _materializing(getattr(torch.Tensor, name), reads))
     torch.UntypedStorage.resize_ = _resizing_only_to_other_sizes(torch.UntypedStorage.resize_)

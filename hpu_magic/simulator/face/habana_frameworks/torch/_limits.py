@@ -26,7 +26,7 @@ def missing() -> list[str]:
 
 
 def sentence() -> str:
-    """Return one sentence with the missing features, or an empty string if there are none."""
+    """Return a sentence that lists the missing features, or an empty string if there are none."""
     features = missing()
     return f"torch {torch.__version__} lacks on hpu: {'; '.join(features)}." if features else ""
 
@@ -46,7 +46,7 @@ def _has_generators() -> bool:
 
 
 def _has_pinning_loaders() -> bool:
-    # Older loaders check for CUDA only.
+    # Older DataLoaders only check for CUDA.
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
     return "accelerator" in _BaseDataLoaderIter.__init__.__code__.co_names
@@ -63,5 +63,6 @@ def _has_profiled_cards() -> bool:
 
 
 def _has_optional_lists() -> bool:
-    # The list of types that functionalization accepts is in a module that is slow to import.
+    # The list of types that functionalization accepts is in a module that is slow to import, so
+    # check the release instead.
     return torch.__version__ >= (2, 7)

@@ -1,4 +1,4 @@
-"""Decorator for backward passes of `torch.autograd.Function` that have no derivative."""
+"""Decorator for backward passes of `torch.autograd.Function` that are not differentiable."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ Backward = Callable[..., Any]
 def once_differentiable(name: str) -> Callable[[Backward], Backward]:
     """Return a decorator that makes second derivatives of the function `name` raise an error.
 
-    PyTorch's decorator of the same name does not raise if the incoming gradients require no
-    gradient, such as those of a sum. ``backward(inputs=...)`` and ``torch.autograd.grad`` also skip
-    its error. In both cases the second derivative is lost.
+    PyTorch's decorator of the same name does not raise if the incoming gradients do not require
+    grad, for example those of a sum. ``backward(inputs=...)`` and ``torch.autograd.grad`` also
+    bypass its error. In both cases, the second derivative is lost.
     """
     refusal = (
         f"{name} has first derivatives only, but create_graph=True and a second backward pass need "
@@ -27,7 +27,7 @@ def once_differentiable(name: str) -> Callable[[Backward], Backward]:
     def decorated(backward: Backward) -> Backward:
         @functools.wraps(backward)
         def once(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-            if torch.compiler.is_compiling():  # the compiled graph refuses second derivatives
+            if torch.compiler.is_compiling():  # the compiled graph rejects second derivatives
                 return backward(ctx, *grads)
             with torch.no_grad():
                 gradients = backward(ctx, *grads)

@@ -1,4 +1,4 @@
-"""Users' files with operator names, one per line, for autocast and mixed precision."""
+"""User files that list operator names, one per line, for autocast and mixed precision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PYTHON_NAMES = frozenset({"cross_entropy", "iadd", "idiv", "imul", "isub", "itr
 
 
 class OperatorListError(ValueError):
-    """A file is not a list of operators; the message has the file, the line and a fix."""
+    """Raised if a file is not a list of operators; the message has the file, the line and a fix."""
 
 
 def read(path: str | Path) -> list[str]:

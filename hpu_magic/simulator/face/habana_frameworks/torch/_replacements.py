@@ -1,4 +1,4 @@
-"""Names of functions that replace PyTorch's, for TorchScript and pickle."""
+"""Register the functions that replace PyTorch's with TorchScript and pickle."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from torch.jit import _builtins
 
 
 def as_replacement(function: Any, original: Any, name: str) -> Any:
-    """Let TorchScript compile a replacement like the original; let pickle find it as `name`."""
+    """Let TorchScript compile a replacement like the original, and let pickle find it by `name`."""
     operator = _builtins._find_builtin(original)
-    if operator is not None:  # TorchScript finds operators by their Python functions
+    if operator is not None:  # TorchScript looks up operators by their Python functions
         _builtins._register_builtin(function, operator)
     elif original in _jit_internal.boolean_dispatched:
         _jit_internal.boolean_dispatched[function] = _jit_internal.boolean_dispatched[original]

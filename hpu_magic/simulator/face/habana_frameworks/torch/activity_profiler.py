@@ -1,7 +1,7 @@
 """PyTorch's profiler with bridge events: compilations, fallbacks, synchronizations.
 
 PyTorch's trace already contains the operators, because the simulator runs them on the host. The
-simulator does not add device kernels, because their times would be invented.
+simulator does not add device kernels, because their times would be made up.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Theirs = torch.profiler.ProfilerActivity
 
 
 class ProfilerActivity(Enum):
-    """Activities that a profile records; each equals PyTorch's activity with the same name."""
+    """Activities to record; each compares equal to PyTorch's activity with the same name."""
 
     CPU = 1
     CUDA = 2
@@ -62,9 +62,9 @@ class DebugActivity(IntEnum):
 
 
 class profile(torch.profiler.profile):
-    """`torch.profiler.profile` that also exports the bridge's events.
+    """A `torch.profiler.profile` that also exports the bridge's events.
 
-    By default it records the host and the card. `debug_activities` has no effect.
+    By default, it records both the host and the card. `debug_activities` has no effect.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ def supported_activities() -> set[ProfilerActivity]:
 
 
 def _theirs(activities: Iterable[Any]) -> list[Any]:
-    """Return PyTorch's activities; an activity may be a dict with recording options."""
+    """Return PyTorch's activities; a dict maps an activity to its recording options."""
 
     def converted(activity: Any) -> Any:
         if isinstance(activity, dict):
@@ -124,7 +124,7 @@ def _theirs(activities: Iterable[Any]) -> list[Any]:
 
 
 def _add_pytorchs_parameters(initialize: Callable[..., None]) -> None:
-    """Add PyTorch's options to the signature, because libraries check it before they pass one."""
+    """Add PyTorch's options to the signature, which libraries check before they pass an option."""
     own = inspect.signature(initialize).parameters
     theirs = inspect.signature(torch.profiler.profile.__init__).parameters
     initialize.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
@@ -184,7 +184,7 @@ def _trace_event(timestamp: int, parameters: Parameters, base: int) -> dict[str,
 
 
 def install() -> None:
-    """Replace PyTorch's class and activities."""
+    """Replace PyTorch's profiler class and its activities."""
     torch.profiler.profile = torch.profiler.profiler.profile = profile
     torch.profiler.ProfilerActivity = ProfilerActivity
     torch.profiler.supported_activities = supported_activities

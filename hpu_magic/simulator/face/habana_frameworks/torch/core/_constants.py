@@ -1,6 +1,6 @@
 """Constant parameters and value ranges of quantized tensors, for the vendor's graph compiler.
 
-Simulated graphs read all tensors on each run, so these values do not change results.
+Simulated graphs read all tensors on each run, so these settings do not affect results.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _mark_params_as_const(
 
 
 def _check_params_as_const(model: nn.Module | None = None, only_scales: bool = False) -> None:
-    """Read the marks, without effect."""
+    """Read the marks; this has no effect."""
     for _, tensor in _named_tensors(model, only_scales):
         getattr(tensor, "is_const_tensor", False)
 
@@ -49,7 +49,7 @@ def _record_quant_param(name: str, min: float, max: float) -> None:
 
 
 def record_ranges(file: str | None) -> None:
-    """Store the value ranges in a file; raise ValueError for a line of another form."""
+    """Record the value ranges listed in a file; raise ValueError if a line is malformed."""
     if not file:
         return
     for number, line in enumerate(Path(file).read_text().splitlines(), 1):

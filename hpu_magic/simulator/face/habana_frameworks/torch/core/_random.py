@@ -1,4 +1,4 @@
-"""PyTorch's seeding functions, extended to the device like in the vendor's bridge."""
+"""PyTorch's seeding functions, extended to the device as in the vendor's bridge."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 
 def install() -> None:
-    """Replace `torch.manual_seed`, `torch.seed` and `torch.random.fork_rng`, once."""
+    """Replace `torch.manual_seed`, `torch.seed` and `torch.random.fork_rng`, but only once."""
     if hasattr(torch.manual_seed, "_seeds_hpu"):
         return
     torch.manual_seed = torch.random.manual_seed = _seeding_hpu(torch.random.manual_seed)

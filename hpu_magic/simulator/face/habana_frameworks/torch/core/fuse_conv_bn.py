@@ -1,4 +1,4 @@
-"""Fusion of batch normalizations with their preceding convolutions."""
+"""Fuse batch normalizations into the preceding convolutions."""
 
 from __future__ import annotations
 

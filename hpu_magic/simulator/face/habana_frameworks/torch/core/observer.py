@@ -1,4 +1,4 @@
-"""Observers of the largest absolute value, with scales that Gaudi2 applies at no cost."""
+"""Observers that track the largest absolute value, with scales that are free on Gaudi2."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ObserverBase: Any = _module.ObserverBase if _module else torch.nn.Module
 
 
 class _AbsMax(_ObserverBase):
-    """Options of both observers, and the calculation of the scale."""
+    """Base class with the options of both observers and the scale calculation."""
 
     def __init__(
         self,
@@ -57,8 +57,8 @@ class _AbsMax(_ObserverBase):
         """Return the scale and the zero point (int64 zeros) for the observed values.
 
         The scale is the largest absolute value, divided by half the quantized range and multiplied
-        by ``2**backoff_margin``, but at least `eps`. On all cards it is rounded up to one of the
-        scales that cost nothing on Gaudi2: 2^-8, 2^-4, 1 or 2^4. For float8_e5m2 it is 1.
+        by ``2**backoff_margin``, but at least `eps`. On all cards, it is rounded up to one of the
+        scales that are free on Gaudi2: 2^-8, 2^-4, 1 or 2^4. For float8_e5m2, it is always 1.
         """
         largest = self._largest()
         scale = largest / ((self.quant_max - self.quant_min) / 2) * 2.0**self.backoff_margin
@@ -76,7 +76,7 @@ class _AbsMax(_ObserverBase):
 class AbsMaxObserver(_AbsMax):
     """Record the smallest and the largest value in ``min_val`` and ``max_val``.
 
-    Raises NotImplementedError for other types than float8, and for asymmetric, per-channel,
+    Raises NotImplementedError for types other than float8, and for asymmetric, per-channel,
     reduced-range or dynamic quantization.
     """
 

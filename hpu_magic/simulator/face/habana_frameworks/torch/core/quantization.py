@@ -1,4 +1,4 @@
-"""Preparation of a process and a model for inference."""
+"""Prepare a process and a model for inference."""
 
 from __future__ import annotations
 
@@ -30,8 +30,9 @@ def check_env_flag(name: str, default: str = "") -> bool:
 def hpu_set_inference_env(model: nn.Module | None = None) -> nn.Module | None:
     """Enable inference mode, and return `model` with fused batch normalizations.
 
-    The result is a copy, or `model` itself if it has none. If `model` is in training mode, on the
-    device, or not supported by ``torch.fx``, it prints the reason and returns `model`.
+    The result is a copy, or `model` itself if it has no batch normalizations. If `model` is in
+    training mode, is on the device, or is not supported by ``torch.fx``, the function prints the
+    reason and returns `model` unchanged.
     """
     if is_lazy() and all(check_env_flag(name, "1") for name in _WEIGHT_SHARING):
         print(
@@ -54,8 +55,8 @@ def hpu_inference_initialize(
 ) -> None:
     """Enable inference mode, and mark the parameters of `model` as constants for the compiler.
 
-    Results do not change. The file ``PT_INFERENCE_RANGE_FILE`` can contain value ranges of
-    quantized tensors, with one ``path/name minimum maximum`` per line.
+    This does not change results. The file given by ``PT_INFERENCE_RANGE_FILE`` can contain value
+    ranges of quantized tensors, with one ``path/name minimum maximum`` per line.
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ def export(
     kwargs: Mapping[str, Any] | None = None,
     dynamic_shapes: Any = None,
 ) -> torch.fx.GraphModule:
-    """Return the graph of a model for sample arguments.
+    """Export a model as a graph, using sample arguments.
 
     Raises NotImplementedError if `args` is None or `kwargs` contains ``graph_break_present``. In
     these cases, the vendor's function exports the model in pieces.
@@ -45,7 +45,7 @@ def convert_pt2e(
     use_reference_representation: bool = False,
     fold_quantize: bool = True,
 ) -> torch.fx.GraphModule:
-    """Replace the observers in a graph with quantization by their scales."""
+    """Replace the observers in a graph with quantization operators that use their scales."""
     options = {"use_reference_representation": True} if use_reference_representation else {}
     return _framework().convert_pt2e(model, fold_quantize=fold_quantize, **options)
 

@@ -1,4 +1,4 @@
-"""Quantizer of exported graphs and its configuration."""
+"""Quantizer for exported graphs, and its configuration."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUANTIZER_MIN_MAX = {
     torch.float8_e5m2: _FLOAT8_RANGE,
     torch.float8_e4m3fn: _FLOAT8_RANGE,
 }
-"""Quantized ranges."""
+"""Range of the quantized values, by type."""
 
 _SMALLEST_SCALE = 2**-12
 _aten = torch.ops.aten
@@ -33,7 +33,7 @@ _Quantizer: Any = _module.Quantizer if _module else object
 
 @dataclass(frozen=True)
 class QuantizationConfig:
-    """Quantization of an operator's tensors; None means not quantized."""
+    """How an operator's tensors are quantized; None means that a tensor is not quantized."""
 
     input_activation: Any
     output_activation: Any
@@ -67,7 +67,7 @@ def habana_quant_config_symmetric(dtype: torch.dtype) -> QuantizationConfig:
 
 
 class habana_quantizer(_Quantizer):
-    """Annotate linear layers, matrix products, convolutions and max pools in a graph.
+    """Quantizer that annotates linear, matmul, convolution and max pooling nodes in a graph.
 
     Raises ImportError if PyTorch's quantization of exported graphs is not installed.
     """

@@ -18,8 +18,8 @@ _closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 def mark_step(device_str: str = "", sync: bool = False) -> None:
     """Execute the recorded operations, then run the step closures.
 
-    `device_str` is ignored, because a process has one device. `sync` would wait until the host has
-    launched the graph; the simulator always does.
+    `device_str` is ignored, because a process has only one device. `sync` is meant to wait until
+    the host has launched the graph, which the simulator always does.
     """
     engine.load().mark_step()
     EventDispatcher.instance().deliver()

@@ -1,1 +1,1 @@
-"""Distributed processes: the backend ``hccl`` of `torch.distributed`."""
+"""Distributed processes: the ``hccl`` backend of `torch.distributed`."""

@@ -18,11 +18,11 @@ class HpuInterface(DeviceInterface):
     Stream = torch.Stream
 
     class Worker:
-        """Functions for a compiler process, which must not acquire the card."""
+        """Functions for compiler processes, which must not acquire the card."""
 
         @staticmethod
         def set_device(device: int) -> None:
-            """Accept the device, because a process has only one."""
+            """Accept any device, because a process has only one."""
 
         @staticmethod
         def current_device() -> int:
@@ -47,7 +47,7 @@ class HpuInterface(DeviceInterface):
 
     @staticmethod
     def exchange_device(device: int) -> int:
-        """Return the only index."""
+        """Return 0, the only device index."""
         return 0
 
     maybe_exchange_device = exchange_device

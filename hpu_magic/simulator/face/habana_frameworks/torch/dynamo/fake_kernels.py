@@ -1,7 +1,7 @@
 """Fake kernels for operators whose predicted results depend on the device.
 
-The device uses CPU kernels, so the predictions for the CPU are right. For other devices, PyTorch
-predicts contiguous results of convolutions, group norms and elementwise operators.
+The device uses CPU kernels, so the predictions for the CPU are correct. For other devices, PyTorch
+predicts that convolutions, group norms and elementwise operators return contiguous results.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _creates_tensors(op: Any) -> bool:
 
 
 def _on_chosen_card(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Create tensors for ``hpu:3`` on ``hpu:0``, like the device after it chose that card."""
+    """Create tensors for ``hpu:3`` on ``hpu:0``, as the device does after choosing that card."""
     device = kwargs.get("device")
     if device is None or device.type != "hpu" or not device.index:
         return NotImplemented
@@ -73,7 +73,7 @@ def _on_cpu(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _grouped_product(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Predict the shape with bfloat16, because PyTorch refuses types that CUDA does not support."""
+    """Predict the shape in bfloat16, because PyTorch rejects types that CUDA does not support."""
     dtype = args[0].dtype
     if dtype == torch.bfloat16:
         return NotImplemented
@@ -91,5 +91,5 @@ def _by_cpu_reference(mode: FakeTensorMode, *args: Any, op: Any, **kwargs: Any) 
 
 
 def _placed(tensor: FakeTensor, device: torch.device | str) -> torch.Tensor:
-    """Return a fake tensor with the same sizes and strides on another device."""
+    """Return a fake tensor on `device` with the same sizes and strides."""
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=device)

@@ -1,4 +1,4 @@
-"""Functions on nested arguments."""
+"""Helper functions for nested arguments and text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Replacement of the names in torch.cuda, as listed in ``torch_cuda.tsv``."""
+"""Replace the names in torch.cuda, as listed in ``torch_cuda.tsv``."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def _owner(name: str) -> tuple[Any, str]:
         return torch.cuda, last
     try:
         return importlib.import_module(f"{_CUDA}.{module}"), last
-    except ModuleNotFoundError:  # in another release
+    except ModuleNotFoundError:  # exists only in other releases
         return None, last
 
 
 def _replace_everywhere(name: str, original: Any, replacement: Any) -> None:
-    """Replace the name in all modules of torch.cuda, and in the modules that they import from."""
+    """Replace the name in all modules of torch.cuda and in ``torch.nn.parallel.comm``."""
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith((_CUDA, "torch.nn.parallel.comm")) and (
             getattr(module, name, None) is original
@@ -117,7 +117,7 @@ def _without_counterpart(entry: torch_cuda.CudaName, name: str, original: Any) -
         became = "no effect" if dummy == "None" else f"dummy value {dummy}"
 
         def act() -> Any:
-            return ast.literal_eval(dummy)  # new for each call; callers may change it
+            return ast.literal_eval(dummy)  # a new object for each call, as callers may modify it
 
     def call(*args: Any, **kwargs: Any) -> Any:
         _log.note(MISMATCH, name, args, kwargs, f"{became}. {entry.why}")

@@ -1,4 +1,4 @@
-"""Mapping of CUDA devices in arguments to the HPU."""
+"""Map CUDA devices in arguments to the HPU."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PARAMETERS = ("device", "device_type", "map_location", "pin_memory_device")
 
 
 def place(value: Any) -> Any:
-    """Return the HPU for a GPU with any index, because a process has one card.
+    """Return the HPU for a GPU with any index, because a process has only one card.
 
     Other values are returned unchanged.
     """
@@ -28,7 +28,7 @@ def place(value: Any) -> Any:
 
 
 def numbered(value: Any) -> Any:
-    """Map a number too, for arguments in which a number can only be a GPU."""
+    """Like `place`, but also map a number, for arguments in which it can only mean a GPU."""
     return "hpu:0" if type(value) is int else place(value)
 
 
@@ -42,9 +42,9 @@ def module_of(value: Any) -> Any:
 
 
 def places(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return a call's arguments with GPUs replaced by the HPU; the same objects without GPUs.
+    """Replace GPUs in a call's arguments with the HPU; return the same objects if there are none.
 
-    Only in the argument `device`, a number is a GPU.
+    A number is treated as a GPU only in the argument `device`.
     """
     for index, value in enumerate(args):
         if isinstance(value, _NAMING) and (mapped := place(value)) is not value:

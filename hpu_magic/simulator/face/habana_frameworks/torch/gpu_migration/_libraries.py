@@ -1,4 +1,4 @@
-"""Mapping of GPU checkpoints, of compilation and of the profiler."""
+"""Map GPU checkpoints, compilation and the profiler to the card."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
     def compile(model: Any = None, *, backend: Any = _CUDA_COMPILER, **options: Any) -> Any:
         if backend != _CUDA_COMPILER:
             return original(model, backend=backend, **options)
-        # Mode and options belong to the CUDA compiler.
+        # The mode and options are specific to the CUDA compiler.
         kept = {key: value for key, value in options.items() if key not in ("mode", "options")}
         became = f"torch.compile(backend={_COMPILER!r})"
         _log.note(MODIFIED, "torch.compile", (model,), options, became)
@@ -70,7 +70,7 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _install_in_dynamo() -> None:
-    """Let compiled code treat its tensors as CUDA tensors and the replacements as operators."""
+    """Make compiled code treat its tensors as CUDA tensors, and the replacements as operators."""
     from torch._dynamo import allow_in_graph, trace_rules
     from torch._dynamo.variables.constant import ConstantVariable
     from torch._dynamo.variables.tensor import TensorVariable

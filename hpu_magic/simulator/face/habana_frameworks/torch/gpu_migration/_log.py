@@ -1,4 +1,4 @@
-"""Log of calls that are mapped, modified or without counterpart, with the caller's line."""
+"""Log calls that are mapped, modified or have no counterpart, with the line of the caller."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _seen: set[tuple[str, int, str]] = set()
 
 
 def folder() -> Path:
-    """Return the folder for these logs."""
+    """Return the folder for the migration logs."""
     return _flags.logs_folder() / "gpu_migration_logs"
 
 
@@ -51,7 +51,7 @@ def note(
     """Log a call from code outside torch, once per source line.
 
     `kind` is a category of `hpu_magic.torch_cuda`, and `became` is the replacement of the call.
-    With `argument`, only device arguments of one of torch's own functions change.
+    If `argument` is true, only the device arguments of one of torch's own functions change.
     """
     if not LEVEL or (argument and LEVEL == _WITHOUT_ARGUMENTS) or torch.compiler.is_compiling():
         return
@@ -92,7 +92,7 @@ def _write(entry: str) -> None:
 
 
 def shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Return a call's arguments as text, without tensor values, which would synchronize."""
+    """Return a call's arguments as text, without tensor values, which would cause a sync."""
     keywords = (f"{name}={_short(value)}" for name, value in kwargs.items())
     return ", ".join([*map(_short, args), *keywords])
 

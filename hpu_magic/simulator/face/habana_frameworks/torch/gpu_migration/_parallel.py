@@ -1,4 +1,4 @@
-"""Mapping of process groups from NCCL to HCCL, and of parallel modules to a single card."""
+"""Map process groups from NCCL to HCCL, and parallel modules to a single card."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def install() -> None:
     for name in _GROUPS:
         replace(dist, name, _with_backend(f"torch.distributed.{name}"))
         setattr(dist.distributed_c10d, name, getattr(dist, name))
-    # Only for callers outside torch: PyTorch's own code must see the real backend.
+    # Replaced only for callers outside torch, because PyTorch's own code must see the real backend.
     replace(dist, "get_backend", _named)
     dist.is_nccl_available = lambda: True
     replace(dist, "barrier", _without_devices)
@@ -42,7 +42,7 @@ def install() -> None:
 
 
 def _backend(name: Any) -> Any:
-    """Return ``hccl`` for ``nccl``, also within ``cpu:gloo,cuda:nccl``."""
+    """Replace ``nccl`` with ``hccl``, even inside a name like ``cpu:gloo,cuda:nccl``."""
     if not isinstance(name, str):
         return name
     return re.sub(r"\bcuda:", "hpu:", re.sub(rf"\b{_NCCL}\b", _HCCL, name, flags=re.IGNORECASE))
@@ -101,7 +101,7 @@ def _first_device(original: Callable[..., None]) -> Callable[..., None]:
 
 def _one_device(original: type[torch.nn.Module]) -> Any:
     class DataParallel(original):  # type: ignore[valid-type, misc]
-        """A module on the only card of the process, with the interface of ``DataParallel``."""
+        """A module on the process's only card, with the interface of ``DataParallel``."""
 
         def __init__(
             self, module: Any, device_ids: Any = None, output_device: Any = None, dim: int = 0

@@ -1,4 +1,4 @@
-"""Mapping of device arguments in torch's own functions, and of CUDA methods of tensors."""
+"""Map device arguments of torch's own functions, and the CUDA methods of tensors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from hpu_magic.torch_cuda import MATCH
 from torch.nn.utils.rnn import PackedSequence
 from torch.overrides import handle_torch_function, has_torch_function
 
-# Python functions with an argument for a device or device type, by module.
+# Python functions that take a device or a device type as an argument, by module.
 _FUNCTIONS = {
     "torch": (
         "asarray",
@@ -70,13 +70,13 @@ def install() -> None:
     replace(torch, "set_default_tensor_type", _default_type)
     replace(torch.random, "fork_rng", mapped_to_card("torch.random.fork_rng", _one_generator))
     replace(torch.amp.GradScaler, "__init__", _scaler)
-    # PyTorch caches the functions that use the default device.
+    # PyTorch caches the set of functions that use the default device.
     torch.utils._device._device_constructors.cache_clear()
     torch.utils._device._device_constructors().update(own)
 
 
 def _operators_with_device() -> set[str]:
-    """Return the names of PyTorch operators with a device argument."""
+    """Return the names of the PyTorch operators that have a device argument."""
     return {
         schema.name.removeprefix("aten::")
         for schema in torch._C._jit_get_all_schemas()
@@ -133,7 +133,7 @@ def _install_tensor_methods() -> None:
 def _first_numbered(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Also map a number as first argument: ``tensor.to(0)``."""
+    """Also map a number passed as the first argument, as in ``tensor.to(0)``."""
     if len(args) > 1 and type(args[1]) is int:
         args = (args[0], numbered(args[1]), *args[2:])
     return places(args, kwargs)
@@ -142,7 +142,7 @@ def _first_numbered(
 def _one_generator(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Map any list of GPUs to the process's card: ``fork_rng([0, 1])``."""
+    """Map any list of GPUs to the process's card, as in ``fork_rng([0, 1])``."""
     args, kwargs = places(args, kwargs)
     devices = args[0] if args else kwargs.get("devices")
     if devices is None:
@@ -153,12 +153,12 @@ def _one_generator(
 
 def _to_card(name: str, options: tuple[str, ...] = ("non_blocking", "memory_format")) -> Any:
     def cuda(self: Any, device: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Move the tensor or module to the HPU, for any GPU in `device`."""
+        """Move the tensor or module to the HPU, whichever GPU `device` names."""
         if isinstance(self, torch.Tensor) and has_torch_function((self,)):
             return handle_torch_function(cuda, (self,), self, device, *args, **kwargs)
         devices = () if device is None else (device,)
         _log.note(MATCH, name, devices, kwargs, "to('hpu')", argument=True)
-        # Lists of equal lengths, because older Dynamo releases support only strict zips.
+        # The lists have equal lengths, because older Dynamo releases support only strict zips.
         positional = zip(options[: len(args)], args[: len(options)], strict=True)
         kwargs = {**dict(positional), **kwargs}
         if "async" in kwargs:
@@ -177,7 +177,7 @@ def _no_cuda_memory(self: torch.Tensor) -> Any:
 
 
 def _typed(original: Any) -> Any:
-    """Let ``tensor.type`` accept CUDA tensor types as classes and by name."""
+    """Let ``tensor.type`` accept CUDA tensor types, either as classes or by name."""
 
     def type(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Return the name of the type, or the tensor converted to `dtype`."""

@@ -1,4 +1,4 @@
-"""Replacements of PyTorch's functions and types."""
+"""Replace PyTorch's functions and types."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from hpu_magic.torch_cuda import MATCH
 from torch.overrides import handle_torch_function, has_torch_function
 
 OPERATORS: list[Callable[..., Any]] = []
-"""Replacements of PyTorch's operators."""
+"""Replacements for PyTorch's operators."""
 
 
 def replace(owner: Any, name: str, make: Callable[[Any], Any]) -> None:
@@ -35,14 +35,14 @@ def mapped_to_card(
     Parameters
     ----------
     name : str
-        Name of the function in the log and for pickle.
+        Name of the function, used in the log and by pickle.
     translate : callable
-        Returns args and kwargs for the function; the same objects if nothing changes.
+        Returns the args and kwargs to call the function with: the same objects if nothing changes.
     method : bool
-        Whether the first argument is the object, which the log omits.
+        Whether the first argument is ``self``, which the log omits.
     tensors : bool
-        Whether tensor subclasses and function modes can override the function. They receive the
-        replacement as the function.
+        Whether tensor subclasses and function modes can override the function. If they do, they
+        receive the replacement as the function.
     """
     first = int(method)
 
@@ -65,10 +65,10 @@ def mapped_to_card(
 
 
 class _TypeReplacement(type):
-    """Metaclass of replacements for types whose constructor is mapped.
+    """Metaclass of the replacements for types whose constructor is mapped.
 
-    Except for the constructor, a replacement behaves like the original type: in isinstance and
-    issubclass, as base class, as dictionary key and by its attributes.
+    Except for its constructor, a replacement behaves like the original type: in isinstance and
+    issubclass, as a base class, as a dictionary key, and in its attributes.
     """
 
     __wrapped__: type
@@ -106,13 +106,13 @@ class _TypeReplacement(type):
 
 
 def type_replacement(original: type, construct: Callable[..., Any], name: str) -> Any:
-    """Return a replacement for a type, named `name` and constructed by `construct`."""
+    """Return a replacement for a type, called `name`, whose instances `construct` creates."""
     namespace = {
         "__doc__": original.__doc__,
         "__wrapped__": original,
         "_construct": staticmethod(construct),
     }
     with contextlib.suppress(ValueError):  # C++ types have no signature
-        # Some Python releases do not follow `__wrapped__` of a type.
+        # Some Python releases do not follow the `__wrapped__` attribute of a type.
         namespace["__signature__"] = inspect.signature(original)
     return named(_TypeReplacement(original.__name__, (), namespace), name)

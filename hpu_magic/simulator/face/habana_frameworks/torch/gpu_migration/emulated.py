@@ -1,6 +1,6 @@
-"""Replacements of the names in torch.cuda with the category hpu_modified.
+"""Replacements for the names in torch.cuda that have the category hpu_modified.
 
-Each has the original name, with underscores instead of the dots of submodules.
+Each keeps its original name, except that the dots of submodules become underscores.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _COUNTERS = {
 
 
 class device(hpu.device):
-    """Context manager that selects the only card of the process, for any device."""
+    """Context manager that selects the process's only card, regardless of the device."""
 
     def __init__(self, device: Any) -> None:
         super().__init__(0)
 
 
 class graph(hpu.graph):
-    """Capture of a graph; the HPU chooses the memory and, by default, the stream."""
+    """Capture a graph; the HPU chooses the memory and, by default, the stream."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 @dataclass(frozen=True)
 class Properties:
-    """Properties of a GPU that scripts read.
+    """The properties of a GPU that scripts read.
 
     `name` is the card's generation, `major` and `minor` are the driver version, `total_memory` is
     in bytes, and `multi_processor_count` is the number of tensor processor cores.
@@ -79,7 +79,7 @@ class Properties:
 
 
 def get_device_properties(device: Any = None) -> Properties:
-    """Return the card's properties in the form of a GPU's; acquires the card."""
+    """Return the card's properties in the same form as a GPU's; this acquires the card."""
     properties = hpu.get_device_properties(module_of(device))
     cores = int(re.search(r"tpcEnabledMask=(\d+)", properties)[1])  # type: ignore[index]
     return Properties(
@@ -102,7 +102,7 @@ def get_arch_list() -> list[str]:
 
 
 def memory_stats(device: Any = None) -> OrderedDict[str, int]:
-    """Return the card's statistics with PyTorch's keys and with the vendor's keys."""
+    """Return the card's memory statistics under both PyTorch's keys and the vendor's keys."""
     stats = hpu.memory_stats()
     flat = OrderedDict(
         (f"{counter}.all.{moment}", stats[key])
@@ -117,7 +117,7 @@ def memory_stats(device: Any = None) -> OrderedDict[str, int]:
 
 
 def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
-    """Return the statistics as nested dicts."""
+    """Return the memory statistics as nested dicts."""
     nested: dict[str, Any] = {}
     for key, value in memory_stats().items():
         *path, last = key.split(".")
@@ -129,7 +129,7 @@ def memory_stats_as_nested_dict(device: Any = None) -> dict[str, Any]:
 
 
 def memory_summary(device: Any = None, abbreviated: bool = False) -> str:
-    """Return the statistics as a table."""
+    """Return the memory statistics as a table."""
     return hpu.memory_summary()
 
 
@@ -152,7 +152,7 @@ def comm_scatter(
     *,
     out: Sequence[torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Return the parts of a tensor on the card, one per device or size."""
+    """Split a tensor into parts on the card: one per device, or one per chunk size if given."""
     if out is not None:
         sizes = [each.size(dim) for each in out]
         for each, part in zip(out, tensor.split(sizes, dim), strict=True):
@@ -170,7 +170,7 @@ def comm_gather(
     *,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Return the concatenated tensors on the card or the CPU."""
+    """Concatenate tensors, and return the result on the card or on the CPU."""
     result = torch.cat([each if each.dim() else each.view(1) for each in tensors], dim)
     if out is not None:
         return out.copy_(result)
@@ -183,7 +183,7 @@ def comm_broadcast(
     *,
     out: Sequence[torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Return the tensor on the card, once per device."""
+    """Return a tuple that contains the tensor on the card once per device."""
     if out is not None:
         return tuple(each.copy_(tensor) for each in out)
     return tuple(tensor.to("hpu") for _ in devices or ())
@@ -192,12 +192,12 @@ def comm_broadcast(
 def comm_broadcast_coalesced(
     tensors: Sequence[torch.Tensor], devices: Sequence[Any], buffer_size: int = 0
 ) -> tuple[tuple[torch.Tensor, ...], ...]:
-    """Return the tensors on the card, once per device."""
+    """Return a tuple that contains the tensors on the card once per device."""
     return tuple(tuple(each.to("hpu") for each in tensors) for _ in devices)
 
 
 def comm_reduce_add(inputs: Sequence[torch.Tensor], destination: Any = None) -> torch.Tensor:
-    """Return the sum of the tensors on the card."""
+    """Sum the tensors on the card."""
     return torch.stack([each.to("hpu") for each in inputs]).sum(0)
 
 
@@ -209,7 +209,7 @@ def comm_reduce_add_coalesced(
 
 
 class amp_autocast(torch.autocast):
-    """Autocast on the HPU, with bfloat16 as default type."""
+    """Autocast on the HPU, with bfloat16 as the default type."""
 
     def __init__(
         self, enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool = True
@@ -218,11 +218,11 @@ class amp_autocast(torch.autocast):
 
 
 def nvtx_range(msg: str, *args: Any, **kwargs: Any) -> torch.profiler.record_function:
-    """Return a named range of torch.profiler."""
+    """Return a named range for torch.profiler."""
     return torch.profiler.record_function(msg.format(*args, **kwargs))
 
 
 @contextlib.contextmanager
 def nothing(*args: Any, **kwargs: Any) -> Iterator[None]:
-    """Context manager without effect."""
+    """Context manager that does nothing."""
     yield

@@ -1,7 +1,7 @@
-"""Backend ``hccl`` of `torch.distributed`.
+"""The ``hccl`` backend of `torch.distributed`.
 
-The import registers the backend and reads the launcher's environment variables. Collectives use
-gloo, on the memory of the simulated cards.
+Importing it registers the backend and reads the launcher's environment variables. Collectives run
+gloo on the memory of the simulated cards.
 """
 
 from habana_frameworks.torch.distributed.hccl._launch import initialize_distributed_hpu

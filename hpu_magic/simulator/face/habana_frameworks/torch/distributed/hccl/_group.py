@@ -1,4 +1,4 @@
-"""Creation of a process group: ranks exchange their identities and connect."""
+"""Create a process group, in which ranks exchange their identities and connect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ANNOUNCEMENTS = "announcements"
 def create(options: Any) -> Any:
     """Wait for all ranks of a new process group, and return its backend.
 
-    `options` are PyTorch's options of a backend.
+    `options` are PyTorch's backend options.
     """
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
     ranks = list(options.global_ranks_in_group) or list(range(size))
@@ -43,13 +43,13 @@ def create(options: Any) -> Any:
 
 
 def _exchange_members(store: Any, rank: int, ranks: list[int]) -> list[Member]:
-    """Publish this process, and wait until the other ranks are published."""
+    """Publish this process as a member, and wait until the other ranks have published theirs."""
     store.set(f"member/{rank}", this_process(ranks[rank]).to_json())
     return [Member.from_json(store.get(f"member/{other}")) for other in range(len(ranks))]
 
 
 def _network(members: list[Member]) -> Any:
-    """Return the network device for connections: the loopback if all ranks are on one machine."""
+    """Return the network device to connect with: loopback if all ranks are on the same machine."""
     if interface := os.environ.get(_INTERFACE):
         return dist.ProcessGroupGloo.create_device(interface=interface)
     if len({member.host for member in members}) == 1:
@@ -59,10 +59,10 @@ def _network(members: list[Member]) -> Any:
 
 @contextlib.contextmanager
 def _shared_file(store: Any, rank: int, members: list[Member], size: int) -> Iterator[int]:
-    """Yield a file in which the ranks of one machine announce their calls, or -1 if unavailable.
+    """Yield the descriptor of a file in which ranks on one machine announce their calls, or -1.
 
-    The ranks must connect inside the ``with`` block. Then all of them have opened the file, and
-    its name can be deleted. Ranks on different machines cannot share memory.
+    The ranks must connect inside the ``with`` block. Once they are connected, all of them have
+    opened the file, so its name can be deleted. Ranks on different machines cannot share memory.
     """
     if len({member.host for member in members}) > 1:
         yield -1

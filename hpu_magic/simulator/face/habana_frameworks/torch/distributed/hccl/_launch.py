@@ -1,4 +1,4 @@
-"""Rank and card of this process, from the launcher's environment variables."""
+"""Determine the rank and card of this process from the launcher's environment variables."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ def initialize_distributed_hpu(
 ) -> tuple[int, int, int]:
     """Return the ranks of this process, and select its card if there are several processes.
 
-    Under ``mpirun``, sets ``WORLD_SIZE``, ``RANK`` and ``LOCAL_RANK``, and ``MASTER_ADDR`` and
-    ``MASTER_PORT`` if they are missing. Sets ``ID``, the folder of the logs, to the rank. With
-    several processes, sets ``HLS_MODULE_ID``, if it is missing, to the card of
-    ``HABANA_VISIBLE_MODULES`` at the local rank.
+    Under ``mpirun``, this sets ``WORLD_SIZE``, ``RANK`` and ``LOCAL_RANK``, as well as
+    ``MASTER_ADDR`` and ``MASTER_PORT`` if they are not set. It sets ``ID``, the name of the log
+    folder, to the rank. With several processes, it also sets ``HLS_MODULE_ID``, unless it is
+    already set, to the card in ``HABANA_VISIBLE_MODULES`` at the index given by the local rank.
 
     Returns
     -------
     world_size, rank, local_rank : int
-        The arguments, or else values from the environment, by default 1, -1 and -1.
+        The arguments, or else the values from the environment, which default to 1, -1 and -1.
 
     Raises
     ------

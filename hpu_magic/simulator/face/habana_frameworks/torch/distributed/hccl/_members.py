@@ -1,4 +1,4 @@
-"""Identity and state of the processes of a group."""
+"""Identity and state of the processes in a group."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Member:
-    """A process of a group.
+    """A process in a group.
 
-    `rank` is the rank among all processes. `host` is the machine and its PID namespace; process IDs
-    can be compared only between members with the same host. `started` is the process's start time,
-    because the system reuses process IDs.
+    `rank` is the rank among all processes. `host` identifies the machine and the PID namespace;
+    process IDs can be compared only between members with the same host. `started` is the start time
+    of the process, which is needed because the system reuses process IDs.
     """
 
     rank: int
@@ -30,7 +30,7 @@ class Member:
 
     @classmethod
     def from_json(cls, text: bytes) -> Member:
-        """Return the member from the result of `to_json`."""
+        """Create a member from the result of `to_json`."""
         return cls(**json.loads(text))
 
     def has_ended(self) -> bool:
@@ -47,7 +47,7 @@ class Member:
         return state in ("Z", "X") or started != self.started
 
     def is_stopped(self) -> bool:
-        """Return whether a signal or debugger stopped the process; False on another host."""
+        """Return whether a signal or debugger has stopped the process; False on another host."""
         return self.host == _host() and _state(self.pid)[0] in ("T", "t")
 
     def __str__(self) -> str:

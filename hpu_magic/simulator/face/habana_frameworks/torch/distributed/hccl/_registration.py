@@ -1,4 +1,4 @@
-"""Registration of the backend ``hccl`` with `torch.distributed`, FSDP and Dynamo."""
+"""Register the ``hccl`` backend with `torch.distributed`, FSDP and Dynamo."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NAME = "hccl"
 _RANDOM = "torch.distributed.tensor._random"
 _FSDP = "torch.distributed.fsdp._fully_shard._fsdp_collectives"
 _FSDP_GROUP = "torch.distributed.fsdp._fully_shard._fsdp_param_group"
-# Functions of torch.distributed whose names contain one of these break a graph.
+# Functions of torch.distributed whose names contain one of these strings cause a graph break.
 _COLLECTIVES = (
     "all_gather",
     "all_reduce",
@@ -35,11 +35,11 @@ _COLLECTIVES = (
 
 
 def register() -> None:
-    """Add the backend to `torch.distributed`, once."""
+    """Add the backend to `torch.distributed`, unless it has already been added."""
     if not dist.is_available() or hasattr(dist.Backend, NAME.upper()):
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["hpu"])
-    # In some releases, Dynamo imports a test backend that claims the device first.
+    # In some releases, Dynamo first imports a test backend that claims the device.
     dist.Backend.default_device_backend_map["hpu"] = NAME
     _bind_groups_to_cards()
     _accept_devices_of_barriers()
@@ -77,9 +77,9 @@ def _bind_groups_to_cards() -> None:
 
 
 def _accept_devices_of_barriers() -> None:
-    """Accept the machine's card number as device of a barrier.
+    """Accept the machine's card number as the device of a barrier.
 
-    PyTorch creates a tensor on that device, but a process sees its only card as device 0.
+    PyTorch creates a tensor on that device, but each process sees its only card as device 0.
     """
     from torch.distributed import distributed_c10d
 
@@ -97,10 +97,10 @@ def _accept_devices_of_barriers() -> None:
 
 
 def _draw_by_offsets() -> None:
-    """Let DTensor leave its random number context also after an error, unlike PyTorch.
+    """Make DTensor leave its random number context even after an error, unlike in PyTorch.
 
-    DTensor can then also use a generator of the user. PyTorch expects that the state of this
-    generator is a seed and an offset.
+    DTensor can then also use a user-supplied generator. PyTorch expects the state of this generator
+    to consist of a seed and an offset.
     """
     from habana_frameworks.torch.hpu.random import PhiloxStates
 
@@ -128,7 +128,7 @@ def _draw_by_offsets() -> None:
 
 
 def _draw_in_one_operator() -> None:
-    """Let DTensor's random operator in torch 2.15 and later read a seed and an offset."""
+    """Let DTensor's random operator, in torch 2.15 and later, read a seed and an offset."""
     from habana_frameworks.torch.hpu.random import set_rng_ctx, unset_rng_ctx
 
     from torch._prims import rng_prims
@@ -162,7 +162,7 @@ def _leaving_context(tracker: Any) -> Iterator[None]:
 
 
 def _average_by_sums() -> None:
-    """Let FSDP divide the sum of gradients, because HCCL cannot average."""
+    """Make FSDP divide the sum of the gradients, because HCCL cannot average."""
     from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
     _fsdp_collectives._get_gradient_divide_factors = _dividing(
@@ -176,7 +176,7 @@ def _dividing(original: Callable[..., Any]) -> Callable[..., Any]:
         def factors(
             scatter: Any, reduce: Any, dtype: Any, device_type: str = "", *args: Any, **kwargs: Any
         ) -> Any:
-            # FSDP has a special case for one device whose library cannot average.
+            # FSDP has a special case for MTIA, whose library cannot average.
             known = "mtia" if device_type == "hpu" else device_type
             return original(scatter, reduce, dtype, known, *args, **kwargs)
 
@@ -185,7 +185,7 @@ def _dividing(original: Callable[..., Any]) -> Callable[..., Any]:
         def factors(
             scatter: Any, reduce: Any, dtype: Any, device_type: str = "", *args: Any, **kwargs: Any
         ) -> Any:
-            # Older releases use sums only for float16, to avoid overflow.
+            # Older releases use a sum only for float16, to avoid overflow.
             on_card = torch.device("hpu") in scatter._device_types
             return original(scatter, reduce, torch.float16 if on_card else dtype)
 
@@ -193,7 +193,7 @@ def _dividing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wait_on_current_stream() -> None:
-    """Let FSDP release an unused all-gather, for which older releases use CUDA's stream."""
+    """Let FSDP release an unused all-gather, for which older releases use the CUDA stream."""
     from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 
     original = FSDPParamGroup.finalize_backward
@@ -218,6 +218,6 @@ def _break_graphs_at_collectives() -> None:
     # Otherwise Dynamo replaces some of them with functions that it can trace.
     _functional_collectives.traceable_collective_remaps.clear()
     for name, function in vars(dist).items():
-        # isinstance() would make a deprecated name warn.
+        # isinstance() would trigger a warning for deprecated names.
         if type(function) is FunctionType and any(part in name for part in _COLLECTIVES):
             trace_rules._disallowed_callable_ids.add(id(function))

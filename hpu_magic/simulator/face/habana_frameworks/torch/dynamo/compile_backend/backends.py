@@ -1,4 +1,4 @@
-"""Compile backend ``hpu_backend``: runs AOTAutograd's graphs as programs of the engine."""
+"""The ``hpu_backend`` compile backend, which runs AOTAutograd's graphs as engine programs."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ _numbers = itertools.count()
 
 
 def register() -> None:
-    """Add ``hpu_backend`` to Dynamo's backends, also in lazy mode; call once per process."""
+    """Add ``hpu_backend`` to Dynamo's backends, even in lazy mode; call once per process."""
     register_backend(hpu_backend, name=NAME)
     if is_lazy():
         return
-    # The schema does not declare that the operator writes gradients, so a graph would drop it.
+    # The schema does not declare that the operator writes to the gradients, so a graph would drop
+    # it.
     torch._dynamo.disallow_in_graph(torch.ops.hpu.accumulate_grads_)
     experimental.enable_if_flag_is_set()
 
@@ -42,10 +43,10 @@ def hpu_backend(
     options: dict[str, Any] | None = None,
     **ignored: Any,
 ) -> Callable[..., Any]:
-    """Compile one graph that Dynamo captured, for training or inference.
+    """Compile a graph captured by Dynamo, for training or inference.
 
-    Forward and backward are separate compilations. The backward is compiled on first use.
-    `example_inputs` are fake tensors and numbers, `options` are settings for this compilation; see
+    Forward and backward are compiled separately, and backward is compiled on first use.
+    `example_inputs` are fake tensors and numbers. `options` are settings for this compilation; see
     `config`. Raises RuntimeError in lazy mode.
     """
     if is_lazy():
@@ -84,10 +85,10 @@ def hpu_backend(
 
 
 def _keep_saved_tensors() -> None:
-    """Forbid the backward to overwrite tensors that the forward saved.
+    """Prevent backward from overwriting tensors that forward saved.
 
-    AOTAutograd allows this, and therefore makes ``retain_graph=True`` an error. Programs never
-    overwrite saved tensors.
+    AOTAutograd allows it to do so, and therefore raises an error for ``retain_graph=True``.
+    Programs never overwrite saved tensors.
     """
     context = torch._guards.TracingContext.try_get()
     donated = getattr(context and context.fw_metadata, "bw_donated_idxs", None)
@@ -96,7 +97,7 @@ def _keep_saved_tensors() -> None:
 
 
 def _refusing_second_derivatives(compiled: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a training graph of AOTAutograd that raises an error instead of dropping gradients.
+    """Make AOTAutograd's training graph raise an error instead of dropping gradients.
 
     AOTAutograd's own error does not cover ``create_graph=True`` with ``backward(inputs=...)``.
     """
@@ -136,7 +137,7 @@ class _Compiler:
         self.program: Any = None
 
     def compile(self, module: torch.fx.GraphModule) -> Any:
-        """Return the graph's program, or None if programs do not support it."""
+        """Return the graph's program, or None if a program cannot represent the graph."""
         started = self._tracing_since or time.perf_counter_ns()
         operators = operators_to_note(module.graph)
         if self._flags["reinplace_add"]:
@@ -161,7 +162,7 @@ class _Compiler:
 
 def _generated(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
     """Return the graph as a Python function, for graphs that programs do not support."""
-    # Boxed code empties its list of arguments, so that each is freed after its last use.
+    # Boxed code empties its argument list, so that each argument is freed after its last use.
     boxed = getattr(torch.fx.graph, "_BoxedCodeGen", None)
     if boxed is None:
         return functools.partial(_run_unboxed, graph.forward)
@@ -172,14 +173,14 @@ def _generated(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
 
 
 def _run_unboxed(forward: Callable[..., Any], arguments: list[Any]) -> Any:
-    """Call the code of a release without boxed code."""
+    """Call the code in releases that do not support boxed code."""
     unpacked = tuple(arguments)
     arguments.clear()
     return forward(*unpacked)
 
 
 def _shapes(graph: torch.fx.Graph) -> str:
-    """Return the shapes of the input tensors as text, such as ``[64, 784] [512, 784]``."""
+    """Return the shapes of the input tensors as text, for example ``[64, 784] [512, 784]``."""
     inputs = [node.meta.get("val") for node in graph.nodes if node.op == "placeholder"]
     return " ".join(
         str([int(size) if isinstance(size, int) else str(size) for size in each.shape])

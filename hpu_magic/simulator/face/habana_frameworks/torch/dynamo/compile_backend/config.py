@@ -1,8 +1,8 @@
 """Settings of the compile backend, read from the environment once.
 
-``configuration_flags[key]`` applies to all later compilations, and
-``torch.compile(..., options={key: value})`` to one. The simulator runs the graph that Dynamo
-captured, so the settings of the vendor's graph passes do not change results.
+Setting ``configuration_flags[key]`` affects all later compilations, and
+``torch.compile(..., options={key: value})`` affects only one. The simulator runs the graph that
+Dynamo captured, so the settings for the vendor's graph passes do not change results.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Compiled autograd: each backward pass is one graph."""
+"""Compiled autograd, which captures each backward pass as a single graph."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _enabled = contextlib.ExitStack()
 def enable_compiled_autograd(**kwargs: Any) -> None:
     """Capture each backward pass of this process while it runs, and compile its graph.
 
-    `kwargs` are options of `torch.compile` for these graphs; the default backend is
+    `kwargs` are passed to `torch.compile` for these graphs; the default backend is
     ``hpu_backend``.
     """
     from torch._dynamo import compiled_autograd

@@ -37,9 +37,9 @@ _FRESH = frozenset(
 
 @functools.lru_cache(maxsize=1)
 def _is_drawn_in_memory_order() -> bool:
-    """Return whether noise fills a transposed tensor in memory order.
+    """Return whether random numbers fill a transposed tensor in memory order.
 
-    Older releases with MKL fill it in index order.
+    Older releases with MKL fill it in index order instead.
     """
 
     def noise(tensor: torch.Tensor) -> torch.Tensor:
@@ -55,8 +55,8 @@ def _native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
     if p == 1:
         return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
-    # The mask is the scaled noise, so that each direction is one product, like in eager mode. The
-    # order of random numbers is the same too, so that a seed drops the same elements.
+    # The mask is the scaled noise, so that forward and backward are one product each, as in eager
+    # mode. Random numbers are also drawn in the same order, so that a seed drops the same elements.
     order = list(range(x.dim()))
     if _is_drawn_in_memory_order():
         order.sort(key=x.stride, reverse=True)
@@ -75,7 +75,7 @@ DROPOUT: dict[Any, Callable[..., Any]] = {
     aten.native_dropout.default: _native_dropout,
     aten.native_dropout_backward.default: _native_dropout_backward,
 }
-"""Decompositions that AOTAutograd applies while it traces."""
+"""Decompositions that AOTAutograd applies during tracing."""
 
 
 def reinplace(graph: torch.fx.Graph) -> None:

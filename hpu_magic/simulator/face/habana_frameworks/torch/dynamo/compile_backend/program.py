@@ -1,4 +1,4 @@
-"""Captured graphs as programs that the engine runs without Python."""
+"""Convert captured graphs to programs that the engine runs without Python."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _SIZES = frozenset({torch.ops.aten.sym_size.int, torch.ops.aten.sym_stride.int})
 
 
 class _BeyondPrograms(Exception):
-    """Only Python can run this node."""
+    """Raised for a node that only Python can run."""
 
 
 def program_of(graph: torch.fx.Graph) -> Any:
-    """Return the graph as a program, whose ``run`` empties its list of inputs.
+    """Convert the graph to a program whose ``run`` empties its list of inputs.
 
-    Returns None if the graph contains anything except operators and arithmetic on sizes, for
+    Returns None if the graph contains anything other than operators and arithmetic on sizes, for
     example higher-order operators or constants.
     """
     native = engine.load()
@@ -75,7 +75,7 @@ def _lowered_call(
     operands = {name: _operand(value, values) for name, value in arguments.items()}
     results = _traced_results(op, node)
     orders = [
-        _promised_order(result) if each.alias_info is None else None  # for new tensors only
+        _promised_order(result) if each.alias_info is None else None  # only for new tensors
         for each, result in zip(returns, results, strict=False)
     ]
     compared = engine.load().checks_geometry()
@@ -93,15 +93,15 @@ def _traced_results(op: torch._ops.OpOverload, node: torch.fx.Node) -> list[Any]
 
 
 def _visible(op: torch._ops.OpOverload, results: list[Any]) -> list[Any]:
-    """Omit the saved statistics of a batch norm, because PyTorch predicts their type for CUDA.
+    """Omit a batch norm's saved statistics, because PyTorch predicts their type for CUDA.
 
-    Only the backward kernel reads them, and it accepts any result of its forward kernel.
+    Only the backward kernel reads them, and it accepts whatever its forward kernel returns.
     """
     return results[:1] if "batch_norm" in op._schema.name else results
 
 
 def _layout(result: Any) -> tuple[torch.dtype, list[int], list[int]] | None:
-    """Return dtype, sizes and strides, with -1 for numbers that can differ between calls."""
+    """Return the dtype, sizes and strides, with -1 for numbers that can vary between calls."""
     if not isinstance(result, torch.Tensor):
         return None
     sizes, strides = (
@@ -112,13 +112,13 @@ def _layout(result: Any) -> tuple[torch.dtype, list[int], list[int]] | None:
 
 
 def _promised_order(result: Any) -> list[int] | None:
-    """Return the dimensions by decreasing stride; None if there are gaps or unknown sizes."""
+    """Return the dimensions by decreasing stride, or None if there are gaps or unknown sizes."""
     if not isinstance(result, torch.Tensor):
         return None
     sizes, strides = _hints(result.shape), _hints(result.stride())
     if sizes is None or strides is None:
         return None
-    # Dimensions of size 1 can have any stride and go to the end.
+    # Dimensions of size 1 can have any stride, so they go last.
     order = [dim for dim in range(len(sizes)) if sizes[dim] != 1]
     order.sort(key=strides.__getitem__, reverse=True)
     expected = 1
@@ -130,7 +130,7 @@ def _promised_order(result: Any) -> list[int] | None:
 
 
 def _hints(numbers: Sequence[int | torch.SymInt]) -> list[int] | None:
-    """Return the values from tracing, without adding guards, or None if one is unknown."""
+    """Return the traced values without adding guards, or None if any of them is unknown."""
     hints = [each.node.hint if isinstance(each, torch.SymInt) else each for each in numbers]
     return None if any(hint is None for hint in hints) else hints
 

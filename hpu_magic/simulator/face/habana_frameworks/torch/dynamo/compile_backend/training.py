@@ -1,7 +1,7 @@
-"""Training graphs as single autograd nodes that the engine runs in both directions.
+"""Run training graphs as single autograd nodes, both forward and backward, in the engine.
 
 AOTAutograd's Python wrapper also supports functions that write to their inputs, return views of
-them or use tensor subclasses. It costs time in every step, and most graphs do not need it.
+them or use tensor subclasses. But it costs time in every step, and most graphs do not need it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 class Partition:
     """Splits joint graphs with AOTAutograd's default partitioner, and stores the last backward.
 
-    Also stores the names of the forward's results, because later passes rename nodes.
+    It also stores the names of the forward graph's results, because later passes rename nodes.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Partition:
         self.returned: list[str] = []
 
     def __call__(self, joint: torch.fx.GraphModule, inputs: Any, **options: Any) -> Any:
-        """Return the forward and the backward of a joint graph."""
+        """Return the forward and backward graphs of a joint graph."""
         from functorch.compile import default_partition
 
         forward, self.backward = default_partition(joint, inputs, **options)
@@ -44,8 +44,8 @@ def differentiable(
 ) -> Callable[..., Any] | None:
     """Return a differentiable function of the graph's inputs, or None if it needs AOTAutograd.
 
-    `forward` is the program of `forward_graph`, `inputs` are the fake tensors and numbers of the
-    trace, and `compile_backward` returns the backward's program in the first backward pass.
+    `forward` is the program of `forward_graph`, `inputs` are the fake tensors and numbers from
+    tracing, and `compile_backward` returns the backward program during the first backward pass.
     """
     context = torch._guards.TracingContext.try_get()
     metadata = context and context.fw_metadata
@@ -79,7 +79,7 @@ def differentiable(
 
 
 def _is_plain(metadata: Any, inputs: Sequence[Any]) -> bool:
-    """Return whether a graph reads tensors of fixed shapes and returns new tensors."""
+    """Return whether a graph only reads tensors of fixed shapes and returns new tensors."""
     from torch._functorch._aot_autograd.schemas import MutationType, OutputType
 
     new = (OutputType.non_alias, OutputType.unsafe_view_alias)

@@ -11,13 +11,13 @@ from habana_frameworks.torch.utils.debug.logger import Logger
 
 @functools.cache
 def get_compile_backend_logger() -> Logger:
-    """Return the logger of the backend."""
+    """Return the compile backend's logger."""
     return Logger("PT_COMPILE")
 
 
 @functools.cache
 def get_fx_graph_logger() -> Logger:
-    """Return the logger of the graphs."""
+    """Return the logger for FX graphs."""
     return Logger("PT_COMPILE FX GRAPH")
 
 
