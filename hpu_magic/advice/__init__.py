@@ -1,1 +1,1 @@
-"""Suggestions for faster training and inference, from estimates and measurements."""
+"""Suggestions for making training and inference faster, from estimates and measurements."""

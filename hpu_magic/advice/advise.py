@@ -1,4 +1,4 @@
-"""`hpu_magic.advise`: changes that make a step faster, sorted by their gain."""
+"""`hpu_magic.advise`: changes that make a step faster, sorted by gain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-# Precision of a framework -> dtype of an estimate.
+# Precision as named by a framework -> dtype of an estimate.
 _DTYPES = {
     **dict.fromkeys(("32-true", "32", "fp32"), "fp32"),
     **dict.fromkeys(("bf16-mixed", "16-mixed", "fp16-mixed", "hmp"), "bf16-mixed"),
@@ -29,9 +29,9 @@ _OPTIMIZERS = ("adamw", "adam", "sgd", "adagrad", "fusedadamw", "fusedsgd", "fus
 def advise(
     model: nn.Module, *inputs: Any, observed: Any = None, name: str = "model", **arguments: Any
 ) -> Advice:
-    """Return the advice on a step; see `hpu_magic.advise`.
+    """Return advice on a step; see `hpu_magic.advise`.
 
-    ``name`` is the name of the model in the code that is shown.
+    ``name`` is what the model is called in the suggested code.
     """
     device.torch_with_hpu()
     from hpu_magic.advice.comparison import Comparison
@@ -64,7 +64,7 @@ _UNMEASURED = "Pass the result of a fit as observed= to add measured suggestions
 def advise_on_fit(
     observation: Observation | None, subject: str, model: Any = None, *inputs: Any, **arguments: Any
 ) -> Advice:
-    """List suggestions from a fit's measurements; with a model and inputs, also from estimates."""
+    """Suggest changes from a fit's measurements and, given a model and inputs, from estimates."""
     if model is not None:
         return advise(model, *inputs, observed=observation, **arguments)
     if inputs or arguments:
@@ -103,7 +103,7 @@ def _observed(measurement: Observation | LedgerReport | None) -> list[Suggestion
 
 
 def _autocast_precision(model: Any) -> dict[str, Any]:
-    """Return the precision of the active autocast, as an argument of an estimate."""
+    """Return the precision of the active autocast context, as an argument of an estimate."""
     import torch
     from torch import nn
 

@@ -1,4 +1,4 @@
-"""Alternatives to the current step, as arguments of an estimate and as code."""
+"""Alternatives to the current step, both as arguments of an estimate and as code."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from hpu_magic.advice import fused
 from hpu_magic.estimates.result import Estimate
 from hpu_magic.estimates.tracing.recomputation import layers
 
-LARGEST_BATCH_FACTOR = 64  # of the current batch; a much larger batch trains differently
+LARGEST_BATCH_FACTOR = 64  # multiple of the current batch; much larger batches train differently
 
 
 @dataclass(frozen=True)
 class Choice:
-    """An alternative to the current step; see `Suggestion` for fields of the same name."""
+    """An alternative to the current step; see `Suggestion` for the fields of the same name."""
 
-    group: str  # only the best choice of a group is shown
+    group: str  # only the best choice in a group is shown
     title: str
     change: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)  # changes of the estimate
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # changes to the estimate
     command: str = ""
     by_hand: str = ""
     during: Callable[[], AbstractContextManager[Any]] | None = None
-    """Creates the context in which the step is traced, if it runs other operators."""
-    remark: str = ""  # additional information, as a sentence
+    """Creates the context in which the step is traced, if other operators are to run."""
+    remark: str = ""  # additional information in a sentence
 
 
 def choices(model: nn.Module, base: Estimate, name: str, framework: str | None) -> Iterator[Choice]:
-    """Yield the alternatives to the current step, except for the batch.
+    """Yield the alternatives to the current step, except for other batch sizes.
 
-    ``name`` is the user's name of the model, in the dotted form of magics. ``framework`` is the
-    framework of the training, ``lightning`` or ``transformers``, if any.
+    ``name`` is the user's name for the model, in the dotted form that magics use. ``framework`` is
+    the framework used for training, ``lightning`` or ``transformers``, if any.
     """
     code = as_code(name)
     yield from _precisions(base, name, framework)
@@ -54,7 +54,7 @@ def as_code(name: str) -> str:
 
 
 def of_batch(size: int | str, base: Estimate, framework: str | None) -> Choice:
-    """Return the choice of another batch size, which may be ``largest``."""
+    """Return the choice to use another batch size, which may be ``largest``."""
     change = f"loader = DataLoader(..., batch_size={size})"
     if framework == "transformers" and base.options.train:
         change = f"args = TrainingArguments(..., per_device_train_batch_size={size})"
@@ -111,7 +111,7 @@ _FP8_INFERENCE = """%hpu_fp8_measure {name} --data loader
 
 
 def _modes(base: Estimate, name: str) -> Iterator[Choice]:
-    """Yield modes that save launches; of equally good ones, the first is shown."""
+    """Yield the modes that launch less often; if several are equally good, the first is shown."""
     if base.options.mode != "eager":
         return
     yield Choice(
@@ -172,7 +172,8 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
     }
     order = list(titles)
     for kind, title in titles.items():
-        # More recomputation is slower, so it is suggested only if the step does not fit.
+        # More recomputation makes the step slower, so it is only suggested if the step does not
+        # fit.
         if kind == now or (base.fits and order.index(kind) > order.index(now)):
             continue
         command = ""
@@ -185,7 +186,7 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
         else:
             change = _SELECTIVE if kind == "selective" else _FULL
         yield Choice(
-            # A change by a single command has its own group, so it is also shown.
+            # A change that takes a single command forms its own group, so that it is shown as well.
             f"checkpointing {command}".rstrip(),
             title,
             change,
@@ -196,19 +197,19 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
 
 
 def _recomputes(model: nn.Module) -> bool:
-    """Return whether a model of transformers already recomputes by its own method."""
-    names = "is_activation_checkpointing", "is_gradient_checkpointing"  # the second is the older
+    """Return whether a transformers model already recomputes activations on its own."""
+    names = "is_activation_checkpointing", "is_gradient_checkpointing"  # the second name is older
     name = next((each for each in names if hasattr(model, each)), None)
     return name is not None and bool(getattr(model, name))
 
 
 def _methods(model: nn.Module) -> tuple[str, str]:
-    """Return the names of transformers' methods that enable and disable recomputation, or ""."""
+    """Return transformers' methods that enable and disable recomputation, or empty strings."""
     if not getattr(model, "supports_gradient_checkpointing", True):
         return "", ""
     found = [
         next((each for each in names if hasattr(model, each)), "")
-        for names in (  # the second is the older name
+        for names in (  # the second name is older
             ("activation_checkpointing_enable", "gradient_checkpointing_enable"),
             ("activation_checkpointing_disable", "gradient_checkpointing_disable"),
         )
@@ -225,7 +226,7 @@ kept += [torch.ops.aten.convolution.default]
 contexts = partial(create_selective_checkpoint_contexts, kept)
 output = checkpoint(layer, hidden, use_reentrant=False, context_fn=contexts)  # for each layer"""
 
-# PyTorch's classes by the names of estimates, in the order of ZeRO's stages.
+# PyTorch's classes, keyed by the layout names of estimates, in the order of the ZeRO stages.
 _STAGES = {
     "ddp": (
         "Keep the whole model on each card",
@@ -282,7 +283,7 @@ def _operators(model: nn.Module, base: Estimate, name: str) -> Iterator[Choice]:
             during=partial(fused.fused_norms, norms),
             by_hand="your norm may do more than the fused one",
         )
-    # The first generation supports neither this operator nor FP8.
+    # The first generation of cards supports neither this operator nor FP8.
     if base.card.has_fp8 and fused.uses_unfused_attention(base.program):
         yield Choice(
             "attention",
@@ -310,6 +311,6 @@ def _epsilon_code(norms: Sequence[nn.Module]) -> str:
     own = next((f"norm.{name}" for name in sorted(filter(None, names))), "")
     if None not in names:
         return own
-    # PyTorch's default.
+    # Use PyTorch's default.
     default = "torch.finfo(torch.float32).eps"
     return f"{own} or {default}" if own else default

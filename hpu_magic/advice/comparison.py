@@ -1,4 +1,4 @@
-"""Comparison of estimates with and without each choice."""
+"""Compare estimates with and without each choice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hpu_magic.estimates.result import Estimate
 from hpu_magic.estimates.step_estimate import StepEstimator
 from hpu_magic.estimates.tracing.fake_card import one_at_a_time
 
-_LEAST = 1.02  # the smallest gain that is shown
+_LEAST = 1.02  # smaller gains are not shown
 _WORTH_DOUBLING = 1.05
 _SAME_OPERATIONS = {"mode", "cards", "parallel"}
 
@@ -33,7 +33,7 @@ class _Estimated:
 
 
 class Comparison:
-    """Estimates of a model's current step, with these arguments of `estimate`, and of alternatives.
+    """Estimates a model's current step, with the given arguments of `estimate`, and alternatives.
 
     Raises `EstimateError` if the current step cannot be estimated.
     """
@@ -45,11 +45,11 @@ class Comparison:
         own = inspect.signature(estimate).parameters
         self._named = {name: value for name, value in arguments.items() if name not in own}
         self.base = estimate(model, *inputs, **arguments)
-        # The alternatives are estimated for the model without compilation.
+        # The alternatives are estimated for the uncompiled model.
         self._arguments["mode"] = self.base.options.mode
 
     def suggestions(self, name: str, framework: str | None) -> Iterator[Suggestion]:
-        """Yield changes with a gain and needed ones; see `choices` for the arguments."""
+        """Yield changes that are beneficial or needed; see `choices` for the arguments."""
         groups: dict[str, list[_Estimated]] = {}
         for choice in choices(self._model, self.base, name, framework):
             found = self._with(choice)
@@ -70,7 +70,7 @@ class Comparison:
                 return self._of_the_same(**choice.arguments)
             return estimate(self._model, *self._inputs, **self._arguments | dict(choice.arguments))
         except EstimateError:
-            return None  # the model or card does not support this choice
+            return None  # the model or the card does not support this choice
 
     def _with_other_operators(
         self, during: Callable[[], AbstractContextManager[Any]]
@@ -79,12 +79,12 @@ class Comparison:
             with one_at_a_time, during():
                 return estimate(self._model, *self._inputs, **self._arguments)
         except (EstimateError, TypeError, ValueError, RuntimeError):
-            return None  # the model passes arguments that the other operator does not have
+            return None  # the model passes arguments that the other operator does not accept
 
     def _of_the_same(
         self, mode: str | None = None, cards: int | None = None, parallel: str | None = None
     ) -> Estimate:
-        """Return the estimate of the traced operations with another mode or layout."""
+        """Return an estimate of the traced operations with another mode or layout."""
         base = self.base
         options = base.options if mode is None else replace(base.options, mode=mode)
         layout = base.layout if cards is None else parse(cards, parallel)
@@ -104,7 +104,7 @@ class Comparison:
         return estimated(*paces, (self.base.band, found.band))
 
     def _suggestion(self, several: list[_Estimated]) -> Suggestion:
-        """Return the best choice of a group; its reason names the others."""
+        """Return the best choice in a group; its reason mentions the others."""
         base = self.base
         if not base.fits:
             several = [each for each in several if each.found.fits] or several
@@ -132,7 +132,7 @@ class Comparison:
         )
 
     def _batch(self, framework: str | None) -> _Estimated | None:
-        """Return the batch above which gains are small, or the largest if the step does not fit."""
+        """Return the batch after which gains are small, or the largest if the step does not fit."""
         if self._arguments.get("batch") == "largest" or not self.base.batch:
             return None
         best = None
@@ -153,7 +153,7 @@ class Comparison:
         return _Estimated(of_batch(best.batch, self.base, framework), best)
 
     def _buckets(self, name: str) -> Iterator[Suggestion]:
-        """Yield a suggestion on the exchange of gradients, whose buckets are not estimated."""
+        """Suggest a change to the gradient exchange, whose buckets are not part of the estimate."""
         base = self.base
         if base.layout.data == 1 or base.layout.zero or not base.options.train:
             return

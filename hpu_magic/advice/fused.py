@@ -1,4 +1,4 @@
-"""Replacement of PyTorch's operators with the vendor's fused ones while a step is traced."""
+"""Replace PyTorch's operators with the vendor's fused operators while a step is traced."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _EPSILONS = ("eps", "variance_epsilon", "epsilon")
 
 
 def plain_norms(model: nn.Module) -> dict[str, list[nn.Module]]:
-    """Return the root mean square norms that the fused one can replace, by the name of their class.
+    """Return the RMS norms that the fused operator can replace, by class name.
 
-    Each library has its own class, so they are recognized by the name of the class, and by their
-    result for a few numbers, because some norms add 1 to their weight.
+    Each library has its own class. They are therefore recognized by the name of their class and by
+    their results for a few numbers, because some norms add 1 to their weight.
     """
     found: dict[str, list[nn.Module]] = {}
-    with one_at_a_time:  # another thread may have replaced them temporarily
+    with one_at_a_time:  # another thread may have temporarily replaced them
         for module in model.modules():
-            # A module with its own `forward` has a hook or is already replaced.
+            # If a module instance overrides forward, it has a hook or has already been replaced.
             own = "forward" in vars(module)
             if type(module).__name__.endswith("RMSNorm") and not own and _is_plain(module):
                 found.setdefault(type(module).__name__, []).append(module)
@@ -43,10 +43,10 @@ def _is_plain(norm: nn.Module) -> bool:
     x = torch.linspace(-1, 2, len(weight), device="cpu")
     vars(twin)["_parameters"] = {"weight": nn.Parameter(gamma, requires_grad=False)}
     try:
-        # Three dimensions, like most inputs of norms in a model.
+        # Use three dimensions, like most inputs of norms in a model.
         result = twin.forward(x[None, None])
     except (AttributeError, TypeError, ValueError, RuntimeError):
-        return False  # it has more arguments than the fused one, or requires tensors on a card
+        return False  # it takes more arguments than the fused operator, or needs tensors on a card
     expected = x * torch.rsqrt(x.square().mean() + epsilon) * gamma
     return isinstance(result, torch.Tensor) and torch.allclose(
         result.float(), expected[None, None], rtol=1e-2, atol=1e-3
@@ -54,7 +54,7 @@ def _is_plain(norm: nn.Module) -> bool:
 
 
 def epsilon_name(norm: nn.Module) -> str | None:
-    """Return the attribute with a norm's epsilon; None if it uses PyTorch's default."""
+    """Return the name of a norm's epsilon attribute; None if it uses PyTorch's default."""
     return next((name for name in _EPSILONS if isinstance(getattr(norm, name, None), float)), None)
 
 
@@ -67,7 +67,7 @@ def _epsilon(norm: nn.Module) -> float | None:
 
 @contextmanager
 def fused_norms(norms: Sequence[nn.Module]) -> Iterator[None]:
-    """Replace norms, which `plain_norms` has returned, with the fused operator inside the block."""
+    """Inside the with block, replace norms found by `plain_norms` with the fused operator."""
     from habana_frameworks.torch.hpex.normalization import FusedRMSNorm
 
     try:
@@ -100,7 +100,7 @@ def uses_unfused_attention(program: Program) -> bool:
 
 
 def fused_attention() -> TorchFunctionMode:
-    """Return a context in which this thread uses the fused operator for PyTorch's attention."""
+    """Return a context that makes this thread use the fused operator for PyTorch's attention."""
     return _FusedAttention()
 
 

@@ -1,4 +1,4 @@
-"""Suggestions from the measurements of a fit or a ledger."""
+"""Derive suggestions from the measurements of a fit or a ledger."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from hpu_magic.advice.suggestion import Gain, Suggestion, measured
 from hpu_magic.runtime.measure.ledger_report import COMPILATION, FALLBACK, WAIT, Entry, LedgerReport
 from hpu_magic.runtime.training.observation import SETTLED, FitSettings, Observation
 
-_LEAST_SHARE = 0.02  # of the training time
+_LEAST_SHARE = 0.02  # share of the training time
 _LINES_SHOWN = 3
 _OURS = os.path.join(os.path.dirname(hpu_magic.__file__), "")
 
 
 def of_fit(observation: Observation) -> Iterator[Suggestion]:
-    """Yield suggestions from a fit."""
+    """Yield suggestions based on a fit."""
     yield from _waiting(observation)
     yield from _shapes(observation)
     yield from _fallbacks(observation.counts.fallbacks, observation.ledger, observation)
@@ -26,7 +26,7 @@ def of_fit(observation: Observation) -> Iterator[Suggestion]:
 
 
 def of_ledger(report: LedgerReport) -> Iterator[Suggestion]:
-    """Yield suggestions from a ledger without a fit, which has no training time."""
+    """Yield suggestions based on a ledger without a fit, so without a training time."""
     causes = report.causes(COMPILATION)
     if report.compilations > 1:
         yield Suggestion(
@@ -156,7 +156,7 @@ def _fallbacks(
 
 
 def _without(operator: str, framework: str | None) -> str:
-    """Return code without an operator; PyTorch's fused optimizers have alternatives."""
+    """Return code that avoids an operator; PyTorch's fused optimizers have alternatives."""
     optimizer = _FUSED_OPTIMIZERS.get(operator)
     if optimizer == "AdamW" and framework == "transformers":
         return 'args = TrainingArguments(..., optim="adamw_torch")'
@@ -180,7 +180,7 @@ def _short(operator: str) -> str:
 
 
 def _host_reads(report: LedgerReport, training: float | None) -> Iterator[Suggestion]:
-    # The panel's own reads cannot be avoided.
+    # The reads by the panel itself cannot be avoided.
     causes = [cause for cause in report.causes(WAIT) if not cause.file.startswith(_OURS)]
     total = sum(cause.count for cause in causes)
     if total <= 1:
@@ -203,7 +203,7 @@ def _lost(causes: Sequence[Entry], training: float | None) -> Gain | None:
 
 
 def _lines(causes: Sequence[Entry]) -> str:
-    """Return the lines of the most frequent causes, such as ``: 12 at cell 3, line 5``."""
+    """Return the lines that cause it most often, for example ``: 12 at cell 3, line 5``."""
     placed = sorted((cause for cause in causes if cause.where), key=lambda cause: -cause.count)
     if not placed:
         return ""

@@ -1,4 +1,4 @@
-"""A report with suggestions, sorted by their gain."""
+"""A report with suggestions, sorted by gain."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from hpu_magic.errors import HPUError
 from hpu_magic.runtime.present.report import Report
 
 _CELL = "text-align:left;vertical-align:top;padding:4px 12px 4px 0"
-# Code has the full width and scrolls, because pages would break its lines.
+# Code takes the full width and scrolls, because pages would otherwise wrap its lines.
 _SCROLLED = "width:0;min-width:100%;overflow-x:auto"
 _CODE = "margin:0;font-size:smaller;white-space:pre"
 
 
 @dataclass(frozen=True, repr=False)
 class Advice(Report):
-    """A list of `Suggestion`: first those that are needed to fit, then by gain."""
+    """A sequence of `Suggestion`: first those needed to make the step fit, then by gain."""
 
-    subject: str  #: for example ``GPT on gaudi2 (lazy mode, bf16, batch 8, adamw)``
+    subject: str  #: such as ``GPT on gaudi2 (lazy mode, bf16, batch 8, adamw)``
     suggestions: tuple[Suggestion, ...]  #: the suggestions, in order
-    remarks: tuple[str, ...] = ()  #: further sentences
+    remarks: tuple[str, ...] = ()  #: additional sentences
 
     def __len__(self) -> int:
         return len(self.suggestions)
@@ -35,7 +35,7 @@ class Advice(Report):
         return self.suggestions[index]
 
     def numbered(self, number: int) -> Suggestion:
-        """Return a suggestion by its number in the table, from 1; raise `HPUError` without one."""
+        """Return the suggestion with a number in the table, from 1; raise `HPUError` if unknown."""
         if 1 <= number <= len(self):
             return self.suggestions[number - 1]
         if not self.suggestions:
@@ -92,7 +92,7 @@ def _rows(number: int, suggestion: Suggestion) -> str:
 
 
 def ordered(suggestions: Iterable[Suggestion]) -> tuple[Suggestion, ...]:
-    """Return suggestions sorted by gain; those with an unknown gain come last."""
+    """Return the suggestions sorted by gain; those whose gain is unknown come last."""
 
     def rank(each: Suggestion) -> tuple[bool, float]:
         return (not each.needed, -each.gain.factor if each.gain is not None else math.inf)

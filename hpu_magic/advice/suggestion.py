@@ -1,4 +1,4 @@
-"""A suggested change that makes a step faster or makes it fit, and its gain."""
+"""A suggested change that makes a step faster or makes it fit, together with its gain."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ Band = tuple[float, float]
 class Gain:
     """The speedup of a change."""
 
-    factor: float  # ratio of samples per second
-    source: str  # "estimate", or "measured": the speedup of a fit without the lost time
-    band: Band | None = None  # the range in which a measurement is expected, for an estimate
+    factor: float  # ratio of the samples per second after and before the change
+    source: str  # "estimate"; or "measured", if the fit's lost time were avoided
+    band: Band | None = None  # for an estimate, the range in which a measurement is expected
 
     def __str__(self) -> str:
         if self.band is None:
@@ -30,13 +30,13 @@ class Suggestion:
     """A suggested change."""
 
     title: str  #: the change, in words
-    why: str  #: the reason, with figures
+    why: str  #: the reason, with numbers
     change: str  #: the change, as code
     gain: Gain | None = None  #: None if it was neither measured nor estimated
-    saves: int = 0  #: estimated bytes of one card's memory that it frees; negative if it needs more
+    saves: int = 0  #: estimated bytes freed on one card; negative if it needs more
     needed: bool = False
-    """Whether the step does not fit a card without this or another needed change."""
-    command: str = ""  #: a line that makes the change in a notebook; empty if there is none
+    """Whether the step does not fit on a card without this or another needed change."""
+    command: str = ""  #: a line that applies the change in a notebook; empty if there is none
     by_hand: str = ""  #: why there is no such line
 
     @property
@@ -49,14 +49,14 @@ class Suggestion:
 
 
 def times(factor: float) -> str:
-    """Format a factor with three digits, for example ``1.62x`` or ``130x``."""
+    """Format a factor with three significant digits, for example ``1.62x`` or ``130x``."""
     return f"{factor:.{max(0, 2 - max(0, math.floor(math.log10(factor))))}f}x"
 
 
 def estimated(before: float, after: float, bands: tuple[Band, Band]) -> Gain:
-    """Return the gain between two estimated rates in samples per second.
+    """Return the gain from one estimated rate to another, both in samples per second.
 
-    The errors of both estimates are assumed to be independent factors.
+    The errors of the two estimates are assumed to be independent factors.
     """
     (low, high), (other_low, other_high) = bands
     factor = after / before
@@ -66,5 +66,5 @@ def estimated(before: float, after: float, bands: tuple[Band, Band]) -> Gain:
 
 
 def measured(share: float) -> Gain:
-    """Return the gain of a fit without a lost share of its time, from 0 to 1."""
+    """Return the gain of a fit if it did not lose a share of its time, from 0 to 1."""
     return Gain(1 / (1 - min(share, 0.99)), "measured")

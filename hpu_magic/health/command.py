@@ -13,7 +13,7 @@ from hpu_magic.health.machine import Machine
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the parser of the command, which sets the option `run`."""
+    """Add the command's parser, which sets the option `run`."""
     doctor = commands.add_parser(
         "doctor",
         help="find problems with installation, cards, host and Jupyter, and suggest fixes",
@@ -33,10 +33,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command and return its exit status."""
+    """Run the command and return the exit status."""
     out = sys.stdout
     if isinstance(out, io.TextIOWrapper):
-        out.reconfigure(errors="backslashreplace")  # for folder names that are not valid UTF-8
+        out.reconfigure(errors="backslashreplace")  # folder names may not be valid UTF-8
     colours = out is not None and out.isatty() and not os.environ.get("NO_COLOR")
     try:
         diagnosis = examine(Machine.here(), everything=options.all)
@@ -53,11 +53,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write(output: str, out: TextIO) -> str:
-    """Write the output and return the problem, if any; a closed pipe is not a problem."""
+    """Write the output and return the error, if any; a closed pipe does not count as an error."""
     try:
         print(output, file=out, flush=True)
     except OSError as error:
-        # Python flushes again at exit, which must not print an error.
+        # Keep Python's flush at exit from printing an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
         return "" if isinstance(error, BrokenPipeError) else str(error.strerror)
     return ""

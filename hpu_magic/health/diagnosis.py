@@ -1,4 +1,4 @@
-"""All findings of the doctor, as text, HTML and plain data."""
+"""All of the doctor's findings, as text, HTML and plain data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpu_magic.health.finding import STATES, Finding, State
 from hpu_magic.health.machine import Machine
 
 SCHEMA = 1
-"""Increases if a key of `Diagnosis.to_dict` changes its meaning or is removed."""
+"""Incremented if a key of `Diagnosis.to_dict` is removed or changes its meaning."""
 
 LEFT_OUT = (
     "Left out: names of users, hosts, folders, files and notebooks, holders of cards, addresses, "
@@ -43,27 +43,27 @@ class Examined:
 class Diagnosis:
     """The doctor's findings."""
 
-    examined: tuple[Examined, ...]  # in the order of groups
+    examined: tuple[Examined, ...]  # in group order
     simulated: bool  # whether the device is simulated
     everything: bool = False  # whether green findings are listed
 
     @property
     def state(self) -> State:
-        """The worst state of all findings."""
+        """The worst state among all findings."""
         return next(state for state in STATES if state == "green" or self.of(state))
 
     def of(self, state: State) -> list[Finding]:
-        """Return the findings of a state."""
+        """Return the findings that have the given state."""
         return [finding for _, finding in self.findings() if finding.state == state]
 
     def findings(self) -> Iterator[tuple[str, Finding]]:
-        """Yield each finding with its group."""
+        """Yield each finding together with its group."""
         for examined in self.examined:
             for finding in examined.findings:
                 yield examined.group, finding
 
     def headline(self) -> str:
-        """Return the number of findings in each state."""
+        """Return a line with the number of findings in each state."""
         kind = "simulated cards" if self.simulated else "Intel Gaudi"
         counts = [f"{len(self.of(state))} {state}" for state in STATES if self.of(state)]
         return f"Doctor, {kind}: {', '.join(counts)}"
@@ -71,11 +71,11 @@ class Diagnosis:
     def to_dict(self) -> JsonRecord:
         """Return all findings as plain data that can be shared.
 
-        Keys: ``schema`` (`SCHEMA`), ``hpu_magic`` (its version), ``time`` (seconds since the
-        epoch), ``simulated``, ``state`` (the worst), ``left_out`` (a sentence), and ``findings``,
-        each with ``group``, ``check``, ``about``, ``state``, ``text``, ``fix``, ``values`` (sizes
-        in bytes) and ``left_out``: the names of placeholders, such as ``{folder}``, that replace
-        private information in ``text`` and ``fix``.
+        Keys: ``schema`` (`SCHEMA`), ``hpu_magic`` (its version), ``time`` (in seconds since the
+        epoch), ``simulated``, ``state`` (the worst one), ``left_out`` (a sentence), and
+        ``findings``. Each finding has ``group``, ``check``, ``about``, ``state``, ``text``,
+        ``fix``, ``values`` (with sizes in bytes) and ``left_out``, which lists the names of
+        placeholders such as ``{folder}`` that replace private information in ``text`` and ``fix``.
         """
         return JsonRecord(
             schema=SCHEMA,
@@ -102,7 +102,7 @@ class Diagnosis:
         return display.html(self.headline(), self._shown(), self._folded())
 
     def _shown(self) -> Sequence[tuple[str, Finding]]:
-        """Return the listed findings with their groups, the worst first."""
+        """Return the findings to list, with their groups, from worst to best."""
         listed = STATES if self.everything else STATES[:-1]
         shown = [pair for pair in self.findings() if pair[1].state in listed]
         return sorted(shown, key=lambda pair: STATES.index(pair[1].state))
@@ -113,7 +113,7 @@ class Diagnosis:
 
 
 def examine(machine: Machine, *, everything: bool = False) -> Diagnosis:
-    """Run all checks on a machine; `everything` also lists green findings."""
+    """Run all checks on a machine; if `everything` is true, green findings are listed as well."""
     examined = []
     for group, checks in CHECKS.items():
         for check in checks:

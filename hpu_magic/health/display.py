@@ -1,4 +1,4 @@
-"""A diagnosis as text and as HTML."""
+"""Display a diagnosis as text or HTML."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TERMINAL_COLOURS = {"red": "\x1b[31m", "amber": "\x1b[33m", "green": "\x1b[32m"
 _END = "\x1b[0m"
 _CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
 _MARK = "display:inline-block;width:9px;height:9px;border-radius:50%;margin-right:6px"
-# Readable on light and dark backgrounds; the state is also written as a word.
+# These are readable on light and dark backgrounds; the state is also written as a word.
 _COLOURS = {"red": "#d64545", "amber": "#b8790f", "green": "#3f8f50"}
 
 
@@ -23,7 +23,7 @@ def text(
     folded: Sequence[tuple[str, Finding]],
     colours: bool,
 ) -> str:
-    """Return the findings by group with their fixes, and a line that counts the others."""
+    """Return the findings by group, with their fixes, and a line that counts those not listed."""
     lines = [headline]
     for (state, group), members in groupby(shown, lambda each: (each[1].state, each[0])):
         mark = f"{_TERMINAL_COLOURS[state]}{state}{_END}" if colours else state
@@ -41,7 +41,7 @@ def text(
 def html(
     headline: str, shown: Sequence[tuple[str, Finding]], folded: Sequence[tuple[str, Finding]]
 ) -> str:
-    """Return a table of the listed findings with their fixes, and a folded table of the others."""
+    """Return a table of the listed findings and their fixes, and a collapsed table of the rest."""
     parts = [f"<div><b>{escape(headline)}</b></div>", _table(shown)]
     if folded:
         summary = f"<summary>{escape(_counted(folded))}</summary>"
@@ -67,7 +67,7 @@ def _row(group: str, finding: Finding) -> str:
 
 
 def _counted(folded: Sequence[tuple[str, Finding]]) -> str:
-    """Return the number of green findings that are not listed, by group."""
+    """Return how many green findings are not listed, by group."""
     groups = Counter(group for group, _ in folded)
     listed = ", ".join(f"{group} {count}" for group, count in groups.items())
     return f"green: {listed} (--all shows them)"

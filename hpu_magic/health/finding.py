@@ -1,4 +1,4 @@
-"""A finding of a check: its state, a sentence with the value, and the fix."""
+"""The result of a check: its state, a message with the value found, and the fix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ State = Literal["green", "amber", "red"]
 Value = str | int | float | bool | None
 
 STATES: tuple[State, ...] = ("red", "amber", "green")
-"""From worst to best: a failure, a possible problem, no problem."""
+"""From worst to best: a failure, a possible problem, and no problem."""
 
 _PLACE = re.compile(r"\{(\w+)\}")
 
@@ -25,19 +25,19 @@ class Finding:
     Placeholders such as ``{folder}`` replace private information in `text` and `fix`.
     """
 
-    about: str  # the checked item: "torch", "HPU 3"
+    about: str  # the item that was checked, such as "torch" or "HPU 3"
     state: State
-    text: str  # the problem, as sentences
+    text: str  # the result in full sentences
     fix: str = ""  # empty if the state is green
-    values: Mapping[str, Value] = field(default_factory=dict)  # figures, not private
-    private: Mapping[str, str] = field(default_factory=dict)  # by placeholder
+    values: Mapping[str, Value] = field(default_factory=dict)  # not private
+    private: Mapping[str, str] = field(default_factory=dict)  # the text for each placeholder
 
     def filled(self) -> tuple[str, str]:
-        """Return `text` and `fix` with the private information, for the user of this machine."""
+        """Return `text` and `fix`, including private information, for the user of this machine."""
         return self._fill(self.text), self._fill(self.fix)
 
     def as_record(self) -> dict[str, Any]:
-        """Return the finding as plain data without the private information."""
+        """Return the finding as plain data, without private information."""
         return {
             "about": self.about,
             "state": self.state,

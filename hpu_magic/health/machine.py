@@ -21,21 +21,21 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine as seen by one process, the only input of a check."""
+    """A machine as seen by one process; this is the only input of a check."""
 
     environment: Mapping[str, str]
     root: Path  # the folder that contains /proc, /sys, /dev and /etc
-    home: Path  # ~ if the system has none for the user
+    home: Path  # ~ if the system does not define one for the user
     prefix: Path  # the folder of the Python environment
     search_path: tuple[str, ...]  # folders in which Python finds distributions
     python: Version
     simulated: bool  # whether the device is simulated because the vendor's package is missing
     cards: Snapshot
-    driver: hlsmi.Versions | None  # of driver and firmware; None if hl-smi does not answer
+    driver: hlsmi.Versions | None  # of the driver and firmware; None if hl-smi fails
 
     @classmethod
     def here(cls) -> Machine:
-        """Return this machine, without acquiring a card or importing a checked package."""
+        """Return this machine, without acquiring a card or importing a package to be checked."""
         return cls(
             environment=dict(os.environ),
             root=Path("/"),
@@ -49,7 +49,7 @@ class Machine:
         )
 
     def path(self, absolute: str) -> Path:
-        """Return an absolute path below `root`."""
+        """Return the path under `root` that corresponds to an absolute path."""
         return self.root / absolute.lstrip("/")
 
     def text(self, absolute: str) -> str | None:
@@ -60,14 +60,14 @@ class Machine:
             return None
 
     def copies(self, distribution: str) -> list[metadata.Distribution]:
-        """Return the installed copies of a distribution; Python uses the first."""
+        """Return the installed copies of a distribution; Python uses the first one."""
         found = metadata.Distribution.discover(name=distribution, path=list(self.search_path))
         places: dict[str, metadata.Distribution] = {}
         for copy in found:
-            # An incomplete removal leaves a folder without a version.
+            # An incomplete uninstall leaves behind a folder without a version.
             if not (copy.read_text("METADATA") or copy.read_text("PKG-INFO")):
                 continue
-            # A folder can be on the path twice, also through a link.
+            # A folder may be on the path twice, for example through a symbolic link.
             place = os.path.realpath(str(copy.locate_file("")))
             places.setdefault(f"{copy.version} {place}", copy)
         return list(places.values())
@@ -81,7 +81,7 @@ class Machine:
         return self.environment.get(name, "").strip().lower() in {"1", "true", "yes", "on"}
 
     def in_container(self) -> bool:
-        """Return whether the files of Docker or Podman mark this machine as a container."""
+        """Return whether files created by Docker or Podman mark this machine as a container."""
         return any(self.path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv"))
 
 
@@ -92,7 +92,7 @@ def numbers(version: str) -> Version:
 
 
 def _cards() -> Snapshot:
-    """Read the cards in a thread, because a driver can hang."""
+    """Read the cards in a separate thread, because a driver may hang."""
     read: list[Snapshot] = []
     thread = threading.Thread(target=lambda: read.append(monitor.snapshot()), daemon=True)
     thread.start()

@@ -1,4 +1,4 @@
-"""Checks of the driver and the cards: visibility, holders, and memory without a known holder."""
+"""Check the driver and the cards: visibility, holders, and memory without a known holder."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ _VENDOR = "0x1da3"
 
 
 def driver(machine: Machine) -> Iterator[Finding]:
-    """Check for cards on the bus and for the driver's module."""
+    """Check for cards on the bus and for the driver's kernel module."""
     on_bus = _on_bus(machine)
-    # A container can hide the module, but the driver still answers.
+    # A container may hide the module although the driver responds.
     answers = machine.cards.source in ("hlml", "hl-smi") and bool(machine.cards.cards)
     loaded = answers or machine.path("/sys/module/habanalabs").is_dir()
     values = {"cards_on_bus": on_bus, "loaded": loaded}
@@ -46,7 +46,7 @@ def driver(machine: Machine) -> Iterator[Finding]:
 
 
 def visible(machine: Machine) -> Iterator[Finding]:
-    """Check which cards are visible and readable."""
+    """Check which cards are visible and can be read."""
     shot = machine.cards
     simulated = shot.source == "simulator"
     values = {"count": len(shot.cards), "source": shot.source, "on_bus": _on_bus(machine)}
@@ -82,7 +82,7 @@ def visible(machine: Machine) -> Iterator[Finding]:
 
 
 def held(machine: Machine) -> Iterator[Finding]:
-    """Check whether a card is free, and list the holders of the others."""
+    """Check whether any card is free, and list the holders of the others."""
     cards = [card for card in machine.cards.cards if not card.error]
     taken = [card for card in cards if card.holders]
     if not cards:
@@ -111,7 +111,7 @@ def held(machine: Machine) -> Iterator[Finding]:
 
 
 def orphaned_memory(machine: Machine) -> Iterator[Finding]:
-    """Check for device memory in use without a known holder."""
+    """Check for device memory that is in use without a known holder."""
     for card in _orphaned(list(machine.cards.cards)):
         used, total = card.memory_used or 0, card.memory_total or 0
         yield Finding(
@@ -126,7 +126,7 @@ def orphaned_memory(machine: Machine) -> Iterator[Finding]:
 
 
 def device_files(machine: Machine) -> Iterator[Finding]:
-    """Check whether this user can open the cards' device files."""
+    """Check whether this user can open the device files of the cards."""
     nodes = [
         *machine.path("/dev/accel").glob("accel[0-9]*"),
         *machine.path("/dev").glob("hl[0-9]*"),

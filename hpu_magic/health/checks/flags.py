@@ -1,4 +1,4 @@
-"""Checks of environment variables. ``flags.tsv`` lists harmful values."""
+"""Check environment variables. ``flags.tsv`` lists harmful values."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from hpu_magic.health.machine import Machine, numbers
 
 _ON, _OFF = {"1", "true", "on", "yes", "y", "t"}, {"0", "false", "off", "no", "n", "f"}
 _EAGER_BY_DEFAULT, _LAZY_KNOWN = (1, 21), (1, 23)
-# These libraries read PT_HPU_LAZY_MODE and assume lazy mode if it is not set.
+# These libraries read PT_HPU_LAZY_MODE and assume lazy mode if it is unset.
 _ASSUME_LAZY = ("optimum-habana", "accelerate")
 _MOST_CARDS = 8
-# With a value outside _ON and _OFF, the import of the compile backend fails.
+# If one of these has a value outside _ON and _OFF, importing the compile backend fails.
 _STRICT = (
     *("PT_HPU_COMPILE_USE_RECIPES", "PT_HPU_KEEP_INPUT_MUTATIONS", "PT_HPU_USE_EAGER_FALLBACK"),
     *("PT_HPU_COMPILE_REMOVE_UNNECESSARY_CLONES", "PT_HPU_USE_INPLACE_COLLECTIVE"),
@@ -32,7 +32,7 @@ _FILES = {
 
 
 def harmful(machine: Machine) -> Iterator[Finding]:
-    """Check for flags that slow programs down, fill disks or change results."""
+    """Check for flags that slow down programs, fill up disks or change results."""
     for row in _table():
         value = machine.environment.get(row["name"])
         if value is None or not _means(value.strip().lower(), row["values"]):
@@ -55,7 +55,7 @@ def harmful(machine: Machine) -> Iterator[Finding]:
 
 
 def lazy_mode(machine: Machine) -> Iterator[Finding]:
-    """Check the execution mode in the environment, and libraries that assume another one."""
+    """Check the execution mode set in the environment, and libraries that assume another mode."""
     name = "PT_HPU_LAZY_MODE"
     value = machine.environment.get(name)
     release = _release(machine)
@@ -125,7 +125,7 @@ def pool(machine: Machine) -> Iterator[Finding]:
 
 
 def metrics_file(machine: Machine) -> Iterator[Finding]:
-    """Check whether the bridge can create the folder of its metrics file."""
+    """Check whether the bridge can create the folder for its metrics file."""
     name = "PT_HPU_METRICS_FILE"
     value = machine.environment.get(name)
     if value and not os.path.dirname(value):
@@ -135,7 +135,7 @@ def metrics_file(machine: Machine) -> Iterator[Finding]:
 
 
 def files(machine: Machine) -> Iterator[Finding]:
-    """Check that the files in environment variables exist."""
+    """Check that the files named in environment variables can be read."""
     for name, effect in _FILES.items():
         value = machine.environment.get(name)
         if not value:
@@ -149,7 +149,7 @@ def files(machine: Machine) -> Iterator[Finding]:
 
 
 def strict(machine: Machine) -> Iterator[Finding]:
-    """Check the switches of ``torch.compile`` that must be boolean."""
+    """Check the ``torch.compile`` switches that must be boolean."""
     for name in _STRICT:
         value = machine.environment.get(name)
         if value is not None and value.strip().lower() not in _ON | _OFF:
@@ -158,7 +158,7 @@ def strict(machine: Machine) -> Iterator[Finding]:
 
 
 def visible_modules(machine: Machine) -> Iterator[Finding]:
-    """Check the list of cards that this process may use."""
+    """Check the list of cards that this process is allowed to use."""
     name = "HABANA_VISIBLE_MODULES"
     value = machine.environment.get(name)
     if value is None:
@@ -188,7 +188,7 @@ def visible_modules(machine: Machine) -> Iterator[Finding]:
 
 
 def chosen_module(machine: Machine) -> Iterator[Finding]:
-    """Check the card that this process should use."""
+    """Check which card this process is told to use."""
     name = "HLS_MODULE_ID"
     value = machine.environment.get(name)
     known = {str(card.module_id) for card in machine.cards.cards}
@@ -206,7 +206,7 @@ def chosen_module(machine: Machine) -> Iterator[Finding]:
 
 
 def visible_devices(machine: Machine) -> Iterator[Finding]:
-    """Check the cards that the container was started with."""
+    """Check which cards the container was started with."""
     name = "HABANA_VISIBLE_DEVICES"
     value = machine.environment.get(name)
     if value is None or value.strip().lower() == "all" or not machine.cards.cards:
@@ -237,7 +237,7 @@ def _table() -> list[dict[str, str]]:
 
 
 def _means(value: str, kind: str) -> bool:
-    """Return whether a value is ``on``, ``off``, ``set`` or ``positive``, or one of the listed."""
+    """Return whether a value is ``on``, ``off``, ``set``, ``positive`` or a listed value."""
     if kind == "positive":
         return value.isdecimal() and int(value) > 0
     if kind == "set":
@@ -246,7 +246,7 @@ def _means(value: str, kind: str) -> bool:
 
 
 def _short(value: str) -> str:
-    """Return a value, or only its length if it could be a path, an address or another secret."""
+    """Return a value, or only its length if it might be a path, an address or a secret."""
     return value if re.fullmatch(r"[\w.,+ -]{0,40}", value) else f"(a text of {len(value)})"
 
 

@@ -1,4 +1,4 @@
-"""Checks of the host: memory, shared memory, huge pages, and the user's folders."""
+"""Check the host: memory, shared memory, huge pages, and the user's folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpu_magic.health.machine import Machine
 _LITTLE_MEMORY = 1 << 30
 _LITTLE_SHARED = 1 << 30
 _FULL_SHARED = 64 << 20
-# Folders of control groups (versions 2 and 1), and their files for the limit and the usage.
+# Control group folders (versions 2 and 1), with the files for the memory limit and usage.
 _LIMITS = (
     ("/sys/fs/cgroup{own}", "memory.max", "memory.current"),
     ("/sys/fs/cgroup", "memory.max", "memory.current"),
@@ -58,7 +58,7 @@ def memory(machine: Machine) -> Iterator[Finding]:
 
 
 def shared_memory(machine: Machine) -> Iterator[Finding]:
-    """Check ``/dev/shm``, through which the workers of a loader pass their batches."""
+    """Check ``/dev/shm``, through which DataLoader workers pass their batches."""
     try:
         status = os.statvfs(machine.path("/dev/shm"))
     except OSError:
@@ -89,7 +89,7 @@ def _shared_memory(total: int, free: int) -> Finding:
 
 
 def huge_pages(machine: Machine) -> Iterator[Finding]:
-    """Check the host's reserved huge pages, which the bridge may use for buffers."""
+    """Check the huge pages reserved on the host, which the bridge may use for buffers."""
     meminfo = machine.text("/proc/meminfo") or ""
     count = re.search(r"^HugePages_Total:\s*(\d+)", meminfo, re.MULTILINE)
     size = _kibibytes(meminfo, "Hugepagesize")
@@ -118,7 +118,7 @@ def huge_pages(machine: Machine) -> Iterator[Finding]:
 
 
 def home(machine: Machine) -> Iterator[Finding]:
-    """Check that the user's home is writable."""
+    """Check that the user's home directory is writable."""
     folder = machine.home
     fix = "Set HOME to a writable folder before Python starts."
     private = {"folder": str(folder)}
@@ -140,10 +140,10 @@ def home(machine: Machine) -> Iterator[Finding]:
 
 
 def own_folder(machine: Machine) -> Iterator[Finding]:
-    """Check the folder in which this user's processes share information on cards and fits."""
+    """Check the folder through which this user's processes share data about cards and fits."""
     first, *others = private_folder.places()
     existing = private_folder.found()
-    # The doctor changes nothing, so it does not create the folder.
+    # The doctor does not change anything, so it does not create the folder.
     free = (place for place in (first, *others) if _can_be_made(place))
     folder = existing or next(free, None)
     if folder is None:

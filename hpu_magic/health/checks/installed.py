@@ -1,4 +1,4 @@
-"""Checks of the installed packages."""
+"""Check the installed packages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _OLDEST_PYTHON, _NEWEST_PYTHON = (3, 10), (3, 13)
 
 
 def python(machine: Machine) -> Iterator[Finding]:
-    """Check the version of Python."""
+    """Check the Python version."""
     version = ".".join(map(str, machine.python))
     values = {"version": version}
     if _OLDEST_PYTHON <= machine.python[:2] <= _NEWEST_PYTHON:
@@ -39,14 +39,14 @@ def python(machine: Machine) -> Iterator[Finding]:
 
 
 def itself(machine: Machine) -> Iterator[Finding]:
-    """Report the version of hpu_magic."""
+    """Report the hpu_magic version."""
     version = hpu_magic.__version__
     text = f"hpu_magic is {version}."
     yield Finding("hpu_magic", "green", text, values={"version": version})
 
 
 def torch(machine: Machine) -> Iterator[Finding]:
-    """Check for PyTorch."""
+    """Check that PyTorch is installed."""
     version = machine.version("torch")
     if version:
         yield Finding("torch", "green", f"torch is {version}.", values={"version": version})
@@ -61,7 +61,7 @@ def torch(machine: Machine) -> Iterator[Finding]:
 
 
 def bridge(machine: Machine) -> Iterator[Finding]:
-    """Report whether ``habana_frameworks`` is the vendor's or the simulator's."""
+    """Report whether ``habana_frameworks`` comes from the vendor or from the simulator."""
     if machine.simulated:
         text = f"habana_frameworks is {backend.version()}."
         yield Finding("habana_frameworks", "green", text, values={"simulated": True})
@@ -101,14 +101,15 @@ def packages(machine: Machine) -> Iterator[Finding]:
 
 
 def one_torch(machine: Machine) -> Iterator[Finding]:
-    """Check for a second PyTorch, for example in the user's folder or after a broken upgrade."""
+    """Check for a second PyTorch, for example in the user's folder or after a failed upgrade."""
     copies = machine.copies("torch")
     if len(copies) < 2:
         return
     versions = [copy.version for copy in copies]
     folders = {f"folder_{at}": str(copy.locate_file("")) for at, copy in enumerate(copies, 1)}
     listed = ", ".join(f"{each} in {{folder_{at}}}" for at, each in enumerate(versions, 1))
-    # Copies in one folder have overwritten each other; of several folders, the first is complete.
+    # Copies in the same folder have overwritten each other. If the folders differ, the first copy
+    # is complete.
     mixed = len(set(folders.values())) < len(folders)
     state: State = "red" if mixed else "amber"
     why = "their files are mixed" if mixed else "Python uses the first, other programs may not"

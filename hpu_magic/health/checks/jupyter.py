@@ -1,4 +1,4 @@
-"""Checks of Jupyter: proxies, servers, front-end extensions and widgets."""
+"""Check Jupyter: proxies, servers, front-end extensions and widgets."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXTENSIONS = {
     "anywidget": "live panels",
 }
 _SYSTEM = ("/usr/local", "/usr")
-# Python part of a widget library -> its JavaScript part, and the matching major versions.
+# Python part of a widget library -> its JavaScript part, and the major versions that match.
 _HALVES = (
     ("ipywidgets", "jupyterlab_widgets", {7: 1, 8: 3}),
     ("bokeh", "jupyter_bokeh", {2: 3, 3: 4}),
@@ -42,7 +42,7 @@ def proxy_variables(machine: Machine) -> Iterator[Finding]:
     names = ", ".join(name.upper() for name in through)
     excluded = [host.strip().lower() for host in variables.get("no_proxy", "").split(",")]
     missing = [own for own in _OWN if own not in excluded and "*" not in excluded]
-    if any(host.startswith("127.") for host in excluded):  # a network such as 127.0.0.0/8
+    if any(host.startswith("127.") for host in excluded):  # such as the network 127.0.0.0/8
         missing = [own for own in missing if own != "127.0.0.1"]
     values = {"set": names, "not_spared": ", ".join(missing)}
     if not missing:
@@ -60,7 +60,7 @@ def proxy_variables(machine: Machine) -> Iterator[Finding]:
 
 
 def servers(machine: Machine) -> Iterator[Finding]:
-    """Check the access to this user's Jupyter servers, and proxies in front of them."""
+    """Check who can access this user's Jupyter servers, and any proxies in front of them."""
     running = list(_servers(machine))
     if not running:
         text = "This user runs no Jupyter server on this machine."
@@ -71,7 +71,7 @@ def servers(machine: Machine) -> Iterator[Finding]:
 
 
 def front_end(machine: Machine) -> Iterator[Finding]:
-    """Check that the front-end extensions are installed, enabled, and of this version."""
+    """Check that the front-end extensions are installed, enabled, and match this version."""
     if machine.version("jupyterlab") is None:
         return
     for old in requirements.old_front_ends(machine.version):
@@ -105,7 +105,7 @@ def front_end(machine: Machine) -> Iterator[Finding]:
 
 
 def server_extension(machine: Machine) -> Iterator[Finding]:
-    """Check that the Jupyter server is configured to load the extension for the sidebar."""
+    """Check that the Jupyter server is configured to load the sidebar's server extension."""
     if machine.version("jupyter_server") is None:
         return
     names = ("jupyter_server_config.json", "jupyter_server_config.d/hpu_magic.json")
@@ -132,7 +132,7 @@ def server_extension(machine: Machine) -> Iterator[Finding]:
 
 
 def widget_halves(machine: Machine) -> Iterator[Finding]:
-    """Compare the versions of the Python and JavaScript parts of widgets."""
+    """Check that the Python and JavaScript parts of widget libraries match."""
     for python, page, pairs in _HALVES:
         ours, theirs = machine.version(python), machine.version(page)
         if not ours or not theirs:
@@ -156,7 +156,7 @@ def widget_halves(machine: Machine) -> Iterator[Finding]:
 
 
 def _access(machine: Machine, server: dict[str, Any]) -> Finding:
-    """Return the finding on who can access a server, with its address as private information."""
+    """Return a finding about who can access a server; its address is private information."""
     about = "Jupyter server"
     private = {"server": _address(server)}
     local = server.get("hostname") in _LOOPBACK or bool(server.get("sock"))
@@ -178,7 +178,7 @@ def _access(machine: Machine, server: dict[str, Any]) -> Finding:
 
 
 def _route(machine: Machine, server: dict[str, Any]) -> Finding:
-    """Return the finding on hub and proxy between the page and a server, from its base URL."""
+    """Return a finding about a hub or proxy in front of a server, judging by its base URL."""
     base = str(server.get("base_url") or "/")
     hub = machine.environment.get(_HUB)
     about = "path to the server"
@@ -204,12 +204,12 @@ def _route(machine: Machine, server: dict[str, Any]) -> Finding:
 
 
 def _servers(machine: Machine) -> Iterator[dict[str, Any]]:
-    """Yield the information files of running servers."""
+    """Yield the contents of the information files of running servers."""
     configured = machine.environment.get("JUPYTER_RUNTIME_DIR")
     folder = Path(configured) if configured else _user_data(machine) / "runtime"
     for path in sorted(folder.glob("jpserver-*.json")):
         server = _json(path)
-        # A killed server leaves its file.
+        # A server that was killed leaves its file behind.
         if machine.path(f"/proc/{server.get('pid')}").is_dir():
             yield server
 
@@ -219,7 +219,7 @@ def _address(server: dict[str, Any]) -> str:
 
 
 def _extension(machine: Machine, name: str) -> dict[str, Any] | None:
-    """Return the ``package.json`` of an installed extension; like JupyterLab, use the first."""
+    """Return the ``package.json`` of an installed extension; like JupyterLab, use the first one."""
     for folder in _data_folders(machine):
         if package := _json(folder / "labextensions" / name / "package.json"):
             return package
@@ -227,14 +227,14 @@ def _extension(machine: Machine, name: str) -> dict[str, Any] | None:
 
 
 def _disabled(machine: Machine) -> dict[str, bool]:
-    """Return which extensions are disabled, by name; the user's setting has precedence."""
+    """Return whether each extension is disabled, by name; the user's setting takes precedence."""
     places = [folder / "labconfig" for folder in _config_folders(machine)]
     places.append(machine.prefix / "share" / "jupyter" / "lab" / "settings")
     states: dict[str, bool] = {}
     for place in places:
         config = _json(place / "page_config.json")
         disabled = config.get("disabledExtensions")
-        # Older releases write a list.
+        # Older releases of JupyterLab write a list.
         listed = dict.fromkeys(map(str, disabled), True) if isinstance(disabled, list) else {}
         for name, state in (_within(config, "disabledExtensions") or listed).items():
             states.setdefault(name.partition(":")[0], bool(state))
@@ -263,7 +263,7 @@ def _config_folders(machine: Machine) -> list[Path]:
 
 
 def _in_order(machine: Machine, user: Path, environment: Path) -> list[Path]:
-    """Return the user's folder and the environment's, in Jupyter's order of precedence."""
+    """Return the user's and the environment's folder, in Jupyter's order of precedence."""
     virtual = (machine.prefix / "pyvenv.cfg").exists()
     preference = machine.environment.get("JUPYTER_PREFER_ENV_PATH")
     first = virtual if preference is None else machine.switched_on("JUPYTER_PREFER_ENV_PATH")
@@ -271,13 +271,13 @@ def _in_order(machine: Machine, user: Path, environment: Path) -> list[Path]:
 
 
 def _within(config: dict[str, Any], key: str) -> dict[str, Any]:
-    """Return the object at a key, or an empty one if it is absent or not an object."""
+    """Return the object stored under a key, or an empty one if it is missing or not an object."""
     value = config.get(key)
     return value if isinstance(value, dict) else {}
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file, or an empty one if the file is absent or invalid."""
+    """Return the object in a JSON file, or an empty one if the file is missing or invalid."""
     try:
         content = json.loads(path.read_text())
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Checks of folders that grow: the cache of compiled graphs, and logs of the driver's libraries."""
+"""Check folders that keep growing: the recipe cache and the logs of the driver's libraries."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _YES, _NO = ("1", "true"), ("", "0", "false")
 
 @dataclass(frozen=True)
 class _Content:
-    """The contents of a folder: bytes, files, and bytes of files written within a day."""
+    """The size of a folder, its number of files, and the size of files written within a day."""
 
     size: int
     files: int
@@ -86,7 +86,7 @@ def recipe_cache(machine: Machine) -> Iterator[Finding]:
 
 
 def logs(machine: Machine) -> Iterator[Finding]:
-    """Check the log folder: its size, its growth within a day, and the free space of the disk."""
+    """Check the log folder: its size, its growth within a day, and the free disk space."""
     configured = machine.environment.get("HABANA_LOGS")
     default = machine.path("/var/log/habana_logs")
     if not machine.in_container() or not default.is_dir():
@@ -132,7 +132,7 @@ def logs(machine: Machine) -> Iterator[Finding]:
 
 
 def _cache_settings(machine: Machine) -> _CacheSettings | None:
-    """Return the settings in environment variables; None if they name no folder."""
+    """Return the settings from environment variables; None if no folder is set."""
     if config := machine.environment.get(_CACHE):
         fields = [field.strip() for field in config.split(",")]
         folder, delete, most, shared, *_ = [*fields, "", "", "", ""]
@@ -142,7 +142,7 @@ def _cache_settings(machine: Machine) -> _CacheSettings | None:
 
 
 def _wrong(settings: _CacheSettings) -> str:
-    """Return the problem of an invalid field; empty if all are valid."""
+    """Return what is wrong with an invalid field; empty if all fields are valid."""
     if settings.most and not settings.most.isdecimal():
         return "has an invalid third field, which must be a number of megabytes."
     for field in (settings.delete, settings.shared):
@@ -152,7 +152,7 @@ def _wrong(settings: _CacheSettings) -> str:
 
 
 def _writable(folder: Path) -> tuple[State, str, str]:
-    """Return the problem of a folder that is not writable and its fix; empty if it is writable."""
+    """Return why a folder is not writable, and the fix; both are empty if it is writable."""
     if folder.is_dir():
         if os.access(folder, os.W_OK | os.X_OK):
             return "green", "", ""
@@ -184,7 +184,7 @@ def _usage(folder: Path, settings: _CacheSettings, private: dict[str, str]) -> F
 
 
 def _content(folder: Path) -> _Content:
-    """Measure a folder, up to a limit of files."""
+    """Measure a folder, counting a limited number of files."""
     size = files = recent = 0
     now = time.time()
     for place, _, names in os.walk(folder):
@@ -193,7 +193,7 @@ def _content(folder: Path) -> _Content:
                 return _Content(size, files, recent, complete=False)
             try:
                 status = os.lstat(os.path.join(place, name))
-            except OSError:  # the file has been rotated
+            except OSError:  # the file has been rotated away
                 continue
             files += 1
             size += status.st_size
@@ -207,7 +207,7 @@ def _free(folder: Path) -> int:
 
 
 def _file_system(machine: Machine, folder: Path) -> str:
-    """Return the type of a folder's file system; empty if it is unknown."""
+    """Return the type of the file system that contains a folder; empty if it is unknown."""
     place, kind = "", ""
     absolute = os.path.realpath(folder)
     for line in (machine.text("/proc/mounts") or "").splitlines():

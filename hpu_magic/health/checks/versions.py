@@ -1,4 +1,4 @@
-"""Checks of versions that are known to be incompatible or were not tested together."""
+"""Check for versions that are known to be incompatible or have not been tested together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hpu_magic.health.finding import Finding
 from hpu_magic.health.machine import Machine, Version, numbers
 
-# Release of the vendor's software -> release of torch that its bridge requires.
+# Release of the vendor's software -> PyTorch release that its bridge requires.
 _TORCH_OF_RELEASE: dict[Version, Version] = {
     (1, 16): (2, 2),
     (1, 17): (2, 3),
@@ -19,14 +19,14 @@ _TORCH_OF_RELEASE: dict[Version, Version] = {
     (1, 23): (2, 9),
 }
 _UNSURE = (1, 20)
-# The rows of docs/versions.md.
+# These correspond to the rows of docs/versions.md.
 _OLDEST_TORCH, _NEWEST_TORCH = (2, 6), (2, 15)
 _LIGHTNING_WITHOUT_HPU, _LIGHTNING_FAILS = (2, 5, 6), (2, 6)
 _OPTIMUM, _TRANSFORMERS = (1, 21), (4, 55)
 
 
 def torch_for_hpu_magic(machine: Machine) -> Iterator[Finding]:
-    """Compare torch with the releases that hpu_magic is tested with."""
+    """Compare the PyTorch release with the releases that hpu_magic is tested with."""
     version = machine.version("torch")
     if not version:
         return
@@ -45,7 +45,7 @@ def torch_for_hpu_magic(machine: Machine) -> Iterator[Finding]:
 
 
 def torch_for_plugin(machine: Machine) -> Iterator[Finding]:
-    """Compare torch with the release that the vendor's bridge requires at import."""
+    """Compare the PyTorch release with the one that the vendor's bridge requires at import."""
     plugin, version = _vendors(machine), machine.version("torch")
     if not plugin or not version:
         return
@@ -76,12 +76,12 @@ def torch_for_plugin(machine: Machine) -> Iterator[Finding]:
 
 
 def plugin_and_driver(machine: Machine) -> Iterator[Finding]:
-    """Compare the releases of the bridge and the driver."""
+    """Check that the bridge and the driver are from the same release."""
     plugin = _vendors(machine)
     if not plugin:
         return
     driver = machine.driver.driver if machine.driver else None
-    # If hl-smi does not report a version, use that of the module.
+    # If hl-smi does not report a version, use the version of the kernel module.
     driver = driver or (machine.text("/sys/module/habanalabs/version") or "").strip() or None
     values = {"plugin": plugin, "driver": driver}
     about = "plug-in and driver"
@@ -107,7 +107,7 @@ def plugin_and_driver(machine: Machine) -> Iterator[Finding]:
 
 
 def firmware_and_driver(machine: Machine) -> Iterator[Finding]:
-    """Compare the releases of the cards' firmware and the driver."""
+    """Check that the firmware of the cards and the driver are from the same release."""
     if machine.driver is None or not machine.driver.driver:
         return
     driver, firmware = machine.driver.driver, machine.driver.firmware
@@ -137,7 +137,7 @@ def firmware_and_driver(machine: Machine) -> Iterator[Finding]:
 
 
 def lightning_habana(machine: Machine) -> Iterator[Finding]:
-    """Check lightning-habana with a Lightning that has removed HPU."""
+    """Check whether lightning-habana is used with a Lightning release that removed HPU support."""
     plugin, lightning = machine.version("lightning-habana"), machine.version("lightning")
     if not plugin or not lightning:
         return
@@ -159,7 +159,7 @@ def lightning_habana(machine: Machine) -> Iterator[Finding]:
 
 
 def optimum_habana(machine: Machine) -> Iterator[Finding]:
-    """Compare transformers with the release that optimum-habana requires."""
+    """Compare the transformers release with the one that optimum-habana requires."""
     optimum, transformers = machine.version("optimum-habana"), machine.version("transformers")
     if not optimum or not transformers:
         return
@@ -187,7 +187,7 @@ def optimum_habana(machine: Machine) -> Iterator[Finding]:
 
 
 def gpu(machine: Machine) -> Iterator[Finding]:
-    """Check for a GPU that PyTorch prefers to the simulator."""
+    """Check for a GPU that PyTorch would use instead of the simulator."""
     version = machine.version("torch") or ""
     build = version.partition("+")[2]
     nodes = sorted(machine.path("/dev").glob("nvidia[0-9]*"))
