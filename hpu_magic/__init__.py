@@ -8,8 +8,9 @@ In a notebook, run ``%load_ext hpu_magic``. In a script, the same commands are f
     with hpu_magic.autocast():
         ...
 
-Importing this package imports neither torch nor a drawing library. If the simulator is enabled when
-Python starts, this package is imported before pytest, which must not warn: PYTEST_DONT_REWRITE.
+Importing this package imports neither torch nor a plotting library. If the simulator is enabled
+when Python starts, the package is imported before pytest; the marker PYTEST_DONT_REWRITE keeps
+pytest from warning about that.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-# Public names, and the modules that define them, which are imported on first use.
+# Public names and the modules that define them. A module is imported on first use of a name.
 _FUNCTIONS = {
     "HPUError": "hpu_magic.errors",
     "status": "hpu_magic.commands.device",

@@ -1,4 +1,4 @@
-"""The choice between the vendor's ``habana_frameworks`` and the simulator's."""
+"""Choose between the vendor's ``habana_frameworks`` and the simulator's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpu_magic.simulator.finder import vendor_package
 
 
 def is_simulated() -> bool:
-    """Return whether the ``hpu`` device is simulated, because the vendor's package is absent."""
+    """Return whether the ``hpu`` device is simulated because the vendor's package is absent."""
     return vendor_package() is None
 
 
@@ -23,7 +23,7 @@ def version() -> str:
 
 def installed_version(distribution: str) -> str:
     """Return the version of an installed distribution, or ``of unknown version``."""
-    from importlib import metadata  # slow to import; the extension must load fast
+    from importlib import metadata  # slow to import, and the extension must load fast
 
     try:
         return metadata.version(distribution)
@@ -32,7 +32,7 @@ def installed_version(distribution: str) -> str:
 
 
 def activate() -> str:
-    """Make ``habana_frameworks`` importable and return one line about its source.
+    """Make ``habana_frameworks`` importable and return a line that describes its source.
 
     This neither imports torch nor acquires a card.
 
@@ -41,7 +41,7 @@ def activate() -> str:
     TooLateError
         The simulator is needed, but PyTorch has already initialized its backends.
     RuntimeError, ValueError
-        The simulator cannot be activated; the message contains the reason.
+        The simulator cannot be activated; the message gives the reason.
     """
     if not is_simulated():
         return "Intel Gaudi: the hpu device is the vendor's (habana_frameworks)."

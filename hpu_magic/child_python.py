@@ -1,7 +1,7 @@
-"""Python processes of hpu_magic that do not run the user's code.
+"""Start hpu_magic's own Python processes, which do not run the user's code.
 
-They import only from this environment. ``python -m`` and ``python -c`` would first search the
-working directory, which may contain a downloaded ``torch.py``, even if root starts them.
+They import only from this environment. ``python -m`` and ``python -c`` would search the working
+directory first, which may contain a downloaded ``torch.py``, even when started by root.
 ``python -P`` requires Python 3.11, and ``python -I`` ignores ``PYTHONPATH``, which may contain
 torch.
 """
@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-# The package comes after the standard library and before other installations of it. Until the path
-# is set, the program may import only modules that Python has imported at startup.
+# This package is put after the standard library and before any other installation of the package.
+# Until the path is set, the program may only import modules that Python imported at startup.
 _PROGRAM = """\
 import sys
 sys.path[:] = [each for each in sys.path if each[:1] == "/"]
@@ -30,15 +30,15 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 def command(module: str, *arguments: object) -> list[str]:
     """Return the command that runs a module of this environment in any working directory.
 
-    The process also requires the variables of `environment`.
+    The process must also be started with the variables that `environment` returns.
     """
     return [sys.executable, "-c", _PROGRAM, str(_ROOT), module, *map(str, arguments)]
 
 
 def environment(variables: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return variables whose ``PYTHONPATH`` contains no relative and no world-writable folders.
+    """Return the variables with relative and world-writable folders removed from ``PYTHONPATH``.
 
-    An empty folder means the working directory.
+    An empty entry, which means the working directory, is also removed.
     """
     kept = dict(variables)
     folders = kept.pop("PYTHONPATH", "").split(os.pathsep)
@@ -51,4 +51,4 @@ def _open_to_all(folder: str) -> bool:
     try:
         return bool(os.stat(folder).st_mode & stat.S_IWOTH)
     except OSError:
-        return True  # another user may create it
+        return True  # another user might create it

@@ -31,7 +31,7 @@ _GROUPS = {
         "build": "hpu-magic build --dir /opt/hpu_magic/engine",
     },
 }
-"""Commands by purpose, with an example of each."""
+"""Commands grouped by purpose, with an example of each."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Lists all commands if none is specified, and similar commands for an unknown one."""
+    """A parser that lists all commands if none is given, and suggests similar ones for a typo."""
 
     def error(self, message: str) -> NoReturn:
         if message.endswith("required: COMMAND"):
@@ -112,7 +112,7 @@ def _add_build(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _build(options: argparse.Namespace) -> int:
-    # Imported here, because other commands do not import torch.
+    # Imported here because the other commands do not import torch.
     from hpu_magic.simulator import engine
 
     try:

@@ -1,4 +1,4 @@
-"""The base class of all errors that hpu_magic raises for a request, and parts of their texts."""
+"""The base class of all errors that hpu_magic raises for a request, and helpers for messages."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ _OTHER_NAMES = {
     "g2": "gaudi2",
     "g3": "gaudi3",
 }
-"""Common names of dtypes and cards, and the names that commands use."""
+"""Common names of dtypes and cards, mapped to the names that commands use."""
 
 
 class HPUError(ValueError):
-    """A request that cannot be executed; the text contains the invalid value and the fix.
+    """A request that cannot be executed; the message contains the invalid value and the fix.
 
-    When it is raised, nothing has changed.
+    No state has been changed when it is raised.
     """
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
     """Return ``did you mean 'x' or 'y'?`` for names similar to `word`, else an empty string."""
-    import difflib  # here, because only errors need it
+    import difflib  # imported here because only errors need it
 
     close = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
     return f"did you mean {' or '.join(repr(name) for name in close)}?" if close else ""
@@ -34,7 +34,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 def choice(value: object, choices: Collection[str]) -> str | None:
     """Return the choice for a value, such as ``gaudi2`` for "Gaudi 2" or ``bf16`` for a dtype.
 
-    Case, spaces and hyphens are ignored. None if no choice matches.
+    Case, spaces and hyphens are ignored. Return None if no choice matches.
     """
     plain = _plain(str(value))
     spellings = {_plain(name): name for name in choices}

@@ -7,9 +7,10 @@ from importlib.util import find_spec
 
 
 def absence(what: str, extra: str, modules: Sequence[str]) -> str | None:
-    """Return a sentence about missing modules and their installation; None if all are installed.
+    """Return a sentence that says how to install missing modules, or None if all are installed.
 
-    `what` requires the modules, which are not imported, and `extra` of hpu_magic installs them.
+    `what` names the feature that requires the modules, and `extra` is the extra of hpu_magic that
+    installs them. The modules are not imported.
     """
     absent = [module for module in modules if find_spec(module) is None]
     if not absent:
@@ -21,5 +22,5 @@ def absence(what: str, extra: str, modules: Sequence[str]) -> str | None:
 
 
 def installing(extra: str) -> str:
-    """Return the instructions that install an extra, in a terminal and in a notebook."""
+    """Return instructions for installing an extra in a terminal and in a notebook."""
     return f'run pip install "hpu_magic[{extra}]" (in a notebook %pip install)'

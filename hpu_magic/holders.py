@@ -1,4 +1,4 @@
-"""Processes that hold cards, and the sentence that names them."""
+"""Processes that hold cards, and sentences that name them."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from hpu_magic.program_name import program_name
 class Holder:
     """A process that holds a card.
 
-    `command` is its notebook, or its program and script, such as ``python train.py``, without
-    arguments unless `monitor.processes.with_arguments` has added them.
+    `command` is the name of its notebook, or its program and script, such as ``python train.py``.
+    It has no arguments unless `monitor.processes.with_arguments` has added them.
     """
 
-    pid: int  # 0 in another PID namespace, for example in another container
+    pid: int  # 0 if it is in another PID namespace, for example that of a container
     command: str
-    user: str | None  # login name of the owner, if it was read
+    user: str | None  # the owner's login name, if it has been read
     idle: float | None = None  # seconds since the last cell ended; None without a session
     fit: sessions.Fit | None = None
 
     def described(self) -> str:
-        """Return the name and the activity: ``first.ipynb, idle for 2 h``."""
+        """Return the name and activity: ``first.ipynb, idle for 2 h``."""
         return ", ".join(filter(None, (self.command, sessions.activity(self.idle, self.fit))))
 
     def named(self) -> str:
-        """Return pid, name and activity: ``process 41 (first.ipynb, idle for 2 h)``."""
+        """Return the PID, name and activity: ``process 41 (first.ipynb, idle for 2 h)``."""
         if self.pid == os.getpid():
             return f"this process ({self.pid})"
         return f"process {self.pid} ({self.described()})" if self.pid else self.described()
@@ -50,18 +50,18 @@ def holder(pid: int) -> Holder:
 
 
 def listed(held: Iterable[tuple[str, Holder]]) -> str:
-    """Return cards with their holders: ``HPU 0 by process 41 (first.ipynb, idle for 2 h)``.
+    """Return the cards with their holders: ``HPU 0 by process 41 (first.ipynb, idle for 2 h)``.
 
-    The holder that has been idle for longest comes first.
+    The holder that has been idle the longest comes first.
     """
     ordered = sorted(held, key=lambda pair: -(pair[1].idle or 0.0))
     return ", ".join(f"{label} by {holder.named()}" for label, holder in ordered)
 
 
 def refusal(held: Iterable[tuple[str, Holder]], cards: str = "Cards are") -> str:
-    """Return the error message for a process that gets no card, without the full stop.
+    """Return the error message for a process that cannot get a card, without the final period.
 
-    `held` are labels of cards with their holders, and `cards` is the start of the sentence.
+    `held` contains card labels with their holders, and `cards` is the start of the sentence.
     """
     return (
         f"{cards} held ({listed(held)}): shut down a kernel or end a process that holds a card, "

@@ -1,4 +1,4 @@
-"""The variables and cells of the notebook or session that this process runs."""
+"""The variables and cells of the notebook or session running in this process."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from hpu_magic.errors import HPUError
 
 
 class Variables(NamedTuple):
-    """The user's variables by name, with IPython's ``Out``, and the names of IPython's own."""
+    """The user's variables, including IPython's ``Out``, and the variables that IPython hides."""
 
     namespace: Mapping[str, Any]
     hidden: Mapping[str, Any]
 
 
 def variables() -> Variables:
-    """Return the variables of the notebook, or of the script that runs."""
+    """Return the variables of the notebook or of the running script."""
     shell = _shell()
     if shell is not None:
         return Variables(shell.user_ns, shell.user_ns_hidden)
@@ -36,18 +36,18 @@ def name_of(value: Any) -> str | None:
 
 
 def cells() -> list[str]:
-    """Return the source of the cells that have run, indexed by the number of the cell."""
+    """Return the source of the cells that have been run, indexed by cell number."""
     shell = _shell()
     return [] if shell is None else list(shell.user_ns.get("In", ()))
 
 
 def run(line: str) -> Any:
-    """Run a magic or a line of Python in the notebook; return the result of the magic.
+    """Run a magic or a line of Python in the notebook and return the magic's result.
 
     Raises
     ------
     HPUError
-        This process is not a notebook.
+        This process does not run a notebook.
     """
     shell = _shell()
     if shell is None:

@@ -1,7 +1,7 @@
 """Escaping of external text, such as process names and driver messages.
 
-Terminals interpret control characters, and some characters reverse the following text on a page.
-Names that are not valid UTF-8 contain lone surrogates, which cannot be encoded.
+Terminals interpret control characters, and some characters reverse the text that follows them on a
+page. Names that are not valid UTF-8 contain lone surrogates, which cannot be encoded.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import unicodedata
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""Return a text with escapes, such as ``\x1b``, for characters that cannot be printed.
+    r"""Replace characters that cannot be printed with escapes such as ``\x1b``.
 
-    Characters in `keep`, such as line breaks, are not escaped, and neither are spaces of any width,
+    Characters in `keep`, such as line breaks, are not escaped. Neither are spaces of any width,
     because reports indent their rows with no-break spaces.
     """
     if text.isprintable():

@@ -1,10 +1,10 @@
 """Files and folders that other users cannot open.
 
 All processes of a user on a machine, such as a server, its kernels and a terminal, must find the
-same folder, whatever their environment variables. The choice therefore depends only on the file
-system. In a world-writable folder, another user may have created the name, so there are several
-candidates. An existing folder has precedence over one that could be created, so that another user
-cannot change the choice by removing such a name.
+same folder, whatever their environment variables are. The choice therefore depends only on the file
+system. In a world-writable folder, another user may have taken the name already, so there are
+several candidates. An existing folder takes precedence over one that could be created, so that
+another user cannot change the choice by releasing such a name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RUNTIME = Path("/run/user")
 
 
 def is_private(folder: Path, user: int | None = None) -> bool:
-    """Return whether `folder` is not a link and only `user` (default: this user) can open it."""
+    """Return whether `folder` is no link and only `user` (by default, this user) can open it."""
     try:
         status = os.lstat(folder)
     except OSError:
@@ -36,29 +36,29 @@ def is_private(folder: Path, user: int | None = None) -> bool:
 
 
 def places(user: int | None = None) -> Iterator[Path]:
-    """Yield the candidates for a user's folder; other users cannot create the last two."""
+    """Yield the candidates for a user's folder; the last two cannot be created by other users."""
     user = os.geteuid() if user is None else user
     for parent in _OPEN_TO_ALL:
         yield parent / f"hpu_magic-{user}"
     yield _RUNTIME / str(user) / "hpu_magic"
     try:
         home = Path(pwd.getpwuid(user).pw_dir)
-    except KeyError:  # the user of a container may have no name
+    except KeyError:  # in a container, the user may have no name
         return
     yield home / f".hpu_magic-{socket.gethostname()}"
 
 
 def found(user: int | None = None) -> Path | None:
-    """Return the existing folder of `user` (default: this user) on this machine, if any."""
+    """Return the existing folder of `user` (by default, this user) on this machine, if any."""
     return next((place for place in places(user) if is_private(place, user)), None)
 
 
 def made() -> Path | None:
-    """Return this user's folder, created if necessary; None if no candidate works."""
+    """Return this user's folder, creating it if necessary, or None if no candidate works."""
     if existing := found():
         return existing
     for place in places():
-        with contextlib.suppress(OSError):  # it exists, or its parent is not writable
+        with contextlib.suppress(OSError):  # it already exists, or its parent is not writable
             place.mkdir(mode=0o700)
         if is_private(place):
             return place
@@ -66,10 +66,10 @@ def made() -> Path | None:
 
 
 def writable_by_others(path: Path, *, allow_sticky: bool = False) -> str | None:
-    """Return why another user could change the file or folder `path`, or None.
+    """Return why another user could change the file or folder `path`, or None if nobody could.
 
-    `allow_sticky` accepts a folder with the sticky bit, such as ``/tmp``, in which users cannot
-    remove the files of others.
+    If `allow_sticky` is true, a folder with the sticky bit, such as ``/tmp``, is accepted, because
+    users cannot remove each other's files there.
     """
     try:
         status = os.lstat(path)
@@ -87,10 +87,10 @@ def writable_by_others(path: Path, *, allow_sticky: bool = False) -> str | None:
 
 
 def unsafe_folder(folder: Path) -> str | None:
-    """Return why another user could replace a resolved folder or one of its parents, or None.
+    """Return why another user could replace a resolved folder or a parent, or None if nobody could.
 
-    The home folder and Python's folder end the search: whoever can replace them can replace any
-    program of this user.
+    The search ends at the home folder or Python's folder, because anyone who can replace those can
+    replace any program that this user runs.
     """
     ends = {Path(os.path.realpath(end)) for end in (os.path.expanduser("~"), sys.prefix)}
     for level, place in enumerate((folder, *folder.parents)):

@@ -1,4 +1,4 @@
-"""The public name of a process: its notebook, or its program and script, without arguments.
+"""The public name of a process: its notebook, or its program and script without arguments.
 
 Arguments often contain tokens and passwords, so other users must not see them.
 """
@@ -14,7 +14,7 @@ from hpu_magic import sessions
 from hpu_magic.plain_text import printable
 
 LONGEST = 80
-"""Maximum number of characters of a name or a command line."""
+"""Maximum length of a name or a command line, in characters."""
 
 ENDED = "ended process"
 
@@ -22,7 +22,7 @@ _PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?(\.exe)?")
 _SHELLS = {"sh", "bash", "dash", "ksh", "zsh"}
 _SESSION = b"JPY_SESSION_NAME="
 _KERNELS = {"ipykernel", "ipykernel_launcher", "ipykernel_launcher.py"}
-# Options with a value, which is the next word unless it follows the letter directly.
+# Options that take a value, which is the next word unless it directly follows the letter.
 _PYTHON_VALUES, _SHELL_VALUES = "WX", "oO"
 _LONG_WITH_VALUE = {"--check-hash-based-pycs", "--rcfile", "--init-file"}
 
@@ -30,15 +30,15 @@ _LONG_WITH_VALUE = {"--check-hash-based-pycs", "--rcfile", "--init-file"}
 def program_name(pid: int, session: sessions.SessionState | None) -> str:
     """Return the name of a process: ``analysis.ipynb`` for a kernel, else ``python train.py``.
 
-    Like all functions of this module, it raises PermissionError if this user cannot read the
-    command line of the process.
+    Like the other functions in this module, it raises PermissionError if this user is not allowed
+    to read the command line of the process.
     """
     words = command_words(pid)
     return _shortened(_notebook(pid, words, session) or _named(words)) if words else ENDED
 
 
 def full_command(pid: int) -> str:
-    """Return a notebook's name, or a command line with arguments, which only its owner may see."""
+    """Return the notebook's name, or the command line with arguments; only for the owner's eyes."""
     words = command_words(pid)
     if not words:
         return ENDED
@@ -47,13 +47,13 @@ def full_command(pid: int) -> str:
 
 
 def command_words(pid: int) -> list[str]:
-    """Return the words of a process's command line; none if it has ended."""
+    """Return the words of a process's command line, or an empty list if it has ended."""
     try:
         line = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes())
     except (FileNotFoundError, ProcessLookupError):
         return [] if os.path.exists("/proc/self") else _words_without_proc(pid)
     words = line.rstrip("\0").split("\0")
-    # A process that changes its title writes a single text with all arguments.
+    # A process that changes its title replaces all arguments with a single string.
     first = words[0].split() if not os.path.exists(words[0]) else words[:1]
     return [*first, *words[1:]]
 
@@ -85,8 +85,8 @@ def _named(words: Sequence[str]) -> str:
 def _target(words: Sequence[str], ending: str, with_value: str) -> str:
     """Return the script or module of an interpreter, from the words after its name.
 
-    `ending` are the letters of options that replace a script, ``c`` (code) and ``m`` (module), and
-    `with_value` those of options with a value.
+    `ending` contains the letters of options that take the place of a script, ``c`` (code) and ``m``
+    (module), and `with_value` those of options that take a value.
     """
     rest = iter(words)
     for word in rest:
@@ -109,7 +109,7 @@ def _target(words: Sequence[str], ending: str, with_value: str) -> str:
 
 
 def _is_kernel(words: Sequence[str]) -> bool:
-    """Return whether Python runs an IPython kernel, as a module or as a file."""
+    """Return whether this is Python running an IPython kernel, as a module or as a file."""
     if not _PYTHON.fullmatch(os.path.basename(words[0])):
         return False
     return _target(words[1:], "cm", _PYTHON_VALUES).removeprefix("-m ") in _KERNELS
@@ -121,12 +121,12 @@ def _notebook(pid: int, words: Sequence[str], session: sessions.SessionState | N
         return session.name
     if session is not None and session.notebook:
         return os.path.basename(session.notebook)
-    # Children of a kernel inherit its environment, but are not kernels.
+    # A kernel's children inherit its environment but are not kernels.
     return _session_name(pid) if _is_kernel(words) else None
 
 
 def _session_name(pid: int) -> str | None:
-    """Return the notebook's name, which the server passes in the environment of its kernel."""
+    """Return the notebook's name, which the server passes in the kernel's environment."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:

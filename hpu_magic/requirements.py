@@ -16,19 +16,19 @@ LIBRARIES = {
     "sentence_transformers": "sentence-transformers",
     "tokenizers": "tokenizers",
 }
-"""Packages whose versions depend on each other, and their distributions."""
+"""Packages whose versions depend on each other, mapped to their distributions."""
 
 _REQUIRED = {*LIBRARIES.values(), "torch", "huggingface-hub", "safetensors"}
-_EXTRAS = ("", "torch")  # requirements in general, and for training
-# Distribution -> its name, and its oldest release that the extension supports.
+_EXTRAS = ("", "torch")  # general requirements, and those for training
+# Distribution -> its name, and the oldest release that the extension supports.
 _FRONT_ENDS = {"jupyterlab": ("JupyterLab", "4.2"), "notebook": ("Notebook", "7.2")}
 
 
 @dataclass(frozen=True)
 class Conflict:
-    """A library with installed requirements that it does not support."""
+    """A library with requirements whose installed versions it does not support."""
 
-    library: str  # distribution and version
+    library: str  # the distribution and its version
     needed: dict[str, str]  # installed versions by requirement: ``transformers>=4.55.0,<4.56.0``
 
     def __str__(self) -> str:
@@ -43,7 +43,7 @@ class Conflict:
 
 
 def conflicts(libraries: Collection[str] = tuple(LIBRARIES.values())) -> list[Conflict]:
-    """Return the conflicts of distributions with installed ones, in the order of `libraries`."""
+    """Return the libraries that conflict with installed versions, in the order of `libraries`."""
     found = []
     for library in libraries:
         needed = dict(_unmet(library))
@@ -53,7 +53,7 @@ def conflicts(libraries: Collection[str] = tuple(LIBRARIES.values())) -> list[Co
 
 
 def old_front_ends(version_of: Callable[[str], str | None]) -> list[str]:
-    """Return a sentence with the fix for each front end that is too old for the extension.
+    """Return a sentence, including the fix, for each front end that is too old for the extension.
 
     `version_of` returns the version of a distribution, or None if it is not installed.
     """
@@ -89,21 +89,21 @@ def _unmet(library: str) -> Iterator[tuple[str, str]]:
         try:
             needed = Requirement(line)
         except InvalidRequirement:
-            continue  # an obsolete format
+            continue  # a requirement in an obsolete format
         marker = needed.marker
         if needed.name.lower().replace("_", "-") not in _REQUIRED or (
             marker is not None and not any(marker.evaluate({"extra": extra}) for extra in _EXTRAS)
         ):
             continue
         installed = installed_version(needed.name)
-        # An import reports a package that is not installed.
+        # If the package is not installed, its import raises an error that says so.
         if installed is not None and not needed.specifier.contains(installed, prereleases=True):
             limits = sorted(map(str, needed.specifier), key=lambda limit: limit.startswith("<"))
             yield needed.name + ",".join(limits), installed
 
 
 def installed_version(distribution: str) -> str | None:
-    """Return the version of a distribution; None if it is not installed."""
+    """Return the version of a distribution, or None if it is not installed."""
     from importlib import metadata
 
     try:

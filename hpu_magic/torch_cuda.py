@@ -1,4 +1,4 @@
-"""The table of the names of torch.cuda, which porting and GPU migration share."""
+"""The table of names in torch.cuda, which porting and GPU migration share."""
 
 from __future__ import annotations
 

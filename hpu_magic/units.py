@@ -1,4 +1,4 @@
-"""Formatting of numbers with units, for all output of the package."""
+"""Formatting of numbers with units, for all of the package's output."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ def size(count: int | float) -> str:
 
 
 def size_unit(most: int | float) -> tuple[int, str]:
-    """Return the size and name of the unit for numbers of bytes up to `most`, as for an axis."""
+    """Return the size and name of the unit for byte counts up to `most`, for example on an axis."""
     for scale, unit in _BINARY:
-        # 1023.9996 KiB must not print as "1024 KiB".
+        # 1023.9996 KiB must not be printed as "1024 KiB".
         if most >= scale * 0.9995:
             return scale, unit
     return 1, "B"
 
 
 def capacity(count: int | float) -> str:
-    """Format the size of a memory, without trailing zeros: ``96 GiB``, ``64 MiB``."""
+    """Format a memory size without trailing zeros, for example ``96 GiB`` or ``64 MiB``."""
     return re.sub(r"(\.\d*?)0+ ", r"\1 ", size(count)).replace(". ", " ")
 
 
 def usage(used: int | float, total: int | float) -> str:
-    """Format memory in use and its total, for example ``12.3 / 96 GiB``."""
+    """Format the memory in use and the total memory, for example ``12.3 / 96 GiB``."""
     part, whole = size(used), capacity(total)
     number, unit = part.split()
-    # The unit is written once if both are the same.
+    # If both units are the same, write the unit only once.
     return f"{number} / {whole}" if whole.endswith(f" {unit}") else f"{part} / {whole}"
 
 
 def share(part: int | float, whole: int | float) -> str:
-    """Format a share of a memory as a percentage, for example ``45 %`` or ``0.01 %``."""
+    """Format a share of memory as a percentage, for example ``45 %`` or ``0.01 %``."""
     percent = 100 * part / whole
     if 0 < percent < 0.005:
         return "under 0.01 %"
@@ -62,7 +62,7 @@ def duration(seconds: float) -> str:
 
 
 def rough(seconds: float) -> str:
-    """Format an estimated time with reduced precision: ``40 s``, ``2 min 5 s``, ``42 min``."""
+    """Format an estimated time with reduced precision: ``40 s``, ``2 min 5 s`` or ``42 min``."""
     if seconds < 59.5:
         return f"{max(1, round(seconds))} s"
     text = duration(max(60, seconds))
@@ -70,7 +70,7 @@ def rough(seconds: float) -> str:
 
 
 def value(number: float) -> str:
-    """Format a value with four digits, for example ``0.1494``, ``22,570`` or ``8.905e+08``."""
+    """Format a value with four significant digits: ``0.1494``, ``22,570`` or ``8.905e+08``."""
     if not 9999.5 <= abs(number) < 1e7:
         return f"{number:.4g}"
     return f"{float(f'{number:.4g}'):,.0f}"

@@ -64,7 +64,7 @@ class CommandDeclaration:
     ) -> None:
         self.function: Any = function
         texts = _descriptions(function)
-        # Only type checkers import the types of results, so each annotation is evaluated alone.
+        # Result types are imported only for type checkers, so evaluate each annotation separately.
         self.parameters = [
             _Parameter(
                 parameter,
@@ -156,7 +156,7 @@ class _Parameter:
         value: dict[str, Any] = {"metavar": metavar}
         if get_origin(self._type) is Literal:
             choices = [*get_args(self._type)]
-            # argparse shows the type in its messages.
+            # argparse shows the name of the type in its messages.
             value = {"choices": choices, "type": lambda text: choice(text, choices) or text}
         elif self._type in (int, float):
             value["type"] = self._type

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 class Variable:
     """The magic reads the name of a variable and passes its value to the function."""
 
-    kind: str  # a function of `hpu_magic.magics.kinds`, which selects variables for Tab completion
-    several: bool = False  # the magic reads several names, separated by commas
-    or_text: bool = False  # if there is no such variable, the word itself is passed
+    kind: str  # a function in `hpu_magic.magics.kinds` that selects variables for Tab completion
+    several: bool = False  # the magic accepts several names separated by commas
+    or_text: bool = False  # if there is no such variable, pass the word itself
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """The IPython magics, one module per family.
 
-No module here imports torch, Bokeh or ipywidgets at the top level, so that the extension loads
+No module here imports torch, Bokeh or ipywidgets at the top level, so the extension loads
 instantly.
 """
 
@@ -54,7 +54,7 @@ def load(shell: InteractiveShell) -> None:
     from hpu_magic.runtime.device import device
     from hpu_magic.runtime.start import first_import, restart
 
-    # Unless this is set before torch is imported, PyTorch's profiler prints its stages.
+    # PyTorch's profiler prints its stages unless this is set before torch is imported.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     restart.attach(connection_file(shell))
     # The vendor's library reads the environment when it is loaded.
@@ -141,9 +141,9 @@ def _register(shell: InteractiveShell) -> None:
 
 
 def _forget_wrong_defaults(shell: InteractiveShell, settings: Any) -> None:
-    """Remove values that `settings` refuses from the shell's configuration.
+    """Remove values that `settings` rejects from the shell's configuration.
 
-    IPython keeps the value of a refused ``%config`` there for the next object.
+    IPython keeps the value of a rejected ``%config`` there for the next object.
     """
     from traitlets import TraitError
 
@@ -157,7 +157,7 @@ def _forget_wrong_defaults(shell: InteractiveShell, settings: Any) -> None:
 
 
 def connection_file(shell: InteractiveShell) -> str | None:
-    """Return the connection file of the shell's kernel; None in a terminal."""
+    """Return the connection file of the shell's kernel, or None in a terminal."""
     kernel = getattr(shell, "kernel", None)
     return getattr(getattr(kernel, "parent", None), "connection_file", None)
 

@@ -28,7 +28,7 @@ class AutocastMagics(CommandMagics):
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
         self._switched_on: Any = None
-        # The subshells of a kernel run cells in several threads, each with its own autocast state.
+        # A kernel's subshells run cells in several threads, each with its own autocast state.
         self._cells = threading.local()
         cells.offer("hpu_autocast", self._context)
 
@@ -102,13 +102,13 @@ class AutocastMagics(CommandMagics):
         return _Kept(context, lambda report: self.keep(options.output, report))
 
     def _autocast(self, options: Any) -> Autocast:
-        if options.switch == "on":  # which the function refuses
+        if options.switch == "on":  # the function rejects this value
             options.switch = None
         context: Autocast = self.call_declared(self.hpu_autocast, options)
         return context
 
     def _switch_on(self, options: Any) -> None:
-        self._autocast(options)  # raises errors now, not in the next cell
+        self._autocast(options)  # raise any error now, not in the next cell
         self._switch_off()
         self._switched_on = options
         self.shell.events.register("pre_run_cell", self._before)
@@ -116,7 +116,7 @@ class AutocastMagics(CommandMagics):
 
     def _switch_off(self) -> None:
         if self._switched_on is not None:
-            # Only its own thread can exit a cell's context, so `_after` stays registered.
+            # A cell's context can only be exited by its own thread, so `_after` stays registered.
             self.shell.events.unregister("pre_run_cell", self._before)
             self._switched_on = None
         while self._entered:
@@ -124,7 +124,7 @@ class AutocastMagics(CommandMagics):
 
     @property
     def _entered(self) -> list[Autocast]:
-        """The contexts of the cells that run in this thread; the innermost is last."""
+        """The contexts of the cells running in this thread, innermost last."""
         if not hasattr(self._cells, "entered"):
             self._cells.entered = []
         return self._cells.entered
@@ -135,7 +135,7 @@ class AutocastMagics(CommandMagics):
         self._entered.append(context)
 
     def _after(self, result: object) -> None:
-        # The cell that switched autocast on has no context; inner cells exit first.
+        # The cell that turned autocast on has no context. Inner cells exit first.
         if self._entered:
             context = self._entered.pop()
             context.__exit__(None, None, None)

@@ -1,18 +1,18 @@
 """Run a cell under a magic so that it stays a plain cell.
 
 A cell that begins with one of our cell magics is not passed to the magic as text. IPython runs it
-like any other cell, inside a ``with`` statement of the magic::
+like any other cell, inside a ``with`` statement that enters the magic's context::
 
     %%hpu_autocast --dtype bf16          with entered("hpu_autocast", "--dtype bf16"):
     loss = step()                  ->        loss = step()
     loss                                     show(loss)
 
-Two transformers do this. The text transformer replaces the first line by a marker and keeps the
-other lines, so that IPython still handles other magics, ``!commands`` and ``await``, and line
-numbers do not change. The syntax-tree transformer replaces the marker by the ``with``. Because the
-code runs in IPython's frame, tracebacks, interrupts, ``await`` and ``Out`` work without extra code.
+Two transformers do this. The input transformer replaces the first line with a marker and keeps the
+other lines, so IPython still handles other magics, ``!commands`` and ``await``, and line numbers do
+not change. The AST transformer replaces the marker with the ``with`` statement. Because the code
+runs in IPython's frame, tracebacks, interrupts, ``await`` and ``Out`` work without extra code.
 
-The value of the last expression is displayed after the end of the context, so that printing a
+The value of the last expression is displayed after the context has exited, so that printing a
 tensor does not run under autocast and is not timed.
 """
 
@@ -63,35 +63,36 @@ def offer(
     Parameters
     ----------
     name : str
-        Name of the magic, which must also be registered with IPython (for help and lists).
+        Name of the magic. It must also be registered with IPython, so that it has a help text and
+        is listed.
     factory : callable
-        Returns a context manager for the rest of the first line. If it raises `UsageError` or
-        `HPUError`, the cell does not run. If the context manager has a method ``summary()``, its
-        result, unless it is None, is displayed below the cell's own output, even if the cell
-        raised.
+        Called with the rest of the first line; returns a context manager. If it raises `UsageError`
+        or `HPUError`, the cell does not run. If the context manager has a ``summary()`` method, its
+        result is displayed below the cell's own output unless it is None, even if the cell raised.
     repeats : bool
-        The cell runs as long as ``context.again()`` is true instead of once. The value of its
-        last expression is displayed for the last run only, below the report, as in ``%%time``.
+        Whether the cell runs for as long as ``context.again()`` returns True, instead of once. The
+        value of its last expression is displayed for the last run only, below the report, as in
+        ``%%time``.
     rewrite : callable, optional
         Called with the rest of the first line and the cell's other lines. Returns statements to run
-        before them, and the lines to run instead: the same number of lines, so that line numbers do
-        not change, or none. `factory` also gets the original lines.
+        first, and the lines to run instead of the cell's: either the same number of lines, so that
+        line numbers do not change, or none. `factory` is also passed the original lines.
     """
     _magics[name] = _CellMagic(factory, repeats, rewrite)
 
 
 def is_offered(line: str) -> bool:
-    """Return whether a line is the first line of a cell with one of the offered magics."""
+    """Return whether a line is the first line of a cell that uses one of the offered magics."""
     found = _FIRST_LINE.match(line)
     return found is not None and found[1] in _magics
 
 
 def enable(shell: Any) -> None:
-    """Install both transformers in an `InteractiveShell`, unless they are installed."""
+    """Install both transformers in an `InteractiveShell`, unless they are already installed."""
     if plain_cell not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(plain_cell)
     if not any(isinstance(one, _Wrapper) for one in shell.ast_transformers):
-        # First, so that other transformers see the user's code in its final position.
+        # It goes first so that other transformers see the user's code in its final position.
         shell.ast_transformers.insert(0, _Wrapper(shell))
 
 
@@ -106,7 +107,7 @@ def disable(shell: Any) -> None:
 
 
 def plain_cell(lines: list[str]) -> list[str]:
-    """Replace a first line ``%%name arguments`` with the marker; other cells do not change."""
+    """Replace a first line ``%%name arguments`` with the marker; leave other cells unchanged."""
     found = _FIRST_LINE.match(lines[0]) if lines else None
     if found is None or found[1] not in _magics or not "".join(lines[1:]).strip():
         return lines
@@ -121,7 +122,7 @@ def plain_cell(lines: list[str]) -> list[str]:
     if body and body[0].startswith("%%"):
         body = cell_magic(body)
     if before and body and body[0].startswith(_HERE):
-        # Another magic's marker stays the first statement below this one.
+        # Keep another magic's marker as the first statement below this one.
         body, before = [f"{body[0].rstrip()}; {before}\n", *body[1:]], ""
     called = ", ".join(map(repr, arguments))
     return [f"{_HERE}.under({called}){before and f'; {before}'}\n", *body]
@@ -133,7 +134,7 @@ plain_cell.has_side_effects = True  # type: ignore[attr-defined]
 
 
 def under(name: str, line: str, typed: str = "") -> None:
-    """Raise an error: a magic that ignores syntax-tree transformers has run the marker."""
+    """Raise an error, because a magic that ignores AST transformers has run the marker."""
     raise UsageError(
         f"%%{name} {line} was not applied, because the magic above it compiles the cell itself: "
         f"put %%{name} on the first line."
@@ -141,7 +142,7 @@ def under(name: str, line: str, typed: str = "") -> None:
 
 
 class _Wrapper:
-    """The syntax-tree transformer."""
+    """The AST transformer."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -180,7 +181,7 @@ def _with(marker: tuple[str, ...], body: list[ast.stmt], position: ast.stmt) -> 
 
 
 def _marker(statement: ast.stmt) -> tuple[str, ...] | None:
-    """Return the magic's name, its arguments and a rewritten cell's lines if this is the marker."""
+    """Return the magic's name, its arguments and any rewritten cell's lines if this is a marker."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     if (
         isinstance(call, ast.Call)
@@ -201,7 +202,7 @@ def _is_future(statement: ast.stmt) -> bool:
 def _invalid(body: list[ast.stmt]) -> ast.stmt | None:
     """Return the first statement that parses but cannot be compiled, such as a stray ``break``.
 
-    Inside ``with`` and ``while``, Python might accept it; alone, it raises Python's own error.
+    Inside ``with`` and ``while``, Python might accept it; on its own, it raises Python's error.
     """
     for statement in body:
         try:
@@ -215,7 +216,7 @@ def _invalid(body: list[ast.stmt]) -> ast.stmt | None:
 def _displayed(body: list[ast.stmt], interactivity: str) -> list[ast.stmt]:
     """Pass the values that a plain cell would display to `show`.
 
-    The rules are those of ``InteractiveShell.ast_node_interactivity``.
+    This follows the rules of ``InteractiveShell.ast_node_interactivity``.
     """
     if not body or interactivity == "none":
         return body
@@ -266,7 +267,7 @@ class _ShowNested(ast.NodeTransformer):
 
 
 class _Entered:
-    """The context of a magic around its cell, and the values to display after it."""
+    """The context that a magic puts around its cell, and the values to display afterwards."""
 
     def __init__(self, context: AbstractContextManager[Any], repeats: bool) -> None:
         self.context = context
@@ -307,9 +308,9 @@ class _Entered:
 
 
 def entered(name: str, line: str, *typed: str) -> _Entered:
-    """Return the context for a run of a cell under ``%%name line`` (called by the cell).
+    """Return the context for running a cell under ``%%name line`` (called by the cell).
 
-    A rewritten cell passes its original lines.
+    A rewritten cell also passes its original lines.
     """
     from IPython.core.getipython import get_ipython
 
@@ -326,7 +327,7 @@ def entered(name: str, line: str, *typed: str) -> _Entered:
 def _show_as_typed(frame: FrameType, line: str) -> None:
     """Make tracebacks show the cell's first line as the user typed it.
 
-    It becomes a comment, because the code that quotes the lines also parses them.
+    The line becomes a comment, because the code that quotes source lines also parses them.
     """
     cached = linecache.cache.get(frame.f_code.co_filename, ())
     lines = cached[2] if len(cached) == 4 else []
@@ -335,7 +336,7 @@ def _show_as_typed(frame: FrameType, line: str) -> None:
 
 
 def again() -> bool:
-    """Return whether the innermost repeating cell runs once more (called by the cell)."""
+    """Return whether the innermost repeating cell should run once more (called by the cell)."""
     current = _stack()[-1]
     with _usage_errors():
         more = current.context.again()  # type: ignore[attr-defined]
@@ -355,7 +356,7 @@ def run(shell: Any, name: str, line: str, cell: str) -> None:
     Raises
     ------
     UsageError
-        The cell awaits at top level, which is possible only in a cell that IPython runs.
+        The cell uses a top-level ``await``, which only works in a cell that IPython runs.
     """
     # A variable that IPython inserted into the line may contain line breaks.
     source = shell.transform_cell(f"%%{name} {' '.join(line.splitlines())}\n{cell}")

@@ -1,4 +1,7 @@
-"""Base class of the magics: parse a line, find variables, call the function, assign the result."""
+"""Base class of the magics.
+
+It parses a line, finds variables, calls the function and assigns the result.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ class CommandMagics(Magics):
         self.settings = settings
 
     def parse(self, magic: Callable[..., Any], line: str, *, cell: bool = False) -> Any:
-        """Return the options in a line, as `magic` declares them.
+        """Return the options in a line, parsed as `magic` declares them.
 
         Raises
         ------
         UsageError
-            The line is invalid; the text shows the line to type.
+            The line is invalid; the message shows the line to type instead.
         """
         parser = magic.parser  # type: ignore[attr-defined]
         marks = "%%" if cell else "%"
@@ -72,7 +75,7 @@ class CommandMagics(Magics):
         return self.keep(options.output, result)
 
     def call_declared(self, magic: Callable[..., Any], options: Any, **others: Any) -> Any:
-        """Call a command's function with parsed options and other keywords."""
+        """Call a command's function with parsed options and other keyword arguments."""
         declaration = magic.declaration  # type: ignore[attr-defined]
         arguments, named = self.call(declaration.arguments, options, self.find)
         return self.call(declaration.function, *arguments, **named, **others)
@@ -88,7 +91,7 @@ class CommandMagics(Magics):
         Raises
         ------
         UsageError
-            The variable does not exist; the text suggests similar names.
+            The variable does not exist; the message suggests similar names.
         """
         first, *attributes = name.split(".")
         namespace = self.namespace
@@ -127,9 +130,9 @@ class CommandMagics(Magics):
         return report
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return the completions of an argument that has neither variables nor fixed choices.
+        """Return the completions of an argument that is neither a variable nor a fixed choice.
 
-        `word` is the part that is already typed.
+        `word` is the part that has already been typed.
         """
         return []
 
@@ -138,14 +141,14 @@ class CommandMagics(Magics):
         return True
 
     def close(self) -> None:
-        """Undo changes of the session when the extension is unloaded."""
+        """Undo changes to the session when the extension is unloaded."""
 
     @staticmethod
     def call(function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
-        """Call `function` and convert an `HPUError` to an error that has no traceback in a cell."""
+        """Call `function`; turn an `HPUError` into an error that is shown without a traceback."""
         try:
             return function(*arguments, **options)
         except HPUError as refused:
-            if hasattr(refused, "_render_traceback_"):  # has its own presentation
+            if hasattr(refused, "_render_traceback_"):  # the error renders itself
                 raise
             raise UsageError(str(refused)) from None

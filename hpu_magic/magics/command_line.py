@@ -1,4 +1,4 @@
-"""Parse a command's line up to the cursor: complete words, and the word that is being typed."""
+"""Parse a command's line up to the cursor into complete words and the word being typed."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-# `%hpu_to ...`, `report = %hpu_time ...`, `%%hpu_capture ...`, and with automagic `hpu_to ...`.
+# `%hpu_to ...`, `report = %hpu_time ...`, `%%hpu_capture ...`, or, with automagic, `hpu_to ...`.
 _COMMAND = re.compile(r"^\s*(?:[\w.,\s\[\]'\"]+=\s*(?=%))?(?P<mark>%{0,2})(?P<name>\w+)\s")
-# Operators that make a line without % a Python statement.
+# Operators that show that a line without % is a Python statement.
 _OPERATOR = re.compile(r"\s*(=|[!<>*/+@&|^%-]+=|[,.(\[:])")
 
 
 def command_at(shell: Any, line: str, cursor: int) -> tuple[Any, str, bool] | None:
     """Return a line's magic, the text from its name to the cursor, and whether it is a cell magic.
 
-    None if the line calls no command before the cursor.
+    Return None if the line does not call a command before the cursor.
     """
     found = _COMMAND.match(line[:cursor])
     if found is None:
@@ -34,9 +34,9 @@ def command_at(shell: Any, line: str, cursor: int) -> tuple[Any, str, bool] | No
 
 
 def split(text: str) -> tuple[list[str], str]:
-    """Split arguments like a shell into the complete words and the last, incomplete one.
+    """Split arguments as a shell does, into the complete words and the last, incomplete one.
 
-    A quotation mark of the last word may be open.
+    The last word may contain an unclosed quotation mark.
     """
     words: list[str] = []
     word, begun, quote = "", False, ""
@@ -61,16 +61,16 @@ def split(text: str) -> tuple[list[str], str]:
 class Call:
     """The arguments in the complete words of a command."""
 
-    present: list[argparse.Action] = field(default_factory=list)  # options in the line
+    present: list[argparse.Action] = field(default_factory=list)  # options on the line
     awaiting: argparse.Action | None = None  # the option whose value comes next
     positional: argparse.Action | None = None  # the next positional argument
-    values: list[str] = field(default_factory=list)  # of `positional` so far
-    words: list[str] = field(default_factory=list)  # of all positional arguments so far
+    values: list[str] = field(default_factory=list)  # values of `positional` so far
+    words: list[str] = field(default_factory=list)  # words of all positional arguments so far
     verbatim: bool = False  # whether the rest is the user's code
 
 
 def option(parser: argparse.ArgumentParser, name: str) -> argparse.Action | None:
-    """Return the option with a name, which may be abbreviated."""
+    """Return the option with the given name, which may be abbreviated."""
     options = parser._option_string_actions
     if name in options:
         return options[name]

@@ -1,6 +1,6 @@
 """Tab completion of options, their values, and variables of the right kind.
 
-IPython's other matchers, which would add all Python names and files, are suppressed in a command,
+In a command, IPython's other matchers, which would add all Python names and files, are suppressed
 even if nothing matches.
 """
 
@@ -25,7 +25,7 @@ _PROMISING = re.compile(r"Module|Tensor|Parameter|Optimizer|Loader")
 
 
 class _Fitting(list[SimpleCompletion]):
-    """All completions, never empty for IPython, so that it suppresses other matchers."""
+    """A list of completions that never appears empty, so that IPython suppresses other matchers."""
 
     def __len__(self) -> int:
         return max(1, super().__len__())
@@ -58,7 +58,7 @@ def disable(shell: Any) -> None:
 
 
 def _complete(shell: Any, context: CompletionContext) -> tuple[str, list[str]] | None:
-    """Return the completed text and its completions; None if IPython completes."""
+    """Return the completed text and its completions, or None to leave completion to IPython."""
     lines = context.full_text.split("\n")
     line = lines[context.cursor_line] if context.cursor_line < len(lines) else lines[-1]
     called = command_at(shell, line, context.cursor_position)
@@ -100,7 +100,7 @@ def _fitting(
     later: list[argparse.Action],
     word: str,
 ) -> tuple[str, list[str]]:
-    """Return the completed part of the word, and its completions."""
+    """Return the part of the word being completed, and its completions."""
     if call.awaiting is not None:
         return _values(shell, owner, call.awaiting, [], word)
     name, equals, value = word.partition("=")
@@ -128,7 +128,7 @@ def _fitting(
 def _values(
     shell: Any, owner: CommandMagics, action: argparse.Action, before: list[str], word: str
 ) -> tuple[str, list[str]]:
-    """Return the completed part of an argument's value, and the matching values."""
+    """Return the part of an argument's value being completed, and the matching values."""
     reading = getattr(action, "reading", None)
     several = isinstance(reading, Words) or getattr(reading, "several", False)
     if several or action.nargs == "+":

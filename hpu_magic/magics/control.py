@@ -1,7 +1,7 @@
-"""Handlers for requests of front ends on a kernel's control channel, also while a cell runs.
+"""Handlers for requests that front ends send on a kernel's control channel.
 
-ipykernel calls them in its control thread, so they use neither the user's namespace nor standard
-output.
+ipykernel calls them in its control thread, even while a cell is running, so they use neither the
+user's namespace nor standard output.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Content = Mapping[str, Any]
 
 
 def status(request: Content) -> dict[str, Any]:
-    """Reply with version, mode, card, memory and fit of this process."""
+    """Reply with the version, mode, card, memory and fit of this process."""
     from hpu_magic.runtime.execution.facts import facts
 
     fit = sessions.own_fit()
@@ -28,7 +28,7 @@ def status(request: Content) -> dict[str, Any]:
 
 
 def choose_mode(request: Content) -> dict[str, Any]:
-    """Request a mode like ``%hpu_mode``."""
+    """Request a mode, as ``%hpu_mode`` does."""
     from hpu_magic.errors import HPUError
     from hpu_magic.runtime.execution.mode import request as request_mode
 
@@ -48,7 +48,7 @@ def choose_mode(request: Content) -> dict[str, Any]:
 
 def stop_fit(request: Content) -> dict[str, Any]:
     """Stop the fit of this process."""
-    # The process that holds the card may be another process that the kernel has started.
+    # The card may be held by another process that the kernel started.
     if request.get("pid") != os.getpid():
         message = "That fit runs in a process that the kernel started: stop it there."
         return {"status": "error", "message": message}
@@ -58,7 +58,7 @@ def stop_fit(request: Content) -> dict[str, Any]:
 
 
 def outputs(request: Content) -> dict[str, Any]:
-    """Reply with the current contents of outputs that a page names."""
+    """Reply with the current contents of the outputs that a page asks for."""
     from hpu_magic.panels import outputs
 
     wanted = request.get("outputs")
@@ -95,9 +95,10 @@ def disable(shell: InteractiveShell) -> None:
 
 
 def restore_mode(stored: str) -> None:
-    """Request the mode in the notebook's metadata; a front end runs this before the first cell.
+    """Request the mode stored in the notebook's metadata.
 
-    It imports neither the extension nor torch, and prints nothing.
+    A front end runs this before the first cell. It imports neither the extension nor torch, and
+    prints nothing.
     """
     from IPython.core.getipython import get_ipython
 

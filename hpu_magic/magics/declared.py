@@ -1,4 +1,4 @@
-"""The options of a magic, from its function: declaration, and conversion of parsed values."""
+"""Declare the options of a magic from its function, and convert the parsed values."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def options_of(
     function
         The function of the command.
     leave_out
-        Parameters that the cell replaces.
+        Parameters whose place the cell takes.
     line_only
-        Positional parameters of the line form only.
+        Positional parameters that only the line form has.
     flags
-        Help texts, by name, of options without a value that the function does not have.
+        Options without a value that the function does not have: a mapping from names to help texts.
     output
         Help text of ``-o NAME``; empty if the command returns nothing.
     statement
-        Help text of the rest of the line, if it is code.
+        Help text of the rest of the line, if that is code.
     epilog
         Text below the options in the help.
     """
@@ -81,7 +81,7 @@ def _formatter(marks: tuple[str, ...]) -> Any:
 
 
 class Declaration(declaration.CommandDeclaration):
-    """The parameters of a function as the arguments of a magic, with configurable defaults."""
+    """The parameters of a function as arguments of a magic, with configurable defaults."""
 
     def __init__(
         self,
@@ -96,9 +96,9 @@ class Declaration(declaration.CommandDeclaration):
     def arguments(
         self, options: argparse.Namespace, find: Callable[[str], Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments of the function for parsed options.
+        """Return the arguments to pass to the function for parsed options.
 
-        ``find`` returns the value of a variable by its name.
+        ``find`` returns the value of the variable with the given name.
         """
         positional: list[Any] = []
         named: dict[str, Any] = {}
@@ -114,7 +114,7 @@ class Declaration(declaration.CommandDeclaration):
 
 
 def _configured(command: str, name: str, default: Any) -> Any:
-    """Return the trait that contains the default of a parameter, otherwise the default itself."""
+    """Return the trait that holds a parameter's default, or the default itself if there is none."""
     traits = HPUMagics.class_traits(config=True)
     for trait in (f"{command}_{name}", name):
         if trait in traits and traits[trait].default_value == default:
@@ -123,7 +123,7 @@ def _configured(command: str, name: str, default: Any) -> Any:
 
 
 def _read(reading: Variable | Words | None, value: Any, find: Callable[[str], Any]) -> Any:
-    """Return the value of a parameter for a word of the line."""
+    """Convert text from the line to the value of a parameter."""
     if value is None or reading is None or not isinstance(value, str | list):
         return value
     words = split_list(value)
@@ -142,7 +142,7 @@ def _read(reading: Variable | Words | None, value: Any, find: Callable[[str], An
 
 
 def split_list(value: str | list[str]) -> list[str]:
-    """Return the words of a list, which commas separate."""
+    """Split a comma-separated list into its words."""
     text = value if isinstance(value, str) else ",".join(value)
     return [word.strip() for word in text.split(",") if word.strip()]
 

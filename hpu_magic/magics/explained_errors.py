@@ -1,4 +1,4 @@
-"""Sentences below the error of a cell: omitted frames, and cause and fix if they are known."""
+"""Print notes below a cell's error: omitted frames, and the cause and fix if they are known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpu_magic.plain_text import printable
 
 
 class ExplainedErrors:
-    """Prints the sentences after a cell with an error."""
+    """Prints the notes after a cell has raised an error."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -34,7 +34,7 @@ class ExplainedErrors:
 
     def _omitted(self, error: BaseException) -> str | None:
         traceback = self._shell.InteractiveTB
-        # The other modes show all frames, or none.
+        # The other traceback modes show either all frames or none.
         if not _is_explainable(error) or traceback.mode not in traceback.verbose_modes:
             return None
         from hpu_magic.fits.folded_frames import has_folded_frames
@@ -65,7 +65,10 @@ class ExplainedErrors:
 
 
 def _is_explainable(error: BaseException) -> bool:
-    """Return whether an error is neither an interrupt nor a usage error, which has its own fix."""
+    """Return whether an error can be explained.
+
+    Interrupts need no explanation, and usage errors already contain their fix.
+    """
     return isinstance(error, Exception) and not isinstance(error, UsageError)
 
 

@@ -32,7 +32,7 @@ class FitMagics(CommandMagics):
         cells.offer("hpu_fit", self._observe)
 
     def follows(self, argument: str, words: Sequence[str]) -> bool:
-        """Return whether a model or data may follow; transformers' Trainer has both."""
+        """Return whether a model or data may follow; transformers' Trainer already has both."""
         from hpu_magic.huggingface.names import is_trainer
 
         named = understood(self.hpu_fit.parser, words).words  # type: ignore[attr-defined,union-attr]
@@ -94,7 +94,7 @@ class FitMagics(CommandMagics):
 
 
 class _Observed:
-    """The context of a cell, in which every fit has a panel."""
+    """The context of a cell in which every fit gets a panel."""
 
     def __init__(self, magics: FitMagics, output: str | None, interval: float, panel: str) -> None:
         from hpu_magic.fits.observed import observed_fits
@@ -120,7 +120,7 @@ class _Observed:
             self._magics.keep(self._output, self._results[-1])
 
     def summary(self) -> str | None:
-        """Print a hint if the cell had no fit; the panel of a fit is below the cell already."""
+        """Print a hint if the cell ran no fit; a fit's panel is already shown below the cell."""
         if self._results or not self._completed:
             return None
         print(

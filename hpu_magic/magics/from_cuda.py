@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hpu_magic.runtime.porting.report import PortReport
 
 _BODY = 2  # number of the first line below the magic
-# IPython's cell magics whose cells are Python code.
+# IPython's cell magics that take a cell of Python code.
 _OF_PYTHON = (["time"], ["timeit"], ["capture"], ["prun"])
 # Their line forms: options, then Python code.
 _LINE = re.compile(
@@ -86,7 +86,7 @@ class FromCudaMagics(CommandMagics):
         )
 
     def _python(self, code: str) -> str:
-        """Return the cell without IPython's syntax, with the same lines."""
+        """Return the cell with IPython's syntax replaced by Python code, line by line."""
         body = code.lstrip("\n")
         if body[:1].isspace():
             return code  # IPython would change its indentation

@@ -1,4 +1,4 @@
-"""Predicates for the kind of a variable; they do not import the libraries of the types."""
+"""Predicates that classify variables without importing the libraries that define the types."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 _DEEPEST = 4
-_LOOKED_AT = 100  # elements of a container
+_LOOKED_AT = 100  # number of elements checked in a container
 
 
 def _is_a(value: Any, module: str, name: str) -> bool:
-    """Return whether `value` is an instance of a class in a module that is imported."""
+    """Return whether `value` is an instance of a class from an already imported module."""
     kind = getattr(sys.modules.get(module), name, None)
     return kind is not None and isinstance(value, kind)
 
@@ -32,7 +32,7 @@ def optimizer(value: Any) -> bool:
 
 
 def movable(value: Any, depth: int = 0) -> bool:
-    """Return whether `value` is a module, tensor, optimizer, pipeline, or a container of them."""
+    """Return whether `value` is a module, tensor, optimizer or pipeline, or a container of them."""
     from hpu_magic.runtime.device import pipelines
 
     if depth > _DEEPEST or "torch" not in sys.modules:
@@ -47,7 +47,7 @@ def movable(value: Any, depth: int = 0) -> bool:
 
 
 def inputs(value: Any) -> bool:
-    """Return whether `value` can be the inputs of a model: a tensor, or tensors in a container."""
+    """Return whether `value` can be a model's inputs: a tensor, or a container of tensors."""
     held = list(value.values()) if isinstance(value, Mapping) else value
     return tensor(value) or (isinstance(held, list | tuple) and any(map(tensor, held[:_LOOKED_AT])))
 
@@ -75,14 +75,14 @@ def lightning_model(value: Any) -> bool:
 
 
 def trainer(value: Any) -> bool:
-    """Return whether `value` is a Trainer, of Lightning or of transformers."""
+    """Return whether `value` is a Trainer from Lightning or transformers."""
     from hpu_magic.huggingface.names import is_trainer
 
     return lightning(value, "Trainer") or is_trainer(value)
 
 
 def data(value: Any) -> bool:
-    """Return whether `value` can be a fit's data: a loader, a data module, or a pair of loaders."""
+    """Return whether `value` can be a fit's data: a loader, a pair of loaders, or a data module."""
     if lightning(value, "LightningDataModule"):
         return True
     loaders = value if isinstance(value, tuple) and len(value) == 2 else (value,)

@@ -34,16 +34,16 @@ class _Kept(NamedTuple):
 
 @magics_class
 class LedgerMagics(CommandMagics):
-    """A line below each cell with its cost on the device."""
+    """Show a line below each cell with its cost on the device."""
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
         self._on = False
         self._show: tuple[str, ...] = ()
         self._last: LedgerReport | None = None
-        # One per running cell; a kernel's subshells run cells in other threads.
+        # One entry per running cell; a kernel's subshells run cells in other threads.
         self._kept: list[_Kept] = []
-        # Also held while a ledger opens, so that none opens after the switch is off.
+        # Also held while a ledger is opened, so that none is opened after the switch is turned off.
         self._lock = threading.Lock()
 
     @line_magic
@@ -81,13 +81,13 @@ class LedgerMagics(CommandMagics):
         return None
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return the parts of the line."""
+        """Return the parts that the line can show."""
         from hpu_magic.runtime.measure.ledger_report import PARTS
 
         return list(PARTS) if argument == "show" else []
 
     def close(self) -> None:
-        """Switch the ledger off when the extension is unloaded."""
+        """Turn the ledger off when the extension is unloaded."""
         self._switch(False)
 
     def _switch(self, on: bool) -> None:
@@ -113,7 +113,7 @@ class LedgerMagics(CommandMagics):
     def _after(self, result: Any) -> None:
         with self._lock:
             own = [kept for kept in self._kept if kept.thread == threading.get_ident()]
-            # The cell that switched the ledger on has none.
+            # The cell that turned the ledger on has no ledger of its own.
             if not own:
                 return
             self._kept.remove(own[-1])

@@ -21,7 +21,7 @@ class MoveMagics(CommandMagics):
     """Moves objects between host and device."""
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return the devices."""
+        """Return the device names."""
         return ["cpu", "hpu"] if argument == "device" else []
 
     @line_magic
@@ -55,7 +55,7 @@ class MoveMagics(CommandMagics):
         return self.keep(options.output, report)
 
     def _refuse_values(self, options: Any) -> None:
-        """Refuse values of options that were typed as variables."""
+        """Raise UsageError if the value of an option was typed as if it were a variable."""
         for name in split_list(options.objects):
             if name in self.namespace:
                 continue

@@ -1,4 +1,4 @@
-"""The commands that ``%hpu`` and ``%hpu?`` list: a line to type, and its purpose."""
+"""The commands listed by ``%hpu`` and ``%hpu?``, each as a line to type and its purpose."""
 
 from __future__ import annotations
 
@@ -49,6 +49,6 @@ COMMANDS = (
 
 
 def text() -> str:
-    """Return the list for the help."""
+    """Return the list as text for the help."""
     lines = [f"    {line}\n        {purpose}" for line, purpose in COMMANDS]
     return "\n".join(["All commands::", "", *lines, "", "%hpu_to? shows all options of one."])

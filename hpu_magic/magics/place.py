@@ -1,4 +1,4 @@
-"""Names of the user's lines, as shown in the notebook."""
+"""Names for lines of the user's code, as shown in the notebook."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def place(shell: Any, running: int | None, file: str, line: int) -> str:
-    """Return ``line 3`` for cell `running`, else ``In [2], line 3`` or ``train.py, line 3``."""
+    """Return ``line 3`` in cell `running`, else ``In [2], line 3`` or ``train.py, line 3``."""
     number = _cell_number(shell, file)
     if number is None:
         return f"{os.path.basename(file)}, line {line}"
@@ -17,7 +17,7 @@ def place(shell: Any, running: int | None, file: str, line: int) -> str:
 
 
 def running_cell(shell: Any) -> int | None:
-    """Return the number of the running cell; None outside of cells."""
+    """Return the number of the running cell, or None outside a cell."""
     frame = sys._getframe()
     while frame is not None:
         if (number := _cell_number(shell, frame.f_code.co_filename)) is not None:
@@ -27,7 +27,7 @@ def running_cell(shell: Any) -> int | None:
 
 
 def _cell_number(shell: Any, file: str) -> int | None:
-    # IPython shows the file of a cell as "In [3]".
+    # IPython displays a cell's file as "In [3]".
     names = shell.compile.format_code_name(file)
     found = re.search(r"\d+", names[1]) if names else None
     return int(found[0]) if found else None

@@ -64,7 +64,7 @@ class PlanningMagics(CommandMagics):
         return self.run(self.hpu_advise, line)
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return values of options that accept other values too."""
+        """Return suggested values for options that also accept other values."""
         known = {
             "optimizer": ["adamw", "adam", "fusedadamw", "sgd", "none"],
             "parallel": ["ddp", "fsdp", "zero1", "zero2", "zero3", "tp=2", "pp=2"],

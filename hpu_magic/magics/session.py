@@ -1,4 +1,4 @@
-"""Publish the notebook of this process, and the time of its last cell, to other processes."""
+"""Publish this process's notebook, and when its last cell ran, to other processes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _VS_CODE = "__vsc_ipynb_file__"
 
 
 class _Published:
-    """The announcement of a shell, which its events update."""
+    """A shell's announcement, which is updated by the shell's events."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._announcement = Announcement(
@@ -32,7 +32,7 @@ class _Published:
         self._events.unregister("post_run_cell", self._after)
         self._announcement.withdraw()
 
-    # IPython inspects the parameters to choose the arguments.
+    # IPython inspects the signature to decide which arguments to pass.
     def _before(self, info: object) -> None:
         self._announcement.begin()
 
@@ -59,10 +59,10 @@ def disable(shell: InteractiveShell) -> None:
 
 
 def notebook(shell: InteractiveShell) -> str | None:
-    """Return the path of the shell's notebook if the front end sets it; None in a terminal."""
+    """Return the path of the shell's notebook if the front end sets it, or None in a terminal."""
     if not hasattr(shell, "kernel"):
         return None
-    # VS Code sets a variable; its servers have generated session names.
+    # VS Code sets a variable, because its servers generate the session names.
     path = shell.user_ns.get(_VS_CODE) or os.environ.get("JPY_SESSION_NAME")
     return path if isinstance(path, str) and path else None
 

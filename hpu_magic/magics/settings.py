@@ -1,4 +1,4 @@
-"""Defaults of the options, set with ``%config HPUMagics.name = value``."""
+"""Option defaults, which are set with ``%config HPUMagics.name = value``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from hpu_magic import fits
 
 
 class HPUMagics(Configurable):
-    """Defaults of the options of hpu_magic commands, which an option in the line overrides.
+    """Option defaults of the hpu_magic commands; an option on the line overrides them.
 
-    The name of a trait is the option's, or the command's and the option's.
+    A trait has the name of its option, such as ``card``, or that of its command and option, such as
+    ``autocast_dtype``.
     """
 
     autocast_dtype = Enum(
@@ -58,7 +59,7 @@ class HPUMagics(Configurable):
 
 
 class Configured:
-    """The default of an option whose value is a trait of `HPUMagics`."""
+    """The default of an option, taken from a trait of `HPUMagics`."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -67,5 +68,5 @@ class Configured:
         return f"%config HPUMagics.{self.name}"
 
     def value(self, settings: HPUMagics) -> object:
-        """Return the current default."""
+        """Return the default that is currently set."""
         return getattr(settings, self.name)

@@ -86,5 +86,5 @@ class StatusMagics(CommandMagics):
         """
         options = self.parse(self.hpu_doctor, line)
         report = self.keep(options.output, self.call_declared(self.hpu_doctor, options))
-        # The stored JSON has hundreds of lines.
+        # The JSON, which has been stored in a variable, has hundreds of lines.
         return None if options.json and options.output else report

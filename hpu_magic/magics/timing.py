@@ -71,7 +71,7 @@ class TimingMagics(CommandMagics):
             raise UsageError(f"{statement.strip()!r} is not Python: it has a null character.")
         source = self.shell.transform_cell(statement)
         try:
-            # IPython stores the source under this name, so that a traceback quotes the statement.
+            # IPython stores the source under this name, so that a traceback can show the statement.
             filename = self.shell.compile.cache(source, running_cell(self.shell) or 0)
             module = self.shell.compile.ast_parse(source, filename=filename)
             return compile(self.shell.transform_ast(module), filename, "exec")
@@ -97,7 +97,7 @@ class TimingMagics(CommandMagics):
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Split a line into the leading options and the unchanged statement."""
+    """Split a line into its leading options and the statement, which is returned unchanged."""
     words = list(re.finditer(r"\S+", line))
     position = 0
     while position < len(words) and words[position][0].startswith("-"):

@@ -59,7 +59,7 @@ class WorkersMagics(CommandMagics):
         declaration = self.hpu_workers.declaration  # type: ignore[attr-defined,union-attr]
         _, named = self.call(declaration.arguments, options, self.find)
         named["push"] = {name: self.find(name) for name in named["push"] or ()}
-        # The comment replaces the command, so that tracebacks count the notebook's lines.
+        # A comment takes the place of the command, so that line numbers in tracebacks are correct.
         code = cell if cell.lstrip().startswith("%%") else f"# %%hpu_workers\n{cell}"
         outputs = self.call(commands.run_on_workers, code, running_cell(self.shell), **named)
         self.namespace.update(outputs)

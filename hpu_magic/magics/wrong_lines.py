@@ -1,4 +1,4 @@
-"""Error messages for invalid lines of a command: the problem, the line to type, all options."""
+"""Error messages for invalid command lines: the problem, the line to type, and all options."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _SYNONYMS = {
     "off": "--off --stop --disable --end",
     "on": "--on --start --enable",
 }
-"""For each option or value of a switch, other names that users try."""
+"""Options and values of a switch, each with other names that users try."""
 _WORDS = {
     **dict.fromkeys(("stop", "end", "kill", "shutdown", "disable", "close", "quit"), "off"),
     **dict.fromkeys(("start", "enable", "begin", "run"), "on"),
     **dict.fromkeys(("list", "show", "status", "ls"), ""),
 }
-"""Words that users try, and the value of the switch."""
+"""Words that users try, each with the value of the switch that they mean."""
 _OTHER_COMMAND = {
     ("hpu_autocast", "explain"): "%hpu_explain_autocast model --inputs x",
     ("hpu_autocast", "--explain"): "%hpu_explain_autocast model --inputs x",
@@ -71,7 +71,7 @@ _OTHER_COMMAND = {
     ("hpu", "--all"): "%hpu_doctor --all",
     ("hpu_fp8_quantize", "--data"): "%hpu_fp8_measure model --data loader",
 }
-"""Commands with words that belong to another command, and the line of that command."""
+"""Commands with a word that belongs to another command, and the line to type for the latter."""
 _COMMANDS = {
     "%%hpu_capture NAME (first line of the cell to capture), %hpu_replay NAME, or %hpu_graphs to "
     "list the graphs": "hpu_graph hpu_record hpu_cuda_graph",
@@ -102,7 +102,7 @@ _COMMANDS = {
     "%hpu_advise model --inputs x": "hpu_advice hpu_suggest hpu_optimize",
     "for batch in hpu_magic.watch(loader) in your loop": "hpu_watch hpu_loop",
 }
-"""Lines of existing commands, and other names that users try."""
+"""Lines of existing commands, each with other command names that users try."""
 _VALUES = {
     "prompt": "512",
     "new_tokens": "128",
@@ -115,14 +115,15 @@ _VALUES = {
     "batch": "8",
     "objects": "model",
 }
-"""Values of options in suggested lines."""
+"""Option values used in suggested lines."""
 _NOT_FOUND = re.compile(r"(?:Line|Cell) magic (?:function )?`(%{1,2})(hpu\w*)` not found")
 
 
 def missing_command(message: str, known: Collection[str], cells: Collection[str]) -> str | None:
-    """Return the line to type for IPython's message about an unknown command; None for others.
+    """Return the line to type if `message` is IPython's error about an unknown command, else None.
 
-    `known` are the names of all commands, `cells` of those that have only a cell form.
+    `known` contains the names of all commands, and `cells` those of commands that only have a cell
+    form.
     """
     match = _NOT_FOUND.search(message)
     if match is None:
@@ -151,9 +152,9 @@ def explained(
     message: str,
     variables: Collection[str],
 ) -> str:
-    """Return the error message for a line that argparse refused with `message`.
+    """Return the error message for a line that argparse rejected with `message`.
 
-    `marks` is ``%`` or ``%%``, and `variables` are the names of the user's variables.
+    `marks` is ``%`` or ``%%``, and `variables` contains the names of the user's variables.
     """
     problem, fixed = _Line(parser, marks, words, variables).diagnosed(message)
     shown = marks + parser.prog
@@ -178,7 +179,7 @@ def syntax(action: argparse.Action) -> str:
 
 
 def example(parser: argparse.ArgumentParser, marks: str) -> str:
-    """Return the first example of a command's line or cell form."""
+    """Return the first example of a command's line form or cell form."""
     examples = (parser.description or "").partition("Examples::")[2].splitlines()
     for line in map(str.strip, examples):
         called = line.partition("= ")[2] if "= %" in line else line
@@ -196,7 +197,7 @@ def _value(action: argparse.Action) -> str:
 
 
 def _usual(action: argparse.Action) -> str:
-    """Return the default among the choices of an action, else the first choice."""
+    """Return an action's default if that is one of its choices, else the first choice."""
     choices = [*map(str, action.choices or ())]
     default = action.default
     if isinstance(default, Configured):
@@ -215,7 +216,7 @@ def _quoted(word: str) -> str:
 
 
 class _Line:
-    """A line that cannot be parsed, and its corrections."""
+    """A line that cannot be parsed, and possible corrections."""
 
     def __init__(
         self,
@@ -281,7 +282,7 @@ class _Line:
         return f"does not take {word!r}", other or self._with_word(word)
 
     def _with_option(self, word: str) -> str | list[str] | None:
-        """Return the words with an existing option instead of an unknown one."""
+        """Return the words with an unknown option replaced by an existing one."""
         name, equals, value = word.partition("=")
         if attached := re.fullmatch(r"(-[a-zA-Z])(\d+)", word):
             name, equals, value = attached[1], "=", attached[2]
@@ -304,7 +305,7 @@ class _Line:
         return None
 
     def _with_word(self, word: str) -> list[str] | None:
-        """Return the words with an option for a surplus word."""
+        """Return the words with a surplus word turned into an option."""
         return next((fixed for fixed in self._options_for(word) if self._parses(fixed)), None)
 
     def _options_for(self, word: str) -> Iterator[list[str]]:
@@ -351,7 +352,7 @@ class _Line:
                 return f"does not take {word!r}", self._checked(fixed)
         usual = _usual(action)
         if close := difflib.get_close_matches(word, choices, n=1, cutoff=0.5):
-            # Of gaudi and gaudi2, the default is meant by gaudi4.
+            # For gaudi4, suggest the default gaudi2 rather than gaudi.
             meant = usual if usual.startswith(close[0]) else close[0]
             return listed, self._checked(self._replaced(word, [meant]))
         if not action.option_strings and (corrected := self._with_word(word)):
@@ -416,7 +417,7 @@ class _Line:
         return True
 
     def _checked(self, words: list[str]) -> list[str] | None:
-        """Return corrected words, if necessary with one more correction; None if they are wrong."""
+        """Return the words, corrected once more if necessary, or None if they cannot be parsed."""
         try:
             self._parser.parse_args(words)
         except UsageError as error:

@@ -1,11 +1,11 @@
-"""Replies to pages while a cell runs, for clicks on a panel and for a reload of the page.
+"""Answer pages while a cell is running, when a panel is clicked or the page is reloaded.
 
-While a cell runs, a kernel handles no messages on its shell channel, except those to a subshell.
-A page that is loading cannot use subshells yet: the reply to its first request reports them, and it
-requests the state of all widgets before it has that reply. Therefore, while a panel is shown and a
-cell runs, requests of a loading page and messages to the panel are handled immediately: by the
-thread that receives the kernel's messages or, without such a thread (ipykernel before 7), by the
-training when it calls ``poll``.
+While a cell is running, a kernel only handles messages to a subshell on its shell channel. A page
+that is loading cannot use subshells yet: it learns about them from the reply to its first request,
+and requests the state of all widgets before it has that reply. Therefore, while a panel is shown
+and a cell is running, requests from a loading page and messages to the panel are handled
+immediately: by the thread that receives the kernel's messages or, if there is no such thread
+(ipykernel before 7), by the training thread when it calls ``poll``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _REQUESTS = ("kernel_info_request", "comm_info_request")
 
 
 class PanelListener:
-    """Handles messages to the comms of a panel's widgets while cells run, until it is closed."""
+    """Handles messages to the comms of a panel's widgets during cells, until it is closed."""
 
     def __init__(self, comms: Collection[str]) -> None:
         from IPython.core.getipython import get_ipython
@@ -35,17 +35,17 @@ class PanelListener:
 
     @property
     def poll(self) -> Callable[[], None] | None:
-        """Function for the training thread to call; None if the kernel does not need it."""
+        """The function that the training thread must call; None if the kernel does not need it."""
         return None if self._channel is None else self._channel.poll
 
     def close(self) -> None:
-        """Return the panel's messages to the kernel."""
+        """Let the kernel handle the panel's messages again."""
         if self._channel is not None:
             self._channel.close(self)
 
 
 class _ShellChannel:
-    """The shell channel of a kernel, shared by all of its panels."""
+    """A kernel's shell channel, shared by all of its panels."""
 
     def __init__(self, shell: Any, kernel: Any) -> None:
         self._shell = shell
@@ -78,7 +78,7 @@ class _ShellChannel:
             await self._kernel.shell_channel_thread_main(frames)
 
     def _poll(self) -> None:
-        """Answer messages in the kernel's queue; all others keep their place."""
+        """Answer our messages in the kernel's queue; all others keep their place."""
         import zmq
 
         if threading.current_thread() is not threading.main_thread():
@@ -96,7 +96,7 @@ class _ShellChannel:
         self._kernel.shell_stream.flush(zmq.POLLOUT)
 
     def _running(self) -> bool:
-        """Return whether a cell runs, including a cell that has called other cells."""
+        """Return whether a cell is running, including a cell that has called other cells."""
         lock = getattr(self._kernel, "_main_asyncio_lock", None)
         if lock is not None:
             return bool(lock.locked())
@@ -109,7 +109,7 @@ class _ShellChannel:
             header, content = (kernel.session.unpack(parts[at].bytes) for at in (1, 4))
             if not self._ours(header["msg_type"], content):
                 return False
-            # This checks the signature and marks it as used.
+            # This checks the message's signature and marks the signature as used.
             message = kernel.session.deserialize(parts, content=True, copy=False)
         except (ValueError, LookupError, TypeError, AttributeError):
             return False  # the kernel reports the error
@@ -120,10 +120,10 @@ class _ShellChannel:
             )
             if hasattr(answer, "__await__"):
                 await answer
-        except Exception:  # like the kernel: the code of a widget may raise anything
+        except Exception:  # as in the kernel: a widget's code may raise anything
             kernel.log.exception("Exception in message handler:")
-        # "idle" completes the message although the cell still runs. The last status must be the
-        # kernel's actual status, even if that cell ends or another begins in the meantime.
+        # "idle" completes the message although the cell is still running. The last status must be
+        # the kernel's actual status, even if that cell ends or another begins in the meantime.
         published = None
         while published != (state := "busy" if published and self._running() else "idle"):
             kernel._publish_status(state, "shell", parent=message)
@@ -138,7 +138,7 @@ class _ShellChannel:
         if kind in ("comm_msg", "comm_close"):
             comm = content["comm_id"]
             # A page whose first request was answered late requests the state of every widget,
-            # including those of other cells, and shows no widget before it has all states.
+            # including those of other cells, and shows no widget until it has all states.
             is_request = content.get("data", {}).get("method") == "request_state"
             is_panel = any(comm in listener.comms for listener in self._open)
             return is_request or comm in self._states or is_panel

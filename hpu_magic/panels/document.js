@@ -1,5 +1,5 @@
-// Draws a Bokeh document of the kernel. A page may open at any time: it requests BokehJS, unless
-// another panel has loaded it, and the current document.
+// Draws a Bokeh document of the kernel. A page may be opened at any time. It requests the current
+// document and, unless another panel has already loaded it, BokehJS.
 
 let scripts = new Map();
 
@@ -19,7 +19,7 @@ function bokeh(model) {
   return scripts.get(version);
 }
 
-// Repeats the request until a reply arrives: a kernel that starts a cell may miss a request.
+// Repeats the request until a reply arrives, because a kernel that is starting a cell may miss one.
 function fetchFrom(model, wanted) {
   const request = crypto.randomUUID?.() ?? String(Math.random());
   return new Promise(resolve => {

@@ -1,4 +1,4 @@
-"""A Bokeh document as a widget: a page draws its current state and then receives changes."""
+"""A Bokeh document as a widget: a page draws the current state, then receives changes."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from bokeh.protocol import Protocol
 from traitlets import Unicode
 
 CHOICE = "choice"
-"""Name of the model whose value pages send to the kernel when the reader changes it."""
+"""Name of the model whose value is sent to the kernel when the reader changes it."""
 
 
 class DocumentWidget(anywidget.AnyWidget):
     """Shows a Bokeh layout.
 
-    A page that opens later, for example after a reload, receives the current state. Pages without
-    BokehJS receive it in a message, so that they load nothing from other servers and the saved
-    notebook does not contain it.
+    A page that is opened later, for example after a reload, receives the current state. If a page
+    lacks BokehJS, the kernel sends it in a message, so that the page loads nothing from other
+    servers and the saved notebook does not contain BokehJS.
 
-    ``restore`` updates the models with the messages that were sent to pages; its argument is the
-    setter of these changes, which are not sent again. ``drawing`` locks the models, and
-    ``on_choice`` is called with the value that a reader selects in the model `CHOICE`.
+    ``restore`` applies the changes already sent to pages to the models. Its argument is the setter
+    of these changes, which keeps them from being sent again. ``drawing`` locks the models, and
+    ``on_choice`` is called with the value that the reader selects in the model named `CHOICE`.
     """
 
-    # As text: anywidget watches a path for changes and keeps a reference to the widget.
+    # Pass text, because anywidget would watch a path for changes and keep the widget alive.
     _esm = Path(__file__).with_name("document.js").read_text(encoding="utf-8")
     _bokeh = Unicode(bokeh.__version__).tag(sync=True)
 
@@ -61,7 +61,7 @@ class DocumentWidget(anywidget.AnyWidget):
     def close(self) -> None:
         """Disconnect the pages and empty the document."""
         super().close()
-        # The garbage collector closes the widget again.
+        # The garbage collector closes the widget a second time.
         if self._document.roots:
             self._document.remove_on_change(self)
             self._document.clear()

@@ -1,4 +1,4 @@
-"""Detection of the front end: a notebook, a console or a terminal."""
+"""Detect the front end: a notebook, a console or a terminal."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ def in_console() -> bool:
         return False
     try:
         words = command_words(int(started_by))
-    except PermissionError:  # a process of another user is not this user's console
+    except PermissionError:  # another user's process is not this user's console
         return False
     return any(os.path.basename(word) in _CONSOLES for word in words[:3])
 
 
 def unattended() -> bool:
-    """Return whether a program such as papermill or nbconvert runs the cells, not a page.
+    """Return whether the cells are run by a program such as papermill or nbconvert, not by a page.
 
-    Such a client accepts no input and shows no widgets. Its saved output must not need a kernel.
+    Such a client accepts no input and shows no widgets. The output that it saves must be complete
+    without a kernel.
     """
     from IPython.core.getipython import get_ipython
 

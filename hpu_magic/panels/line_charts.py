@@ -1,4 +1,4 @@
-"""The charts of pace and device memory, each described once for the live panel and the picture.
+"""The pace and device memory charts, each described once for the live panel and the picture.
 
 To add a chart, add a `LineChart` to `LINE_CHARTS`.
 """
@@ -16,7 +16,7 @@ from hpu_magic.panels.record import RunRecord
 from hpu_magic.runtime.present import drawing
 
 NEARLY_FULL = 0.75
-"""From this share of the device's memory, the axis of a memory chart ends at the limit."""
+"""Share of the device's memory above which the axis of a memory chart extends to the limit."""
 
 
 class Line(NamedTuple):
@@ -30,23 +30,23 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class LineChart:
-    """A chart of columns of a `RunRecord` over time."""
+    """A chart of a `RunRecord`'s columns over time."""
 
-    name: str  # in the list of charts of a panel
+    name: str  # in a panel's list of charts
     height: int  # pixels
     heading: str  # the title before the first sample
     lines: tuple[Line, ...]
     hover: str  # tooltip, in Bokeh's format
     title: Callable[[RunRecord], str]
-    sentence: Callable[[RunRecord], str]  # for readers who cannot see it; empty without samples
+    sentence: Callable[[RunRecord], str]  # for readers who cannot see it; "" without samples
     of_memory: bool = False  # its axis is in bytes and can extend to the limit
-    longest_title: str = ""  # which the legend must not cover
+    longest_title: str = ""  # the legend must not cover it
 
 
 def memory_title(peak: float, limit: float) -> str:
     """Return a title such as ``device memory: 12 MiB peak, 0.01 % of 96 GiB``.
 
-    Peak and limit are in bytes, and NaN if unknown.
+    The peak and the limit are in bytes, or NaN if unknown.
     """
     title = "device memory"
     if math.isfinite(peak):
@@ -57,7 +57,7 @@ def memory_title(peak: float, limit: float) -> str:
 
 
 def memory_ticks(highest: float, limit: float) -> list[float]:
-    """Return round sizes from 0 to at least ``highest``, or to the limit if that is near."""
+    """Return round sizes from 0 to at least ``highest``, or to the limit if it is close."""
     if highest > NEARLY_FULL * limit:
         return [limit * share / 4 for share in range(5)][::2]
     top = max(highest, 4.0)
@@ -79,7 +79,7 @@ def _memory_sentence(record: RunRecord) -> str:
 
 
 def _last(words: str, record: RunRecord, column: str, write: Callable[[float], str]) -> str:
-    """Return ``<words>: <last value> at the end``, or nothing if the column has no values."""
+    """Return ``<words>: <last value> at the end``, or "" if the column has no values."""
     values = _known(record, column)
     return f"{words}: {write(values[-1])} at the end" if values else ""
 
@@ -112,10 +112,10 @@ MEMORY = LineChart(
     longest_title=memory_title(99.9 * 2**20, 96 * 2**30),
 )
 LINE_CHARTS = (SPEED, MEMORY)
-"""The charts below those of the metrics, from top to bottom."""
+"""The charts below the metric charts, from top to bottom."""
 
 METRICS = "loss"
-"""Name of the charts of all metrics in the list of charts of a panel."""
+"""Name that stands for all metric charts in a panel's list of charts."""
 
 KINDS = (METRICS, *(chart.name for chart in LINE_CHARTS))
-"""All charts of a fit on the device, from top to bottom."""
+"""All charts of a fit that runs on the device, from top to bottom."""

@@ -1,4 +1,4 @@
-"""The chart of a metric in the live panel and in the picture: curves, styles and title."""
+"""What a metric's chart shows in the live panel and in the picture: curves, styles and title."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from hpu_magic.panels.trace import Trace
 from hpu_magic.runtime.training.curves import Curve
 
 FIRST_HEIGHT, HEIGHT = 160, 104
-"""Heights of the first chart and of the others, in pixels."""
+"""Heights of the first chart and of the other charts, in pixels."""
 
 LABEL_ROOM = 56
-"""Pixels from the start of a label such as ``epoch 2`` to the next number."""
+"""Distance in pixels from the start of a label such as ``epoch 2`` to the next number."""
 
 NUMBER_ROOM = 24
-"""Pixels from the start of a number to the next number."""
+"""Distance in pixels from the start of a number to the next number."""
 
 LONGEST_BEST = ", best seen -1.234e-05 at step 123456"
 """The longest text that can follow the name in a title."""
@@ -36,7 +36,7 @@ class Style:
 
     @property
     def dots(self) -> bool:
-        """Whether each value has a dot: there is one value per epoch or per validation."""
+        """Whether each value has a dot, because there is one value per epoch or validation."""
         return self.curve.every == "epoch"
 
 
@@ -57,7 +57,7 @@ def styles(curves: Sequence[Curve]) -> list[Style]:
 
 
 class Best(NamedTuple):
-    """The point with the best value of a chart."""
+    """The point with the best value in a chart."""
 
     curve: Curve
     time: float
@@ -70,14 +70,14 @@ class Best(NamedTuple):
         """The point as text, for example ``best 0.123 in epoch 4``."""
         if self.curve.every == "epoch":
             return f"best {number(self.value)} in epoch {self.epoch + 1}"
-        # The panel reads every epoch, but not every step.
+        # The panel reads the values of every epoch, but not those of every step.
         return f"best seen {number(self.value)} at step {self.step}"
 
 
 def best_of(traces: Mapping[Curve, Trace], curves: Sequence[Curve]) -> Best | None:
-    """Return the best value of a chart among the drawn points.
+    """Return the best value among the points drawn in a chart.
 
-    Validation values are preferred, then values of epochs: single steps can be better by chance.
+    Validation values come first, then epoch values, because single steps can be better by chance.
     """
     known = [
         (curve, row)
@@ -98,7 +98,7 @@ def title(metric: str, traces: Mapping[Curve, Trace], curves: Sequence[Curve]) -
 
 
 def sentence(metric: str, traces: Mapping[Curve, Trace], curves: Sequence[Curve]) -> str:
-    """Return the last and the best values of a chart for readers who cannot see it."""
+    """Return the last values and the best value in a chart for readers who cannot see it."""
     last = ", ".join(
         f"{curve.name} {number(curve.last.value)}" for curve in curves if curve.last is not None
     )
@@ -123,13 +123,13 @@ def number(value: float) -> str:
 def epoch_labels(places: Sequence[float], numbers: Sequence[float]) -> list[str]:
     """Return the label above each line between epochs: the epoch that ended there, if it fits.
 
-    The values of an epoch are known at its end, so its label is there too. `places` are positions
-    in pixels, and `numbers` the epochs that began there.
+    An epoch's values are known at its end, so that is where its label goes. `places` contains
+    positions in pixels, and `numbers` the epochs that began there.
     """
     labels: list[str] = []
     free = 0.0
     for place, epoch in zip(places, numbers, strict=True):
-        if place < free or not labels:  # the first epoch begins at the start of the axis
+        if place < free or not labels:  # the first line is the start of the first epoch
             labels.append("")
             continue
         prefix = "" if any(labels) else "epoch "

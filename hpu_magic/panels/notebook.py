@@ -1,4 +1,4 @@
-"""A fit in a notebook: the live panel if the front end supports widgets, else a picture."""
+"""Show a fit in a notebook: a live panel if the front end supports widgets, else a picture."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from hpu_magic.panels.view import Head
 PANELS = ("auto", "widget", "picture")
 
 _ANSWER_SECONDS = 1.0
-"""Time that a fast page with widgets needs before it requests the charts."""
+"""Time within which a fast page with widgets requests the charts, in seconds."""
 
 _OFTEN, _SELDOM = 2.0, 15.0
-"""Seconds between two pictures if no page shows the panel, and otherwise at most.
+"""Seconds between two pictures if no page shows the panel, and at most if a page does.
 
-The interval grows with the age of a fit, because a picture of a new fit is soon out of date.
+In the latter case, the interval grows with the age of the fit, because a picture of a new fit is
+soon out of date.
 """
 
 _ELSEWHERE = (
@@ -32,15 +33,16 @@ _ELSEWHERE = (
 
 
 class NotebookView:
-    """Two outputs below the running cell: the live panel, later the table; and a picture.
+    """Two outputs below the running cell: the live panel, later replaced by a table, and a picture.
 
     The picture exists from the start, so that a notebook that is saved or exported during the fit
     shows its state. Pages that show the panel hide the picture. If no page shows the panel, the
-    picture is drawn more often, with a header.
+    picture is drawn more often and with a header.
 
-    ``kinds`` are charts of `line_charts.KINDS`. Any thread may call ``on_stop``, once, if Stop is
-    pressed, and ``on_add`` with the name of a metric for which the reader requested a chart.
-    ``panel`` is one of `PANELS`; ``auto`` shows the widget in pages that request it.
+    ``kinds`` contains names from `line_charts.KINDS`. ``on_stop`` is called once if Stop is
+    pressed, and ``on_add`` with the name of a metric if the reader requests a chart of it; both may
+    be called from any thread. ``panel`` is one of `PANELS`; ``auto`` shows the widget in pages that
+    request it.
     """
 
     def __init__(
@@ -70,7 +72,7 @@ class NotebookView:
 
     @property
     def poll(self) -> Callable[[], None] | None:
-        """Function for the training thread to call, if nothing else handles clicks."""
+        """The function that the training thread must call if nothing else handles clicks."""
         return None if self._widget is None else self._widget.poll
 
     def draw(self, head: Head, record: RunRecord, news: News) -> None:

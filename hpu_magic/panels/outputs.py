@@ -1,7 +1,7 @@
-"""Outputs below a cell that are updated in place, also in pages that missed an update.
+"""Outputs below a cell that are updated in place, even in pages that missed an update.
 
-A page that is reloaded while a cell runs receives no further output of that cell, because a front
-end assigns output by the request that caused it. The saved metadata contain the name of each
+A page that is reloaded while a cell is running receives no further output from that cell, because a
+front end assigns output to the request that caused it. The saved metadata contains the name of each
 output, so that a page can request its current content from the kernel.
 """
 
@@ -16,7 +16,7 @@ _REMEMBERED = 60
 
 
 class Output:
-    """An output; the first call of `show` creates it below the running cell, others update it."""
+    """An output, which is created below the running cell by the first `show` and then updated."""
 
     def __init__(self) -> None:
         self.id = f"hpu_magic-{uuid.uuid4().hex}"
@@ -46,10 +46,11 @@ _outputs: dict[str, Output] = {}
 
 
 def current_outputs(known: Mapping[str, int]) -> dict[str, Any]:
-    """Return the current content of outputs of this process.
+    """Return the current content of this process's outputs.
 
-    `known` are the client's revisions by name. In the result, ``outputs`` contains data and
-    metadata of outputs with a newer revision, and ``unknown`` names of other processes' outputs.
+    `known` maps the names of outputs to the client's revisions. In the result, ``outputs`` contains
+    the data and metadata of outputs with a newer revision, and ``unknown`` the names of outputs
+    that belong to other processes.
     """
     ours = {name: _outputs[name] for name in known if name in _outputs}
     return {

@@ -1,6 +1,6 @@
 """Colors and sizes shared by the live charts and the static picture.
 
-All colors have medium lightness, so that they are legible on light and dark pages.
+All colors have a medium lightness, so they are legible on both light and dark pages.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ CURVES = {
     ("validation", "epoch"): (VALIDATION, ""),
     ("validation", "step"): (VALIDATION, "2 2"),
 }
-"""Color and dashes of the curves of a metric, by stage and by frequency. Curves by epoch also have
-dots."""
+"""Line color and dashes of a metric's curves, by stage and logging frequency. Curves with one value
+per epoch also have dots."""
 
 FURTHER_CURVES = (("#0b9e73", "10 3 2 3"), ("#c46fa0", "4 5"), ("#0b9e73", "12 3 2 3 2 3"))
-"""Color and dashes of further curves in one chart.
+"""Line color and dashes of additional curves in the same chart.
 
-All combinations of dashes and dots differ, so that curves are distinguishable without color. The
-colors are distinguishable for people with any kind of color vision.
+All combinations of dashes and dots differ, so curves can be told apart without color. The colors
+can be told apart with any kind of color vision.
 """
 
 COMPILATION_DASHES = "5 3"
-"""Dashes of the lines at compilations; lines at epochs are solid, lines at NaN are dotted."""
+"""Dashes of the lines that mark compilations. Epoch lines are solid, and NaN lines are dotted."""
 
 WIDTH = 760
 _CHARACTER = 6.1  # average width of a character in titles and legends, in pixels
@@ -44,16 +44,16 @@ _GAP = 12
 
 
 def width_of(text: str) -> float:
-    """Return the approximate width of text in a title or a legend, in pixels."""
+    """Return the approximate width of text in a title or legend, in pixels."""
     return _CHARACTER * len(text)
 
 
 def legend_width(labels: Sequence[str]) -> float:
-    """Return the approximate width of a legend in one line, with a gap before it, in pixels."""
+    """Return the approximate width of a one-line legend and the gap before it, in pixels."""
     return sum(width_of(label) + 32 + _GAP for label in labels)
 
 
 LEFT = 64
-"""Pixels to the left of each plot for its labels, so that the time axes are aligned."""
+"""Width of the labels to the left of each plot, in pixels; it is fixed to align the time axes."""
 EPOCHS_HEIGHT = 14
-"""Pixels of the row of epoch numbers above the first chart."""
+"""Height of the row of epoch numbers above the first chart, in pixels."""

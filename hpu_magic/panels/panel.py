@@ -36,9 +36,9 @@ _running: MemoryPanel | None = None
 
 
 class MemoryPanel:
-    """A live chart of memory in use, peak and limit.
+    """A live chart of the memory in use, its peak and the limit.
 
-    Interval and history are in seconds, and `view` is one of `notebook.PANELS`.
+    `interval` and `history` are in seconds, and `view` is one of `notebook.PANELS`.
     """
 
     def __init__(self, interval: float, history: float, view: str = "auto") -> None:
@@ -51,7 +51,7 @@ class MemoryPanel:
         self._record = RunRecord(sampler(), began, Window(COLUMNS, rows), peak=self._peak)
         self._lock = threading.Lock()
         self._draw_due = self._picture_due = 0.0
-        # Until then, a page may still request the widget.
+        # Time until which a page may still request the widget.
         self._page_due = began + (math.inf if view == "widget" else _ANSWER_SECONDS)
         self._widget = self._new_widget(rows, history) if view != "picture" else None
         self._output = Output()
@@ -80,7 +80,7 @@ class MemoryPanel:
         return self._subscription is not None
 
     def stop(self) -> None:
-        """Stop the updates and keep the last state as a picture."""
+        """Stop updating the panel and keep its last state as a picture."""
         with self._lock:
             subscription, self._subscription = self._subscription, None
             if subscription is None:
@@ -129,7 +129,7 @@ class MemoryPanel:
                 self._show()
 
     def _after_cell(self, *_: object) -> None:
-        """Draw the state after a cell: a notebook that a program runs may end with this cell."""
+        """Draw the state after a cell, because it may be the last one that a program runs."""
         self._picture_due = 0.0
         sampler().sample()
         self._tick(sampler())
@@ -147,9 +147,9 @@ class MemoryPanel:
 
 
 def open_panel(interval: float, history: float, view: str) -> MemoryPanel | MemoryReport:
-    """Return a live panel, or outside a notebook the current statistics.
+    """Return a live panel or, outside a notebook, the current statistics.
 
-    A panel that is already live is stopped; see `hpu_magic.memory_live`.
+    Stop any panel that is already live; see `hpu_magic.memory_live`.
     """
     global _running
     checked_interval(interval)

@@ -1,7 +1,8 @@
-"""The static picture of a run that stays in the notebook: plain SVG without script or fonts.
+"""The static picture of a run that stays in the notebook: plain SVG without scripts or fonts.
 
-It contains the charts of the live panel in the same colors. It needs no kernel and is legible on
-light and dark pages. A narrow page shows a second layout of the same size, with larger text.
+It contains the charts of the live panel in the same colors. It does not need a kernel and is
+legible on light and dark pages. A narrow page shows a second layout of the same size with larger
+text.
 """
 
 from __future__ import annotations
@@ -41,16 +42,16 @@ from hpu_magic.panels.record import RunRecord
 from hpu_magic.runtime.present import drawing
 from hpu_magic.runtime.training.not_finite import NotFinite
 
-_AXIS = 30  # pixels of a chart's height that its plot does not use
-_LABEL = 12  # pixels between the labels of an axis
-_NARROW_PAGE = 480  # pixels; narrower pictures use the narrow layout
+_AXIS = 30  # pixels of a chart's height that are not used by its plot
+_LABEL = 12  # minimum distance between the labels of an axis, in pixels
+_NARROW_PAGE = 480  # pixels; pictures up to this width use the narrow layout
 
 
 def draw(record: RunRecord, kinds: Sequence[str] = KINDS, name: str = "") -> str:
     """Return the run as an SVG image of at most a few dozen kilobytes.
 
-    `kinds` are names of charts in `line_charts.KINDS`, and `name` is the model's name, for readers
-    who cannot see the picture.
+    `kinds` contains names from `line_charts.KINDS`, and `name` is the model's name, which is given
+    to readers who cannot see the picture.
     """
     metrics = METRICS in kinds
     listed = [chart for chart in LINE_CHARTS if chart.name in kinds]
@@ -73,12 +74,12 @@ def draw(record: RunRecord, kinds: Sequence[str] = KINDS, name: str = "") -> str
 
 
 def inline(picture: str) -> str:
-    """Return a picture as HTML, with a layout for the width of the output and not of the page."""
+    """Return a picture as HTML whose layout depends on the width of the output, not of the page."""
     return f'<div style="container-type:inline-size">{picture}</div>'
 
 
 def _description(record: RunRecord, charts: Sequence[LineChart], *, metrics: bool) -> str:
-    """Return sentences for readers who cannot see the picture: last and best values."""
+    """Return the last and best values as sentences for readers who cannot see the picture."""
     sentences = []
     if metrics:
         sentences += [
@@ -104,16 +105,16 @@ class _Curve:
 class _Chart:
     """The contents of a chart, independent of its size."""
 
-    height: int  # of the plot in a wide picture, in pixels
+    height: int  # height of the plot in a wide picture, in pixels
     title: str
     curves: list[_Curve]
-    entries: list[Entry]  # of the legend
+    entries: list[Entry]  # entries of the legend
     ticks: list[float]
     label: Callable[[float], str]
     best: Point | None = None
     limit: float | None = None
     not_finite: list[tuple[int, NotFinite]] = field(default_factory=list)
-    first: bool = False  # shows the numbers of epochs
+    first: bool = False  # whether it shows the epoch numbers
 
 
 def _metric(record: RunRecord, metric: str, *, first: bool) -> _Chart:
@@ -142,7 +143,7 @@ def _metric(record: RunRecord, metric: str, *, first: bool) -> _Chart:
 
 
 def _lines(record: RunRecord, chart: LineChart, *, last: bool) -> _Chart:
-    """Return a chart of columns; the last chart explains the marks of compilations."""
+    """Return a chart of columns; the last chart explains the compilation marks."""
     data = record.lines.data()
     points = [_points(data, each.column) for each in chart.lines]
     known = [value for each in points for _, value in each if math.isfinite(value)]
@@ -167,7 +168,7 @@ def _lines(record: RunRecord, chart: LineChart, *, last: bool) -> _Chart:
 
 
 class _Picture:
-    """Charts in one layout, stacked over the same time axis."""
+    """Charts in one layout, stacked above a shared time axis."""
 
     def __init__(self, record: RunRecord, layout: PictureLayout, start: float, end: float) -> None:
         self.parts: list[str] = []
@@ -176,7 +177,7 @@ class _Picture:
         self._start, self._end = start, end
 
     def draw(self, charts: Sequence[_Chart], height: float | None = None) -> float:
-        """Draw all charts and return the height; a fixed height scales the plots."""
+        """Draw all charts and return the height; if the height is fixed, scale the plots to fit."""
         layout = self._layout
         epochs = layout.epochs if len(self._record.epochs) > 1 else 0
         heads = [_head(layout, chart) for chart in charts]
@@ -230,7 +231,7 @@ class _Picture:
             self.parts.append(drawing.rule(layout.left, at, right, at, 0.9, color))
 
     def _marks(self, frame: Frame) -> None:
-        """Draw vertical lines at the starts of epochs and at compilations."""
+        """Draw vertical lines where epochs start and where graphs were compiled."""
         for began in self._record.epochs.data()["time"]:
             if self._start <= began <= self._end:
                 at = frame.x(began)
@@ -249,7 +250,7 @@ class _Picture:
                 self._centred(frame.x(at), frame.top - 4, label, left=self._layout.left)
 
     def _centred(self, x: float, baseline: float, text: str, left: float = 0.0) -> None:
-        """Draw text centered at ``x``, moved if it would begin left of ``left`` or be cut off."""
+        """Draw text centered at ``x``; move it if it would begin left of ``left`` or be cut off."""
         half, anchor = palette.width_of(text) / 2, "middle"
         if x + half > self._layout.width:
             x, anchor = self._layout.width, "end"
@@ -259,7 +260,7 @@ class _Picture:
 
 
 def _head(layout: PictureLayout, chart: _Chart) -> tuple[str, list[list[Entry]]]:
-    """Return the title of a chart, shortened in a narrow layout, and the rows of its legend."""
+    """Return a chart's title, shortened if a narrow layout requires it, and its legend's rows."""
     entries = chart.entries if len(chart.entries) > 1 else []
     rows = legend_rows(layout, chart.title, entries)
     if layout is NARROW and (len(rows) > 1 or palette.width_of(chart.title) > layout.room):
@@ -269,7 +270,7 @@ def _head(layout: PictureLayout, chart: _Chart) -> tuple[str, list[list[Entry]]]
 
 
 def _responsive(wide: list[str], narrow: list[str], height: float) -> list[str]:
-    """Return two layouts, of which a page shows one; without styles, the wide one."""
+    """Return both layouts. A page shows one of them, or the wide one if it ignores styles."""
     hide_one = ".hpu-magic-wide{display:none}.hpu-magic-narrow{display:inline}"
     condition = f"(max-width:{_NARROW_PAGE}px)"
     inner = f"0 0 {NARROW.width} {height * NARROW.width / WIDE.width:.1f}"
@@ -292,10 +293,10 @@ def _points(data: dict[str, list[float]], name: str) -> list[Point]:
 def _ticks(
     values: Sequence[float], low: float | None = None
 ) -> tuple[list[float], Callable[[float], str]]:
-    """Return round numbers around all values, and the function that formats them."""
+    """Return round numbers that span all values, and a function that formats them."""
     known = [value for value in values if math.isfinite(value)] or [0.0]
     ticks = drawing.round_numbers(min(known) if low is None else low, max(known), 4)
-    width = float(f"{ticks[1] - ticks[0]:.3g}")  # far from zero, the last bits are lost
+    width = float(f"{ticks[1] - ticks[0]:.3g}")  # the last bits are inaccurate far from zero
     if not 1e-5 < width < 1e6:
         return ticks, lambda tick: f"{tick:.4g}"
     digits = next(d for d in range(8) if abs(width * 10**d - round(width * 10**d)) < 1e-6)

@@ -1,4 +1,4 @@
-"""Pieces of the picture of a run: the frame of a chart, its lines and their legend."""
+"""Parts of the picture of a run: the frame of a chart, its lines and its legend."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from hpu_magic.runtime.training.not_finite import NotFinite
 
 Point = tuple[float, float]
 Entry = tuple[str, str, str]
-"""Label, color and dashes in a legend."""
+"""A label, color and dashes in a legend."""
 
 
 @dataclass(frozen=True)
 class PictureLayout:
-    """Sizes in pixels, for wide or for narrow pictures."""
+    """Sizes for wide or narrow pictures, in pixels."""
 
     width: int
-    left: int  # of the plots, for the labels of their axes
-    right: int  # for half of the last label of the time axis
-    head: int  # row of the title
-    baseline: int  # of the title in its row
-    line: int  # further rows of the legend
-    epochs: int  # row of the epoch numbers
+    left: int  # margin of the plots for the labels of their axes
+    right: int  # margin for half of the time axis's last label
+    head: int  # height of the title row
+    baseline: int  # baseline of the title in its row
+    line: int  # height of each additional legend row
+    epochs: int  # height of the row of epoch numbers
     gap: int  # between charts
-    foot: int  # row of the time axis
-    number_size: int  # of text at the axes
-    time_ticks: int  # number of intervals of the time axis
-    sample: int  # length of a line in the legend
-    ring: float  # radius
-    points: int  # maximum of a curve
+    foot: int  # height of the time axis
+    number_size: int  # size of the text along the axes
+    time_ticks: int  # number of intervals on the time axis
+    sample: int  # length of a line sample in the legend
+    ring: float  # radius of the ring around the best value
+    points: int  # maximum number of points in a curve
 
     @property
     def room(self) -> int:
@@ -43,13 +43,13 @@ class PictureLayout:
     def text(
         self, x: float, y: float, words: str, anchor: str = "start", most: float = math.inf
     ) -> str:
-        """Return text of a title or a legend, condensed if it is wider than ``most``."""
+        """Return the text of a title or legend, condensed if it is wider than ``most``."""
         return drawing.text(x, y, words, anchor, most=most)
 
     def number(
         self, x: float, y: float, words: str, anchor: str = "start", most: float = math.inf
     ) -> str:
-        """Return text at an axis, condensed if it is wider than ``most``."""
+        """Return the text of an axis label, condensed if it is wider than ``most``."""
         return drawing.text(x, y, words, anchor, self.number_size, most=most)
 
 
@@ -61,7 +61,7 @@ NARROW = PictureLayout(340, 50, 14, 14, 10, 12, 0, 4, 17, 11, 3, 14, 4.0, 80)
 
 @dataclass(frozen=True)
 class Frame:
-    """The area of one chart: ``top`` and ``bottom`` in pixels, ``start`` and ``end`` in seconds."""
+    """A chart's area: ``top`` and ``bottom`` are in pixels, ``start`` and ``end`` in seconds."""
 
     layout: PictureLayout
     start: float
@@ -81,7 +81,7 @@ class Frame:
         return self.bottom - (self.bottom - self.top) * (value - low) / (high - low)
 
     def not_finite(self, noted: NotFinite, began: float, place: int) -> str:
-        """Return a mark at which a curve became NaN or infinite; ``place`` separates labels."""
+        """Mark where a curve became NaN or infinite; ``place`` keeps the labels apart."""
         at, text = self.x(noted.moment - began), f"{noted.curve} {noted.value}, step {noted.step}"
         width = self.layout.width
         right = at > width / 2 and at + 5 + palette.width_of(text) > width
@@ -100,7 +100,7 @@ class Frame:
 
 
 def line(frame: Frame, points: Sequence[Point], color: str, dashes: str = "") -> list[str]:
-    """Return a line through points, with gaps at values that are not finite."""
+    """Return a line through points, with gaps where values are not finite."""
     dash = f' stroke-dasharray="{dashes}"' if dashes else ""
     pieces = [thinned(run, frame.layout.points) for run in runs(points)]
     path = "".join(
@@ -108,7 +108,7 @@ def line(frame: Frame, points: Sequence[Point], color: str, dashes: str = "") ->
     )
     if not path:
         return []
-    # A line of one point is invisible.
+    # A line with only one point is invisible.
     alone = [dot(frame, *run[0], color) for run in pieces if len(run) == 1]
     line = f'<path d="{path}" fill="none" stroke="{color}" stroke-width="1.6"{dash}/>'
     return [line, *alone]
@@ -120,7 +120,7 @@ def dot(frame: Frame, time: float, value: float, color: str) -> str:
 
 
 def runs(points: Sequence[Point]) -> Iterator[list[Point]]:
-    """Yield the finite points between gaps."""
+    """Yield each run of finite points between gaps."""
     run: list[Point] = []
     for point in points:
         if math.isfinite(point[1]):
@@ -133,7 +133,7 @@ def runs(points: Sequence[Point]) -> Iterator[list[Point]]:
 
 
 def thinned(points: list[Point], most: int = 240) -> list[Point]:
-    """Return both ends, and the lowest and the highest point of each of equal parts."""
+    """Return both ends, and the lowest and highest points of each of several equal parts."""
     if len(points) <= most:
         return points
     size = 2 * len(points) / most
@@ -161,7 +161,7 @@ def legend_rows(layout: PictureLayout, title: str, entries: Sequence[Entry]) -> 
 
 
 def legend(layout: PictureLayout, baseline: float, rows: Sequence[Sequence[Entry]]) -> list[str]:
-    """Return a right-aligned legend, with the baseline of its first row."""
+    """Return a right-aligned legend whose first row has the given baseline."""
     parts, most = [], layout.room - layout.sample - 4
     for row in rows:
         right = float(layout.width - layout.right)

@@ -1,7 +1,7 @@
-"""A table of the ranks of a parallel run: memory of each card, pace, and the slowest rank.
+"""A table of the ranks of a parallel run: each card's memory, the pace, and the slowest rank.
 
-The table is an ordinary output that is updated in place, so that a saved or exported notebook
-contains its last state.
+The table is an ordinary output that is updated in place, so a saved or exported notebook contains
+its last state.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ AFTER = 1.0
 """Seconds from the start of a run until its table appears."""
 
 _EVERY = 0.5
-_WIDTH = 160  # pixels of a full card
+_WIDTH = 160  # width of a full card's bar, in pixels
 _CELL = "text-align:left;padding:2px 14px 2px 0;white-space:nowrap"
 _LABEL = f"{_CELL};font-weight:normal;opacity:.75"
 
 
 class RankTable(Table):
-    """The states of ranks, in the order of ranks."""
+    """The states of the ranks, in rank order."""
 
     def __init__(self, states: Sequence[RankState]) -> None:
         self.states = list(states)
@@ -38,7 +38,7 @@ class RankTable(Table):
         return f"{len(self.states)} rank{'s' if len(self.states) > 1 else ''}"
 
     def columns(self) -> Sequence[str]:
-        """Return the names of the columns that have values."""
+        """Return the names of the columns that contain values."""
         names = ["rank"]
         if len({state.host for state in self.states}) > 1:
             names.append("host")
@@ -50,7 +50,7 @@ class RankTable(Table):
         return names
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line for each rank."""
+        """Return a row for each rank."""
         columns = self.columns()
         return [[self._text(state)[name] for name in columns] for state in self.states]
 
@@ -123,7 +123,7 @@ def _bar(state: RankState) -> str:
 
 
 class RanksView:
-    """Draws the table below the running cell in a notebook; if not ``live``, only makes `table`."""
+    """Draws the table below a notebook's running cell; if not ``live``, only builds `table`."""
 
     def __init__(self, ranks: Sequence[RankState], live: bool) -> None:
         self._live = live
@@ -135,11 +135,11 @@ class RanksView:
 
     @property
     def table(self) -> RankTable | None:
-        """The last state of all ranks; None if no rank has used a card or made a step."""
+        """The last state of all ranks, or None if no rank has used a card or completed a step."""
         return RankTable(list(self._states.values())) if self._has_news else None
 
     def update(self, states: Mapping[int, RankState]) -> None:
-        """Store the last states of ranks, and draw them if a drawing is due."""
+        """Store the latest states of ranks, and draw them if a redraw is due."""
         for rank, state in states.items():
             self._has_news |= state.in_use is not None or state.steps > 0
             self._states[rank] = _completed(state, self._states[rank])
@@ -164,7 +164,7 @@ class RanksView:
 
 
 def _completed(state: RankState, before: RankState) -> RankState:
-    """Return the state, with the previous pace if there was no step since then."""
+    """Return the state, with the previous pace if there has been no step since then."""
     if state.steps_per_second is not None or state.steps != before.steps:
         return state
     return dataclasses.replace(

@@ -1,4 +1,4 @@
-"""The history of a run: lines of pace and memory, curves of metrics, epochs and marks."""
+"""The history of a run: pace and memory lines, metric curves, epochs and marks."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ _SHORTEST_GAP = 1.0  # seconds; shorter pauses are normal
 
 @dataclass(frozen=True)
 class News:
-    """The changes of a record since the last call of `RunRecord.news`."""
+    """The changes to a record since the last call to `RunRecord.news`."""
 
-    lines: Change  # of pace and memory
-    curves: dict[Curve, Change] = field(default_factory=dict)  # of logged metrics
-    epochs: Change = field(default_factory=Change)  # of their starts
+    lines: Change  # changes to the pace and memory lines
+    curves: dict[Curve, Change] = field(default_factory=dict)  # changes to metric curves
+    epochs: Change = field(default_factory=Change)  # changes to the list of epoch starts
     marks: list[Mark] = field(default_factory=list)  # new compilations
 
 
 class RunRecord:
-    """The history of one run in bounded space, read from a sampler.
+    """The history of one run, read from a sampler and kept in bounded space.
 
-    Times are seconds since ``began``, a time of ``time.monotonic()``. Values in the sampler that
-    are older than this record are ignored. ``lines`` is a `Trace` for the entire run or a `Window`
-    for its last part. ``progress`` is None without a fit. ``memory`` is set if the run uses the
-    device, so that memory and compilations belong to it. ``peak`` observes the peak of device
-    memory, since other code may reset the device's own peak.
+    Times are in seconds since ``began``, which is a value of ``time.monotonic()``. Values in the
+    sampler that are older than this record are ignored. ``lines`` is a `Trace` for the entire run
+    or a `Window` for its last part. ``progress`` is None if there is no fit. ``memory`` is true if
+    the run uses the device, so that memory and compilations belong to the run. ``peak`` observes
+    the peak of device memory, since other code may reset the device's own peak.
     """
 
     def __init__(
@@ -79,8 +79,8 @@ class RunRecord:
     def news(self, ended: float | None = None, peak: float | None = None) -> News:
         """Read new samples and return the changes.
 
-        At the end of the run, ``ended`` in seconds of ``time.monotonic()`` adds a row with the last
-        values and drops later samples, and ``peak`` is the peak of device memory in bytes.
+        At the end of the run, pass ``ended``, a value of ``time.monotonic()``, to add a row with
+        the last values and drop later samples, and ``peak``, the peak of device memory in bytes.
         """
         new = {name: self._read(name) for name in self._series}
         if ended is not None:
@@ -90,7 +90,7 @@ class RunRecord:
             number, step, length = row[1:]
             epochs += self.epochs.add(row[0] - self.began, step, number, length)
         if ended is not None and self._progress is not None and self._progress.epoch_over:
-            # The start of the next epoch, which does not follow.
+            # Add the start of the next epoch, although no such epoch follows.
             number, step = self._progress.epoch + 2.0, self._latest.get("step", math.nan)
             epochs += self.epochs.add(ended - self.began, step, number, math.nan)
             epochs += self.epochs.end()
@@ -98,7 +98,7 @@ class RunRecord:
         return News(self._new_lines(new, ended, peak), curves, epochs, self._new_marks())
 
     def _cut(self, ended: float, new: dict[str, deque[Values]]) -> None:
-        """Drop samples after the end of the run: the sampler may continue for other panels."""
+        """Drop samples after the end of the run; the sampler may go on for other panels."""
         for rows in new.values():
             while rows and rows[-1][0] > ended:
                 rows.pop()
@@ -111,9 +111,9 @@ class RunRecord:
     def _new_lines(
         self, new: dict[str, deque[Values]], ended: float | None, peak: float | None
     ) -> Change:
-        """Add a row for each sample of memory, or of speed if there are none of memory."""
+        """Add a row for each memory sample, or for each speed sample if there are none."""
         change = Change()
-        # A pace may arrive late and belong to a time that already has a row.
+        # A pace may arrive late, when its time already has a row.
         paces = [(moment,) for moment, *_ in new["speed"] if not moment <= self._newest]
         samples = new.get(MEMORY) or paces
         longest = max(_GAP_INTERVALS / self._sampler.rate, _SHORTEST_GAP)
@@ -152,7 +152,7 @@ class RunRecord:
         return [] if self._progress is None else self._progress.not_finite
 
     def step_at(self, time: float) -> float:
-        """Return the number of optimizer steps before a time."""
+        """Return the number of optimizer steps completed before a time."""
         data = self.lines.data()
         return data["step"][max(0, bisect(data["time"], time) - 1)] if data["step"] else math.nan
 
@@ -164,7 +164,7 @@ class RunRecord:
 
     def _new_marks(self) -> list[Mark]:
         marks, self._mark_cursor = self._sampler.marks(self._mark_cursor)
-        # Memory and compilations belong to the device.
+        # Like memory, compilations belong to the device.
         new = [Mark(mark.time - self.began, mark.kind, mark.text) for mark in marks if self._memory]
         self.marks.extend(new)
         del self.marks[:-_MARKS_DRAWN]
@@ -175,7 +175,7 @@ class RunRecord:
         return deque(zip(*(map(_drawn, column) for column in columns.values()), strict=True))
 
     def _advance(self, speeds: deque[Values], moment: float) -> None:
-        """Set pace and step to their last values before a time."""
+        """Set the pace and step to their last values before a time."""
         while speeds and speeds[0][0] <= moment:
             _, self._latest["speed"], self._latest["step"] = speeds.popleft()
 
@@ -184,7 +184,7 @@ class RunRecord:
         self.limit = limit
         self.peak = peak if math.isnan(self.peak) else max(self.peak, peak)
         if self._peak is not None:
-            # Only the observed peak includes memory that was freed between two samples.
+            # Only the observed peak includes memory allocated and freed between two samples.
             peak = self.peak = max(self.peak, in_use, self._peak.so_far() if newest else 0.0)
         self._latest.update(in_use=in_use, peak=peak)
 
@@ -197,5 +197,5 @@ class RunRecord:
 
 
 def _drawn(value: float) -> float:
-    """Return a value to draw, which is NaN, a gap, if it is not finite."""
+    """Return the value to draw: NaN, which is a gap, if it is not finite."""
     return value if math.isfinite(value) else math.nan

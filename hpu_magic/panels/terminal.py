@@ -1,4 +1,4 @@
-"""The view of a fit outside a notebook: a line that is overwritten, then the table."""
+"""The view of a fit outside a notebook: a line that is overwritten, then a table."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _SECONDS_BETWEEN_LINES = 0.5
 
 
 class TerminalView:
-    """Progress on standard output; silent until the end if that is not a terminal."""
+    """Shows progress on standard output, or only the result if that is not a terminal."""
 
     poll = None
 
     def __init__(self) -> None:
         self._live = sys.stdout.isatty() or in_console()
-        # Do not mix the line with messages that Lightning prints at the start of a fit.
+        # Do not mix the line with the messages that Lightning prints at the start of a fit.
         self._due = time.monotonic() + _SECONDS_BETWEEN_LINES
         self._width = 0
 
     def draw(self, head: Head, record: RunRecord, news: News) -> None:
-        """Overwrite the line of progress."""
+        """Overwrite the progress line."""
         now = time.monotonic()
         if not self._live or now < self._due:
             return

@@ -1,4 +1,4 @@
-"""Rows over time in bounded space, of an entire run or of its last part."""
+"""Rows over time, kept in bounded space, for an entire run or its last part."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections import deque
 from dataclasses import dataclass, field
 
 Values = tuple[float, ...]
-"""A row: the time, then a value for each further column."""
+"""A row: the time, followed by a value for each of the other columns."""
 
 
 @dataclass
 class Change:
-    """A change of a trace."""
+    """A change to a trace."""
 
-    rows: list[Values] = field(default_factory=list)  # that were added at the end
+    rows: list[Values] = field(default_factory=list)  # rows added at the end
     thinned: bool = False  # whether earlier rows have also changed
 
     def __bool__(self) -> bool:
@@ -29,10 +29,11 @@ class Change:
 class Trace:
     """At most ``capacity`` rows that cover a run from its start.
 
-    When the trace is full, every second row is dropped, and from then on only every second, fourth,
-    ... row is kept: the resolution halves. A row with only a time is a gap and is always kept, and
-    so is the row with the best value in the last column, according to ``goal`` (``min`` or
-    ``max``); it is added together with the next row that is kept. The first column is the time.
+    Whenever the trace is full, the resolution is halved: every second row is dropped, and from then
+    on, only every second (then every fourth, and so on) new row is kept. A row that contains only a
+    time is a gap and is always kept. So is the row with the best value in the last column,
+    according to ``goal`` (``min`` or ``max``), which is added together with the next row that is
+    kept. The first column is the time.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class Trace:
         return change
 
     def end(self) -> Change:
-        """Also keep the last row, because no others follow, and return the change."""
+        """Keep the last row too, because no others follow, and return the change."""
         change = Change()
         if self._last is not None and self._last not in self._rows[-2:]:
             self._keep_with_better(change, self._last)
@@ -100,7 +101,7 @@ class Trace:
             self.best = row
 
     def _is_better(self, row: Values) -> bool:
-        """Return whether a row is better than all rows before it, including skipped rows."""
+        """Return whether a row is better than all rows before it, including skipped ones."""
         best = self._better or self.best
         value = self._sign * row[-1]
         if not self._sign or not math.isfinite(value):
@@ -112,7 +113,7 @@ class Trace:
         return _columns(self.columns, self._rows)
 
     def _thin(self) -> None:
-        """Drop every second row that is not a gap, and gaps that follow a gap."""
+        """Drop every second row that is not a gap, and any gap that follows another gap."""
         kept: list[Values] = []
         known = 0
         for row in self._rows:
@@ -127,7 +128,7 @@ class Trace:
 
 
 class Window:
-    """The newest ``capacity`` rows over time."""
+    """The newest ``capacity`` rows."""
 
     def __init__(self, columns: tuple[str, ...], capacity: int) -> None:
         self.columns = columns
@@ -138,7 +139,7 @@ class Window:
         return len(self._rows)
 
     def add(self, *row: float) -> Change:
-        """Add one row, except a gap after a gap, and return the change."""
+        """Add one row, unless it is a gap after another gap, and return the change."""
         if _is_gap(row) and (not self._rows or _is_gap(self._rows[-1])):
             return Change()
         self._rows.append(row)

@@ -1,4 +1,4 @@
-"""The interface of a fit's views: the state of the fit in words, and new samples."""
+"""The interface of a fit's views, which show the state of the fit in words and new samples."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hpu_magic.panels.header import header
 from hpu_magic.panels.record import News, RunRecord
 
 DRAW_SECONDS = 0.5
-"""Seconds between two drawings of a panel.
+"""Seconds between two redraws of a panel.
 
-Each drawing wakes the kernel's sending threads, the server and the browser. This costs the training
-about 1.5 ms on two cores, for any amount of data.
+Each redraw wakes up the kernel's sending threads, the server and the browser. On two cores, this
+slows the training down by about 1.5 ms, whatever the amount of data.
 """
 
 STOPPING = "Stopping"
@@ -24,18 +24,18 @@ STOPPING = "Stopping"
 class Head:
     """The state of a fit, in words."""
 
-    word: str  # the activity, such as Training
+    word: str  # the current activity, such as Training
     model_name: str
-    where: str  # position in the fit, such as epoch 3 of 10, batch 40 of 57
+    where: str  # the position in the fit, such as epoch 3 of 10, batch 40 of 57
     details: tuple[str, ...]  # pace, remaining time and device, if known
-    share: float | None  # completed share of the plan, 0 to 1; None without a known end
+    share: float | None  # completed share of the plan, 0 to 1, or None without a known end
     not_finite: str  # values that became NaN or infinite
-    values: tuple[str, ...] = ()  # of metrics on the progress bar or with a chart
-    endless_for: float | None = None  # seconds that a fit without a known end has run
+    values: tuple[str, ...] = ()  # values of metrics that are on the progress bar or have a chart
+    endless_for: float | None = None  # seconds that a fit without a known end has been running
 
     @property
     def stopping(self) -> bool:
-        """Whether Stop was pressed, here or in another place."""
+        """Whether Stop has been pressed, here or elsewhere."""
         return self.word == STOPPING
 
     @property
@@ -60,14 +60,14 @@ class Head:
 
 
 class FitView(Protocol):
-    """One display of a fit; the sampler's thread draws it, and the fit's thread finishes it."""
+    """A display of a fit, which the sampler's thread draws and the fit's thread finishes."""
 
     @property
     def poll(self) -> Callable[[], None] | None:
-        """Function for the training thread to call from time to time, if necessary."""
+        """The function that the training thread must call from time to time, if necessary."""
 
     def draw(self, head: Head, record: RunRecord, news: News) -> None:
         """Draw the state of the fit and its new samples."""
 
     def finish(self, table: Mapping[str, str], picture: Mapping[str, str]) -> None:
-        """Replace the display with the result: the MIME bundles of a table and of a picture."""
+        """Replace the display with the result: the MIME bundles of a table and a picture."""

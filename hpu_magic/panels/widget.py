@@ -16,16 +16,16 @@ from hpu_magic.panels.document import DocumentWidget
 from hpu_magic.panels.record import News, RunRecord
 
 _MOST_LEFT = 20
-"""Number of ended panels that still show their result in pages."""
+"""Number of finished panels that still show their result in pages."""
 
-# The next output is the picture for pages without a live panel.
+# The next output is the picture, which is for pages without a live panel.
 _HIDING = (
     "<style>.jp-OutputArea-child:has(.hpu-magic-live) + .jp-OutputArea-child{display:none}</style>"
 )
 
 
 class PanelWidget:
-    """The widgets of one panel; ``on_stop`` is called once, from any thread, if Stop is pressed."""
+    """A panel's widgets; ``on_stop`` is called once, from any thread, if Stop is pressed."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class PanelWidget:
     ) -> None:
         self.charts = charts
         self.drawing = threading.RLock()
-        """Lock for changes of the charts."""
+        """Lock that is held while the charts are changed."""
         self._on_stop = on_stop
         self._pressed = threading.Event()
         self._header = ipywidgets.HTML(
@@ -76,7 +76,7 @@ class PanelWidget:
 
     @property
     def poll(self) -> Callable[[], None] | None:
-        """Function for the training thread to call, if nothing else handles clicks."""
+        """The function that the training thread must call if nothing else handles clicks."""
         return self._listener.poll
 
     @property
@@ -91,14 +91,14 @@ class PanelWidget:
             self._on_stop()
 
     def stopping(self) -> None:
-        """Show that Stop was pressed, here or in another place."""
+        """Show that Stop has been pressed, here or elsewhere."""
         if not self._pressed.is_set():
             self._pressed.set()
             self._button.description = "Stopping"
             self._button.disabled = True
 
     def draw(self, record: RunRecord, news: News, *, flush: bool = True) -> None:
-        """Draw new samples, and send them to the pages if ``flush`` is set."""
+        """Draw new samples, and send them to the pages if ``flush`` is true."""
         with self.drawing:
             self.charts.draw(record, news)
             if flush:
@@ -110,7 +110,7 @@ class PanelWidget:
             self._header.value = text
 
     def finish(self, result: str) -> None:
-        """Show the result, as HTML, in open pages, and release all other widgets."""
+        """Show the result, which is HTML, in open pages, and release all other widgets."""
         self._listener.close()
         kept = (self._box, self._box.layout)
         parts = [widget for widget in _widgets(self._box) if widget not in kept]
@@ -127,7 +127,7 @@ _left: deque[Any] = deque()
 
 
 def _widgets(widget: Any) -> Iterator[Any]:
-    """Yield a widget and all widgets in it, with the models of their layouts and styles."""
+    """Yield a widget and all widgets inside it, with the models of their layouts and styles."""
     yield widget
     for model in (getattr(widget, "layout", None), getattr(widget, "style", None)):
         if model is not None:

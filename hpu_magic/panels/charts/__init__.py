@@ -1,4 +1,4 @@
-"""The live charts: Bokeh figures over one time axis, with controls for the reader."""
+"""The live charts: Bokeh figures with a shared time axis and controls for the reader."""
 
 from __future__ import annotations
 

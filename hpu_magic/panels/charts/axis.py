@@ -1,7 +1,8 @@
-"""The axis that all charts share: time, step or epoch, computed in the browser.
+"""The axis shared by all charts: time, step or epoch, computed in the browser.
 
-Rows contain their time and their step. The epoch of a step is interpolated between the starts of
-epochs; in the newest epoch, by its expected length or else by the newest step.
+Each row contains its time and step. The epoch of a step is interpolated between the starts of
+epochs. In the newest epoch, the interpolation uses the epoch's expected length or, if that is
+unknown, the newest step.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ const places = source => choice.value === "time" ? source.data.time
 """
 )
 _TRANSFORM = f"{_PLACES}\nreturn Float64Array.from(places(source))"
-# The axis is extended in steps of a quarter, not at every point.
+# Extend the axis by a quarter at a time, not at every point.
 _EXTEND = (
     _PLACES
     + f"""
@@ -105,7 +106,7 @@ for (const plot of charts.children) {
   for (const renderer of plot.renderers ?? []) renderer.data_source.change.emit()
 }
 """
-# The newest epoch's length may be unknown until the next one begins.
+# The length of the newest epoch may be unknown until the next one begins.
 _EPOCH_MOVED = f"""
 const known = isFinite(epochs.data.length[epochs.data.length.length - 1])
 if (choice.value === "epoch" && (cb_obj === epochs || !known)) {{{_PLACE_AGAIN}}}
@@ -113,10 +114,11 @@ if (choice.value === "epoch" && (cb_obj === epochs || !known)) {{{_PLACE_AGAIN}}
 
 
 class SharedAxis:
-    """The range of all charts, and the positions of rows on it.
+    """The range shared by all charts, and the positions of rows on it.
 
-    ``lines`` and ``epochs`` are sources. ``window`` is the length in seconds of an axis that
-    follows the newest point; None shows everything from 0, on the axis that the reader selects.
+    ``lines`` and ``epochs`` are data sources. ``window`` is the length, in seconds, of an axis that
+    follows the newest point. If it is None, the axis starts at 0 and shows everything, and the
+    reader selects its quantity.
     """
 
     def __init__(
@@ -134,7 +136,7 @@ class SharedAxis:
         self._transforms: dict[ColumnDataSource, CustomJSTransform] = {}
 
     def ticks(self) -> CustomJSTickFormatter:
-        """Return the formatter of the numbers below the charts."""
+        """Return the formatter for the tick labels below the charts."""
         if self.chosen:
             return CustomJSTickFormatter(code=_TICKS, args={"choice": self.choice})
         return CustomJSTickFormatter(code=f"{_TIME}return time")
@@ -149,7 +151,7 @@ class SharedAxis:
         return transform("time", self._transforms[source])
 
     def name_epochs(self, plot: Any) -> None:
-        """Add the numbers of epochs above a chart, at the end of each epoch."""
+        """Add epoch numbers above a chart, at the end of each epoch."""
         names = CustomJSTickFormatter(code=_EPOCH_NAMES, args=self._args)
         above: Any = LinearAxis()
         above.ticker, above.formatter = self._ticker, names
@@ -158,7 +160,7 @@ class SharedAxis:
         plot.add_layout(above, "above")
 
     def follow(self, charts: Any, lowest: Any) -> None:
-        """Let the browser extend the axis as rows arrive, and redraw when the reader changes it."""
+        """Let the browser extend the axis as rows arrive, and redraw if the reader changes it."""
         if not self.chosen:
             return
         args = {**self._args, "range": self.range, "ticker": self._ticker}

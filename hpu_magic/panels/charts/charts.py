@@ -1,4 +1,4 @@
-"""All charts of a run, stacked over one time axis."""
+"""All charts of a run, stacked above a shared time axis."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _MARKS_KEPT = 200
 
 
 class Charts:
-    """Metrics, pace and memory of one fit, or memory alone.
+    """The metrics, pace and memory of one fit, or memory alone.
 
-    Call all methods from one thread. Changes become visible after `flush`.
+    All methods must be called from the same thread. Changes become visible after `flush`.
 
-    ``capacity`` is the number of points of a line, ``kinds`` are charts of `line_charts.KINDS`, and
-    ``window`` is that of `SharedAxis`. ``on_add`` is called with the name of a metric for which the
-    reader requested a chart.
+    ``capacity`` is the maximum number of points in a line, ``kinds`` contains names from
+    `line_charts.KINDS`, and ``window`` is passed to `SharedAxis`. ``on_add`` is called with the
+    name of a metric if the reader requests a chart of it.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Charts:
         self._silence(self.layout)
 
     def draw(self, record: RunRecord, news: News) -> None:
-        """Draw the new rows of a record."""
+        """Draw a record's new rows."""
         self._outbox.follow(self._lines, record.lines.data, self._capacity)
         self._outbox.follow(self._epochs, record.epochs.data, _MARKS_KEPT)
         self._outbox.follow(self._marks, self._mark_columns, _MARKS_KEPT)
@@ -103,11 +103,11 @@ class Charts:
             plot.draw(self._outbox, record)
 
     def flush(self) -> None:
-        """Send all drawn changes since the last call as one message."""
+        """Send everything drawn since the last call as one message."""
         self._outbox.flush()
 
     def restore(self, setter: Any) -> None:
-        """Bring the models up to date for a page that opens; see `Outbox.restore`."""
+        """Update the models for a page that is being opened; see `Outbox.restore`."""
         self._outbox.restore(setter)
 
     def choose(self, metric: str) -> None:
@@ -145,7 +145,7 @@ class Charts:
                 each.begin(self._outbox, record)
 
     def _arrange(self, wanted: list[str], record: RunRecord) -> None:
-        """Create a chart for each metric; the first metric uses the chart that is empty so far."""
+        """Create a chart for each metric; the first metric takes the chart that is still empty."""
         first = self._metrics[0]
         if first.metric is None:
             first.metric = wanted[0]
@@ -153,7 +153,7 @@ class Charts:
         new = [name for name in wanted if name not in existing]
         existing |= {name: self._metric_chart(name) for name in new}
         self._metrics = [existing[name] for name in wanted]
-        # Before the document contains the new charts, because it visits all models at each change.
+        # Draw before adding the new charts to the document, which visits all models at each change.
         self._begin(record)
         plots = [each.plot for each in self._metrics]
         self.layout.children = [self._controls, *plots, *self._below]
@@ -165,7 +165,7 @@ class Charts:
         return chart
 
     def _silence(self, model: Any) -> None:
-        """Prevent the browser from sending its computed ranges and sizes here at every row."""
+        """Keep the browser from sending back the ranges and sizes that it computes for each row."""
         for each in model.references():
             each.syncable = False
 

@@ -1,4 +1,4 @@
-"""The controls of the charts, all handled by the browser except the list of metrics to add."""
+"""The controls of the charts; the browser handles all but the list of metrics to add."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpu_magic.panels.document import CHOICE
 _NONE = ""
 _COLOR = f"var(--jp-ui-font-color1, {palette.TEXT})"
 _BORDER = "var(--jp-border-color1, #8888)"
-# A row of small controls in the colors of the page, which wraps if necessary.
+# A row of small controls in the page's colors; it wraps if necessary.
 _ROW = ":host { flex-wrap: wrap; gap: 2px 14px; padding: 0 0 4px 2px; }"
 _CONTROL = f"""
 :host {{ --font-size: 12px; font-family: {palette.FONT}; color: {_COLOR}; margin: 0; }}
@@ -38,7 +38,7 @@ select.bk-input:focus {{ outline: 2px solid {palette.TRAIN}; box-shadow: none; }
 
 
 def controls(*shown: Any) -> Any:
-    """Return a line of controls, each with its title on the left."""
+    """Return a row of controls, each with its title on the left."""
     for control in shown:
         control.stylesheets = [InlineStyleSheet(css=_CONTROL)]
         control.margin = 0
@@ -54,14 +54,14 @@ def titled(control: Select, title: str, width: int) -> Any:
 
 
 class AddMetric:
-    """A list of the metrics without a chart; pages send the reader's choice to the kernel."""
+    """A list of the metrics that have no chart; pages send the reader's choice to the kernel."""
 
     def __init__(self) -> None:
         self._offered: list[str] = []
         self.select = Select(name=CHOICE, options=_options([], 0), value=_NONE, visible=False)
 
     def offer(self, metrics: Sequence[str], drawn: int) -> None:
-        """List the metrics that can be added to those ``drawn``; without any, hide the control."""
+        """List the metrics that can be added to the ``drawn`` ones; hide an empty list."""
         if list(metrics) == self._offered:
             return
         self._offered = list(metrics)

@@ -11,15 +11,15 @@ from bokeh.plotting import figure
 
 from hpu_magic.panels import palette
 
-# Titles, axes and legends use the color of the page's theme. If the page has none, or if Bokeh
-# does not support these variables, they use the color of the models.
+# Titles, axes and legends use the color of the page's theme. If the page has no theme, or if Bokeh
+# does not support these variables, they use the color set in the models.
 THEMED = "".join(
     f"--bk-{part}text-color: var(--jp-ui-font-color1, {palette.TEXT});"
     for part in ("", "major-label-", "label-")
 )
 # A legend is an HTML element that reads its color before it is attached to the page.
 _THEMED_LEGEND = f".bk-label {{ color: var(--jp-ui-font-color1, {palette.TEXT}) !important; }}"
-# The legend wraps if necessary, and moves up next to the title if there is enough space.
+# The legend wraps if necessary, and moves up beside the title if there is enough room.
 _WRAPPED = """
 .bk-grid {
   display: flex; flex-wrap: wrap; justify-content: flex-end; row-gap: 0 !important;
@@ -27,20 +27,20 @@ _WRAPPED = """
 }
 """
 _RAISED = "@container (min-width: %dpx) { :host { height: 0; margin-top: -17px; } }"
-# In a narrow page, the title also uses the space above the axis, whose top label it must not touch.
+# On a narrow page, the title extends over the axis and must not touch the axis's top label.
 _STANDOFF, _STANDOFF_NARROW = 4, 10
 _NARROW = f"""
 const narrow = cb_obj.inner_width < 320
 title.offset = narrow ? {8 - palette.LEFT} : 0
 title.standoff = narrow ? {_STANDOFF_NARROW} : {_STANDOFF}
 """
-_RIGHT = 28  # pixels, for half of the last label of an axis
+_RIGHT = 28  # pixels; room for half of an axis's last label
 
 
 def blank(height: int, title: str, x_range: Any, y_range: Any, x_ticks: Any) -> Any:
     """Return an empty chart."""
     plot: Any = figure(
-        frame_height=height - 30,  # like in the picture; title and legends are added above
+        frame_height=height - 30,  # as in the picture; the title and legends are added above
         sizing_mode="stretch_width",
         x_range=x_range,
         y_range=y_range,
@@ -69,7 +69,7 @@ def blank(height: int, title: str, x_range: Any, y_range: Any, x_ticks: Any) -> 
     narrow = CustomJS(args={"title": plot.title}, code=_NARROW)
     plot.js_on_change("inner_width", narrow)
     for each in (plot, y_range, plot.toolbar, plot.title):
-        each.syncable = False  # values that the browser computes are not needed here
+        each.syncable = False  # values computed by the browser are not needed here
     return plot
 
 
@@ -84,7 +84,7 @@ def quiet(axis: Any) -> None:
 
 
 def quiet_legend(legend: Any, title: str, items: Sequence[Any]) -> None:
-    """Place a legend on the right without a box; it must not cover the longest ``title``."""
+    """Place a legend on the right, without a box, where it cannot cover the longest ``title``."""
     legend.items = list(items)
     legend.orientation = "horizontal"
     legend.location = "top_right"
@@ -100,20 +100,20 @@ def quiet_legend(legend: Any, title: str, items: Sequence[Any]) -> None:
         both = palette.LEFT + palette.width_of(title) + palette.legend_width(labels) + _RIGHT
         css = _THEMED_LEGEND + _WRAPPED + _RAISED % both
         legend.stylesheets = [InlineStyleSheet(css=css)]
-    legend.glyph_width = 28  # so that dashes show
+    legend.glyph_width = 28  # long enough to show dashes
 
 
 def drawn(source: ColumnDataSource, glyph: Any, level: Any = "glyph") -> GlyphRenderer[Any]:
-    """Return a renderer of a source, without the glyphs of selections."""
+    """Return a renderer for a source, without glyphs for selections."""
     plain: dict[str, Any] = dict.fromkeys(("selection_glyph", "nonselection_glyph", "muted_glyph"))
     return GlyphRenderer(data_source=source, glyph=glyph, level=level, **plain)
 
 
 def hover(renderers: Sequence[Any], tooltip: str) -> HoverTool:
-    """Return the tooltip of the values of lines at the pointer."""
+    """Return a tooltip that shows the values of the lines at the pointer."""
     return HoverTool(renderers=[*renderers], tooltips=tooltip, mode="vline", visible=False)
 
 
 def dash_lengths(dashes: str) -> list[int]:
-    """Return dash lengths for Bokeh."""
+    """Return dash lengths as numbers for Bokeh."""
     return [int(length) for length in dashes.split()]

@@ -1,4 +1,4 @@
-"""Bokeh renderer of the charts in `line_charts`."""
+"""Render the charts in `line_charts` with Bokeh."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ SCALES: list[Any] = [("data", "range in use"), ("card", "whole card")]
 
 
 class LinePlot:
-    """One chart of columns of a record, which ``lines`` contains.
+    """A chart of a record's columns, which are read from the source ``lines``.
 
-    ``scale`` switches a chart of memory between the range in use and the limit.
+    In a memory chart, ``scale`` switches between the range in use and the whole card.
     """
 
     def __init__(self, chart: LineChart, axis: SharedAxis, lines: ColumnDataSource) -> None:
@@ -70,7 +70,7 @@ class LinePlot:
         plot.tools = [hover(renderers[:1], chart.hover)]
 
     def _add_legend(self) -> None:
-        """Name the lines, with samples of data that never changes; see `MetricChart`."""
+        """Name the lines next to samples whose data never changes; see `MetricChart`."""
         constant = ColumnDataSource({"time": [math.nan], "value": [math.nan]}, syncable=False)
         items = []
         for line in self.chart.lines:
@@ -106,7 +106,7 @@ class LinePlot:
         self.scale.js_on_change("value", rescale)
 
     def draw(self, outbox: Outbox, record: RunRecord) -> None:
-        """Update the title and, for memory, the limit; the lines follow their source."""
+        """Update the title and, in a memory chart, the limit; the lines follow their source."""
         if self.chart.of_memory and not math.isnan(record.limit) and record.limit != self._limit:
             self._limit = record.limit
             outbox.replace(self._pool, lambda: {"limit": [self._limit]}, 1)

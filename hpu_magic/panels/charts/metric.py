@@ -1,4 +1,4 @@
-"""The live chart of one metric: training and validation curves, the best value, NaN marks."""
+"""The live chart of one metric: training and validation curves, best value and NaN marks."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _LABEL_LOWEST = 6  # pixels above the bottom of the chart
 
 
 class MetricChart:
-    """One chart, whose curves appear when they are first logged.
+    """A chart whose curves appear when they are first logged.
 
-    ``metric`` is None for the first chart until something is logged. ``capacity`` is the number of
-    points of a curve. The first chart is higher and shows the numbers of epochs.
+    For the first chart, ``metric`` is None until something is logged. ``capacity`` is the maximum
+    number of points in a curve. The first chart is taller and shows the epoch numbers.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class MetricChart:
         self.plot = blank(height, self._title, axis.range, values, axis.ticks())
         if first:
             axis.name_epochs(self.plot)
-        # If the tools of a plot change, Bokeh moves its legend and computes no new layout.
+        # Set the tools only once: when they change, Bokeh moves the legend without a new layout.
         self._hover = hover([], "$name @value{0.0000} at step @step, @time{0.0} s")
         self.plot.tools = [self._hover]
-        # The layout that is added last is drawn on top.
+        # Whatever is added to the layout last is drawn on top.
         self._legend = Legend()
         quiet_legend(self._legend, self._title, [])
         self.plot.add_layout(self._legend, "above")
@@ -113,11 +113,11 @@ class MetricChart:
         return [curve for curve in record.metrics.of(self.metric) if curve in record.curves]
 
     def lacks(self, record: RunRecord) -> bool:
-        """Return whether the record has other curves than the chart."""
+        """Return whether the record's curves differ from those in the chart."""
         return self._curves(record) != list(self._sources)
 
     def begin(self, outbox: Outbox, record: RunRecord) -> None:
-        """Draw all curves again: a new curve may change the style of the others."""
+        """Redraw all curves, because a new curve may change the style of the others."""
         kept = [renderer for renderer in self.plot.renderers if renderer not in self._lines]
         curves, traces = self._curves(record), record.curves
         for old in self._sources.values():
@@ -141,7 +141,7 @@ class MetricChart:
         quiet_legend(self._legend, longest, items if len(items) > 1 else [])
 
     def _glyphs(self, style: Style, source: ColumnDataSource) -> list[Any]:
-        """Return the renderers of a curve: line and dots, or the raw and the smoothed line."""
+        """Return a curve's renderers: a line and dots, or the raw and the smoothed line."""
         place = self._axis.of(source)
         look = _look(style)
         if style.dots:
@@ -208,8 +208,8 @@ def _dots(style: Style, source: ColumnDataSource, place: Any) -> Any:
 def _samples(style: Style) -> list[Any]:
     """Return the renderers of a curve's legend entry.
 
-    They use constant data outside the chart, because a page clears the legend whenever its data
-    changes, and draws it again only together with everything else.
+    They use constant data that is not part of the chart, because a page clears the legend whenever
+    the legend's data changes and only redraws it together with everything else.
     """
     source = ColumnDataSource({"time": [nan], "value": [nan]}, syncable=False)
     line = drawn(source, Line(x="time", y="value", **_look(style)))

@@ -1,9 +1,9 @@
-"""Changes of the charts, collected into one message in Bokeh's wire protocol.
+"""Collects changes to the charts into one message in Bokeh's wire protocol.
 
 For each row, ``ColumnDataSource.stream`` stores every column in this process, looks for listeners
-and visits all models of the document. This costs the training several times as much as the message
-itself. Charts that are only written need just the message; a page that opens later reads all rows
-from their source.
+and visits all models in the document. This slows the training down several times as much as the
+message itself. Charts that are never read in this process only need the message. A page that is
+opened later reads all rows from where they are recorded.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 from bokeh.models import ColumnDataSource
 
 Event = dict[str, Any]
-"""A change of a document, as JSON."""
+"""A change to a document, as JSON."""
 
 Columns = Mapping[str, Sequence[float | str]]
 _Row = tuple[float | str, ...]
 
 
 class _Pending:
-    """The changes of a source that were not sent yet.
+    """The changes to a source that have not been sent yet.
 
-    ``data`` returns all rows as columns, of which the source keeps the last ``rollover``.
+    ``data`` returns all rows as columns; the source keeps the last ``rollover`` rows.
     """
 
     def __init__(self, data: Callable[[], Columns], rollover: int) -> None:
@@ -37,7 +37,7 @@ class _Pending:
         return {name: column[-self._rollover :] for name, column in self._data().items()}
 
     def take(self, source: ColumnDataSource) -> Event | None:
-        """Return the change that contains the new rows, or None if there are none."""
+        """Return an event with the new rows, or None if there are none."""
         rows, self.rows = self.rows, []
         replaced, self.replaced = self.replaced, False
         if replaced:
@@ -54,9 +54,9 @@ class _Pending:
 
 
 class Outbox:
-    """Rows and attributes for the models in pages.
+    """New rows and attributes for the models in pages.
 
-    The models in this process receive them only when a page opens.
+    The models in this process are not updated until a page is opened.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Outbox:
         self._sent: dict[tuple[Any, str], Any] = {}
 
     def follow(self, source: ColumnDataSource, data: Callable[[], Columns], rollover: int) -> None:
-        """Register a source, which keeps the newest ``rollover`` rows of ``data()``."""
+        """Register a source that keeps the newest ``rollover`` rows of ``data()``."""
         self._sources.setdefault(source, _Pending(data, rollover))
 
     def append(self, source: ColumnDataSource, rows: Sequence[_Row]) -> None:
@@ -87,7 +87,7 @@ class Outbox:
         self._sources.pop(source, None)
 
     def flush(self) -> None:
-        """Send everything that was collected since the last call."""
+        """Send everything collected since the last call."""
         events = [changed(model.id, name, value) for (model, name), value in self._changes.items()]
         self._sent |= self._changes
         self._changes.clear()
@@ -97,7 +97,7 @@ class Outbox:
             self.send(events)
 
     def restore(self, setter: Any) -> None:
-        """Update the models for a page that opens; ``setter`` is the cause in Bokeh's events."""
+        """Update the models for a page that is being opened; ``setter`` is passed on to Bokeh."""
         self.flush()  # open pages receive the same rows as the new one
         for source, pending in self._sources.items():
             source.set_from_json("data", pending.data(), setter=setter)

@@ -1,4 +1,4 @@
-"""The smoothing of curves by step, which the browser computes."""
+"""Smooth the curves of step values in the browser."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bokeh.models import CustomJS, CustomJSTransform
 from bokeh.models.widgets import Select
 
 _AMOUNTS: list[Any] = [("0", "none"), *((text, text) for text in ("0.5", "0.8", "0.9", "0.97"))]
-# Like TensorBoard: an exponential mean, divided by the sum of its weights.
+# As in TensorBoard: an exponential moving average, divided by the sum of its weights.
 _SMOOTH = """
 const weight = Number(amount.value)
 if (!weight) return xs
@@ -25,7 +25,7 @@ _AGAIN = "for (const each of [smooth, raw]) each.change.emit()"
 
 
 class Smoothing:
-    """The control for the amount of smoothing, and its transformations."""
+    """The control for the amount of smoothing, and the transforms that it controls."""
 
     def __init__(self) -> None:
         self.amount = Select(options=_AMOUNTS, value="0")
