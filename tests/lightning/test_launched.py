@@ -102,11 +102,9 @@ def test_script_runs_on_two_cards_and_ends_with_one_error(tmp_path, monkeypatch)
     assert err.count("ValueError: no such batch") == 1
     assert err.count("Traceback (most recent call last)") == 1
     first, second = ((tmp_path / f"pid-{rank}").read_text() for rank in range(2))
-    # A rank whose connection is closed may need a moment to end.
-    ended = (
-        rf"rank 1 \(process {second}\) ended during the call\.",
-        rf"a rank has left the group.*\nRank 1 \(process {second}\) is killed",
-    )
+    # A rank whose connection is closed may need a moment to end. If it has not ended when rank 0
+    # does, it is killed.
+    ended = (rf"rank 1 \(process {second}\) ended during the call\.", "a rank has left the group")
     assert re.search(
         rf"^\[rank0\]: DistBackendError: .* failed on rank 0 \(process {first}\): "
         rf"({'|'.join(ended)})",

@@ -211,13 +211,18 @@ def _examples(causes: list[Entry], attribute: str, summary: str = "") -> str:
     """Return the first cause in parentheses and the number of others, or their summary."""
     if not causes:
         return ""
-    texts = []
+    described: dict[tuple[str, str], None] = {}
     for cause in causes:
         shown = summary or (getattr(cause, attribute) if attribute else "")
         if len(shown) > _LONGEST_SHAPES:
             shown = f"{shown[:_LONGEST_SHAPES]}…"
-        texts.append(", ".join(part for part in (shown, cause.where) if part))
-    first, *others = dict.fromkeys(texts)
+        described[shown, cause.where] = None
+    lines_with_shapes = {where for shown, where in described if shown}
+    first, *others = (
+        ", ".join(filter(None, (shown, where)))
+        for shown, where in described
+        if shown or where not in lines_with_shapes
+    )
     if not first:
         return ""
     return f" ({first}; and {len(others)} more)" if others and not summary else f" ({first})"
