@@ -35,8 +35,8 @@ struct Resized {
 /// requests.
 bool checks_geometry();
 
-/// Raises an error unless a result is as expected. `which` names the result, for example "result
-/// 0". Call this only if `checks_geometry` returns true.
+/// Raises an error unless a result is as expected. `which` names the result, such as "result 0".
+/// Call this only if `checks_geometry` returns true.
 void check_geometry(
     const c10::OperatorName& op, const std::string& which, const Geometry& expected,
     const at::Tensor& result);

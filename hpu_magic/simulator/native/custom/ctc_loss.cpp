@@ -8,7 +8,8 @@
 namespace hpu::custom {
 namespace {
 
-/// The arguments of both operators, with a batch dimension and in the dtypes of PyTorch's kernels.
+/// The arguments of both operators, with a batch dimension and in the dtypes that PyTorch's kernels
+/// use.
 struct CtcSequences {
   at::Tensor log_probs;  // [time, batch, classes]
   at::Tensor targets;  // [batch, length], or all targets concatenated
@@ -91,7 +92,7 @@ void check_reduction(int64_t reduction) {
       "CTCLoss reduction must be 0 (none), 1 (mean) or 2 (sum), but is ", reduction, ".");
 }
 
-/// The positions after a sequence's end, which PyTorch's kernel does not write.
+/// The positions after the end of each sequence, which PyTorch's kernel does not write.
 at::Tensor after_end(const CtcSequences& sequences, const at::Tensor& alpha) {
   const auto options = sequences.input_lengths.options();
   const at::Tensor time = at::arange(alpha.size(0), options).reshape({-1, 1, 1});
@@ -101,7 +102,8 @@ at::Tensor after_end(const CtcSequences& sequences, const at::Tensor& alpha) {
       position > sequences.target_lengths.unsqueeze(1) * 2);
 }
 
-/// The loss, and the logarithms of forward probabilities as [time, batch, 2 * length + 1].
+/// Returns the loss, and the logarithms of the forward probabilities as a tensor of shape
+/// [time, batch, 2 * length + 1].
 TwoTensors ctc_loss_custom(
     const at::Tensor& log_probs, const at::Tensor& targets, const at::Tensor& input_lengths,
     const at::Tensor& target_lengths, int64_t blank, int64_t reduction, bool zero_infinity) {
@@ -137,7 +139,7 @@ TwoTensors ctc_loss_custom(
   return {loss.to(log_probs.scalar_type()), alpha.to(log_probs.scalar_type())};
 }
 
-/// Computes the forward pass again; its saved results would be identical.
+/// Recomputes the forward pass instead of using its saved results, which would be identical.
 at::Tensor ctc_loss_custom_backward(
     const at::Tensor& grad, const at::Tensor& log_probs, const at::Tensor& targets,
     const at::Tensor& input_lengths, const at::Tensor& target_lengths,

@@ -25,8 +25,8 @@ c10::OperatorHandle find_operator(const std::string& its_namespace, const std::s
       dot == std::string::npos ? "" : name.substr(dot + 1).c_str());
 }
 
-/// Whether a value is None or contains None. If a tensor is declared, an undefined one represents
-/// Python's None.
+/// Whether a value is None or contains None. If the declared type is a tensor, an undefined tensor
+/// represents Python's None.
 bool lacks_tensor(const c10::IValue& value) {
   bool lacks = value.isNone();
   for_each_tensor(value, [&lacks](const at::Tensor& tensor) {
@@ -77,7 +77,7 @@ torch::CppFunction on_hpu() {
 }
 
 /// Converts the numbers among the arguments to tensors on the device of the first argument, and
-/// calls the overload that has tensors.
+/// calls the overload that takes tensors.
 struct NumbersToTensors final : c10::OperatorKernel {
   explicit NumbersToTensors(const c10::OperatorHandle& base) : base(base) {}
 
@@ -183,7 +183,7 @@ std::vector<std::function<void()>>& Operators::of_mode(bool lazy) {
   return definitions[lazy];
 }
 
-// Leaked, because a destroyed library unregisters its operators.
+// Leaked, because destroying a library unregisters its operators.
 torch::Library& Operators::library(const std::string& name) {
   static auto* libraries = new std::map<std::string, torch::Library>;
   return libraries

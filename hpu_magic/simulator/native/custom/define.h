@@ -1,8 +1,9 @@
-// Definition of the vendor's own operators, `torch.ops.hpu`.
+// Defines the vendor's own operators, `torch.ops.hpu`.
 //
-// An operator is a function of CPU tensors. It is also called with tensors without memory to
-// determine its outputs. Therefore it must not read values to choose a shape, and for torch.compile
-// it must read sizes as symbols. No operator needs autograd, because none has a gradient.
+// An operator is implemented by a function of CPU tensors. The function is also called with tensors
+// that have no memory, to determine its outputs. Therefore, it must not read values to choose a
+// shape, and it must read sizes as symbols to support torch.compile. The operators do not need
+// autograd, because none of them has a gradient.
 #pragma once
 
 #include "operators/operators.h"
@@ -25,13 +26,13 @@ using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
 using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using FourTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-/// Whether an optional tensor is passed; Python's None arrives as nullopt or as an undefined
+/// Whether an optional tensor was passed. Python's None arrives as nullopt or as an undefined
 /// tensor.
 inline bool is_defined(const std::optional<at::Tensor>& tensor) {
   return tensor && tensor->defined();
 }
 
-/// The arguments of a call by name, for functions that compute several overloads.
+/// The arguments of a call, accessed by name, for functions that implement several overloads.
 class Arguments {
  public:
   Arguments(const c10::OperatorHandle& op, const torch::jit::Stack& stack)
@@ -43,7 +44,7 @@ class Arguments {
   const c10::IValue& operator[](const char* name) const {
     return values_[static_cast<size_t>(schema_.argumentIndexWithName(name).value())];
   }
-  /// A tensor; nothing if it is None, or if the overload does not have the argument.
+  /// Returns a tensor, or nullopt if it is None or the overload does not have the argument.
   OptionalTensor optional(const char* name) const {
     const bool passed = has(name) && (*this)[name].isTensor() && (*this)[name].toTensor().defined();
     return passed ? OptionalTensor((*this)[name].toTensor()) : std::nullopt;
@@ -54,7 +55,7 @@ class Arguments {
   const c10::ArrayRef<c10::IValue> values_;
 };
 
-/// A typed handle of one of the vendor's operators, for calls from C++.
+/// A typed handle to one of the vendor's operators, for calls from C++.
 template <class Signature>
 c10::TypedOperatorHandle<Signature> vendor_operator(const char* name, const char* overload = "") {
   return c10::Dispatcher::singleton()
@@ -62,14 +63,13 @@ c10::TypedOperatorHandle<Signature> vendor_operator(const char* name, const char
       .typed<Signature>();
 }
 
-/// A float32 tensor of numbers on the device of `like`.
+/// A float32 tensor that contains the numbers, on the device of `like`.
 at::Tensor tensor_of(const at::Tensor& like, at::ArrayRef<double> numbers);
 
-/// Sets the next value of a tensor that torch.compile traces, and returns the tensor.
+/// Sets the new value of a tensor that torch.compile is tracing, and returns the tensor.
 at::Tensor written(const at::Tensor& traced, const at::Tensor& value);
 
-/// Defines the operators of a family's file:
-/// `const Operators family([](Operators& define) { ... });`.
+/// Defines a family of operators: `const Operators family([](Operators& define) { ... });`.
 class Operators {
  public:
   template <class Definitions>
@@ -77,7 +77,8 @@ class Operators {
     definitions(*this);
   }
 
-  /// `schema` is the vendor's, without namespace: "name.overload(Tensor input, ...) -> Tensor".
+  /// `schema` is the vendor's schema without the namespace, for example
+  /// "name.overload(Tensor input, ...) -> Tensor".
   template <class Function>
   void operator()(const std::string& schema, Function* function) {
     add(schema, kernel_of(function));
@@ -93,16 +94,17 @@ class Operators {
     of_mode(false).push_back([schema] { add(schema, &boxed_kernel<function>); });
   }
 
-  /// Defines an overload that has numbers if `base`, "name.overload", has tensors.
+  /// Defines an overload that takes numbers where the overload `base`, "name.overload", takes
+  /// tensors.
   static void with_numbers(const std::string& schema, const std::string& base);
 
-  /// Replaces the CPU kernel of a PyTorch operator, "name.overload", with the function.
+  /// Replaces the CPU kernel of a PyTorch operator, given as "name.overload", with the function.
   template <class Function>
   void in_place_of(const std::string& name, Function* function) {
     replace(name, kernel_of(function));
   }
 
-  /// Defines an operator that exists only in one mode, or has this schema only in this mode.
+  /// Defines an operator that exists only in one mode, or that has this schema only in that mode.
   template <class Function>
   void in_eager_mode(const std::string& schema, Function* function) {
     of_mode(false).push_back([schema, function] { add(schema, kernel_of(function)); });
@@ -112,15 +114,16 @@ class Operators {
     of_mode(true).push_back([schema, function] { add(schema, kernel_of(function)); });
   }
 
-  /// Defines an operator of eager mode that gets the device tensors themselves.
+  /// Defines an eager-mode operator that receives the device tensors themselves.
   template <class Function>
   void on_device(const std::string& schema, Function* function) {
     of_mode(false).push_back([schema, function] { add_on_device(schema, kernel_of(function)); });
   }
 
-  /// Makes torch.compile trace a function instead of an operator that returns an argument that it
-  /// writes, because PyTorch does not functionalize such operators. The function has the operator's
-  /// arguments, calls operators that write none, and passes their results to `written`.
+  /// Makes torch.compile trace a function in place of an operator that returns an argument that it
+  /// writes to, because PyTorch does not functionalize such operators. The function takes the
+  /// operator's arguments, calls operators that do not write to their arguments, and passes their
+  /// results to `written`.
   template <class Function>
   void compiled_as(const std::string& name, Function* function) {
     of_mode(false).push_back([name, function] {
@@ -129,18 +132,18 @@ class Operators {
     });
   }
 
-  /// Implements an operator that a Python library declares in its own namespace when it is
+  /// Implements an operator that a Python library declares in its own namespace when the library is
   /// imported. The function reads its arguments from a stack.
   template <c10::BoxedKernel::BoxedKernelFunction_withDispatchKeys* function>
   void declared_by(const std::string& its_namespace, const std::string& schema) {
     add_host_kernel(its_namespace, schema, &boxed_kernel<function>);
   }
 
-  /// Defines the operators that exist only in this mode.
+  /// Defines the operators that exist only in the given mode.
   static void define_of_mode(bool lazy);
 
  private:
-  /// Creates a kernel. Each registration needs its own.
+  /// Creates a kernel. Each registration needs its own kernel.
   using MakeKernel = std::function<torch::CppFunction()>;
 
   template <class Function>
@@ -155,12 +158,12 @@ class Operators {
 
   static void add(const std::string& schema, const MakeKernel& kernel);
   static void add_on_device(const std::string& schema, const MakeKernel& kernel);
-  /// Registers the device's kernel in a namespace, and `kernel` in that of host kernels.
+  /// Registers the device kernel in a namespace, and `kernel` in the namespace of host kernels.
   static void add_host_kernel(
       const std::string& its_namespace, const std::string& schema, const MakeKernel& kernel);
   static void replace(const std::string& name, const MakeKernel& kernel);
   static void compute(const std::string& name, const MakeKernel& kernel);
-  /// Makes autograd see the writes of an operator, if it has any.
+  /// Makes autograd track the writes of an operator, if there are any.
   static void track_writes(const std::string& schema);
   static std::vector<std::function<void()>>& of_mode(bool lazy);
   static torch::Library& library(const std::string& name);

@@ -1,10 +1,12 @@
-// Operators that get the device tensors themselves instead of CPU tensors over their memory.
+// Operators that receive the device tensors themselves, instead of CPU tensors that share their
+// memory.
 #include "custom/define.h"
 
 namespace hpu::custom {
 namespace {
 
-/// Adds to all gradients if the first variable has a gradient; otherwise assigns the new gradients.
+/// Adds the new gradients to the existing ones if the first variable has a gradient, and assigns
+/// them otherwise.
 void accumulate_grads_(at::TensorList variables, at::TensorList new_grads) {
   TORCH_CHECK(
       variables.size() == new_grads.size(),
@@ -26,7 +28,7 @@ void accumulate_grads_(at::TensorList variables, at::TensorList new_grads) {
   }
 }
 
-/// A card stores the weights of convolutions in its own order, which users cannot see.
+/// A card stores convolution weights in an order of its own, which users cannot see.
 at::Tensor weight_permutation(const at::Tensor& input) {
   return input;
 }

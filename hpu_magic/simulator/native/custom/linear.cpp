@@ -1,5 +1,5 @@
-// The bridge's own linear and matmul, which exist if a flag is set when the engine is loaded.
-// Models still call PyTorch's operators; the results are the same.
+// The bridge's own linear and matmul operators, which exist only if a flag is set when the engine
+// is loaded. Models still call PyTorch's operators, and the results are the same.
 #include "custom/define.h"
 
 #include <array>
@@ -43,7 +43,8 @@ at::Tensor matmul(const at::Tensor& self, const at::Tensor& other) {
   return at::matmul(self, other);
 }
 
-/// A vector on the left is a matrix with one row; on the right, it is a matrix with one column.
+/// A vector on the left is treated as a matrix with one row, and a vector on the right as a matrix
+/// with one column.
 TwoTensors matmul_bwd(
     const at::Tensor& grad_out, const at::Tensor& self, const at::Tensor& other) {
   TORCH_CHECK(

@@ -1,4 +1,4 @@
-// Loops on PyTorch's threads.
+// Loops that run on PyTorch's threads.
 #pragma once
 
 #include <ATen/Functions.h>

@@ -101,7 +101,7 @@ FourDimensional four_dimensional(
 constexpr int64_t kQueriesAtOnce = 64;
 constexpr int64_t kScoresAtOnce = 1 << 17;  // 512 KiB, which fits into a core's cache
 
-/// Operands of attention in four dimensions, and its results.
+/// The four-dimensional operands of attention, and its results.
 struct Heads {
   at::Tensor q;
   at::Tensor k;
@@ -112,7 +112,8 @@ struct Heads {
   at::Tensor log_sum;
 };
 
-/// Attention of `count` queries, starting at `first`, for some heads: views with three dimensions.
+/// Computes the attention of `count` queries, starting at `first`, for some heads. The tensors in
+/// `heads` are three-dimensional views.
 void attend(const Heads& heads, int64_t first, int64_t count, double scale, bool causal) {
   const int64_t seen = causal ? std::min(heads.k.size(-2), first + count) : heads.k.size(-2);
   const auto queries = [&](const at::Tensor& of) { return of.narrow(-2, first, count); };
@@ -132,7 +133,7 @@ void attend(const Heads& heads, int64_t first, int64_t count, double scale, bool
   queries(heads.log_sum).copy_(sum.log().add_(reference));
 }
 
-/// Reduces values that are equal along broadcast dimensions to the dimensions `batch`.
+/// Reduces values that are equal along broadcast dimensions to the leading dimensions `batch`.
 at::Tensor of_one(at::Tensor rows, const std::vector<int64_t>& batch) {
   while (rows.dim() > static_cast<int64_t>(batch.size()) + 2) {
     rows = rows.select(0, 0);
@@ -143,7 +144,7 @@ at::Tensor of_one(at::Tensor rows, const std::vector<int64_t>& batch) {
   return rows.contiguous();
 }
 
-/// Sums a gradient over broadcast dimensions, to the shape of its operand.
+/// Sums a gradient over broadcast dimensions, so that it has the shape of its operand.
 at::Tensor like(const at::Tensor& grad, const std::vector<int64_t>& batch, const at::Tensor& of) {
   return grad.reshape(with_last(batch, grad.size(-2), grad.size(-1)))
       .sum_to_size(of.sizes())
@@ -295,7 +296,8 @@ ThreeTensors attention_in_blocks(
   all.out = result(v.size(-1));
   all.largest = result(1);
   all.log_sum = result(1);
-  // Threads process separate blocks, instead of sharing each operation on all data.
+  // Each thread processes its own blocks, instead of all threads sharing each operation on all
+  // data.
   const int64_t heads = all.q.size(1);
   const int64_t together =
       std::clamp<int64_t>(kScoresAtOnce / (kQueriesAtOnce * k.size(-2)), 1, heads);

@@ -1,5 +1,5 @@
-// Scaled dot-product attention over query, key and value of [..., length, channels], whose leading
-// dimensions broadcast.
+// Scaled dot-product attention over query, key and value tensors of shape [..., length, channels],
+// whose leading dimensions are broadcast.
 #pragma once
 
 #include "custom/define.h"
@@ -12,64 +12,64 @@
 
 namespace hpu::custom {
 
-/// The keys that a query sees: all that no mask hides.
+/// Masks that hide keys from queries. A query sees all keys that no mask hides.
 struct Masks {
-  // Bool: true is visible; other types are added to the scores.
+  // If it is bool, true means visible. Other types are added to the scores.
   OptionalTensor attention;
   bool causal;  // hides keys after the query's own position
-  OptionalTensor valid_length;  // per batch, the leading dimension
-  std::string padding;  // "left" or "right": the side of the keys that are not valid
+  OptionalTensor valid_length;  // one for each batch (the leading dimension)
+  std::string padding;  // "left" or "right": the side with the invalid keys
 };
 
-/// Masks from an operator's arguments.
+/// Returns the masks in an operator's arguments.
 Masks masks_of(const Arguments& arguments);
 
-/// The broadcast leading dimensions of the operands, followed by two dimensions.
+/// The broadcast leading dimensions of the operands, followed by `rows` and `columns`.
 c10::SymDimVector shape_over(
     at::TensorList operands, const c10::SymInt& rows, const c10::SymInt& columns);
 
 /// Raises an error if the attention mask does not broadcast to the scores.
 void check_mask(const at::Tensor& q, const at::Tensor& k, const Masks& masks);
 
-/// Scores in float32, times `scale`, with minus infinity for hidden keys. The first query in `q`
-/// has the position `first_query`.
+/// The scores in float32, multiplied by `scale`, with minus infinity for hidden keys. The first
+/// query in `q` is at position `first_query`.
 at::Tensor masked_scores(
     const at::Tensor& q, const at::Tensor& k, double scale, const Masks& masks,
     int64_t first_query = 0);
 
-/// Softmax over the keys; zeros for a query that sees no key.
+/// Softmax over the keys. The probabilities are zero for a query that sees no keys.
 at::Tensor probabilities_of(const at::Tensor& scores, const Masks& masks);
 
-/// The passed seed, or one from the device's generator, as one int32 element.
+/// The given seed, or one drawn from the device's generator, as a tensor with one int32 element.
 at::Tensor seed_of_dropout(const OptionalTensor& seed, const at::Tensor& like);
 
-/// The dropout mask, as int8 with 1 for kept probabilities. Depends only on the seed.
+/// The dropout mask as int8, with 1 for probabilities that are kept. It depends only on the seed.
 at::Tensor kept_by(const at::Tensor& seed, const at::Tensor& probabilities, double p);
 
 /// Probabilities after dropout.
 at::Tensor dropped(const at::Tensor& probabilities, const at::Tensor& kept, double p);
 
-/// The largest score of each query; minus infinity if there are no keys.
+/// The largest score of each query, or minus infinity if there are no keys.
 at::Tensor largest_of(const at::Tensor& scores);
 
-/// m and linv: the largest score in `dtype`, and 1 / sum(exp(score - m)). Both are 0 for a query
-/// that sees no key.
+/// Returns m and linv: the largest score in `dtype`, and 1 / sum(exp(score - m)). Both are 0 for a
+/// query that sees no keys.
 TwoTensors statistics(
     const at::Tensor& largest, const at::Tensor& log_sum, at::ScalarType dtype, bool fast);
 
-/// Whether `flash_attention` supports the operands: they must have values and equal numbers of
+/// Whether `flash_attention` supports the operands. They must have values and the same number of
 /// channels.
 bool supports_flash_attention(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks);
 
-/// Returns the result, and the logarithm of each query's sum of exponentials as [..., length, 1].
-/// Does not store the scores.
+/// Returns the result, and the logarithm of each query's sum of exponentials as a tensor of shape
+/// [..., length, 1]. Does not store the scores.
 TwoTensors flash_attention(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,
     const Masks& masks);
 
-/// Returns the result in float32, and each query's largest score and logarithm of the sum of
-/// exponentials. Stores the scores of only a few heads and queries simultaneously. Supports the
+/// Returns the result in float32 and, for each query, the largest score and the logarithm of the
+/// sum of exponentials. Stores the scores of only a few heads and queries at a time. Supports the
 /// same operands as `flash_attention`, which does not return the largest scores.
 ThreeTensors attention_in_blocks(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, double scale,

@@ -16,7 +16,7 @@ struct Fp8Scales {
   Scale d_s;
 };
 
-/// Results of attention; the operators return some of them.
+/// The results of attention. Each operator returns some of them.
 struct Attended {
   at::Tensor out;
   at::Tensor scores;
@@ -100,7 +100,7 @@ Scale factor_of(const Arguments& arguments, const char* name) {
                                  : tensor_of(arguments["q"].toTensor(), value.toDouble());
 }
 
-/// All forward operators. Without an argument for the seed, they draw one.
+/// Implements all forward operators. Those without a seed argument draw a seed.
 void fp8_sdpa_forward(
     const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const Arguments of(op, *stack);
@@ -142,8 +142,8 @@ void fp8_sdpa_forward(
       result.amax_o);
 }
 
-/// Gradients in bfloat16 for FP8 operands, otherwise in the operands' dtype. `P` are the
-/// probabilities that fp8_sdpa_fwd returned.
+/// Returns gradients in bfloat16 for FP8 operands, and in the operands' dtype otherwise. `P`
+/// contains the probabilities that fp8_sdpa_fwd returned.
 FourTensors fp8_sdpa_bwd(
     const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     const at::Tensor& P, const OptionalTensor& dm, bool /*is_causal*/, double p, double scale,

@@ -1,4 +1,4 @@
-// Operations of beam search on a KV cache, with four beams per batch.
+// Beam search operations on a KV cache, with four beams per batch.
 #include "custom/define.h"
 
 namespace hpu::custom {
@@ -25,7 +25,8 @@ void check_reorder(
   }
 }
 
-/// The beam that a new beam continues. Each new beam has two bits; the first has the highest bits.
+/// The beam that a new beam continues. Each new beam has two bits, and the first beam has the
+/// highest bits.
 int64_t continued(uint8_t packed, int64_t beam) {
   return packed >> (2 * (kBeams - 1 - beam)) & 3;
 }

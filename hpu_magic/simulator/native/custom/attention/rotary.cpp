@@ -1,4 +1,4 @@
-// Rotary position embedding: rotates pairs of channels by an angle per position, in float32.
+// Rotary position embedding: rotates pairs of channels by position-dependent angles, in float32.
 #include "custom/define.h"
 
 namespace hpu::custom {
@@ -7,8 +7,8 @@ namespace {
 constexpr int64_t kBlockwise = 0;
 constexpr int64_t kPairwise = 1;
 
-/// Swaps the two channels of each pair and negates one of them. A pair has one channel in each
-/// half, or two adjacent channels.
+/// Swaps the two channels of each pair and negates one of them. A pair consists of one channel from
+/// each half, or of two adjacent channels.
 at::Tensor partners(const at::Tensor& x, int64_t mode, bool negate_first) {
   const c10::SymInt size = x.sym_size(-1);
   const bool halves = mode == kBlockwise;
@@ -19,7 +19,8 @@ at::Tensor partners(const at::Tensor& x, int64_t mode, bool negate_first) {
   return halves ? at::cat({second, first}, -1) : at::stack({second, first}, -1).flatten(-2);
 }
 
-/// The rows of a table at the positions, for input of [batch, heads, length, channels].
+/// Selects the rows of a table at the given positions. The input that they are for has the shape
+/// [batch, heads, length, channels].
 at::Tensor rows(const at::Tensor& table, const at::Tensor& position_ids) {
   TORCH_CHECK(
       table.dim() >= 2 && table.sym_numel() == table.sym_size(-2) * table.sym_size(-1),
@@ -30,7 +31,7 @@ at::Tensor rows(const at::Tensor& table, const at::Tensor& position_ids) {
   return position_ids.dim() == 2 ? selected.unsqueeze(1) : selected;
 }
 
-/// sin or cos in float32 for each channel of `input`, in a shape that broadcasts.
+/// The sin or cos for each channel of `input`, in float32 and in a shape that broadcasts.
 at::Tensor angles(
     const at::Tensor& table, const at::Tensor& input, const OptionalTensor& position_ids,
     int64_t offset) {

@@ -1,8 +1,9 @@
-// The vendor's operators for scaled dot-product attention. One pair saves the probabilities for the
-// backward pass. The other pair saves the largest score and the inverse sum of exponentials of each
-// query, and computes the probabilities again.
+// The vendor's operators for scaled dot-product attention. One pair of forward and backward
+// operators saves the probabilities for the backward pass. The other pair saves the largest score
+// and the inverse sum of exponentials of each query, and recomputes the probabilities.
 //
-// softmax_mode "fast" is as exact as the other modes, because its approximation is not published.
+// softmax_mode "fast" is as exact as the other modes, because the vendor's approximation is not
+// published.
 #include "custom/attention/attention.h"
 #include "custom/define.h"
 
@@ -48,7 +49,7 @@ ThreeTensors forward(
   return {out.to(q.scalar_type()), probabilities.to(q.scalar_type()), kept};
 }
 
-/// Gradients from the probabilities before dropout.
+/// Computes the gradients from the probabilities before dropout.
 ThreeTensors backward_of(
     const at::Tensor& grad, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
     const at::Tensor& probabilities, const OptionalTensor& kept, double p, double scale) {
@@ -129,7 +130,7 @@ FourTensors recomputed_forward(
   return {out, m, linv, seed};
 }
 
-/// All forward operators. Without an argument for the seed, they draw one.
+/// Implements all forward operators. Those without a seed argument draw a seed.
 void sdpa_forward(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const Arguments of(op, *stack);
   const at::Tensor q = of["q"].toTensor(), k = of["k"].toTensor(), v = of["v"].toTensor();
@@ -150,8 +151,8 @@ void sdpa_forward(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit
   torch::jit::push(*stack, out, m, linv, used_seed);
 }
 
-/// Whether the rounding of m moved the exponentials out of linv's range. Then the backward pass
-/// computes probabilities from the scores only.
+/// Whether rounding m moved the exponentials out of linv's range. In that case, the backward pass
+/// computes the probabilities from the scores only.
 bool is_lost(const at::Tensor& m, const at::Tensor& linv) {
   constexpr double kSmallest = 1e-30;  // far below 1 / number of keys
   if (m.is_meta()) {

@@ -18,7 +18,7 @@ at::Tensor scaled_masked_softmax(const at::Tensor& input, const at::Tensor& mask
   return at::softmax(scores, -1).to(input.scalar_type());
 }
 
-/// Scores of [N, L, L], with minus infinity above the diagonal.
+/// Scores of shape [N, L, L], with minus infinity above the diagonal.
 at::Tensor triangular(const at::Tensor& self, double inv_scale_attn) {
   TORCH_CHECK(self.dim() == 3, "Self tensor must be 3D.");
   TORCH_CHECK(
@@ -59,8 +59,8 @@ ThreeTensors scaled_triangular_softmax_retain(
   return {(exponentials * inverse).to(self.scalar_type()), inverse, max};
 }
 
-/// The columns that a row does not see: those outside the start and end of its pair, and those
-/// above the diagonal.
+/// The columns that a row does not see: those outside the range given by its start-end pair, and
+/// those above the diagonal.
 at::Tensor hidden(const at::Tensor& self, const at::Tensor& start_end, int64_t group) {
   const auto options = self.options().dtype(ScalarType::Long);
   const at::Tensor pairs =
@@ -119,7 +119,7 @@ at::Tensor custom_softmax(const at::Tensor& input, int64_t flavor) {
   return at::softmax(input.to(ScalarType::Float), -1).to(input.scalar_type());
 }
 
-/// Softmax of the first `valid_count` elements of each row; the other elements become zeros.
+/// Softmax of the first `valid_count` elements of each row. The other elements become zero.
 at::Tensor ragged_softmax(
     const at::Tensor& self, int64_t dim, bool half_to_float, const at::Tensor& valid_count) {
   TORCH_CHECK(!half_to_float, "softmax with half to float conversion is not supported on HPU");

@@ -1,4 +1,4 @@
-// PyTorch operators that CPU kernels do not support or compute differently than a card.
+// PyTorch operators that CPU kernels do not support, or that they compute differently from a card.
 #include "custom/corrections/gelu.h"
 #include "custom/define.h"
 #include "lazy/recorder.h"
@@ -48,7 +48,7 @@ bool is_integer(const at::Tensor& tensor) {
   return at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
 }
 
-/// `start + (end - start) * weight` in integers.
+/// `start + (end - start) * weight` in integer arithmetic.
 at::Tensor lerp_integer(const at::Tensor& self, const at::Tensor& end, const at::Tensor& weight) {
   const at::Tensor start = self.to(ScalarType::Long);
   return (start + (end.to(ScalarType::Long) - start) * weight.to(ScalarType::Long))
@@ -89,7 +89,7 @@ at::Tensor& lerp_scalar_(at::Tensor& self, const at::Tensor& end, const at::Scal
       : self.lerp_(end, weight);
 }
 
-/// Integers are drawn between the truncated bounds, both included.
+/// Integers are drawn from the range between the truncated bounds, which are both included.
 at::Tensor& uniform_(
     at::Tensor& self, double from, double to, std::optional<at::Generator> generator) {
   return is_integer(self)
@@ -97,7 +97,7 @@ at::Tensor& uniform_(
       : self.uniform_(from, to, std::move(generator));
 }
 
-/// A card stores float64 as float32, so integers are exact up to 2^24.
+/// A card stores float64 as float32, so integers are exact only up to 2^24.
 at::Tensor& random_(at::Tensor& self, std::optional<at::Generator> generator) {
   TORCH_CHECK(
       !self.is_complex(), "Got unsupported type for random uniform: ",
@@ -107,7 +107,7 @@ at::Tensor& random_(at::Tensor& self, std::optional<at::Generator> generator) {
       : self.random_(std::move(generator));
 }
 
-/// Rounding does not change bool, which CPU kernels do not support.
+/// Rounding does not change bool tensors, which the CPU kernels do not support.
 template <at::Tensor (*round)(const at::Tensor&)>
 at::Tensor rounded(const at::Tensor& self) {
   return self.scalar_type() == ScalarType::Bool ? self.clone() : round(self);
@@ -122,7 +122,7 @@ void define_rounding(Operators& define, const std::string& name) {
 
 using MedianOut = std::tuple<at::Tensor&, at::Tensor&>;
 
-// CPU kernels read past the end of an expanded tensor.
+// The CPU kernels read past the end of an expanded tensor.
 TwoTensors median(const at::Tensor& self, int64_t dim, bool keepdim) {
   return at::median(self.contiguous(), dim, keepdim);
 }
@@ -152,8 +152,9 @@ ThreeTensors unique2(
       all || return_counts ? counts : at::Tensor()};
 }
 
-/// The number of integers in each bin; the last bin includes its upper bound. If the bounds are
-/// equal, the input's minimum and maximum are used, and if these are equal, their neighbors.
+/// The number of integers in each bin. The last bin includes its upper bound. If the bounds are
+/// equal, the input's minimum and maximum are used instead. If those are also equal, each bound is
+/// moved outward by one.
 at::Tensor histc_integer(
     const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
   TORCH_CHECK(bins > 0, "torch.histc(): bins must be > 0, found ", bins);

@@ -1,5 +1,5 @@
-// `torch._scaled_mm` like a card: for any shape and strides, with sums in float32, and with two FP8
-// formats in one product if the card's generation supports this.
+// Computes `torch._scaled_mm` as a card does: for any shapes and strides, with accumulation in
+// float32, and with two FP8 formats in one product if the card's generation supports this.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 

@@ -1,5 +1,6 @@
-// Operators of lazy mode for embedding tables: sums of rows, and optimizers that write only rows
-// with a gradient. The optimizers are the usual ones, because the vendor's kernels are not public.
+// Lazy-mode operators for embedding tables: sums of rows, and optimizers that update only rows with
+// a gradient. The optimizers use the standard algorithms, because the vendor's kernels are not
+// public.
 #include "custom/define.h"
 #include "custom/embeddings/segments.h"
 
@@ -44,7 +45,7 @@ at::Tensor sums_of_bags(
       .index_add_(0, bag, rows.to(ScalarType::Float));
 }
 
-/// A row for each bag, or for each index if the mode is kGather.
+/// Returns a row for each bag, or for each index if the mode is kGather.
 at::Tensor embedding_bag_sum(
     const at::Tensor& input, const at::Tensor& indices, const at::Tensor& offsets,
     const at::Tensor& valid_count, int64_t kernel_mode) {
@@ -58,7 +59,7 @@ at::Tensor embedding_bag_sum(
                                 : sums_of_bags(input, indices, offsets).to(input.scalar_type());
 }
 
-/// Adds to the first `valid_count_bwd` rows of `out`.
+/// Adds the gradients to the first `valid_count_bwd` rows of `out`.
 at::Tensor embedding_bag_sum_bwd_out(
     at::Tensor out, const at::Tensor& input, const at::Tensor& indices_bwd,
     const at::Tensor& offsets_bwd, const at::Tensor& valid_count_bwd, int64_t kernel_mode) {

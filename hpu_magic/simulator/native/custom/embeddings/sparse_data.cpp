@@ -1,5 +1,5 @@
-// FBGEMM's operators for the segmented indices of recommendation models, in lazy mode. The vendor's
-// package calls them in its functions with FBGEMM's names.
+// FBGEMM's operators for the segmented indices of recommendation models, for lazy mode. The
+// vendor's package calls them from functions that have FBGEMM's names.
 #include "custom/define.h"
 #include "custom/embeddings/segments.h"
 
@@ -13,7 +13,7 @@ at::Tensor as_int64(const char* name, const at::Tensor& numbers) {
   return numbers.to(ScalarType::Long);
 }
 
-/// A permutation as int64, after checking that it contains each position once.
+/// Converts a permutation to int64, after checking that it contains each position once.
 at::Tensor permutation(const at::Tensor& permute, int64_t count) {
   const at::Tensor order = as_int64("permute", permute);
   TORCH_CHECK(
@@ -23,7 +23,7 @@ at::Tensor permutation(const at::Tensor& permute, int64_t count) {
   return order;
 }
 
-/// Indices and weights of the segments in another order.
+/// Returns the lengths, indices and weights of the segments in a different order.
 ThreeTensors permuted(
     const at::Tensor& order, const at::Tensor& lengths, const at::Tensor& indices,
     const OptionalTensor& weights) {
@@ -63,7 +63,7 @@ TwoTensors permute_1d_without_weights(
   return {of_segments, of_indices};
 }
 
-/// Permutes tables; lengths are [tables, batch].
+/// Permutes the tables. `lengths` has shape [tables, batch].
 ThreeTensors permute_2d(
     const at::Tensor& permute, const at::Tensor& lengths, const at::Tensor& indices,
     const OptionalTensor& weights) {
@@ -113,7 +113,7 @@ at::Tensor expand_into_jagged_permute(
 
 enum BoundsCheckMode : int64_t { kFatal = 0, kWarning = 1, kIgnore = 2, kNone = 3 };
 
-/// Offsets that begin at 0, do not decrease and end with the indices.
+/// Corrects the offsets so that they start at 0, do not decrease and end at the number of indices.
 at::Tensor corrected_offsets(const at::Tensor& offsets, int64_t count) {
   at::Tensor ordered = std::get<0>(offsets.clamp(0, count).cummax(0));
   ordered[0].fill_(0);
@@ -121,8 +121,8 @@ at::Tensor corrected_offsets(const at::Tensor& offsets, int64_t count) {
   return ordered;
 }
 
-/// Replaces invalid indices with 0, corrects offsets, and counts both. The fatal mode replaces both
-/// with -1 instead, because a kernel on a card cannot raise errors.
+/// Replaces invalid indices with 0, corrects invalid offsets, and counts both. The fatal mode
+/// instead replaces both with -1, because a kernel on a card cannot raise errors.
 ThreeTensors bounds_check_indices(
     at::Tensor indices, at::Tensor offsets, at::Tensor warning, const at::Tensor& rows_per_table,
     int64_t bounds_check_mode, const OptionalTensor& weights) {
@@ -167,7 +167,7 @@ ThreeTensors bounds_check_indices(
   return {indices, offsets, warning};
 }
 
-/// Permutes the blocks of each row, in the order of `indices`.
+/// Permutes the blocks of each row into the order given by `indices`.
 at::Tensor split_permute_cat(
     const at::Tensor& input, const at::Tensor& indices, int64_t batch_size, int64_t num_features,
     int64_t dims) {

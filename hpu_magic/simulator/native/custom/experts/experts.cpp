@@ -1,5 +1,5 @@
-// Layers of experts: a routing table selects the experts of each token. Tokens and weights may be
-// FP8, with scales as tensors or numbers, as in later releases of the vendor's bridge.
+// Mixture-of-experts layers: a routing table selects the experts for each token. Tokens and weights
+// may be FP8, with scales that are tensors or numbers, as in later releases of the vendor's bridge.
 #include "custom/corrections/gelu.h"
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
@@ -11,7 +11,7 @@ using Tensors = std::vector<at::Tensor>;
 
 struct Routing {
   at::Tensor table;  // [tokens, experts per token]
-  at::Tensor weights;  // of the experts in the table
+  at::Tensor weights;  // weights of the experts in the table
 };
 
 /// The weights of experts with ids from `first_id` to `last_id`.
@@ -62,8 +62,8 @@ Expert expert_at(const Experts& experts, size_t i, const ExpertScales* scales) {
   return {gate, laid_out(experts.ups, i, permuted, scales ? &scales->ups : nullptr), down};
 }
 
-/// In eager mode, the flag selects a card's tanh approximation of GELU. The approximation in graphs
-/// is not public, so GELU is exact unless the flag is set.
+/// In eager mode, the flag selects a card's tanh approximation of GELU. The approximation used in
+/// graphs is not public, so GELU is exact unless the flag is set.
 at::Tensor activated(const at::Tensor& values, const std::string& activation) {
   if (activation == "gelu") {
     return at::gelu(values, tanh_gelu_is_set() ? "tanh" : "none");
@@ -71,7 +71,7 @@ at::Tensor activated(const at::Tensor& values, const std::string& activation) {
   return activation == "relu" ? at::relu(values) : at::silu(values);
 }
 
-/// The values of an expert before the last product.
+/// An expert's values before the last matrix product.
 at::Tensor inner(const at::Tensor& tokens, const Expert& expert, const std::string& activation) {
   return activated(at::matmul(tokens, expert.gate), activation) * at::matmul(tokens, expert.up);
 }
@@ -121,9 +121,9 @@ void check_experts(
   }
 }
 
-/// An expert that is listed twice for a token counts twice. An expert that is not in this call is
-/// ignored. With scales, inner values are converted to FP8 and back, and the result is bfloat16;
-/// otherwise it has the tokens' dtype.
+/// An expert that is listed twice for a token counts twice. Experts that are not part of this call
+/// are ignored. With scales, inner values are converted to FP8 and back, and the result is
+/// bfloat16. Otherwise, the result has the dtype of the tokens.
 at::Tensor mixture(
     const at::Tensor& hidden, const Routing& routing, const Experts& experts,
     const ExpertScales* scales) {
@@ -161,7 +161,8 @@ void check_dtypes(const at::Tensor& hidden, const at::Tensor& router_weights) {
       toString(router_weights.scalar_type()), ".");
 }
 
-/// Each expert's largest inner value over all tokens, including tokens of other experts.
+/// Each expert's largest inner value over all tokens, including tokens that are routed to other
+/// experts.
 at::Tensor largest_inner(const at::Tensor& hidden, const Experts& experts) {
   const auto count = static_cast<int64_t>(experts.downs.size());
   at::Tensor largest = at::zeros({count}, hidden.options().dtype(ScalarType::Float));
@@ -219,7 +220,8 @@ void check_fp8(const at::Tensor& hidden, const Experts& experts, const ExpertSca
   }
 }
 
-/// Tensors, or numbers as tensors; empty if the overload does not have the argument.
+/// Returns a list of tensors, converting numbers to tensors. The list is empty if the overload does
+/// not have the argument.
 Tensors list_of(const Arguments& arguments, const char* name) {
   if (!arguments.has(name)) {
     return {};
@@ -248,7 +250,8 @@ ExpertScales scales_of(const Arguments& of, bool fused) {
   return scales;
 }
 
-/// All overloads. Size hints have no effect. A measurement also returns the largest inner values.
+/// Implements all overloads. Size hints have no effect. The measurement overloads also return the
+/// largest inner values.
 void mixture_of_experts(
     const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const Arguments of(op, *stack);
@@ -280,8 +283,9 @@ void mixture_of_experts(
   }
 }
 
-// A call without an overload's name uses the first that matches, and PyTorch converts numbers to
-// tensors to match one. Therefore overloads with numbers are defined after all others.
+// A call that does not name an overload uses the first one that matches, and PyTorch converts
+// numbers to tensors to find a match. Therefore, overloads with numbers are defined after the
+// corresponding overloads with tensors.
 const Operators experts([](Operators& define) {
   const auto schema = [](const std::string& overload, const std::string& operands,
                          const std::string& rest) {

@@ -1,4 +1,4 @@
-// Normalization of each channel of each sample, in float32.
+// Normalizes each channel of each sample, in float32.
 #include "custom/define.h"
 
 namespace hpu::custom {
@@ -16,7 +16,7 @@ void check_channels(
       " channels, but has shape ", of->sym_sizes(), ".");
 }
 
-/// [N, C] or [C] in a shape that broadcasts over [N, C, positions].
+/// Converts values of shape [N, C] or [C] to a shape that broadcasts over [N, C, positions].
 at::Tensor over_positions(const at::Tensor& values) {
   return values.to(ScalarType::Float).unsqueeze(-1);
 }
@@ -44,7 +44,7 @@ ThreeTensors instance_norm(
   return {out.reshape_symint(input.sym_sizes()).to(input.scalar_type()), mean, istd};
 }
 
-/// The gradients of input, bias and weight, in float32.
+/// Returns the gradients of the input, bias and weight, in float32.
 ThreeTensors instance_norm_backward(
     const at::Tensor& input, const at::Tensor& grad_in, const at::Tensor& mean,
     const at::Tensor& istd, const OptionalTensor& gamma) {

@@ -1,5 +1,5 @@
-// Root mean square normalization in float32. The fast variants compute the same, because the
-// vendor's approximations are not published.
+// Root mean square normalization in float32. The fast variants compute the same results, because
+// the vendor's approximations are not published.
 #include "custom/define.h"
 
 #include <numeric>

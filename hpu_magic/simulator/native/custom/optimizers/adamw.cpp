@@ -71,8 +71,8 @@ void step(const Weight& of, const AdamW& by) {
   store(of.second, second, of.second_scale);
 }
 
-/// Whether PyTorch's fused kernel supports the lists. It needs one dtype, equal strides and a step
-/// other than 0.
+/// Whether PyTorch's fused kernel supports the lists. It requires a single dtype, equal strides and
+/// a nonzero step.
 bool can_fuse(
     at::TensorList grads, at::TensorList weights, at::TensorList firsts, at::TensorList seconds,
     const AdamW& by) {
@@ -88,7 +88,7 @@ bool can_fuse(
   return by.neg_step != 0.0 && c10::isFloatingType(dtype) && !is_fp8(dtype);
 }
 
-/// Uses a very large step count, with which the bias correction of PyTorch's kernel has no effect.
+/// Uses a very large step count, so that the bias correction in PyTorch's kernel has no effect.
 void step_fused(
     at::TensorList grads, at::TensorList weights, at::TensorList firsts, at::TensorList seconds,
     const AdamW& by) {

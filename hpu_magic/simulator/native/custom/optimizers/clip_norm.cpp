@@ -1,4 +1,4 @@
-// Clipping of gradients by their total norm.
+// Clips gradients by their total norm.
 #include "custom/define.h"
 #include "custom/optimizers/lists.h"
 
@@ -31,7 +31,7 @@ at::Tensor fused_clip_norm(at::TensorList grad, const at::Tensor& max_norm, doub
   });
 }
 
-/// The operator of lazy mode. It does not change gradients with a small norm.
+/// The lazy-mode operator. It leaves gradients with a small norm unchanged.
 at::Tensor fused_norm_lazy(at::TensorList grad, const at::Tensor& max_norm, double norm_type) {
   return clip(grad, norm_type, [&](const at::Tensor& total) {
     return at::where(total > max_norm, max_norm / (total + kNormEpsilon), 1.0);

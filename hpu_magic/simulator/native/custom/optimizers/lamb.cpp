@@ -1,5 +1,6 @@
-// LAMB in three steps: the divisor that clips all gradients; Adam's direction, its norm and the
-// weight's norm; and a step that is scaled by the ratio of these norms.
+// LAMB in three steps. They compute the divisor that clips all gradients, then Adam's direction
+// with its norm and the norm of the weight, and finally an update that is scaled by the ratio of
+// these norms.
 #include "custom/define.h"
 #include "custom/optimizers/lists.h"
 
@@ -8,8 +9,8 @@
 namespace hpu::custom {
 namespace {
 
-/// The divisor that limits the total norm of the gradients. PyTorch refuses a call without
-/// gradients, because it has no device.
+/// The divisor that limits the total norm of the gradients. PyTorch rejects a call without
+/// gradients, because such a call has no device.
 at::Tensor optimizer_lamb_fused_norm(at::TensorList grad, double max_norm) {
   return at::clamp_min(norm_of(grad) / max_norm, 1.0).to(grad[0].scalar_type());
 }

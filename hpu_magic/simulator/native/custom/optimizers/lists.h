@@ -1,4 +1,4 @@
-// Checks and the norm of an optimizer's lists of tensors.
+// Checks for an optimizer's lists of tensors, and their norm.
 #pragma once
 
 #include "custom/define.h"
@@ -12,7 +12,7 @@ inline void check_not_empty(const char* name, at::TensorList weights) {
   TORCH_CHECK(!weights.empty(), name, " : can not process empty weight vector");
 }
 
-/// Raises an error unless the tensors of both lists have the same shapes.
+/// Raises an error unless the tensors in both lists have the same shapes.
 inline void check_shapes_agree(
     const char* name, at::TensorList weights, at::TensorList others) {
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -23,8 +23,8 @@ inline void check_shapes_agree(
   }
 }
 
-/// The square root of the sum of all squares, as one element. It is float64 if a tensor is float64,
-/// otherwise float32. The list must not be empty.
+/// The square root of the sum of all squares, as a tensor with one element. Its dtype is float64 if
+/// any tensor is float64, and float32 otherwise. The list must not be empty.
 inline at::Tensor norm_of(at::TensorList tensors) {
   const bool doubles = std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
     return tensor.scalar_type() == at::ScalarType::Double;

@@ -1,5 +1,5 @@
 // Optimizers over lists of tensors: SGD, LARS, momentum, Adagrad, and the moving average of a
-// model. Most of them have other names in lazy mode.
+// model. Most of them have different names in lazy mode.
 #include "custom/define.h"
 #include "custom/optimizers/lists.h"
 
@@ -10,7 +10,7 @@ at::Tensor decayed(const at::Tensor& gradient, const at::Tensor& weight, double 
   return decay != 0.0 ? gradient.add(weight, decay) : gradient;
 }
 
-/// Raises an error unless the three lists have tensors of the same shapes.
+/// Raises an error unless the three lists contain tensors of the same shapes.
 void check_three_lists(
     const char* name, at::TensorList gradients, at::TensorList weights, at::TensorList states) {
   check_not_empty(name, weights);
@@ -119,7 +119,7 @@ void optimizer_adagrad(
   }
 }
 
-/// Integers, such as the number of batches, do not change.
+/// Integer tensors, such as the number of batches, are left unchanged.
 void optimizer_ema(
     at::TensorList model_inputs, at::TensorList updated_ema, const at::Tensor& decay) {
   TORCH_CHECK(

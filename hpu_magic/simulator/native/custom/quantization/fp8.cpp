@@ -9,7 +9,7 @@ namespace hpu::custom {
 
 namespace {
 
-/// A scale for each channel, in a shape that broadcasts.
+/// Reshapes a scale that has an element for each channel, so that it broadcasts.
 at::Tensor shaped(const at::Tensor& scale, ScaleShape shape) {
   if (!shape || scale.sym_numel() <= 1) {
     return scale;

@@ -1,5 +1,5 @@
-// Products, sums and softmax of FP8 tensors, in float32. Scales are the inverses of the casts'
-// factors.
+// Products, sums and softmax of FP8 tensors, in float32. The scales are the inverses of the factors
+// used in the casts.
 #include "calls/dtypes.h"
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
@@ -15,7 +15,7 @@ void check_out_dtype(const char* name, ScalarType dtype) {
       toString(dtype), ".");
 }
 
-/// Checks the shapes of a product by the rules of matmul.
+/// Checks that the shapes of a product's operands follow the rules of matmul.
 void check_shapes(const at::Tensor& a, const at::Tensor& b) {
   TORCH_CHECK(
       a.dim() > 0 && b.dim() > 0, "Matmul inputs must have at least one dimension, but have ",
@@ -36,13 +36,13 @@ void check_shapes(const at::Tensor& a, const at::Tensor& b) {
   }
 }
 
-/// An operand in float32, with its last two dimensions exchanged if `transposed`.
+/// An operand in float32, with its last two dimensions swapped if `transposed`.
 at::Tensor operand(const at::Tensor& tensor, bool transposed) {
   const at::Tensor wide = widened(tensor, ScalarType::Float);
   return transposed && wide.dim() > 1 ? wide.transpose(-2, -1) : wide;
 }
 
-/// Whether each scale has a factor for each block of its operand. Scales have the shapes [rows, k]
+/// Whether each scale has a factor for each block of its operand. Such scales have shapes [rows, k]
 /// and [k, columns], with the same number of blocks along the summed dimension.
 bool are_of_blocks(const Scale& of_a, const Scale& of_b, const at::Tensor& b) {
   if (!of_a || !of_b || of_a->dim() < 2 || of_b->dim() < 2) {
@@ -53,7 +53,7 @@ bool are_of_blocks(const Scale& of_a, const Scale& of_b, const at::Tensor& b) {
       (common != 1 || (columns != 1 && columns != b.sym_size(-1)));
 }
 
-/// The size of each of `count` equal blocks; -1 if `size` is not divisible.
+/// The size of each of `count` equal blocks, or -1 if `size` is not divisible by `count`.
 c10::SymInt size_of_blocks(const c10::SymInt& size, const c10::SymInt& count) {
   if (count == 0) {
     return size == 0 ? 1 : -1;
@@ -61,7 +61,7 @@ c10::SymInt size_of_blocks(const c10::SymInt& size, const c10::SymInt& count) {
   return size % count == 0 ? size / count : -1;
 }
 
-/// An operand times a factor for each of its blocks.
+/// Multiplies each block of an operand by a factor of its own.
 at::Tensor scaled_in_blocks(const at::Tensor& operand, const at::Tensor& scale) {
   const c10::SymInt rows = scale.sym_size(-2), columns = scale.sym_size(-1);
   const c10::SymInt height = size_of_blocks(operand.sym_size(-2), rows);
@@ -79,7 +79,7 @@ at::Tensor plus(const at::Tensor& product, const Scale& term) {
   return is_defined(term) ? product + *term : product;
 }
 
-/// Checks that scales, bias and accumulation tensor broadcast to the product's shape.
+/// Checks that the scales, bias and accumulation tensor broadcast to the product's shape.
 at::Tensor kept_shape(const at::Tensor& product, const at::Tensor& result) {
   TORCH_CHECK(
       result.sym_sizes() == product.sym_sizes(),
@@ -189,7 +189,7 @@ at::Tensor sum_fp8(
   return narrow(at::sum(widened(self, ScalarType::Float), dim, keepdim), dtype);
 }
 
-/// Checks the tensor that `softmax_fp8` adds to its input; it may broadcast along the middle
+/// Checks the tensor that `softmax_fp8` adds to its input. It may broadcast along the middle
 /// dimensions.
 void check_fused_add(const at::Tensor& input, const at::Tensor& add) {
   TORCH_CHECK(

@@ -1,14 +1,14 @@
 // Casts to and from the FP8 types E5M2 and E4M3.
 //
-// `cast_to` multiplies by a scale, rounds and saturates. `cast_from` also multiplies, so it needs
-// the inverse of the scale.
+// `cast_to_fp8` multiplies by a scale, rounds and saturates. `cast_from_fp8` also multiplies by its
+// scale, so it needs the inverse.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 
 namespace hpu::custom {
 namespace {
 
-/// The largest magnitude if it is requested, otherwise a tensor without elements.
+/// The largest magnitude if it is requested, otherwise an empty tensor.
 at::Tensor amax_of(const at::Tensor& input, bool requested) {
   const auto options = input.options().dtype(ScalarType::Float);
   if (!requested) {

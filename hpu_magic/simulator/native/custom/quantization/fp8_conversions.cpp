@@ -1,4 +1,4 @@
-// Conversions between FP8 and wider types, much faster than PyTorch's kernels.
+// Conversions between FP8 and wider types. They are much faster than PyTorch's kernels.
 #include "calls/generator.h"
 #include "custom/define.h"
 #include "custom/parallel.h"
@@ -11,10 +11,10 @@
 namespace hpu::custom {
 namespace {
 
-// Number of elements that one thread converts in one call.
+// The number of elements that one thread converts in one call.
 constexpr int64_t kGrain = 1 << 16;
 
-// The loader chooses the version for the processor.
+// The dynamic loader chooses the version for the processor.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
 #define HPU_VECTORIZED __attribute__((optimize("O3"), target_clones("avx2", "default")))
 #else
@@ -61,7 +61,7 @@ HPU_INLINE uint32_t float_bits(uint8_t narrow) {
   const uint32_t normal = (magnitude << (23 - kMantissa)) + ((127 - kBias<kMantissa>) << 23);
   const float small = static_cast<float>(static_cast<int32_t>(magnitude));
   const uint32_t subnormal = same_bits<uint32_t>(small * same_bits<float>(kUnit));
-  // Special values have the largest exponent in float32; E4M3 has only NaN, without infinity.
+  // Special values have the largest exponent in float32. E4M3 has NaN, but no infinity.
   const uint32_t special = normal | 0x7f800000U;
   const uint32_t finite = select(magnitude < (1U << kMantissa), subnormal, normal);
   const uint32_t sign = uint32_t{narrow & 0x80U} << 24;
@@ -86,8 +86,8 @@ void widen(const at::Tensor& from, const at::Tensor& to) {
 }
 
 /// The bits of `value` in an FP8 type with `kMantissa` mantissa bits, saturated at `limit`. Rounds
-/// to nearest, ties to even; with `kStochastic`, rounds up or down at random, so that the expected
-/// result is the value. `draw` is uniform below 2^16.
+/// to nearest, with ties to even. With `kStochastic`, rounds up or down at random instead, so that
+/// the expected result is the value itself. `draw` is uniformly distributed below 2^16.
 template <int kMantissa, bool kStochastic>
 HPU_INLINE uint8_t fp8_bits(float value, float limit, uint16_t draw) {
   constexpr int kDropped = 23 - kMantissa;
@@ -96,7 +96,7 @@ HPU_INLINE uint8_t fp8_bits(float value, float limit, uint16_t draw) {
   constexpr uint32_t kUnit = kSmallestNormal - (uint32_t{kMantissa} << 23);  // of subnormal values
   const uint32_t bits = same_bits<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7fffffffU;
-  // Floating-point numbers without sign are in the same order as their bits.
+  // Nonnegative floating-point numbers are in the same order as their bits.
   const uint32_t size = std::min(magnitude, same_bits<uint32_t>(limit));
   const bool is_subnormal = size < kSmallestNormal;
   uint32_t normal;

@@ -1,4 +1,4 @@
-// Products of FP8 matrices in bfloat16.
+// Products of FP8 matrices, computed in bfloat16.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 
@@ -12,8 +12,8 @@ namespace {
 
 // Smaller products take about the same time in both types.
 constexpr int64_t kFewestProducts = int64_t{1} << 20;
-// Processors with bfloat16 instructions are more than twice as fast. A smaller difference may be
-// noise, and the choice affects the last bits of results.
+// Processors with bfloat16 instructions are more than twice as fast in bfloat16. A smaller
+// difference may be noise, and the choice affects the last bits of the results.
 constexpr double kNoticeable = 1.4;
 
 double seconds_of_product(ScalarType dtype) {
@@ -30,14 +30,14 @@ double seconds_of_product(ScalarType dtype) {
   return shortest;
 }
 
-/// The result of a measurement, once per process.
+/// The result of a measurement, which is made once per process.
 bool bfloat16_is_faster() {
   static const bool faster =
       seconds_of_product(ScalarType::BFloat16) * kNoticeable < seconds_of_product(ScalarType::Float);
   return faster;
 }
 
-/// The only element of a scale; NaN if there are several.
+/// The only element of a scale, or NaN if it has several.
 double only_element(const Scale& scale) {
   if (!is_defined(scale)) {
     return 1.0;

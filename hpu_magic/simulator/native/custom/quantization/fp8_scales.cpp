@@ -10,10 +10,10 @@ namespace {
 enum MaxMode : int64_t { kNoMax, kMaxOfTensor, kMaxOfChannels };
 enum ScaleMode : int64_t { kNoRounding, kToPowerOfTwo };
 
-// The scale of a channel of zeros, because the inverse of zero is not finite.
+// The scale for a channel of zeros, because the inverse of zero is not finite.
 constexpr float kSmallest = std::numeric_limits<float>::min();
 
-/// The smallest power of two that is not below the scale.
+/// The smallest power of two that is not less than the scale.
 at::Tensor to_power_of_two(const at::Tensor& scale) {
   if (scale.is_meta()) {
     return at::empty_like(scale);
@@ -48,8 +48,8 @@ at::Tensor calculate_scale_for_cast(
   return scale_mode == kToPowerOfTwo ? to_power_of_two(scale) : scale.clone();
 }
 
-/// Values that are cast with one scale per block of the last two dimensions, and the factors that
-/// convert them back. Blocks at the edges may be smaller.
+/// Returns the values cast with one scale per block of the last two dimensions, and the factors
+/// that convert them back. Blocks at the edges may be smaller.
 TwoTensors cast_to_fp8_just_in_time(
     const at::Tensor& input, at::IntArrayRef block_size, ScalarType out_dtype,
     ScalarType scale_dtype) {

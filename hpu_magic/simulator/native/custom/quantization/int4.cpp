@@ -1,5 +1,5 @@
-// 4-bit weights, eight per int32 with the lowest bits first. The vendor has these operators only in
-// compiled graphs; here they also run in eager mode.
+// 4-bit weights, packed eight per int32 with the lowest bits first. The vendor supports these
+// operators only in compiled graphs, but here they also run in eager mode.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 
@@ -8,8 +8,8 @@ namespace {
 
 constexpr int64_t kInOne = 8;
 
-/// Unpacks the last dimension, eight values per element, to int32, because a zero point may be
-/// larger than a value.
+/// Unpacks the last dimension, which has eight values per element. The result is int32, because a
+/// zero point may be larger than a value.
 at::Tensor unpacked(const at::Tensor& packed, bool is_signed) {
   const at::Tensor shifts = at::arange(0, 4 * kInOne, 4, packed.options());
   const at::Tensor shifted = at::bitwise_right_shift(packed.unsqueeze(-1), shifts);
@@ -17,7 +17,8 @@ at::Tensor unpacked(const at::Tensor& packed, bool is_signed) {
   return is_signed ? (values ^ 8) - 8 : values;
 }
 
-/// A tensor in a shape that broadcasts to `values`. Repeats a row that belongs to a group of rows.
+/// Makes a tensor broadcastable to `values`. If it has one row for each group of rows, its rows are
+/// repeated.
 at::Tensor for_each_row(const char* name, const at::Tensor& tensor, const at::Tensor& values) {
   const int64_t missing = values.dim() - tensor.dim();
   bool fits = missing >= 0;

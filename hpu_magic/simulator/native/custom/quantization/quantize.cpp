@@ -1,5 +1,5 @@
-// Quantization and dequantization, `torch.ops.quantized_decomposed`. Like PyTorch's decompositions,
-// except that casts to FP8 round once and saturate.
+// Quantization and dequantization operators, `torch.ops.quantized_decomposed`. They work like
+// PyTorch's decompositions, except that casts to FP8 round once and saturate.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 
@@ -13,7 +13,7 @@ void check_quantized(ScalarType dtype) {
       toString(dtype), ".");
 }
 
-/// `units` is the input divided by its scale.
+/// Quantizes `units`, which is the input divided by its scale.
 template <class Bound>
 at::Tensor quantized(
     const at::Tensor& units, const at::Tensor& zero_point, const Bound& least, const Bound& most,
@@ -31,7 +31,7 @@ void check_input(const at::Tensor& input, ScalarType dtype) {
   check_quantized(dtype);
 }
 
-/// A scale or zero point of one element, in the dtype of the values.
+/// A scale or zero point with one element, in the dtype of the values.
 at::Tensor one_element(const char* name, const at::Tensor& value, ScalarType dtype) {
   TORCH_CHECK(
       value.sym_numel() == 1, "Quantization per tensor needs one ", name, ", but has ",
@@ -52,8 +52,9 @@ at::Tensor for_each_channel(
   return values.reshape_symint(shape);
 }
 
-/// A scale, zero point or bound in the dtype `wide`: a number, a tensor of one element, or an
-/// element for each channel; undefined for None.
+/// A scale, zero point or bound, converted to the dtype `wide`. The argument is a number, a tensor
+/// with one element, or a tensor with an element for each channel. If it is None, the result is
+/// undefined.
 at::Tensor parameter(
     const Arguments& of, const char* name, const at::Tensor& input, ScalarType wide) {
   const c10::IValue& value = of[name];
@@ -73,7 +74,7 @@ void return_result(const c10::OperatorHandle& op, torch::jit::Stack* stack, at::
   torch::jit::push(*stack, std::move(result));
 }
 
-/// All overloads of quantize_per_tensor, and quantize_per_channel.
+/// Implements all overloads of quantize_per_tensor, and quantize_per_channel.
 void quantize(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const Arguments of(op, *stack);
   const at::Tensor input = of["input"].toTensor();
@@ -96,7 +97,7 @@ void quantize(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::St
   return_result(op, stack, result);
 }
 
-/// All overloads of dequantize_per_tensor, and dequantize_per_channel.
+/// Implements all overloads of dequantize_per_tensor, and dequantize_per_channel.
 void dequantize(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const Arguments of(op, *stack);
   const at::Tensor input = of["input"].toTensor();
