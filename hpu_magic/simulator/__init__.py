@@ -1,7 +1,7 @@
-"""PyTorch's genuine ``hpu`` device with a simulated card, driver and vendor package.
+"""PyTorch's own ``hpu`` device with a simulated card, driver and vendor package.
 
-Importing this package loads nothing: `activate` (or ``HPU_MAGIC_SIMULATOR=1``) turns the simulator
-on, and ``import torch`` loads the engine.
+Importing this package does not load anything. `activate` (or ``HPU_MAGIC_SIMULATOR=1``) turns the
+simulator on, and ``import torch`` loads the engine.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs a script under the simulator: ``python -m hpu_magic.simulator train.py --args``."""
+"""Runs a script on simulated cards: ``python -m hpu_magic.simulator train.py --args``."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpu_magic.simulator.activation import SWITCH, activate
 
 
 def main() -> None:
-    """Turn the simulator on, also for child processes, and run the script."""
+    """Turn the simulator on, for this process and its children, and run the script."""
     parser = argparse.ArgumentParser(
         prog="python -m hpu_magic.simulator",
         description="Run a Python script on simulated Gaudi cards.",

@@ -37,28 +37,28 @@ class GpuPresent(RuntimeError):
 
 
 def is_requested() -> bool:
-    """Return whether the simulator is on or ``import torch`` will turn it on."""
+    """Return whether the simulator is on, or will be turned on by ``import torch``."""
     return _requested or os.environ.get(SWITCH, "").strip().lower() in {"1", "true", "yes", "on"}
 
 
 def activate(*, announce: bool = True) -> None:
     """Make ``hpu`` a simulated device in this process.
 
-    If torch is already imported, the engine loads now, otherwise during ``import torch``. It is
-    compiled on first use on this machine. No card is acquired before the first tensor. Further
-    calls have no effect.
+    If torch has already been imported, the engine is loaded now; otherwise, it is loaded during
+    ``import torch``. It is compiled when it is first used on this machine. A card is not acquired
+    until the first tensor is created. Further calls have no effect.
 
     Parameters
     ----------
     announce : bool
-        Print to standard error, once, that the device is simulated.
+        Whether to print a message to standard error, once, that the device is simulated.
 
     Raises
     ------
     RuntimeError
         The vendor's package is installed, or the engine cannot be compiled.
     GpuPresent
-        PyTorch uses a GPU of this machine.
+        PyTorch uses a GPU in this machine.
     TooLateError
         PyTorch has already selected the accelerator of this process.
     ValueError
@@ -81,7 +81,7 @@ def activate(*, announce: bool = True) -> None:
 
 
 def announcement() -> str:
-    """Return one line that describes the simulated cards."""
+    """Return a line that describes the simulated cards."""
     cards = Configuration.from_environment()
     count = "1 card" if cards.count == 1 else f"{cards.count} cards"
     return (

@@ -1,7 +1,7 @@
-"""The function that PyTorch runs at the end of ``import torch`` (entry point ``torch.backends``).
+"""The ``torch.backends`` entry point, which PyTorch calls at the end of ``import torch``.
 
-The engine must load this early, because PyTorch selects a process's accelerator at the first
-``backward()``, query of ``torch.accelerator`` or pinned allocation, and does not change it later.
+The engine must be loaded this early, because PyTorch selects a process's accelerator on the first
+``backward()``, ``torch.accelerator`` query or pinned allocation, and does not change it later.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Metadata of the vendor's plug-in, for programs that check its version.
 
-The import finder passes it to ``importlib.metadata``, and therefore to pip, without any file.
+The import finder provides the metadata to ``importlib.metadata``, and therefore to pip, without any
+files.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Summary: Simulated by hpu_magic: no Gaudi software is installed
 
 
 class SimulatedPlugin(Distribution):
-    """Metadata of the simulated release, with ``simulated`` in the version and without files."""
+    """Metadata of the simulated release. Its version contains ``simulated``. It has no files."""
 
     def read_text(self, filename: str) -> str | None:
         """Return one of the two metadata files, or None."""
@@ -39,7 +40,7 @@ class SimulatedPlugin(Distribution):
 
 
 def offered(context: DistributionFinder.Context) -> Iterator[Distribution]:
-    """Yield the plug-in if the context searches hpu_magic's folder for it or for all distributions.
+    """Yield the plug-in if a search for it, or for all distributions, includes hpu_magic's folder.
 
     Searches of other folders, such as the target of ``pip install --target``, do not find it.
     """

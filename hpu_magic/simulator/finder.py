@@ -20,7 +20,8 @@ FACE = Path(__file__).parent / "face"
 def vendor_package() -> str | None:
     """Return the path of the vendor's ``habana_frameworks.torch``, or None if it is not installed.
 
-    ``habana_frameworks`` alone is a namespace that other packages share.
+    The existence of ``habana_frameworks`` is not sufficient, because it is a namespace package that
+    other packages share.
     """
     package = PathFinder.find_spec("habana_frameworks")
     places = package.submodule_search_locations if package else None
@@ -29,7 +30,7 @@ def vendor_package() -> str | None:
 
 
 class _BridgeLoader(Loader):
-    """Returns the bridge's module when PyTorch imports ``torch.hpu``."""
+    """Loads the bridge's module when PyTorch imports ``torch.hpu``."""
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:
         return importlib.import_module("habana_frameworks.torch.hpu")
@@ -39,7 +40,10 @@ class _BridgeLoader(Loader):
 
 
 class _DistributionFinder(MetaPathFinder):
-    """Finds the vendor's plug-in for ``importlib.metadata``, which is slow to import."""
+    """Finds the vendor's plug-in for ``importlib.metadata``.
+
+    ``importlib.metadata`` is imported only when it is needed, because importing it is slow.
+    """
 
     def find_spec(
         self,
@@ -47,7 +51,7 @@ class _DistributionFinder(MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> None:
-        """Return None, because this finder has no modules."""
+        """Return None, because this finder does not provide modules."""
 
     def find_distributions(
         self, context: DistributionFinder.Context | None = None
@@ -76,13 +80,13 @@ class _Finder(MetaPathFinder):
 
 
 def install_distributions() -> None:
-    """Let version checks find the vendor's plug-in."""
+    """Make the vendor's plug-in visible to version checks."""
     if not any(isinstance(finder, _DistributionFinder) for finder in sys.meta_path):
         sys.meta_path.append(_DistributionFinder())
 
 
 def install_finder() -> None:
-    """Add the finders after all others, so that a real package has precedence."""
+    """Append the finders to the existing ones, so that a real package takes precedence."""
     install_distributions()
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.append(_Finder())

@@ -1,10 +1,10 @@
-"""Versions that the simulated parts of the vendor's software report."""
+"""Versions reported by the simulated parts of the vendor's software."""
 
 RELEASE = "1.23.0"
-"""Release whose documented API the simulator follows."""
+"""The release whose documented API the simulator follows."""
 
 DRIVER = f"{RELEASE}-simulator"
-"""Version of the driver, its library and its tool."""
+"""The version of the driver, its library and its command-line tool."""
 
 PLUGIN = f"{RELEASE}+simulated"
-"""Version of the bridge's distribution; its local label makes it compare greater than `RELEASE`."""
+"""The version of the bridge's distribution. Its local label makes it sort after `RELEASE`."""

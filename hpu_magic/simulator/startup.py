@@ -1,7 +1,8 @@
-"""Installs the import finders when Python starts; ``hpu_magic_simulator.pth`` calls it.
+"""Installs the import finders when Python starts. Called by ``hpu_magic_simulator.pth``.
 
-A script may import the bridge before torch, and the import of torch turns the simulator on. Child
-processes of a simulated process, such as pip, must report the same versions.
+The finders are needed this early because a script may import the bridge before torch, whose import
+turns the simulator on, and because child processes of a simulated process, such as pip, must report
+the same versions.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ from hpu_magic.simulator.finder import install_distributions, install_finder
 
 
 def offer() -> None:
-    """Install the finders for ``habana_frameworks``, without loading anything.
+    """Install the finders for ``habana_frameworks`` without loading anything.
 
-    A child of a simulated process gets only the finder for version checks if the simulator is not
-    requested in the child.
+    If the simulator is not requested in a child of a simulated process, that child gets only the
+    finder for version checks.
     """
     if is_requested():
         install_finder()

@@ -1,4 +1,4 @@
-"""The choice of a process's card, by environment variables or by the first device index."""
+"""Selects a process's card, based on environment variables or the first device index used."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class AcquireError(RuntimeError):
 
 @dataclass(frozen=True)
 class _Choice:
-    """The card that a process has chosen, by its index among the cards that it may use."""
+    """The card that a process has chosen, and its index among the cards that it may use."""
 
     index: int
     module: int
@@ -27,7 +27,7 @@ _rank: int | None = None
 
 
 def choose_for(own: int | None, index: int, configuration: Configuration) -> None:
-    """Choose the card at an index; see `choose`. `own` is the process's card, if it has one."""
+    """Choose the card at an index; see `choose`. `own` is the process's card if it has one."""
     global _choice
     modules = _module_ids("HABANA_VISIBLE_MODULES") or list(range(configuration.count))
     chosen = _chosen()
@@ -43,13 +43,13 @@ def choose_for(own: int | None, index: int, configuration: Configuration) -> Non
 
 
 def forget() -> None:
-    """Discard the choice, because the card could not be acquired."""
+    """Discard the choice because the card could not be acquired."""
     global _choice
     _choice = None
 
 
 def _chosen() -> _Choice | None:
-    """Return the choice of this process. A fork does not inherit it."""
+    """Return the choice of this process. A forked child does not inherit it."""
     return _choice if _choice is not None and _choice.pid == os.getpid() else None
 
 
@@ -78,7 +78,7 @@ def _rank_indices(configuration: Configuration, modules: Sequence[int]) -> set[i
 
 
 def _current_module() -> int | None:
-    """Return the card that this process has chosen, or that its environment selects."""
+    """Return the card that this process has chosen or that its environment selects."""
     if (chosen := _chosen()) is not None:
         return chosen.module
     wanted = _module_ids("HLS_MODULE_ID")
@@ -86,7 +86,7 @@ def _current_module() -> int | None:
 
 
 def candidates(configuration: Configuration) -> list[int]:
-    """Return the module ids of cards to try, in order.
+    """Return the module ids of the cards to try, in order.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The simulated cards of this process, configured by environment variables."""
+"""The configuration of the simulated cards of this process by environment variables."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 MOST_CARDS = 8
-"""Maximum number of cards, as in the vendor's machines."""
+"""The maximum number of cards, which is the same as in the vendor's machines."""
 
 GIB = 1 << 30
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
@@ -17,7 +17,7 @@ _SIZE = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,9}))?\s*([KMGT]iB|B|)", re.IGNOR
 
 
 class DeviceType(IntEnum):
-    """Card generations, with the numbers of the vendor's ``synDeviceType``."""
+    """Card generations, with the same numbers as in the vendor's ``synDeviceType``."""
 
     GAUDI = 2
     GAUDI2 = 4
@@ -40,9 +40,9 @@ class Configuration:
     generation : str
         ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``.
     count : int
-        Number of cards, 1 to 8.
+        The number of cards, from 1 to 8.
     capacity : int
-        Memory of each card in bytes.
+        The memory of each card in bytes.
     """
 
     generation: str

@@ -1,8 +1,8 @@
 """The driver of the simulated cards, which manages their owners and memory counters.
 
-As on a Gaudi, only one process can own a card, from the first use until the process ends. Each card
-has two files in a directory of the user: a lock, which the owner holds, and a page of counters,
-which all processes can read.
+As on a real Gaudi, only one process at a time can own a card, from its first use until the process
+ends. Each card has two files in one of the user's directories: a lock, which the owner holds, and a
+page of counters, which all of the user's processes can read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hpu_magic.simulator.cards.record_lock import lock_holder, lock_or_holder
 
 @dataclass(frozen=True, eq=False)
 class Card:
-    """The card of this process; `page` remains mapped until the process ends."""
+    """The card of this process. Its `page` remains mapped until the process ends."""
 
     module_id: int
     generation: str
@@ -37,18 +37,18 @@ class Card:
 
 @dataclass(frozen=True)
 class CardState(Counters):
-    """The public state of one card; the counters of a free card are zero.
+    """The public state of a card. The counters of a free card are zero.
 
     Attributes
     ----------
     capacity : int
-        Memory in bytes, as configured by the owner, or by this process if the card is free.
+        The memory in bytes, as configured by the owner, or by this process if the card is free.
     holder : Holder or None
         The process that owns the card.
     acquired_ns : int or None
-        Time of the acquisition, in nanoseconds since the epoch.
+        The time when the card was acquired, in nanoseconds since the epoch.
     error : str or None
-        The damage of the card's page, if any; the counters are then zero.
+        What is wrong with the card's page if it is damaged. In that case, the counters are zero.
     """
 
     module_id: int = 0
@@ -65,7 +65,7 @@ class _Ownership:
     card: Card
     pid: int
     lock: tuple[int, int]
-    """Device and inode of the lock file, which this process must not open again."""
+    """The device and inode of the lock file, which this process must not open again."""
 
 
 _serial = threading.Lock()
@@ -73,7 +73,7 @@ _ownership: _Ownership | None = None
 
 
 def _renew_serial() -> None:
-    # A thread of the parent process, which does not exist in the child, may have held the lock.
+    # The lock may be held by a thread of the parent process that does not exist in the child.
     global _serial
     _serial = threading.Lock()
 
@@ -82,32 +82,33 @@ os.register_at_fork(after_in_child=_renew_serial)
 
 
 def device_count(configuration: Configuration | None = None) -> int:
-    """Return the number of all cards of the machine."""
+    """Return the total number of cards in the machine."""
     return (configuration or Configuration.from_environment()).count
 
 
 def acquired() -> Card | None:
-    """Return the card that this process owns; None before `acquire` and in a forked child."""
+    """Return the card that this process owns, or None before `acquire` and in a forked child."""
     ownership = _ownership
     return ownership.card if ownership and ownership.pid == os.getpid() else None
 
 
 def in_bad_fork() -> bool:
-    """Return whether this is a fork of a process that owned a card."""
+    """Return whether this process was forked from one that owned a card."""
     return _ownership is not None and _ownership.pid != os.getpid()
 
 
 def choose(index: int) -> None:
-    """Choose the card at an index among those that this process may use, before acquiring it.
+    """Choose a card by its index among those that this process may use, before acquiring it.
 
     The index refers to ``HABANA_VISIBLE_MODULES``, or is the module id if that variable is not set.
-    A repeated choice of the same card has no effect. If the process uses another card, an index
-    that equals its rank has no effect either, because libraries use it for the process's card.
+    Choosing the same card again has no effect. If the process uses another card, an index that is
+    equal to the process's rank has no effect either, because libraries use that index to refer to
+    the process's card.
 
     Raises
     ------
     RuntimeError
-        No card has this index, or this process uses another card.
+        There is no card with this index, or this process uses another card.
     ValueError
         An environment variable has an invalid value.
     """
@@ -117,19 +118,19 @@ def choose(index: int) -> None:
 
 
 def acquire() -> Card:
-    """Acquire the first free card for this process; later calls return the same card.
+    """Acquire the first free card for this process. Later calls return the same card.
 
     If this process has chosen a card, only that card is tried, and a failure discards the choice.
-    Otherwise, ``HABANA_VISIBLE_MODULES`` limits the module ids, and ``HLS_MODULE_ID`` selects one.
-    As in the vendor's bridge, another free card is used instead of the selected one only if
+    Otherwise, ``HABANA_VISIBLE_MODULES`` restricts the module ids, and ``HLS_MODULE_ID`` selects
+    one of them. As in the vendor's bridge, a free card other than the selected one is used only if
     ``HABANA_VISIBLE_MODULES`` is not set.
 
     Raises
     ------
     AcquireError
-        Other processes own all candidates, or no candidate exists.
+        Other processes own all candidates, or there are no candidates.
     RuntimeError
-        Called in a fork of a process that owns a card, or the cards' directory is unsafe.
+        This process was forked from one that owns a card, or the cards' directory is unsafe.
     ValueError
         An environment variable has an invalid value.
     """
@@ -151,7 +152,7 @@ def acquire() -> Card:
 
 
 def snapshot() -> list[CardState]:
-    """Return the states of all cards of the machine, without acquiring one.
+    """Return the states of all cards in the machine without acquiring a card.
 
     Raises
     ------
@@ -177,7 +178,7 @@ def _free(
     holder: holders.Holder | None = None,
     error: str | None = None,
 ) -> CardState:
-    """Return the state of a card without counters: free, just acquired, or with a damaged page."""
+    """Return the state of a card that has no counters: it is free, just acquired, or damaged."""
     return CardState(
         module_id=module,
         generation=configuration.generation,
@@ -198,7 +199,7 @@ def _state(
         page = read_page(path)
     except PageError as damage:
         page, error = None, str(damage)
-    # If the owner has just acquired the lock, the page is still that of the previous owner.
+    # If the owner has only just acquired the lock, the page still belongs to the previous owner.
     if page is None or owner not in (0, page.owner_pid):
         return _free(configuration, module, path, holder, error)
     return CardState(
@@ -250,7 +251,10 @@ def _take(configuration: Configuration, candidates: Iterable[int], directory: Pa
 
 
 def _owner(path: Path) -> int | None:
-    """Return the pid of the process that locks the file at `path`; the caller holds `_serial`."""
+    """Return the pid of the process that locks the file at `path`.
+
+    The caller must hold `_serial`.
+    """
     try:
         status = os.lstat(path)
     except FileNotFoundError:

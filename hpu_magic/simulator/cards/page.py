@@ -1,4 +1,4 @@
-"""The file format of a simulated card's page of counters."""
+"""The file format of a simulated card's page, which contains its counters."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ PAGE_SIZE = 4096
 MAGIC = b"HPUCARD\0"
 VERSION = 1
 
-# Little-endian 64-bit words. The native engine writes the counters to the owner's memory mapping,
-# so it depends on their offsets.
+# The page consists of little-endian 64-bit words. The native engine writes the counters to the
+# owner's memory mapping, so it depends on their offsets.
 HEADER = struct.Struct("<8sqqqqq")  # magic, version, capacity, type, owner pid, acquired (ns)
 COUNTERS_OFFSET = 64
-COUNTERS = struct.Struct("<7q")  # the fields of `Counters`, in order
+COUNTERS = struct.Struct("<7q")  # the fields of `Counters`, in the same order
 
 
 class PageError(Exception):
-    """A file is not a card's page; the message contains the reason."""
+    """A file is not a valid card page. The message gives the reason."""
 
 
 @dataclass(frozen=True)
 class Counters:
-    """Counters of the memory of a card's owner.
+    """The memory counters of a card's owner.
 
     Attributes
     ----------
     in_use, max_in_use, max_alloc_size : int
-        Bytes in use, their peak, and the largest allocation.
+        The bytes in use, their peak, and the size of the largest allocation in bytes.
     num_allocs, num_frees : int
-        Allocations and frees since the owner last reset them.
+        The number of allocations and frees since the owner last reset these counters.
     total_allocs, total_frees : int
-        Allocations and frees since the card was acquired.
+        The number of allocations and frees since the card was acquired.
     """
 
     in_use: int = 0
@@ -51,7 +51,7 @@ class Counters:
 
 @dataclass(frozen=True)
 class Page:
-    """Contents of one card's page."""
+    """The contents of a card's page."""
 
     capacity: int
     device_type: DeviceType
@@ -61,9 +61,9 @@ class Page:
 
 
 def write_page(path: Path, page: Page) -> mmap.mmap:
-    """Create a page at `path` and return it, mapped for writing.
+    """Create a page at `path` and return a writable mapping of it.
 
-    The new file atomically replaces an existing one. Therefore readers never see an incomplete
+    The new file atomically replaces any existing one. Therefore, readers never see an incomplete
     page, and a process that still maps the old file, such as a fork of the previous owner, cannot
     change the new one.
 
@@ -100,15 +100,15 @@ def write_page(path: Path, page: Page) -> mmap.mmap:
 
 
 def read_page(path: Path) -> Page | None:
-    """Return the page at `path`; None if the file does not exist.
+    """Return the page at `path`, or None if the file does not exist.
 
     Raises
     ------
     PageError
-        The file is not a complete page of this version.
+        The file is not a valid page of this version.
     """
     try:
-        # O_NONBLOCK prevents waiting if the file is a FIFO.
+        # O_NONBLOCK prevents the call from blocking if the file is a FIFO.
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return None

@@ -1,4 +1,4 @@
-"""The folder of the user's simulated cards, which other users cannot open."""
+"""The directory of the user's simulated cards, which other users cannot open."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from hpu_magic import private_folder
 
 
 def existing_directory() -> Path | None:
-    """Return the folder of the cards; None if no card has been acquired yet.
+    """Return the directory of the cards, or None if no card has been acquired yet.
 
     Raises
     ------
     RuntimeError
-        ``HPU_MAGIC_CARDS_DIR`` is a symbolic link, not a folder, or belongs to another user.
+        ``HPU_MAGIC_CARDS_DIR`` is a symbolic link, not a directory, or owned by another user.
     """
     if chosen := os.environ.get("HPU_MAGIC_CARDS_DIR"):
         _check(Path(chosen))
@@ -24,12 +24,12 @@ def existing_directory() -> Path | None:
 
 
 def directory() -> Path:
-    """Return the folder of the cards; create it for this user if it is missing.
+    """Return the directory of the cards. Create it for this user if it does not exist.
 
     Raises
     ------
     RuntimeError
-        ``HPU_MAGIC_CARDS_DIR`` cannot be used, or it is not set and no other folder can be used.
+        ``HPU_MAGIC_CARDS_DIR`` is unusable, or it is not set and no other directory is usable.
     """
     if chosen := os.environ.get("HPU_MAGIC_CARDS_DIR"):
         Path(chosen).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -45,7 +45,7 @@ def directory() -> Path:
 
 
 def _check(chosen: Path) -> None:
-    """Raise an error if another user could control the directory and therefore the cards."""
+    """Raise an error if another user could control the directory, and therefore the cards."""
     try:
         status = os.lstat(chosen)
     except FileNotFoundError:

@@ -1,8 +1,8 @@
 """POSIX record locks and their holders.
 
-A record lock belongs to one process. The system releases it when the process ends for any reason,
-even if its forked children continue to run. Closing *any* descriptor of the file also releases the
-lock, so its owner must open a lock file only once and keep it open.
+A record lock belongs to a single process. The system releases it when the process ends for any
+reason, even if forked children of the process continue to run. Closing *any* descriptor of the file
+also releases the lock, so the owner must open a lock file only once and keep it open.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ def lock_or_holder(descriptor: int) -> int | None:
     Returns
     -------
     int or None
-        None if this process has the lock; 0 if its holder is in another PID namespace.
+        None if this process now holds the lock; 0 if the holder is in another PID namespace.
     """
     while True:
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            # If no holder is found, it ended between the two calls, so try again.
+            # If there is no holder, the holder ended between the two calls, so try again.
             if (holder := lock_holder(descriptor)) is not None:
                 return holder
         else:
@@ -40,7 +40,7 @@ def lock_or_holder(descriptor: int) -> int | None:
 
 
 def lock_holder(descriptor: int) -> int | None:
-    """Return the pid of the *other* process that holds the file's lock, without acquiring it."""
+    """Return the pid of *another* process that holds the file's lock, without acquiring it."""
     query = dict.fromkeys(_FIELDS, 0) | {"type": fcntl.F_WRLCK, "whence": os.SEEK_SET}
     reply = fcntl.fcntl(
         descriptor, fcntl.F_GETLK, _FLOCK.pack(*(query[field] for field in _FIELDS))

@@ -1,8 +1,8 @@
-"""The native engine: from a wheel or a cache, or compiled on first use.
+"""The native engine, which is loaded from a wheel or a cache, or compiled on first use.
 
-The search order is the system cache (filled by ``hpu-magic build --dir``), the user's cache, and
-wheels that pip installed. A compiled engine is stored in the user's cache, or in a private
-temporary folder if that cache cannot be used.
+It is searched for in the system cache (filled by ``hpu-magic build --dir``), the user's cache, and
+the wheels installed by pip, in this order. A newly compiled engine is stored in the user's cache,
+or in a private temporary directory if that cache cannot be used.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ def _renew_lock() -> None:
     _loading = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_renew_lock)  # another thread may be loading during the fork
+# Another thread may be loading the engine during the fork.
+os.register_at_fork(after_in_child=_renew_lock)
 
 
 def load() -> ModuleType:
-    """Return the engine. Compile it if none is installed.
+    """Return the engine. Compile it if no compiled engine is available.
 
     Raises
     ------
@@ -56,13 +57,13 @@ def _loaded() -> ModuleType:
     except ImportError as failed:
         if not wheels.is_installed(library):
             raise
-        # For example, the C library is older than the wheel's.
+        # This happens, for example, if the C library is older than the one the wheel was built for.
         _say(f"the installed engine {library} does not load ({failed}).")
         return _import(_built(cache.entry()))
 
 
 def compiled() -> Path:
-    """Return a compiled engine for this torch, Python, C library and source.
+    """Return the path of an engine compiled for this torch, Python, C library and source.
 
     Raises
     ------
@@ -73,7 +74,7 @@ def compiled() -> Path:
     places = [cache.system_directory(), cache.user_directory()]
     for place in places:
         library = place / entry
-        if os.path.exists(library):  # also False if this user may not read the folder
+        if os.path.exists(library):  # also False if this user is not allowed to read the folder
             if (why := cache.distrust(library)) is None:
                 return library
             _say(f"ignoring the compiled engine {library}: {why}.")
@@ -93,7 +94,7 @@ def install(directory: Path) -> Path:
     BuildError
         A compiler or ninja is missing, or the compilation failed.
     OSError
-        The directory cannot be written.
+        The directory is not writable.
     """
     library = compiled()
     stored = directory / cache.entry()
@@ -103,7 +104,7 @@ def install(directory: Path) -> Path:
 
 
 def _built(entry: Path) -> Path:
-    """Build the engine and store it in the user's cache, or in the temporary one if necessary."""
+    """Build the engine, and store it in the user's cache or, if necessary, the temporary cache."""
     library = cache.user_directory() / entry
     try:
         cache.make_private(library.parent)
@@ -113,7 +114,7 @@ def _built(entry: Path) -> Path:
     if why is None:
         with cache.only_builder(library) as alive:
             if library.exists() and cache.distrust(library) is None:
-                return library  # another process built it while this one waited
+                return library  # another process built it while this one was waiting
             with build(alive) as built:
                 try:
                     cache.store(built, library)

@@ -1,4 +1,4 @@
-"""Caches of compiled engines: folders, names of engines, and trust in files."""
+"""Caches of compiled engines: their directories, the engines' paths, and trust in files."""
 
 from __future__ import annotations
 
@@ -18,30 +18,30 @@ from hpu_magic.private_folder import is_private, unsafe_folder, writable_by_othe
 from hpu_magic.simulator.engine import key
 
 _SILENCE = 180.0
-"""Seconds without activity after which a builder, possibly on another host, counts as dead."""
+"""Seconds of inactivity after which a builder, possibly on another host, is considered dead."""
 
 _NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EIO, errno.EACCES}
 
 
 def system_directory() -> Path:
-    """Folder of engines for all users: ``HPU_MAGIC_SYSTEM_CACHE``, or in this Python's prefix."""
+    """Return the cache for all users: ``HPU_MAGIC_SYSTEM_CACHE``, or one in Python's prefix."""
     chosen = os.environ.get("HPU_MAGIC_SYSTEM_CACHE")
     return Path(chosen) if chosen else Path(sys.prefix) / "share" / "hpu_magic" / "engine"
 
 
 def user_directory() -> Path:
-    """Folder of engines that this user compiled: ``HPU_MAGIC_CACHE``, or in the user's cache."""
+    """Return this user's cache: ``HPU_MAGIC_CACHE``, or one in the user's cache directory."""
     chosen = os.environ.get("HPU_MAGIC_CACHE")
     if chosen:
         return Path(chosen)
     user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if user.startswith("~"):  # a container's user may have no name or home
+    if user.startswith("~"):  # the user in a container may not have a name or a home directory
         return temporary_directory()
     return Path(user) / "hpu_magic" / "engine"
 
 
 def temporary_directory() -> Path:
-    """Private temporary folder: the same one each time, unless another user owns it."""
+    """Return a private temporary folder. It is always the same, unless another user owns it."""
     folder = Path(tempfile.gettempdir()) / f"hpu_magic-engine-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -49,24 +49,25 @@ def temporary_directory() -> Path:
 
 
 def entry() -> Path:
-    """Path of the engine within a cache: a folder for its key and the system, and its file.
+    """Return the path of the engine within a cache.
 
-    The path does not depend on the compiler, so a machine without one can load the engine of
-    another machine.
+    It consists of a folder, which is named after the engine's key and the system, and a file. The
+    path does not depend on the compiler, so a machine without a compiler can load an engine that
+    was compiled on another machine.
     """
     return entry_of(key.here())
 
 
 def entry_of(engine: key.Key) -> Path:
-    """Path within a cache of an engine for this system and any torch and Python."""
+    """Return the path within a cache of an engine for this system and any torch and Python."""
     return Path(f"{engine}-{key.system()}") / engine.file_name()
 
 
 def distrust(path: Path) -> str | None:
-    """Return why the file at `path` must not be loaded as code; None if it is trusted.
+    """Return why the file at `path` must not be loaded as code, or None if it is trusted.
 
-    The rule is the same as in ssh: the file and its parent folders, up to the home or Python's
-    prefix, must belong to this user or root, and other users must not be able to write them.
+    The rule is the same as in ssh: the file and its parent directories, up to the home directory or
+    Python's prefix, must be owned by this user or root, and must not be writable by other users.
     """
     real = Path(os.path.realpath(path))
     if why := writable_by_others(real):
@@ -75,22 +76,22 @@ def distrust(path: Path) -> str | None:
 
 
 def make_private(folder: Path) -> None:
-    """Create a folder and its missing parents, private to this user, and check that it is writable.
+    """Create a folder and its missing parents for this user only, and check that it is writable.
 
     Raises
     ------
     OSError
-        The folder cannot be written.
+        The folder is not writable.
     """
     missing = [folder, *folder.parents]
     for parent in reversed([place for place in missing if not place.exists()]):
         parent.mkdir(mode=0o700, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):
-        pass  # fails on a read-only file system or a full quota
+        pass  # this fails if the file system is read-only or the quota is exceeded
 
 
 def store(library: Path, stored: Path, *, shared: bool = False) -> None:
-    """Copy a library into a cache atomically, so that other processes never see a part of it."""
+    """Copy a library into a cache atomically, so that other processes never see a partial file."""
     if shared:
         for folder in (stored.parents[1], stored.parent):
             if not folder.exists():
@@ -102,7 +103,7 @@ def store(library: Path, stored: Path, *, shared: bool = False) -> None:
             shutil.copyfileobj(built, copy)
             os.fchmod(copy.fileno(), 0o755 if shared else 0o700)
             copy.flush()
-            os.fsync(copy.fileno())  # reports a full quota
+            os.fsync(copy.fileno())  # this fails if the quota is exceeded
         os.replace(private, stored)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
@@ -112,11 +113,12 @@ def store(library: Path, stored: Path, *, shared: bool = False) -> None:
 
 @contextlib.contextmanager
 def only_builder(library: Path) -> Iterator[Callable[[], None]]:
-    """Wait until no other process builds `library`.
+    """Wait until no other process is building `library`.
 
-    Yields a function to call regularly during the build, so that other processes keep waiting. The
-    lock ends with the process. If the file system has no locks, or the builder shows no activity
-    for a long time, the caller also builds, because `store` is safe with several builders.
+    Yields a function that must be called regularly during the build, so that other processes keep
+    waiting. The lock is released when the process ends. If the file system does not support
+    locking, or the builder shows no activity for a long time, the caller builds the library as
+    well. This is safe, because `store` allows concurrent builders.
     """
     path = library.parent / "lock"
     try:

@@ -1,6 +1,6 @@
-"""Compiles the engine into a directory; runs in a separate process that ends with its input.
+"""Compiles the engine. Runs in a separate process, which ends when its standard input is closed.
 
-Its arguments are DIRECTORY UNITS FLAG...
+The arguments are DIRECTORY UNITS FLAG...
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def main(directory: str, place_of_units: str, flags: list[str]) -> None:
 
     sanitizers = [flag for flag in flags if flag.startswith("-fsanitize=")]
     if sanitizers:
-        # PyTorch loads the built library, so this process started with the sanitizers' library. The
-        # library would only slow down the compiler.
+        # PyTorch loads the library after building it, so this process was started with the
+        # sanitizers' library preloaded. In the compiler, that library would only cost time.
         os.environ.pop("LD_PRELOAD", None)
     cpp_extension.load(
         NAME,
@@ -37,7 +37,7 @@ def main(directory: str, place_of_units: str, flags: list[str]) -> None:
 
 
 def _short_paths() -> list[str]:
-    """Return flags that make file names in the binary independent of the folders."""
+    """Return flags that make the file names in the binary independent of where the folders are."""
     import torch
 
     folders = {SOURCES: "native", Path(torch.__file__).parent: "torch"}
@@ -45,7 +45,7 @@ def _short_paths() -> list[str]:
 
 
 def language_standard() -> str:
-    """Oldest C++ standard that PyTorch's headers support."""
+    """Return the oldest C++ standard that PyTorch's headers support."""
     from torch.utils.cpp_extension import include_paths
 
     header = (Path(include_paths()[0]) / "ATen" / "ATen.h").read_text()
@@ -54,10 +54,10 @@ def language_standard() -> str:
 
 
 def _write_units(place: Path) -> list[str]:
-    """Write one source for each translation unit, in the order of decreasing size.
+    """Write one source file for each translation unit, and return their paths, largest unit first.
 
-    Names contain a digest of the content, so concurrent builds of different sources use different
-    files, and compiler caches get the same paths again.
+    The names contain a digest of the contents. Therefore, concurrent builds of different sources
+    use different files, and compiler caches see the same paths again.
     """
     written: list[tuple[int, str]] = []
     for unit, sources in units().items():
@@ -74,7 +74,7 @@ def _write_units(place: Path) -> list[str]:
 
 def _end_with_input() -> None:
     """End this process and the compilers when the parent process is killed."""
-    os.read(0, 1)  # not sys.stdin, whose lock would be held when Python exits
+    os.read(0, 1)  # do not use sys.stdin, because its lock would still be held when Python exits
     os.killpg(0, signal.SIGTERM)
 
 

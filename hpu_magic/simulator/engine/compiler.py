@@ -1,4 +1,4 @@
-"""Compilation of the engine in a separate process, with progress output."""
+"""Compiles the engine in a separate process and shows the progress."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hpu_magic import child_python
 from hpu_magic.simulator.engine import cache, flags, key, sources, wheels
 
 _SCRATCH = "build-"
-_ABANDONED = 3600.0  # seconds without a new file; a build writes one every few minutes
+_ABANDONED = 3600.0  # seconds without a new file; a running build writes one every few minutes
 
 
 class BuildError(RuntimeError):
@@ -27,7 +27,7 @@ class BuildError(RuntimeError):
 
 @contextlib.contextmanager
 def build(alive: Callable[[], None] = lambda: None) -> Iterator[Path]:
-    """Compile the engine and yield the library, which is deleted afterwards.
+    """Compile the engine and yield the path of the library, which is deleted afterwards.
 
     Parameters
     ----------
@@ -62,7 +62,8 @@ def _remove_abandoned(place: Path) -> None:
 
 def _compile(scratch: Path, units: Path, log: Path, alive: Callable[[], None]) -> None:
     with log.open("wb") as output:
-        # In a separate session, so that all compilers can be ended. It also ends with its input.
+        # The builder runs in a session of its own, so that all compilers can be terminated. It also
+        # exits when its standard input is closed.
         builder = subprocess.Popen(
             child_python.command(f"{__package__}.compile_units", scratch, units, *flags.FLAGS),
             stdin=subprocess.PIPE,
@@ -89,7 +90,7 @@ def check_tools() -> None:
     Raises
     ------
     BuildError
-        The compiler, Python's headers or ninja are missing; the message says how to get them.
+        The compiler, Python's headers or ninja are missing. The message says how to install them.
     """
     compiled = "The simulated device is compiled on first use"
     if not (shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")):
@@ -114,7 +115,7 @@ def check_tools() -> None:
 
 
 def _ninja_directory() -> str | None:
-    """Return the folder of ninja, which is not on PATH if the environment is not activated."""
+    """Return the folder that contains ninja. It is not on PATH if the environment is not active."""
     try:
         from ninja import BIN_DIR
     except ImportError:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 
-FLAGS = ["-O2", "-DNDEBUG"]  # NDEBUG as in PyTorch's build, because some headers depend on it
-# `make sanitize` builds another engine that checks memory, arithmetic, containers and locks.
+# NDEBUG is defined as in PyTorch's own build, because some headers depend on it.
+FLAGS = ["-O2", "-DNDEBUG"]
+# `make sanitize` builds a separate engine that checks memory, arithmetic, containers and locks.
 if _SANITIZERS := os.environ.get("HPU_MAGIC_SANITIZE"):
     FLAGS += [
         f"-fsanitize={_SANITIZERS}",
         "-fno-sanitize-recover=all",
-        "-fno-sanitize=vptr",  # needs type information that PyTorch does not export
+        "-fno-sanitize=vptr",  # this check needs type information that PyTorch does not export
         "-fno-omit-frame-pointer",
         "-O1",
         "-g1",

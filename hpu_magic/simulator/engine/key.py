@@ -1,7 +1,7 @@
-"""Keys of engines: everything that the binary depends on, except the system.
+"""Keys of engines, which identify everything that the binary depends on, except the system.
 
-Compiled engines in a cache and engines in a wheel have the same key. The system is part of the
-wheel's file name, or of the folder's name in a cache.
+An engine has the same key in a cache and in a wheel. The system is part of the wheel's file name
+or, in a cache, of the directory name.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ _PUBLISHED = re.compile(r"(\d+\.\d+)\.\d+(\+(cpu|xpu|cu\d+|rocm[\d.]+))?")
 
 @dataclass(frozen=True)
 class Key:
-    """Properties that must be equal when an engine is compiled and when it is loaded.
+    """Properties that must be the same when an engine is compiled and when it is loaded.
 
     Attributes
     ----------
     torch : str
-        The minor release, because builds for CPU and CUDA and all patch releases have the same C++
-        interface; the complete version of a build that PyTorch does not publish.
+        The minor release, because its CPU and CUDA builds and all of its patch releases have the
+        same C++ interface. For a build that PyTorch does not publish, the complete version.
     abi : str
-        The layout of strings in the C++ library: ``cxx11`` or ``old``.
+        The string layout that the C++ library uses: ``cxx11`` or ``old``.
     python : str
-        The interpreter and its ABI, as in the suffix of extension modules.
+        The interpreter and its ABI, as in the file name suffix of extension modules.
     sources : str
-        Digest of the files and flags that the engine is compiled from.
+        A digest of the source files and compiler flags.
     """
 
     torch: str
@@ -70,7 +70,7 @@ def torch_release(version: str) -> str:
 
 
 def python_abi() -> str:
-    """Return interpreter, ABI and machine, as in file names of extension modules."""
+    """Return the interpreter, its ABI and the machine, as in file names of extension modules."""
     return str(sysconfig.get_config_var("EXT_SUFFIX")).strip(".").removesuffix(".so")
 
 

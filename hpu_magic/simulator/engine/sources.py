@@ -1,4 +1,4 @@
-"""Sources and translation units of the engine."""
+"""The engine's sources and translation units."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ SOURCES = Path(__file__).parents[1] / "native"
 NAME = "hpu_magic_engine"
 
 _SMALL = 23 << 10
-"""Bytes of sources in a folder below which mostly the headers determine the compilation time."""
+"""Size in bytes below which a folder's compilation time is mostly spent on PyTorch's headers."""
 
 
 def units() -> dict[str, list[Path]]:
-    """Return the sources of each translation unit, which includes PyTorch's headers once.
+    """Return the sources of each translation unit. Each unit includes PyTorch's headers only once.
 
-    Each folder is a unit; all small folders together are one unit.
+    Each folder is a unit, except that all small folders together form a single unit.
     """
     folders: dict[str, list[Path]] = {}
     for source in sorted(SOURCES.rglob("*.cpp")):

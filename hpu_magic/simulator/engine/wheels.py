@@ -1,8 +1,8 @@
-"""Engines in wheels: one for each minor release of torch and Python.
+"""Prebuilt engines in wheels: one wheel for each pair of minor releases of torch and Python.
 
-A wheel contains a package with the engine and ``engine.json``, which has its key and a digest of
-its file. ``wheels.tsv`` lists the wheels. ``hpu_magic_engine`` requires the wheels for all releases
-of torch, because pip cannot select by the installed torch.
+A wheel contains a package with the engine and ``engine.json``, which contains the engine's key and
+a digest of its file. ``wheels.tsv`` lists the wheels. ``hpu_magic_engine`` depends on the wheels
+for all torch releases, because pip cannot select a wheel based on the installed torch.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ MANIFEST = "engine.json"
 
 
 class RefusedEngine(RuntimeError):
-    """An installed engine does not match; the message names it and gives the reason."""
+    """An installed engine does not match. The message names the engine and gives the reason."""
 
 
 @dataclass(frozen=True)
 class Made:
-    """A row of the table: the target of an engine's wheel.
+    """A row of the table, which describes the target of an engine's wheel.
 
     Attributes
     ----------
     torch, python : str
-        Minor releases, such as ``2.13`` and ``3.11``.
+        Minor releases, for example ``2.13`` and ``3.11``.
     system, machine : str
-        As in ``sys.platform`` and ``platform.machine()``.
+        The values of ``sys.platform`` and ``platform.machine()``.
     """
 
     torch: str
@@ -53,18 +53,18 @@ def table() -> list[Made]:
 
 
 def package(torch: str) -> str:
-    """Return the name of the package and distribution with the engine for a torch release."""
+    """Return the name of the package and distribution that contain a torch release's engine."""
     return f"{DISTRIBUTION}_torch{torch.replace('.', '_')}"
 
 
 def manifest(key: Key, library: Path) -> str:
-    """Return the content of a wheel's ``engine.json``."""
+    """Return the contents of a wheel's ``engine.json``."""
     content = {"version": __version__, **asdict(key), "sha256": _digest(library)}
     return json.dumps(content, indent=1) + "\n"
 
 
 def installed(key: Key) -> Path | None:
-    """Return the engine of an installed wheel for this key, if there is one.
+    """Return the engine for this key from an installed wheel, or None if there is no such wheel.
 
     Raises
     ------
@@ -91,7 +91,7 @@ def reinstall(torch: str) -> str:
 
 
 def offer(key: Key) -> str:
-    """Return a sentence about the available wheels for this machine or for others."""
+    """Return a sentence about the wheel for this machine or, if there is none, about all wheels."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     rows = table()
     here = (key.torch, python, sys.platform, platform.machine())
@@ -125,7 +125,7 @@ def _folder(torch: str) -> Path | None:
 
 
 def _refusal(folder: Path, library: Path, key: Key) -> str | None:
-    """Return why an engine does not match the key; None if it does."""
+    """Return why an engine does not match the key, or None if it does."""
     try:
         content = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         version = content["version"]

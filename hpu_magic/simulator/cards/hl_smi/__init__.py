@@ -1,6 +1,6 @@
 """``hl-smi`` for the simulated cards, with the vendor's options and layout.
 
-The command is added at the end of PATH, so that the vendor's command has precedence.
+The command is appended to PATH, so that the vendor's command takes precedence.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ _PYTHON = "HPU_MAGIC_PYTHON"
 
 
 def offer() -> None:
-    """Let this process and its children find ``hl-smi``, unless another program has that name."""
+    """Make ``hl-smi`` available to this process and its children, unless it already exists."""
     places = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if str(BIN) not in places:
         os.environ["PATH"] = os.pathsep.join([*places, str(BIN)])
-    # PATH may contain another Python, or none.
+    # PATH may contain a different Python, or none at all.
     os.environ[_PYTHON] = sys.executable or "python3"
 
 

@@ -18,19 +18,19 @@ class Aip:
     Attributes
     ----------
     index : int
-        Number and module id.
+        The card's number, which is also its module id.
     name : str
-        Product name of the generation.
+        The product name of the card's generation.
     bus_id : str
-        Address in a PCI domain that real machines do not have.
+        The card's address, in a PCI domain that does not exist on real machines.
     total : int
-        Bytes of memory.
+        The memory in bytes.
     used : int or None
-        Bytes in use; None if the card's page is damaged.
+        The number of bytes in use, or None if the card's page is damaged.
     pid : int or None
-        Process that uses the card; 0 if it is not visible.
+        The process that uses the card, or 0 if that process is not visible.
     command : str
-        Name of this process.
+        The name of that process.
     """
 
     index: int
@@ -43,7 +43,7 @@ class Aip:
 
 
 def aips() -> list[Aip]:
-    """Return all simulated cards, without acquiring one.
+    """Return all simulated cards without acquiring one.
 
     Raises
     ------
@@ -66,5 +66,5 @@ def _aip(state: driver.CardState) -> Aip:
 
 
 def mebibytes(size: int | None) -> str | None:
-    """Return a number of bytes in whole MiB."""
+    """Convert a number of bytes to whole MiB."""
     return None if size is None else str(size >> 20)

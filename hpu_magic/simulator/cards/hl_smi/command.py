@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of the output has ended, and Python's flush at exit must not print an error.
+        # The reader has closed the pipe. Keep Python's flush at exit from printing an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (RuntimeError, ValueError) as error:

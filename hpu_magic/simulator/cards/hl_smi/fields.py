@@ -12,10 +12,10 @@ _Value = Callable[[Aip], str | None]
 
 
 def _nothing(aip: Aip) -> None:
-    """Return None for a value that a simulated card does not have."""
+    """Return None, for values that a simulated card does not have."""
 
 
-# Field -> unit and value.
+# Maps the name of a field to its unit and a function that returns its value.
 FIELDS: dict[str, tuple[str, _Value]] = {
     "timestamp": ("", lambda aip: now()),
     "index": ("", lambda aip: str(aip.index)),
@@ -43,12 +43,12 @@ FIELDS: dict[str, tuple[str, _Value]] = {
 
 
 def now() -> str:
-    """Return the current time in the format of ``date``."""
+    """Return the current time in the format of the ``date`` command."""
     return datetime.now(timezone.utc).strftime("%a %b %d %H:%M:%S UTC %Y")
 
 
 def rows(aips: Iterable[Aip], fields: Sequence[str], *, header: bool, units: bool) -> list[str]:
-    """Return a line with the names of the fields, and a line for each card."""
+    """Return an optional line with the names of the fields, and a line for each card."""
     lines = [", ".join(map(_heading, fields))] if header else []
     return lines + [", ".join(_cell(aip, field, units) for field in fields) for aip in aips]
 

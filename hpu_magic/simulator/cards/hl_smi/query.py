@@ -1,4 +1,4 @@
-"""``hl-smi -q``: all values of each card, in the sections that ``-d`` selects."""
+"""``hl-smi -q``: all values of each card, grouped in sections, which ``-d`` can select."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECTIONS = (
 
 
 def query(aips: Sequence[Aip], sections: Collection[str] = SECTIONS) -> list[str]:
-    """Return the lines for the machine, followed by `sections` of each card."""
+    """Return the lines that describe the machine, followed by the `sections` of each card."""
     lines = [
         "================ HL-SMI LOG ================",
         _line("Timestamp", now()),

@@ -1,4 +1,4 @@
-"""``hl-smi``: a table of all cards and their holders, 79 characters wide."""
+"""``hl-smi`` without options: a 79-character-wide table of all cards and their holders."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def table(aips: Sequence[Aip]) -> list[str]:
 
 
 def versions() -> list[str]:
-    """Return the lines with the versions."""
+    """Return the lines that contain the versions."""
     versions = {
         "HL-SMI Version:": f"hl-{DRIVER}",
         "Driver Version:": DRIVER,
