@@ -1,4 +1,4 @@
-"""Casts in PyTorch's functions, by the rules of HMP."""
+"""Add casts to PyTorch's functions, according to the rules of HMP."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def convert(
     fp32_file_path: str = "",
     isVerbose: bool = False,
 ) -> None:
-    """Let PyTorch's functions compute in bfloat16 or float32 on the device, as listed.
+    """Make PyTorch's functions compute in bfloat16 or float32 on the device, according to lists.
 
     Call it once before training; a second call replaces the lists. In all threads, the functions of
     ``torch``, ``torch.nn.functional`` and ``torch.Tensor`` cast their float32 and bfloat16 tensors
@@ -47,8 +47,8 @@ def convert(
     An operator in a list computes in the type of that list. Other operators with several tensors
     (``add``, ``cat``, ...) compute in the widest type, and the remaining ones in the type of their
     first input. In-place operators and out= variants always compute in the type of the tensor that
-    they write. Unless the lists contain them, ``linear`` follows ``addmm`` and ``matmul`` follows
-    ``mm``. TorchScript compiles the original functions, so its code does not cast.
+    they write to. Unless the lists contain them, ``linear`` follows ``addmm`` and ``matmul``
+    follows ``mm``. TorchScript compiles the original functions, so its code does not cast.
 
     Parameters
     ----------
@@ -56,15 +56,15 @@ def convert(
         O1 uses the lists; O2 computes matrix products and convolutions in bfloat16 and all other
         operators in float32.
     bf16_file_path, fp32_file_path : str
-        Files that replace the lists of O1, with one operator name per line.
+        Files that replace the O1 lists, with one operator name per line.
     isVerbose : bool
         Log the type of each call, and the reason, to ``habana_frameworks.torch.hpex.hmp``.
 
     Raises
     ------
     ValueError
-        The level is unknown, a file cannot be read or contains a line that is not an operator
-        name, or an operator is in both lists.
+        The level is unknown, a file cannot be read, a line is not an operator name, or an operator
+        is in both lists.
     """
     global _rules, _verbose
     rules = _requested(opt_level, bf16_file_path, fp32_file_path)
@@ -99,7 +99,7 @@ def _requested(level: str, bf16_file: str, fp32_file: str) -> Rules:
         raise ValueError(f"opt_level={level!r} is unknown; use 'O1' (lists) or 'O2'.")
     bf16 = _from_file("bf16_file_path", bf16_file, BF16)
     fp32 = _from_file("fp32_file_path", fp32_file, FP32)
-    # A file replaces its list, and its operators are removed from the other default list.
+    # A file replaces its list, and the operators in it are removed from the other default list.
     if bf16_file and not fp32_file:
         fp32 -= bf16
     elif fp32_file and not bf16_file:
@@ -166,7 +166,7 @@ def _is_cast(value: Any) -> bool:
 
 
 def _tensors(values: Iterable[Any]) -> list[Any]:
-    """Return the arguments that are or override tensors, including those in lists."""
+    """Return the arguments that are tensors or may act as tensors, including those in lists."""
     tensors: list[Any] = []
     for value in values:
         if type(value) in (list, tuple):
@@ -187,7 +187,7 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _copy_back(copy: Any, argument: Any) -> None:
-    """Copy the values that a function wrote to a cast copy back into the argument."""
+    """Copy the values that a function wrote to a cast copy back to the original argument."""
     if copy is not argument:
         with torch.no_grad():
             argument.copy_(copy)

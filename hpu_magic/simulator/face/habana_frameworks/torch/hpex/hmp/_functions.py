@@ -1,4 +1,4 @@
-"""PyTorch functions that cast: those that compute with tensors, except views."""
+"""PyTorch functions that cast: those that compute on tensors, except those that return views."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ _RUNNING_PLACES = {
 
 @dataclass(frozen=True)
 class Function:
-    """A function of PyTorch.
+    """A PyTorch function.
 
     Attributes
     ----------
@@ -60,9 +60,9 @@ class Function:
     name : str
         Name of the operator, without the underscores of special methods and in-place operators.
     in_place : bool
-        Whether it writes its first argument.
+        Whether it writes to its first argument.
     written_places : tuple of int
-        Positions of other arguments that it writes.
+        Positions of the other arguments that it writes to.
     inplace_at : int or None
         Position of the parameter ``inplace``, if it has one.
     """
@@ -80,7 +80,7 @@ class Function:
         return _RUNNING if self.written_places else frozenset()
 
     def writes_first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-        """Return whether a call writes its first argument."""
+        """Return whether a call writes to its first argument."""
         if self.in_place or self.inplace_at is None:
             return self.in_place
         in_place = args[self.inplace_at] if len(args) > self.inplace_at else kwargs.get("inplace")
@@ -122,14 +122,14 @@ def _computes(owner: Any, attribute: str, listed: frozenset[str]) -> bool:
     function = getattr(owner, attribute, None)
     if isinstance(function, type) or not callable(function):
         return False
-    # Other functions call operators, which cast.
+    # Other functions call operators, which do the casting.
     return name in listed | PRODUCTS | WIDENING or (not _makes(name) and _is_operator(name))
 
 
 def _inplace_at(function: Any) -> int | None:
     try:
         parameters = list(inspect.signature(function).parameters)
-    except ValueError:  # built in
+    except ValueError:  # a built-in function
         return None
     return parameters.index("inplace") if "inplace" in parameters else None
 
@@ -139,7 +139,7 @@ def _makes(name: str) -> bool:
 
 
 def _is_operator(name: str) -> bool:
-    """Return whether `name` is an operator from tensor to tensor that does not return a view."""
+    """Return whether `name` is an operator that takes and returns tensors, but not views."""
     packet = getattr(torch.ops.aten, name, None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):
         return False

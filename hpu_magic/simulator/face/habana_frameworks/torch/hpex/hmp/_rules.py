@@ -1,4 +1,4 @@
-"""Rules for the type in which an operator computes: first the lists, then the inputs."""
+"""Rules for the type that an operator computes in: first the lists apply, then the inputs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 
 BF16 = frozenset({"addmm", "bmm", "conv1d", "conv2d", "conv3d", "dot", "mm", "mv"})
-"""Operators in bfloat16 at level O1, unless a file replaces the list."""
+"""Operators that compute in bfloat16 at level O1, unless a file replaces the list."""
 FP32 = frozenset({"batch_norm", "cross_entropy", "log_softmax", "nll_loss", "softmax", "topk"})
-"""Operators in float32 at level O1, unless a file replaces the list."""
+"""Operators that compute in float32 at level O1, unless a file replaces the list."""
 PRODUCTS = BF16 | {
     "addbmm",
     "baddbmm",
@@ -20,7 +20,7 @@ PRODUCTS = BF16 | {
     "linear",
     "matmul",
 }
-"""Operators in bfloat16 at level O2: matrix products and convolutions."""
+"""Operators that compute in bfloat16 at level O2: matrix products and convolutions."""
 WIDENING = frozenset(
     {
         "add",
@@ -41,9 +41,9 @@ WIDENING = frozenset(
         "where",
     }
 )
-"""Operators with several tensors, which compute in the widest type."""
+"""Operators that take several tensors, and compute in the widest type."""
 
-# The device computes these products with another operator, and they follow its list.
+# The device computes these products with another operator, so they follow that operator's list.
 _COMPUTED_BY = {"linear": "addmm", "matmul": "mm"}
 _REFLECTED = {f"r{name}": name for name in ("add", "div", "mul", "truediv", "matmul")}
 _SPELLINGS = {
@@ -56,7 +56,7 @@ _SPELLINGS = {
 
 @dataclass(frozen=True)
 class Rules:
-    """The current lists; with `all_others_fp32`, all other operators compute in float32."""
+    """The current lists; if `all_others_fp32` is true, all other operators compute in float32."""
 
     bf16: frozenset[str] = BF16
     fp32: frozenset[str] = FP32
@@ -65,10 +65,11 @@ class Rules:
     def dtype(
         self, name: str, inputs: Sequence[torch.dtype], in_place: bool
     ) -> tuple[torch.dtype, str]:
-        """Return the type in which an operator computes, and the rule as text.
+        """Return the type that an operator computes in, and the rule that applies, as text.
 
-        `name` is without underscores. `inputs` are the types of the operator's float32 or bfloat16
-        tensors, at least one; the first is the written tensor if it is `in_place`.
+        `name` has no underscores. `inputs` are the types of the operator's float32 and bfloat16
+        tensors, and must not be empty; if `in_place` is true, the first belongs to the tensor that
+        is written to.
         """
         if in_place:
             return inputs[0], "type of its output"
@@ -86,7 +87,7 @@ class Rules:
 
 
 def _names(name: str) -> list[str]:
-    """Return the names of an operator in the lists, starting with its own name."""
+    """Return the names that an operator may have in the lists, starting with its own name."""
     name = _REFLECTED.get(name, name)
     others = (_SPELLINGS.get(name), _COMPUTED_BY.get(name))
     return [name, *(each for each in others if each)]

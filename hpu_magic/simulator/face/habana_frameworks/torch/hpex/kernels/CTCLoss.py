@@ -17,8 +17,8 @@ class CTCLoss(torch.autograd.Function):
     """``CTCLoss.apply(log_probs, targets, input_lengths, target_lengths, blank=0, ...)``.
 
     The other positional arguments are ``reduction="mean"`` and ``zero_infinity=False``. Values and
-    gradients are the same as those of ``torch.nn.CTCLoss``. `log_probs` is [time, batch, classes],
-    or [time, classes] for one sequence.
+    gradients are the same as those of ``torch.nn.CTCLoss``. `log_probs` has the shape
+    [time, batch, classes], or [time, classes] for a single sequence.
     """
 
     @staticmethod
@@ -32,7 +32,7 @@ class CTCLoss(torch.autograd.Function):
         reduction: str = "mean",
         zero_infinity: bool = False,
     ) -> torch.Tensor:
-        """Return the loss; raise ValueError for a reduction except "none", "mean" or "sum"."""
+        """Return the loss; raise ValueError if reduction is not "none", "mean" or "sum"."""
         if reduction not in _REDUCTIONS:
             raise ValueError(f"CTCLoss reduction is {reduction!r}; use 'none', 'mean' or 'sum'.")
         lengths = [
@@ -48,7 +48,7 @@ class CTCLoss(torch.autograd.Function):
     @staticmethod
     @once_differentiable("CTCLoss")
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradient of the probabilities."""
+        """Return the gradient of the log probabilities."""
         gradient = torch.ops.hpu.ctc_loss_custom_backward(
             grads[0], *ctx.saved_tensors, *ctx.options
         )

@@ -1,10 +1,10 @@
-"""Sums of rows of an embedding table, for lazy mode."""
+"""Sum the rows of an embedding table, in lazy mode."""
 
 from habana_frameworks.torch import _hpex_C
 
 
 class EmbeddingBag:
-    """Sums of each bag's rows, and of each row's gradients; not connected to autograd."""
+    """Sums each bag's rows, and each row's gradients; it is not connected to autograd."""
 
     forward = staticmethod(_hpex_C.embedding_bag_sum_fwd)
     backward = staticmethod(_hpex_C.embedding_bag_sum_bwd)

@@ -1,4 +1,4 @@
-"""Preprocessing of the indices of an embedding bag for its backward."""
+"""Preprocess the indices of an embedding bag for its backward pass."""
 
 from habana_frameworks.torch import _hpex_C
 

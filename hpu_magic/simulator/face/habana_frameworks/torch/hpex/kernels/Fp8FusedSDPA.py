@@ -38,23 +38,24 @@ def fp8_fused_sdpa(
     seq_padding_type: str = "left",
     recompute: bool | None = None,
 ) -> Outputs:
-    """Compute attention like `FusedSDPA`, in FP8 if scales are passed; without gradients.
+    """Compute attention like `FusedSDPA`, but in FP8 if scales are passed, and without gradients.
 
     Query, key and value can be FP8. Scales have one element each: ``d_scale`` dequantizes query,
-    key, value and probabilities (s), ``q_scale`` quantizes probabilities and result (o).
+    key, value and probabilities (s), and ``q_scale`` quantizes probabilities and result (o).
 
     Parameters
     ----------
     is_amax_s, is_amax_o : bool
         Whether to measure the largest magnitude of the probabilities and of the result.
     recompute : bool, optional
-        Whether not to store probabilities; by default ``torch.hpu.recompute_sdp_enabled()``. Only
-        then the result can be FP8 and be measured.
+        Whether to avoid storing the probabilities; defaults to
+        ``torch.hpu.recompute_sdp_enabled()``. Only in this case can the result be FP8 and be
+        measured.
 
     Returns
     -------
     tuple of torch.Tensor
-        Result and both magnitudes (float32, one element). The last one is None if the
+        The result and both magnitudes (float32, with one element each). The last one is None if the
         probabilities are stored.
     """
     training = q.requires_grad or k.requires_grad or v.requires_grad

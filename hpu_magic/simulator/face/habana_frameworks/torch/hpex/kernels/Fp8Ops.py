@@ -1,4 +1,4 @@
-"""Casts to FP8, as functions that libraries import."""
+"""Casts to FP8, as functions for libraries to import."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def cast_to_fp8_v2(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Multiply by `scale` and round to `dtype`; return the result and the largest magnitude.
 
-    The magnitude of `input` is measured only with `is_amax`.
+    The magnitude of `input` is measured only if `is_amax` is true.
     """
     return torch.ops.hpu.cast_to_fp8_v2(
         input, scale, stochastic_rounding, is_amax, dtype, scale_shape

@@ -1,4 +1,4 @@
-"""Attention with products of FP8 tensors."""
+"""Attention whose matrix products multiply FP8 tensors."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Attention(torch.autograd.Function):
         module: FusedAttention,
         use: Use,
     ) -> torch.Tensor:
-        """Cast, attend, and save the FP8 operands for the gradients."""
+        """Cast the operands, compute attention, and save the FP8 operands for backward."""
         hpu, dtype = torch.ops.hpu, use.recipe.fp8_format.forward
         groups = Groups(q, k)
         grouped = groups.queries(q), groups.keys(k), groups.keys(v)
@@ -108,16 +108,17 @@ class FusedAttention(Fp8Module):
     """Scaled dot-product attention, in FP8 within `fp8_autocast` if the card supports it.
 
     Training uses FP8 only with the causal mask. The card must support products of the recipe's two
-    formats; for ``HYBRID``, only the third generation does. The result then has the type of
-    autocast, or bfloat16. Without FP8, the module computes attention in the type of the query, like
-    ``hpex.kernels.FusedSDPA``.
+    formats; for ``HYBRID``, only the third generation does. In FP8, the result has autocast's type,
+    or bfloat16 without autocast. Without FP8, the module computes attention in the type of the
+    query, like ``hpex.kernels.FusedSDPA``.
 
     Parameters
     ----------
     scale : float, optional
-        Factor of the scores; by default one over the square root of the number of channels.
+        Factor to multiply the scores by; defaults to one over the square root of the number of
+        channels.
     attention_dropout : float
-        Fraction of the probabilities to drop in training.
+        Fraction of the probabilities to drop during training.
     enable_recompute : bool
         Recompute the probabilities in the backward pass instead of storing them.
 
@@ -144,11 +145,11 @@ class FusedAttention(Fp8Module):
         self.enable_recompute = enable_recompute
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
-        """Return the tensors with scales, grouped by meta."""
+        """Return the tensors that have scales, grouped by meta."""
         return {"scaling_fwd": AttentionFwdTensors, "scaling_bwd": AttentionBwdTensors}
 
     def supports(self, recipe: DelayedScaling) -> bool:
-        """Return whether the card can multiply gradients with inputs in the recipe's formats."""
+        """Return whether the card can multiply gradients by inputs in the recipe's formats."""
         formats = recipe.fp8_format
         return formats.forward == formats.backward or _scales.products_take_two_formats()
 
@@ -158,7 +159,7 @@ class FusedAttention(Fp8Module):
         return self.attention_dropout if self.training else 0.0
 
     def scale_of(self, query: torch.Tensor) -> float:
-        """Return the factor of the scores."""
+        """Return the factor to multiply the scores by."""
         return 1.0 / math.sqrt(query.shape[-1]) if self.scale is None else self.scale
 
     def forward(
@@ -170,7 +171,7 @@ class FusedAttention(Fp8Module):
         is_causal: bool = False,
         softmax_mode: str = "None",
     ) -> torch.Tensor:
-        """Attend to [batch, heads, length, channels]; see ``hpex.kernels.FusedSDPA``.
+        """Compute attention on [batch, heads, length, channels]; see ``hpex.kernels.FusedSDPA``.
 
         Raises TypeError within `fp8_autocast` for operands that cannot be cast to FP8.
         """

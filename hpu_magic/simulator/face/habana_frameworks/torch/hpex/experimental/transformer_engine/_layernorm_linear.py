@@ -15,9 +15,9 @@ from torch.nn import functional
 class LayerNormLinear(Linear):
     """Layer normalization over the last dimension, followed by a `Linear`.
 
-    The normalization computes in the type of the input, the linear layer in FP8 within
-    `fp8_autocast`. `eps` is added to the variance; the other parameters and errors are those of
-    `Linear`.
+    The normalization computes in the type of the input, and the linear layer computes in FP8 within
+    `fp8_autocast`. `eps` is added to the variance; the other parameters and the errors are the same
+    as those of `Linear`.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class LayerNormLinear(Linear):
         bias: torch.Tensor | None = None,
         is_first_microbatch: bool | None = None,
     ) -> torch.Tensor:
-        """Normalize [..., in_features] and apply the linear layer; see `Linear.forward`."""
+        """Normalize a [..., in_features] input and apply the layer; see `Linear.forward`."""
         require_features(self, inp, self.in_features)
         gamma, beta = self.layer_norm_weight, self.layer_norm_bias
         if not torch.is_autocast_enabled(inp.device.type):

@@ -1,4 +1,4 @@
-"""Linear layer whose three products multiply FP8 tensors."""
+"""Linear layer whose three matrix products multiply FP8 tensors."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def _cast(
 ) -> tuple[_Cast, _Cast, torch.Tensor]:
     """Cast an input or a weight to FP8.
 
-    Returns the casts for the products in the forward and in the backward pass, and the largest
-    magnitude if `measured`. Both casts are the same tensor if both passes use one type, or without
-    `for_backward`.
+    Returns the casts for the products in the forward and backward passes, and the largest magnitude
+    if `measured` is true. Both casts are the same tensor if both passes use the same type, or if
+    `for_backward` is false.
     """
     hpu, dtypes = torch.ops.hpu, use.recipe.fp8_format
     factor, inverse = _scales.factor_of(use.scale[place], tensor.dtype)
@@ -70,14 +70,14 @@ def _cast_weight(
         if is_first is not None:
             module.kept_weight = kept
     if is_first is not None:
-        use.weight = kept  # for the recomputation by a checkpoint
+        use.weight = kept  # for recomputation by a checkpoint
     if use.measures_forward:
         module.note_forward(_WEIGHT, weight.abs().amax().float() if amax is None else amax)
     return casts[0], casts[1]
 
 
 class _Product(torch.autograd.Function):
-    """``inp @ weight.T + bias`` of FP8 tensors, and its gradients."""
+    """Computes ``inp @ weight.T + bias`` with FP8 tensors, and its gradients."""
 
     @staticmethod
     @torch.autocast("hpu", enabled=False)
@@ -90,7 +90,7 @@ class _Product(torch.autograd.Function):
         use: Use,
         is_first_microbatch: bool | None,
     ) -> torch.Tensor:
-        """Cast, multiply, and save FP8 tensors for the gradients."""
+        """Cast and multiply the operands, and save FP8 tensors for backward."""
         of_input, of_weight = (use.has_backward and each for each in ctx.needs_input_grad[:2])
         keeps_weight = of_input and not module.minimize_memory
         rows = inp.reshape(-1, inp.shape[-1])
@@ -162,7 +162,7 @@ def _linear(
     bias: torch.Tensor | None,
     is_first_microbatch: bool | None,
 ) -> torch.Tensor:
-    """Return ``inp @ weight.T + bias``, in FP8 in an enabled region, otherwise in inp's type."""
+    """Compute ``inp @ weight.T + bias``, in FP8 in an enabled region, or else in inp's type."""
     require_features(module, inp, weight.shape[1])
     use = module.begin_forward(inp, weight)
     if use is not None:
@@ -177,8 +177,8 @@ class Linear(Fp8Module):
     """A linear layer that computes in FP8 within `fp8_autocast`, and otherwise like PyTorch's.
 
     In FP8, inputs, weights and gradients are multiplied by their scales, rounded to the recipe's
-    format and then multiplied with each other. The result has the type of autocast if it is on,
-    otherwise `params_dtype`, by default bfloat16.
+    format and then multiplied together. The result has autocast's type if autocast is on; otherwise
+    it has the type `params_dtype`, or bfloat16 if that is None.
 
     Parameters
     ----------
@@ -187,9 +187,9 @@ class Linear(Fp8Module):
     params_dtype : torch.dtype, optional
         Type of the parameters; by default PyTorch's default type.
     skip_weight_param_allocation : bool
-        Create no parameters: assign weight and bias to the module or pass them to `forward`.
+        Do not create parameters; assign weight and bias to the module, or pass them to `forward`.
     minimize_memory : bool
-        Cast the weight again in the backward pass instead of storing its cast.
+        Cast the weight again in the backward pass instead of storing the cast.
         ``PT_HPU_FP8_MINIMIZE_MEMORY=1`` sets this for all new layers.
     device : torch.device or str
         Device of the parameters.
@@ -197,7 +197,7 @@ class Linear(Fp8Module):
     Raises
     ------
     ValueError
-        A number of features or a type is not supported.
+        The number of features or the parameter type is not supported.
     """
 
     def __init__(
@@ -227,10 +227,10 @@ class Linear(Fp8Module):
             self.weight, self.bias = like.weight, like.bias
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
-        """Return the tensors with scales, grouped by meta.
+        """Return the tensors that have scales, grouped by meta.
 
-        If the card cannot multiply gradients with inputs of another type, inputs and weights are
-        cast to both types and have scales for both.
+        If the card cannot multiply gradients by inputs of another type, inputs and weights are cast
+        to both types and have scales for both.
         """
         formats = recipe.fp8_format
         one_type = formats.forward == formats.backward or _scales.products_take_two_formats()
@@ -243,25 +243,25 @@ class Linear(Fp8Module):
         bias: torch.Tensor | None = None,
         is_first_microbatch: bool | None = None,
     ) -> torch.Tensor:
-        """Apply the layer to [..., in_features].
+        """Apply the layer to an input of shape [..., in_features].
 
         Parameters
         ----------
         inp : torch.Tensor
         weight, bias : torch.Tensor, optional
-            Replace the parameters of the module.
+            Used instead of the module's parameters.
         is_first_microbatch : bool, optional
             For microbatches that share a weight: True casts it to FP8 and stores the cast, False
             uses the stored cast. After an optimizer step, pass True for the first two microbatches,
-            because the second one has the scale of the new weight. By default each forward pass
+            because the second one uses the scale of the new weight. By default, each forward pass
             casts the weight.
 
         Raises
         ------
         ValueError
-            The module has no weight, or the input has another number of features.
+            The module has no weight, or the input has the wrong number of features.
         TypeError
-            Within `fp8_autocast`, the input has a type or device without casts to FP8.
+            Within `fp8_autocast`, the input's type or device does not support casts to FP8.
         """
         weight = self.weight if weight is None else weight
         if weight is None:

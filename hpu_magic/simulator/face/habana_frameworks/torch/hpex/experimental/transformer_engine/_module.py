@@ -1,4 +1,4 @@
-"""Base class of modules that compute in FP8: scales, steps and state."""
+"""Base class of modules that compute in FP8, with their scales, steps and state."""
 
 from __future__ import annotations
 
@@ -35,10 +35,11 @@ _OF_FORWARD = ("scaling_fwd", "scaling_hybrid")
 
 @dataclass
 class _Progress:
-    """Position of a module in its recipe's interval.
+    """A module's position in its recipe's interval.
 
-    `steps` is the number of training steps, `forced` is whether measurement was forced on or off in
-    the last step, and `pending` names the metas with measurements that their scales do not include.
+    `steps` is the number of training steps, `forced` tells whether measurement was forced on or off
+    in the last step, and `pending` lists the metas whose scales do not yet reflect the latest
+    measurements.
     """
 
     steps: int = 0
@@ -52,9 +53,9 @@ class Fp8Module(nn.Module):
     Attributes
     ----------
     fp8_meta : dict
-        After the first run in FP8: "scaling_fwd" and "scaling_bwd", each an `FP8TensorMeta`, and
-        "recipe"; also "scaling_hybrid" if inputs and weights are cast to the type of the gradients.
-        They are part of the module's ``state_dict``.
+        After the first run in FP8, this contains "scaling_fwd" and "scaling_bwd", each an
+        `FP8TensorMeta`, and "recipe". It also contains "scaling_hybrid" if inputs and weights are
+        cast to the type of the gradients. They are part of the module's ``state_dict``.
     """
 
     def __init__(self, params_dtype: torch.dtype | None) -> None:
@@ -68,7 +69,7 @@ class Fp8Module(nn.Module):
         self._params_dtype = params_dtype
         self._progress = _Progress()
         self._resets = FP8GlobalStateManager.resets
-        self._step: Step | None = None  # the last one
+        self._step: Step | None = None  # the last step
         self._measures = self._updates = False  # in the last step
         self._backward_step: object = None
         self._uses = Uses()
@@ -77,7 +78,7 @@ class Fp8Module(nn.Module):
     def begin_forward(self, *tensors: torch.Tensor) -> Use | None:
         """Return the settings of the forward pass, or None to compute in the type of the input.
 
-        Raises TypeError for a tensor whose type or device has no casts to FP8.
+        Raises TypeError if a tensor's type or device does not support casts to FP8.
         """
         if torch._C._current_graph_task_id() != -1:
             # A checkpoint recomputes a forward pass with the original scales.
@@ -114,7 +115,7 @@ class Fp8Module(nn.Module):
         )
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
-        """Return the tensors with scales for this recipe, grouped by meta."""
+        """Return the tensors that have scales with this recipe, grouped by meta."""
         return {"scaling_fwd": FP8FwdTensors, "scaling_bwd": FP8BwdTensors}
 
     def supports(self, recipe: DelayedScaling) -> bool:
@@ -141,7 +142,7 @@ class Fp8Module(nn.Module):
                 _scales.note_amax(self.fp8_meta[name], tensor, amax)
 
     def gradient_scales(self, use: Use) -> torch.Tensor:
-        """Return the scales of gradients; they are 1 if a state was loaded after the forward."""
+        """Return the scales of gradients, which are 1 if a state was loaded after forward."""
         meta = self.fp8_meta.get("scaling_bwd")
         if meta is None:
             return use.scale.new_ones(len(self.metas(use.recipe)["scaling_bwd"]))
@@ -160,7 +161,7 @@ class Fp8Module(nn.Module):
         self._reduce_after_backward(use)
 
     def forward_amaxes(self) -> list[torch.Tensor]:
-        """Return the magnitudes to reduce over processes, if the recipe requests it."""
+        """Return the magnitudes to reduce over processes, or none if the recipe does not reduce."""
         if not self.fp8_meta["recipe"].reduce_amax:
             return []
         return [
@@ -168,7 +169,7 @@ class Fp8Module(nn.Module):
         ]
 
     def end_forward_measurement(self) -> None:
-        """Mark the scales of inputs and weights for their next update."""
+        """Mark the scales of inputs and weights as pending an update."""
         self._await_update(*_OF_FORWARD)
 
     def _await_update(self, *names: str) -> None:
@@ -187,8 +188,9 @@ class Fp8Module(nn.Module):
         torch.autograd.Variable._execution_engine.queue_callback(reduce)
 
     def _reduce_gradients(self, group: Any) -> None:
-        # Each use of the module in a backward pass queues this call; only the first has an effect.
-        # A nested backward, such as that of a reentrant checkpoint, leaves it to the outer one.
+        # Each use of the module in a backward pass queues this call, but only the first call has an
+        # effect. A nested backward pass, such as that of a reentrant checkpoint, leaves the
+        # reduction to the outer one.
         if self._gradients_measured and torch._C._current_autograd_node() is None:
             self._gradients_measured = False
             with torch.no_grad():
@@ -217,7 +219,7 @@ class Fp8Module(nn.Module):
         if self._updates:
             self._update_scales(*_OF_FORWARD)
 
-    # Training could not write tensors that were created in inference mode.
+    # Training cannot write to tensors that were created in inference mode.
     @torch.inference_mode(False)
     def _prepare_meta(self, recipe: DelayedScaling, device: torch.device) -> None:
         old, metas, new = self.fp8_meta, {"recipe": recipe}, []
@@ -230,8 +232,8 @@ class Fp8Module(nn.Module):
                 meta = _scales.new_meta(len(tensors), recipe.amax_history_len, device)
                 new.append(name)
             metas[name] = meta
-        self.fp8_meta = metas  # one assignment, because other threads may use the module
-        self._await_update(*new)  # no effect yet, but a graph of the first step must contain it
+        self.fp8_meta = metas  # assigned at once, because other threads may use the module
+        self._await_update(*new)  # no effect yet, but a graph of the first step must include it
 
     def _out_dtype(self) -> torch.dtype:
         if not torch.is_autocast_enabled("hpu"):
@@ -261,7 +263,7 @@ class Fp8Module(nn.Module):
     def set_extra_state(self, state: dict[str, Any]) -> None:
         """Load scales from a ``state_dict``; an empty state resets them.
 
-        Scales of another card generation are converted to this card's range of E4M3.
+        Scales from another card generation are converted to this card's E4M3 range.
         """
         self.fp8_meta = {}
         self._step, self._gradients_measured = None, False
@@ -289,7 +291,7 @@ class Fp8Module(nn.Module):
     def save_fp8_meta(self) -> dict[str, Any]:
         """Return a copy of the scales, inverse scales and amax histories.
 
-        `load_fp8_meta` restores it, for example after steps with dummy data that capture a graph.
+        Restore them with `load_fp8_meta`, for example after capturing a graph with dummy data.
         """
         metas = {name: self.fp8_meta[name] for name in self.fp8_meta if name != "recipe"}
         copies = {name: _scales.copied(meta) for name, meta in metas.items()}
@@ -308,7 +310,7 @@ class Fp8Module(nn.Module):
         self._progress = copy.deepcopy(fp8_meta["progress"])
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # Weights of a plain layer have no scales, so the scales are reset.
+        # The state of a plain layer contains no scales, so the scales are reset.
         state.setdefault(f"{prefix}_extra_state", {})
         super()._load_from_state_dict(state, prefix, *rest)
 

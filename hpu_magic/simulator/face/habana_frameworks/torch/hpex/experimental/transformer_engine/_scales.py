@@ -12,7 +12,7 @@ from habana_frameworks.torch.hpex.experimental.transformer_engine.utils import F
 import torch
 from torch import distributed
 
-# Its inverse is a normal number, and bfloat16 represents both.
+# Its inverse is still a normal number, and bfloat16 can represent both.
 _LARGEST_SCALE = 2.0**126
 
 
@@ -31,7 +31,8 @@ def products_take_two_formats() -> bool:
 def new_meta(tensors: int, history: int, device: torch.device) -> FP8TensorMeta:
     """Return scales of 1 and an empty history.
 
-    They are copied from the host: if a captured step filled them, each replay would fill them too.
+    The tensors are copied from the host: if a captured step filled them, each replay would fill
+    them again.
     """
     like = {"device": "cpu", "dtype": torch.float32}
     ones, empty = torch.ones(tensors, **like), torch.zeros(history, tensors, **like)
@@ -47,7 +48,7 @@ def note_amax(meta: FP8TensorMeta, tensor: int, amax: torch.Tensor) -> None:
 def reduce_maximum(amaxes: list[torch.Tensor], group: Any) -> None:
     """Replace each magnitude with the maximum over the processes of a group, or of all if None.
 
-    `amaxes` are tensors of [tensors], of the same modules in all processes.
+    `amaxes` are 1D tensors, which must belong to the same modules in all processes.
     """
     if not (amaxes and distributed.is_available() and distributed.is_initialized()):
         return
@@ -60,7 +61,7 @@ def reduce_maximum(amaxes: list[torch.Tensor], group: Any) -> None:
 
 
 def factor_of(scale: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a scale in the type in which casts multiply, and the exact inverse."""
+    """Return a scale in the type that casts multiply in, and its exact inverse."""
     factor = scale.to(dtype)
     return factor, factor.float().reciprocal()
 
@@ -69,7 +70,7 @@ def factor_of(scale: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, to
 def end_step(meta: FP8TensorMeta, dtype: torch.dtype, recipe: DelayedScaling) -> None:
     """Compute scales from the measurements, and shift the history.
 
-    It writes all tensors in place, so that each replay of a captured step continues the history.
+    All tensors are written in place, so that each replay of a captured step continues the history.
     """
     history = meta.amax_history
     amax = history.amax(0) if recipe.amax_compute_algo == "max" else history[0]
@@ -102,14 +103,14 @@ def multiply(meta: FP8TensorMeta, factor: float) -> None:
 
 
 def moved(meta: FP8TensorMeta, device: torch.device) -> FP8TensorMeta:
-    """Return `meta` on a device."""
+    """Return `meta`, moved to a device."""
     if meta.scale.device == device:
         return meta
     return FP8TensorMeta(**{name: each.to(device) for name, each in vars(meta).items()})
 
 
 def with_history_of(meta: FP8TensorMeta, length: int) -> FP8TensorMeta:
-    """Change the history to `length` measurements, keep the most recent ones, and return `meta`."""
+    """Resize the history to `length` entries, keep the most recent ones, and return `meta`."""
     history = meta.amax_history
     if len(history) != length:
         kept = history.new_zeros(length, history.shape[1])

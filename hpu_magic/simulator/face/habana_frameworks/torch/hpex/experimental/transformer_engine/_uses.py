@@ -1,4 +1,4 @@
-"""Forward passes of a module that checkpoints recompute in the backward pass."""
+"""Track a module's forward passes, which checkpoints may recompute in the backward pass."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 @dataclass
 class Use:
-    """Settings of a module's forward pass and of its backward pass.
+    """Settings of a module's forward pass and of the corresponding backward pass.
 
     Attributes
     ----------
     scale, hybrid_scale : torch.Tensor
-        Scales of the forward pass, and of casts to the type of the gradients. Later steps change
-        the module's scales.
+        Copies of the scales for the forward pass and for casts to the type of the gradients,
+        because later steps change the module's scales.
     step : object
         The outermost region.
     updates : bool
         Whether the step computes scales from earlier measurements.
     measures, measures_forward : bool
-        Whether to measure gradients; whether to measure inputs and weights, which is False when a
-        checkpoint recomputes the pass.
+        Whether to measure gradients, and whether to measure inputs and weights. The latter is False
+        when a checkpoint recomputes the pass.
     has_backward : bool
         Whether autograd records the pass.
     group : torch.distributed.ProcessGroup or None
-        Processes that share measurements; None for all.
+        Processes that share measurements; None means all processes.
     weight : object
-        The FP8 weight, if forward passes share it.
+        The FP8 weight, if several forward passes share it.
     """
 
     recipe: DelayedScaling
@@ -53,10 +53,10 @@ class Use:
 
 
 class Uses:
-    """Uses of a module that checkpoints may recompute; None for a use without FP8.
+    """A module's uses that checkpoints may recompute; None stands for a use without FP8.
 
-    Each use is stored with its checkpointed region as long as autograd's graph refers to the
-    region. A reentrant checkpoint is a node of the graph. For other checkpoints, saved tensors
+    Each use is stored with its checkpointed region for as long as autograd's graph refers to the
+    region. A reentrant checkpoint is a node in the graph. For other checkpoints, saved tensors
     refer to the hook that recomputes them.
     """
 
@@ -65,13 +65,13 @@ class Uses:
         self._latest: Use | None = None
 
     def note(self, use: Use | None) -> None:
-        """Store the forward pass that starts now."""
+        """Store the forward pass that is starting now."""
         self._latest = use
         for region in (*_hooks(), *_functions()):
             self._regions.setdefault(region, _Repeats()).uses.append(use)
 
     def repeated(self) -> Use | None:
-        """Return the use that the current backward pass recomputes.
+        """Return the use that the current backward pass is recomputing.
 
         Returns the latest use if the backward pass does not recompute a region of this module.
         """
@@ -95,7 +95,7 @@ class Uses:
 
 
 class _Repeats:
-    """Uses of one module in one region, in the order in which each backward recomputes them."""
+    """One module's uses in one region, in the order that each backward pass recomputes them."""
 
     def __init__(self) -> None:
         self.uses: list[Use | None] = []
@@ -112,7 +112,7 @@ class _Repeats:
 def _hooks() -> list[Callable[[Any], torch.Tensor]]:
     """Return the current saved-tensor hooks of checkpoints.
 
-    Other hooks, such as those that offload saved tensors, may be active during the entire training.
+    Other hooks, such as those that offload saved tensors, may stay active throughout training.
     """
     hooks, autograd = [], torch._C._autograd
     while (top := autograd._top_saved_tensors_default_hooks(True)) is not None:
@@ -128,7 +128,7 @@ def _full_name(function: object) -> str:
 
 
 def _functions() -> list[BackwardCFunction]:
-    """Return the autograd functions whose forward runs now; autograd is disabled in them."""
+    """Return the autograd functions whose forward is running, in which autograd is disabled."""
     if torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         return []
     within = (_first_argument(frame) for frame in _stack() if frame.f_code.co_name == "forward")
@@ -145,12 +145,12 @@ def _stack() -> Iterator[FrameType]:
 def _first_argument(frame: FrameType) -> object:
     code = frame.f_code
     if not code.co_argcount or code.co_varnames[0] == "self":
-        return None  # f_locals could keep variables of a module's forward alive
+        return None  # f_locals could keep the variables of a module's forward alive
     return frame.f_locals.get(code.co_varnames[0])
 
 
 def _runs(frame: FrameType, function: object) -> bool:
-    """Return whether a frame executes this function, and not another closure with its code."""
+    """Return whether a frame runs this function, and not another closure with the same code."""
     code = getattr(function, "__code__", None)
     if code is not frame.f_code:
         return False

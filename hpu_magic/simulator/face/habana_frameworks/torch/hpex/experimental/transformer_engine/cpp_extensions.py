@@ -1,4 +1,4 @@
-"""Casts with the scales of a module's tensors."""
+"""Casts that use the scales of a module's tensors."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ def cast_to_fp8(
     measure_amax: bool = True,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Multiply by the scale of a tensor and round to FP8.
+    """Multiply a tensor by its scale and round it to FP8.
 
-    Also writes the inverse scale to `fp8_meta_tensor`.
+    The inverse scale is also written to `fp8_meta_tensor`.
 
     Parameters
     ----------
     inp : torch.Tensor
         float32 or bfloat16.
     fp8_meta_tensor, fp8_tensor : FP8TensorMeta, int
-        Scales, and index of the tensor in them.
+        The scales, and the index of the tensor in them.
     otype : torch.dtype
         ``torch.float8_e5m2`` or ``torch.float8_e4m3fn``; other types raise ValueError.
     stochastic_rounding : bool
-        Round up or down at random, so that the mean is exact; otherwise to nearest.
+        Round up or down at random, so that the mean is exact; otherwise, round to nearest.
     measure_amax : bool
         Write the largest magnitude to the history.
     out : torch.Tensor, optional
-        Tensor for the result.
+        Tensor to write the result to.
     """
     if otype not in _FORMATS:
         raise ValueError(
@@ -62,7 +62,7 @@ def cast_from_fp8(
     itype: torch.dtype,
     otype: torch.dtype,
 ) -> torch.Tensor:
-    """Convert FP8 values to `otype`, float32 or bfloat16, and multiply by their inverse scale.
+    """Convert FP8 values to `otype` (float32 or bfloat16) and multiply by their inverse scale.
 
     Raises ValueError if the type of `inp` is not `itype`.
     """

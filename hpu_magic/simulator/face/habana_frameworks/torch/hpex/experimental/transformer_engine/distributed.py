@@ -13,7 +13,7 @@ import torch.utils.checkpoint
 def activation_checkpointing() -> Iterator[None]:
     """Do nothing: FP8 modules detect when a checkpoint recomputes a forward pass.
 
-    They then use the original scales and do not measure again.
+    In that case, they use the original scales and do not measure again.
     """
     yield
 
@@ -21,5 +21,5 @@ def activation_checkpointing() -> Iterator[None]:
 def checkpoint(
     function: Callable[..., Any], *args: Any, use_reentrant: bool = False, **kwargs: Any
 ) -> Any:
-    """Call `torch.utils.checkpoint.checkpoint`, by default without ``use_reentrant``."""
+    """Call `torch.utils.checkpoint.checkpoint`, with ``use_reentrant`` off by default."""
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=use_reentrant, **kwargs)

@@ -21,7 +21,7 @@ _FORCED_ROUNDING = "PT_TE_FORCE_SR_BWD"
 
 @dataclass(frozen=True)
 class Region:
-    """Arguments of `fp8_autocast`, and the step that the region belongs to."""
+    """The arguments of `fp8_autocast`, and the step that the region belongs to."""
 
     enabled: bool
     recipe: DelayedScaling
@@ -33,8 +33,8 @@ class Region:
 class Step:
     """An outermost region; nested regions belong to the same step.
 
-    `measured` contains the measured modules in the order of their first use, each with the group of
-    processes that share measurements.
+    `measured` maps the measured modules, in the order of their first use, to the group of processes
+    that share measurements.
     """
 
     def __init__(self) -> None:
@@ -50,31 +50,31 @@ _regions = _Regions()
 
 
 class fp8_autocast(contextlib.ContextDecorator):
-    """Let modules of this package compute in FP8; use it as context manager or decorator.
+    """Context manager or decorator that lets modules of this package compute in FP8.
 
     It must contain only the forward pass; the backward pass uses the same settings. Each outermost
-    region is a step. Scales are computed from measurements of earlier steps, in the recipe's
+    region is a step. Scales are computed from the measurements of earlier steps, at the recipe's
     interval. Replays of a captured graph also update the scales.
 
     Parameters
     ----------
     enabled : bool
-        False to compute in the type of the inputs, also inside another region.
+        If False, modules compute in the type of their inputs, even inside another region.
     fp8_recipe : recipe.DelayedScaling, optional
-        By default ``DelayedScaling()``.
+        The recipe to use; defaults to ``DelayedScaling()``.
     force_measurement : bool, optional
         Whether to measure in this step, regardless of the recipe's interval.
         `FP8GlobalStateManager.set_measurement_mode` sets it for all steps.
     fp8_group : torch.distributed.ProcessGroup, optional
-        Processes that share the largest magnitudes, by default all. They must use the same modules
-        in the same order.
+        Processes that share the largest magnitudes; by default, all processes. They must use the
+        same modules in the same order.
 
     Raises
     ------
     TypeError
         `fp8_recipe` is not a recipe.
     RuntimeError
-        On entry, if the card is a first-generation card.
+        Raised on entry if the card is a first-generation card.
     """
 
     def __init__(
@@ -125,9 +125,9 @@ def get_fp8_te_sr(fp8_recipe: DelayedScaling, fprop: bool) -> bool:
 
 
 class FP8GlobalStateManager:
-    """Region of the calling thread, and measurement mode of all threads.
+    """Manages the calling thread's regions, and the measurement mode of all threads.
 
-    `resets` is the number of resets of the state; after each, modules count their steps from 0.
+    `resets` counts how often the state was reset; after a reset, modules count steps from 0 again.
     """
 
     resets = 0
@@ -135,7 +135,7 @@ class FP8GlobalStateManager:
 
     @classmethod
     def is_fp8_available(cls) -> tuple[bool, str]:
-        """Return whether this card computes in FP8, and the reason if not."""
+        """Return whether this card can compute in FP8, and the reason if it cannot."""
         if hpu.get_device_name() == "GAUDI":
             return False, NO_FP8
         return True, ""
@@ -168,10 +168,10 @@ class FP8GlobalStateManager:
 
     @classmethod
     def fp8_autocast_exit(cls, completed: bool = True) -> None:
-        """Leave the innermost region; leaving the outermost one reduces over processes.
+        """Leave the innermost region; leaving the outermost one reduces amaxes over processes.
 
-        Pass ``completed=False`` if an exception ended the region; its measurements then count for
-        the next step. Has no effect after `reset_global_state`.
+        Pass ``completed=False`` if an exception ended the region; its measurements then count
+        toward the next step. This method has no effect after `reset_global_state`.
         """
         if not _regions.entered:
             return
@@ -189,7 +189,7 @@ class FP8GlobalStateManager:
 
     @classmethod
     def region(cls) -> Region | None:
-        """Return the innermost region, or None outside of regions."""
+        """Return the innermost region, or None outside any region."""
         return _regions.entered[-1] if _regions.entered else None
 
     @classmethod
@@ -212,10 +212,10 @@ class FP8GlobalStateManager:
 
     @classmethod
     def set_measurement_mode(cls, manual: bool, manual_value: bool = True) -> None:
-        """Measure in all steps, in no step, or in each recipe's interval.
+        """Measure in all steps, in no step, or at each recipe's interval.
 
-        With `manual`, `manual_value` is whether to measure. Without it, the default, the recipe's
-        interval applies.
+        If `manual` is true, `manual_value` determines whether to measure. Otherwise, the recipe's
+        interval applies, as it does by default.
         """
         cls._manual = bool(manual_value) if manual else None
 
@@ -228,7 +228,7 @@ class FP8GlobalStateManager:
 
     @classmethod
     def reset_global_state(cls) -> None:
-        """Leave all regions of the calling thread, and reset step counts and measurement mode."""
+        """Leave all regions of this thread, and reset the step counts and the measurement mode."""
         _regions.entered.clear()
         cls._manual = None
         cls.resets += 1

@@ -1,4 +1,4 @@
-"""Recipes: formats for FP8 training, and the computation of scales from measurements."""
+"""Recipes define the formats for FP8 training, and how to compute scales from measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ALGORITHMS = ("most_recent", "max")
 
 
 class Format(Enum):
-    """FP8 types of the forward pass and of gradients."""
+    """The FP8 types of the forward pass and of the gradients."""
 
     E5M2 = (torch.float8_e5m2, torch.float8_e5m2)
     HYBRID = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -30,28 +30,29 @@ class Format(Enum):
 
 @dataclass
 class DelayedScaling:
-    """Scales from the largest magnitudes in earlier steps.
+    """Recipe that computes scales from the largest magnitudes in earlier steps.
 
     A scale is ``largest value of the format / amax / 2**margin``. It does not change if all values
-    are zero or one is infinite.
+    are zero or any of them is infinite.
 
     Parameters
     ----------
     margin : int
-        Free powers of two above the largest magnitude.
+        Headroom above the largest magnitude, in powers of two.
     interval : int
-        Steps between two measurements. The second step of each interval measures, and the first
-        step of the next interval computes scales. With 1, each step measures and computes scales
-        from the previous step. After a forced measurement, the next step computes scales.
+        Number of steps from one measurement to the next. The second step of each interval measures,
+        and the first step of the next interval computes scales. If the interval is 1, each step
+        measures, and computes scales from the previous step. After a forced measurement, the next
+        step computes scales.
     fp8_format : Format
     amax_history_len : int
         Number of stored measurements.
     amax_compute_algo : str
-        "most_recent" measurement, or "max" of the stored ones.
+        "most_recent" uses the latest measurement, and "max" the maximum of the stored ones.
     reduce_amax : bool
-        Whether the processes of a group use the maximum of their magnitudes.
+        Whether the processes in a group use the maximum of their magnitudes.
     override_linear_precision : tuple of bool
-        Products that are not computed in FP8; only False is supported.
+        Which products are not computed in FP8; only False is supported.
 
     Raises
     ------

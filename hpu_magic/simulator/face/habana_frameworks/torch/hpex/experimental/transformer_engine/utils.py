@@ -9,14 +9,14 @@ import torch
 
 
 class FP8FwdTensors(IntEnum):
-    """Indices of the tensors of a forward pass."""
+    """Indices of the tensors in a forward pass."""
 
     GEMM1_INPUT = 0
     GEMM1_WEIGHT = 1
 
 
 class FP8BwdTensors(IntEnum):
-    """Indices of the tensors of a backward pass."""
+    """Indices of the tensors in a backward pass."""
 
     GRAD_OUTPUT1 = 0
 
@@ -41,9 +41,9 @@ class AttentionBwdTensors(IntEnum):
 class FP8TensorMeta:
     """Scales of several tensors, their inverses, and the tensors' largest magnitudes.
 
-    `scale` and `scale_inv` are [tensors], `amax_history` is [steps, tensors]. The first row of the
-    history belongs to the current step, the last row to the previous step, the second last row to
-    the step before it.
+    `scale` and `scale_inv` have shape [tensors], and `amax_history` has shape [steps, tensors]. The
+    first row of the history belongs to the current step, the last row to the previous step, and the
+    second-to-last row to the step before that.
     """
 
     scale: torch.Tensor | None = None
