@@ -1,5 +1,5 @@
-// Reduced-precision types. The device supports them, but CPU kernels may be slow or not support
-// them.
+// Reduced-precision types. The device supports them, but CPU kernels may not support them, or may
+// be slow.
 #pragma once
 
 #include <ATen/core/Tensor.h>

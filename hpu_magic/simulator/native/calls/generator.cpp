@@ -16,8 +16,8 @@ namespace {
 std::atomic<void (*)()> settle_recorded{nullptr};
 thread_local const at::Generator* in_trial = nullptr;
 
-// The state of a CPU generator: a seed, two other words, the words of the twister, and an unused
-// word.
+// The state of a CPU generator consists of a seed, two other words, the words of the twister, and
+// an unused word.
 constexpr size_t kOffsetInState = (3 + at::MERSENNE_STATE_N) * sizeof(uint64_t);
 
 /// The engine at an offset in a seed's sequence, without executing the steps up to that offset.

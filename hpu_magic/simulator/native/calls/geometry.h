@@ -31,8 +31,7 @@ struct Resized {
   Geometry geometry;
 };
 
-/// Whether the types, sizes and strides of results are checked, as HPU_MAGIC_CHECK_GEOMETRY=1
-/// requests.
+/// Whether HPU_MAGIC_CHECK_GEOMETRY=1 enables checks of the types, sizes and strides of results.
 bool checks_geometry();
 
 /// Raises an error unless a result is as expected. `which` names the result, such as "result 0".

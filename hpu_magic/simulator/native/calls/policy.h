@@ -8,9 +8,9 @@
 
 namespace hpu::policy {
 
-/// `operators` are those with a device kernel, for example "add.Tensor". `place_on_cpu` is the
-/// value of PT_HPU_PLACE_ON_CPU. If it is empty, all other operators may fall back. "none" forbids
-/// fallbacks, and a list allows them only for the listed names.
+/// `operators` are the operators that have a device kernel, for example "add.Tensor".
+/// `place_on_cpu` is the value of PT_HPU_PLACE_ON_CPU. If it is empty, all other operators may fall
+/// back. "none" forbids fallbacks, and a list allows them only for the listed names.
 void set(const std::vector<std::string>& operators, const std::string& place_on_cpu);
 
 bool falls_back(const c10::OperatorHandle& op);

@@ -48,7 +48,7 @@ void run_checked(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack*
   run_boxed(op, keys, stack);
 }
 
-/// Runs an operator and increments the versions of the tensors that it writes, for autograd.
+/// Runs an operator and increments the versions of the tensors that it writes to, for autograd.
 void run_tracking_writes(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
   const auto& declared = op.schema().arguments();
   const size_t first = stack->size() - declared.size();

@@ -47,7 +47,7 @@ class UnfinishedWork {
   void add(std::vector<Node> nodes, uint64_t graph);
 
   /// Runs all nodes, and moves them to `ended` unless it is null. Otherwise, destroys each node
-  /// once it has run, so that memory is freed after its last reader. Throws the first error of a
+  /// after running it, so that memory is freed after its last reader. Throws the first error of a
   /// node after all nodes have run, but an exception from a signal handler immediately. Such a
   /// handler may itself run the remaining nodes.
   void run(std::vector<Node>* ended);

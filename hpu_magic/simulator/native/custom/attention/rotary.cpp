@@ -19,7 +19,7 @@ at::Tensor partners(const at::Tensor& x, int64_t mode, bool negate_first) {
   return halves ? at::cat({second, first}, -1) : at::stack({second, first}, -1).flatten(-2);
 }
 
-/// Selects the rows of a table at the given positions. The input that they are for has the shape
+/// Selects the rows of a table at the given positions. The input has shape
 /// [batch, heads, length, channels].
 at::Tensor rows(const at::Tensor& table, const at::Tensor& position_ids) {
   TORCH_CHECK(

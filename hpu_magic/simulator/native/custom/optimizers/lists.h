@@ -1,4 +1,4 @@
-// Checks for an optimizer's lists of tensors, and their norm.
+// Checks and norms for an optimizer's lists of tensors.
 #pragma once
 
 #include "custom/define.h"
