@@ -145,9 +145,9 @@ def report(outcomes: list[Outcome]) -> str:
 `make sanitize` writes this page. It runs the test suites of the simulated device with an engine
 that is built with AddressSanitizer and UndefinedBehaviorSanitizer (`-fsanitize={SANITIZERS}`,
 without `vptr`, which requires type information that PyTorch's libraries do not export), with the
-assertions of the standard library, and with a check of the lock order. Each of these ends a process
-at its first finding, including processes that tests start. PyTorch's libraries have no sanitizers,
-but their calls of the C library are checked.
+assertions of the standard library, and with a check of the lock order. Each of these terminates a
+process at its first finding, including processes that tests start. PyTorch's libraries are built
+without sanitizers, but their calls to the C library are checked.
 
 torch {torch.__version__}, Python {platform.python_version()}, {version}, {WORKERS} workers.
 
@@ -155,7 +155,7 @@ torch {torch.__version__}, Python {platform.python_version()}, {version}, {WORKE
 |---|---|---|---|---|---|---|
 {rows}
 
-No finding is suppressed. Of PyTorch's operator database, only a part is tested, because all
+No findings are suppressed. Only part of PyTorch's operator database is tested, because testing all
 operators would take hours: the operators with
 {", ".join(FAMILIES)} in their names run on the
 device, and every twentieth operator is compiled. Leaks are not checked, because Python and PyTorch
