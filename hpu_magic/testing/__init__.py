@@ -1,7 +1,7 @@
-"""pytest plug-in of hpu_magic, for tests on the device.
+"""The pytest plug-in of hpu_magic, for tests that use the device.
 
-pytest loads `plugin`, which activates the device and imports the other modules only with ``--hpu``.
-``docs/testing.md`` is the user documentation.
+pytest loads `plugin`, which activates the device and imports the other modules only if ``--hpu`` is
+given. The user documentation is in ``docs/testing.md``.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ __all__ = ["DeviceMemoryWarning", "RankError"]
 
 
 class DeviceMemoryWarning(UserWarning):
-    """A test left tensors on the device."""
+    """A test has left tensors on the device."""
 
 
 class RankError(HPUError):
-    """A rank of ``hpu_cards`` ended or did not return; the message names rank and function."""
+    """A rank of ``hpu_cards`` ended or did not return. The message names the rank and function."""

@@ -1,4 +1,4 @@
-"""``hpu_cards``: runs a function on several cards, with one process per card."""
+"""``hpu_cards``: runs a function on multiple cards, with one process per card."""
 
 from __future__ import annotations
 
@@ -27,29 +27,30 @@ from hpu_magic.testing import RankError
 from hpu_magic.testing.limits import add_cost, allowed_of
 from hpu_magic.testing.process import Companion, ending
 
-_GRACE = 5.0  # seconds for other ranks to return after a failure, or to end
-_WRITING = 5.0  # seconds for a rank to write its stack
-_PAUSE = 0.2  # seconds without a new line after which a stack is complete
-_STARTING = 300.0  # seconds, because the simulator may be compiled first
+_GRACE = 5.0  # seconds that other ranks have to return after a failure, or to exit
+_WRITING = 5.0  # seconds that a rank has to write its stack
+_PAUSE = 0.2  # seconds without a new line after which a stack is considered complete
+_STARTING = 300.0  # seconds; this is long because the simulator may have to be compiled first
 
 
 class Ranks:
-    """Processes with one card each, in the same environment as under torchrun.
+    """Processes with one card each, which run in the same environment as under torchrun.
 
-    A call runs a function on all ranks in parallel and returns their results by rank. Functions in
-    the test's file are sent by value, including local ones. Tensors on a card are sent as CPU
-    tensors. The processes wait for the next call; after a failure, new ones start.
+    A call runs a function on all ranks in parallel and returns a list of results indexed by rank.
+    Functions defined in the test file, including local functions, are sent by value. Tensors on a
+    card are sent as CPU tensors. Afterwards, the processes wait for the next call. After a failure,
+    the next call starts new processes.
 
     Parameters
     ----------
     count : int
-        Number of ranks, the world size.
+        The number of ranks, which is the world size.
     item : pytest.Item
         The test, which is skipped if the machine has fewer cards.
     backend : str, optional
-        Backend of a process group that each rank joins first, such as ``"hccl"``.
+        The backend, for example ``"hccl"``, of a process group that each rank joins first.
     timeout : float
-        Maximum time of a call in seconds.
+        The maximum duration of a call in seconds.
     """
 
     def __init__(
@@ -60,21 +61,21 @@ class Ranks:
         self._count, self._item = count, item
         self._backend, self._timeout = backend, timeout
         self._processes: list[Companion] = []
-        self._stacks: list[IO[str]] = []  # files to which ranks write their stacks on SIGUSR1
+        self._stacks: list[IO[str]] = []  # files to which the ranks write their stacks on SIGUSR1
         self._waiting: dict[Any, int] = {}  # ranks that have not replied, by connection
         available = device.torch_with_hpu().hpu.device_count()
         if available < count:
             pytest.skip(f"needs {count} cards, but this machine has {available}")
 
     def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """Run a function on all ranks, and return the results by rank.
+        """Run a function on all ranks and return a list of results indexed by rank.
 
         Raises
         ------
         RankError
-            A rank ended or did not return in time; the other ranks are ended.
+            A rank ended or did not return in time. The other ranks are then terminated.
         Exception
-            The first exception of a rank, with its traceback as the cause.
+            The first exception that a rank raised, with its traceback as the cause.
         """
         __tracebackhide__ = True
         name = getattr(function, "__qualname__", repr(function))
@@ -90,9 +91,10 @@ class Ranks:
             raise
 
     def close(self) -> None:
-        """End the processes, which releases their cards.
+        """Terminate the processes, which releases their cards.
 
-        Processes that wait for a call end normally, so that they can write data such as coverage.
+        Processes that are waiting for a call exit normally, so that they can write data such as
+        coverage.
         """
         idle = []
         for process in self._processes:
@@ -135,7 +137,7 @@ class Ranks:
         self._answers("its start", _STARTING)
 
     def _refuse_held_cards(self) -> None:
-        """Raise `RankError` with the cards' holders if too few cards are free."""
+        """Raise a `RankError` that names the cards' holders if too few cards are free."""
         cards = monitor.snapshot().cards
         held = [(card.label, holder) for card in cards for holder in card.holders]
         free = sum(not card.holders for card in cards)
@@ -149,7 +151,7 @@ class Ranks:
         )
 
     def _answers(self, name: str, longest: float) -> list[Any]:
-        """Return the results of the ranks, or raise the first exception of a rank."""
+        """Return the results of the ranks, or raise the first exception that a rank raised."""
         __tracebackhide__ = True
         results: list[Any] = [None] * self._count
         waiting = self._waiting = {
@@ -206,7 +208,7 @@ class Ranks:
 
 
 def _written(stack: IO[str], end: float) -> str:
-    """Return the text that a process writes to a file, after it has stopped writing."""
+    """Wait until a process has stopped writing to a file, and return the text."""
     text, before = "", None
     while text != before or (not text and time.monotonic() < end):
         before = text
@@ -217,12 +219,12 @@ def _written(stack: IO[str], end: float) -> str:
 
 
 class RankTraceback(Exception):
-    """The traceback of an exception in another process, as text."""
+    """The traceback, as text, of an exception that was raised in another process."""
 
 
 @contextmanager
 def _sent_by_value(module: Any) -> Iterator[None]:
-    """Send functions and classes of a module by value, because ranks may fail to import it."""
+    """Send a module's functions and classes by value, because ranks may be unable to import it."""
     if module is None or module.__name__ in cloudpickle.list_registry_pickle_by_value():
         yield
         return

@@ -1,4 +1,4 @@
-"""Limits of a test on the device: operators that run on the CPU, and recompilations."""
+"""Limits for a test on the device: operators that run on the CPU, and recompilations."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MOST_NAMED = 4
 
 @dataclass(frozen=True)
 class Allowed:
-    """The limits of a test; None for no limit.
+    """The limits of a test. None means that there is no limit.
 
-    `fallbacks` are the operators that may run on the CPU. `recompilations` is the maximum number of
-    graphs that lines compile after their first.
+    `fallbacks` are the operators that are allowed to run on the CPU. `recompilations` is the
+    maximum number of graphs that lines may compile in addition to the first graph of each line.
     """
 
     fallbacks: Collection[str] | None = None
@@ -34,21 +34,21 @@ class Allowed:
 
 @dataclass
 class Cost:
-    """Fallbacks by operator and line, and compilations by line."""
+    """The number of fallbacks for each operator and line, and the compilations for each line."""
 
     fallbacks: dict[tuple[str, str], int] = field(default_factory=dict)
     compilations: dict[str, list[str]] = field(default_factory=dict)
-    """For each line, the input shapes of its graphs in the order of compilation."""
+    """For each line, the input shapes of its graphs, in the order in which they were compiled."""
 
     @classmethod
     def of(cls, report: LedgerReport, rank: str = "") -> Cost:
-        """Return the costs in a ledger; `rank` is added to the name of each line."""
+        """Return the costs recorded in a ledger. `rank` is added to the name of each line."""
         cost = cls()
         lines: dict[str, int] = defaultdict(int)
         for cause in report.causes(FALLBACK):
             lines[cause.name] += cause.count
             cost.fallbacks[cause.name, _place(cause.where, rank)] = cause.count
-        # The metrics' totals include events without a line.
+        # The totals in the metrics also include events that have no line.
         for operator, count in report.fallbacks.items():
             if missing := count - lines[operator]:
                 cost.fallbacks[operator, _place("", rank)] = missing
@@ -91,11 +91,11 @@ class Limits:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
-        """Record a test's ledger, and fail the test if it exceeds a limit."""
+        """Record a ledger while a test runs, and fail the test if it exceeds a limit."""
         allowed = allowed_of(item)
         if allowed.everything:
             return (yield)
-        device.torch_with_hpu()  # events exist only after the device is loaded
+        device.torch_with_hpu()  # events are recorded only after the device has been loaded
         item.stash[_costs] = Cost()
         with Ledger() as report:
             result = yield
@@ -108,15 +108,15 @@ class Limits:
 
 
 def add_cost(item: pytest.Item, cost: Cost) -> None:
-    """Add another process's cost to a running test."""
+    """Add another process's cost to that of a running test."""
     if _costs in item.stash:
         item.stash[_costs].add(cost)
 
 
 def allowed_of(item: pytest.Item) -> Allowed:
-    """Return a test's limits from its markers, otherwise from the command line.
+    """Return a test's limits, which its markers or else the command line specify.
 
-    Fails the test if the arguments of a marker are invalid.
+    Fail the test if the arguments of a marker are invalid.
     """
     options = item.config.option
     fallbacks: Collection[str] | None = () if options.hpu_no_fallback else None

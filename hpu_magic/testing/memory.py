@@ -1,4 +1,4 @@
-"""The device for one test, the tensors that the test leaves, and the memory of failed tests."""
+"""Provides the device to a test, detects leftover tensors, and frees failed tests' memory."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
 _MOST_NAMED = 3
 _failed = pytest.StashKey[bool]()
 _left = pytest.StashKey[str]()
-# The references keep IDs unique: otherwise another storage could get the same ID later.
+# The references keep the IDs unique. Without them, another storage could get the same ID later.
 _Storages = dict[int, Any]
 
 
 class _Known:
-    """The tensors' storages at the last check, and the bytes in use at that time."""
+    """The storages of all tensors at the time of the last check, and the bytes then in use."""
 
     def __init__(self) -> None:
         self.bytes = -1
         self.storages: _Storages = {}
 
     def update(self, in_use: int) -> dict[int, torch.Tensor]:
-        """Record all storages; return one tensor for each new storage."""
+        """Record all storages, and return a tensor for each new storage."""
         new: dict[int, torch.Tensor] = {}
         storages: _Storages = {}
         for tensor in _tensors():
@@ -55,9 +55,9 @@ _known = _Known()
 
 
 def device_of(item: pytest.Item) -> Iterator[torch.device]:
-    """Yield the device to a test, and warn afterwards about tensors that the test left.
+    """Yield the device to a test. Afterwards, warn about tensors that the test left on the device.
 
-    Fails the test if no card is available; the message names the holders if they are known.
+    Fail the test if no card is available. The message names the cards' holders if they are known.
     """
     try:
         torch = device.take()
@@ -77,13 +77,13 @@ def device_of(item: pytest.Item) -> Iterator[torch.device]:
 
 
 def _in_use(torch: Any) -> int:
-    """Return the bytes in use after the device has finished its work."""
+    """Wait until the device has finished its work, and return the bytes in use."""
     torch.hpu.synchronize()
     return int(torch.hpu.memory_stats()["InUse"])
 
 
 def _in_use_after_collection(torch: Any, expected: int) -> int:
-    """Return the bytes in use; unless they equal `expected`, collect garbage first."""
+    """Return the bytes in use. If they differ from `expected`, collect garbage first."""
     in_use = _in_use(torch)
     if in_use == expected:
         return in_use
@@ -92,7 +92,7 @@ def _in_use_after_collection(torch: Any, expected: int) -> int:
 
 
 class Failures:
-    """Frees the tensors of failed tests, whose tracebacks refer to local variables."""
+    """Frees the tensors of failed tests, which the tracebacks' local variables keep alive."""
 
     def __init__(self) -> None:
         self._errors: list[BaseException] = []
@@ -103,8 +103,8 @@ class Failures:
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Keep the error for later, because a debugger may still need its variables.
 
-        Also warn about left tensors, unless a fixture failed after the device's fixture: its error
-        refers to tensors during the check.
+        Also warn about leftover tensors, unless the teardown of a fixture failed: its error may
+        have kept tensors alive during the check.
         """
         report = yield
         if call.excinfo is not None:
@@ -118,11 +118,11 @@ class Failures:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
-        """Free the variables before the fixtures end, because one fixture checks the memory."""
+        """Free the variables before fixtures are torn down, because one of them checks memory."""
         self._free()
 
     def pytest_runtest_logfinish(self) -> None:
-        """Free the variables of failures during teardown."""
+        """Free the variables of failures that occurred during teardown."""
         self._free()
 
     def _free(self) -> None:
@@ -130,12 +130,12 @@ class Failures:
         for error in _with_related(errors) if device.taken() else ():
             traceback.clear_frames(error.__traceback__)
             for frame, _ in traceback.walk_tb(error.__traceback__):
-                # In Python 3.12 and older, only an access updates the copy of the variables.
+                # In Python 3.12 and earlier, the copy of the variables is updated only on access.
                 _ = frame.f_locals
 
 
 def _with_related(errors: list[BaseException]) -> Iterator[BaseException]:
-    """Yield errors, their causes and contexts, and the members of exception groups, each once."""
+    """Yield each error, its cause and context, and the members of exception groups, only once."""
     waiting, seen = list(errors), set()
     while waiting:
         error = waiting.pop()
@@ -149,7 +149,7 @@ def _with_related(errors: list[BaseException]) -> Iterator[BaseException]:
 def _tensors() -> Iterator[torch.Tensor]:
     torch = sys.modules["torch"]
     for value in gc.get_objects():
-        # isinstance() would read the class of a proxy.
+        # Do not use isinstance(), because it would access the __class__ attribute of proxies.
         if issubclass(type(value), torch.Tensor):
             yield value
             if value.is_leaf and isinstance(value.grad, torch.Tensor):

@@ -1,8 +1,8 @@
-"""Tests of both modes in one session: tests of the other mode run in a separate process.
+"""Runs tests of both modes in one session. Tests of the other mode run in a separate process.
 
-A process has only one mode. Therefore a second pytest collects the same tests and runs those of the
-other mode, and this session shows its reports. The second process holds a card until it ends, so
-its tests run first, and it ends before this process takes a card.
+A process can have only one mode. Therefore, a second pytest process collects the same tests and
+runs those of the other mode, and this session shows its reports. The second process holds a card
+until it ends. For this reason, its tests run first, and it ends before this process takes a card.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from hpu_magic.testing.process import Companion, ending
 MODES = ("eager", "lazy")
 SERVING = pytest.StashKey[bool]()
 """Set in the process that runs the tests of the other mode."""
-_PATIENCE = 30.0  # seconds for the last fixtures
+_PATIENCE = 30.0  # seconds that the teardown of the last fixtures may take
 
 
 class Modes:
-    """Assigns each test to a process."""
+    """Assigns each test to one of the two processes."""
 
     def __init__(self, config: pytest.Config, mode: str) -> None:
         self.mode = mode
         self._config = config
         self._other: OtherMode | None = None
-        # Copies from before the tests, because tests may change them.
+        # Copy these before any test runs, because tests may change them.
         self._environment, self._path = dict(os.environ), list(sys.path)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run a test twice if it has markers of both modes."""
+        """Run a test twice if it has the markers of both modes."""
         if len(_marked(metafunc.definition)) > 1 and "hpu_mode" not in metafunc.fixturenames:
             metafunc.fixturenames.append("hpu_mode")
         if len(_marked(metafunc.definition)) > 1:
@@ -45,15 +45,15 @@ class Modes:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Move tests of the other process and of several cards to the front.
+        """Move the tests of the other process and the tests that use multiple cards to the front.
 
-        They need cards before this process takes one.
+        These tests need cards before this process takes one.
         """
         items.sort(key=lambda item: (not self._elsewhere(item), not _on_several_cards(item)))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> Any:
-        """Run a test of the other mode, and report it in this session."""
+        """Run a test of the other mode in the other process, and report it in this session."""
         if not self._elsewhere(item):
             return None
         continues = nextitem is not None and self._elsewhere(nextitem)
@@ -61,13 +61,13 @@ class Modes:
         for report in self._reports(item, nextitem if continues else None):
             item.ihook.pytest_runtest_logreport(report=report)
         item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
-        # Tear down fixtures of earlier tests that the next test does not use.
+        # Tear down the fixtures of earlier tests that the next test does not use.
         item.session._setupstate.teardown_exact(nextitem)
         return True
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_timeout_set_timer(self, item: pytest.Item) -> Any:
-        """Leave pytest-timeout's time limit to the process that runs the test."""
+        """Let the process that runs the test apply pytest-timeout's time limit."""
         return True if self._elsewhere(item) else None
 
     @pytest.hookimpl(optionalhook=True)
@@ -77,7 +77,7 @@ class Modes:
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """End the other process if the session stops before its last test, such as with ``-x``."""
+        """End the other process if the session stops before its last test, as with ``-x``."""
         if self._other is not None:
             self._other.finish()
 
@@ -101,7 +101,7 @@ class Modes:
 
 
 class OtherMode:
-    """A second pytest in the other mode, which runs tests on request."""
+    """A second pytest process in the other mode, which runs tests on request."""
 
     def __init__(
         self, config: pytest.Config, mode: str, environment: dict[str, str], path: list[str]
@@ -121,7 +121,7 @@ class OtherMode:
     def _arguments(self) -> list[str]:
         arguments = [str(argument) for argument in self._config.invocation_params.args]
         manager, option = self._config.pluginmanager, self._config.option
-        # Only this process writes files and terminal output.
+        # Only this process may write files and terminal output.
         added = ["--hpu", "--hpu-mode", self._mode]
         if manager.hasplugin("xdist"):
             added += ["-n0", "--dist=no"]
@@ -133,7 +133,7 @@ class OtherMode:
         return arguments[:end] + added + arguments[end:]
 
     def run(self, item: pytest.Item, following: pytest.Item | None) -> Iterator[pytest.TestReport]:
-        """Yield the reports of a test, and end the process if no test follows."""
+        """Yield the reports of a test. End the process if no other test follows."""
         try:
             self._connection.send((item.nodeid, following.nodeid if following else None))
             while (answer := self._connection.recv())[0] != "done":
@@ -148,13 +148,13 @@ class OtherMode:
             text = f"The process that ran this test in {self._mode} mode ended with {how}."
             yield _failed(item, text)
         except BaseException:
-            # After an interrupt, the other process's fixtures must end too.
+            # After an interrupt, the fixtures of the other process must be torn down too.
             self.ended = True
             self._process.stop(_PATIENCE)
             raise
 
     def finish(self) -> None:
-        """Let the process tear down its fixtures and end."""
+        """Let the process tear down its fixtures and exit."""
         with suppress(OSError):
             self._connection.send(None)
         self._process.finish(_PATIENCE)
@@ -192,7 +192,7 @@ def _failed(item: pytest.Item, text: str) -> pytest.TestReport:
 
 
 def _mode_of(item: pytest.Item) -> str | None:
-    """Return the mode that a test requires, or None if it runs in both modes."""
+    """Return the mode that a test requires, or None if it can run in either mode."""
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     if parameters.get("hpu_mode") in MODES:
         return str(parameters["hpu_mode"])
@@ -201,7 +201,7 @@ def _mode_of(item: pytest.Item) -> str | None:
 
 
 def _marked(node: pytest.Item | Any) -> set[str]:
-    """Return the modes of a test's own markers, otherwise those of the nearest class or module."""
+    """Return the modes in a test's own markers, or else in those of the nearest class or module."""
     nearest, modes = None, set()
     for owner, mark in node.iter_markers_with_node():
         if mark.name in MODES and nearest in (None, owner):

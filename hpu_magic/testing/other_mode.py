@@ -1,4 +1,4 @@
-"""A second pytest, which runs tests of the other mode on request."""
+"""A second pytest process, which runs tests of the other mode on request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class _Server:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
-        """Act like a worker of pytest-xdist, so that only the first process writes files."""
+        """Act like a pytest-xdist worker, so that only the first process writes files."""
         early_config.stash[SERVING] = True
         vars(early_config)["workerinput"] = self._worker or {"workerid": "hpu", "workercount": 1}
 
@@ -43,7 +43,7 @@ class _Server:
 
     @pytest.hookimpl(trylast=True)
     def pytest_configure(self, config: pytest.Config) -> None:
-        """Write nothing to the terminal, because it belongs to the first process."""
+        """Discard terminal output, because the terminal belongs to the first process."""
         self._config = config
         manager, name = config.pluginmanager, "terminalreporter"
         if (reporter := manager.get_plugin(name)) is not None:
@@ -59,14 +59,14 @@ class _Server:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Run requested tests until the end of the session."""
+        """Run the requested tests until the session ends."""
         self._items = {item.nodeid: item for item in session.items}
         self.began = True
         self.answer()
         return True
 
     def answer(self) -> None:
-        """Run requested tests until the end of the session."""
+        """Run the requested tests until the session ends."""
         items = self._items
         while (request := self._connection.recv()) is not None:
             nodeid, following = request
@@ -78,7 +78,7 @@ class _Server:
             self._connection.send(("done", None))
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Send the report of a test."""
+        """Send a test report to the first process."""
         content = self._config.hook.pytest_report_to_serializable(
             config=self._config, report=report
         )
@@ -87,7 +87,7 @@ class _Server:
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: Any
     ) -> None:
-        """Send a warning."""
+        """Send a warning to the first process."""
         message: Any = warning_message.message
         try:
             pickle.dumps(message)

@@ -1,4 +1,4 @@
-"""Options, markers and fixtures of the plug-in, which imports the rest only with ``--hpu``."""
+"""The plug-in's options, markers and fixtures. The rest is imported only with ``--hpu``."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the markers and their hooks."""
+    """Register the markers and, with ``--hpu``, the hooks."""
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
     if config.option.hpu:
@@ -79,11 +79,11 @@ def _require_device(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture
 def hpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
-    """The device, ``torch.device("hpu")``; the process takes its card on first use.
+    """The device, ``torch.device("hpu")``. The process acquires its card on first use.
 
-    After a failed test, its frames are cleared and garbage is collected, so that the next test can
+    After a test fails, its frames are cleared and garbage is collected, so that the next test can
     use the memory. If a test passes but leaves tensors on the device, a `DeviceMemoryWarning` is
-    issued. Without ``--hpu``, tests with this fixture are skipped.
+    issued. Without ``--hpu``, tests that use this fixture are skipped.
     """
     _require_device(request)
     from hpu_magic.testing import memory
@@ -93,11 +93,12 @@ def hpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
 
 @pytest.fixture
 def hpu_cards(request: pytest.FixtureRequest) -> Iterator[Callable[..., Ranks]]:
-    """Run functions on several cards: ``hpu_cards(2)(train, steps=3)`` returns two results.
+    """Run functions on multiple cards: ``hpu_cards(2)(train, steps=3)`` returns two results.
 
-    ``hpu_cards(n, backend=None, timeout=120)`` returns `Ranks`. A call runs a function on n cards,
-    in processes with the same environment as under torchrun. They start in the first call and end
-    with the test. Without ``--hpu`` or with fewer cards, the test is skipped.
+    ``hpu_cards(n, backend=None, timeout=120)`` returns `Ranks`. Calling it runs a function on n
+    cards, in processes with the same environment as under torchrun. The processes start on the
+    first call and end with the test. The test is skipped without ``--hpu``, or if the machine has
+    fewer cards.
     """
     _require_device(request)
     from hpu_magic import extras

@@ -1,4 +1,4 @@
-"""A Python process next to pytest's, which replies through a pipe and ends with it."""
+"""A separate Python process, which communicates with pytest through a pipe and ends with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 _PROGRAM = (
-    # Without this, the working directory is in the path until the path is set.
+    # Without this line, sys.path would contain the working directory until it is replaced below.
     "import sys; sys.path[:] = [each for each in sys.path if each[:1] == '/']; "
     "import json; sys.path[:] = json.loads(sys.argv[1]); "
     "from hpu_magic.testing import process; process.run(*sys.argv[2:])"
@@ -23,11 +23,11 @@ _PROGRAM = (
 
 
 class Companion:
-    """Runs a function in a separate process, with its end of a pipe as the argument.
+    """Runs a function in a separate process, and passes it that process's end of a pipe.
 
-    The process is not in the terminal's foreground, so that only `stop` interrupts it. It ends when
-    this process ends, for any reason. `function` is ``module:name``, `environment` contains all
-    environment variables, and `path` is the module path.
+    The process is not in the terminal's foreground process group, so that Ctrl-C does not interrupt
+    it. It ends when this process ends for any reason. `function` has the form ``module:name``,
+    `environment` contains all environment variables, and `path` is the module search path.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Companion:
             os.close(ending)
 
     def finish(self, patience: float) -> None:
-        """Wait `patience` seconds for the process to end, then interrupt it."""
+        """Wait up to `patience` seconds for the process to end, then interrupt it."""
         self._await_end(patience, signal.SIGINT)
 
     def stop(self, patience: float = 0.0) -> None:
@@ -76,7 +76,7 @@ class Companion:
 
 
 def ending(process: subprocess.Popen[bytes]) -> str:
-    """Return how a process ended: ``signal 9 (SIGKILL)`` or ``exit status 3``."""
+    """Return how a process ended, for example ``signal 9 (SIGKILL)`` or ``exit status 3``."""
     status = process.wait()
     if status < 0:
         return f"signal {-status} ({signal.Signals(-status).name})"
@@ -92,6 +92,6 @@ def run(function: str, connection: str, ending: str) -> None:
 
 
 def _end_with(ending: int) -> None:
-    """End this process when the other end of a pipe is closed."""
+    """Exit this process when the other end of a pipe is closed."""
     os.read(ending, 1)
     os._exit(1)

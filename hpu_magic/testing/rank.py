@@ -1,4 +1,4 @@
-"""The process of a rank of ``hpu_cards``, which runs the functions of a test."""
+"""The process of an ``hpu_cards`` rank, which runs the functions that a test passes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hpu_magic.testing.limits import Allowed, Cost
 
 
 def serve(connection: Connection) -> None:
-    """Become a rank, and run functions until an empty message arrives."""
+    """Initialize this process as a rank, and run functions until an empty message arrives."""
     backend, allowed = connection.recv()
     with open(recv_handle(connection), "w") as file:
         faulthandler.register(signal.SIGUSR1, file, all_threads=False)
@@ -31,7 +31,7 @@ def serve(connection: Connection) -> None:
 
 
 def _begin(backend: str | None) -> None:
-    """Take the card of this rank, like scripts under torchrun."""
+    """Acquire this rank's card, as scripts do under torchrun."""
     import torch.distributed
     from habana_frameworks.torch.distributed import hccl
 
@@ -47,7 +47,7 @@ def _call(payload: bytes) -> Any:
 
 
 def _answer(function: Any, allowed: Allowed) -> tuple[str, Any, Cost | None]:
-    """Return a function's result or exception, and its cost if there are limits."""
+    """Return a function's result or exception and, if there are limits, its cost."""
     costs: AbstractContextManager[Any] = nullcontext() if allowed.everything else Ledger()
     kind: str = "returned"
     content: Any = b""

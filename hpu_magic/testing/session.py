@@ -1,4 +1,4 @@
-"""Activation of the device by ``--hpu``, once per process."""
+"""Activates the device for ``--hpu``, once per process."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _mode = pytest.StashKey[str]()
 def turn_on(config: pytest.Config) -> None:
     """Activate the device for imports of torch in this process and its child processes.
 
-    Raises pytest.UsageError if torch, or both the vendor's package and the simulator, are missing.
+    Raise `pytest.UsageError` if torch is not installed, or if the device or the requested mode
+    cannot be activated.
     """
     if importlib.util.find_spec("torch") is None:
         raise pytest.UsageError("--hpu needs PyTorch, which is not installed: pip install torch.")
@@ -39,7 +40,7 @@ def turn_on(config: pytest.Config) -> None:
 
 
 def configure(config: pytest.Config) -> None:
-    """Register the hooks for markers and options, and the header line with the device."""
+    """Register the hooks for the markers and options, and the header line that names the device."""
     config.pluginmanager.register(_Header(), "hpu_magic.header")
     config.pluginmanager.register(Failures(), "hpu_magic.failures")
     config.pluginmanager.register(Limits(config), "hpu_magic.limits")
@@ -53,14 +54,14 @@ def mode_of(config: pytest.Config) -> str:
 
 class _Header:
     def pytest_report_header(self, config: pytest.Config) -> str:
-        """Return a line with the device and the mode."""
+        """Return a line with the name of the device and the mode."""
         kind = "simulated " if backend.is_simulated() else ""
         name = device.generation() or backend.version()
         return f"hpu: {kind}{name}, {mode_of(config)}"
 
 
 def _set_mode(requested: str | None) -> str:
-    """Return the mode of this process, and set the environment variable for the import of torch."""
+    """Return the mode of this process, and set the environment variable that selects it."""
     loaded = execution.loaded_mode()
     if loaded is not None:
         if requested not in (None, loaded):
@@ -79,7 +80,7 @@ def _set_mode(requested: str | None) -> str:
 
 
 def _set_cards_folder(config: pytest.Config) -> None:
-    """Use simulated cards that no notebook holds, separate ones for each pytest-xdist worker."""
+    """Use simulated cards that no notebook holds, with a separate set for each xdist worker."""
     folder = os.environ.get(_CARDS)
     if not folder:
         folder = made = tempfile.mkdtemp(prefix="hpu_magic_pytest_")
