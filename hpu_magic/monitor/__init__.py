@@ -1,6 +1,6 @@
-"""The machine's cards, their memory and their holders.
+"""Read the machine's cards, their memory and their holders.
 
-Reading acquires no card and does not import torch.
+Reading does not acquire a card or import torch.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ __all__ = ["CardReading", "Holder", "Snapshot", "snapshot"]
 def snapshot() -> Snapshot:
     """Read all cards of the machine.
 
-    Real cards are read through HLML, or through ``hl-smi`` if HLML's binding or library is missing.
-    Without real cards, the result contains the simulated cards. If the vendor's package is
-    installed, the simulator is not in use, and `reason` explains an empty snapshot.
+    Real cards are read through HLML, or through ``hl-smi`` if the binding or the library of HLML is
+    missing. If there are no real cards, the result contains the simulated cards. If the vendor's
+    package is installed, however, the simulator is not used, and `reason` explains why the snapshot
+    is empty.
     """
     real = _real()
     if real.cards or not is_simulated():
@@ -57,9 +58,9 @@ def _simulated(state: CardState) -> CardReading:
 
 
 def _numbered(cards: Sequence[CardReading]) -> tuple[CardReading, ...]:
-    """Return the cards sorted by module ID, which is unique.
+    """Return the cards sorted by module ID, with unique IDs.
 
-    A card with an unknown module ID, such as a lost card, gets the lowest free one.
+    A card with an unknown module ID, such as a lost card, gets the lowest unused ID.
     """
     taken = {card.module_id for card in cards}
     free = (number for number in itertools.count() if number not in taken)
@@ -77,7 +78,7 @@ def _real() -> Snapshot:
         found, processes = hlml.read()
     except hlml.HlmlUnavailableError as unavailable:
         missing = str(unavailable)
-        # With a code, the driver itself failed, so hl-smi would fail too.
+        # An error code means that the driver itself failed, so hl-smi would fail as well.
         if unavailable.code is not None or not hlsmi.installed():
             return Snapshot((), "none", missing)
         try:

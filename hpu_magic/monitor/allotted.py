@@ -1,8 +1,8 @@
-"""Users to whom an administrator or a hub has allotted cards.
+"""The users to whom an administrator or a hub has assigned cards.
 
-A hub such as JupyterHub maintains the file ``HPU_MAGIC_CARD_USERS`` with module IDs and user names:
-``{"0": "ada", "1": "grace"}``. Without this file, only root can see which other user's process
-holds a card.
+A hub such as JupyterHub maintains a file that maps module IDs to user names, such as ``{"0": "ada",
+"1": "grace"}``; the variable ``HPU_MAGIC_CARD_USERS`` names it. Without this file, only root can
+see which process of another user holds a card.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _OF_ANOTHER = "a process of another user"
 
 
 def named(cards: Sequence[CardReading]) -> tuple[CardReading, ...]:
-    """Return the cards, with the users to whom they are allotted as users of their holders.
+    """Return the cards, with the user each one is assigned to as the user of its holders.
 
-    A card in use without a visible holder gets a holder with `pid` 0.
+    A card that is in use without a visible holder gets a holder with `pid` 0.
     """
     users = _users()
     return tuple(_named(card, users.get(card.module_id)) for card in cards)
@@ -44,5 +44,5 @@ def _users() -> Mapping[int | None, str]:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
         return {int(module): str(user) for module, user in content.items()}
-    except (OSError, ValueError, AttributeError):  # missing, or not completely written yet
+    except (OSError, ValueError, AttributeError):  # missing or not completely written yet
         return {}

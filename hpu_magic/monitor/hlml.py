@@ -1,4 +1,4 @@
-"""Reads real cards through the vendor's HLML library and its binding `pyhlml`."""
+"""Read real cards through the vendor's HLML library and its Python binding `pyhlml`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hpu_magic.monitor.reading import UNKNOWN, CardReading, generation
 
 # Return codes of HLML.
 _UNINITIALIZED = 1
-_INVALID_ARGUMENT = 2  # pyhlml also returns it for functions that the library does not have
+_INVALID_ARGUMENT = 2  # pyhlml also returns it for functions missing from the library
 _NOT_SUPPORTED = 3
 _ALREADY_INITIALIZED = 5
 _NOT_FOUND = 6
@@ -24,7 +24,7 @@ _LOST = 15
 _NO_DATA = 21
 _ABSENT = (_INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND, _NO_DATA)
 
-# Explanations of other codes.
+# Descriptions of other codes.
 _MEANINGS = {
     _DRIVER_NOT_LOADED: "The Gaudi driver is not loaded",
     _TIMED_OUT: "The Gaudi driver did not answer in time",
@@ -32,13 +32,13 @@ _MEANINGS = {
 }
 
 _ON_AIP = 0
-"""The temperature sensor on the chip."""
+"""Index of the temperature sensor on the chip."""
 _SOC = 0
-"""The clock of the chip."""
+"""Index of the chip's clock."""
 
 
 class HlmlUnavailableError(HPUError):
-    """HLML does not answer; the message is one sentence with the reason, `code` is HLML's code."""
+    """HLML failed; the message is one sentence with the reason, and `code` is HLML's code."""
 
     def __init__(self, text: str, code: int | None = None) -> None:
         super().__init__(text)
@@ -50,7 +50,7 @@ _binding: Any = None
 
 
 def read() -> tuple[tuple[CardReading, ...], DeviceHolders]:
-    """Return the cards that HLML reports and their holders, without acquiring a card.
+    """Return the cards reported by HLML and their holders, without acquiring a card.
 
     Raises HlmlUnavailableError if the binding, library or driver is missing or returns an error.
     """
@@ -73,7 +73,7 @@ def _read_card(binding: Any, index: int, processes: DeviceHolders) -> CardReadin
         temperature = _value(binding, "hlmlDeviceGetTemperature", device, _ON_AIP)
         megahertz = _value(binding, "hlmlDeviceGetClockInfo", device, _SOC)
     except HlmlUnavailableError as lost:
-        # A card that has left the bus must not hide the others.
+        # A card that is no longer on the bus must not hide the others.
         return CardReading(index, UNKNOWN, "", None, False, None, None, error=str(lost))
     return CardReading(
         index=index,
@@ -92,13 +92,13 @@ def _read_card(binding: Any, index: int, processes: DeviceHolders) -> CardReadin
 
 
 def _connect() -> Any:
-    """Return the binding; the first call initializes HLML."""
+    """Return the binding; the first call also initializes HLML."""
     global _binding
     if _binding is not None:
         return _binding
     try:
         with warnings.catch_warnings():
-            # pyhlml imports one of its own deprecated modules.
+            # pyhlml imports a module of its own that is deprecated.
             warnings.simplefilter("ignore", DeprecationWarning)
             import pyhlml
             from pyhlml.hlml_lib import LibHLML
@@ -109,7 +109,7 @@ def _connect() -> Any:
         ) from None
     library = inspect.signature(LibHLML).parameters["path"].default
     try:
-        # pyhlml prints a line if this fails, so it must not be the first to try.
+        # pyhlml prints a message if loading the library fails, so try it here first.
         ctypes.CDLL(library)
     except OSError:
         raise HlmlUnavailableError(
@@ -125,7 +125,7 @@ def _connect() -> Any:
 
 
 def _value(binding: Any, function: str, *arguments: object) -> Any:
-    """Return a value, or None if the card does not have it."""
+    """Return a value, or None if the card does not provide it."""
     try:
         return _call(binding, function, *arguments)
     except HlmlUnavailableError as error:

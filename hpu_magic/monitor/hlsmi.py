@@ -1,7 +1,7 @@
-"""Reads real cards through the vendor's program ``hl-smi``, if HLML's binding is unavailable.
+"""Read real cards through the vendor's program ``hl-smi`` if HLML is unavailable.
 
-Columns of the comma-separated output are found by name, because the fields differ between releases.
-If a release does not support this output, its table is parsed.
+Columns in the comma-separated output are identified by name, because the fields differ between
+releases. If a release does not support this output format, its table is parsed instead.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hpu_magic.plain_text import printable
 from hpu_magic.simulator.cards import hl_smi
 
 _PROGRAM = "hl-smi"
-_TIMEOUT = 4.0  # seconds for all calls of one reading
+_TIMEOUT = 4.0  # seconds for all calls that make up one reading
 _FIELDS = (
     "index",
     "module_id",
@@ -37,7 +37,7 @@ _FIELDS = (
 )
 
 _MEMORY = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "": 1 << 20}
-# Field -> factor of its values, by the unit in the cell or the column heading.
+# Field -> factor for its values, by the unit given in the cell or in the column heading.
 _SCALES: dict[str, Mapping[str, float]] = {
     "memory.used": _MEMORY,
     "memory.total": _MEMORY,
@@ -52,7 +52,7 @@ _VALUE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%]*)")
 
 _BUS = r"(?P<bus>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])"
 _FIRST_LINE = re.compile(rf"\|\s*(?P<index>[0-9]+)\s+(?P<name>HL-\S+)\s.*?\|\s*{_BUS}\s")
-# Parts of the second line; each can be N/A.
+# Parts of the second line; each of them can be N/A.
 _PARTS = {
     "memory.used": re.compile(r"([0-9]+\s*[KMG]iB)\s*/\s*[0-9]+\s*[KMG]iB"),
     "memory.total": re.compile(r"[0-9]+\s*[KMG]iB\s*/\s*([0-9]+\s*[KMG]iB)"),
@@ -61,18 +61,18 @@ _PARTS = {
     "power.draw": re.compile(r"\s([0-9]+\s*W)\s*/"),
 }
 _DRIVER = re.compile(r"(?<!Nic )Driver Version:\s*([0-9][\w.+-]*)")
-# The name of a firmware build contains the release: hl-gaudi2-1.21.0-fw-59.1.0.
+# The name of a firmware build contains the release, as in hl-gaudi2-1.21.0-fw-59.1.0.
 _FIRMWARE = re.compile(r"\bhl-(?:\w+-)?([0-9]+\.[0-9]+\.[0-9]+)-fw")
 _PROCESS = re.compile(r"\|\s*(?P<index>[0-9]+)\s+(?P<pid>[0-9]+)\s+\S.*\|")
 
 
 class HlSmiUnavailableError(HPUError):
-    """``hl-smi`` does not answer; the message is one sentence with the reason."""
+    """``hl-smi`` failed; the message is one sentence with the reason."""
 
 
 @dataclass(frozen=True)
 class _Listed:
-    """A card in the program's output, with its bus address and listed processes."""
+    """A card as listed in the program's output, with its bus address and processes."""
 
     card: CardReading
     bus: str
@@ -81,9 +81,9 @@ class _Listed:
 
 @dataclass(frozen=True)
 class Versions:
-    """Versions of driver and firmware, such as ``"1.21.0-a3b9c1d"`` and ``("1.21.0",)``.
+    """The driver and firmware versions, such as ``"1.21.0-a3b9c1d"`` and ``("1.21.0",)``.
 
-    `firmware` contains the releases of the cards' firmware without duplicates.
+    `firmware` contains the firmware releases of the cards, without duplicates.
     """
 
     driver: str | None
@@ -94,7 +94,7 @@ _supports_fields = True
 
 
 def installed() -> bool:
-    """Return whether the vendor's program is installed; the simulator's program does not count."""
+    """Return whether the vendor's program is installed; the simulator's own does not count."""
     return program() is not None
 
 
@@ -108,10 +108,10 @@ def program() -> str | None:
 
 
 def read() -> tuple[tuple[CardReading, ...], DeviceHolders]:
-    """Return the cards that the driver reports and their holders, without acquiring a card.
+    """Return the cards reported by the driver and their holders, without acquiring a card.
 
-    Raises HlSmiUnavailableError if the program is missing, fails, takes too long, or prints an
-    unknown format.
+    Raises HlSmiUnavailableError if the program is missing, fails, takes too long, or prints output
+    in an unknown format.
     """
     rows = _rows(time.monotonic() + _TIMEOUT)
     processes = device_holders()
@@ -124,7 +124,7 @@ def read() -> tuple[tuple[CardReading, ...], DeviceHolders]:
 
 
 def versions() -> Versions:
-    """Return the versions of driver and firmware, without acquiring a card.
+    """Return the driver and firmware versions, without acquiring a card.
 
     Raises HlSmiUnavailableError if the program is missing, fails or takes too long.
     """
@@ -179,7 +179,7 @@ def _run(deadline: float, *arguments: str) -> str:
 def parse_fields(text: str) -> list[_Listed]:
     """Parse the comma-separated output.
 
-    Raises HlSmiUnavailableError if it has no heading with the columns index and memory.used.
+    Raises HlSmiUnavailableError if there is no heading with the columns index and memory.used.
     """
     lines = csv.reader(text.splitlines(), skipinitialspace=True)
     for line in lines:
@@ -203,9 +203,9 @@ def parse_fields(text: str) -> list[_Listed]:
 
 
 def parse_table(text: str) -> list[_Listed]:
-    """Parse the table, which has two lines per card, then one line per process.
+    """Parse the table, which has two lines per card, followed by one line per process.
 
-    Raises HlSmiUnavailableError if it contains no card.
+    Raises HlSmiUnavailableError if it does not contain any card.
     """
     rows: dict[int, _Listed] = {}
     pids: dict[int, list[int]] = {}
@@ -250,7 +250,7 @@ def _row(values: Mapping[str, str], units: Mapping[str, str]) -> _Listed:
 
 
 def _number(text: str, unit: str, scales: Mapping[str, float]) -> float | None:
-    """Return a value in the unit of `CardReading`, or None for N/A and unknown formats."""
+    """Return a value in the unit that `CardReading` uses, or None for N/A and unknown formats."""
     found = _VALUE.fullmatch(text)
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Processes that have the device nodes of cards open. They can end while they are examined."""
+"""Find processes that have a card's device node open. They may end during the search."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from hpu_magic.holders import Holder, holder
 from hpu_magic.monitor.reading import Snapshot
 from hpu_magic.program_name import full_command
 
-# Monitors open the control nodes (accel_controlD0, hl_controlD0), which does not hold the card.
+# Monitoring programs open the control nodes (accel_controlD0, hl_controlD0) without holding cards.
 _DEVICE_NODE = re.compile(r"/dev/(?:accel/accel|hl)([0-9]+)")
-# Folders of /sys/class that map device nodes to cards on the bus.
+# Folders in /sys/class that map device nodes to cards on the bus.
 _NODES = (("accel", re.compile(r"accel([0-9]+)")), ("habanalabs", re.compile(r"hl([0-9]+)")))
 
 
 @dataclass(frozen=True)
 class DeviceHolders:
-    """Processes that have a card's device node open, by the card's minor number.
+    """Processes that have a card's device node open, keyed by the card's minor number.
 
-    `hidden` is whether there are processes that only root can examine.
+    `hidden` tells whether there are processes that only root can examine.
     """
 
     by_minor: dict[int, tuple[Holder, ...]]
@@ -31,7 +31,7 @@ class DeviceHolders:
 
 
 def device_holders(proc: Path = Path("/proc")) -> DeviceHolders:
-    """Return the processes that have a card's device node open, from the folder ``/proc``."""
+    """Return the processes that have a card's device node open, according to ``/proc``."""
     found: dict[int, list[Holder]] = defaultdict(list)
     hidden = False
     for entry in _listing(proc):
@@ -52,7 +52,7 @@ def device_holders(proc: Path = Path("/proc")) -> DeviceHolders:
 
 
 def minors_by_bus(classes: Path = Path("/sys/class")) -> dict[str, int]:
-    """Return the minor number of each card by its PCI address, in lower case."""
+    """Return the minor number of each card, keyed by its PCI address in lower case."""
     minors = {}
     for folder, node in _NODES:
         for entry in _listing(classes / folder):
@@ -62,12 +62,12 @@ def minors_by_bus(classes: Path = Path("/sys/class")) -> dict[str, int]:
 
 
 def describe(pid: int) -> Holder:
-    """Return the process as a holder, with its user."""
+    """Return a process as a holder, including its user."""
     return with_user(holder(pid))
 
 
 def with_user(holder: Holder) -> Holder:
-    """Return a holder with the login name of its owner, if it is visible."""
+    """Return a holder with the login name of its owner, if that is visible."""
     import psutil
 
     try:
@@ -77,10 +77,10 @@ def with_user(holder: Holder) -> Holder:
 
 
 def with_arguments(snapshot: Snapshot, *, of_others: bool = False) -> Snapshot:
-    """Return a snapshot whose holders have their full command lines, in at most 80 characters.
+    """Return a snapshot whose holders show their full command lines, in at most 80 characters.
 
-    Kernels keep the names of their notebooks. Only processes of this user change, or all readable
-    ones with `of_others`.
+    Kernels keep the names of their notebooks. Only processes of this user are changed or, with
+    `of_others`, all readable processes.
     """
 
     def shown(holder: Holder) -> Holder:
@@ -106,7 +106,7 @@ def _own(pid: int) -> bool:
 
 
 def ancestors(pid: int) -> list[int]:
-    """Return the PIDs of a process's parent, its parent's parent and so on."""
+    """Return the PIDs of a process's parent, its parent's parent, and so on."""
     import psutil
 
     try:

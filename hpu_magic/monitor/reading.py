@@ -1,4 +1,4 @@
-"""A snapshot of the machine's cards, independent of its source."""
+"""A snapshot of the machine's cards, independent of where it comes from."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from hpu_magic.holders import Holder
 Source = Literal["hlml", "hl-smi", "simulator", "none"]
 
 UNKNOWN = -1
-"""Module ID of a card that does not report one, until `snapshot` assigns one."""
+"""Module ID of a card that does not report one, until `snapshot` assigns it."""
 
 
 @dataclass(frozen=True)
 class CardReading:
-    """One card at one moment; None marks values that the source does not report.
+    """One card at one point in time; values that the source does not report are None.
 
     Attributes
     ----------
     index : int
-        Position in the driver's list; numbers may differ in a container.
+        Position in the driver's list; numbering may differ in a container.
     module_id : int
-        The number by which users and the vendor's bridge identify the card.
+        The number that users and the vendor's bridge use to identify the card.
     name : str
-        For example ``"HL-225"`` for a real card, ``"GAUDI2"`` for a simulated card.
+        Such as ``"HL-225"`` for a real card or ``"GAUDI2"`` for a simulated card.
     generation : str or None
         ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``.
     simulated : bool
         Whether the card is simulated.
     memory_used, memory_total : int or None
-        Bytes.
+        Memory in bytes.
     utilization : float or None
-        Percentage of the time in which the card computes.
+        Percentage of time during which the card is computing.
     temperature : float or None
-        Degrees Celsius on the chip.
+        Temperature on the chip in degrees Celsius.
     power : float or None
-        Watts.
+        Power draw in watts.
     clock : float or None
-        Clock of the chip in megahertz.
+        Clock rate of the chip in megahertz.
     holders : tuple of Holder
-        Processes that hold the card, if this user can see them.
+        Processes that hold the card, as far as this user can see them.
     error : str or None
-        Reason why the card could not be read.
+        Why the card could not be read.
     """
 
     index: int
@@ -62,18 +62,18 @@ class CardReading:
 
     @property
     def label(self) -> str:
-        """The card's name for users: ``HPU 3``."""
+        """The card's name as shown to users, such as ``HPU 3``."""
         return f"HPU {self.module_id}"
 
     def held_by(self) -> str:
-        """Return the holders' names, or the error of a card that cannot be read."""
+        """Return the names of the holders, or the error of a card that cannot be read."""
         if self.error:
             return f"an unknown holder ({self.error})"
         return ", ".join(holder.named() for holder in self.holders)
 
     @property
     def in_use(self) -> bool:
-        """Whether more memory is in use than on a free card, where the driver uses about 1 %."""
+        """Whether more memory is in use than on an idle card, where the driver uses about 1 %."""
         return bool(
             self.memory_used and self.memory_total and self.memory_used > self.memory_total / 50
         )
@@ -81,7 +81,7 @@ class CardReading:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All cards of the machine at one moment.
+    """All cards of the machine at one point in time.
 
     Attributes
     ----------
@@ -89,7 +89,7 @@ class Snapshot:
         Sorted by module ID.
     source : {"hlml", "hl-smi", "simulator", "none"}
     reason : str or None
-        One sentence: why there are no cards, or which information is missing.
+        Why there are no cards, or what information is missing, in one sentence.
     """
 
     cards: tuple[CardReading, ...]
@@ -114,5 +114,5 @@ _GENERATIONS = {"HL-20": "GAUDI", "HL-22": "GAUDI2", "HL-3": "GAUDI3"}
 
 
 def generation(name: str) -> str | None:
-    """Return the generation of a real card, such as ``"GAUDI2"`` for ``"HL-225"``."""
+    """Return the generation of a real card by its name; ``"GAUDI2"`` for ``"HL-225"``."""
     return next((label for prefix, label in _GENERATIONS.items() if name.startswith(prefix)), None)

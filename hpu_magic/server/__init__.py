@@ -1,4 +1,4 @@
 """The Jupyter Server extension, which shows the machine's cards and holders, and frees cards.
 
-A child process reads the cards. The extension never imports torch.
+The cards are read in a child process. The extension never imports torch.
 """

@@ -1,4 +1,4 @@
-"""Exclusion of the extension's messages from the activity of kernels."""
+"""Keep the extension's messages from counting as kernel activity."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ MESSAGE_TYPES = tuple(
 
 
 def leave_untracked(server: Any) -> None:
-    """Count a kernel as idle if it only answers messages of the extension.
+    """Let a kernel count as idle while it only answers messages from the extension.
 
-    Otherwise, kernels of open notebooks would never be culled. A running cell would also appear to
-    have ended, because ipykernel reports busy and idle for each answer. The server passes the
-    setting to its JupyterLab pages.
+    Otherwise, the kernels of open notebooks would never be culled, and a running cell would appear
+    to have finished, because ipykernel reports busy and idle for each answer. The server passes the
+    setting on to its JupyterLab pages.
     """
     tracked = getattr(server.kernel_manager, "untracked_message_types", None)
     if tracked is None:  # this kernel manager does not track activity

@@ -17,12 +17,12 @@ from hpu_magic.server.metrics import CardCollector
 from hpu_magic.server.reader_process import ReaderProcess
 from hpu_magic.server.sampler import CardSampler
 
-_FIRST_SAMPLE = 5.0  # seconds after the start of the server
+_FIRST_SAMPLE = 5.0  # seconds after the server has started
 _SCRAPE_LINGER = 90.0  # seconds; Prometheus usually scrapes at least once per minute
 
 
 class HpuMagicServer(ExtensionApp):
-    """The machine's cards for JupyterLab and Prometheus."""
+    """Makes the machine's cards available to JupyterLab and Prometheus."""
 
     name = "hpu_magic"
     description = "Shows Gaudi cards and their holders, and frees cards that idle kernels hold."
@@ -61,13 +61,13 @@ class HpuMagicServer(ExtensionApp):
         return seconds
 
     def initialize_settings(self) -> None:
-        """Exclude the extension's messages from kernel activity; warn about old front ends."""
+        """Exclude the extension's messages from kernel activity, and warn about old front ends."""
         for old in requirements.old_front_ends(requirements.installed_version):
             self.log.warning(old)
         leave_untracked(self.serverapp)
 
     def initialize_handlers(self) -> None:
-        """Register routes and metrics."""
+        """Register the routes and the metrics."""
         server = self.serverapp
         assert server is not None
         kernels = Kernels(server.kernel_manager, server.session_manager)
@@ -80,7 +80,7 @@ class HpuMagicServer(ExtensionApp):
         server.io_loop.call_later(_FIRST_SAMPLE, self.sampler.begin)
 
     async def stop_extension(self) -> None:
-        """End the sampler and its child process."""
+        """Stop the sampler and its child process."""
         REGISTRY.unregister(self._collector)
         await self.sampler.stop()
 

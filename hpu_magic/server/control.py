@@ -13,7 +13,7 @@ from jupyter_client.session import Session
 from hpu_magic.errors import HPUError
 
 PATIENCE = 5.0
-"""Maximum seconds to wait for a kernel's answer."""
+"""How many seconds to wait for a kernel's answer."""
 
 
 class NoAnswerError(HPUError):
@@ -21,15 +21,16 @@ class NoAnswerError(HPUError):
 
 
 async def request(kernel: Any, topic: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Send ``hpu_magic_TOPIC_request`` to a kernel, and return the content of its reply.
+    """Send ``hpu_magic_TOPIC_request`` to a kernel and return the content of its reply.
 
-    `kernel` is its KernelManager; `hpu_magic.magics.control` handles the topics. Raises
+    `kernel` is the kernel's KernelManager; `hpu_magic.magics.control` handles the topics. Raises
     NoAnswerError if the kernel hangs or does not support the request.
     """
-    # A new session has a new identity. If two sockets have the same one, only the later one works.
+    # A new session has a new identity. If two sockets had the same identity, only the newer one
+    # would work.
     session = Session(key=kernel.session.key, signature_scheme=kernel.session.signature_scheme)
     place = {**kernel.get_connection_info(session=True), "session": session}
-    # In the connection file, encryption keys are text, but the client requires bytes.
+    # The connection file contains encryption keys as text, but the client requires bytes.
     place |= {name: value.encode() for name, value in place.items() if _is_curve_key(name, value)}
     client = AsyncKernelClient(**place, context=zmq.asyncio.Context.instance())
     channel = client.control_channel

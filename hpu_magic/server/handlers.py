@@ -1,19 +1,20 @@
-"""Routes of the extension, all below ``hpu_magic/``.
+"""Routes of the extension, all of them under ``hpu_magic/``.
 
 ``GET snapshot``
     A new sample: ``time``, ``source``, ``reason`` and ``cards``.
 ``GET history?since=T``
-    Samples of the last 24 hours after T (seconds since the epoch) as columns, and the spans in
+    Samples of the last 24 hours after T (seconds since the epoch) as columns, and the spans during
     which ``holders`` held cards.
 ``GET stream?interval=S`` (WebSocket)
-    A message of type ``history``, then one message of type ``snapshot`` per sample. The client
-    sends ``{"type": "interval", "seconds": S}`` to change the interval.
+    One message of type ``history``, then one message of type ``snapshot`` per sample. The client
+    can send ``{"type": "interval", "seconds": S}`` to change the interval.
 ``DELETE cards/CARD/holders/KERNEL``
-    Shuts down the kernel: 204.
+    Shuts down the kernel; returns 204.
 ``DELETE cards/CARD/holders/KERNEL/fit``
-    Stops the kernel's fit after its current batch: 202, or 504 if the kernel does not answer.
+    Stops the kernel's fit after the current batch; returns 202, or 504 if the kernel does not
+    answer.
 
-The last two return 404 if the kernel does not belong to this server or the machine has no such
+The last two return 404 if the kernel does not belong to this server or if the machine has no such
 card, and 409 if the kernel does not hold the card or refuses to stop.
 """
 
@@ -36,10 +37,10 @@ from hpu_magic.server.kernels import Kernels
 from hpu_magic.server.sampler import DEFAULT_INTERVAL, LONGEST, SHORTEST, CardSampler, Record
 
 RESOURCE = "hpu_magic"
-"""The resource that an authorizer checks for access to the cards."""
+"""The resource for which an authorizer grants access to the cards."""
 
 _REFUSED = 1008  # WebSocket close code: policy violation
-_LINGER = 30.0  # seconds of sampling after a request, for clients that poll
+_LINGER = 30.0  # seconds to keep sampling after a request, for clients that poll
 
 
 class _CardsHandler(APIHandler):
@@ -47,7 +48,7 @@ class _CardsHandler(APIHandler):
     _track_activity = False
 
     def initialize(self, sampler: CardSampler) -> None:
-        """Set the arguments of the route."""
+        """Store the arguments of the route."""
         self._sampler = sampler
 
 
@@ -57,7 +58,7 @@ class SnapshotHandler(_CardsHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Return a new snapshot; simultaneous requests share one."""
+        """Return a new snapshot; concurrent requests share one snapshot."""
         record = await self._sampler.fresh()
         self._sampler.linger(_LINGER)
         self.finish(json.dumps(record))
@@ -69,7 +70,7 @@ class HistoryHandler(_CardsHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Return the samples after ``since``, in seconds since the epoch."""
+        """Return the samples taken after ``since``, in seconds since the epoch."""
         text = self.get_argument("since", "0")
         try:
             since = float(text)
@@ -84,18 +85,18 @@ class HistoryHandler(_CardsHandler):
 class _HeldHandler(APIHandler):
     """An action on a kernel that holds a card."""
 
-    # It requires the permission for kernels, not only for the cards.
+    # This requires permission for kernels, not just for the cards.
     auth_resource = "kernels"
 
     def initialize(self, sampler: CardSampler, kernels: Kernels) -> None:
-        """Set the arguments of the route."""
+        """Store the arguments of the route."""
         self._sampler = sampler
         self._kernels = kernels
 
     async def _holders(self, number: str, kernel_id: str, outcome: str) -> list[Record]:
         """Return the kernel's processes that hold the card; raise an HTTP error if there are none.
 
-        `outcome` ends the error message: ``nothing was shut down``.
+        `outcome` ends the error message, for example with ``nothing was shut down``.
         """
         if kernel_id not in self._kernels:
             raise web.HTTPError(404, f"That kernel does not belong to this server; {outcome}.")
@@ -132,7 +133,7 @@ class FitHandler(_HeldHandler):
     @web.authenticated
     @authorized
     async def delete(self, number: str, kernel_id: str) -> None:
-        """Stop the fit after its current batch; the cell then continues."""
+        """Stop the fit after its current batch; the cell continues after that."""
         holders = await self._holders(number, kernel_id, "nothing was stopped")
         fitting = [holder["pid"] for holder in holders if holder["fit"]]
         if not fitting:
@@ -147,7 +148,7 @@ class FitHandler(_HeldHandler):
             ) from None
         if refusal is not None:
             raise web.HTTPError(409, refusal)
-        # The fit stops later.
+        # The fit stops at some later time.
         self.set_status(202)
         self.finish()
 
@@ -158,7 +159,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
     auth_resource = RESOURCE
 
     def initialize(self, sampler: CardSampler) -> None:
-        """Set the arguments of the route."""
+        """Store the arguments of the route."""
         self._sampler = sampler
         self._sending: asyncio.Future[None] | None = None
 
@@ -181,7 +182,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         self._sampler.subscribe(self._send, interval)
 
     def on_message(self, message: str | bytes) -> None:
-        """Set the client's interval."""
+        """Set the interval that the client has requested."""
         try:
             request = json.loads(message)
         except (ValueError, RecursionError):
@@ -189,7 +190,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         interval = None
         if isinstance(request, dict) and request.get("type") == "interval":
             seconds = request.get("seconds")
-            # In Python, JSON's true is an int.
+            # In Python, JSON's true would count as an int.
             if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
                 interval = _seconds(seconds)
         if interval is None:
@@ -207,7 +208,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         self.close(_REFUSED, f"Send an interval of {SHORTEST:g} to {LONGEST:g} seconds.")
 
     def _send(self, message: bytes) -> None:
-        # A slow client misses samples, so that they do not accumulate in memory.
+        # Slow clients miss samples, so that messages do not accumulate in memory.
         if self._sending is None or self._sending.done():
             self._write(message)
 
@@ -217,12 +218,12 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         except WebSocketClosedError:
             self._sampler.unsubscribe(self._send)
         else:
-            # If the connection breaks during a message, `on_close` handles it.
+            # If the connection is lost while a message is sent, `on_close` handles it.
             self._sending.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
 
 
 def _seconds(value: str | float) -> float | None:
-    """Return the interval if it is in the allowed range, otherwise None."""
+    """Return the interval if it is within the allowed range, otherwise None."""
     try:
         seconds = float(value)
     except (ValueError, OverflowError):
@@ -231,7 +232,7 @@ def _seconds(value: str | float) -> float | None:
 
 
 def routes(sampler: CardSampler, kernels: Kernels) -> list[tuple[str, type, dict[str, Any]]]:
-    """Return all routes of the extension, for `ExtensionApp.handlers`."""
+    """Return all routes of the extension, for use in `ExtensionApp.handlers`."""
     common = {"sampler": sampler}
     return [
         ("/hpu_magic/snapshot", SnapshotHandler, common),

@@ -1,4 +1,4 @@
-"""The most recent samples of each card, in a fixed amount of memory."""
+"""The most recent samples of each card, stored in a fixed amount of memory."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from math import isnan, nan
 from typing import Any
 
 CAPACITY = 600
-"""Number of stored samples."""
+"""Number of samples to store."""
 
 METRICS = ("memory_used", "utilization", "temperature", "power")
 
 
 class History:
-    """One ring buffer per metric and card; NaN marks missing values."""
+    """One ring buffer per metric and card; missing values are stored as NaN."""
 
     def __init__(self, capacity: int = CAPACITY, metrics: Sequence[str] = METRICS) -> None:
         self._capacity = capacity
@@ -27,7 +27,7 @@ class History:
         return min(self._count, self._capacity)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a sample; if the buffers are full, it replaces the oldest one."""
+        """Add a sample; if the buffers are full, it replaces the oldest sample."""
         place = self._count % self._capacity
         cards = {card["module_id"]: card for card in record["cards"]}
         for number in cards.keys() - self._cards.keys():
@@ -41,7 +41,7 @@ class History:
         self._count += 1
 
     def columns(self, since: float = 0.0) -> dict[str, Any]:
-        """Return the samples after `since` as columns, oldest first; None marks missing values."""
+        """Return the samples after `since` as columns, oldest first; missing values are None."""
         time = self._in_order(self._time)
         first = sum(each <= since for each in time)
         return {
@@ -56,7 +56,7 @@ class History:
         }
 
     def message(self) -> dict[str, Any]:
-        """Return all samples as a message of the stream."""
+        """Return all samples as a message for the stream."""
         return {"type": "history", **self.columns()}
 
     def _column(self) -> array[float]:

@@ -1,4 +1,4 @@
-"""Holders of each card over time, in a limited amount of memory."""
+"""Which processes held each card over time, stored in a limited amount of memory."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 SPANS = 400
-"""Number of ended spans that are stored for each card."""
+"""Number of past spans to store for each card."""
 
-_LONGEST_NAME = 200  # characters; a command can contain a long path
+_LONGEST_NAME = 200  # characters; commands may contain long paths
 
 Key = tuple[int, str | int]
 
 
 @dataclass
 class Span:
-    """The time in which a process holds a card, from the first to the last sample with it."""
+    """The time during which a process held a card, from its first to its last sample."""
 
     id: int
     card: int
@@ -29,7 +29,7 @@ class Span:
     seen: float
 
     def as_record(self, *, held: bool) -> dict[str, Any]:
-        """Return the span for JSON; `held` means that it has not ended."""
+        """Return the span as data for JSON; `held` means that it has not ended yet."""
         return {
             "id": self.id,
             "card": self.card,
@@ -44,11 +44,11 @@ class Span:
 
 
 class Holdings:
-    """Spans of holders, calculated from samples.
+    """Spans during which cards are held, derived from samples.
 
-    A kernel and its children are one holder of a card. If a card has no readable sample for more
-    than `patience` seconds, its holder is unknown: the span ends at the last sample, and a new one
-    begins.
+    A kernel and its child processes count as one holder of a card. If a card cannot be read for
+    more than `patience` seconds, its holder is unknown: the span ends at the last sample, and a new
+    span begins later.
     """
 
     def __init__(self, patience: float) -> None:
@@ -58,11 +58,11 @@ class Holdings:
         self._count = 0
 
     def observe(self, record: Mapping[str, Any]) -> None:
-        """Add the holders in a sample."""
+        """Record the holders in a sample."""
         time: float = record["time"]
         read: set[int] = set()
         for card in record["cards"]:
-            # One failed reading of a card does not end a span.
+            # A single failed reading of a card does not end a span.
             if card["error"] is None or card["holders"]:
                 read.add(card["module_id"])
             for holder in card["holders"]:
@@ -72,7 +72,7 @@ class Holdings:
                 self._end(key)
 
     def since(self, time: float, now: float) -> list[dict[str, Any]]:
-        """Return the spans that had not ended at `time`, sorted by card and start."""
+        """Return the spans that had not ended by `time`, sorted by card and start."""
         spans = [
             span.as_record(held=now - span.seen <= self._patience) for span in self._open.values()
         ]
@@ -99,7 +99,7 @@ class Holdings:
                 self._count, number, holder["pid"], "", None, None, time, time
             )
         notebook = kernel and kernel["notebook"]
-        # Updated each time, because a notebook can be renamed, and a kernel can report it late.
+        # Update these each time, as notebooks can be renamed and kernels may report them late.
         span.command = holder["command"][:_LONGEST_NAME]
         span.kernel = kernel and kernel["name"]
         span.notebook = notebook["path"][-_LONGEST_NAME:] if notebook else None

@@ -12,7 +12,7 @@ from hpu_magic.server import control
 
 
 class Kernels:
-    """Kernels of this server and their sessions, from the server's managers."""
+    """The kernels and sessions of this server, as known to the server's managers."""
 
     def __init__(self, kernel_manager: Any, session_manager: Any) -> None:
         self._kernels = kernel_manager
@@ -24,10 +24,11 @@ class Kernels:
     async def join(self, record: dict[str, Any]) -> None:
         """Replace the ``ancestors`` of each holder in a record with its ``kernel``.
 
-        A kernel has the keys ``id``, ``name``, ``state`` and ``notebook``. The notebook is None or
-        has the keys ``path``, ``name`` and ``type``. The kernel is None unless the holder is a
-        kernel of this server or its descendant. If a kernel does not publish its idle time, the
-        server's last activity is used. Fits outside of this server's kernels cannot be stopped.
+        A kernel has the keys ``id``, ``name``, ``state`` and ``notebook``. The notebook is either
+        None or has the keys ``path``, ``name`` and ``type``. The kernel is None unless the holder
+        is a kernel of this server or a descendant of one. If a kernel does not publish its idle
+        time, the last activity known to the server is used. Only fits in kernels of this server can
+        be stopped.
         """
         pids = self._pids()
         found: list[tuple[dict[str, Any], str]] = []
@@ -47,7 +48,7 @@ class Kernels:
             for session in await ensure_async(self._sessions.list_sessions())
         }
         for holder, kernel_id in found:
-            if kernel_id in self:  # it may have ended during the request for sessions
+            if kernel_id in self:  # it may have ended while sessions were requested
                 holder["kernel"] = self._describe(kernel_id, sessions.get(kernel_id))
                 if holder["idle"] is None:
                     holder["idle"] = self._idle(kernel_id)
@@ -57,7 +58,7 @@ class Kernels:
         await ensure_async(self._kernels.shutdown_kernel(kernel_id))
 
     async def stop_fit(self, kernel_id: str, pid: int) -> str | None:
-        """Stop the fit of a kernel in the process `pid`; return the reason if it does not stop.
+        """Stop a kernel's fit in the process `pid`; return the reason if it cannot be stopped.
 
         Raises control.NoAnswerError if the kernel hangs.
         """
@@ -68,7 +69,7 @@ class Kernels:
     def _pids(self) -> dict[int, str]:
         pids = {}
         for kernel_id in self._kernels.list_kernel_ids():
-            # A kernel that is starting or runs on another machine has no PID.
+            # Kernels that are still starting, or that run on another machine, have no PID.
             provisioner = getattr(self._kernels.get_kernel(kernel_id), "provisioner", None)
             pid = getattr(provisioner, "pid", None)
             if pid:
@@ -76,7 +77,7 @@ class Kernels:
         return pids
 
     def _idle(self, kernel_id: str) -> float | None:
-        """Return the seconds since the kernel's last activity: 0 if busy, None if unknown."""
+        """Return the seconds since the kernel's last activity; 0 if busy, None if unknown."""
         kernel = self._kernels.get_kernel(kernel_id)
         if getattr(kernel, "execution_state", None) != "idle":
             return 0.0 if getattr(kernel, "execution_state", None) == "busy" else None

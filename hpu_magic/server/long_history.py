@@ -1,4 +1,4 @@
-"""The last 24 hours of each card: a coarse history, and spans of holders."""
+"""The last 24 hours of each card: a coarse history, and the spans during which it was held."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ LENGTH = 24 * 3600.0
 
 DEFAULT_INTERVAL = 20.0
 SHORTEST, LONGEST = 2.0, 3600.0
-"""Allowed seconds between stored samples."""
+"""Allowed range of seconds between stored samples."""
 
 _METRICS = ("memory_used", "utilization")
 _GAP = 3
-"""Number of intervals without a sample after which the values in between are unknown."""
+"""If this many intervals pass without a sample, the values in between are unknown."""
 
 
 class LongHistory:
-    """At most one sample per interval (in seconds), and the spans of holders.
+    """Stores at most one sample per interval (in seconds), and the spans of holders.
 
-    The memory for a card is allocated once: ``16 * LENGTH / interval`` bytes, which is 70 KiB with
+    The memory for a card is allocated only once: ``16 * LENGTH / interval`` bytes, or 70 KiB with
     the default interval. Each of the last `holdings.SPANS` holders adds a few hundred bytes.
     """
 
@@ -35,30 +35,30 @@ class LongHistory:
         self._begin()
 
     def observe(self, record: Mapping[str, Any]) -> None:
-        """Store a sample if the interval has passed, and always add its holders."""
+        """Record the holders in a sample, and store the sample if the interval has passed."""
         time: float = record["time"]
         if time < self._latest - _GAP * self.interval:
-            # The clock was set back, but the times must increase.
+            # The clock was set back; start over, because times must increase.
             self._begin()
         self._begun = min(self._begun, time)
         self._holdings.observe(record)
-        # Timers are not exact, so allow 10 % less.
+        # Timers are not exact, so tolerate a time that is up to 10 % too short.
         if time >= self._latest + 0.9 * self.interval:
             self._samples.append(record)
             self._holdings.forget_before(time - LENGTH)
             self._latest = time
 
     def message(self, since: float, now: float) -> dict[str, Any]:
-        """Return the samples after `since` as columns, and the spans that had not ended then.
+        """Return samples after `since` as columns, and spans that were open at that time or later.
 
-        Clients detect a restarted server by ``begun``, the time of the first sample.
+        Clients recognize a restarted server by ``begun``, which is the time of the first sample.
         """
         return {
             "interval": self.interval,
             "length": LENGTH,
             "begun": None if self._begun == inf else self._begun,
             **self._samples.columns(since),
-            # The end of a span is the time of a finer sample, shortly before the coarse one.
+            # A span ends at the time of a finer sample, shortly before the coarse sample.
             "holders": self._holdings.since(since - _GAP * self.interval, now),
         }
 

@@ -1,4 +1,4 @@
-"""The cards on Jupyter Server's Prometheus endpoint."""
+"""Export the cards on Jupyter Server's Prometheus endpoint."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from hpu_magic.plain_text import printable
 from hpu_magic.server.sampler import LINGER_INTERVAL, Record
 
 MAX_AGE = 3 * LINGER_INTERVAL
-"""Maximum age of an exported sample in seconds."""
+"""Maximum age of exported samples, in seconds."""
 
 _LABELS = ("card", "module_id", "name")
 
-# Metric -> key of a card, factor to the metric's unit, and help.
+# Metric -> key in a card's record, factor for converting to the metric's unit, and help text.
 _GAUGES = {
     "hpu_memory_used_bytes": ("memory_used", 1, "Device memory in use."),
     "hpu_memory_total_bytes": ("memory_total", 1, "Device memory of the card."),
@@ -28,11 +28,11 @@ _GAUGES = {
 
 
 class CardCollector(Collector):
-    """Exports the last sample; missing values have no series.
+    """Exports the last sample; missing values are omitted.
 
-    `latest` returns the last sample if it is at most this number of seconds old. Each scrape calls
-    `keep_sampling`, possibly in another thread. It requests the sample for the next scrape, because
-    a scrape must not wait for the cards.
+    `latest` returns the last sample if it is not older than the given number of seconds. Each
+    scrape calls `keep_sampling`, possibly from another thread, to request the sample for the next
+    scrape, because a scrape must not wait for the cards to be read.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class CardCollector(Collector):
         self._keep_sampling = keep_sampling
 
     def describe(self) -> list[Any]:
-        """Return no series, so that registration does not start a scrape."""
+        """Return no metrics, so that registering the collector does not trigger a scrape."""
         return []
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

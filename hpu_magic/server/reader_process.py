@@ -1,4 +1,4 @@
-"""The server's side of the child process that reads the cards."""
+"""The server's end of the child process that reads the cards."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from hpu_magic.errors import HPUError
 from hpu_magic.server.reader import ARGUMENTS, READY
 
 _START_TIMEOUT = 30.0  # seconds; Python starts slowly on a busy machine
-_GRACE = 1.0  # seconds for a process to end
+_GRACE = 1.0  # seconds to wait for a process to end
 _LONGEST_PAUSE = 60.0  # seconds
 _LONGEST_LINE = 1 << 20  # bytes
 
 
 class ReadError(HPUError):
-    """The cards could not be read; the message is one sentence with the reason."""
+    """Raised if the cards could not be read; the message states the reason in one sentence."""
 
 
 class ReaderProcess:
-    """Reads the cards in a child process, and replaces a child that hangs or crashes.
+    """Reads the cards in a child process, and replaces the child if it hangs or crashes.
 
-    The first replacement starts immediately, so that one failure loses only one reading. After
-    further failures, the pause doubles each time, up to a minute. `timeout` is the maximum time of
-    a reading in seconds. With `arguments`, the names of holders are full command lines.
+    The first replacement starts immediately, so that a single failure loses only one reading. After
+    further failures, the pause doubles each time, up to one minute. `timeout` is the maximum
+    duration of a reading in seconds. If `arguments` is true, the names of holders are full command
+    lines.
     """
 
     def __init__(self, timeout: float, *, arguments: bool = False) -> None:
@@ -41,13 +42,13 @@ class ReaderProcess:
 
     @property
     def pid(self) -> int | None:
-        """The child's PID, or None without a child."""
+        """The PID of the child, or None if there is no child."""
         return self._process.pid if self._process else None
 
     async def read(self) -> dict[str, Any]:
         """Return the result of `hpu_magic.server.reader.read`.
 
-        Raises ReadError if the child hung or crashed, or if the pause after a failure continues.
+        Raises ReadError if the child hung or crashed, or during the pause after a failure.
         """
         pause = self._not_before - asyncio.get_running_loop().time()
         if pause > 0:
@@ -65,7 +66,7 @@ class ReaderProcess:
         return record
 
     async def stop(self) -> None:
-        """End the child; the next reading starts a new one."""
+        """Stop the child; the next reading starts a new one."""
         process = self._take()
         if process is None:
             return
@@ -94,7 +95,7 @@ class ReaderProcess:
                 f"The driver did not answer within {self._timeout:g} s; its reader is restarted."
             ) from None
         except asyncio.CancelledError:
-            # The answer would be taken for the answer to the next request.
+            # Otherwise, this answer would be mistaken for the answer to the next request.
             await _kill(self._take())
             raise
         except (ValueError, ConnectionError):
@@ -115,7 +116,8 @@ async def _start(options: list[str]) -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.PIPE,
         limit=_LONGEST_LINE,
         env=child_python.environment(),
-        # Protects it from interrupts in the server's terminal; it is killed with its children.
+        # Protects the child from interrupts in the server's terminal; it is killed with its
+        # children.
         start_new_session=True,
     )
     assert process.stdout is not None
@@ -158,5 +160,5 @@ async def _kill(process: asyncio.subprocess.Process | None) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    # A process that waits for hardware cannot be killed, and must not block the server.
+    # A process that is waiting for hardware cannot be killed, and must not block the server.
     await _ended(process)

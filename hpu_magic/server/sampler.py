@@ -1,4 +1,4 @@
-"""Sampler of the cards, which all clients of this server share."""
+"""Samples the cards, for all clients of this server together."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from hpu_magic.server.long_history import LongHistory
 from hpu_magic.server.reader_process import ReadError
 
 SHORTEST, LONGEST = 0.5, 60.0
-"""Allowed seconds between samples for a client."""
+"""Allowed range of seconds between samples for a client."""
 
 DEFAULT_INTERVAL = 2.0
 LINGER_INTERVAL = 5.0
-"""Seconds between samples while no client is connected, shortly after a request."""
+"""Seconds between samples if no client is connected, but one recently made a request."""
 
-# Without clients: the pause as a multiple of a reading's time, and its maximum in intervals.
+# Without clients: the pause as a multiple of the time a reading takes, and its maximum in
+# intervals.
 _RESTRAINT = 100
 _RAREST = 2.5
 
@@ -32,13 +33,13 @@ Listener = Callable[[bytes], None]
 
 
 class Reader(Protocol):
-    """A reader of the cards."""
+    """An object that reads the cards."""
 
     async def read(self) -> Record:
         """Return a snapshot whose holders have ``ancestors``."""
 
     async def stop(self) -> None:
-        """Release the resources for reading."""
+        """Release the resources used for reading."""
 
 
 class CardSampler:
@@ -49,13 +50,13 @@ class CardSampler:
     reader : Reader
         Reads the cards; may raise `ReadError`.
     join : callable
-        Adds the server's information about holders to a record.
+        Adds what the server knows about holders to a record.
     log : Logger
-        Log for failures.
+        Logger for failures.
     past : LongHistory, optional
-        History that receives each sample.
+        History that receives every sample.
     unattended : float
-        Seconds between samples without clients; 0 to take none.
+        Sampling interval in seconds while no client is connected; 0 disables this.
     """
 
     def __init__(
@@ -85,24 +86,24 @@ class CardSampler:
 
     @property
     def running(self) -> bool:
-        """Whether samples are being taken."""
+        """Whether samples are currently being taken."""
         return self._task is not None and not self._task.done()
 
     def latest(self, max_age: float) -> Record | None:
-        """Return the last sample if it is at most `max_age` seconds old."""
+        """Return the last sample if it is not older than `max_age` seconds."""
         return self._latest if time.monotonic() - self._begun <= max_age else None
 
     def greeting(self, interval: float) -> list[bytes]:
-        """Return the messages for a new client: the history, and the last sample if it is new."""
+        """Return the messages for a new client: the history, and the last sample if recent."""
         if self._history_message is None:
             self._history_message = _encode(self._history.message())
         record = self.latest(interval)
         return [self._history_message] + ([_snapshot_message(record)] if record else [])
 
     def subscribe(self, listener: Listener, interval: float = DEFAULT_INTERVAL) -> None:
-        """Call `listener` with the message of each new sample; call again to change the interval.
+        """Call `listener` with the message for each new sample; call again to change the interval.
 
-        All listeners share the shortest interval.
+        The shortest interval applies to all listeners.
         """
         self._listeners[listener] = interval
         self._wake()
@@ -113,19 +114,19 @@ class CardSampler:
         self._changed.set()
 
     def begin(self) -> None:
-        """Start to take samples without clients, if `unattended` is set."""
+        """Start taking samples without clients, if `unattended` is set."""
         if self._unattended:
             self._wake()
 
     def linger(self, seconds: float) -> None:
-        """Take samples for the next seconds, even without clients."""
+        """Keep taking samples for some seconds, even without clients."""
         self._linger_until = max(self._linger_until, time.monotonic() + seconds)
         self._wake()
 
     async def fresh(self, max_age: float = 0.0, *, attended: bool = True) -> Record:
-        """Return a sample that is at most `max_age` seconds old, if necessary a new one.
+        """Return a sample that is at most `max_age` seconds old, taking a new one if necessary.
 
-        Samples without clients are not added to the fine history.
+        Samples taken without clients are not added to the fine history.
         """
         oldest = time.monotonic() - max_age
         async with self._reading:
@@ -135,7 +136,7 @@ class CardSampler:
         return self._latest
 
     async def stop(self) -> None:
-        """Stop taking samples and end the reader."""
+        """Stop taking samples, and stop the reader."""
         self._listeners.clear()
         self._linger_until = self._unattended = 0.0
         if self._task is not None:
@@ -154,19 +155,19 @@ class CardSampler:
         return bool(self._listeners) or time.monotonic() < self._linger_until
 
     def _interval(self) -> float | None:
-        """Return the current seconds between samples, or None if no samples are required."""
+        """Return the current interval between samples in seconds, or None if none are needed."""
         if self._listeners:
             return min(self._listeners.values())
         if self._attended:
             return LINGER_INTERVAL
         if not self._unattended:
             return None
-        # Read a slow driver less often, but often enough for a history without gaps.
+        # Read a slow driver less often, but often enough to avoid gaps in the history.
         pause = max(self._unattended, _RESTRAINT * self._took)
         return min(pause, _RAREST * self._unattended)
 
     async def _run(self) -> None:
-        # A client can connect while the reader stops.
+        # A client may connect while the reader is stopping.
         while self._interval() is not None:
             await self._sample_while_wanted()
             async with self._reading:
@@ -179,12 +180,12 @@ class CardSampler:
             try:
                 await self.fresh(interval / 2, attended=self._attended)
             except Exception:  # noqa: BLE001
-                # The next sample may succeed, and clients wait for it.
+                # Do not raise; the next sample may succeed, and clients are waiting for it.
                 self._log.exception("hpu_magic could not take a sample of the cards.")
             await self._pause(started)
 
     async def _pause(self, started: float) -> None:
-        """Wait until the next sample; its time depends on the current listeners."""
+        """Wait until the next sample is due, which depends on the current listeners."""
         while (interval := self._interval()) is not None:
             remaining = started + interval - time.monotonic()
             if remaining <= 0:
@@ -199,7 +200,7 @@ class CardSampler:
             record = await self._reader.read()
             self._missing = False
         except ReadError as error:
-            # One warning for consecutive failures, because there can be many.
+            # Log one warning for a series of failures, because there can be many.
             if not self._missing:
                 self._log.warning("hpu_magic missed a sample of the cards: %s", error)
             self._missing = True
@@ -220,7 +221,7 @@ class CardSampler:
                 listener(message)
 
     def _missed(self, reason: str) -> Record:
-        """Return a sample with the cards of the last one, but without values."""
+        """Return a sample with the same cards as the last one, but without values."""
         before = self._latest or {"source": "none", "cards": []}
         unknown: Record = {"error": reason, "holders": [], **dict.fromkeys(_MEASUREMENTS)}
         return {

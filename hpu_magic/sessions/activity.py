@@ -1,4 +1,4 @@
-"""The activity of a session in words."""
+"""Describe a session's activity in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading, writing and removing the files of sessions."""
+"""Read, write and remove the files of sessions."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _LARGEST = 16384  # bytes
 
 
 def read(pid: int) -> Any:
-    """Return the contents of the file of process `pid`.
+    """Return the contents of the file of the process `pid`.
 
     Raises
     ------
     OSError
         The file does not exist, or this user cannot read it.
     ValueError
-        It is damaged, or not a regular file.
+        The file is damaged or is not a regular file.
     """
     file_name = name(pid)
     folder = private_folder.found(_owner(pid))
@@ -38,9 +38,9 @@ def read(pid: int) -> Any:
 
 
 def write(state: Mapping[str, Any]) -> None:
-    """Write the file of this process, with a rename so that others never read an incomplete file.
+    """Write this process's file, using a rename so that nobody reads an incomplete file.
 
-    Errors, such as a full disk, are ignored: the session continues without the file.
+    Errors such as a full disk are ignored; the session continues without the file.
     """
     path = _own_path(private_folder.made())
     if path is None:
@@ -57,7 +57,7 @@ def write(state: Mapping[str, Any]) -> None:
 
 
 def remove() -> None:
-    """Remove the file of this process."""
+    """Remove this process's file."""
     if path := _own_path(private_folder.found()):
         with contextlib.suppress(OSError):
             path.unlink()
@@ -72,12 +72,12 @@ def remove_ended() -> None:
         for entry in os.listdir(folder / _FOLDER):
             pid, _, _ = entry.partition("-")
             if not pid.isdigit() or name(int(pid)) != entry.removesuffix(".new"):
-                with contextlib.suppress(FileNotFoundError):  # another session removed it
+                with contextlib.suppress(FileNotFoundError):  # another session may have removed it
                     os.unlink(folder / _FOLDER / entry)
 
 
 def name(pid: int) -> str | None:
-    """Return the name of a process's file; None if the process has ended."""
+    """Return the file name of a process; None if the process has ended."""
     started = _started(pid)
     return None if started is None else f"{pid}-{started}"
 
@@ -98,7 +98,7 @@ def _refuse(constant: str) -> None:
 
 def _started(pid: int) -> str | None:
     try:
-        # In clock ticks since boot. The program name, in parentheses, can contain spaces.
+        # In clock ticks since boot. The program name, in parentheses, may contain spaces.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     except (FileNotFoundError, ProcessLookupError):
         return None if os.path.exists("/proc/self/stat") else _started_without_proc(pid)
@@ -107,7 +107,7 @@ def _started(pid: int) -> str | None:
 def _started_without_proc(pid: int) -> str | None:
     import psutil
 
-    # Not used on Linux, where it depends on the system clock, which can be adjusted.
+    # Not used on Linux, where the time depends on the system clock, which can be adjusted.
     try:
         return str(psutil.Process(pid).create_time())
     except psutil.Error:
@@ -119,7 +119,7 @@ def _owner(pid: int) -> int:
 
 
 def _content(path: Path) -> bytes:
-    """Read a file that its owner may have replaced with another kind of file."""
+    """Read a file, which its owner may have replaced with another type of file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

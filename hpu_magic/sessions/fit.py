@@ -1,4 +1,4 @@
-"""The state of a fit that is published to other processes and pages."""
+"""The state of a fit, as published to other processes and pages."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ _LARGEST = 1 << 53
 
 @dataclass(frozen=True)
 class Fit:
-    """State of a running fit; None marks unknown values."""
+    """State of a running fit; unknown values are None."""
 
-    model: str  # name of the model's class
+    model: str  # class name of the model
     began: float  # start time, as ``time.time()``
     phase: Phase = "starting"
     epoch: int | None = None  # counted from 1; None before the first batch
     epochs: int | None = None
-    batch: int = 0  # of the current epoch
+    batch: int = 0  # within the current epoch
     batches: int | None = None
-    step: int = 0  # number of optimizer steps
-    share: float | None = None  # completed share, 0 to 1
+    step: int = 0  # number of completed optimizer steps
+    share: float | None = None  # completed share, from 0 to 1
     remaining: float | None = None  # estimated seconds until the planned end
     rate: float | None = None  # optimizer steps per second
     loss_name: str = "loss"
     loss: float | None = None  # the newest value, which may be NaN or infinite
     broken: str = ""  # which value became NaN or infinite, and when
-    stoppable: bool = False  # whether another process can request its end
+    stoppable: bool = False  # whether another process can ask it to stop
 
     def as_record(self) -> dict[str, Any]:
-        """Return the state as plain data for JSON; a loss that is not finite is a string."""
+        """Return the state as plain data for JSON; a loss that is not finite becomes a string."""
         record = dict(vars(self))
         if self.loss is not None and not math.isfinite(self.loss):
             record["loss"] = _written(self.loss)
@@ -48,10 +48,10 @@ class Fit:
 
     @staticmethod
     def from_record(record: object) -> Fit | None:
-        """Return the fit of a record from another process; None if the record is invalid."""
+        """Return the fit in a record from another process; None if the record is invalid."""
         if not isinstance(record, dict) or not {"model", "began"} <= set(record):
             return None
-        # Another release may write other keys.
+        # Another release may write different keys.
         record = {name: record.get(name, default) for name, default in _DEFAULTS.items()}
         valid = (
             record["phase"] in _PHASES
@@ -68,7 +68,7 @@ class Fit:
         return Fit(**{**record, "loss": None if loss is None else float(loss)})
 
     def described(self) -> str:
-        """Return all values, for example ``Net: epoch 3 of 10, 42.0 steps/s, about 40 s left``."""
+        """Describe all values, such as ``Net: epoch 3 of 10, 42.0 steps/s, about 40 s left``."""
         parts = [self.phase if self.phase != "training" else "", self._where(), self.broken]
         if self.rate is not None:
             parts.append(units.rate(self.rate))
@@ -79,7 +79,7 @@ class Fit:
         return f"{self.model}: {', '.join(filter(None, parts))}"
 
     def brief(self) -> str:
-        """Return the main values, for example ``42 %, 40 s left``, ``epoch 3``, ``starting``."""
+        """Return the main values, such as ``42 %, 40 s left``, ``epoch 3`` or ``starting``."""
         if self.phase in ("starting", "stopping"):
             return self.phase
         if self.share is None:
@@ -91,7 +91,7 @@ class Fit:
         if self.epoch is None:
             return ""
         epoch = f"epoch {self.epoch}" + (f" of {self.epochs}" if self.epochs else "")
-        # If the remaining time is unknown, the batch shows progress.
+        # If the remaining time is unknown, the batch number shows the progress.
         return epoch if self.share is not None or not self.batch else f"{epoch}, batch {self.batch}"
 
 
@@ -105,10 +105,10 @@ def _written(value: float) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value from JSON is a finite number that a float can represent."""
+    """Return whether a value from JSON is a finite number that fits in a float."""
     if isinstance(value, float):
         return math.isfinite(value)
-    # A Python int can have any size.
+    # A Python int can be arbitrarily large.
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
 
 

@@ -1,4 +1,4 @@
-"""The published state of this process: a file that exists as long as a session or a fit does."""
+"""The published state of this process, in a file that exists while a session or fit does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpu_magic.sessions.fit import Fit
 
 
 class _Process:
-    """The published state of this process and its lock. A fork starts with an empty state."""
+    """The published state of this process, and its lock. In a fork, the state is empty at first."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -29,7 +29,7 @@ class _Process:
         self._has_file = False
 
     def write(self) -> None:
-        """Write or remove the file; the caller holds the lock."""
+        """Write or remove the file; the caller must hold the lock."""
         if self._ended:
             return
         fit = self.fit()
@@ -41,7 +41,7 @@ class _Process:
             files.remove_ended()
         state: dict[str, Any] = {
             "notebook": self.session and self.session.notebook,
-            # A fit in another thread also counts as activity, even in a process without cells.
+            # A fit in another thread counts as activity too, even in a process without cells.
             "idle_since": self.session.idle_since if self.session and fit is None else None,
             "name": self.name,
             "fit": fit and fit.as_record(),
@@ -49,17 +49,17 @@ class _Process:
         files.write(state)
 
     def fit(self) -> Fit | None:
-        """Return the newest fit that has published a state; the caller holds the lock."""
+        """Return the newest fit that has published its state; the caller must hold the lock."""
         published = [fit for fit in self.fits if fit.state is not None]
         if not published:
             return None
-        # A process with a name is a worker of another process, which no page can reach.
+        # A process with a name is a worker of another process, and cannot be reached from a page.
         reachable = self.session is not None and self.session.stoppable and self.name is None
         state = published[-1].state
         return state and replace(state, stoppable=published[-1].stop is not None and reachable)
 
     def end(self) -> None:
-        """Remove the file and ignore later changes of other threads."""
+        """Remove the file, and ignore later changes by other threads."""
         with self.lock:
             if self._has_file:
                 files.remove()
@@ -72,15 +72,15 @@ atexit.register(_here.end)
 
 
 def name_this_process(name: str) -> None:
-    """Set the name that other processes show for this one, from the next update on."""
+    """Set the name under which other processes show this one, starting with the next update."""
     _here.name = name
 
 
 class Announcement:
     """The session of this process, published until it is withdrawn or the process ends.
 
-    A new announcement replaces the previous one. `notebook` is the path that the front end has
-    reported, `stoppable` whether this process handles requests to stop its fit.
+    A new announcement replaces the previous one. `notebook` is the path reported by the front end,
+    and `stoppable` tells whether this process handles requests to stop its fit.
     """
 
     def __init__(self, notebook: str | None, *, running: bool, stoppable: bool = False) -> None:
@@ -93,7 +93,7 @@ class Announcement:
             _here.write()
 
     def begin(self) -> None:
-        """Publish that a cell runs; the subshells of a kernel can run several at the same time."""
+        """Publish that a cell is running; the subshells of a kernel can run several at once."""
         self._count(1)
 
     def end(self) -> None:
@@ -103,7 +103,7 @@ class Announcement:
     def withdraw(self) -> None:
         """Stop publishing the session."""
         with _here.lock:
-            # A fork has no session.
+            # A forked process has no session.
             if _here.session is self:
                 _here.session = None
                 _here.write()
@@ -119,7 +119,8 @@ class Announcement:
 class PublishedFit:
     """A fit of this process, published until it is withdrawn or the process ends.
 
-    `stop` requests the end of the fit, from any thread; None if the fit cannot be stopped.
+    `stop` can be called from any thread to request the end of the fit; None if it cannot be
+    stopped.
     """
 
     def __init__(self, stop: Callable[[], None] | None = None) -> None:
@@ -129,7 +130,7 @@ class PublishedFit:
             _here.fits.append(self)
 
     def update(self, state: Fit) -> None:
-        """Publish a new state, unless the fit was withdrawn or this is a fork."""
+        """Publish a new state, unless the fit has been withdrawn or this is a forked process."""
         with _here.lock:
             if self in _here.fits:
                 self.state = state
@@ -144,13 +145,13 @@ class PublishedFit:
 
 
 def own_fit() -> Fit | None:
-    """Return the published fit of this process, if any."""
+    """Return the published fit of this process, or None."""
     with _here.lock:
         return _here.fit()
 
 
 def stop_fit() -> Fit | None:
-    """Stop the fit of this process and return it; None if no running fit can be stopped."""
+    """Stop the fit of this process and return it; None if there is no fit that can be stopped."""
     with _here.lock:
         stoppable = [fit for fit in _here.fits if fit.stop is not None and fit.state is not None]
     if not stoppable:

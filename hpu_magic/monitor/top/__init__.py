@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader of the output has ended; Python's flush at exit must not print an error.
+        # The reader has closed the pipe; keep Python's flush at exit from printing an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except _NoSuchCardError as missing:
         print(f"hpu-magic: {missing}", file=sys.stderr)
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the parser of the command, whose options contain `run`."""
+    """Add the command's parser, which sets the option `run`."""
     top = commands.add_parser(
         "top",
         help="show all cards with their memory and holders",
@@ -71,7 +71,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 class _NoSuchCardError(HPUError):
-    """The machine has no card with this number."""
+    """The machine has no card with the given number."""
 
 
 def _seconds(text: str) -> float:
@@ -87,12 +87,12 @@ def _seconds(text: str) -> float:
 
 
 def _sample() -> Snapshot:
-    """Return a snapshot that shows the arguments of this user's processes."""
+    """Return a snapshot that includes the arguments of this user's processes."""
     return with_arguments(monitor.snapshot())
 
 
 def _only(snapshot: Snapshot, number: int | None) -> Snapshot:
-    """Return a snapshot with only the card of a module ID, or with all cards for None."""
+    """Return a snapshot of only the card with a module ID; None keeps all cards."""
     if number is None:
         return snapshot
     cards = tuple(card for card in snapshot.cards if card.module_id == number)
@@ -112,9 +112,9 @@ def _once(snapshot: Snapshot, options: argparse.Namespace) -> list[str]:
 
 
 class _Samples:
-    """Takes samples in a thread, so that keys work even if the driver is slow.
+    """Takes samples in a separate thread, so that keys work even if the driver is slow.
 
-    `interval` is in seconds; each sample wakes the screen.
+    `interval` is in seconds; each sample wakes up the screen.
     """
 
     def __init__(self, interval: float, screen: Screen) -> None:
@@ -124,7 +124,7 @@ class _Samples:
         threading.Thread(target=self._run, daemon=True).start()
 
     def take(self) -> Snapshot | None:
-        """Return the newest sample since the last call, if any; raise an error of the thread."""
+        """Return the latest sample if it is new, else None; raise an error from the thread."""
         latest, self._latest = self._latest, None
         if isinstance(latest, BaseException):
             raise latest
@@ -134,7 +134,7 @@ class _Samples:
         while True:
             try:
                 self._latest = _sample()
-            except Exception as error:  # noqa: BLE001  # the main thread raises it
+            except Exception as error:  # noqa: BLE001  # raised again in the main thread
                 self._latest = error
             self._screen.wake()
             time.sleep(self._interval)

@@ -1,4 +1,4 @@
-"""The page of one card: its values, recent memory and holders."""
+"""The page for a single card: its values, recent memory usage and holders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JOINT = "  "
 
 
 class MemoryHistory:
-    """Memory in use of each card since the program started, drawn as one character per sample."""
+    """Memory usage of each card since the program started, drawn as one character per sample."""
 
     def __init__(self) -> None:
         self._shares: dict[int, deque[float | None]] = {}
@@ -31,7 +31,7 @@ class MemoryHistory:
             self._shares.setdefault(card.module_id, deque(maxlen=_KEPT)).append(share)
 
     def drawn(self, card: int, room: int) -> str:
-        """Return the newest samples that fit, with a space for unknown values."""
+        """Draw the newest samples that fit, with a space for each unknown value."""
         shares = list(self._shares.get(card, ()))[-room:]
         return "".join(
             " " if share is None else _STEPS[1 + round(share * (len(_STEPS) - 2))]
@@ -40,7 +40,7 @@ class MemoryHistory:
 
 
 def page(card: CardReading, history: MemoryHistory, room: int) -> list[str]:
-    """Return the lines of a card's page."""
+    """Return the lines of the page for a card."""
     room = max(room, _NARROW)
     known = figures(card)
     lines = [f"{card.label}  {known['model']}"]

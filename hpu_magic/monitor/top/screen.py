@@ -1,4 +1,4 @@
-"""A terminal as a screen with keys; it is restored when the program ends or is stopped."""
+"""A full-screen terminal with keyboard input, restored when the program ends or is stopped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 _STYLES = {"": "", "bold": "\x1b[1m", "selected": "\x1b[7m"}
 _PLAIN = "\x1b[0m"
 
-# The sequences that terminals send, in both of their modes.
+# The escape sequences that terminals send, in both of their modes.
 _SEQUENCES = {
     **{
         f"{start}{letter}": name
@@ -47,11 +47,11 @@ _SEQUENCES = {
 }
 
 Styled = tuple[str, str]
-"""A line, with the style "", "bold" or "selected"."""
+"""A line of text and its style: "", "bold" or "selected"."""
 
 
 class Screen:
-    """The terminal while the program draws on it.
+    """The terminal while the program is drawing on it.
 
     SIGTERM and SIGHUP raise `SystemExit`.
     """
@@ -76,23 +76,23 @@ class Screen:
         return self
 
     def __exit__(self, *error: object) -> None:
-        with contextlib.suppress(OSError):  # the terminal no longer exists
+        with contextlib.suppress(OSError):  # the terminal may no longer exist
             self._restore()
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
 
     @property
     def has_keys(self) -> bool:
-        """Whether the input is a keyboard."""
+        """Whether input comes from a keyboard."""
         return self._input is not None
 
     def wake(self) -> None:
-        """End `wait`; can be called from any thread."""
-        with contextlib.suppress(BlockingIOError):  # the pipe is full, so the wait ends anyway
+        """Make `wait` return; can be called from any thread."""
+        with contextlib.suppress(BlockingIOError):  # if the pipe is full, `wait` returns anyway
             os.write(self._wake, b".")
 
     def wait(self) -> list[str]:
-        """Wait for a key or a call of `wake`, and return the pressed keys."""
+        """Wait for a key press or a call to `wake`, and return the keys that were pressed."""
         sources = [self._woken] if self._input is None else [self._woken, self._input]
         ready, _, _ = select.select(sources, [], [])
         if self._woken in ready:
@@ -103,16 +103,16 @@ class Screen:
         return list(_keys(typed.decode(errors="replace"))) if typed else ["q"]
 
     def size(self) -> tuple[int, int]:
-        """Return the terminal's current columns and rows."""
+        """Return the current number of columns and rows of the terminal."""
         try:
             size = os.get_terminal_size(sys.stdout.fileno())
         except OSError:
             size = shutil.get_terminal_size()
-        # Some terminals, such as those of CI services, report no size.
+        # Some terminals, such as those of CI services, do not report a size.
         return size.columns or 80, size.lines or 24
 
     def draw(self, lines: Sequence[Styled]) -> None:
-        """Show lines, which must fit on the screen."""
+        """Display lines, which must fit on the screen."""
         shown = "\n".join(
             f"{_STYLES[style]}{text}{_PLAIN if style else ''}{_END_OF_LINE}"
             for text, style in lines
@@ -136,7 +136,7 @@ class Screen:
         self.wake()
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
-        """Restore the terminal while the program is stopped."""
+        """Restore the terminal while the program is suspended."""
         self._restore()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)
@@ -150,7 +150,7 @@ def _end(number: int, frame: FrameType | None) -> None:
 
 
 def _keys(typed: str) -> Iterator[str]:
-    """Yield the keys in the input of a terminal."""
+    """Yield the keys contained in terminal input."""
     while typed:
         key = next((each for each in _LONGEST_FIRST if typed.startswith(each)), typed[0])
         typed = typed[len(key) :]

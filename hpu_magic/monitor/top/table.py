@@ -14,7 +14,7 @@ from hpu_magic.monitor.top.cells import clipped, padded, width
 from hpu_magic.plain_text import printable
 
 ORDERS = ("card", "memory", "busy", "idle", "pid", "name")
-"""Columns by which cards can be sorted."""
+"""Columns that the cards can be sorted by."""
 
 _BAR = 10  # characters
 _GAP = "  "
@@ -22,13 +22,13 @@ _GOOD_NAME, _SHORTEST_NAME = 24, 12
 _NONE = "-"
 _HELD_BY = "held by"
 
-# Columns to drop in a narrow terminal, in this order, until the name has this length. Card, PID and
-# name are always shown.
+# If the terminal is narrow, these columns are dropped, in this order, until the name column has the
+# given width. The card, PID and name columns are always shown.
 _DROPPED = {
     **dict.fromkeys(("clock", "power", "bar", "temp", "user", "model"), _GOOD_NAME),
     **dict.fromkeys(("memory", "busy", "idle", "full", "fit"), _SHORTEST_NAME),
 }
-# Hidden if no card has a value.
+# These columns are hidden if no card has a value for them.
 _OPTIONAL = {"bar", "full", "busy", "temp", "power", "clock", "user", "idle", "fit"}
 _RIGHT = {"full", "busy", "temp", "power", "clock", "pid"}
 
@@ -42,21 +42,21 @@ class TableLine(NamedTuple):
 
 @dataclass(frozen=True)
 class Order:
-    """Sort order of the cards: by one of `ORDERS`, possibly reversed.
+    """The sort order of the cards: one of `ORDERS`, possibly reversed.
 
-    Memory, utilization and idle time start with the highest value.
+    For memory, utilization and idle time, the highest value comes first.
     """
 
     by: str = "card"
     reverse: bool = False
 
     def sort(self, cards: Sequence[CardReading]) -> list[CardReading]:
-        """Return the sorted cards; cards without a value come last."""
+        """Return the cards in order; cards without a value come last."""
         key = _KEYS[self.by]
         known = [card for card in cards if key(card) is not None]
         unknown = [card for card in cards if key(card) is None]
         descending = (self.by in ("memory", "busy", "idle")) != self.reverse
-        # Cards with equal values are sorted by number.
+        # Sort cards with equal values by number.
         known.sort(key=lambda card: card.module_id)
         return sorted(known, key=key, reverse=descending) + unknown  # type: ignore[arg-type]
 
@@ -64,10 +64,10 @@ class Order:
 def table(
     snapshot: Snapshot, room: int | None = None, order: Order = Order(), shift: int = 0
 ) -> list[TableLine]:
-    """Return the lines of a table of all cards; a dash marks a missing value.
+    """Return the lines of a table of all cards; a dash stands for a missing value.
 
-    `room` is the number of cells per line, None for any length. `shift` is the number of characters
-    to cut from the start of names.
+    `room` is the number of cells per line; None means no limit. `shift` is the number of characters
+    cut off the start of names.
     """
     if not snapshot.cards:
         return _remark(f"No Gaudi cards to show: {snapshot.reason}", room)
@@ -80,7 +80,7 @@ def table(
 
 
 def headline(snapshot: Snapshot) -> str:
-    """Return a summary of the machine: ``8 simulated GAUDI2 cards, 2 in use``."""
+    """Return a summary of the machine, such as ``8 simulated GAUDI2 cards, 2 in use``."""
     cards = snapshot.cards
     names = {card.name for card in cards if card.name}
     words = [str(len(cards))]
@@ -91,7 +91,7 @@ def headline(snapshot: Snapshot) -> str:
 
 
 def figures(card: CardReading) -> dict[str, str]:
-    """Return the values of a card as text, by column name."""
+    """Return the values of a card as text, keyed by column name."""
     memory = full = bar = _NONE
     if card.memory_used is not None and card.memory_total:
         share = min(card.memory_used / card.memory_total, 1.0)
@@ -111,7 +111,7 @@ def figures(card: CardReading) -> dict[str, str]:
 
 
 def idleness(holder: Holder) -> str:
-    """Return the text for a session's idle time in its column: ``2 h``."""
+    """Return a session's idle time as the text of its column, such as ``2 h``."""
     return sessions.activity(holder.idle).removeprefix("idle for ") or _NONE
 
 
@@ -194,7 +194,7 @@ _KEYS: dict[str, Callable[[CardReading], object]] = {
     "card": lambda card: card.module_id,
     "memory": lambda card: card.memory_used,
     "busy": lambda card: card.utilization,
-    # The most active holder determines a card's idle time.
+    # A card is only as idle as its most active holder.
     "idle": _of_holders(lambda holder: holder.idle),
     "pid": _of_holders(lambda holder: holder.pid or None),
     "name": _of_holders(lambda holder: holder.command.lower()),

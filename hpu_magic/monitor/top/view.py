@@ -1,4 +1,4 @@
-"""The pages of the command, and the effects of its keys."""
+"""The command's pages, and what its keys do."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _HELP = (
 
 
 class View:
-    """The pages of the command: all cards, one card, and the help.
+    """The command's pages: all cards, a single card, and the help page.
 
-    `order` is the initial sort order of the cards, and `card` the card to show first; None for all.
+    `order` is the initial sort order. `card` is the card to show first; None shows all cards.
     """
 
     def __init__(self, order: Order, card: int | None = None) -> None:
@@ -39,12 +39,12 @@ class View:
         self._top = 0
 
     def show(self, snapshot: Snapshot) -> None:
-        """Show a new sample."""
+        """Display a new sample."""
         self._snapshot = snapshot
         self.history.add(snapshot)
 
     def press(self, key: str) -> bool:
-        """Handle a key, and return False if the program should end."""
+        """Handle a key press; return False if the program should exit."""
         if key in ("q", "Q"):
             return False
         if self._help:
@@ -72,7 +72,7 @@ class View:
         return True
 
     def lines(self, columns: int, rows: int, *, keys: bool = True) -> list[Styled]:
-        """Return the lines for a terminal of this size; without `keys`, it has no keyboard."""
+        """Return the lines for a terminal of the given size; without `keys`, it has no keyboard."""
         if self._snapshot is None:
             head, body = "", [("Looking for cards …", "")]
         else:
@@ -106,7 +106,7 @@ class View:
         return [(heading.text, "bold" if rows else ""), *styled]
 
     def _scroll(self, rows: list[TableLine], room: int) -> int:
-        """Return the first row to show, so that the selected card is visible."""
+        """Return the first row to display, such that the selected card is visible."""
         chosen = [at for at, row in enumerate(rows) if row.card == self._chosen is not None]
         if chosen:
             self._top = min(max(self._top, chosen[-1] - room + 1), chosen[0])
