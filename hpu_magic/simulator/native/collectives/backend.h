@@ -17,7 +17,7 @@
 
 namespace hpu::collectives {
 
-/// A collective that failed.
+/// Describes a collective that failed.
 struct Failure {
   std::string call;  // name and number
   std::string message;  // the transport's error message; empty if the transport was not called

@@ -108,7 +108,7 @@ struct Collective<method> {
     Arguments arguments(op, *stack);
     c10d::Backend& backend = arguments.backend();
     std::tuple<std::decay_t<Parameters>...> values{
-        arguments.next<std::decay_t<Parameters>>()...};  // braces evaluate these from left to right
+        arguments.next<std::decay_t<Parameters>>()...};  // braces ensure left-to-right evaluation
     Started work = std::apply(
         [&backend](auto&... value) { return (backend.*method)(value...); }, values);
     const size_t count = op.schema().arguments().size();

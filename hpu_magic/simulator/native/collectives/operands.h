@@ -1,5 +1,4 @@
-// The tensors of a collective. They are checked here, and converted to memory that the transport
-// can read and write.
+// Checks the tensors of a collective and provides the memory that the transport reads and writes.
 #pragma once
 
 #include "collectives/work.h"
@@ -23,12 +22,12 @@ class Operands {
   at::Tensor write(const at::Tensor& tensor);
   at::Tensor write(const at::Tensor& tensor, c10::ScalarType dtype);
 
-  /// Returns a contiguous device tensor that is both read and written, like `read` and `write`.
+  /// Like `read`, but `finish` also stores the values of the returned tensor in `tensor`.
   at::Tensor update(const at::Tensor& tensor, c10::ScalarType dtype);
 
-  /// Concatenates tensors of the same type, or splits a concatenated result into `tensors` in
-  /// `finish`.
+  /// Returns a concatenation of tensors of the same type.
   at::Tensor joined(const std::vector<at::Tensor>& tensors);
+  /// Makes `finish` split the tensor `joined` into `tensors`.
   void part(const at::Tensor& joined, const std::vector<at::Tensor>& tensors);
 
   /// Returns temporary memory for the collective. `copied` also copies a tensor's values to it.
@@ -58,12 +57,12 @@ at::Tensor numbers(const at::Tensor& tensor);
 at::Tensor bytes(const at::Tensor& tensor);
 std::vector<at::Tensor> bytes(const std::vector<at::Tensor>& tensors);
 
-/// Returns the only tensor of a list, for collectives that accept one tensor per rank. Raises an
-/// error if there are more or none.
+/// Returns the only tensor in a list, for collectives that accept one tensor per rank. Raises an
+/// error if the list does not contain exactly one tensor.
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* name);
 
-/// Returns the only list of tensors, for collectives that accept a list with one tensor for each
-/// rank. Raises an error if the arguments are different.
+/// Returns the only list in `lists`, for collectives that accept one list with a tensor for each
+/// rank. Raises an error if there is not exactly one list, or if its length is not `size`.
 const std::vector<at::Tensor>& only(
     const std::vector<std::vector<at::Tensor>>& lists, int size, const char* name);
 

@@ -118,8 +118,8 @@ void on_completion(
     });
     return;
   }
-  // The transport sends and receives messages only while a thread is waiting for them, and this may
-  // take forever.
+  // The transport sends and receives messages only while a thread is waiting for them. The wait may
+  // never end.
   std::thread([transport, then = std::move(then)] {
     std::exception_ptr failure;
     try {

@@ -78,7 +78,7 @@ constexpr const char* kCompiled =
     "A compiled graph has first derivatives only, but create_graph=True and a second backward pass "
     "need second ones; run this model without torch.compile.";
 
-/// Returns aliases of gradients. Differentiating these raises an error.
+/// Returns aliases of gradients. Differentiating the aliases raises an error.
 struct Once : torch::autograd::Function<Once> {
   static variable_list forward(
       AutogradContext* context, at::TensorList gradients, at::TensorList /*causes*/,

@@ -194,7 +194,7 @@ Values Program::run(Values inputs) const {
     values[input] = {};
   }
   const CachedMemory kept;
-  // AOTAutograd has already applied autograd and autocast. Writes still increment tensor versions.
+  // AOTAutograd has already handled autograd and autocast. Writes still increment tensor versions.
   const at::AutoDispatchBelowAutograd below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard below_autocast(c10::autocast_dispatch_keyset);
   Stack stack;

@@ -56,7 +56,7 @@ void check_room(size_t bytes, int64_t unreserved = 0);
 /// but not if the card is full.
 bool defragment(const std::function<bool()>& attempt);
 
-/// Raises the error for the case that the card has enough memory, but the host does not.
+/// Raises an out-of-memory error that explains that the host, not the card, is out of memory.
 [[noreturn]] void host_out_of_memory(size_t bytes);
 void release(size_t bytes) noexcept;
 

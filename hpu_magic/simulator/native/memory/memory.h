@@ -56,8 +56,8 @@ void follow_kernel(const at::Tensor& tensor);
 /// tensor.
 void write_back(const at::Tensor& tensor, const at::Tensor& view);
 
-// In lazy mode, a storage may exist before its memory is allocated. This happens when an operation
-// writes to the storage or, at the latest, when one reads it.
+// In lazy mode, a storage may exist before its memory does. The memory is allocated when an
+// operation writes to the storage or, at the latest, when one reads it.
 
 /// How a storage is used by the graph that is being recorded.
 struct RecordMark {
