@@ -1,4 +1,4 @@
-"""The place of a call: the lines from its cell or script to the call, and the loops around it."""
+"""Where a call is: the lines from its cell or script to the call, and the loops around it."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from bisect import bisect_left
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
-_OPTIMIZED = 0x1  # flag of a function's code, whose variables are not a namespace
+_OPTIMIZED = 0x1  # code flag of functions, whose variables are not a namespace
 _TOKEN = "__hpu_magic_call__"
 
 
 class Loop(NamedTuple):
-    """A running loop: the call that runs it, and the bytecode offsets of its body."""
+    """A running loop: the call that is running it, and the bytecode offsets of its body."""
 
     call: object
     code: CodeType
@@ -23,17 +23,17 @@ class Loop(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The position of a call: a line per caller, and the running loops around it."""
+    """The position of a call: one line per caller, and the running loops around it."""
 
     lines: tuple[tuple[CodeType, int], ...]
     loops: frozenset[Loop]
 
 
 def place_of(frame: FrameType | None) -> Place:
-    """Return the place of a frame, up to its cell or script.
+    """Return the place of a frame, starting from its cell or script.
 
-    Another call of the same function runs other loops. Callers in other threads may loop forever,
-    so loops are reported only for the main thread.
+    Loops in another call of the same function are different loops. Callers in other threads may
+    loop forever, so loops are only reported for the main thread.
     """
     lines, loops = [], set()
     while frame is not None:
@@ -52,7 +52,7 @@ def place_of(frame: FrameType | None) -> Place:
 
 
 def passes_through(traceback: TracebackType | None, loops: frozenset[Loop]) -> bool:
-    """Return whether an exception was raised in one of the loops."""
+    """Return whether an exception was raised inside one of the loops."""
     while traceback is not None:
         code, place = traceback.tb_frame.f_code, traceback.tb_lasti
         if any(loop.code is code and loop.start <= place <= loop.end for loop in loops):
@@ -63,10 +63,11 @@ def passes_through(traceback: TracebackType | None, loops: frozenset[Loop]) -> b
 
 @functools.lru_cache(maxsize=64)
 def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
-    """Return the first and the last offset of each loop's body, which ends with a jump back.
+    """Return the first and last offset of each loop's body, which ends with a jump back.
 
-    The body excludes the loop's first instruction. In a ``for`` loop, that instruction requests the
-    next item, so the loop's body does not call a generator that computes the item, such as tqdm's.
+    The body excludes the first instruction of the loop. In a ``for`` loop, this instruction fetches
+    the next item. If a generator such as tqdm's computes the item, it is therefore not called from
+    the body.
     """
     instructions = [each for each in dis.get_instructions(code) if each.opname != "EXTENDED_ARG"]
     offsets = [each.offset for each in instructions]
@@ -74,7 +75,7 @@ def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
     return tuple(
         (offsets[bisect_left(offsets, each.argval) + 1], each.offset)
         for each in instructions
-        # Waiting for a coroutine also jumps back.
+        # Waiting for a coroutine also involves a jump back.
         if each.opcode in jumps and each.opname != "JUMP_BACKWARD_NO_INTERRUPT"
         if each.argval < each.offset
     )
@@ -83,10 +84,10 @@ def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
 def _call(frame: FrameType) -> object:
     """Return an object that identifies a call without keeping its frame and variables alive."""
     if not frame.f_code.co_flags & _OPTIMIZED:
-        return id(frame)  # unique: the frame exists as long as its cell runs
+        return id(frame)  # unique, because the frame exists as long as its cell runs
     variables = frame.f_locals
     token = variables.get(_TOKEN) or object()
     if isinstance(variables, dict):
-        variables.clear()  # in Python 3.12 and older a copy, which would keep tensors alive
+        variables.clear()  # a copy up to Python 3.12, which would keep tensors alive
     variables[_TOKEN] = token
     return token

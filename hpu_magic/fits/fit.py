@@ -51,7 +51,7 @@ def announce(result: FitResult) -> None:
 
 @contextmanager
 def results_announced_to(listener: Callable[[FitResult], None]) -> Iterator[None]:
-    """Pass the results of `hpu_magic.fit` and of loops in the block to a listener."""
+    """Inside the with block, pass the results of `hpu_magic.fit` and of loops to a listener."""
     _listeners.append(listener)
     try:
         yield
@@ -60,7 +60,7 @@ def results_announced_to(listener: Callable[[FitResult], None]) -> Iterator[None
 
 
 def check_panel(panel: str) -> None:
-    """Raise `HPUError` for an unknown panel."""
+    """Raise `HPUError` if there is no such panel."""
     if panel not in PANELS:
         raise HPUError(f"panel must be one of {', '.join(PANELS)}, got {panel!r}.")
 
@@ -68,7 +68,7 @@ def check_panel(panel: str) -> None:
 def _prepared(
     trainer: Any, model: Any, data: Any, arguments: dict[str, Any]
 ) -> tuple[FitSource, Callable[[], Any]]:
-    """Return the source of a fit and the function that runs it."""
+    """Return the source that observes a fit, and the function that runs the fit."""
     if trainer_namespace(trainer) is not None:
         from hpu_magic.lightning.fit.source import prepared
 

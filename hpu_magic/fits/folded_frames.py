@@ -1,4 +1,4 @@
-"""Omit the frames of frameworks and hpu_magic from IPython's traceback of a failed fit."""
+"""Hide the frames of frameworks and hpu_magic in IPython's traceback of a failed fit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import hpu_magic
 
-# IPython and pytest omit frames that have a local variable of this name.
+# IPython and pytest omit frames that have a local variable with this name.
 _HIDDEN = "__tracebackhide__"
 _BY_US = "folded by hpu_magic"
 _FRAMEWORKS = (
@@ -23,10 +23,10 @@ _FRAMEWORKS = (
 
 
 class FoldedFrames:
-    """Folds frames of exceptions that leave the block, and of exceptions chained to them.
+    """Folds the frames of exceptions that leave the with block, and of their chained exceptions.
 
-    The user's frames, the frames of libraries that they call, and the frame that raised remain.
-    Python's own tracebacks show all frames.
+    The user's frames, the frames of libraries called by them, and the frame that raised the
+    exception are kept. Python's own tracebacks still show all frames.
     """
 
     def __enter__(self) -> None:
@@ -45,7 +45,7 @@ class FoldedFrames:
 
 
 def has_folded_frames(error: BaseException) -> bool:
-    """Return whether frames of an exception or of its chained exceptions were folded."""
+    """Return whether any frames of an exception or of its chained exceptions were folded."""
     return any(
         frame.f_locals.get(_HIDDEN) == _BY_US
         for chained in _chain(error)
@@ -54,11 +54,11 @@ def has_folded_frames(error: BaseException) -> bool:
 
 
 class _Folders(NamedTuple):
-    """Folders of packages, with a separator at the end."""
+    """Folders of packages, each ending with a separator."""
 
     fit: tuple[str, ...]  # frameworks and hpu_magic
-    vendor: tuple[str, ...]  # the vendor's package, or the simulator's, which is inside hpu_magic
-    between: tuple[str, ...]  # packages that call back the code that called them
+    vendor: tuple[str, ...]  # the vendor's package, or the simulator's inside hpu_magic
+    between: tuple[str, ...]  # packages that call back into the code that called them
 
     @classmethod
     def of_this_process(cls) -> _Folders:
@@ -74,7 +74,7 @@ class _Folders(NamedTuple):
 
 
 def _of_packages(*names: str) -> tuple[str, ...]:
-    """Return the folders of the imported packages among these names."""
+    """Return the folders of those packages that have been imported."""
     return tuple(
         os.path.join(folder, "")
         for name in names
@@ -83,7 +83,7 @@ def _of_packages(*names: str) -> tuple[str, ...]:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and all its causes and contexts once."""
+    """Yield an exception and all of its causes and contexts, each of them once."""
     waiting, seen = [error], set()
     while waiting:
         exception = waiting.pop()
@@ -98,7 +98,7 @@ def _frames(error: BaseException) -> list[FrameType]:
 
 
 def _folded(frames: list[FrameType], folders: _Folders) -> Iterator[FrameType]:
-    """Yield the frames to fold, but never the last one, which raised."""
+    """Yield the frames to fold, but never the last frame, which raised the exception."""
     between: list[FrameType] | None = None
     for frame in frames:
         if folders.runs_the_fit(frame):
@@ -114,9 +114,9 @@ def _folded(frames: list[FrameType], folders: _Folders) -> Iterator[FrameType]:
 
 def _hide(frame: FrameType) -> None:
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        return  # other code uses the variables of a module or a class
+        return  # the variables of a module or class are used by other code
     variables = frame.f_locals
     if isinstance(variables, dict):
-        # In Python 3.12 and older a copy, which would keep the tensors of a cleared frame alive.
+        # This is a copy up to Python 3.12, which would keep the tensors of a cleared frame alive.
         variables.clear()
     variables[_HIDDEN] = _BY_US

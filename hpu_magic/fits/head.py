@@ -1,4 +1,4 @@
-"""The state of a fit in words, for views and for other processes."""
+"""Describe the state of a fit in words, for views and for other processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def head_of(
 ) -> Head:
     """Return the current state of a fit.
 
-    ``stopping`` is True as soon as Stop is pressed; the fit itself checks this after its batch.
+    ``stopping`` becomes True as soon as Stop is pressed; the fit itself only checks this after its
+    current batch.
     """
     details = [device_label]
     if (pace := progress.steps_per_second) is not None:
@@ -45,7 +46,7 @@ def head_of(
 
 
 def not_finite_text(noted: Sequence[NotFinite]) -> str:
-    """Return the curves that became NaN or infinite, first those that did not recover."""
+    """Return the curves that became NaN or infinite; those that did not recover come first."""
     ordered = sorted(noted, key=lambda each: not each.lasting)
     more = len(ordered) - _NOT_FINITE_NAMED
     named = ", ".join(each.brief for each in ordered[:_NOT_FINITE_NAMED])

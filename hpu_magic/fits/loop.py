@@ -1,4 +1,4 @@
-"""A plain loop as the source of a panel: its progress and the values that its body logs."""
+"""A plain loop as the source of a panel: its progress, and the values that its body logs."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from hpu_magic.runtime.training.step_report import StepReport, in_steps
 
 
 class LoopSource:
-    """Observes a loop that reports each batch, which counts as a step.
+    """Observes a loop that reports each of its batches; a batch counts as a step.
 
-    None for `device` means the card if this process uses memory on it, otherwise the CPU. `loss`
-    returns the loss of the last batch, or values by name; None if the loop logs them.
+    If `device` is None, it is the card if this process uses memory on it, otherwise the CPU. `loss`
+    returns the loss of the last batch, or a dict of values by name; it is None if the loop logs
+    them.
     """
 
     kind = "Loop"
@@ -45,7 +46,7 @@ class LoopSource:
 
     @property
     def device(self) -> Any:
-        """The device of the training."""
+        """The device used for training."""
         if self._device is not None:
             return self._device
         torch: Any = sys.modules.get("torch")
@@ -53,7 +54,7 @@ class LoopSource:
 
     @property
     def epoch(self) -> int:
-        """Number of the current epoch, starting at 0."""
+        """The number of the current epoch, starting at 0."""
         return 0 if self._report is None else self._report.progress.epoch
 
     @property
@@ -63,12 +64,12 @@ class LoopSource:
 
     @property
     def empty(self) -> bool:
-        """Whether the loader yielded no batch."""
+        """Whether the loader has not yielded any batch."""
         return self._steps is not None and not self._steps.steps
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The last value of each name."""
+        """The last value logged under each name."""
         return {
             name: curve.last.value
             for name, curve in self._curves.items()
@@ -77,12 +78,12 @@ class LoopSource:
 
     @property
     def settings(self) -> FitSettings:
-        """The settings of the loader; a loop has no other known settings."""
+        """The settings of the loader; no other settings of a loop are known."""
         return FitSettings(loader=self._loader)
 
     @contextmanager
     def attached(self, report: FitReport) -> Iterator[None]:
-        """Report the loop that runs in the block."""
+        """Report the loop that runs inside the with block."""
         self._report, self._steps = report, StepReport(report)
         self._curves, self._logged, self._epochs_begun = {}, {}, 0
         try:
@@ -92,26 +93,26 @@ class LoopSource:
             self._steps.close()
 
     def stop(self) -> None:
-        """Do nothing: the loop checks `stops` after each batch."""
+        """Do nothing, because the loop checks `stops` after each batch."""
 
     def interrupted(self, error: BaseException) -> bool:
-        """Return whether an interrupt ended the loop."""
+        """Return whether the loop was ended by an interrupt."""
         return isinstance(error, KeyboardInterrupt)
 
     # Reports of the loop
 
     def plan(self, epochs: int | None, batches: int | None) -> None:
-        """Record the plan at the start of training; None for unknown numbers."""
+        """Record the plan at the start of training; numbers that are unknown are None."""
         progress = self._running().progress
         self._running().begin()
         progress.epochs, progress.batches = epochs, batches
         progress.planned_epochs = epochs
         progress.planned_batches = None if not epochs or batches is None else epochs * batches
-        # The loss comes first, even if other values are logged before it.
+        # The loss comes first, even if other values are logged earlier.
         self._curves[LOSS] = progress.curves.follow(LOSS, LOSS, "training", "step", returned=True)
 
     def epoch_began(self, loader: Any) -> None:
-        """Mark the start of an epoch, and set its number in a sampler that shuffles by epoch."""
+        """Mark the start of an epoch, and pass its number to a sampler that shuffles by epoch."""
         self.train()
         steps = self._running()
         progress = steps.progress
@@ -122,20 +123,20 @@ class LoopSource:
         self._epochs_begun += 1
 
     def batches(self, loader: Any) -> Iterator[Any]:
-        """Return the batches of a loader, and measure the time that the loop waits for them."""
+        """Return the batches of a loader, measuring how long the loop waits for them."""
         waiting = self._running().progress.observer.waiting
         self._loader = loader_settings(loader)
         waiting.start()
-        batches = iter(loader)  # starts worker processes
+        batches = iter(loader)  # this starts the worker processes
         waiting.iterator_created()
         return waiting.over(batches)
 
     def batch_began(self) -> None:
-        """Note that the body of the loop has received a batch."""
+        """Note that the loop body has received a batch."""
         self._in_batch, self._logged_in_batch = True, False
 
     def batch_ended(self) -> None:
-        """Count the batch, and read its loss if a report is due."""
+        """Count the batch, and read the loss if a report is due."""
         self._in_batch = False
         steps = self._running()
         steps.batch_ended()
@@ -146,22 +147,22 @@ class LoopSource:
         steps.answer()
 
     def stops(self) -> bool:
-        """Return whether Stop was pressed, which then ends the loop."""
+        """Return whether Stop was pressed; if so, the loop ends."""
         if self.stopped:
             self._running().progress.stopping = True
         return self.stopped
 
     def epoch_ended(self) -> None:
-        """Count the epoch if it is complete."""
+        """Count the epoch if it was complete."""
         progress = self._running().progress
         cut = self._in_batch or self.stopped
         at_the_end = progress.batches is not None and progress.batch >= progress.batches
         self._running().epoch_ended(whole=progress.batch > 0 and (at_the_end or not cut))
         self._break_off()
-        self._running().validate(0)  # code between two epochs is not training
+        self._running().validate(0)  # code between epochs is not training
 
     def _break_off(self) -> None:
-        """End the last batch, which the loop may have left early, and keep its values."""
+        """End the last batch, which the loop may have left early, and keep its logged values."""
         steps = self._running()
         ahead = int(self._in_batch and self._logged_in_batch)
         if self._in_batch:
@@ -174,11 +175,11 @@ class LoopSource:
             steps.keep(logged, ahead)
 
     def validate(self, batch: int) -> None:
-        """Report a batch of a validation."""
+        """Report a validation batch."""
         self._running().validate(batch)
 
     def validated(self) -> None:
-        """Add the values of a validation, or all values between two epochs, at the current time."""
+        """Add the values of a validation or, between epochs, all values, at the current time."""
         values = {
             curve: self._logged.pop(curve)
             for curve in list(self._logged)
@@ -189,12 +190,12 @@ class LoopSource:
             steps.add(values, steps.steps)
 
     def train(self) -> None:
-        """Continue after a validation."""
+        """Continue training after a validation."""
         self.validated()
         self._running().train()
 
     def go_on(self, batches: int | None, loss: Callable[[], Any] | None) -> None:
-        """Set the length and the loss function of the watch that runs the next epochs."""
+        """Set the length and the loss function, from the watch that runs the next epochs."""
         self._running().progress.batches = batches
         self._loss = loss
 
@@ -217,7 +218,7 @@ class LoopSource:
         return self._steps
 
     def _read_loss(self) -> None:
-        """Call the user's loss function; an error in it must not end the training."""
+        """Call the user's loss function; an error in it must not stop the training."""
         if self._loss is None:
             return
         try:
@@ -249,7 +250,7 @@ def _rank_and_ranks() -> tuple[int, int]:
 
 
 def _number(value: Any) -> Any:
-    """Return a number, or a copy of a tensor to read later; None for other values."""
+    """Return a number, or a copy of a tensor that is read later; None for any other value."""
     if not hasattr(value, "detach"):
         return number_of(value)
     is_complex = getattr(getattr(value, "dtype", None), "is_complex", False)

@@ -1,4 +1,4 @@
-"""A panel for every fit of any framework in a block."""
+"""Show a panel for every fit, of any framework, inside a with block."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from hpu_magic.runtime.start.after_import import AfterImport
 from hpu_magic.runtime.training.source import FitSource
 
 _METHODS = {**dict.fromkeys(NAMESPACES, "fit"), TRAINER_MODULE: "train"}
-"""The modules with a class ``Trainer``, and its method that trains."""
+"""Modules with a class ``Trainer``, and the name of the method that trains."""
 
 _Method = Callable[..., Any]
 
 
 @contextmanager
 def observed_fits(interval: float = INTERVAL, panel: str = "auto") -> Iterator[list[FitResult]]:
-    """Show a panel for every ``trainer.fit(...)`` and ``trainer.train()`` in the block.
+    """Show a panel for every ``trainer.fit(...)`` and ``trainer.train()`` inside the with block.
 
-    The block may import the frameworks itself. Yields a list that contains the result of each fit
-    after its end, even if it fails. Raises HPUError if an argument is invalid.
+    The block itself may import the frameworks. Yields a list to which the result of each fit is
+    added when it ends, even if it fails. Raises HPUError if an argument is invalid.
     """
     checked_interval(interval)
     check_panel(panel)
@@ -57,7 +57,7 @@ def observed_fits(interval: float = INTERVAL, panel: str = "auto") -> Iterator[l
                 observe(module)
         finder = AfterImport([name for name in _METHODS if name not in sys.modules], observe)
         sys.meta_path.insert(0, finder)
-        # Calls of hpu_magic.fit and loops have their own panels, but their results are added.
+        # hpu_magic.fit and loops have their own panels, but their results are added to the list.
         patches.enter_context(results_announced_to(results.append))
         patches.callback(sys.meta_path.remove, finder)
         patches.push(lambda kind, error, traceback: end_trainings(error))
@@ -65,7 +65,7 @@ def observed_fits(interval: float = INTERVAL, panel: str = "auto") -> Iterator[l
 
 
 def _source(method: str, trainer: Any, *args: Any, **kwargs: Any) -> FitSource | None:
-    """Return the source of a Trainer's fit; None if it is already observed."""
+    """Return the source that observes a Trainer's fit; None if the fit is already observed."""
     if method == "train":
         from hpu_magic.huggingface.source import source_of as of_transformers
 
@@ -76,7 +76,7 @@ def _source(method: str, trainer: Any, *args: Any, **kwargs: Any) -> FitSource |
 
 
 def _wrap(trainer_class: Any, method: str, observed: _Method, patches: ExitStack) -> None:
-    """Pass calls of a method to ``observed``, also in existing and future subclasses."""
+    """Redirect calls of a method to ``observed``, also in existing and future subclasses."""
 
     def wrap(cls: Any) -> None:
         original = vars(cls).get(method)

@@ -1,4 +1,4 @@
-"""Publish a fit for other processes and pages."""
+"""Publish a fit to other processes and pages."""
 
 from __future__ import annotations
 
@@ -24,10 +24,11 @@ def published(
     stopping: Callable[[], bool],
     stop: Callable[[], None] | None,
 ) -> Iterator[None]:
-    """Publish a fit while the block runs, once per second and at the start of each phase.
+    """Publish a fit inside the with block, once per second and at the start of each phase.
 
-    The sampler's thread publishes, even if a view fails. `stopping` returns whether Stop was
-    pressed. `stop` presses it, from any thread; None if that would not end the entire fit.
+    The sampler's thread publishes it, even if a view fails. `stopping` returns whether Stop was
+    pressed. `stop` has the same effect as pressing Stop, and can be called from any thread; it is
+    None if that would not end the entire fit.
     """
     publisher = _Publisher(progress, model_name[:_LONGEST_NAME], stopping, stop)
     publisher.tick(source)
@@ -56,7 +57,7 @@ class _Publisher:
         self._phase: sessions.Phase | None = None
 
     def tick(self, _: Sampler) -> None:
-        """Publish the current state, unless the last publication is recent."""
+        """Publish the current state, unless it was published recently."""
         now, phase = time.monotonic(), self._phase_now()
         if now >= self._due or phase != self._phase:
             self._due, self._phase = now + _SECONDS_BETWEEN, phase
@@ -90,7 +91,7 @@ class _Publisher:
         )
 
     def _loss(self) -> tuple[str, float | None]:
-        """Return the newest loss of this fit, or of the first logged curve without a loss."""
+        """Return the newest loss of this fit or, without a loss, the value of the first curve."""
         curve = self._progress.curves.first
         if curve is None or curve.last is None:
             return "loss", None
@@ -98,5 +99,5 @@ class _Publisher:
 
 
 def _rounded(value: float | None) -> float | None:
-    """Return a number rounded to six digits."""
+    """Return a number rounded to six significant digits."""
     return None if value is None else float(f"{value:.6g}")

@@ -18,49 +18,49 @@ if TYPE_CHECKING:
 
 
 _METRICS_SHOWN = 12
-_SHARE_SHOWN = 0.1  # share of the training time above which the table shows the wait for batches
+_SHARE_SHOWN = 0.1  # the wait for batches is shown if its share of the time is larger
 
 
 @dataclass(repr=False)
 class FitResult(Report):
-    """Outcome of one fit.
+    """The outcome of one fit.
 
     Attributes
     ----------
     outcome : str
         ``finished``, ``stopped`` (by Stop), ``interrupted``, ``failed``, or ``left`` if the body of
-        a loop left it early.
+        a loop exited it early.
     where : str
-        The last batch, for example ``epoch 3 of 10, batch 40 of 57``.
+        The last batch, such as ``epoch 3 of 10, batch 40 of 57``.
     device : str
-        For example ``HPU 0 (simulated GAUDI2)``.
+        Such as ``HPU 0 (simulated GAUDI2)``.
     steps : int
-        Optimizer steps.
+        Number of optimizer steps.
     seconds : float
-        Time from the call of ``fit`` to its end.
+        Time from calling ``fit`` until it ended, in seconds.
     steps_per_second, batches_per_second : float or None
-        Pace of the training, without validation.
+        Training speed, not counting validation.
     peak, limit : int or None
-        Bytes; None if no card was used.
+        Peak memory and memory limit in bytes; None if no card was used.
     metrics : dict of str to float
-        The last values that the model logged.
+        The last values logged by the model.
     trained : str
-        The amount of training, for example ``3 epochs``.
+        How much was trained, such as ``3 epochs``.
     batches : int
-        Training batches; more than `steps` if gradients are accumulated.
+        Number of training batches; larger than `steps` if gradients are accumulated.
     not_finite : list of NotFinite
-        The curves that became NaN or infinite, and at which step.
+        The curves that became NaN or infinite, and the step at which this happened.
     error : str or None
-        The error of a failed fit.
+        The error, if the fit failed.
     ended_by : str or None
-        The cause that ended a finished fit early, for example
-        ``EarlyStopping: val_loss did not improve in 3 checks``.
+        What ended a finished fit early, for example ``EarlyStopping: val_loss did not improve in 3
+        checks``.
     picture : str
-        The curves as SVG.
+        The curves as an SVG image.
     kind : str
         The first word of the headline: ``Fit`` or ``Loop``.
     observed : Observation or None
-        Time spent waiting for batches, compilations, operators on the CPU, and settings.
+        Time spent waiting for batches, compilations, operators that ran on the CPU, and settings.
     """
 
     outcome: str
@@ -85,15 +85,15 @@ class FitResult(Report):
 
     @property
     def stopped_early(self) -> bool:
-        """Whether Stop ended the fit."""
+        """Whether the fit was ended by Stop."""
         return self.outcome == "stopped"
 
     def advice(self, model: Any = None, inputs: Any = (), **arguments: Any) -> Advice:
-        """List the causes of lost time in this fit, the most expensive first.
+        """List what cost time in this fit, the most expensive causes first.
 
-        With a model and its inputs, estimates also show the gain of another precision, batch size
-        or mode and of fused operators. `arguments` are those of `hpu_magic.advise`, which raises
-        HPUError for an unknown one.
+        Given a model and its inputs, estimates also show what would be gained by another precision,
+        batch size or mode, and by fused operators. `arguments` are the arguments of
+        `hpu_magic.advise`; an unknown one raises HPUError.
         """
         from hpu_magic.advice.advise import advise_on_fit
 
@@ -122,7 +122,7 @@ class FitResult(Report):
         return f"{title}, but with {lasting[0].brief}{more if others else ''}"
 
     def rows(self) -> Sequence[Row]:
-        """Return the figures."""
+        """Return the rows with the values."""
         steps = f"{self.steps:,}"
         if self.batches != self.steps:
             steps += f" ({self.batches:,} batches)"
@@ -149,7 +149,7 @@ class FitResult(Report):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Return the cause of an early end, and the number of metrics that are not shown."""
+        """Return the reason for an early end, and the number of metrics that are not shown."""
         notes = [f"The error was {self.error}"] if self.error else []
         if self.ended_by:
             notes.append(f"Ended in {self.where} by {self.ended_by}.")
@@ -159,23 +159,23 @@ class FitResult(Report):
         return notes
 
     def bundles(self) -> list[dict[str, str]]:
-        """Return the MIME bundles of the table and, if there is one, of the picture."""
+        """Return the MIME bundles of the table and, if there is one, of the image."""
         table = {"text/html": self._repr_html_(), "text/plain": repr(self)}
         if not self.picture:
             return [table]
         return [table, {"image/svg+xml": self.picture, "text/plain": spoken(self.picture)}]
 
     def note_shown(self) -> None:
-        """Note that the running cell already shows the result."""
+        """Record that the running cell already shows the result."""
         self._shown_by_cell = running_cell()
 
     def _ipython_display_(self) -> None:
-        """Show the result, unless the panel of the same cell already shows it."""
+        """Show the result, unless the panel in the same cell already shows it."""
         from IPython.display import display
 
         if self._shown_by_cell is not None and self._shown_by_cell == running_cell():
             if not _has_kernel():
-                # A terminal has already printed the output prompt.
+                # In a terminal, the output prompt has already been printed.
                 print(f"FitResult, {self.outcome}: the figures above are its attributes.")
             return
         for bundle in self.bundles():
@@ -189,7 +189,7 @@ def _has_kernel() -> bool:
 
 
 def running_cell() -> int | None:
-    """Return the number of the running cell; None outside of IPython."""
+    """Return the number of the cell that is running; None outside of IPython."""
     from IPython.core.getipython import get_ipython
 
     return getattr(get_ipython(), "execution_count", None)

@@ -1,4 +1,4 @@
-"""A fit with its panel: source, sampling, views and result."""
+"""A fit with a panel: its source, sampling, views and result."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from hpu_magic.runtime.training.source import FitReport, FitSource
 
 _Value = TypeVar("_Value")
 
-# A new fit is drawn more often, because the user watches it and it has little data.
+# A new fit is drawn more often, because the user is watching and there is little data to draw.
 _FIRST_SECONDS, _FIRST_DRAW_SECONDS = 2.0, 0.2
 
 
 class FitSession:
-    """An observed fit; ``tick`` runs in the sampler's thread, everything else in the fit's thread.
+    """An observed fit; ``tick`` runs in the sampler's thread, the rest in the thread of the fit.
 
     If several processes train together, only the first one shows its progress, as lines of text,
-    because the button of a panel would stop only one process. `interval` is in seconds, and `panel`
+    because the button of a panel would stop only one process. `interval` is in seconds; `panel` is
     one of `notebook.PANELS`.
     """
 
@@ -55,7 +55,7 @@ class FitSession:
         self._drawing = threading.Lock()
         self._views = self._new_views(panel)
         self._running = ExitStack()
-        # Opening the panel takes time that does not count as time of the fit.
+        # The time for opening the panel does not count as part of the fit.
         self.progress.began = time.monotonic()
         if self._peak is not None:
             self._peak.open()
@@ -69,7 +69,7 @@ class FitSession:
 
     @property
     def device_label(self) -> str:
-        """The card, whose number is known after the first tensor, or another device."""
+        """The card, whose number is known once the first tensor exists, or another device."""
         if self._peak is None:
             return str(self._source.device)
         if self._label is None and device.own_number() is not None:
@@ -91,10 +91,10 @@ class FitSession:
         error: BaseException | None = None,
         moment: float | None = None,
     ) -> FitResult:
-        """Replace the views with the result and return it.
+        """Replace the views with the result and return the result.
 
-        `outcome` is None if the fit finished or if Stop ended it. `moment` is the time of its end
-        in seconds of ``time.monotonic()``; None for now.
+        `outcome` is None if the fit finished or was ended by Stop. `moment` is the time at which it
+        ended, in seconds as returned by ``time.monotonic()``; None means now.
         """
         traceback = None if error is None else error.__traceback__
         self._running.__exit__(type(error) if error else None, error, traceback)
@@ -125,7 +125,7 @@ class FitSession:
         self._source.stop()
 
     def published(self) -> AbstractContextManager[None]:
-        """Publish the fit for other processes, if this is the first rank."""
+        """Publish the fit to other processes, if this is the first rank."""
         if self._source.rank != 0:
             return nullcontext()
         return published(
@@ -137,7 +137,7 @@ class FitSession:
         )
 
     def tick(self, source: Sampler) -> None:
-        """Draw the new samples if a drawing is due."""
+        """Draw the new samples if it is time to draw."""
         now = time.monotonic()
         if now < self._draw_due:
             return
@@ -150,7 +150,7 @@ class FitSession:
             self.collect()
 
     def rest(self) -> None:
-        """Note the peak of a loop that may have ended; `close` decides whether to use it."""
+        """Note the memory peak of a loop that may have ended; `close` decides whether to use it."""
         self._rested_peak = None if self._peak is None else self._peak.so_far()
 
     def collect(self, ended: float | None = None, peak: float | None = None) -> None:
@@ -221,12 +221,12 @@ def observed_fit(
 ) -> _Value:
     """Run ``fit()``, which `source` observes, with a panel, and return its value.
 
-    ``ended`` is called with the result, even if the fit fails, before the exception continues.
+    ``ended`` is called with the result, even if the fit fails, before the exception propagates.
 
     Raises
     ------
     KeyboardInterrupt
-        The fit was interrupted; its device memory is free.
+        The fit was interrupted; its device memory has been freed.
     """
     session = FitSession(source, interval, panel)
     try:
@@ -240,7 +240,7 @@ def observed_fit(
     else:
         ended(session.close())
         return value
-    # The original exception keeps the frames of the step and their tensors alive, in cycles.
-    # Collect it and raise a new one.
+    # The original exception is part of reference cycles that keep the frames of the step and their
+    # tensors alive. Collect these cycles and raise a new exception.
     gc.collect()
     raise KeyboardInterrupt

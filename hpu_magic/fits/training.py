@@ -1,4 +1,4 @@
-"""A plain training loop with its panel: its epochs and their validations."""
+"""A plain training loop with a panel, including its epochs and their validations."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ _here = threading.local()
 
 @dataclass(frozen=True, eq=False)
 class TrainingPlan:
-    """The arguments of a watch."""
+    """The arguments with which `watch` was called."""
 
     loader: Iterable[Any]
-    length: int | None  # number of batches in an epoch, if known
+    length: int | None  # number of batches per epoch, if known
     epochs: int  # number of passes
-    name: str  # this and the next two are arguments of `LoopSource`
+    name: str  # this and the next two are passed to `LoopSource`
     device: Any
     loss: Callable[[], Any] | None
-    interval: float  # this and the next are arguments of `FitSession`
+    interval: float  # this and the next are passed to `FitSession`
     panel: str
 
     def resembles(self, other: TrainingPlan) -> bool:
-        """Return whether two loaders have the same dataset, or the same number of batches."""
+        """Return whether the loaders have the same dataset or the same number of batches."""
         data = getattr(self.loader, "dataset", None)
         same_data = data is not None and data is getattr(other.loader, "dataset", None)
         return same_data or self.length == other.length
 
 
 class _Rest(NamedTuple):
-    """The end of a training that waits for its next epoch, if none follows."""
+    """How a training ended if it is waiting for a next epoch that does not follow."""
 
     outcome: str | None
     moment: float
 
 
 class Training:
-    """A training with a panel, which opens immediately.
+    """A training with a panel, which is opened immediately.
 
-    `plan` is that of the first watch. `place` is None for a ``with`` block, which ends the training
-    itself.
+    `plan` is the plan of the first watch. `place` is None for a ``with`` block, which ends the
+    training on its own.
     """
 
     def __init__(self, plan: TrainingPlan, place: Place | None) -> None:
@@ -59,11 +59,12 @@ class Training:
         self.source = LoopSource(plan.name, plan.device, plan.loss)
         self._plan = plan
         self._place = place
-        # A plan with several epochs is a complete training, which loops around it repeat.
+        # A plan with several epochs is a complete training run. Loops around it repeat the whole
+        # run.
         self._waits = place is not None and bool(place.loops) and plan.epochs == 1
         self._learns = _gradients()
         self._in_epoch = False
-        self._validations = 0  # number of nested validations that run
+        self._validations = 0  # number of nested validations that are running
         self._rest: _Rest | None = None
         self._session: FitSession | None = FitSession(self.source, plan.interval, plan.panel)
         self._session.open()
@@ -74,20 +75,21 @@ class Training:
 
     @property
     def over(self) -> bool:
-        """Whether the panel is closed."""
+        """Whether the panel has been closed."""
         return self._session is None
 
     @property
     def waits(self) -> bool:
-        """Whether the training waits for another epoch, which may not follow."""
+        """Whether the training is waiting for another epoch, which may never follow."""
         return self._rest is not None
 
     def role(self, plan: TrainingPlan, place: Place) -> Literal["epoch", "validation", "none"]:
         """Return the role of another watch in this training.
 
-        The next epoch uses the same loader, or is at the same place with a loader that has the same
-        dataset or number of batches. Until the loops around the training end, any other watch
-        during or between epochs is a validation, and so is any watch without gradients.
+        A watch is the next epoch if it uses the same loader, or if it is at the same place and its
+        loader has the same dataset or number of batches. Until the loops around the training end,
+        any other watch during or between epochs is a validation, and so is any watch that runs
+        without gradients.
         """
         first = self._plan
         if self._in_epoch or self._validations:
@@ -105,7 +107,7 @@ class Training:
         return "epoch" if same else "validation"
 
     def epochs(self, plan: TrainingPlan) -> Iterator[Any]:
-        """Yield the batches of all epochs of a watch, then wait for more or close the panel."""
+        """Yield the batches of every epoch of a watch, then wait for more or close the panel."""
         self._rest = None
         self.source.go_on(plan.length, plan.loss)
         outcome = None
@@ -113,7 +115,7 @@ class Training:
             for _ in range(plan.epochs):
                 yield from self.epoch(plan.loader)
         except GeneratorExit:
-            # Python does not report whether break, return or an exception left the body.
+            # Python does not tell whether the body was left by break, by return or by an exception.
             outcome = "left"
             raise
         except BaseException as error:
@@ -159,11 +161,11 @@ class Training:
                 self.source.train()
             elif not self._validations:
                 self._validated()
-                if not self.source.stopped:  # the result contains the batch in which it was pressed
+                if not self.source.stopped:  # the result shows the batch in which Stop was pressed
                     self.source.validate(0)
 
     def log(self, values: dict[str, Any], *, validation: bool | None = None) -> None:
-        """Log values of the current batch, or of a validation if ``validation`` is True."""
+        """Log values of the current batch or, if ``validation`` is True, of a validation."""
         if self._validations if validation is None else validation:
             values = {_of_validation(name): value for name, value in values.items()}
         self.source.log(values)
@@ -171,13 +173,14 @@ class Training:
             self._validated()
 
     def fail(self, error: BaseException) -> None:
-        """Close the panel of a training that ended with an exception."""
+        """Close the panel of a training that was ended by an exception."""
         self.close("interrupted" if self.source.interrupted(error) else "failed", error)
 
     def end(self, error: BaseException | None = None) -> None:
-        """Close the panel because its cell has ended or no other epoch follows.
+        """Close the panel because its cell has ended or because no further epoch follows.
 
-        `error` ended the cell; it also ended the training if it was raised in its loops.
+        `error` ended the cell. It also ended the training if it was raised inside the training's
+        loops.
         """
         loops = frozenset() if self._place is None else self._place.loops
         if error is not None and passes_through(error.__traceback__, loops):
@@ -186,7 +189,7 @@ class Training:
             self.close("left" if self._rest is None else self._rest.outcome)
 
     def close(self, outcome: str | None = None, error: BaseException | None = None) -> None:
-        """Close the panel, and keep the result."""
+        """Close the panel and keep the result."""
         session, self._session = self._session, None
         if session is None:
             return
@@ -202,13 +205,13 @@ class Training:
             warnings.warn("watch received no batch: the loader is empty.", stacklevel=callers)
 
     def _wait(self, outcome: str | None) -> None:
-        """Keep the panel for further epochs, until the loops around this one have ended."""
+        """Keep the panel for further epochs until the loops around this one have ended."""
         if self._session is not None:
             self._rest = _Rest(outcome, time.monotonic())
             self._session.rest()
 
     def _validated(self) -> None:
-        """Keep values that were logged between two epochs, and count the time up to now."""
+        """Keep values that were logged between epochs, and count the time until now."""
         self.source.validated()
         if self._rest is not None:
             self._wait(self._rest.outcome)
@@ -220,7 +223,7 @@ def current_training() -> Training | None:
 
 
 def end_trainings(error: BaseException | None = None) -> None:
-    """Close the panels of this thread's trainings; `error` ended the cell."""
+    """Close the panels of this thread's trainings; `error` is what ended the cell, if any."""
     for training in [*_trainings()]:
         training.end(error)
 
@@ -232,7 +235,7 @@ def _trainings() -> list[Training]:
 
 
 def _gradients() -> bool:
-    """Return whether torch records gradients; True without torch."""
+    """Return whether torch records gradients; True if torch is not loaded."""
     torch: Any = sys.modules.get("torch")
     return torch is None or torch.is_grad_enabled()
 
@@ -242,7 +245,7 @@ def _of_validation(name: str) -> str:
 
 
 def _close_at_the_end() -> None:
-    """Call `end_trainings` at the end of the running cell or of the process."""
+    """Arrange for `end_trainings` to be called when the running cell or the process ends."""
     from IPython.core.getipython import get_ipython
 
     if (shell := get_ipython()) is not None:

@@ -19,7 +19,7 @@ from hpu_magic.runtime.training.step_report import known_length
 
 
 class Watch:
-    """A loader whose iteration has a panel."""
+    """A loader that shows a panel while it is iterated over."""
 
     def __init__(self, plan: TrainingPlan) -> None:
         self._plan = plan
@@ -33,7 +33,7 @@ class Watch:
 
     @property
     def result(self) -> FitResult | None:
-        """The result after the end of the loop; reading it ends the panel of a nested loop."""
+        """The result after the loop has ended; reading it closes the panel of a nested loop."""
         if self._training is None or self._validates:
             return None
         if self._training.waits:
@@ -42,7 +42,7 @@ class Watch:
 
     @property
     def epoch(self) -> int:
-        """Number of the current epoch, starting at 0."""
+        """The number of the current epoch, starting at 0."""
         return 0 if self._training is None else self._training.source.epoch
 
     @property
@@ -56,8 +56,8 @@ class Watch:
         Parameters
         ----------
         **values
-            Numbers, or tensors with one element, which are read only when a report is due. Names
-            that begin with ``val`` or ``eval`` belong to a validation.
+            Numbers, or tensors with one element, which are only read when a report is due. Names
+            that start with ``val`` or ``eval`` belong to a validation.
 
         Raises
         ------
@@ -96,7 +96,7 @@ class Watch:
             self._training.fail(error)
 
     def _batches(self, place: Place) -> Iterator[Any]:
-        """Yield the batches of all epochs, or of a validation of the current training."""
+        """Yield the batches of all epochs, or of a validation in the current training."""
         training, plan = current_training(), self._plan
         role = "none" if training is None else training.role(plan, place)
         if training is None or role == "none":
@@ -126,42 +126,43 @@ def watch(
 ) -> Watch:
     """Iterate over a loader with the live panel of a fit; Stop ends the loop after the batch.
 
-    Log values in the body of the loop with ``hpu_magic.watch.log(loss=loss)`` or `Watch.log`, or
-    pass a function as `loss`. Tensors are read only when a report is due. A second watch in the
-    body has no panel, but is the validation of the first.
+    In the body of the loop, log values with ``hpu_magic.watch.log(loss=loss)`` or `Watch.log`, or
+    pass a function as `loss`. Tensors are only read when a report is due. A second watch in the
+    body does not have a panel; it is treated as the validation of the first one.
 
-    In ``for epoch in range(3): for batch in hpu_magic.watch(loader):``, each pass is an epoch of
-    the same panel. The next epoch is a watch of the same loader, or in the same line a watch of a
-    new loader with the same ``dataset`` or number of batches. Any other watch between two epochs is
-    their validation, and so is any watch under ``torch.no_grad()``. The panel ends with the cell,
-    or when `Watch.result` is read. Watches with different names have separate panels.
+    In ``for epoch in range(3): for batch in hpu_magic.watch(loader):``, each pass is an epoch in
+    the same panel. A watch is the next epoch if it has the same loader, or if it is on the same
+    line and has a new loader with the same ``dataset`` or number of batches. Any other watch
+    between two epochs is their validation, and so is any watch under ``torch.no_grad()``. The panel
+    is closed when the cell ends or when `Watch.result` is read. Watches with different names have
+    separate panels.
 
     Parameters
     ----------
     loader : iterable
         Yields the batches.
     epochs : int
-        Number of passes of one ``for`` loop. In the block of ``with hpu_magic.watch(...) as
-        watched``, each ``for batch in watched`` is an epoch of the same panel, and this is the
-        planned number.
+        Number of passes made by one ``for`` loop. Inside ``with hpu_magic.watch(...) as watched``,
+        each ``for batch in watched`` is an epoch in the same panel, and this is the planned number
+        of epochs.
     loss : callable, optional
         Called without arguments after a batch for which a report is due; returns the loss, or a
         dict of values by name.
     total : int, optional
-        Number of batches, for a loader without a length.
+        Number of batches, for loaders without a length.
     name : str
         Name of the training.
     device : torch.device or str, optional
-        The device; the default is the card if this process uses memory on it, otherwise the CPU.
+        The device; by default, the card if this process uses memory on it, otherwise the CPU.
     interval : float
-        Seconds between two samples, 0.02 to 60. The panel draws at most twice per second.
+        Seconds between two samples, from 0.02 to 60. The panel is drawn at most twice per second.
     panel : str
         As in `hpu_magic.fit`.
 
     Returns
     -------
     Watch
-        The iterable; its ``result`` is available after the end of the loop, whatever its cause.
+        The iterable; its ``result`` is available once the loop has ended for any reason.
 
     Raises
     ------
@@ -200,7 +201,7 @@ def watch(
 
 
 def _log(**values: Any) -> None:
-    """Log values of the innermost loop of this thread; see `Watch.log`."""
+    """Log values of the innermost loop in this thread; see `Watch.log`."""
     training = current_training()
     if training is None:
         raise HPUError(
