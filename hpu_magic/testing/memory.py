@@ -36,7 +36,7 @@ class _Known:
         self.storages: _Storages = {}
 
     def update(self, in_use: int) -> dict[int, torch.Tensor]:
-        """Record all storages, and return a tensor for each new storage."""
+        """Record the storages of all tensors, and return a tensor for each new storage."""
         new: dict[int, torch.Tensor] = {}
         storages: _Storages = {}
         for tensor in _tensors():

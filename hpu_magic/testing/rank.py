@@ -1,4 +1,4 @@
-"""The process of an ``hpu_cards`` rank, which runs the functions that a test passes."""
+"""The process of an ``hpu_cards`` rank, which runs the functions that a test passes to it."""
 
 from __future__ import annotations
 

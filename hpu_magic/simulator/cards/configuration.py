@@ -1,4 +1,4 @@
-"""The configuration of the simulated cards of this process by environment variables."""
+"""Configuration of this process's simulated cards, which is read from environment variables."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ _PYTHON = "HPU_MAGIC_PYTHON"
 
 
 def offer() -> None:
-    """Make ``hl-smi`` available to this process and its children, unless it already exists."""
+    """Make ``hl-smi`` available to this process and its children, after any other ``hl-smi``."""
     places = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if str(BIN) not in places:
         os.environ["PATH"] = os.pathsep.join([*places, str(BIN)])

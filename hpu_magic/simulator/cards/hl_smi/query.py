@@ -1,4 +1,4 @@
-"""``hl-smi -q``: all values of each card, grouped in sections, which ``-d`` can select."""
+"""``hl-smi -q``: all values of each card, grouped into sections that ``-d`` can select."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SECTIONS = (
 
 
 def query(aips: Sequence[Aip], sections: Collection[str] = SECTIONS) -> list[str]:
-    """Return the lines that describe the machine, followed by the `sections` of each card."""
+    """Return the lines that describe the machine, followed by each card's `sections`."""
     lines = [
         "================ HL-SMI LOG ================",
         _line("Timestamp", now()),
