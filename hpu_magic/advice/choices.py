@@ -111,7 +111,7 @@ _FP8_INFERENCE = """%hpu_fp8_measure {name} --data loader
 
 
 def _modes(base: Estimate, name: str) -> Iterator[Choice]:
-    """Yield the modes that launch less often; if several are equally good, the first is shown."""
+    """Yield modes with fewer launches; if several are equally good, the first is shown."""
     if base.options.mode != "eager":
         return
     yield Choice(
@@ -172,8 +172,7 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
     }
     order = list(titles)
     for kind, title in titles.items():
-        # More recomputation makes the step slower, so it is only suggested if the step does not
-        # fit.
+        # More recomputation is slower, so it is only suggested if the step does not fit.
         if kind == now or (base.fits and order.index(kind) > order.index(now)):
             continue
         command = ""

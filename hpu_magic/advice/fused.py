@@ -20,8 +20,8 @@ _EPSILONS = ("eps", "variance_epsilon", "epsilon")
 def plain_norms(model: nn.Module) -> dict[str, list[nn.Module]]:
     """Return the RMS norms that the fused operator can replace, by class name.
 
-    Each library has its own class. They are therefore recognized by the name of their class and by
-    their results for a few numbers, because some norms add 1 to their weight.
+    Each library has its own class, so norms are recognized by the name of their class. Their
+    results for a few numbers are checked as well, because some norms add 1 to their weight.
     """
     found: dict[str, list[nn.Module]] = {}
     with one_at_a_time:  # another thread may have temporarily replaced them

@@ -26,7 +26,7 @@ def of_fit(observation: Observation) -> Iterator[Suggestion]:
 
 
 def of_ledger(report: LedgerReport) -> Iterator[Suggestion]:
-    """Yield suggestions based on a ledger without a fit, so without a training time."""
+    """Yield suggestions based on a ledger without a fit, whose training time is unknown."""
     causes = report.causes(COMPILATION)
     if report.compilations > 1:
         yield Suggestion(
@@ -203,7 +203,7 @@ def _lost(causes: Sequence[Entry], training: float | None) -> Gain | None:
 
 
 def _lines(causes: Sequence[Entry]) -> str:
-    """Return the lines that cause it most often, for example ``: 12 at cell 3, line 5``."""
+    """Return the lines of the most frequent causes, for example ``: 12 at cell 3, line 5``."""
     placed = sorted((cause for cause in causes if cause.where), key=lambda cause: -cause.count)
     if not placed:
         return ""

@@ -15,7 +15,7 @@ class Gain:
     """The speedup of a change."""
 
     factor: float  # ratio of the samples per second after and before the change
-    source: str  # "estimate"; or "measured", if the fit's lost time were avoided
+    source: str  # "estimate", or "measured" for a fit without its lost time
     band: Band | None = None  # for an estimate, the range in which a measurement is expected
 
     def __str__(self) -> str:
@@ -66,5 +66,5 @@ def estimated(before: float, after: float, bands: tuple[Band, Band]) -> Gain:
 
 
 def measured(share: float) -> Gain:
-    """Return the gain of a fit if it did not lose a share of its time, from 0 to 1."""
+    """Return the gain of a fit if a share of its time, from 0 to 1, were not lost."""
     return Gain(1 / (1 - min(share, 0.99)), "measured")

@@ -58,7 +58,7 @@ def shares(
 
 
 def _along(root: ModuleShare, path: str, classes: Mapping[str, str]) -> Iterator[ModuleShare]:
-    """Yield the modules on the way from the model to a path, creating missing ones."""
+    """Yield the modules along a path, starting with the model, and create missing ones."""
     yield root
     module, prefix = root, ""
     for name in filter(None, path.split(".")):

@@ -57,7 +57,7 @@ def call_of(
 
 
 def check_names(model: nn.Module, named: Mapping[str, Any], arguments: Iterable[str]) -> None:
-    """Raise `EstimateError` if a name is neither an argument of `estimate` nor of the model."""
+    """Raise `EstimateError` if a name is an argument of neither `estimate` nor the model."""
     parameters = inspect.signature(model.forward).parameters
     trains = hasattr(model, "training_step")  # a LightningModule, whose batch can have any names
     open_ended = trains or _is_open_ended(parameters)

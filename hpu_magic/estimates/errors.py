@@ -1,4 +1,4 @@
-"""The error of estimates."""
+"""The error that estimates raise."""
 
 from __future__ import annotations
 

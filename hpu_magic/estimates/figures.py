@@ -42,7 +42,7 @@ def compilation(seconds: float) -> list[Row]:
 
 
 def memory(used: int, limit: int) -> str:
-    """Format the used memory of a card and its limit."""
+    """Format the memory usage of a card together with its limit."""
     return f"{units.usage(used, limit)} (estimate)"
 
 

@@ -9,7 +9,7 @@ MOST = 1 << 20
 """The largest batch that the search considers."""
 
 _FIRST_STEP = 16
-"""Factor from the first to the second batch; samples are small, so batches must differ much."""
+"""Factor between the first two batches; it is large, because a sample needs little memory."""
 
 
 def largest_batch(memory_of: Callable[[int], int], limit: int, start: int) -> int:

@@ -19,13 +19,13 @@ MOST_CARDS = 2**16
 
 @dataclass(frozen=True)
 class Layout:
-    """How cards are grouped: there are `data` times `tensor` times `pipeline` cards."""
+    """Groups of cards; the total is `data` times `tensor` times `pipeline` cards."""
 
     cards: int = 1
     data: int = 1
     """Number of cards, or groups of cards, with different parts of the batch."""
     zero: int = 0
-    """What they shard: 0 nothing, 1 optimizer state, 2 also gradients, 3 also weights."""
+    """What these cards shard: 0 nothing, 1 optimizer state, 2 also gradients, 3 also weights."""
     in_float32: bool = False
     """Whether the optimizer keeps its own weights and its state in float32, like DeepSpeed's ZeRO.
     With FSDP, they have the dtype of the model's weights."""

@@ -40,7 +40,7 @@ class Options:
     """Name of the optimizer, used in reports."""
 
     def __getstate__(self) -> dict[str, Any]:
-        # The functions for the optimizer and the loss cannot leave the process that has the model.
+        # The optimizer and loss functions belong to the process that has the model.
         return {**vars(self), "step": replace(self.step, optimizer=None, loss=None)}
 
     def with_batch(self, batch: int | None) -> StepOptions:

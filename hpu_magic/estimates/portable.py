@@ -1,4 +1,4 @@
-"""Searching for the largest batch, and copying estimates without their model."""
+"""Search for the largest batch, and copy estimates without their model."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hpu_magic.estimates.errors import EstimateError
 
 
 class Portable:
-    """Base of estimates; pickling omits `find_largest`, which refers to the model.
+    """Base class of estimates; pickling omits `find_largest`, which refers to the model.
 
     An estimate never changes, so a copy within the same process is the estimate itself.
     """

@@ -100,7 +100,7 @@ class Estimate(Portable, Report):
 
     @property
     def largest_batch(self) -> int:
-        """Largest first dimension of the inputs that fits on a card; 0 if none fits."""
+        """Largest size of the inputs' first dimension that fits on a card; 0 if none fits."""
         return self.searched()
 
     @property

@@ -10,7 +10,7 @@ from hpu_magic.estimates.cost.work import work_of
 from hpu_magic.estimates.layout import Layout
 from hpu_magic.estimates.tracing.program import Phase, Program, Role, Storage
 
-# The first ZeRO stage in which cards shard each of these.
+# The first ZeRO stage that shards each role.
 _SHARED_FROM = {Role.OPTIMIZER: 1, Role.GRADIENTS: 2, Role.WEIGHTS: 3}
 
 

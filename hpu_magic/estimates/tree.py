@@ -13,7 +13,7 @@ _MARK = "1.2em"
 _ROW = f"display:inline-flex;width:calc(100% - {_MARK});vertical-align:top"
 _WIDTHS = ("6em", "5em", "7em", "6em")
 _SMALLEST = 0.002
-"""Modules with a smaller share of the time and memory are only counted."""
+"""Modules with a smaller share of the time and memory are counted but not shown."""
 
 
 def tree_html(model: ModuleShare) -> str:

@@ -30,7 +30,7 @@ class Place(NamedTuple):
 
 
 def place_of(frame: FrameType | None) -> Place:
-    """Return the place of a frame, starting from its cell or script.
+    """Return the place of a frame, following its callers up to the cell or script.
 
     Loops in another call of the same function are different loops. Callers in other threads may
     loop forever, so loops are only reported for the main thread.
@@ -88,6 +88,6 @@ def _call(frame: FrameType) -> object:
     variables = frame.f_locals
     token = variables.get(_TOKEN) or object()
     if isinstance(variables, dict):
-        variables.clear()  # a copy up to Python 3.12, which would keep tensors alive
+        variables.clear()  # up to Python 3.12, this copy would keep tensors alive
     variables[_TOKEN] = token
     return token

@@ -60,7 +60,7 @@ def results_announced_to(listener: Callable[[FitResult], None]) -> Iterator[None
 
 
 def check_panel(panel: str) -> None:
-    """Raise `HPUError` if there is no such panel."""
+    """Raise `HPUError` if `panel` is unknown."""
     if panel not in PANELS:
         raise HPUError(f"panel must be one of {', '.join(PANELS)}, got {panel!r}.")
 

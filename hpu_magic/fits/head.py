@@ -20,8 +20,7 @@ def head_of(
 ) -> Head:
     """Return the current state of a fit.
 
-    ``stopping`` becomes True as soon as Stop is pressed; the fit itself only checks this after its
-    current batch.
+    ``stopping`` is True as soon as Stop is pressed; the fit itself only checks after its batch.
     """
     details = [device_label]
     if (pace := progress.steps_per_second) is not None:

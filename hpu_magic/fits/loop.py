@@ -22,9 +22,9 @@ from hpu_magic.runtime.training.step_report import StepReport, in_steps
 class LoopSource:
     """Observes a loop that reports each of its batches; a batch counts as a step.
 
-    If `device` is None, it is the card if this process uses memory on it, otherwise the CPU. `loss`
-    returns the loss of the last batch, or a dict of values by name; it is None if the loop logs
-    them.
+    If `device` is None, the device is the card if this process uses memory on it, otherwise the
+    CPU. `loss` returns the loss of the last batch or a dict of values by name; it is None if the
+    loop logs them.
     """
 
     kind = "Loop"
@@ -179,7 +179,7 @@ class LoopSource:
         self._running().validate(batch)
 
     def validated(self) -> None:
-        """Add the values of a validation or, between epochs, all values, at the current time."""
+        """Add the values of a validation, or any values between epochs, at the current time."""
         values = {
             curve: self._logged.pop(curve)
             for curve in list(self._logged)

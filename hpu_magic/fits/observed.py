@@ -21,7 +21,7 @@ from hpu_magic.runtime.start.after_import import AfterImport
 from hpu_magic.runtime.training.source import FitSource
 
 _METHODS = {**dict.fromkeys(NAMESPACES, "fit"), TRAINER_MODULE: "train"}
-"""Modules with a class ``Trainer``, and the name of the method that trains."""
+"""Modules that define a class ``Trainer``, and the name of its training method."""
 
 _Method = Callable[..., Any]
 

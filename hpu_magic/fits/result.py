@@ -39,7 +39,7 @@ class FitResult(Report):
     seconds : float
         Time from calling ``fit`` until it ended, in seconds.
     steps_per_second, batches_per_second : float or None
-        Training speed, not counting validation.
+        Training speed, excluding validation.
     peak, limit : int or None
         Peak memory and memory limit in bytes; None if no card was used.
     metrics : dict of str to float
@@ -53,14 +53,14 @@ class FitResult(Report):
     error : str or None
         The error, if the fit failed.
     ended_by : str or None
-        What ended a finished fit early, for example ``EarlyStopping: val_loss did not improve in 3
-        checks``.
+        What ended a finished fit early, for example
+        ``EarlyStopping: val_loss did not improve in 3 checks``.
     picture : str
         The curves as an SVG image.
     kind : str
         The first word of the headline: ``Fit`` or ``Loop``.
     observed : Observation or None
-        Time spent waiting for batches, compilations, operators that ran on the CPU, and settings.
+        Compilations, operators that ran on the CPU, settings, and time spent waiting for batches.
     """
 
     outcome: str
@@ -89,11 +89,11 @@ class FitResult(Report):
         return self.outcome == "stopped"
 
     def advice(self, model: Any = None, inputs: Any = (), **arguments: Any) -> Advice:
-        """List what cost time in this fit, the most expensive causes first.
+        """List the causes of lost time in this fit, the most expensive first.
 
         Given a model and its inputs, estimates also show what would be gained by another precision,
         batch size or mode, and by fused operators. `arguments` are the arguments of
-        `hpu_magic.advise`; an unknown one raises HPUError.
+        `hpu_magic.advise`; an unknown argument raises HPUError.
         """
         from hpu_magic.advice.advise import advise_on_fit
 
@@ -122,7 +122,7 @@ class FitResult(Report):
         return f"{title}, but with {lasting[0].brief}{more if others else ''}"
 
     def rows(self) -> Sequence[Row]:
-        """Return the rows with the values."""
+        """Return the rows of the table."""
         steps = f"{self.steps:,}"
         if self.batches != self.steps:
             steps += f" ({self.batches:,} batches)"

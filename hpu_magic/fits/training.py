@@ -41,7 +41,7 @@ class TrainingPlan:
 
 
 class _Rest(NamedTuple):
-    """How a training ended if it is waiting for a next epoch that does not follow."""
+    """How and when a waiting training ended, in case no further epoch follows."""
 
     outcome: str | None
     moment: float
@@ -50,8 +50,8 @@ class _Rest(NamedTuple):
 class Training:
     """A training with a panel, which is opened immediately.
 
-    `plan` is the plan of the first watch. `place` is None for a ``with`` block, which ends the
-    training on its own.
+    `plan` is the plan of the first watch. `place` is None for a ``with`` block, whose end is also
+    the end of the training.
     """
 
     def __init__(self, plan: TrainingPlan, place: Place | None) -> None:
@@ -59,8 +59,7 @@ class Training:
         self.source = LoopSource(plan.name, plan.device, plan.loss)
         self._plan = plan
         self._place = place
-        # A plan with several epochs is a complete training run. Loops around it repeat the whole
-        # run.
+        # A plan with several epochs is a complete run; loops around it repeat the whole run.
         self._waits = place is not None and bool(place.loops) and plan.epochs == 1
         self._learns = _gradients()
         self._in_epoch = False
@@ -115,7 +114,7 @@ class Training:
             for _ in range(plan.epochs):
                 yield from self.epoch(plan.loader)
         except GeneratorExit:
-            # Python does not tell whether the body was left by break, by return or by an exception.
+            # Python does not tell whether the body was left by break, return or an exception.
             outcome = "left"
             raise
         except BaseException as error:
@@ -179,8 +178,7 @@ class Training:
     def end(self, error: BaseException | None = None) -> None:
         """Close the panel because its cell has ended or because no further epoch follows.
 
-        `error` ended the cell. It also ended the training if it was raised inside the training's
-        loops.
+        `error` ended the cell; it also ended the training if it was raised inside its loops.
         """
         loops = frozenset() if self._place is None else self._place.loops
         if error is not None and passes_through(error.__traceback__, loops):

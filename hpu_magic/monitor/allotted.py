@@ -1,8 +1,8 @@
 """The users to whom an administrator or a hub has assigned cards.
 
-A hub such as JupyterHub maintains a file that maps module IDs to user names, such as ``{"0": "ada",
-"1": "grace"}``; the variable ``HPU_MAGIC_CARD_USERS`` names it. Without this file, only root can
-see which process of another user holds a card.
+A hub such as JupyterHub maintains a file that maps module IDs to user names:
+``{"0": "ada", "1": "grace"}``. The variable ``HPU_MAGIC_CARD_USERS`` contains its path. Without
+this file, only root can see which process of another user holds a card.
 """
 
 from __future__ import annotations

@@ -46,8 +46,7 @@ def main() -> None:
     try:
         _write(answers, READY)
         while sys.stdin.readline():
-            # The server kills a reader that hangs. This timer ends a reader whose server was
-            # killed.
+            # The server kills a reader that hangs; this timer works even if the server was killed.
             faulthandler.dump_traceback_later(_LONGEST, exit=True)
             answer = json.dumps(read(arguments=ARGUMENTS in sys.argv[1:]), allow_nan=False)
             faulthandler.cancel_dump_traceback_later()

@@ -116,8 +116,7 @@ async def _start(options: list[str]) -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.PIPE,
         limit=_LONGEST_LINE,
         env=child_python.environment(),
-        # Protects the child from interrupts in the server's terminal; it is killed with its
-        # children.
+        # Protects it from interrupts in the server's terminal; its children are killed with it.
         start_new_session=True,
     )
     assert process.stdout is not None

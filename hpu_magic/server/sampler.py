@@ -1,4 +1,4 @@
-"""Samples the cards, for all clients of this server together."""
+"""The sampler of the cards, which is shared by all clients of this server."""
 
 from __future__ import annotations
 
@@ -21,8 +21,7 @@ DEFAULT_INTERVAL = 2.0
 LINGER_INTERVAL = 5.0
 """Seconds between samples if no client is connected, but one recently made a request."""
 
-# Without clients: the pause as a multiple of the time a reading takes, and its maximum in
-# intervals.
+# Without clients: the pause as a multiple of a reading's duration, and its maximum in intervals.
 _RESTRAINT = 100
 _RAREST = 2.5
 
@@ -56,7 +55,7 @@ class CardSampler:
     past : LongHistory, optional
         History that receives every sample.
     unattended : float
-        Sampling interval in seconds while no client is connected; 0 disables this.
+        Sampling interval in seconds while no client is connected; 0 disables sampling.
     """
 
     def __init__(

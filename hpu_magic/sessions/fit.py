@@ -68,7 +68,7 @@ class Fit:
         return Fit(**{**record, "loss": None if loss is None else float(loss)})
 
     def described(self) -> str:
-        """Describe all values, such as ``Net: epoch 3 of 10, 42.0 steps/s, about 40 s left``."""
+        """Return all values, for example ``Net: epoch 3 of 10, 42.0 steps/s, about 40 s left``."""
         parts = [self.phase if self.phase != "training" else "", self._where(), self.broken]
         if self.rate is not None:
             parts.append(units.rate(self.rate))

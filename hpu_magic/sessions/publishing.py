@@ -119,8 +119,7 @@ class Announcement:
 class PublishedFit:
     """A fit of this process, published until it is withdrawn or the process ends.
 
-    `stop` can be called from any thread to request the end of the fit; None if it cannot be
-    stopped.
+    `stop` requests the end of the fit from any thread; None if the fit cannot be stopped.
     """
 
     def __init__(self, stop: Callable[[], None] | None = None) -> None:

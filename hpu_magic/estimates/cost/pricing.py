@@ -22,7 +22,7 @@ SECONDS_PER_OPERATOR = 0.3e-3
 parameters in 28 s. One pass of such a model runs 1,300 operators."""
 
 COMPILATION_BAND = 1 / 4, 4.0
-"""An assumption, because there is only one log, of inference, without its host and release."""
+"""An assumption: the only log is from inference, and names neither the host nor the release."""
 
 
 @dataclass(slots=True)
@@ -37,7 +37,7 @@ class OperationCost:
 
     @property
     def seconds(self) -> float:
-        """The operation's time; engines run in parallel with each other, but not with the rest."""
+        """The operation's time; the engines run in parallel, but messages and launches do not."""
         return max(self.matrix, self.vector, self.memory) + self.links + self.launch
 
     @property
@@ -60,7 +60,7 @@ class Prices:
     """`seconds` by limit: ``"matrix"``, ``"vector"``, ``"memory"``, ``"links"``, ``"launches"``,
     and ``"waiting"``, which is time spent waiting for other cards of a pipeline."""
     band: tuple[float, float] = (0.5, 2.0)
-    """Factors of `seconds` for the range that is expected to contain 90 % of measurements."""
+    """Lower and upper factor of `seconds` between which 90 % of measurements are expected."""
     exchange: float = 0.0
     """The part of `seconds` that cards spend on exchanging gradients and weights."""
 
@@ -105,8 +105,8 @@ def price(
     """Return the time of a step and of its operations.
 
     The program is that of a single card, with that card's share of the batch. Its tensors have the
-    types in which the computations run, except with ``dtype="fp8"``, which runs linear layers in
-    FP8. ``accumulate`` is the number of forward and backward passes per optimizer step.
+    dtypes of the computations, except that ``dtype="fp8"`` runs linear layers in FP8.
+    ``accumulate`` is the number of forward and backward passes per optimizer step.
 
     Raises `EstimateError` if the generation, mode or dtype is unknown, if they contradict each
     other, or if the layout does not suit the model.
@@ -222,7 +222,7 @@ def _reduced(workload: Workload, constants: Constants) -> Column:
 
 
 def add_up(workload: Workload, columns: Columns, constants: Constants) -> Prices:
-    """Return the prices of a step from the times of its operations, without listing these."""
+    """Return the prices of a step from the times of its operations, but do not list these."""
     operations, layout = workload.operations, workload.layout
     times = np.where(operations.optimizer > 0, 1.0, float(workload.accumulate))
     engines = np.stack([columns.matrix, columns.vector, columns.memory])
@@ -245,7 +245,7 @@ def add_up(workload: Workload, columns: Columns, constants: Constants) -> Prices
 
 
 def _in_parallel(engines: Column, optimizer: npt.NDArray[np.bool_]) -> float:
-    """Return the time of two graphs, passes and optimizer, whose engines run in parallel.
+    """Return the time of the graphs of passes and optimizer, whose engines run in parallel.
 
     In the fit, real graphs reach 0.98 to 1 of this parallelism.
     """

@@ -45,7 +45,7 @@ class Sharding:
         }
         self._divided: set[int] = set()
         self._partial: dict[int, int] = {}  # bytes of each storage with partial sums
-        self._widths: set[int] = set()  # column or summed row counts of products with weights
+        self._widths: set[int] = set()  # counts of columns or summed rows in products with weights
 
     def share(self, operation: Operation, work: Work) -> Share:
         """Return one card's share of an operation; must be called in program order."""
@@ -70,7 +70,7 @@ class Sharding:
     def check_layers(self) -> None:
         """Raise `EstimateError` if the number of cards does not divide the size of any layer.
 
-        Must be called after `share` was called for the last operation.
+        Must be called after `share` has been called for the last operation.
         """
         if self._cards > 1 and self._widths and all(size % self._cards for size in self._widths):
             widest = max(self._widths)

@@ -134,7 +134,7 @@ def work_of(operation: Operation) -> Work:
 def touched(operation: Operation, kind: Kind) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
     """Return the operands that an operation reads and writes, except those used only for shapes.
 
-    Of a table, only the rows that are selected or updated count.
+    For a table, only the selected or updated rows count.
     """
     reads, writes = operation.reads, operation.writes
     name, in_place = name_of(operation.operator), operation.operator._schema.is_mutable
@@ -226,7 +226,7 @@ def _grouped(operation: Operation) -> tuple[Product, ...]:
 
     All groups are assumed to have the same size.
 
-    If there are few rows, some groups are empty, and the matrices of these are not read.
+    If there are few rows, some groups are empty, and their matrices are not read.
     """
     left, right = _shapes(operation)[:2]
     if len(left) == len(right) == 2:  # groups along the summed dimension, as for gradients

@@ -1,4 +1,4 @@
-"""Trace, distribute and price a generation for any batch size."""
+"""Trace, distribute and price text generation for any batch size."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Estimator:
     def largest_batch(self, known: Mapping[int, int]) -> int:
         """Return the largest batch that fits on one card; 0 if none fits.
 
-        ``known`` maps batch sizes that have already been traced to their bytes.
+        ``known`` maps each batch size that has already been traced to its memory in bytes.
         """
         needed = NearlyLinear(lambda batch: self.memory(self._ends(batch)).total, known)
         # The views of a single sequence have different strides from those of several sequences.

@@ -13,7 +13,7 @@ from hpu_magic.estimates.shared_memory import sizes_on_one_card
 from hpu_magic.estimates.tracing.program import Program, Role
 
 KEPT_BY_GRAPHS = 0.13
-"""For a captured pass, the share of the bytes it creates that its graph keeps between replays.
+"""Share of the bytes created by a captured pass that its graph keeps between replays.
 
 The log of a server on Gaudi2 reports 14.03 GiB for captured prompts with 9,984 tokens in 15 shapes,
 and 0.158 GiB for captured single tokens of one to four sequences in 48 shapes. For a model with the

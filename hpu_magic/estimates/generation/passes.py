@@ -121,7 +121,7 @@ def passes_of(model: nn.Module, protocol: Protocol, dtype: torch.dtype) -> Itera
 def preallocated(traced: Pass) -> Pass:
     """Return the pass with a cache that was allocated for all tokens at the start.
 
-    If the model concatenates the cache and new values, only the new values are written instead. The
+    If the model concatenates the cache and new values, only the new values are written. The
     memory is that of the cache after the pass.
     """
     program = traced.program

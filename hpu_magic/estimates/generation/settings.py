@@ -15,7 +15,7 @@ from hpu_magic.estimates.options import MODES, one_of, positive
 
 CACHES = ("static", "dynamic")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
-"""Types of the computations; with fp8, only linear layers use FP8."""
+"""Dtype of the computations; with fp8, only linear layers use FP8."""
 CACHE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
 
 
@@ -40,12 +40,12 @@ class GenerationSettings:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """Type of the computations."""
+        """Dtype of the computations."""
         return DTYPES[self.dtype]
 
     @property
     def torch_cache_dtype(self) -> torch.dtype:
-        """Type of the keys and values in the cache."""
+        """Dtype of the keys and values in the cache."""
         return CACHE_DTYPES[self.cache_dtype]
 
     @property

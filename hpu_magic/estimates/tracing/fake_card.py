@@ -58,7 +58,7 @@ _BETWEEN = frozenset(
 """Files with functions that may be between the caller of an operator and `FakeCard`."""
 _META = torch.device("meta")
 one_at_a_time = threading.RLock()
-"""Held by the thread that is tracing; in the meantime, its model has fake tensors."""
+"""Held by a thread while it is tracing; during this time, its model has fake tensors."""
 
 
 def device_type() -> str:
@@ -77,7 +77,7 @@ class FakeCard(FakeTensorMode):
         self.listener: Listener | None = None
         self.sums_gradients = False
         """Whether the current operator is a sum of two gradients by autograd."""
-        self._within = False  # inside an operator that calls others
+        self._within = False  # whether an operator that calls others is running
 
     @property
     def avoid_device_init(self) -> bool:
@@ -172,7 +172,7 @@ def _longest(lengths: Any) -> int | None:
 
 
 def _check_types(factors: Any) -> None:
-    """Raise an error for products of integers and floats, like all devices except meta."""
+    """Raise an error for products of integers and floats, as all devices except meta do."""
     kinds = {each.dtype for each in factors if isinstance(each, torch.Tensor)}
     torch._check(
         len({each.is_floating_point or each.is_complex for each in kinds}) < 2,
@@ -181,7 +181,7 @@ def _check_types(factors: Any) -> None:
 
 
 def _owns_first(args: Any) -> bool:
-    """Return whether the first operand has the only reference to its storage."""
+    """Return whether no other object refers to the storage of the first operand."""
     if len(args) != 2 or not all(isinstance(each, FakeTensor) for each in args):
         return False
     # The storage has two references: one from the tensor, and one from the Python object here.
@@ -190,7 +190,7 @@ def _owns_first(args: Any) -> bool:
 
 
 def _adds_bias(args: Any) -> bool:
-    """Return whether a layer adds its bias to a product; without modes, this happens in place."""
+    """Return whether a layer adds its bias to a product; without a mode, this happens in place."""
     product, bias = args
     return bool(
         bias.dim() == 1 < product.dim() - 1
@@ -200,7 +200,7 @@ def _adds_bias(args: Any) -> bool:
 
 
 def _sums_gradients(args: Any) -> bool:
-    """Return whether autograd sums two gradients; without modes, this happens in place."""
+    """Return whether autograd sums two gradients; without a mode, this happens in place."""
     if torch._C._current_autograd_node() is None or torch.is_grad_enabled():
         return False
     first, second = args

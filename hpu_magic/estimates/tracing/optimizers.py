@@ -46,7 +46,7 @@ class _Like:
     """Creates optimizers with the groups and options of an existing one, but without its state."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        # accelerate wraps the optimizer; use the inner one.
+        # If accelerate has wrapped the optimizer, use the inner one.
         inner = getattr(optimizer, "optimizer", None)
         self._optimizer = inner if isinstance(inner, torch.optim.Optimizer) else optimizer
         self._groups = {
@@ -56,7 +56,7 @@ class _Like:
         }
 
     def group_of(self, parameter: nn.Parameter) -> int | None:
-        """Return the group of the parameter that a fake one replaces; None if it is in no group."""
+        """Return the group of the parameter that a fake one replaces; None if it has no group."""
         return self._groups.get(id(getattr(parameter, ORIGINAL, None)))
 
     def stepped(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:

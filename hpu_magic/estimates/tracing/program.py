@@ -65,7 +65,7 @@ class Operand:
     shape: tuple[int, ...]
     dtype: torch.dtype
     bytes: int
-    """Bytes of the storage that the tensor covers; if expanded, fewer than its elements need."""
+    """Bytes of the storage that the tensor covers; fewer than its elements if it is expanded."""
 
     @property
     def elements(self) -> int:

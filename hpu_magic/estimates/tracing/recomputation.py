@@ -28,10 +28,10 @@ _KEPT = tuple(
 def recomputing(model: nn.Module, kind: str) -> Iterator[None]:
     """Make the model's layers recompute their activations in the backward pass.
 
-    The layers are the modules in the model's longest list of modules of a single class. "full"
-    keeps only the inputs of each layer. "selective" also keeps the results of matrix products with
-    weights, which are the most expensive to recompute. Raises `EstimateError` if the model has no
-    such list.
+    The layers are the modules in the model's longest list whose modules all have the same class.
+    "full" keeps only the inputs of each layer. "selective" also keeps the results of matrix
+    products with weights, which are the most expensive to recompute. Raises `EstimateError` if the
+    model has no such list.
     """
     if kind == "none":
         yield
@@ -56,7 +56,7 @@ def recomputing(model: nn.Module, kind: str) -> Iterator[None]:
 
 
 def layers(model: nn.Module) -> list[nn.Module]:
-    """Return the modules in the model's longest list of modules of a single class."""
+    """Return the modules in the model's longest list with modules of a single class."""
     longest: list[nn.Module] = []
     for module in model.modules():
         if isinstance(module, nn.ModuleList | nn.Sequential):

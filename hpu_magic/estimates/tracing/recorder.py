@@ -14,7 +14,7 @@ from hpu_magic.estimates.tracing.fake_card import FakeCard, Listener, device_typ
 from hpu_magic.estimates.tracing.modules import RunningModules
 from hpu_magic.estimates.tracing.program import Operand, Operation, Phase, Program, Role, Storage
 
-# Cards do not support these types and store their elements in half the size.
+# Cards do not support these types and store them in half the size.
 _NARROWED = frozenset({torch.float64, torch.complex128})
 
 

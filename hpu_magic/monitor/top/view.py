@@ -72,7 +72,7 @@ class View:
         return True
 
     def lines(self, columns: int, rows: int, *, keys: bool = True) -> list[Styled]:
-        """Return the lines for a terminal of the given size; without `keys`, it has no keyboard."""
+        """Return the lines for a terminal of the given size; `keys` is False without a keyboard."""
         if self._snapshot is None:
             head, body = "", [("Looking for cards …", "")]
         else:
