@@ -1,1 +1,1 @@
-"""The actions of the magics as functions and context managers, for scripts and notebooks."""
+"""Functions and context managers behind the magics, for use in scripts and notebooks."""

@@ -1,1 +1,1 @@
-"""The device, moves to it, and the peak of its memory."""
+"""The device, moving objects to it, and its peak memory usage."""

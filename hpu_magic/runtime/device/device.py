@@ -32,7 +32,7 @@ DTYPES = {
 
 
 def bridge_loaded() -> bool:
-    """Return whether the vendor's package is loaded, so import-time settings are fixed."""
+    """Return whether the vendor's package is loaded, which fixes import-time settings."""
     torch = sys.modules.get("torch")
     return "habana_frameworks.torch" in sys.modules or hasattr(torch, "hpu")
 
@@ -40,14 +40,14 @@ def bridge_loaded() -> bool:
 def importing() -> bool:
     """Return whether torch or the vendor's package is being imported, perhaps by another thread.
 
-    Using them now would block until the import has ended.
+    In that case, using them would block until the import has finished.
     """
     specs = (getattr(sys.modules.get(name), "__spec__", None) for name in _LIBRARIES)
     return any(getattr(spec, "_initializing", False) for spec in specs)
 
 
 def taken() -> bool:
-    """Return whether this process has a card, without taking one."""
+    """Return whether this process has acquired a card, without acquiring one."""
     hpu = getattr(sys.modules.get("torch"), "hpu", None)
     return hpu is not None and bool(hpu.is_initialized())
 
@@ -57,13 +57,13 @@ class Memory(NamedTuple):
 
     in_use: int  # bytes in use now
     peak: int
-    """Most bytes in use since the last reset of the statistic, by any caller; see
+    """Peak number of bytes in use since any caller last reset the statistic; see
     `hpu_magic.runtime.device.peak`."""
     limit: int  # size of the card's memory
 
 
 def memory() -> Memory | None:
-    """Return the device memory of this process; None before it takes a card.
+    """Return the device memory of this process, or None before it acquires a card.
 
     Raises RuntimeError if the card was lost.
     """
@@ -74,7 +74,7 @@ def memory() -> Memory | None:
 
 
 def in_use() -> int:
-    """Return the bytes in use on the device; 0 before a card is taken."""
+    """Return the number of bytes in use on the device, or 0 before a card is acquired."""
     current = memory()
     return current.in_use if current else 0
 
@@ -84,7 +84,7 @@ def torch_with_hpu() -> ModuleType:
 
     Raises `HPUError` if neither the vendor's package nor the simulator can be used.
     """
-    # In a notebook, loading the extension has printed it.
+    # In a notebook, the provider was already printed when the extension was loaded.
     silent = bridge_loaded() or restart.interactive()
     try:
         announcement = backend.activate()
@@ -98,10 +98,10 @@ def torch_with_hpu() -> ModuleType:
 
 
 def take(device: str = "hpu") -> ModuleType:
-    """Take a card if the process has none yet, and return torch.
+    """Acquire a card if the process has none yet, and return torch.
 
-    The index in ``hpu:3`` chooses the card. If no card can be taken, an `HPUError` has the vendor's
-    message, with the holders if known.
+    The index in ``hpu:3`` selects the card. If no card can be acquired, raises an `HPUError` with
+    the vendor's message and, if known, the processes that hold the cards.
     """
     torch = torch_with_hpu()
     try:
@@ -113,7 +113,7 @@ def take(device: str = "hpu") -> ModuleType:
 
 
 def _with_holders(refusal: str) -> str:
-    """Add the holders of the cards to the vendor's error, unless it already contains them."""
+    """Add the processes that hold cards to the vendor's error, unless it already lists them."""
     if not _NO_CARD_TO_BE_HAD.search(refusal):
         return refusal
     held = [(card.label, holder) for card in monitor.snapshot().cards for holder in card.holders]
@@ -123,13 +123,13 @@ def _with_holders(refusal: str) -> str:
 
 
 def synchronize() -> None:
-    """Wait until the device has finished its work; return immediately before a card is taken."""
+    """Wait until the device has finished its work; do nothing before a card is acquired."""
     if taken():
         sys.modules["torch"].hpu.synchronize()
 
 
 def own_card(snapshot: Snapshot | None = None) -> CardReading | None:
-    """Return the machine's reading of this process's card; None if it holds none."""
+    """Return the current reading of this process's card, or None if it holds no card."""
     for card in (snapshot or monitor.snapshot()).cards:
         if any(holder.pid == os.getpid() for holder in card.holders):
             return card
@@ -156,19 +156,19 @@ _own_number = _OwnNumber()
 
 
 def own_number() -> int | None:
-    """Return the module id of this process's card; None before it has one, or if it is unknown."""
+    """Return the module id of this process's card, or None if it has no card or it is unknown."""
     return _own_number() if taken() else None
 
 
 @lru_cache(maxsize=1)
 def generation() -> str | None:
-    """Return the generation of the machine's cards, for example ``GAUDI2``; None if unknown."""
+    """Return the generation of the machine's cards, such as ``GAUDI2``, or None if unknown."""
     cards = monitor.snapshot().cards
     return next((card.generation for card in cards if card.generation), None)
 
 
 def label() -> str:
-    """Return the name of this process's card for a headline: ``HPU 3 (simulated GAUDI2)``.
+    """Return the name of this process's card for a headline, e.g. ``HPU 3 (simulated GAUDI2)``.
 
     The text is ``hpu (simulated GAUDI2)`` if the process has no card or its number is unknown.
     """
@@ -177,12 +177,12 @@ def label() -> str:
 
 
 def family() -> str:
-    """Return the name of the device without a card's number: ``hpu (simulated GAUDI2)``."""
+    """Return the name of the device without a card number, e.g. ``hpu (simulated GAUDI2)``."""
     return f"hpu ({'simulated ' if backend.is_simulated() else ''}{generation() or 'no card'})"
 
 
 def dtype_named(name: Any) -> Any:
-    """Return the torch dtype of "bf16", "fp16", "fp32", their long forms, or a dtype."""
+    """Return the torch dtype for "bf16", "fp16", "fp32", one of their long forms, or a dtype."""
     import torch
 
     if isinstance(name, torch.dtype):
@@ -194,10 +194,10 @@ def dtype_named(name: Any) -> Any:
 
 
 def width(dtype: Any) -> int:
-    """Return the bytes of one element of a torch dtype on a card, which stores some in 32 bits.
+    """Return the size in bytes of an element of a dtype on a card, which stores some in 32 bits.
 
-    Cards do not support float64 and complex128. They support int64 in eager mode from the second
-    generation on, and otherwise with ``PT_ENABLE_INT64_SUPPORT``.
+    Cards do not support float64 and complex128. They support int64 if ``PT_ENABLE_INT64_SUPPORT``
+    is set, and from the second generation on also in eager mode.
     """
     torch = torch_with_hpu()
     narrow = dtype in (torch.float64, torch.complex128)

@@ -1,4 +1,4 @@
-"""Sample inputs of a model: one tensor, a sequence of arguments, or a dict of them by name."""
+"""Sample inputs for a model: a tensor, a sequence of arguments, or a dict of named arguments."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional and the keyword arguments of a model's call.
+    """Return the positional and keyword arguments for calling a model.
 
     ``inputs`` is one argument, a list or tuple of arguments, or a dict of keyword arguments. A dict
     at the end of a longer sequence contains keyword arguments, as in `torch.onnx.export`.

@@ -1,7 +1,7 @@
-"""Move models, tensors, containers of tensors and the state of optimizers between cpu and hpu.
+"""Move models, tensors, containers of tensors and optimizer state between cpu and hpu.
 
-A move is complete or does not happen: all objects are checked first, then all copies are made, and
-only then the user's objects are changed.
+A move either succeeds completely or changes nothing: all objects are checked first, then all copies
+are made, and only then are the user's objects changed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class MoveReport(Report):
 
     device: str
     sizes: dict[str, int]
-    """Bytes of each name's moved tensors on the target; 0 if all were there already."""
-    seconds: float  # time of the move, including a synchronization
+    """Size in bytes of each object's moved tensors on the target; 0 if all were there already."""
+    seconds: float  # duration of the move, including a synchronization
     free: int | None  # free bytes on the device; None if the target is the cpu
     moved: dict[str, Any]  # the objects by name, after the move
-    there: frozenset[str] = frozenset()  # the names of objects that were on the target before
+    there: frozenset[str] = frozenset()  # names of objects that were already on the target
     doubts: list[str] = field(default_factory=list)  # warnings about optimizers
 
     def title(self) -> str:
@@ -58,12 +58,12 @@ class MoveReport(Report):
         return rows
 
     def warnings(self) -> Sequence[str]:
-        """Return doubts about optimizers."""
+        """Return the warnings about optimizers."""
         return self.doubts
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Return the names as subject and verb of a sentence: ``model and batch are``."""
+    """Return the names as the subject and verb of a sentence, e.g. ``model and batch are``."""
     *others, last = names
     return f"{', '.join(others)} and {last} are" if others else f"{last} is"
 
@@ -122,7 +122,7 @@ def _checked_device(device: str) -> str:
 
 
 def _collect(plan: MovePlan, path: str, value: Any, torch: Any, depth: int = 0) -> None:
-    """Add the tensors of `value` to the plan, or refuse it."""
+    """Add the tensors of `value` to the plan, or raise an error if it cannot be moved."""
     if depth > _DEEPEST:
         raise HPUError(f"{path[:60]}... is nested too deeply or contains itself: flatten it.")
     if isinstance(value, torch.optim.Optimizer):
@@ -159,7 +159,7 @@ def _collect(plan: MovePlan, path: str, value: Any, torch: Any, depth: int = 0) 
 
 
 def _check_offload(path: str, module: Any) -> None:
-    """Refuse a model whose device map keeps a part on the host or a disk."""
+    """Reject a model whose device map keeps part of it on the host or on disk."""
     places = set((getattr(module, "hf_device_map", None) or {}).values())
     if len(places) > 1 and places & {"cpu", "disk"}:
         raise HPUError(
@@ -192,7 +192,7 @@ def _check_fit(plan: MovePlan, sizes: Mapping[str, int], torch: Any) -> None:
 
 
 def _commit(plan: MovePlan, value: Any, torch: Any) -> Any:
-    """Put the copies into `value`; allocates no device memory."""
+    """Put the copies into `value`, without allocating device memory."""
     if isinstance(value, torch.optim.Optimizer):
         for state, key, tensor in _optimizer_state(value, torch):
             state[key] = plan.moved(tensor)
@@ -206,9 +206,10 @@ def _commit(plan: MovePlan, value: Any, torch: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return plan.moved(value)
     if isinstance(value, torch.nn.Module):
-        # nn.Module's method to replace the data of parameters, which stay the same objects.
+        # This method of nn.Module replaces the data of parameters in place, so they stay the same
+        # objects.
         value._apply(plan.moved)
-        # Moves nothing, but a LightningModule notes its device here.
+        # This moves nothing, but a LightningModule records its device here.
         return value.to(plan.device)
     if is_pipeline(value):
         for model in models_of(value).values():
@@ -233,7 +234,7 @@ def _commit(plan: MovePlan, value: Any, torch: Any) -> Any:
 
 
 def _optimizer_state(optimizer: Any, torch: Any) -> list[tuple[dict[Any, Any], Any, Any]]:
-    """Return (state, key, tensor) of the state that belongs on the device of the parameters.
+    """Return (state, key, tensor) for each tensor that belongs on the device of the parameters.
 
     Step counters stay on the cpu unless the optimizer is fused or capturable, as in
     ``Optimizer.load_state_dict``.
@@ -265,7 +266,7 @@ def _check_optimizers(plan: MovePlan, objects: Mapping[str, Any], torch: Any) ->
 def _doubts(
     objects: Mapping[str, Any], namespace: Mapping[str, Any], torch: Any, target: str
 ) -> list[str]:
-    """Return warnings about optimizers that do not belong to the moved models."""
+    """Return warnings about optimizers that do not match the moved models."""
     modules = {name: obj for name, obj in objects.items() if isinstance(obj, torch.nn.Module)}
     own = {id(parameter) for module in modules.values() for parameter in module.parameters()}
     doubts = []

@@ -1,4 +1,4 @@
-"""The tensors that a move copies, their bytes, and the copies."""
+"""The tensors that a move copies, their sizes, and the copies."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ _ALIGNMENT = 128
 
 @dataclass
 class _Span:
-    """Tensors of one storage whose memory overlaps; copied together, then viewed again."""
+    """Tensors that overlap in a storage; they are copied together, and then recreated as views."""
 
-    start: int  # in elements of the storage
+    start: int  # in elements, from the start of the storage
     end: int
     tensors: list[Any]
 
 
 def allocated_size(count: int) -> int:
-    """Return the bytes that the device's allocator uses for `count` bytes."""
+    """Return the number of bytes that the device's allocator uses for `count` bytes."""
     return -(-count // _ALIGNMENT) * _ALIGNMENT
 
 
 class MovePlan:
-    """Collects tensors, then copies all of them.
+    """Collects tensors and then copies all of them.
 
-    A tensor is copied once, however often it is added. Copies of tensors that share memory share
-    memory, too.
+    A tensor is copied only once, no matter how often it is added. The copies of tensors that share
+    memory also share memory.
     """
 
     def __init__(self, torch: Any, device: Any, dtype: Any) -> None:
@@ -42,7 +42,7 @@ class MovePlan:
         self._copies: dict[int, Any] = {}
 
     def add(self, path: str, tensor: Any) -> None:
-        """Add a tensor, called ``path`` in errors; raise `HPUError` if it has no data."""
+        """Add a tensor, named ``path`` in error messages; raise `HPUError` if it has no data."""
         if tensor.device.type == "meta":
             raise HPUError(
                 f"{path} is on the meta device and has no data: load the model by from_pretrained, "
@@ -64,7 +64,7 @@ class MovePlan:
         return id(tensor) in self._tensors
 
     def size(self, rounded: Callable[[int], int] = int) -> int:
-        """Return the bytes of all copies, each `rounded`; shared memory counts once."""
+        """Return the total bytes of all copies, each `rounded`; shared memory counts once."""
         total = 0
         for span in self._spans():
             if len(span.tensors) > 1:
@@ -90,7 +90,7 @@ class MovePlan:
             raise HPUError(f"Nothing was moved: {error}") from error
 
     def moved(self, tensor: Any) -> Any:
-        """Return the copy of `tensor`, or `tensor` itself if it was on the target already."""
+        """Return the copy of `tensor`, or `tensor` itself if it was already on the target."""
         return self._copies.get(id(tensor), tensor)
 
     def _copied(self, tensor: Any) -> Any:
@@ -115,7 +115,7 @@ class MovePlan:
             self._copies[id(tensor)] = view
 
     def _as_stored(self, tensor: Any) -> Any:
-        """Return a view of the stored values, which a lazy conjugate or negative hides."""
+        """Return a view of the stored values, undoing a lazy conjugation or negation."""
         tensor = tensor.conj() if tensor.is_conj() else tensor
         return self._torch._neg_view(tensor) if tensor.is_neg() else tensor
 

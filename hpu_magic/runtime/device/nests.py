@@ -13,12 +13,12 @@ from torch.utils import _pytree as pytree
 
 
 def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """Return a copy of a nest with each tensor replaced by `change(tensor)`."""
+    """Return a copy of a nested value with each tensor replaced by `change(tensor)`."""
 
     def leaf(each: Any) -> Any:
         if isinstance(each, torch.Tensor):
             return change(each)
-        if isinstance(each, UserDict):  # a batch of transformers
+        if isinstance(each, UserDict):  # a batch from transformers
             result: Any = copy(each)
             result.data = mapped(each.data, change)
             return result
@@ -33,7 +33,7 @@ def mapped(value: Any, change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
 
 
 def tensors(value: Any) -> Iterator[torch.Tensor]:
-    """Yield the tensors of a nest, in order."""
+    """Yield the tensors in a nested value, in order."""
     for each in pytree.tree_leaves(value):
         if isinstance(each, torch.Tensor):
             yield each
@@ -44,7 +44,7 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
 
 
 def described(value: Any) -> str:
-    """Return a short description of a nest: ``float32[8, 512]``, or the name of a type."""
+    """Return a short description of a nested value: ``float32[8, 512]``, or the name of a type."""
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}{list(value.shape)}"
     if isinstance(value, list | tuple) and 0 < len(value) <= _SHOWN:

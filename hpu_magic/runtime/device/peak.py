@@ -1,7 +1,8 @@
-"""Peak memory of the device for several observers.
+"""Peak memory of the device, tracked for multiple observers.
 
-The device keeps one peak, and a reset clears it for every reader. This module saves the value for
-all observers before it resets the statistic, and also keeps the peak since the user's last reset.
+The device keeps a single peak value, and a reset clears it for every reader. This module saves the
+value for all observers before it resets the statistic, and also keeps the peak since the user's
+last reset.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ from typing import Any
 from hpu_magic.runtime.device import device
 
 _RESETS = ("reset_peak_memory_stats", "reset_accumulated_memory_stats")
-# Weak, because a peak that was never closed is useless after its owner is gone.
+# Weak references, because a peak that was never closed is useless once its owner is gone.
 _observed: weakref.WeakSet[Peak] = weakref.WeakSet()
 _lock = threading.Lock()
-_before = 0  # peak between the user's last reset and our last reset, in bytes
+_before = 0  # peak in bytes between the user's last reset and our last reset
 _seen = 0  # last value of the device's statistic; a lower value means that it was reset
 _ours = threading.local()
 
 
 def since_reset() -> int:
-    """Return the peak since the start or the user's last reset in bytes; 0 without a card."""
+    """Return the peak in bytes since the start or the user's last reset, or 0 without a card."""
     with _lock:
         return max(_device_peak(), _before)
 
 
 class Peak:
-    """The peak between `open` and `close`, independent of other resets."""
+    """The peak between `open` and `close`, unaffected by other resets."""
 
     def __init__(self) -> None:
         self._bytes = 0
 
     def open(self, *, reset: bool = True) -> None:
-        """Begin with a reset, or with the peak since the user's last reset."""
+        """Start with a reset, or with the peak since the user's last reset."""
         with _lock:
             if reset:
                 _restart()
@@ -46,13 +47,13 @@ class Peak:
             _observed.add(self)
 
     def so_far(self) -> int:
-        """Return the peak since `open` in bytes; 0 without a card."""
+        """Return the peak in bytes since `open`, or 0 without a card."""
         with _lock:
             self._note()
         return self._bytes
 
     def close(self) -> int:
-        """End, and return the peak since `open` in bytes; 0 without a card."""
+        """Stop observing and return the peak in bytes since `open`, or 0 without a card."""
         with _lock:
             _observed.discard(self)
             self._note()
@@ -83,12 +84,12 @@ def _note_all() -> None:
 
 
 def _device_peak() -> int:
-    """Return the peak since the statistic's last reset in bytes; 0 without a card."""
+    """Return the peak in bytes since the statistic was last reset, or 0 without a card."""
     global _before, _seen
     memory = device.memory()
     if memory is None:
         return 0
-    if memory.peak < _seen:  # reset by a reference to the vendor's original function
+    if memory.peak < _seen:  # reset through a reference to the vendor's original function
         _before = 0
     _seen = memory.peak
     return max(memory.in_use, memory.peak)  # right after a reset, the statistic may be 0

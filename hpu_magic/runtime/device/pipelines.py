@@ -1,4 +1,4 @@
-"""Pipelines of transformers and diffusers: objects that contain models but are not modules."""
+"""Pipelines from transformers and diffusers, which contain models but are not modules."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _OVER_COMPONENTS = (
 
 
 def is_pipeline(value: Any) -> bool:
-    """Return whether `value` is a pipeline, without importing a library."""
+    """Return whether `value` is a pipeline, without importing either library."""
     return _is_one_of(value, _OVER_ONE_MODEL + _OVER_COMPONENTS)
 
 
 def models_of(pipeline: Any) -> dict[str, Any]:
     """Return the pipeline's modules by name.
 
-    Raises `HPUError` if a device map has placed them, because the library's hooks move their
-    inputs.
+    Raises `HPUError` if the modules were placed by a device map, because the library's hooks then
+    move their inputs.
     """
     if _is_one_of(pipeline, _OVER_ONE_MODEL):
         return {"model": pipeline.model}
@@ -41,7 +41,7 @@ def models_of(pipeline: Any) -> dict[str, Any]:
 def take_inputs_on(pipeline: Any, device: Any) -> None:
     """Make the pipeline send its inputs to the device of its models."""
     if _is_one_of(pipeline, _OVER_ONE_MODEL):
-        pipeline.device = device  # diffusers' pipelines read the device of their modules
+        pipeline.device = device  # pipelines from diffusers use the device of their modules
 
 
 def _is_one_of(value: Any, classes: tuple[tuple[str, str], ...]) -> bool:

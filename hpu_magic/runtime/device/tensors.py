@@ -14,8 +14,8 @@ _LIMIT = 200_000
 def tensors_in(value: Any, *, into_objects: bool = False) -> Iterator[Any]:
     """Yield each tensor in ``value`` once, including gradients.
 
-    ``value`` is a tensor, module, optimizer, or nested containers of them. With ``into_objects``,
-    the attributes of other objects, such as a trainer, are searched, too.
+    ``value`` is a tensor, a module, an optimizer, or a nested container of these. With
+    ``into_objects``, the attributes of other objects, such as a trainer, are searched as well.
     """
     torch = sys.modules.get("torch")
     if torch is None:
@@ -36,7 +36,7 @@ def tensors_in(value: Any, *, into_objects: bool = False) -> Iterator[Any]:
 
 
 def devices_elsewhere(module: Any) -> list[str]:
-    """Return the devices of a module's parameters that are not on hpu."""
+    """Return the devices of those parameters of a module that are not on hpu."""
     devices = {parameter.device for parameter in module.parameters()}
     return sorted(str(device) for device in devices if device.type != "hpu")
 

@@ -1,1 +1,1 @@
-"""Execution mode, flags, status of the device, and release of the card."""
+"""The execution mode, runtime flags, device status, and releasing the card."""

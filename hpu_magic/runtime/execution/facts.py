@@ -1,7 +1,7 @@
 """Mode, card and memory of this process, for front ends.
 
-Another thread calls this, even while a cell runs or torch is being imported. Nothing here imports
-torch, takes a card or waits for the device.
+This module is called from another thread, even while a cell is running or torch is being imported.
+Nothing here imports torch, acquires a card or waits for the device.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from hpu_magic.runtime.execution import mode
 
 @dataclass(frozen=True)
 class Facts:
-    """The state of this process; None for missing or unknown values."""
+    """The state of this process; missing or unknown values are None."""
 
     version: str
     simulated: bool
     loaded: str | None
     requested: str | None
-    """The mode of this process, and the mode that the next process will load."""
+    """The mode loaded in this process, and the mode that the next process will load."""
     card: int | None = None  # module id of the card that this process holds
     in_use: int | None = None
     peak: int | None = None

@@ -1,7 +1,7 @@
 """The documented runtime flags: environment variables of the vendor's libraries.
 
-``runtime_flags.tsv`` contains names, values and meanings. Most flags are read once, when the
-vendor's library loads, so a change needs a new process.
+``runtime_flags.tsv`` lists their names, values and meanings. Most flags are read only once, when
+the vendor's library is loaded, so a change requires a new process.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hpu_magic.runtime.present.table import Table
 from hpu_magic.runtime.start import first_import
 from hpu_magic.runtime.start import restart as kernel
 
-# When a flag is read -> its text in the table.
+# Maps when a flag is read to its text in the table.
 READ = {
     "import": "at import",
     "load": "at import, by the bridge",
@@ -38,14 +38,14 @@ class Flag:
     """One documented flag."""
 
     name: str
-    kind: str  # "switch", "whole" (number), "text", or "choice:" and the values
-    default: str  # its value if the variable is not set; empty if there is none
-    read: str  # when it is read, which decides when a change takes effect; see `READ`
+    kind: str  # "switch", "whole" (number), "text", or "choice:" followed by the values
+    default: str  # value used if the variable is not set; empty if there is none
+    read: str  # when it is read, which determines when a change takes effect; see `READ`
     simulated: str  # why it has no effect on the simulator; empty if it has the same effect
     meaning: str
 
     def choices(self) -> list[str]:
-        """Return the possible values; an empty list if any text or number is valid."""
+        """Return the possible values, or an empty list if any text or number is valid."""
         kind, _, choices = self.kind.partition(":")
         return choices.split(",") if kind == "choice" else ["0", "1"] if kind == "switch" else []
 
@@ -57,23 +57,23 @@ class Flag:
         return {"switch": "1 or 0 (true or false)", "whole": "a whole number"}.get(kind, "any text")
 
     def same(self, value: str, other: str) -> bool:
-        """Return whether two values mean the same, such as ``1`` and ``true`` for a switch."""
+        """Return whether two values are equivalent, such as ``1`` and ``true`` for a switch."""
         if self.kind == "switch":
             return _SWITCH.get(value.lower(), value) == _SWITCH.get(other.lower(), other)
         return value == other
 
     def explained(self) -> str:
-        """Return its meaning, and why it has no effect on the simulator if so."""
+        """Return its meaning and, if it has no effect on the simulator, the reason."""
         return " ".join(filter(None, (self.meaning, self.without_effect())))
 
     def without_effect(self) -> str:
-        """Return why it has no effect on the simulator; empty if it has one or on real cards."""
+        """Return why it has no effect on the simulator; empty if it has one, or on real cards."""
         if not (self.simulated and backend.is_simulated()):
             return ""
         return f"No effect on the simulator: {self.simulated}."
 
     def check(self, value: str) -> None:
-        """Raise `HPUError` with the valid values if a value is invalid."""
+        """Raise an `HPUError` that lists the valid values if a value is invalid."""
         kind, _, choices = self.kind.partition(":")
         if kind == "choice":
             fits = value in choices.split(",")
@@ -102,9 +102,9 @@ class FlagsReport(Table):
 
     flags: list[Flag]  #: the flags in the table
     values: dict[str, str]  #: current values by name; flags that are not set are missing
-    pending: dict[str, str | None]  #: values after the next start, if they differ; None for not set
+    pending: dict[str, str | None]  #: differing values after the next start; None if not set
     restarting: bool = False  #: the kernel is being restarted
-    folded: bool = False  #: only count the flags that have their defaults
+    folded: bool = False  #: show only the number of flags that have default values
     remarks: list[str] = field(default_factory=list)  #: notes on the flag that was set
 
     def title(self) -> str:
@@ -116,7 +116,7 @@ class FlagsReport(Table):
         return f"{len(self.flags)} runtime flags of {device.family()}, {differing}"
 
     def differs(self, flag: Flag) -> bool:
-        """Return whether the value differs from the default, or from the one after a restart."""
+        """Return whether the value differs from the default, or will change after a restart."""
         value = self.values.get(flag.name, flag.default)
         return flag.name in self.pending or not flag.same(value, flag.default)
 
@@ -125,7 +125,7 @@ class FlagsReport(Table):
         return ("flag", "value", "default", "read", "meaning")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line per flag; flags that differ from their defaults come first."""
+        """Return one line per flag; flags that differ from their defaults come first."""
         ordered = sorted(self.flags, key=lambda flag: not self.differs(flag))
         return [
             (
@@ -147,7 +147,7 @@ class FlagsReport(Table):
         return "\n".join([self.title(), *body, f"  {search}"])
 
     def html_body(self) -> str:
-        """Return the table as HTML; flags that have their defaults are folded."""
+        """Return the table as HTML; flags with default values are collapsed."""
         if not self.folded:
             return super().html_body()
         changed, others = self._parted()
@@ -160,7 +160,7 @@ class FlagsReport(Table):
         return f"{f'{len(others.flags)} others' if self.flags else 'All'} have their defaults"
 
     def _parted(self) -> tuple[FlagsReport, FlagsReport]:
-        """Return the flags that differ from their defaults, with all notes, and the others."""
+        """Return the flags that differ from their defaults (with all notes), and the others."""
         changed = [flag for flag in self.flags if self.differs(flag)]
         others = [flag for flag in self.flags if not self.differs(flag)]
         return (
@@ -169,7 +169,7 @@ class FlagsReport(Table):
         )
 
     def notes(self) -> Sequence[str]:
-        """Return how a change takes effect."""
+        """Return notes on how a change takes effect."""
         if self.restarting:
             return [*self.remarks, "The kernel restarts now; run your cells again."]
         shown = [flag.name for flag in self.flags if flag.name in self.pending]
@@ -194,7 +194,7 @@ class FlagsReport(Table):
 def show_or_set(
     name: str | None = None, value: str | None = None, *, restart: bool = False
 ) -> FlagsReport:
-    """Set a flag if a value is passed, and return flags; see `hpu_magic.flags`."""
+    """Set a flag if a value is passed, and return a report of flags; see `hpu_magic.flags`."""
     chosen = list(documented().values()) if name is None else _named(name, value)
     remarks = []
     if name is not None and value is not None:
@@ -221,7 +221,7 @@ def _named(name: str, value: str | None) -> list[Flag]:
 
 
 def _mentioning(word: str) -> list[Flag]:
-    """Return the flags whose names contain a word, then those whose meanings contain it."""
+    """Return the flags whose names contain a word, followed by those whose meanings contain it."""
     word = word.lower()
     if len(word) < _SHORTEST_WORD:
         return []
@@ -265,7 +265,7 @@ def _in_time(flag: Flag) -> bool:
 
 
 def _state() -> tuple[dict[str, str], dict[str, str | None]]:
-    """Return the values in this process, and those that the next start will change."""
+    """Return the values in this process, and those that will change at the next start."""
     at_import = first_import.environment_at_import() if device.bridge_loaded() else os.environ
     values: dict[str, str] = {}
     pending: dict[str, str | None] = {}

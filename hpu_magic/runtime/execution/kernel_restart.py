@@ -1,4 +1,4 @@
-"""Restart the kernel, the only way to release its card."""
+"""Restart the kernel, which is the only way to release its card."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from hpu_magic.runtime.start import restart as kernel
 
 @dataclass(repr=False)
 class RestartReport(Report):
-    """A restart that has begun."""
+    """A restart that is in progress."""
 
     held: bool  #: whether this process holds a card
     in_use: int = 0  #: bytes in use on the card
-    mode: str | None = None  #: the mode that was requested; None if the mode does not change
+    mode: str | None = None  #: the requested mode; None if the mode does not change
 
     def title(self) -> str:
         """Return the headline."""

@@ -1,7 +1,7 @@
-"""The execution mode: the loaded one, the requested one, and how to change it.
+"""The execution mode: the loaded mode, the requested mode, and how to change it.
 
-The vendor's library reads ``PT_HPU_LAZY_MODE`` once, when it loads; "0" is eager, every other
-value lazy. A change therefore needs a new process.
+The vendor's library reads ``PT_HPU_LAZY_MODE`` once, when it is loaded: "0" means eager mode, and
+any other value means lazy mode. A change therefore requires a new process.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ VALUES = {"eager": "0", "lazy": "1"}
 
 @dataclass(repr=False)
 class ModeReport(Report):
-    """The mode loaded in this process and the one requested."""
+    """The mode loaded in this process and the requested mode."""
 
     loaded: str | None
     """The mode "eager" or "lazy"; None before torch and the vendor's library are imported."""
     requested: str | None
-    """The mode of the next import; None for the library's default."""
+    """The mode that the next import will load; None for the library's default."""
     loaded_by: first_import.Origin | None = None  #: the line that loaded the library, if known
     restarting: bool = False  #: the kernel is being restarted
     remarks: list[str] = field(default_factory=list)  #: further notes
@@ -47,7 +47,7 @@ class ModeReport(Report):
         return f"Execution mode of {device.family()}"
 
     def rows(self) -> Sequence[Row]:
-        """Return loaded and requested mode."""
+        """Return the loaded and the requested mode."""
         loaded = self.loaded or "nothing yet (torch is not imported)"
         rows = [("loaded", loaded), ("requested", self.requested or "the library's default")]
         if self.loaded_by is not None and self.loaded is not None:
@@ -55,7 +55,7 @@ class ModeReport(Report):
         return rows
 
     def notes(self) -> Sequence[str]:
-        """Return how the requested mode takes effect."""
+        """Return notes on how the requested mode takes effect."""
         if self.restarting:
             mode = f" in {self.requested} mode" if self.requested else ""
             return [*self.remarks, f"The kernel restarts now{mode}; run your cells again."]
@@ -66,7 +66,7 @@ class ModeReport(Report):
 
 
 def loaded_mode() -> str | None:
-    """Return the loaded mode, "eager" or "lazy"; None before the library is loaded."""
+    """Return the loaded mode, "eager" or "lazy", or None before the library is loaded."""
     if device.importing() or not device.bridge_loaded():
         return None
     from habana_frameworks.torch.utils.internal import is_lazy
@@ -75,7 +75,7 @@ def loaded_mode() -> str | None:
 
 
 def requested_mode() -> str | None:
-    """Return the mode that the next process of this notebook will load; None for the default."""
+    """Return the mode that this notebook's next process will load, or None for the default."""
     remembered = kernel.recall() if kernel.interactive() else {}
     value = remembered.get(VARIABLE, _set_by_user())
     if value is None:
@@ -84,18 +84,18 @@ def requested_mode() -> str | None:
 
 
 def _set_by_user() -> str | None:
-    """Return the variable's value, unless the library has set it to report its default."""
+    """Return the variable's value, or None if the library set it to report its default."""
     value = os.environ.get(VARIABLE)
     if value == "0" and loaded_mode() == "eager":
         at_import = first_import.environment_at_import()
-        # Unset at the import, or torch was imported before the observer started.
+        # It was not set at the import, or torch was imported before the observer started.
         if at_import is os.environ or VARIABLE not in at_import:
             return None
     return value
 
 
 class LazyNeededError(HPUError):
-    """A feature of lazy mode was requested in a process in another mode."""
+    """A feature that requires lazy mode was requested in a process that is not in lazy mode."""
 
 
 def require_lazy(what: str) -> None:
@@ -124,7 +124,8 @@ def request(
 ) -> ModeReport:
     """Request a mode, and return the modes of this process; see `hpu_magic.mode`.
 
-    ``cells`` are the notebook's cells so far, searched for the line that loaded the library.
+    ``cells`` are the notebook cells run so far, which are searched for the line that loaded the
+    library.
     """
     if requested is not None:
         _known(requested)
@@ -145,7 +146,8 @@ def request(
 def in_lazy_mode(call: Callable[[], _Result], *, restart: bool) -> _Result:
     """Return the result of a call that may raise `LazyNeededError`.
 
-    With ``restart``, the kernel is then restarted in lazy mode, and an `HPUError` announces this.
+    If it does and ``restart`` is true, the kernel is restarted in lazy mode, and an `HPUError` says
+    so.
     """
     try:
         return call()
@@ -157,12 +159,12 @@ def in_lazy_mode(call: Callable[[], _Result], *, restart: bool) -> _Result:
 
 
 def restore(stored: str) -> None:
-    """Request the mode in a notebook's file, before its first cell runs.
+    """Request the mode stored in a notebook's file, before its first cell runs.
 
-    Loads and prints nothing. A mode that a cell has requested later is kept.
+    This neither loads nor prints anything. A mode that a cell has requested later is kept.
     """
     value = VALUES[_known(stored)]
-    with contextlib.suppress(OSError):  # without a writable folder, it applies to this process only
+    with contextlib.suppress(OSError):  # without a writable folder, it only applies to this process
         value = kernel.merge(VARIABLE, value)
     if not device.bridge_loaded():
         kernel.put(VARIABLE, value)
@@ -177,7 +179,7 @@ def _known(name: str) -> str:
 
 def _request(requested: str, loaded: str | None, by: first_import.Origin | None) -> None:
     if loaded is None or loaded == requested:
-        # Even if it is loaded already, because functions of the vendor read the variable again.
+        # Even if it is already loaded, because functions of the vendor read the variable again.
         os.environ[VARIABLE] = VALUES[requested]
     elif not kernel.interactive():
         raise HPUError(

@@ -1,4 +1,4 @@
-"""The status of the device: card, mode, versions, memory, and holders of all cards."""
+"""The device status: card, mode, versions, memory, and the processes that hold each card."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _HELP = "%hpu_to? shows the help of one"
 
 @dataclass(repr=False)
 class StatusReport(Report):
-    """State of the device, read without taking a card."""
+    """State of the device, read without acquiring a card."""
 
-    simulated: bool  #: whether the vendor's package is absent and the device therefore simulated
-    card: CardReading | None  #: the card of this process; None before it takes one
+    simulated: bool  #: whether the device is simulated because the vendor's package is absent
+    card: CardReading | None  #: the card of this process; None before it acquires one
     machine: Snapshot  #: all cards and the processes that hold them
-    mode: mode.ModeReport  #: loaded and requested execution mode
+    mode: mode.ModeReport  #: the loaded and the requested execution mode
     versions: dict[str, str]  #: of torch, the bridge and the driver, if known
     in_use: int | None
     limit: int | None
@@ -41,7 +41,7 @@ class StatusReport(Report):
         return f"{name}: {kind}"
 
     def rows(self) -> Sequence[Row]:
-        """Return card, mode, memory, versions and holders."""
+        """Return the card, mode, memory, versions and holders."""
         mode = self.mode.loaded or "not loaded yet"
         requested = self.mode.requested
         if requested not in (None, self.mode.loaded):
@@ -51,12 +51,12 @@ class StatusReport(Report):
         return rows + self._holders()
 
     def notes(self) -> Sequence[str]:
-        """Return why there are no cards, and how a requested mode takes effect."""
+        """Return notes on why there are no cards, and on how a requested mode takes effect."""
         reason = [self.machine.reason] if self.machine.reason else []
         return reason + list(self.mode.notes())
 
     def warnings(self) -> Sequence[str]:
-        """Return a sentence for each conflict."""
+        """Return one sentence per conflict."""
         return [str(conflict) for conflict in self.conflicts]
 
     def __repr__(self) -> str:
@@ -102,14 +102,14 @@ class StatusReport(Report):
 class CardReport(Report):
     """One card of the machine."""
 
-    card: CardReading  #: its values and holders
+    card: CardReading  #: its readings and holders
 
     def title(self) -> str:
         """Return the headline."""
         return f"{self.card.label}: {self.card.name}{', simulated' * self.card.simulated}"
 
     def rows(self) -> Sequence[Row]:
-        """Return the known values, and the holders."""
+        """Return the known readings and the holders."""
         card = self.card
         rows = []
         if card.memory_used is not None and card.memory_total:
@@ -136,9 +136,9 @@ def card_status(number: int) -> CardReport:
 
 
 def current_status(cells: Sequence[str] = ()) -> StatusReport:
-    """Return the state of the device without taking a card or importing torch.
+    """Return the state of the device without acquiring a card or importing torch.
 
-    ``cells`` are the notebook's cells so far, searched for the line that loaded torch.
+    ``cells`` are the notebook cells run so far, which are searched for the line that loaded torch.
     """
     machine = monitor.snapshot()
     memory = device.memory()
@@ -161,7 +161,7 @@ def _versions() -> dict[str, str]:
         torch.__version__ if torch else f"{backend.installed_version('torch')} (not imported)"
     )
     versions["bridge"] = backend.version()
-    # The bridge can only report it after a card was taken.
+    # The bridge can only report it once a card has been acquired.
     if torch is not None and device.taken():
         versions["driver"] = str(torch.hpu.get_device_capability())
     return versions

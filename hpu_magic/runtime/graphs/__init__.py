@@ -1,1 +1,1 @@
-"""HPU Graphs: capture, replay, and the vendor's wrappers."""
+"""HPU Graphs: capturing, replaying, and the vendor's wrappers."""

@@ -1,4 +1,4 @@
-"""Capturing code into an HPU Graph."""
+"""Capture code into an HPU Graph."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from hpu_magic.runtime.graphs.graphs import CapturedGraph, find, register
 class Capture:
     """Runs code ``warmup`` times and then captures it: ``while again(): ...``.
 
-    The warm-up creates objects that code creates on its first run, such as the state of an
-    optimizer, which each replay would otherwise create again. ``inputs`` are the variables in
-    ``namespace`` whose tensors the graph reads; later replays copy their new values. ``keep`` is
-    called with the captured graph, which replaces a graph of the same name.
+    The warm-up runs create the objects that code creates when it first runs, such as optimizer
+    state; otherwise, each replay would create them again. ``inputs`` are the variables in
+    ``namespace`` whose tensors the graph reads; later replays copy new values into these tensors.
+    ``keep`` is called with the captured graph, which replaces any graph of the same name.
 
-    Raises `HPUError` if the process is not in lazy mode, an input is not a tensor on the device, or
-    ``warmup`` is negative.
+    Raises `HPUError` if the process is not in lazy mode, if an input is not a tensor on the
+    device, or if ``warmup`` is negative.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Capture:
         return next(self._schedule, False)
 
     def summary(self) -> CapturedGraph | CaptureRefusal | None:
-        """Return the captured graph, or the refusal of the capture."""
+        """Return the captured graph, or a report on why the capture was refused."""
         return self._captured if self._done else self._refusal
 
     def _runs(self) -> Iterator[bool]:
@@ -127,7 +127,7 @@ class Capture:
 def captured(
     function: Callable[..., Any], name: str | None, inputs: Any, warmup: int
 ) -> CapturedGraph:
-    """Capture a call of a function; see `hpu_magic.capture`."""
+    """Capture a call to a function; see `hpu_magic.capture`."""
     arguments, named = call_arguments(inputs)
     namespace = {f"input{number}": value for number, value in enumerate(arguments)} | named
     chosen = str(name or getattr(function, "__name__", "graph"))
@@ -154,12 +154,12 @@ def _device_tensor(name: str, namespace: Mapping[str, Any]) -> Any:
     return value
 
 
-# These create a device tensor without computing on the device.
+# These operators create a device tensor without computing anything on the device.
 _CREATING = ("_to_copy", "empty")
 
 
 def _recorder() -> Any:
-    """Return a dispatch mode that counts operators and records the refused one."""
+    """Return a dispatch mode that counts operators and records the one that failed."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Recorder(TorchDispatchMode):
@@ -171,7 +171,7 @@ def _recorder() -> Any:
         def __torch_dispatch__(
             self, func: Any, types: Any, args: Any = (), kwargs: Any = None
         ) -> Any:
-            __tracebackhide__ = True  # IPython then shows the user's lines only
+            __tracebackhide__ = True  # makes IPython show only the user's lines
             try:
                 result = func(*args, **(kwargs or {}))
             except RuntimeError:

@@ -1,4 +1,4 @@
-"""The reason why a capture was refused: the operation, the user's line, and the fix."""
+"""Why a capture was refused: the operation, the user's line, and the fix."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _FALLBACK = (
     "the operation runs on the CPU, and a graph contains device operations only: move the line out "
     "of the capture, or use an operator that the device supports."
 )
-# transformers reads masks to omit those without padding. Its eager attention never omits a mask.
+# transformers reads masks on the host so that it can omit those without padding. Its eager
+# attention never omits a mask.
 _MASK = (
     "transformers reads the attention mask on the host: call "
     "model.set_attn_implementation('eager') and pass attention_mask to the model, or pass a mask "
@@ -39,15 +40,15 @@ class CaptureRefusal(Report):
     name: str
     operator: str  # the operation, such as ``aten::_local_scalar_dense``
     lines: list[tuple[str, int, str]]
-    """File, line number and text of the user's lines, the outermost first."""
+    """File, line number and text of the user's lines, outermost first."""
     reason: str  # the first line of the device's message
     fix: str  # how to change the code
 
     @classmethod
     def of(cls, name: str, operator: Any, error: RuntimeError) -> CaptureRefusal | None:
-        """Explain an error of ``operator`` (an overload) in the capture of graph ``name``.
+        """Explain an error of ``operator`` (an overload) while graph ``name`` was being captured.
 
-        Returns None if the error does not concern the capture.
+        Returns None if the error is unrelated to the capture.
         """
         fix = _fix(operator, str(error))
         if fix is None:
@@ -92,7 +93,7 @@ def _fix(operator: Any, text: str) -> str | None:
 
 
 def _is_in_mask_code(traceback: TracebackType | None) -> bool:
-    """Return whether a function of transformers that creates masks is among the callers."""
+    """Return whether a function that creates masks in transformers is among the callers."""
     while traceback is not None:
         module = str(traceback.tb_frame.f_globals.get("__name__", ""))
         if module.startswith("transformers.") and "mask" in module.rpartition(".")[2]:
@@ -102,9 +103,10 @@ def _is_in_mask_code(traceback: TracebackType | None) -> bool:
 
 
 def _users_lines(traceback: TracebackType | None) -> list[tuple[str, int, str]]:
-    """Return the line of the cell, and the user's innermost line if it is another one.
+    """Return the cell's line and, if it is different, the user's innermost line.
 
-    Removes PyTorch's frames below that line from the traceback, because they do not help.
+    PyTorch's frames below that line are removed from the traceback, because they do not help the
+    user.
     """
     lines: list[tuple[str, int, str]] = []
     innermost = traceback

@@ -1,7 +1,7 @@
 """HPU Graphs: record the device operations of a piece of code, and replay them without Python.
 
-A captured graph reads and writes the tensors of its capture. A replay on new data copies the data
-into its input tensors first, and writes its results into its output tensors.
+A captured graph reads and writes the same tensors as its capture did. To replay it on new data, the
+data is first copied into the graph's input tensors. Each replay overwrites its output tensors.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class CapturedGraph(Report):
     name: str
     graph: Any  #: the vendor's object
     inputs: dict[str, Any]
-    """The tensors that it reads, by the variable whose value a replay copies into them."""
+    """The tensors that it reads, keyed by the variable whose value a replay copies into them."""
     outputs: dict[str, Any] = field(default_factory=dict)
     """Variables that the code assigned, with the graph's tensors, which each replay overwrites."""
     operations: Counter[str] = field(default_factory=Counter)
-    """Recorded operators and the number of their calls."""
-    memory: int = 0  #: device memory that the capture left in use, in bytes
+    """The recorded operators and how often each is called."""
+    memory: int = 0  #: device memory still in use after the capture, in bytes
     replays: int = 0  #: number of replays so far
 
     def title(self) -> str:
@@ -43,7 +43,7 @@ class CapturedGraph(Report):
         return f"Graph {self.name} captured on {device.label()}"
 
     def rows(self) -> Sequence[Row]:
-        """Return operations, memory, inputs and outputs."""
+        """Return the operations, memory, inputs and outputs."""
         common = ", ".join(f"{name} x{count}" for name, count in self.operations.most_common(6))
         rest = len(self.operations) - 6
         more = f" and {rest} other operators" if rest > 0 else ""
@@ -55,14 +55,14 @@ class CapturedGraph(Report):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Return how to replay it."""
+        """Return a note on how to replay it."""
         return (f"%hpu_replay {self.name} runs it again and overwrites the outputs in place.",)
 
     def replay(self, n: int = 1, inputs: Mapping[str, Any] | None = None) -> ReplayReport:
-        """Copy new inputs, by name, then replay ``n`` times.
+        """Copy new inputs, passed by name, and then replay the graph ``n`` times.
 
-        Raises `HPUError`, before data is copied, if ``n`` is below 1 or an input does not have the
-        captured shape, dtype and device.
+        Before any data is copied, raises `HPUError` if ``n`` is less than 1, or if an input does
+        not have the captured shape, dtype and device.
         """
         if n < 1:
             raise HPUError(f"-n is {n}: use 1 or more.")
@@ -85,7 +85,7 @@ class CapturedGraph(Report):
         return ReplayReport(self.name, n, seconds, grown, sorted(changed), list(self.outputs))
 
     def _is_new(self, name: str, value: Any) -> bool:
-        """Return whether `value` is new data for an input, or refuse it."""
+        """Return whether `value` is new data for an input; raise an error if it is unsuitable."""
         import torch
 
         if name not in self.inputs:
@@ -118,9 +118,9 @@ class ReplayReport(Report):
 
     name: str
     replays: int  #: number of replays
-    seconds: float  #: time of all replays, with a synchronization before and after them
+    seconds: float  #: total time of the replays, synchronized before and after
     grown: int  #: change of the device memory in use, in bytes
-    copied: list[str]  #: inputs with new data
+    copied: list[str]  #: inputs into which new data was copied
     outputs: list[str]  #: variables that contain the results
 
     def title(self) -> str:
@@ -130,7 +130,7 @@ class ReplayReport(Report):
         return f"Graph {self.name} replayed {times} on {device.label()}, {each} each"
 
     def rows(self) -> Sequence[Row]:
-        """Return rate, memory, inputs and outputs."""
+        """Return the rate, memory, inputs and outputs."""
         rate = self.replays / self.seconds if self.seconds else 0.0
         rows = [("rate", units.rate(rate, "replays")), ("memory change", units.size(self.grown))]
         if self.copied:
@@ -165,7 +165,7 @@ class GraphList(Table):
         return ("graph", "operations", "memory", "replays", "inputs", "outputs")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line per captured graph, and a line per input shape of wrapped modules."""
+        """Return one line per captured graph, and one per input shape of each wrapped module."""
         captured = [
             (
                 graph.name,
@@ -190,14 +190,14 @@ class GraphList(Table):
 
 
 def register(graph: CapturedGraph) -> None:
-    """Store a captured graph; an existing graph of the same name is dropped."""
+    """Store a captured graph, dropping any existing graph of the same name."""
     if graph.name in _graphs:
         drop(graph.name)
     _graphs[graph.name] = graph
 
 
 def find(name: str) -> CapturedGraph:
-    """Return the captured graph of this name; raise `HPUError` if there is none."""
+    """Return the captured graph with this name; raise `HPUError` if there is none."""
     if name not in _graphs:
         fix = suggestion(name, _graphs) or f"capture a cell with %%hpu_capture {name} first."
         raise HPUError(f"Unknown graph {name!r}: {fix}")
@@ -210,7 +210,7 @@ def listed() -> GraphList:
 
 
 def drop(name: str) -> None:
-    """Delete a graph and free its memory; raise `HPUError` if there is none of this name."""
+    """Delete a graph and free its memory; raise `HPUError` if no graph has this name."""
     find(name).graph.reset()
     del _graphs[name]
 

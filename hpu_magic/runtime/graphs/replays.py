@@ -1,4 +1,4 @@
-"""The number of replays, for which the vendor has no event and no metric."""
+"""Count graph replays, for which the vendor provides neither an event nor a metric."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-# In the vendor's package, each may be implemented separately; in the simulator, V2 and V3 call the
-# first.
+# In the vendor's package, each of these may have its own implementation; in the simulator, replayV2
+# and replayV3 call replay.
 _METHODS = ("replay", "replayV2", "replayV3")
 
 
@@ -26,12 +26,12 @@ class _Thread(threading.local):
 
 
 class ReplayCounter:
-    """Counts the replays of the process while an observer is open.
+    """Counts the replays in this process while at least one observer is open.
 
-    From the first `open` to the last `close`, wrappers replace the replay methods of
-    ``torch.hpu.HPUGraph``. They do not count a method that was looked up before, as in ``again =
-    graph.replay``, replays in a block that imports the vendor's package itself, or replays that
-    raised an error.
+    From the first `open` to the last `close`, the replay methods of ``torch.hpu.HPUGraph`` are
+    replaced by wrappers. These do not count calls of a method that was looked up earlier, as in
+    ``again = graph.replay``, replays in a block that itself imports the vendor's package, or
+    replays that raised an error.
     """
 
     def __init__(self) -> None:
@@ -44,21 +44,21 @@ class ReplayCounter:
         self._counting: dict[str, Any] = {}
 
     def open(self) -> None:
-        """Start to count, if ``torch.hpu.HPUGraph`` exists and can be changed."""
+        """Start counting if ``torch.hpu.HPUGraph`` exists and can be modified."""
         with self._lock:
             self._observers += 1
             if not self._counting:
                 self._replace()
 
     def close(self) -> None:
-        """End the observation of one `open`; the last call restores the class."""
+        """Undo one call of `open`; the last call restores the class."""
         with self._lock:
             self._observers -= 1
             if not self._observers:
                 self._restore()
 
     def _replace(self) -> None:
-        # In eager mode, some of the vendor's releases have no such class.
+        # In eager mode, this class is missing from some of the vendor's releases.
         hpu = getattr(sys.modules.get("torch"), "hpu", None)
         self._graph = getattr(hpu, "HPUGraph", None)
         for name in _METHODS:
@@ -76,7 +76,7 @@ class ReplayCounter:
     def _restore(self) -> None:
         for name, original in self._originals.items():
             if vars(self._graph).get(name) is not self._counting[name]:
-                continue  # other code has replaced it since
+                continue  # replaced by other code in the meantime
             if original is None:  # inherited
                 delattr(self._graph, name)
             else:

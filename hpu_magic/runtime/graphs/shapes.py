@@ -1,4 +1,4 @@
-"""The input shapes of a wrapped module, each of which needs a graph."""
+"""The input shapes of a wrapped module, each of which requires its own graph."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 from hpu_magic import units
 from hpu_magic.runtime.device import device
 
-# Number of shapes that causes a warning; a program with buckets has only a few.
+# Number of shapes that triggers a warning; a program that uses buckets has only a few shapes.
 MANY = 5
 _SMALLEST_BUCKET = 8
-# Packages that do not contain the user's line.
+# Packages that cannot contain the user's line.
 _LIBRARIES = ("torch", "transformers", "hpu_magic", "habana_frameworks")
 
 Shape = tuple[int, ...]
-# Name or argument number, and shape, of each tensor.
+# The name or argument number of each tensor, and its shape.
 Kind = tuple[tuple[object, Shape], ...]
 
 
@@ -29,15 +29,15 @@ class Use:
     """Calls with inputs of one kind."""
 
     calls: int
-    memory: int  # device memory that the first call left in use, in bytes
-    graphed: bool  # whether the limit allowed another graph
+    memory: int  # device memory still in use after the first call, in bytes
+    graphed: bool  # whether a graph was allowed by the limit
 
 
 class ShapeWatch:
     """Records the input shapes of a wrapped module, and warns once if there are many.
 
-    ``limit`` is the largest number of graphs. ``hint`` returns further advice, as the end of the
-    warning's sentence. ``uses`` is ordered by the first calls.
+    ``limit`` is the maximum number of graphs. ``hint`` returns further advice that is appended to
+    the warning. ``uses`` is in the order of the first calls.
     """
 
     def __init__(self, name: str, limit: int | None) -> None:
@@ -48,13 +48,13 @@ class ShapeWatch:
 
     @property
     def memory(self) -> int:
-        """Bytes that first calls left in use: an estimate of the memory of all graphs."""
+        """Number of bytes still in use after the first calls, an estimate of all graphs' memory."""
         return sum(use.memory for use in self.uses.values())
 
     def around(
         self, forward: Callable[..., Any], uses_graphs: Callable[[], bool]
     ) -> Callable[..., Any]:
-        """Return a wrapper of `forward` that notes its calls while `uses_graphs` returns True."""
+        """Return a wrapper of `forward` that records its calls while `uses_graphs` returns True."""
         import torch
 
         tensor, uses = torch.Tensor, self.uses
@@ -76,7 +76,7 @@ class ShapeWatch:
         return watched
 
     def forget(self) -> None:
-        """Forget all shapes, after the graphs were freed."""
+        """Forget all shapes once the graphs have been freed."""
         self.uses.clear()
 
     def _first(self, kind: Any, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
@@ -93,7 +93,7 @@ class ShapeWatch:
         return result
 
     def sentence(self) -> str:
-        """Return the warning: the shapes, the memory of their graphs, and how to use fewer."""
+        """Return a warning with the shapes, the memory of their graphs, and how to use fewer."""
         name, shapes = self._most_varied()
         listed = ", ".join(str(shape) for shape in shapes)
         memory = units.size(self.memory)
@@ -122,7 +122,7 @@ class ShapeWatch:
 
 
 def described(kind: Kind) -> str:
-    """Return the names and shapes of a kind of inputs."""
+    """Return a description of one kind of inputs, with names and shapes."""
     return ", ".join(f"{_named(name)} {tuple(shape)}" for name, shape in kind) or "no tensors"
 
 
@@ -131,7 +131,7 @@ def _named(name: Any) -> str:
 
 
 def _bucket(shapes: list[Shape]) -> str:
-    """Return the padding that leaves at most two of the sizes in a dimension."""
+    """Return the padding that leaves at most two different sizes in a dimension."""
     if len({len(shape) for shape in shapes}) != 1:
         return "to a few sizes"
     sizes = max((set(sizes) for sizes in zip(*shapes, strict=True)), key=len, default=set())
@@ -149,7 +149,7 @@ def _bucket(shapes: list[Shape]) -> str:
 
 
 def users_level() -> int:
-    """Return the ``stacklevel`` of the user's line for a call of `warnings.warn`."""
+    """Return the ``stacklevel`` with which `warnings.warn` reports the user's line."""
     frame: FrameType | None = sys._getframe(1)
     level = 1
     while frame is not None:

@@ -1,4 +1,4 @@
-"""transformers' models in HPU Graphs: masks without host reads, and reusable static caches."""
+"""Models from transformers in HPU Graphs: masks without host reads, and reusable static caches."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 
 from hpu_magic.runtime.graphs.shapes import users_level
 
-# PyTorch's attention function with a mask in every call. By default, the library reads the mask's
-# values on the host to omit a mask without padding, and a capture refuses host reads.
+# PyTorch's attention function with a mask in every call. By default, the library reads the mask on
+# the host so that it can omit a mask without padding, but host reads are not allowed in a capture.
 _ATTENTION = "sdpa_in_hpu_graphs"
-# Outputs that generate keeps from each step, and that the next replay would overwrite.
+# Outputs that generate keeps from each step and that the next replay would overwrite.
 _KEPT = (
     "hidden_states",
     "attentions",
@@ -26,10 +26,10 @@ _KEPT = (
 
 
 def is_plain_model(value: Any) -> bool:
-    """Return whether `value` is a model of transformers, without importing the library.
+    """Return whether `value` is a model from transformers, without importing the library.
 
-    False for a model whose generate was adapted to HPU Graphs, for example by optimum-habana: such
-    a model has its own masks and caches.
+    Returns False for a model whose ``generate`` was adapted to HPU Graphs, for example by
+    optimum-habana, because such a model manages its own masks and caches.
     """
     library = sys.modules.get("transformers.modeling_utils")
     if library is None or not isinstance(value, library.PreTrainedModel):
@@ -39,8 +39,9 @@ def is_plain_model(value: Any) -> bool:
 
 
 def make_capturable(model: Any) -> None:
-    """Choose implementations of the model's layers without host reads and fallbacks."""
-    # The default counts each expert's tokens with an operator that the device does not support.
+    """Choose implementations of the model's layers that avoid host reads and fallbacks."""
+    # The default implementation counts each expert's tokens with an operator that the device does
+    # not support.
     if getattr(model.config, "_experts_implementation", None) == "grouped_mm":
         model.set_experts_implementation("batched_mm")
     if model.config._attn_implementation == "sdpa":
@@ -65,15 +66,16 @@ def _register_attention() -> None:
 
 
 class GraphedModel:
-    """Decides which calls of a wrapped model replay graphs, and keeps the caches they write.
+    """Decides which calls of a wrapped model replay graphs, and keeps the caches they write to.
 
-    A graph always reads and writes the tensors of its capture. Therefore a graph cannot use a cache
-    that grows, and ``generate`` would create a new static cache, and new graphs, in each call. So
-    ``generate`` uses a static cache by default, and reuses an earlier cache of the same size.
+    A graph always reads and writes the tensors that it was captured with. A graph therefore cannot
+    use a cache that grows, and if each call of ``generate`` created a new static cache, it would
+    also need new graphs. For this reason, ``generate`` uses a static cache by default, and reuses
+    an earlier cache of the same size.
 
-    The model was wrapped by the vendor's wrapper; its ``forward`` and ``generate`` are replaced.
-    ``cleared`` is called after graphs were freed because a cache of another length replaces their
-    caches.
+    The model has already been wrapped by the vendor's wrapper; its ``forward`` and ``generate`` are
+    replaced. ``cleared`` is called after the graphs have been freed because a cache of a different
+    length replaces their caches.
     """
 
     def __init__(self, model: Any, cleared: Callable[[], None]) -> None:
@@ -99,7 +101,7 @@ class GraphedModel:
             )
 
     def hint(self) -> str:
-        """Return advice for inputs that grow with the text, as the end of a sentence."""
+        """Return advice for inputs that grow with the text, phrased as the end of a sentence."""
         if self._held or not self._model.can_generate():
             return ""
         return ", and let generate use a static cache, which does not grow with the text"
@@ -155,19 +157,20 @@ class GraphedModel:
             if self._is_generates_own(cache) and kwargs.get("past_key_values") is cache:
                 cache = kwargs["past_key_values"] = self._pooled(cache, kwargs)
             if not _initialized(_layers(cache)):
-                # Creates the cache's tensors, because a capture would create them in each replay.
+                # This run creates the cache's tensors; otherwise, they would be created in the
+                # capture and again in each replay.
                 result = self._plainly(*args, **kwargs)
                 if not _initialized(_layers(cache)) or _is_of_two(cache):
                     return result
                 cache.reset()
         held = self._held.setdefault(id(cache), _HeldCache(cache))
         if not held.is_ready():
-            return self._plainly(*args, **kwargs)  # puts the encoder's output into the cache
+            return self._plainly(*args, **kwargs)  # stores the encoder's output in the cache
         held.bring_back()
         return self._graphed(cache, args, kwargs)
 
     def _graphed(self, cache: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        # The wrapper would capture another graph for views, and for names in another order.
+        # The wrapper would capture another graph for views, or for names in a different order.
         args = [self._own_memory(value) for value in args]
         kwargs = {name: self._own_memory(kwargs[name]) for name in sorted(kwargs)}
         return self._kept(self._forward(*args, **kwargs), cache)
@@ -182,9 +185,10 @@ class GraphedModel:
         return value.clone(memory_format=torch.contiguous_format)
 
     def _with_mask(self, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Add the mask of text without padding if there is none, to avoid host reads of the text.
+        """Add a mask for text without padding if there is none, to avoid host reads of the text.
 
-        Inputs with positions but no mask may contain several packed texts, and are not changed.
+        Inputs that have positions but no mask may contain several packed texts, so they are not
+        changed.
         """
         text = args[0] if args else kwargs.get("input_ids")
         positions = kwargs.get("position_ids") is not None and not self._generating
@@ -202,7 +206,7 @@ class GraphedModel:
         return bool(self._generating) and not getattr(cache, "_is_user_defined", False)
 
     def _pooled(self, cache: Any, inputs: dict[str, Any]) -> Any:
-        """Return the emptied cache of this size that graphs use; `cache` if there is none."""
+        """Return the cache of this size that graphs use, after resetting it, or else `cache`."""
         import torch
 
         lengths = tuple(layer.max_cache_len for layer in _layers(cache))
@@ -225,7 +229,7 @@ class GraphedModel:
         self._cleared()
 
     def _kept(self, outputs: Any, cache: Any) -> Any:
-        """Return a graph's outputs, with copies of those that the caller uses after a replay."""
+        """Return a graph's outputs, copying those that the caller uses after another replay."""
         of_dict = isinstance(outputs, dict)
         if not of_dict and not isinstance(outputs, tuple):
             return outputs
@@ -253,7 +257,7 @@ class _HeldCache:
     """A static cache with the tensors that graphs read and write."""
 
     def __init__(self, cache: Any) -> None:
-        self.cache = cache  # kept alive, because its id is the key of this object
+        self.cache = cache  # kept alive because its id is the key for this object
         self._is_of_two = _is_of_two(cache)
         self._tensors = [
             (layer, name, getattr(layer, name))
@@ -267,7 +271,7 @@ class _HeldCache:
         return not self._is_of_two or all(self.cache.is_updated.values())
 
     def bring_back(self) -> None:
-        """Copy tensors that replace those of the cache, for example by beam search, into them."""
+        """Restore the cache's own tensors if others, e.g. from beam search, have replaced them."""
         for layer, name, own in self._tensors:
             current = getattr(layer, name)
             if current is not own:
@@ -276,7 +280,7 @@ class _HeldCache:
 
 
 def _has_pictures(inputs: dict[str, Any]) -> bool:
-    """Return whether there are images, whose positions in the text models read on the host."""
+    """Return whether the inputs have images, whose text positions models read on the host."""
     return any(name.startswith("pixel_values") and inputs[name] is not None for name in inputs)
 
 
@@ -303,7 +307,7 @@ def _initialized(layers: list[Any]) -> bool:
 
 
 def _unsuitable(cache: Any, layers: list[Any]) -> str | None:
-    """Return why a graph cannot use a cache; None if it can."""
+    """Return why a graph cannot use a cache, or None if it can."""
     from transformers.cache_utils import StaticLayer
 
     kinds = {type(layer) for layer in layers}

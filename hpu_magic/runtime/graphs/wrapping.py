@@ -1,4 +1,4 @@
-"""Modules whose forward pass the vendor's wrappers capture into HPU Graphs."""
+"""Modules whose forward pass is captured into HPU Graphs by the vendor's wrappers."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class WrapReport(Report):
     model: Any  #: the module, the same object as before
     purpose: str  #: "inference" or "training"
     wrapper: str  #: the vendor's function that wrapped it
-    max_graphs: int | None  #: largest number of graphs, one per kind of input; None for no limit
+    max_graphs: int | None  #: maximum number of graphs, one per kind of input; None for no limit
     first_seconds: float | None = None
-    """Time of the first run with the sample, including the capture."""
+    """Duration of the first run with the sample, including the capture."""
     remarks: list[str] = field(default_factory=list)  #: further notes
 
     def title(self) -> str:
@@ -53,7 +53,7 @@ class WrapReport(Report):
         return f"{kind} wrapped in HPU Graphs for {self.purpose} on {device.label()}"
 
     def rows(self) -> Sequence[Row]:
-        """Return the wrapper, the time of captures and the limit."""
+        """Return the wrapper, when or how fast graphs are captured, and the limit."""
         rows = [("by", f"torch.hpu.{self.wrapper}")]
         if self.first_seconds is None:
             rows.append(("captures", "at the first call with inputs of each new shape"))
@@ -65,7 +65,7 @@ class WrapReport(Report):
         return rows
 
     def notes(self) -> Sequence[str]:
-        """Return hints for the use of the module."""
+        """Return hints on how to use the module."""
         if self.purpose == "training":
             return self.remarks
         return [
@@ -83,13 +83,13 @@ def wrapped(
 ) -> WrapReport:
     """Make a module's forward pass (and backward pass, in training) replay HPU Graphs.
 
-    The module is changed in place. ``train`` is by default ``model.training``. Inputs in
-    ``sample``, a tensor or a tuple, are captured now; training then has a graph for inputs of this
-    shape only. ``max_graphs`` is the largest number of graphs, by default 10 in training and
-    unlimited in inference.
+    The module is changed in place. ``train`` defaults to ``model.training``. If ``sample`` (a
+    tensor or a tuple) is passed, a graph is captured for it immediately; in training, there is then
+    a graph only for inputs of this shape. ``max_graphs`` is the maximum number of graphs; it
+    defaults to 10 in training and to no limit in inference.
 
-    Raises `HPUError` if the process is not in lazy mode, ``model`` is not a module, not on the
-    device or wrapped already, or ``max_graphs`` or ``sample`` is invalid.
+    Raises `HPUError` if the process is not in lazy mode, if ``model`` is not a module, is not on
+    the device or has already been wrapped, or if ``max_graphs`` or ``sample`` is invalid.
     """
     _check(model, max_graphs)
     require_lazy("HPU Graphs")
@@ -108,7 +108,7 @@ def wrapped(
 
 
 def explain(error: BaseException) -> str | None:
-    """Return what to do if a module that is wrapped for training cannot be captured, or None."""
+    """Return what to do if a module wrapped for training could not be captured, or else None."""
     training = [model for model, noted in _wrapped.items() if noted.purpose == "training"]
     if not training or not any("graph captur" in str(each) for each in chain(error)):
         return None

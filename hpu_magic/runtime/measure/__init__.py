@@ -1,1 +1,1 @@
-"""Measurements of cells and blocks: memory, time, profile and ledger."""
+"""Measure the memory, time, profile and overhead of cells and blocks."""

@@ -1,4 +1,4 @@
-"""Counts of compilations and fallbacks since the process began, from the vendor's metrics."""
+"""Counts of compilations and fallbacks since the process started, from the vendor's metrics."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from hpu_magic.runtime.device import device
 
 Number = TypeVar("Number", int, float)
 
-# Without frees, because Python's garbage collector can free memory during any cell.
+# Deallocations are not counted, because Python's garbage collector can free memory during any cell.
 _ACTIVITY = ("NumAllocs", "TotalSystemAllocs")
 
 
 @dataclass(frozen=True)
 class DeviceCounts:
-    """Counts at one moment; subtract them with `since`."""
+    """Counts at a point in time; use `since` to compute differences."""
 
     compilations: int = 0  # number of compiled graphs
-    compile_seconds: float = 0.0  # seconds for their compilation
+    compile_seconds: float = 0.0  # total time to compile them, in seconds
     fallbacks: dict[str, int] = field(default_factory=dict)
     """Number of calls that ran on the CPU, by operator."""
     activity: tuple[int, ...] = ()  # counts that increase when the device allocates memory
 
     @classmethod
     def now(cls) -> DeviceCounts:
-        """Return the current counts; all zero before a card is taken."""
+        """Return the current counts, all of which are zero before a card is acquired."""
         if not device.taken():
             return cls()
         fallbacks = dict(_statistics("cpu_fallback").get("FallbackOps", {}))
@@ -34,7 +34,7 @@ class DeviceCounts:
         return cls(*compilations(), fallbacks, tuple(stats.get(name, 0) for name in _ACTIVITY))
 
     def since(self, before: DeviceCounts) -> DeviceCounts:
-        """Return the increase since ``before``, without operators that were not called."""
+        """Return the increase since ``before``, omitting operators that were not called."""
         fallbacks = {
             name: growth(before.fallbacks.get(name, 0), count)
             for name, count in self.fallbacks.items()
@@ -47,13 +47,13 @@ class DeviceCounts:
 
 
 def compilations() -> tuple[int, float]:
-    """Return the number of compiled graphs, and the seconds for their compilation."""
+    """Return the number of compiled graphs, and the time to compile them in seconds."""
     stats = _statistics("graph_compilation")
     return int(stats.get("TotalNumber", 0)), float(stats.get("TotalTime", 0.0)) / 1e6
 
 
 def growth(before: Number, after: Number) -> Number:
-    """Return the increase of a count, which may have been reset to zero in between."""
+    """Return the increase of a count, which may have been reset to zero in the meantime."""
     return after - before if after >= before else after
 
 

@@ -1,8 +1,9 @@
 """Graph breaks of ``torch.compile``, from PyTorch's records.
 
 There are two records, and both are incomplete. ``graph_break_reasons`` lists breaks with their
-stack, until ``torch._dynamo.reset()`` empties it. ``counters`` count by reason, without a place;
-they lack branches on the value of a tensor, but include functions that were skipped.
+stacks, but ``torch._dynamo.reset()`` clears it. ``counters`` counts breaks by reason, without their
+location; it does not include branches on the value of a tensor, but it does include skipped
+functions.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from hpu_magic.runtime.measure.device_counts import growth
 
 _LIBRARY = re.compile(r"[/\\](site|dist)-packages[/\\](torch|lightning\w*|pytorch_lightning)[/\\]")
 _SKIPPED = re.compile(r"frame skipped: .* \((?P<file>.+) line (?P<line>\d+)\)")
-# PyTorch's name of an instruction, which the counters describe as data-dependent branching.
+# PyTorch's name for an instruction that the counters describe as data-dependent branching.
 _BRANCH = "generic_jump"
 
 
 class GraphBreak(NamedTuple):
-    """A place at which a compiled function returned to Python."""
+    """A location at which a compiled function returned to Python."""
 
-    reason: str  # first line of PyTorch's explanation
+    reason: str  # the first line of PyTorch's explanation
     file: str = ""  # file of the user's line; empty if unknown
     line: int = 0
 
 
 @dataclass
 class Record:
-    """State of PyTorch's records at one moment; see `since`."""
+    """State of PyTorch's records at a point in time; see `since`."""
 
     listed: int = 0
     counted: Counter[str] = field(default_factory=Counter)
@@ -40,7 +41,7 @@ class Record:
 
     @classmethod
     def now(cls) -> Record:
-        """Return the current state; empty before the first compilation."""
+        """Return the current state, which is empty before the first compilation."""
         utils = sys.modules.get("torch._dynamo.utils")
         counters = getattr(utils, "counters", {})
         failed = counters.get("unimplemented", {})
@@ -52,11 +53,11 @@ class Record:
 
 
 def since(before: Record) -> list[GraphBreak]:
-    """Return the graph breaks since `before`; repeated breaks are repeated."""
+    """Return the graph breaks since `before`, including repeated occurrences."""
     after = Record.now()
     utils = sys.modules.get("torch._dynamo.utils")
     reasons = list(getattr(utils, "graph_break_reasons", ()))
-    # A shorter list was reset in between.
+    # If the list is shorter than before, it was reset in the meantime.
     new = reasons[before.listed :] if after.listed >= before.listed else reasons
     breaks = [_listed(each) for each in new]
     unlisted = _growth(before.counted, after.counted) - Counter(str(each.reason) for each in new)
@@ -84,7 +85,7 @@ def _skipped(text: str) -> GraphBreak:
 
 
 def _users_line(stack: Sequence[Any]) -> tuple[str, int]:
-    """Return file and line of the innermost frame outside PyTorch and Lightning."""
+    """Return the file and line of the innermost frame outside PyTorch and Lightning."""
     own = [frame for frame in stack if not _LIBRARY.search(frame.filename)] or list(stack)
     return (own[-1].filename, own[-1].lineno or 0) if own else ("", 0)
 

@@ -1,4 +1,4 @@
-"""Device memory by variable, and in each variable by module and cache."""
+"""Device memory by variable, and within each variable by module and cache."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpu_magic.runtime.present.table import Table
 
 _MOST_HOLDERS = 10
 _MOST_LINES = 8
-_INDENT = "\N{NO-BREAK SPACE}" * 2  # HTML collapses other spaces
+_INDENT = "\N{NO-BREAK SPACE}" * 2  # HTML would collapse ordinary spaces
 _LEAST_SHARE = 0.01
 
 
@@ -34,7 +34,7 @@ class HolderTable(Table):
     """Variables that hold device memory, largest first."""
 
     held: list[VariableHolder]
-    everything: bool = False  #: list every variable and module instead of the largest ones
+    everything: bool = False  #: list all variables and modules instead of only the largest ones
 
     def title(self) -> str:
         """Return the headline."""
@@ -45,7 +45,7 @@ class HolderTable(Table):
         return ("held by", "memory", "what")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line per large variable, each followed by its large parts."""
+        """Return one line per large variable, each followed by lines for its large parts."""
         rows = []
         listed = len(self.held) if self.everything else _MOST_HOLDERS
         for holder in self.held[:listed]:
@@ -60,9 +60,9 @@ class HolderTable(Table):
 
 
 def storage_of(tensor: Any) -> tuple[int, int, Any] | None:
-    """Return identity, bytes and a weak reference of a tensor's storage on the device, or None.
+    """Return the id, size in bytes and weak reference of a tensor's device storage, or None.
 
-    While the reference exists, no other storage gets the same identity.
+    As long as the reference exists, no other storage can have the same id.
     """
     torch = sys.modules["torch"]
     from torch.multiprocessing.reductions import StorageWeakRef
@@ -78,8 +78,8 @@ def storage_of(tensor: Any) -> tuple[int, int, Any] | None:
 def holders(variables: Mapping[str, Any], known: Iterable[int] = ()) -> list[VariableHolder]:
     """Return the variables that hold memory, largest first; shared memory counts once.
 
-    Memory of parameters counts for the module, not for its optimizer. Storages in ``known`` do not
-    count.
+    The memory of parameters is attributed to their module, not to its optimizer. Storages in
+    ``known`` are not counted.
     """
     torch = sys.modules["torch"]
     seen = set(known)
@@ -101,12 +101,12 @@ def holders(variables: Mapping[str, Any], known: Iterable[int] = ()) -> list[Var
 
 
 def lines(holder: VariableHolder, most: int | None = _MOST_LINES) -> Iterator[tuple[str, int, str]]:
-    """Yield (path, bytes, what) of the largest parts of a variable, each after its parent.
+    """Yield (path, bytes, description) of the largest parts of a variable, each after its parent.
 
-    None for `most` yields all parts.
+    If `most` is None, all parts are yielded.
     """
     flat = [(part, depth) for top in holder.parts for depth, part in _flat(top, 1)]
-    # Sorting is stable, so a selected part never lacks its parent.
+    # The sort is stable, so a part is never selected without its parent.
     ranked = sorted(flat, key=lambda pair: -pair[0].size)[:most]
     least = _LEAST_SHARE * holder.size if most is not None else 0
     shown = {id(part) for part, _ in ranked if part.size >= least}

@@ -1,8 +1,8 @@
-"""The overhead of code on the device: compilations, fallbacks, synchronizations.
+"""The device overhead of code: compilations, fallbacks and synchronizations.
 
-The vendor's metrics count the totals. The vendor's event dispatcher reports the source line of each
-event, if the event has one. PyTorch records graph breaks and in-place operations. Replays are
-counted by `hpu_magic.runtime.graphs.replays`.
+The vendor's metrics provide the totals. The vendor's event dispatcher reports the source line of
+each event that has one. PyTorch records graph breaks and in-place operations. Replays are counted
+by `hpu_magic.runtime.graphs.replays`.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ from hpu_magic.runtime.measure.ledger_report import (
 
 Place = Callable[[str, int], str]
 
-# The dispatcher's event ids and the kinds of entries.
+# Maps the dispatcher's event ids to kinds of entries.
 _EVENTS = {
     "GRAPH_COMPILATION": COMPILATION,
     "CPU_FALLBACK": FALLBACK,
     "CUSTOM_EVENT": WAIT,
 }
 _MOST_ENTRIES = 500
-# The event of a cached graph that runs again, the only one if all operations are in place.
+# The event for a cached graph that runs again; the only event if all operations are in place.
 _RUN_AGAIN = "CACHE_HIT"
 
 
-# Ledgers whose blocks are running, the innermost last.
+# Ledgers whose blocks are running, innermost last.
 _open: list[Ledger] = []
 
 
 def innermost() -> LedgerReport | None:
-    """Return the report of the innermost running ledger; it is filled when its block ends."""
+    """Return the report of the innermost running ledger, which is filled in when its block ends."""
     return _open[-1]._report if _open else None
 
 
@@ -54,16 +54,18 @@ def _file_and_line(file: str, line: int) -> str:
 class Ledger:
     """The ledger of a ``with`` block: ``with Ledger() as costs: ...``, then read `costs`.
 
-    The block resets the statistic of the device's peak memory. Blocks can be nested; each has its
-    own ledger and peak. The same object can be used for several blocks in sequence.
+    The block resets the device's peak memory statistic. Blocks can be nested; each has its own
+    ledger and peak. The same object can be used for several blocks in sequence.
 
-    At the end, ``place`` is called with a file and a line number and returns their text. The
-    versions of the tensors in ``namespace``, such as ``globals()``, show whether they were written
-    in place (see `hpu_magic.runtime.measure.versions.versions`); in eager mode, this is the only
-    sign of in-place operations. ``show`` selects parts of the report's line; empty for all.
+    At the end of the block, ``place`` is called with a file and a line number, and returns the text
+    to show for them. The versions of the tensors in ``namespace``, such as ``globals()``, show
+    whether they were written in place (see `hpu_magic.runtime.measure.versions.versions`); in eager
+    mode, this is the only sign of in-place operations. ``show`` selects the parts of the report's
+    line; if it is empty, all parts are shown.
     """
 
-    # Set by the first event: a device that reports no waits looks like one without waits.
+    # Set by the first event, because a device that cannot report waits looks like one that never
+    # waited.
     _waits_are_reported = False
 
     def __init__(
@@ -108,7 +110,7 @@ class Ledger:
         after = DeviceCounts.now()
         before, report = self._before, self._report
         report.replays = replays.counter.total - self._replays
-        # Before graph breaks are added, because they do not use the device.
+        # Computed before graph breaks are added, because these do not use the device.
         report.touched = bool(
             after != before
             or self._entries
@@ -142,7 +144,7 @@ class Ledger:
         for event, note in notes.items():
             try:
                 handle = instance.subscribe(getattr(module.EventId, event), note)
-            except TypeError:  # newer releases deliver events only when process() is called
+            except TypeError:  # newer releases only deliver events when process() is called
                 handle = instance.subscribe(getattr(module.EventId, event))
             self._subscriptions.append((handle, note))
 
@@ -163,7 +165,7 @@ class Ledger:
         def note(timestamp: Any, parameters: Iterable[tuple[str, str]]) -> None:
             facts = dict(parameters)
             if kind == WAIT and facts.get("event") != "host_synchronization":
-                return  # an event of another program
+                return  # an event from another program
             if kind == WAIT:
                 Ledger._waits_are_reported = True
             file, line = facts.get("file", ""), int(facts.get("line", 0))
@@ -184,7 +186,7 @@ class Ledger:
 
 
 def _dispatcher() -> tuple[Any, Any] | None:
-    """Return the dispatcher's module and instance; None before the bridge is loaded."""
+    """Return the dispatcher's module and instance, or None before the bridge is loaded."""
     if not device.bridge_loaded():
         return None
     try:

@@ -1,4 +1,4 @@
-"""The ledger's report of a block: causes of overhead, as a line, a table and attributes."""
+"""The ledger's report on a block: the causes of overhead as a line, a table and attributes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PARTS = ("graphs", "breaks", "fallbacks", "reads", "replays", "peak")
 
 
 def checked_parts(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return parts of the line, empty for all; raise `HPUError` for an unknown part."""
+    """Return the parts of the line (empty for all); raise `HPUError` if a part is unknown."""
     parts = tuple(names.split(",") if isinstance(names, str) else names or ())
     for name in parts:
         if name not in PARTS:
@@ -42,7 +42,7 @@ class Entry:
     """One cause of overhead."""
 
     kind: str  # one of `_KINDS`
-    name: str  # the compiled recipe, PyTorch's reason for a graph break, or the operator
+    name: str  # the compiled recipe, PyTorch's reason for the graph break, or the operator
     where: str = ""  # the line that caused it; empty if unknown
     shapes: str = ""  # the shapes that caused a compilation
     count: int = 0
@@ -53,30 +53,30 @@ class Entry:
 
 @dataclass(repr=False)
 class LedgerReport(Table):
-    """The overhead of a cell or a ``with`` block on the device."""
+    """The device overhead of a cell or a ``with`` block."""
 
     touched: bool = False
-    """The device was used: it allocated memory, compiled a graph, ran one from its cache or
-    replayed a captured one, fell back to the CPU, the host waited for it, or a tensor in the
-    ledger's namespace was written in place. In eager mode, in-place operations on other tensors
-    cannot be detected."""
+    """Whether the device was used: it allocated memory, it compiled a graph, ran one from its cache
+    or replayed a captured one, an operator fell back to the CPU, the host waited for the device, or
+    a tensor in the ledger's namespace was written in place. In eager mode, in-place operations on
+    other tensors cannot be detected."""
     compilations: int = 0  #: number of compiled graphs
-    compile_seconds: float = 0.0  #: seconds for their compilation
+    compile_seconds: float = 0.0  #: total time to compile them, in seconds
     graph_breaks: int = 0
-    """How often ``torch.compile`` split a graph or skipped a function, because it cannot compile
-    the Python code. Counted when a function is compiled, not at each call."""
+    """How often ``torch.compile`` split a graph or skipped a function because it cannot compile the
+    Python code. This is counted when a function is compiled, not on each call."""
     fallbacks: dict[str, int] = field(default_factory=dict)
     """Number of calls that ran on the CPU, by operator."""
     synchronizations: int | None = None
-    """How often the host waited for a value; None until the device has reported a wait in this
-    process, since it may not report waits at all."""
+    """How often the host waited for a value. This is None until the device has reported a wait in
+    this process, because it may not report waits at all."""
     replays: int = 0
     """Number of replays of captured graphs, including those of wrapped models, whose forward and
     backward passes are separate graphs."""
     peak: int = 0  #: peak memory in bytes
     entries: list[Entry] = field(default_factory=list)
-    """The causes, in the order of their first events."""
-    show: tuple[str, ...] = ()  #: parts of the line, of `PARTS`; empty for all
+    """The causes, in order of first occurrence."""
+    show: tuple[str, ...] = ()  #: the parts of the line to show, from `PARTS`; empty for all
 
     def title(self) -> str:
         """Return the line below a cell."""
@@ -102,7 +102,7 @@ class LedgerReport(Table):
         return ("what", "count", "time", "name", "shapes", "where")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line for each cause, by kind and time."""
+        """Return one line per cause, ordered by kind and time."""
         entries = sorted(self.entries, key=lambda entry: (_KINDS.index(entry.kind), -entry.seconds))
         return [
             (
@@ -156,7 +156,7 @@ class LedgerReport(Table):
 class LedgerState(Report):
     """Whether the ledger is on."""
 
-    on: bool  # a line is added below later cells
+    on: bool  # whether a line is added below each later cell
     last: LedgerReport | None  # of the last cell with such a line
 
     def title(self) -> str:
@@ -168,7 +168,7 @@ class LedgerState(Report):
         return [("last cell", self.last.title())] if self.last is not None else ()
 
     def notes(self) -> Sequence[str]:
-        """Return the commands of the ledger."""
+        """Return hints on the ledger's commands."""
         notes = ["%hpu_ledger last shows its table."] if self.last is not None else []
         if self.on:
             return [*notes, "%hpu_ledger off switches it off."]
@@ -176,7 +176,7 @@ class LedgerState(Report):
 
 
 class LedgerLine:
-    """A report as one line; in a notebook, a click opens the table."""
+    """A report shown as one line; in a notebook, clicking it opens the table."""
 
     def __init__(self, report: LedgerReport) -> None:
         self.report = report
@@ -199,7 +199,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def _differing(causes: list[Entry]) -> str:
-    """Return the shapes in which several compilations differ, such as ``[5], [9], [14]``."""
+    """Return the shapes by which several compilations differ, such as ``[5], [9], [14]``."""
     shapes = [re.findall(r"\[[^\]]*\]", cause.shapes) for cause in causes]
     if len(shapes) < 2 or len(set(map(len, shapes))) != 1:
         return ""
@@ -208,7 +208,7 @@ def _differing(causes: list[Entry]) -> str:
 
 
 def _examples(causes: list[Entry], attribute: str, summary: str = "") -> str:
-    """Return the first cause in parentheses and the number of others, or their summary."""
+    """Return the first cause and the number of others, or a summary, in parentheses."""
     if not causes:
         return ""
     described: dict[tuple[str, str], None] = {}

@@ -1,4 +1,4 @@
-"""Device memory of this process: the statistics, and their change by a cell or block."""
+"""Device memory of this process: the statistics, and how a cell or block changes them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _WORDS = {
     "TotalActiveAllocs": "not freed since the start",
 }
 _MOST_NAMES = 12
-_MOST_OPENED = 3  # variables with a list of their modules
+_MOST_OPENED = 3  # variables whose modules are listed
 _MOST_PARTS = 5
 TRACEBACK = "the last traceback"
 _FEW = 64 << 10
@@ -57,7 +57,7 @@ class MemoryReport(Table):
     the user's last reset; resets by hpu_magic do not affect it. Empty without a card."""
     holders: list[VariableHolder] = field(default_factory=list)
     """The variables that hold memory, with their modules."""
-    everything: bool = False  #: list every variable and module instead of the largest ones
+    everything: bool = False  #: list all variables and modules instead of only the largest ones
     remarks: list[str] = field(default_factory=list)  #: further notes
 
     def title(self) -> str:
@@ -69,14 +69,14 @@ class MemoryReport(Table):
         return ("what", "value", "key")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line per statistic; unknown ones have no description."""
+        """Return one line per statistic; unknown statistics have no description."""
         return [
             (_WORDS.get(key, ""), units.size(value) if key in _BYTES else f"{value:,}", key)
             for key, value in self.stats.items()
         ]
 
     def notes(self) -> Sequence[str]:
-        """Return why there are no statistics, and further notes."""
+        """Return a note if there are no statistics, and further notes."""
         return self.remarks if self.stats else [*self.remarks, _NO_CARD]
 
     def __repr__(self) -> str:
@@ -93,25 +93,25 @@ class MemoryReport(Table):
 
 @dataclass(repr=False)
 class MemoryUse(Report):
-    """The device memory of a cell or a ``with`` block, in bytes."""
+    """The device memory used by a cell or a ``with`` block, in bytes."""
 
     before: int = 0
     after: int = 0
-    """In use at the start and at the end."""
-    peak: int = 0  # most in use in between
+    """Memory in use at the start and at the end."""
+    peak: int = 0  # peak memory in use in between
     limit: int = 0  # size of the card's memory; 0 without a card
     left: dict[str, int] = field(default_factory=dict)
-    """Bytes of new tensors, by the variable that holds them."""
+    """Size of new tensors in bytes, by the variable that holds them."""
     holders: list[VariableHolder] = field(default_factory=list)
     """These variables with their modules."""
-    everything: bool = False  # list every variable and module instead of the largest ones
+    everything: bool = False  # list all variables and modules instead of only the largest ones
 
     def title(self) -> str:
         """Return the headline."""
         return f"Memory of this cell on {device.label()}"
 
     def rows(self) -> Sequence[Row]:
-        """Return before, after and peak, then the new tensors, largest first."""
+        """Return the memory before and after and the peak, then the new tensors, largest first."""
         if not self.limit:
             return ()
         change = self.after - self.before
@@ -142,7 +142,7 @@ class MemoryUse(Report):
         return rows
 
     def notes(self) -> Sequence[str]:
-        """Return an explanation if there are no new tensors, or no card."""
+        """Return an explanation if there are no new tensors or there is no card."""
         if not self.limit:
             return (_NO_CARD,)
         if self._elsewhere:
@@ -151,7 +151,7 @@ class MemoryUse(Report):
 
     @property
     def _elsewhere(self) -> int:
-        """Bytes that no variable holds; 0 if they are few, because sizes are rounded up."""
+        """Bytes that no variable holds, or 0 if there are few, because sizes are rounded up."""
         unnamed = self.after - self.before - sum(self.left.values())
         return unnamed if unnamed > max(_FEW, 0.05 * (self.after - self.before)) else 0
 
@@ -162,12 +162,12 @@ def memory_of(
     *,
     everything: bool = False,
 ) -> MemoryReport:
-    """Return the memory statistics of this process's card; takes no card.
+    """Return the memory statistics of this process's card, without acquiring a card.
 
     Parameters
     ----------
     namespace : mapping, optional
-        The user's variables, for the list of those that hold memory.
+        The user's variables, used to list those that hold memory.
     hidden : mapping, optional
         Names in it that are not the user's.
     everything : bool
@@ -224,10 +224,10 @@ class MemoryWatch:
         return self.use
 
     def __exit__(self, *error: object) -> None:
-        """Do nothing: `summary` measures after the result was displayed."""
+        """Do nothing, because `summary` measures the memory after the result has been displayed."""
 
     def summary(self) -> MemoryUse:
-        """Measure the memory after the block, and return the report."""
+        """Measure the memory after the block and return the report."""
         device.synchronize()
         memory = device.memory()
         if memory is not None:
@@ -243,10 +243,10 @@ class MemoryWatch:
 def held(
     namespace: Mapping[str, Any], hidden: Mapping[str, Any], known: Iterable[int] = ()
 ) -> dict[str, int]:
-    """Return the bytes on the device by variable; shared memory counts once.
+    """Return the number of bytes on the device by variable; shared memory counts once.
 
-    ``namespace`` includes IPython's ``Out``; names in ``hidden`` and storages in ``known`` do not
-    count.
+    ``namespace`` includes IPython's ``Out``. Names in ``hidden`` and storages in ``known`` are not
+    counted.
     """
     variables = _variables(namespace, hidden)
     return {holder.name: holder.size for holder in holders(variables, known)}
@@ -271,6 +271,6 @@ def _variables(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> dict[
 
 
 def _storages(values: Sequence[Any]) -> dict[int, Any]:
-    """Return weak references of the device storages in `values`, by identity."""
+    """Return weak references to the device storages in `values`, keyed by storage id."""
     storages = filter(None, map(storage_of, tensors_in(values, into_objects=True)))
     return {identity: reference for identity, _, reference in storages}

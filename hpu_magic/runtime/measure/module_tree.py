@@ -1,6 +1,6 @@
-"""The memory of a model by its modules and caches, with the layers of a list combined.
+"""The memory of a model by module and cache, with the layers in a list combined.
 
-A model of forty layers needs as many lines as one layer, with sums over all layers.
+A model with forty layers takes as many lines as a single layer, with the sums over all layers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hpu_magic import units
 from hpu_magic.runtime.device.tensors import tensors_in
 
 _FEWEST_ALIKE = {"ModuleList": 2}
-_FEWEST_ELSEWHERE = 3  # for example in a Sequential, whose modules are rarely similar layers
+_FEWEST_ELSEWHERE = 3  # e.g. in a Sequential, whose modules are rarely similar layers
 _CONTAINERS = ("ModuleList", "ModuleDict")
 StorageOf = Callable[[Any], "tuple[int, int, Any] | None"]
 
@@ -23,19 +23,19 @@ StorageOf = Callable[[Any], "tuple[int, int, Any] | None"]
 class Part:
     """A module, a group of similar modules, or a cache."""
 
-    path: str  # path from its variable; ``model.layers.*.mlp`` for a group in a list
-    size: int  # bytes of the whole group
-    what: str  # the class, and number and sizes of the modules
+    path: str  # path from its variable, e.g. ``model.layers.*.mlp`` for a group in a list
+    size: int  # size of the whole group in bytes
+    what: str  # the class, and the number and sizes of the modules
     parts: Sequence[Part] = ()  # its parts, largest first
 
 
 def parts_of(value: Any, fresh: Mapping[int, int], storage_of: StorageOf) -> list[Part]:
     """Return the modules and caches of an object, largest first.
 
-    The object is a module, or has modules as attributes or items, such as a Trainer or a pipeline.
-    ``fresh`` contains the bytes of the storages to count, by identity; each counts for the first
-    module that has it. ``storage_of`` returns identity and bytes of a tensor's storage, or None for
-    a storage that is not on the device.
+    The object is a module, or has modules as attributes or items, as a Trainer or a pipeline does.
+    ``fresh`` maps the ids of the storages to count to their sizes in bytes; each storage is
+    attributed to the first module that has it. ``storage_of`` returns the id and size of a tensor's
+    storage, or None if the storage is not on the device.
     """
     torch = sys.modules["torch"]
     count = _Count(dict(fresh), storage_of)
@@ -54,7 +54,7 @@ def parts_of(value: Any, fresh: Mapping[int, int], storage_of: StorageOf) -> lis
 
 
 class _Count:
-    """Counts the bytes of tensors, each storage only once."""
+    """Counts the bytes of tensors, counting each storage only once."""
 
     def __init__(self, left: dict[int, int], storage_of: StorageOf) -> None:
         self._left = left
@@ -106,7 +106,7 @@ def _gradients(weights: list[Any]) -> list[Any]:
 
 
 def _part(path: str, nodes: list[_Node]) -> Part:
-    """Return similar modules as one part; it has parts only if they contain lists of layers."""
+    """Return similar modules as one part, which has parts only if they contain lists of layers."""
     size = sum(node.size for node in nodes)
     if len(nodes) == 1:
         what = nodes[0].kind
@@ -120,9 +120,9 @@ def _part(path: str, nodes: list[_Node]) -> Part:
 
 
 def _inner(path: str, nodes: list[_Node]) -> list[Part]:
-    """Return the children of similar modules by name, with those in a list combined.
+    """Return the children of similar modules by name, combining those in a list.
 
-    A module that only wraps a list of layers is replaced with its parts.
+    A module that only wraps a list of layers is replaced by its parts.
     """
     by_name: dict[str, list[_Node]] = {}
     for node in nodes:
@@ -138,7 +138,7 @@ def _inner(path: str, nodes: list[_Node]) -> list[Part]:
 
 
 def _with_lists(kind_of_list: str, by_name: dict[str, list[_Node]]) -> dict[str, list[_Node]]:
-    """Combine modules of the same class whose names are numbers, if there are several."""
+    """Combine modules of the same class whose names are numbers if there are several of them."""
     lists: dict[str, list[str]] = {}
     for name, nodes in by_name.items():
         if name.isdecimal():
@@ -178,7 +178,7 @@ def _sorted(parts: list[Part]) -> list[Part]:
 
 
 def _is_cache(value: Any) -> bool:
-    """Return whether `value` is a cache of keys and values for a model of transformers."""
+    """Return whether `value` is a key-value cache for a model from transformers."""
     cache = getattr(sys.modules.get("transformers.cache_utils"), "Cache", None)
     return cache is not None and issubclass(type(value), cache)
 

@@ -1,4 +1,4 @@
-"""Explanation of errors because the card is full."""
+"""Explain errors that occur because the card is full."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from hpu_magic.runtime.start import restart
 
 _NAMED = 3
 _SMALLEST_NAMED = 0.001  # of the card's memory
-# The vendor's allocator reports the bytes. Other allocators raise PyTorch's OutOfMemoryError.
+# The vendor's allocator reports the requested size. Other allocators raise PyTorch's
+# OutOfMemoryError.
 _REFUSED = re.compile(r"Allocation failed for size::\s*([0-9]+)")
-# The simulated card has free memory, but the machine does not.
+# The simulated card has free memory, but the host machine does not.
 _HOST = "but this machine does not"
 
 
 def explain(
     error: BaseException, namespace: Mapping[str, Any], hidden: Mapping[str, Any] | None = None
 ) -> str | None:
-    """Return advice if an error means that the card is full; None for other errors.
+    """Return advice if an error means that the card is full, or None for other errors.
 
-    ``namespace`` contains the user's variables, and ``hidden`` the names in it that are not the
-    user's.
+    ``namespace`` contains the user's variables. ``hidden`` contains those names in it that are not
+    the user's.
     """
     errors = list(chain(error))
     requested = next((size for each in errors if (size := _requested(each)) is not None), None)
@@ -45,7 +46,7 @@ def explain(
             f"card has {units.size(memory.limit)}. Request less, for example with a smaller batch."
         )
     request = f"{units.size(requested)} were requested" if requested else "more was requested"
-    # Results of a cell that failed halfway are already freed.
+    # Intermediate results of the cell that failed have already been freed.
     free = max(memory.limit - memory.in_use, 0)
     left = f"{units.size(free)} of {units.size(memory.limit)} are free"
     sentences = [f"The card is full: {request}, and {left} now that the cell has ended."]
@@ -63,7 +64,7 @@ def explain(
 
 
 def _requested(error: BaseException) -> int | None:
-    """Return the requested bytes, or 0 if the message has no number; None for other errors."""
+    """Return the requested bytes (0 if the message has no number), or None for other errors."""
     if not isinstance(error, RuntimeError):
         return None
     if match := _REFUSED.search(str(error)):

@@ -25,7 +25,7 @@ class Operator:
     calls: int
     host: float
     on_device: float
-    """Seconds on the host and on the device, without called operators."""
+    """Time on the host and on the device in seconds, excluding the operators that it called."""
     shapes: str  # input shapes of the most expensive calls
 
 
@@ -33,8 +33,8 @@ class Operator:
 class ProfileReport(Table):
     """The operators that ran, and their times."""
 
-    operators: list[Operator] = field(default_factory=list)  #: the most expensive first
-    seconds: float = 0.0  #: time of the code
+    operators: list[Operator] = field(default_factory=list)  #: most expensive first
+    seconds: float = 0.0  #: duration of the code
     trace: str | None = None  #: the trace file
 
     def title(self) -> str:
@@ -42,7 +42,7 @@ class ProfileReport(Table):
         return f"Profile on {device.label()}: {units.duration(self.seconds)}"
 
     def columns(self) -> Sequence[str]:
-        """Return the columns of the table that are not empty."""
+        """Return the names of the columns that are not empty."""
         return [name for name, _ in self._filled()]
 
     def lines(self) -> Sequence[Sequence[str]]:
@@ -64,7 +64,7 @@ class ProfileReport(Table):
         return [(name, texts) for name, texts in columns if any(texts)]
 
     def notes(self) -> Sequence[str]:
-        """Return the number of other operators, and how to open the trace."""
+        """Return notes on the remaining operators and on how to open the trace."""
         notes = []
         rest = self.operators[_MOST_LINES:]
         if rest:
@@ -80,10 +80,11 @@ class ProfileReport(Table):
 
 
 class profile:
-    """Profile a ``with`` block; `report` is the result afterwards.
+    """Profile a ``with`` block; afterwards, `report` contains the result.
 
-    ``directory`` is the folder for the trace (``*.pt.trace.json``), or None. ``keep`` is called
-    with the report. Raises `HPUError` if the folder cannot be created or there is no device.
+    ``directory`` is the folder for the trace (``*.pt.trace.json``), or None for no trace. ``keep``
+    is called with the report. Raises `HPUError` if the folder cannot be created or there is no
+    device.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class profile:
         directory: str | os.PathLike[str] | None = None,
         keep: Callable[[ProfileReport], object] = lambda report: None,
     ) -> None:
-        # Kineto prints a line at each start and stop, unless this is set before its first use.
+        # Kineto prints a line at each start and stop unless this is set before its first use.
         os.environ.setdefault("KINETO_LOG_LEVEL", "99")
         self._torch = device.torch_with_hpu()
         self._directory = Path(directory).expanduser() if directory is not None else None
@@ -110,8 +111,8 @@ class profile:
     def __enter__(self) -> profile:
         device.synchronize()
         # The default activities include the device on Gaudi.
-        # A recording has one cycle; without `acc_events`, torch 2.10 and 2.11 warn that they clear
-        # the events of earlier cycles.
+        # A recording has only one cycle, but without `acc_events`, torch 2.10 and 2.11 warn that
+        # the events of earlier cycles are cleared.
         self._profiler = self._torch.profiler.profile(record_shapes=True, acc_events=True)
         self._profiler.__enter__()
         self._start = time.perf_counter()
@@ -139,7 +140,7 @@ class profile:
 
 
 def _operators(profiler: Any) -> list[Operator]:
-    """Return the profiled operators, the most expensive first."""
+    """Return the profiled operators, most expensive first."""
     costliest: dict[str, tuple[float, str]] = {}
     for event in profiler.key_averages(group_by_input_shape=True):
         cost = event.self_cpu_time_total + event.self_device_time_total

@@ -1,4 +1,4 @@
-"""Timing that waits for the device and separates first runs, which compile, from later runs."""
+"""Timing that waits for the device and reports the first runs, which compile, separately."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device import device
 from hpu_magic.runtime.present.report import Report, Row
 
-# Without -n, the approximate time of one repeat, in seconds.
+# Approximate duration of one repeat in seconds if -n is not passed.
 _REPEAT_TIME = 0.2
 _MOST_RUNS = 100_000
-# A second or third run that is slower than the steady state by this factor is a warm-up run.
+# A second or third run that is slower than the steady state by this factor counts as a warm-up run.
 _WARMING = 1.5
 _WARM_UP_RUNS = 3
 
 
 @dataclass(repr=False)
 class TimeReport(Report):
-    """Times in seconds, with a synchronization before and after each."""
+    """Times in seconds, each measured with a synchronization before and after it."""
 
     first: list[float] = field(default_factory=list)
     """Times of the first runs, which compile, allocate and fill caches."""
     steady: list[float] = field(default_factory=list)
-    """Seconds per run in each repeat of the steady state."""
-    runs: int = 1  #: runs in each repeat
+    """Time per run in seconds, for each repeat in the steady state."""
+    runs: int = 1  #: number of runs per repeat
 
     @property
     def mean(self) -> float:
-        """Seconds per run in the steady state, averaged over the repeats."""
+        """Time per run in seconds in the steady state, averaged over the repeats."""
         return statistics.fmean(self.steady)
 
     @property
     def best(self) -> float:
-        """Seconds per run in the fastest repeat."""
+        """Time per run in seconds in the fastest repeat."""
         return min(self.steady)
 
     @property
     def deviation(self) -> float:
-        """Standard deviation between the repeats, in seconds."""
+        """Standard deviation of the time per run across repeats, in seconds."""
         return statistics.pstdev(self.steady)
 
     def title(self) -> str:
@@ -52,7 +52,7 @@ class TimeReport(Report):
         return f"{units.duration(self.mean)} per run on {where}"
 
     def rows(self) -> Sequence[Row]:
-        """Return first runs and steady state."""
+        """Return the times of the first runs and of the steady state."""
         spread = f"± {units.duration(self.deviation)}, best {units.duration(self.best)}"
         repeats = f"{len(self.steady)} x {self.runs:,} runs"
         first = " + ".join(units.duration(seconds) for seconds in self.first)
@@ -67,8 +67,8 @@ class TimeReport(Report):
 class Stopwatch:
     """Times code and decides how often it runs: ``while watch.again(): ...``.
 
-    A repeat has ``runs`` runs; 0 selects a number by the time of one run. ``keep`` is called with
-    the report. Raises `HPUError` if a number is out of range.
+    Each repeat consists of ``runs`` runs; 0 chooses a number based on the duration of one run.
+    ``keep`` is called with the report. Raises `HPUError` if a number is out of range.
     """
 
     def __init__(
@@ -89,10 +89,10 @@ class Stopwatch:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Do nothing: code that raised an error has no time."""
+        """Do nothing, because code that raised an error is not timed."""
 
     def summary(self) -> TimeReport | None:
-        """Return the report; None if the code raised an error before its first repeat ended."""
+        """Return the report, or None if the code raised an error before the first repeat ended."""
         if not self.report.steady:
             return None
         self._keep(self.report)
@@ -104,7 +104,7 @@ class Stopwatch:
 
     def _timed(self, runs: int, repeats: int) -> Iterator[bool]:
         singles: list[float] = []
-        # With -n, exactly one run comes before the timed ones.
+        # If -n is passed, exactly one run precedes the timed runs.
         for _ in range(1 if runs else _WARM_UP_RUNS):
             device.synchronize()
             start = clock.perf_counter()
@@ -121,7 +121,7 @@ class Stopwatch:
                 yield True
             device.synchronize()
             self.report.steady.append((clock.perf_counter() - start) / self.report.runs)
-            # After each repeat, because an interrupted cell reports its complete repeats.
+            # Updated after each repeat, because an interrupted cell reports its completed repeats.
             slow = [
                 number
                 for number, seconds in enumerate(singles, 1)

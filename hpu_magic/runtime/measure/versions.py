@@ -1,6 +1,6 @@
-"""In-place writes of device tensors, from PyTorch's version counters.
+"""Detect in-place writes to device tensors with PyTorch's version counters.
 
-PyTorch counts each in-place operation on a tensor, to protect the backward pass.
+PyTorch counts the in-place operations on each tensor to protect the backward pass.
 """
 
 from __future__ import annotations
@@ -13,17 +13,18 @@ from typing import Any
 from hpu_magic.runtime.device import device
 
 _MOST_TENSORS = 2_000
-# In all containers together, because lists of a million numbers are common in notebooks.
+# Limit for all containers together, because lists of a million numbers are common in notebooks.
 _MOST_ITEMS = 5_000
 _MOST_ITEMS_OF_ONE = 1_000
 
 
 def versions(namespace: Mapping[str, Any]) -> dict[int, int]:
-    """Return the version of each device tensor in ``namespace`` by the tensor's ``id``.
+    """Return the version of each device tensor in ``namespace``, keyed by the tensor's ``id``.
 
-    These are tensors, parameters and buffers of modules, and parameters of optimizers, first among
-    the values, then in their lists, tuples and dicts, at most 2,000. This keeps no tensor alive and
-    does not wait for the device. Empty before a card is taken.
+    This includes tensors, parameters and buffers of modules, and parameters of optimizers. The
+    values in the namespace are searched first, and then the items of lists, tuples and dicts, up to
+    2,000 tensors in total. The function neither keeps tensors alive nor waits for the device. The
+    result is empty before a card is acquired.
     """
     if not device.taken():
         return {}
@@ -32,12 +33,12 @@ def versions(namespace: Mapping[str, Any]) -> dict[int, int]:
     values = list(namespace.values())
     known: dict[int, int] = {}
     for value in itertools.chain(values, itertools.islice(_items(values), _MOST_ITEMS)):
-        # isinstance() would read __class__ of the object, and a lazy object would load its value.
+        # isinstance() would read the object's __class__, which makes a lazy object load its value.
         if not issubclass(type(value), holders):
             continue
         try:
             _note(_held(value, torch), known)
-        # The user's classes of modules, optimizers and tensors may raise any error.
+        # The user's subclasses of modules, optimizers and tensors may raise any error.
         except Exception:  # noqa: BLE001
             continue
         if len(known) >= _MOST_TENSORS:
@@ -46,7 +47,7 @@ def versions(namespace: Mapping[str, Any]) -> dict[int, int]:
 
 
 def written(before: Mapping[int, int], after: Mapping[int, int]) -> bool:
-    """Return whether a tensor of `before` has another version in `after`."""
+    """Return whether a tensor in `before` has a different version in `after`."""
     return any(before.get(tensor, version) != version for tensor, version in after.items())
 
 
@@ -55,7 +56,7 @@ def _items(values: list[Any]) -> Iterator[Any]:
         kind = type(value)
         if kind is list or kind is tuple or kind is dict:
             items = value.values() if kind is dict else value
-            # A list, because another thread may change a dict during the iteration.
+            # Converted to a list, because another thread may change a dict during the iteration.
             yield from list(itertools.islice(items, _MOST_ITEMS_OF_ONE))
 
 
