@@ -1,1 +1,1 @@
-"""Conversion of CUDA code to code for the card, with a report of names without counterpart."""
+"""Convert CUDA code to code for the card, and report names that have no counterpart."""

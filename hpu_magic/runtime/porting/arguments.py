@@ -1,4 +1,4 @@
-"""Edits of the arguments of a call."""
+"""Edit the arguments of a call."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Argument = ast.expr | ast.keyword
 
 
 def has(call: ast.Call, name: str | None) -> bool:
-    """Return whether a call has a keyword; None means ``**``."""
+    """Return whether a call has a keyword argument with this name; None stands for ``**``."""
     return any(each.arg == name for each in call.keywords)
 
 
@@ -21,13 +21,13 @@ def starred(call: ast.Call) -> bool:
 
 
 def in_order(call: ast.Call) -> list[Argument]:
-    """Return the arguments in the order of the source."""
+    """Return the arguments in source order."""
     arguments: list[Argument] = [*call.args, *call.keywords]
     return sorted(arguments, key=lambda each: (each.lineno, each.col_offset))
 
 
 def extent(cell: Cell, call: ast.Call, argument: Argument) -> tuple[int, int]:
-    """Return start and end of an argument, including parentheses around it."""
+    """Return the start and end of an argument, including any parentheses around it."""
     source = cell.source
     start = source.offset(argument.lineno, argument.col_offset)
     end = source.end(argument)
@@ -62,7 +62,7 @@ def put(cell: Cell, call: ast.Call, argument: Argument, text: str) -> None:
 
 
 def remove(cell: Cell, call: ast.Call, unwanted: Collection[Argument]) -> None:
-    """Remove arguments, each with a comma."""
+    """Remove arguments, along with their commas."""
     ordered, kept = in_order(call), False
     for index, each in enumerate(ordered):
         if each not in unwanted:
@@ -79,10 +79,10 @@ def remove(cell: Cell, call: ast.Call, unwanted: Collection[Argument]) -> None:
 
 
 def as_parameters(cell: Cell, call: ast.Call, names: dict[str, str | None]) -> None:
-    """Rename arguments to the parameters of the card's function.
+    """Rename arguments to match the parameters of the card's function.
 
-    ``names`` has the CUDA function's parameters in order, with the names on the card; None for
-    parameters that the card's function does not have.
+    ``names`` maps the parameters of the CUDA function, in order, to their names on the card, or to
+    None if the card's function does not have them.
     """
     order = list(names)
     unwanted: list[Argument] = []

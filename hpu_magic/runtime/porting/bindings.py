@@ -1,4 +1,4 @@
-"""The dotted names of a cell's names, from its imports and the notebook's variables."""
+"""Resolve the names in a cell to dotted names, using its imports and the notebook's variables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Bindings:
-    """The meaning of the names in a cell, from its imports and the notebook's variables."""
+    """What the names in a cell refer to, according to its imports and the notebook's variables."""
 
     def __init__(self, tree: ast.Module, variables: Mapping[str, Any]) -> None:
         self._variables = variables
@@ -25,7 +25,7 @@ class Bindings:
                     self.imported[alias.asname or alias.name] = f"{node.module}.{alias.name}"
 
     def dotted(self, node: ast.AST) -> str | None:
-        """Return the full name of ``torch.cuda.Event`` or ``Event``; None for other expressions."""
+        """Return the full name that an expression such as ``torch.cuda.Event`` refers to, or None."""
         if isinstance(node, ast.Attribute):
             owner = self.dotted(node.value)
             return f"{owner}.{node.attr}" if owner else None
@@ -38,11 +38,11 @@ class Bindings:
         return node.id if node.id == "torch" else None
 
     def variable(self, name: str) -> Any:
-        """Return the notebook's variable, or None; also None if the cell imports the name."""
+        """Return the notebook's variable, or None if there is none or the cell imports the name."""
         return None if name in self.imported else self._variables.get(name)
 
     def knows(self, name: str) -> bool:
-        """Return whether the cell imports a name, or the notebook has a variable of this name."""
+        """Return whether the cell imports a name or the notebook has a variable with this name."""
         return name in self.imported or name in self._variables
 
 

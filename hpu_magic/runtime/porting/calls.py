@@ -1,4 +1,4 @@
-"""Conversion of calls whose arguments change with their function."""
+"""Convert calls whose arguments change along with the function."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _DTYPES = {
 _STARRED = "with * is not ported: write its arguments explicitly"
 _COMPILED = ("fullgraph", "dynamic", "backend", "mode", "options", "disable")
 _OF_CUDA = ("device", "non_blocking", "memory_format")
-# Parameters of torch.cuda's functions, and their names on the card; None if they do not exist.
+# Maps parameters of torch.cuda's functions to their names on the card, or to None if the card's
+# function does not have them.
 _PARAMETERS: dict[str, dict[str, str | None]] = {
     "torch.hpu.is_bf16_supported": {"including_emulation": None},
     "torch.hpu.memory_summary": {"device": "device", "abbreviated": None},
@@ -56,7 +57,7 @@ _PARAMETERS: dict[str, dict[str, str | None]] = {
 
 
 def convert(cell: Cell, node: ast.Call) -> bool:
-    """Convert a call and its children; return False if it needs no special treatment."""
+    """Convert a call and its children, or return False if it needs no special treatment."""
     name = cell.bindings.dotted(node.func)
     if name is None:
         return _method(cell, node)
@@ -77,7 +78,7 @@ def convert(cell: Cell, node: ast.Call) -> bool:
 
 
 def is_properties(cell: Cell, node: ast.AST) -> bool:
-    """Return whether an expression is a call of ``get_device_properties``."""
+    """Return whether an expression is a call to ``get_device_properties``."""
     if not isinstance(node, ast.Call):
         return False
     name = cell.bindings.dotted(node.func)
@@ -85,7 +86,7 @@ def is_properties(cell: Cell, node: ast.AST) -> bool:
 
 
 def bare_decorator(cell: Cell, node: ast.expr) -> None:
-    """Add arguments to a decorator without arguments if the card needs them."""
+    """Add arguments to a decorator that has none if they are needed on the card."""
     name = cell.bindings.dotted(node)
     if name is None:
         return
@@ -97,7 +98,7 @@ def bare_decorator(cell: Cell, node: ast.expr) -> None:
 
 
 def _public(name: str) -> str:
-    """Return the public name of a class, whose name in a notebook's variable includes a module."""
+    """Return the public name of a class, given a name that may include a private module."""
     last = name.rpartition(".")[2]
     home = _HOMES.get(last)
     return f"{home}.{last}" if home is not None and name.startswith(f"{home}.") else name
@@ -129,7 +130,8 @@ def _to_card(cell: Cell, node: ast.Call, function: ast.Attribute) -> None:
     """Convert ``x.cuda(device, non_blocking=True)`` to ``x.to("hpu", non_blocking=True)``."""
     end = cell.source.end(function)
     cell.edits.append(cell.source.replaced(end - len("cuda"), end, "to"))
-    # map_location calls a function of two arguments with storages, which accept it by name only.
+    # A map_location function with two parameters is called with storages, whose methods accept the
+    # device only as a keyword argument.
     storage = any(len(each.args.args) == 2 for each in cell.within(ast.Lambda))
     card = f"device={cell.text('hpu')}" if storage else cell.text("hpu")
     by_name = [each for each in node.keywords if each.arg == "device"]
@@ -159,7 +161,7 @@ def _type(cell: Cell, node: ast.Call, function: ast.Attribute) -> bool:
 
 
 def _default_type(cell: Cell, node: ast.Call, name: str) -> None:
-    """Convert a default type of CUDA to the default device."""
+    """Convert setting a default CUDA tensor type to setting the default device."""
     if len(node.args) == 1 and _cuda_type(cell, node.args[0]) is not None:
         dtype = _cuda_type(cell, node.args[0])
         cell.rename(node.func, "torch.set_default_device")
@@ -172,7 +174,7 @@ def _default_type(cell: Cell, node: ast.Call, name: str) -> None:
 
 
 def _cuda_type(cell: Cell, node: ast.expr) -> str | None:
-    """Return the dtype of ``torch.cuda.HalfTensor``, which is a class or a string."""
+    """Return the dtype of a tensor type such as ``torch.cuda.HalfTensor``, a class or a string."""
     text = node.value if isinstance(node, ast.Constant) else cell.bindings.dotted(node)
     if isinstance(text, str) and text.startswith("torch.cuda."):
         return _DTYPES.get(text.removeprefix("torch.cuda."))
@@ -180,19 +182,19 @@ def _cuda_type(cell: Cell, node: ast.expr) -> str | None:
 
 
 def _context(cell: Cell, node: ast.Call, name: str) -> None:
-    """Convert ``torch.cuda.device`` to a context of the process's only card."""
+    """Convert ``torch.cuda.device`` to a context manager for the process's only card."""
     cell.rename(node.func, "torch.hpu.device")
     _any_number(cell, node, known=False)
 
 
 def _set_device(cell: Cell, node: ast.Call, name: str) -> None:
-    """Convert ``torch.cuda.set_device``; the rank of a distributed process does not change."""
+    """Convert ``torch.cuda.set_device``, keeping the rank of a distributed process."""
     cell.rename(node.func, "torch.hpu.set_device")
     _any_number(cell, node, known=True)
 
 
 def _any_number(cell: Cell, node: ast.Call, *, known: bool) -> None:
-    """Replace a number with 0, also a variable that may be a number, unless `known`."""
+    """Replace a number with 0 and, unless `known`, also a variable that may be a number."""
     devices = [*node.args, *(each.value for each in node.keywords if each.arg == "device")]
     if (
         len(devices) == 1
@@ -213,7 +215,7 @@ def _other_number(cell: Cell, node: ast.expr, known: bool) -> bool:
 
 
 def _other_parameters(cell: Cell, node: ast.Call, name: str) -> None:
-    """Rename arguments to those on the card, and remove those that do not exist there."""
+    """Rename arguments to match the card's function, and remove those that it does not have."""
     known = counterpart(name)
     assert known is not None
     cell.remark(node, name, known)
@@ -239,7 +241,7 @@ def _autocast(cell: Cell, node: ast.Call, name: str) -> None:
             )
         cell.rename(node.func, "torch.autocast")  # shorter than torch.amp.autocast
         arguments.first(cell, node, cell.text("hpu"))
-        order = ("enabled", "dtype", "cache_enabled")  # another order than in torch.autocast
+        order = ("enabled", "dtype", "cache_enabled")  # the order differs from torch.autocast
         for argument, keyword in zip(node.args, order, strict=False):
             cell.insert(arguments.extent(cell, node, argument)[0], f"{keyword}=")
     cell.children(node, [*node.args, *node.keywords])
@@ -269,7 +271,7 @@ def _bound(cell: Cell, node: ast.Call, name: str) -> None:
 
 
 def _device(cell: Cell, node: ast.Call, name: str) -> None:
-    """Remove the number in ``torch.device("cuda", rank)``, unless it is compared."""
+    """Remove the number in ``torch.device("cuda", rank)`` unless it is compared."""
     kinds = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "type")]
     written = cell.devices.written.get(kinds[0]) if kinds else None
     numbers = [each for each in arguments.in_order(node) if _is_index(node, each)]
@@ -343,7 +345,7 @@ def _is_inductor(value: ast.expr) -> bool:
 
 
 def _parallel(cell: Cell, node: ast.Call, name: str) -> None:
-    """Remove the numbers of cards: a module stays on the process's card."""
+    """Remove the card numbers, because a module stays on the process's card."""
     cards = [each for each in node.keywords if each.arg in ("device_ids", "output_device")]
     for each in cards:
         cell.replace(each.value, "None")

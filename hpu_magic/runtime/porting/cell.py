@@ -1,4 +1,4 @@
-"""One cell while it is ported: its source, names, device strings, edits and findings."""
+"""The state of a cell while it is ported: source, names, device strings, edits and findings."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hpu_magic.runtime.porting.tables import Counterpart
 class Cell(ast.NodeVisitor):
     """Collects the edits and findings of one cell.
 
-    ``tree`` is the syntax tree of the cell, after IPython has transformed it without changing
-    lines. ``variables`` are the notebook's variables.
+    ``tree`` is the syntax tree of the cell after IPython's transformation, which does not change
+    line numbers. ``variables`` are the notebook's variables.
     """
 
     def __init__(self, source: Source, tree: ast.Module, variables: Mapping[str, Any]) -> None:
@@ -33,11 +33,11 @@ class Cell(ast.NodeVisitor):
 
     @property
     def parent(self) -> ast.AST:
-        """The parent of the visited node."""
+        """The parent of the node being visited."""
         return self._parents[-1] if self._parents else ast.Module([], [])
 
     def within(self, *kinds: type[ast.AST]) -> list[Any]:
-        """Return the ancestors of the visited node that have these types, outermost first."""
+        """Return the ancestors of the current node that have these types, outermost first."""
         return [node for node in self._parents if isinstance(node, kinds)]
 
     def generic_visit(self, node: ast.AST) -> None:
@@ -54,18 +54,18 @@ class Cell(ast.NodeVisitor):
         self._parents.pop()
 
     def text(self, value: str) -> str:
-        """Return a string literal with the cell's quotes, or with others in a formatted string."""
+        """Return a string literal in the cell's quotes, or in different ones inside an f-string."""
         taken = self._quotes_taken()
         quote = self._quote if not taken else "'" if taken[-1] == '"' else '"'
         return f"{quote}{value}{quote}"
 
     def _quotes_taken(self) -> list[str]:
-        """Return the quotes of the formatted strings around the visited node."""
+        """Return the quotes of the f-strings that contain the current node."""
         around = (self.source.of(each) for each in self.within(ast.JoinedStr))
         return [match[1] for text in around if (match := re.match(r"\w*(['\"])(?!\1\1)", text))]
 
     def replace(self, node: ast.expr, text: str) -> bool:
-        """Replace a node with `text` if the node is in the source; return whether it is."""
+        """Replace a node with `text` if the source contains it, and return whether it does."""
         if not self.typed(node):
             self.note(node, REMARK, NOT_PORTED)
             return False
@@ -78,20 +78,20 @@ class Cell(ast.NodeVisitor):
         self.edits.append(Edit(offset, offset, text, text))
 
     def rename(self, node: ast.expr, text: str) -> None:
-        """Write another full name, unless the node is a name from a converted import."""
+        """Replace a name with another full name, unless it is a name from a converted import."""
         if isinstance(node, ast.Name) and node.id in self.bindings.imported:
             return
         self.needs_torch = True
         self.replace(node, text)
 
     def note(self, node: Any, kind: str, text: str) -> None:
-        """Add a finding about a node's line, once."""
+        """Add a finding about a node's line unless it has already been added."""
         finding = LineFinding(node.lineno, kind, text)
         if finding not in self.findings:
             self.findings.append(finding)
 
     def remark(self, node: Any, name: str, known: Counterpart) -> None:
-        """Add a finding with the table's explanation of a name."""
+        """Add a finding with the explanation of a name from the table."""
         if known.action == "name":
             if known.why:
                 self.note(node, REMARK, f"{name}: {known.why.rstrip('.')}")
@@ -103,10 +103,10 @@ class Cell(ast.NodeVisitor):
     def typed(self, node: ast.expr | ast.stmt) -> bool:
         """Return whether the source contains a node at its position.
 
-        False for nodes from IPython's transformation of a magic.
+        Returns False for nodes that come from IPython's transformation of a magic.
         """
         if len(set(self._quotes_taken())) > 1:
-            return False  # before Python 3.12, all quotes are in use
+            return False  # before Python 3.12, no other quotes are left
         text = self.source.of(node)
         try:
             if isinstance(node, ast.expr):

@@ -1,4 +1,4 @@
-"""Names and functions that accept a device, or a backend of torch.distributed."""
+"""Names and functions that accept a device or a torch.distributed backend."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from hpu_magic.runtime.porting.bindings import Bindings
 OTHERS = ("cpu", "mps", "xpu", "meta", "gloo")
 _DEVICE = re.compile(r"(.*_)?(devices?|device_types?|device_map|map_location|accelerator)")
 _BACKEND = re.compile(r"(.*_)?backend")
-# Positions in functions without a signature, and in some others if torch is not imported.
+# Position of the device in functions without a signature, and in some others in case torch is not
+# imported.
 _POSITIONS = {
     "torch.device": 0,
     "torch.Generator": 0,
@@ -31,20 +32,20 @@ _POSITIONS = {
 _METHODS = {"to": 0, "pin_memory": 0, "to_empty": 0, "register_kernel": 0}
 _FUNCTIONS = {"autocast": 0, "GradScaler": 0, "init_device_mesh": 0}  # from any module
 _BACKENDS = {"init_process_group": 0}
-_TAKERS = re.compile(r"(.*_)?device")  # of functions
+_TAKERS = re.compile(r"(.*_)?device")  # names of functions
 
 
 def is_name(name: str, *, backend: bool = False) -> bool:
-    """Return whether a variable or option with this name has a device, or a backend, as its value.
+    """Return whether a variable or option with this name holds a device (or a backend).
 
-    For example ``--device`` and ``map_location``, or ``ddp_backend``.
+    Examples are ``--device`` and ``map_location`` for devices, and ``ddp_backend`` for backends.
     """
     plain = name.lstrip("-").replace("-", "_").lower()
     return (_BACKEND if backend else _DEVICE).fullmatch(plain) is not None
 
 
 def last_name(node: ast.AST | None) -> str:
-    """Return the last part of a name or an attribute; "" for other nodes."""
+    """Return the last part of a name or an attribute, or "" for other nodes."""
     if isinstance(node, ast.Attribute):
         return node.attr
     if isinstance(node, ast.arg):
@@ -55,7 +56,7 @@ def last_name(node: ast.AST | None) -> str:
 def takes(
     function: ast.expr, places: Iterable[int], bindings: Bindings, *, backend: bool = False
 ) -> bool:
-    """Return whether a function has a device, or a backend, at one of these positions."""
+    """Return whether a function takes a device (or a backend) at one of these positions."""
     return any(_takes(function, place, bindings, backend=backend) for place in places)
 
 
@@ -86,7 +87,7 @@ def _of_cuda(name: str) -> bool:
 
 
 def _torch(name: str) -> Any:
-    """Return the object of a full name in torch, if torch is imported."""
+    """Return the object that a full name in torch refers to, if torch is imported."""
     parts = name.split(".")
     value: Any = sys.modules.get("torch") if parts[0] == "torch" else None
     for part in parts[1:]:
@@ -95,7 +96,7 @@ def _torch(name: str) -> Any:
 
 
 def _parameter(value: Any, place: int) -> str | None:
-    """Return the name of a function's positional parameter, if it has a signature."""
+    """Return the name of a function's positional parameter if the function has a signature."""
     if not callable(value):
         return None
     try:

@@ -1,7 +1,7 @@
-"""Strings in a cell that are devices, in contrast to strings that only look like one.
+"""Distinguish strings in a cell that are devices from strings that only look like devices.
 
-A string is a device if it reaches a parameter for devices. Its other uses decide whether it can be
-replaced: strings that become file names or keys must stay different from each other.
+A string is a device if it reaches a parameter for devices. Its other uses determine whether it can
+be replaced: strings that become file names or keys must remain different from each other.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from hpu_magic.runtime.porting.texts import (
     text_of,
 )
 
-# The uses of a string.
+# How a string is used.
 TAKEN = "taken"  # passed as a device
 INDEXED = "indexed"  # compared with a tensor's device, which has a number
-NAMED = "named"  # assigned to a name of a device, or chosen between devices
+NAMED = "named"  # assigned to a device name, or chosen from several devices
 COMPARED = "compared"  # with another value
 TEXT = "text"  # part of another string, or a key
 OPAQUE = "opaque"  # passed to a function that the cell does not define
@@ -51,9 +51,9 @@ _CHANGES = ("replace", "removeprefix", "removesuffix", "partition")
 _FORMATS = ("format", "str", "repr", "join")
 _UNIQUE = ("set", "frozenset", "dict", "fromkeys", "Counter", "OrderedDict", "add")
 _EQUALITIES = (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot)
-# Paths of a string in a compared value, or in a container that is searched.
+# Paths to a string in a compared value, or in a container that is searched.
 _ALIKE = ((), (ITEM,), (KEY,), (ANYWHERE,))
-_MOST = 8  # checked positions of a call with *
+_MOST = 8  # number of positions to check in a call with *
 _SHOWS = (
     *("print", "log", "debug", "info", "warning", "warn", "error", "critical", "exception"),
     *("write", "display", "set_description", "isinstance", "type", "len", "id"),
@@ -69,7 +69,7 @@ _SEVERAL = (
 
 
 class Devices:
-    """The device strings of one cell: the replacement of each (`written`), and `remarks`."""
+    """The device strings in a cell: the replacement for each (`written`), and `remarks`."""
 
     def __init__(self, tree: ast.Module, bindings: Bindings) -> None:
         self._names = Names(tree)
@@ -107,7 +107,7 @@ class Devices:
                 yield self._with_index(text)
 
     def _with_index(self, text: Text) -> Text:
-        """Add the number of ``torch.device("cuda", rank)`` to the string."""
+        """Add the number in ``torch.device("cuda", rank)`` to the string."""
         call = self._names.parents[text.node]
         call = self._names.parents[call] if isinstance(call, ast.keyword) else call
         index = device_index(call, self._bindings)
@@ -119,7 +119,7 @@ class Devices:
     # Decisions
 
     def _groups(self, texts: list[Text]) -> list[list[Text]]:
-        """Group strings that are compared with each other, or used with the same dict."""
+        """Group strings that are compared with each other or used with the same dict."""
         groups = {each: [each] for each in texts}
         for text in texts:
             for other in text.compared:
@@ -130,7 +130,7 @@ class Devices:
         return list({id(each): each for each in groups.values()}.values())
 
     def _write(self, groups: list[list[Text]]) -> None:
-        """Replace all strings of a group, or none."""
+        """Replace either all strings in a group or none of them."""
         devices = [group for group in groups if any(map(_is_device, group))]
         kept = _kept([each for group in devices for each in group])
         for group in groups:
@@ -157,7 +157,7 @@ class Devices:
     # Uses
 
     def _uses(self, text: Text, node: ast.expr, path: Path) -> Iterator[str]:
-        """Yield the uses of an expression that has the string."""
+        """Yield the uses of an expression that contains the string."""
         parent = self._names.parents[node]
         key = path[:1] == (KEY,)
         plain = path in ((), (ANYWHERE,))
@@ -223,7 +223,7 @@ class Devices:
         return False
 
     def _takes(self, text: Text, call: ast.Call, argument: ast.expr) -> bool:
-        """Return whether a call, or a torch function in its arguments, has a device parameter."""
+        """Return whether a call, or a torch function passed to it, takes an argument as a device."""
         place = call.args.index(argument)
         starred = any(isinstance(each, ast.Starred) for each in call.args[: place + 1])
         places = range(place, _MOST if starred else place + 1)
@@ -237,7 +237,7 @@ class Devices:
         )
 
     def _is_named(self, text: Text, node: ast.expr, parent: ast.AST) -> bool:
-        """Return whether a value is assigned to a name of a device, or chosen between devices."""
+        """Return whether a value is assigned to a device name, or chosen from several devices."""
         match parent:
             case ast.Return():
                 return text.named(last_name(self._names.function_around(node)))
@@ -261,7 +261,7 @@ class Devices:
         return self._names.made(node)
 
     def _passed(self, text: Text, node: ast.expr, path: Path) -> Iterator[str]:
-        """Yield the uses as an argument that is not a device parameter."""
+        """Yield the uses as an argument for a parameter that is not a device."""
         parent = self._names.parents[node]
         call = parent if isinstance(parent, ast.Call) else self._names.parents[parent]
         if not isinstance(call, ast.Call) or node is call.func:
@@ -290,7 +290,7 @@ class Devices:
         yield COMPARED if any(isinstance(each, ast.Dict | ast.DictComp) for each in made) else TEXT
 
     def _method(self, text: Text, node: ast.expr, path: Path) -> Iterator[str]:
-        """Yield the uses by an attribute or method of a value, or of a dict that has it as key."""
+        """Yield the uses in attributes or methods of a value, or of a dict that has it as a key."""
         attribute = self._names.parents[node]
         call = self._names.parents[attribute]
         assert isinstance(attribute, ast.Attribute)
@@ -307,20 +307,20 @@ class Devices:
     def _compared(
         self, text: Text, node: ast.expr, other: ast.expr | None, *, exact: bool = True
     ) -> Iterator[str]:
-        """Yield the uses in a comparison with a device, the type of a device, or other text."""
+        """Yield the uses in a comparison with a device, a device type, or other text."""
         if other is None or _is_other(other):
             return
         text.compared.append(other)
         written = node is text.node and _bare(other) is other
         kind = self._compared_with(text, other)
         if kind == INDEXED and written:
-            kind = TAKEN  # a string is equal to strings only
+            kind = TAKEN  # a string can only be equal to a string
         yield from (TAKEN,) if kind == _TYPE else (kind,) if kind else ()
         if exact and kind not in (_TYPE, INDEXED):
             yield COMPARED
 
     def _compared_with(self, text: Text, node: ast.expr, deep: int = 3) -> str:
-        """Return the use for a comparison with an expression; "" if it is not a device."""
+        """Return the use in a comparison with an expression, or "" if that is not a device."""
         node = _bare(node)
         if isinstance(node, ast.Attribute) and node.attr == "type":
             return _TYPE
@@ -342,7 +342,7 @@ class Devices:
     # Context of an expression
 
     def _is_first(self, node: ast.FormattedValue) -> bool:
-        """Return whether a value is the type in ``f"{type}:{rank}"``."""
+        """Return whether a value is the device type in ``f"{type}:{rank}"``."""
         whole = self._names.parents[node]
         return isinstance(whole, ast.JoinedStr) and is_numbered(whole) and whole.values[0] is node
 
@@ -378,9 +378,9 @@ def _is_device(text: Text) -> bool:
 
 
 def _kept(devices: list[Text]) -> set[Text]:
-    """Return the strings to keep, because they would become equal although they must differ.
+    """Return the strings to keep because they must differ, but would become equal.
 
-    This considers all strings in the cell that are used as more than devices.
+    All strings in the cell that are also used as something other than devices are considered.
     """
     observed = {each for each in devices if each.uses & _OBSERVED}
     varies = any(each.varies for each in observed)
@@ -403,7 +403,7 @@ def _is_split(node: ast.expr) -> bool:
 
 
 def _bare(node: ast.expr) -> ast.expr:
-    """Return ``x`` for ``str(x)`` and ``x.lower()``."""
+    """Return ``x`` for expressions such as ``str(x)`` and ``x.lower()``."""
     while isinstance(node, ast.Call):
         if last_name(node.func) == "str" and len(node.args) == 1:
             node = node.args[0]

@@ -1,4 +1,4 @@
-"""Sentences about lines of ported code."""
+"""Findings about lines of ported code."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ ONE_CARD = "a process has one card, hpu:0, for every number"
 
 @dataclass(frozen=True)
 class LineFinding:
-    """A sentence about a line."""
+    """A finding about a line, as a sentence."""
 
     line: int
     kind: str
-    """`MISSING`: a name has no counterpart, so the cell cannot run. `INACTIVE`: it has neither a
-    counterpart nor an effect. `REMARK`: a note."""
+    """`MISSING` if a name has no counterpart, so the cell cannot run; `INACTIVE` if it has neither
+    a counterpart nor an effect; `REMARK` for a note."""
     text: str  #: the sentence, without a period

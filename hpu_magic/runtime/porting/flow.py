@@ -1,8 +1,8 @@
-"""Data flow of a cell: values in expressions, variables, containers and functions.
+"""Data flow analysis of a cell: values in expressions, variables, containers and functions.
 
-The analysis follows a value forward and ignores the order of statements: a variable can have each
-value that the cell assigns to it. A value that enters an object that the analysis does not model,
-such as the result of ``map``, can be anywhere in it.
+The analysis follows a value forward and ignores the order of statements: a variable may have any of
+the values that the cell assigns to it. A value that enters an object that the analysis does not
+model, such as the result of ``map``, may be anywhere in it.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from hpu_magic.runtime.porting.device_parameters import is_name, last_name
 from hpu_magic.runtime.porting.names import CellVariable, Names, Signature, is_property
 from hpu_magic.runtime.porting.texts import constant, is_torch_device, looks_like_device
 
-# The path of a value in an expression, from the outermost container; () is the value itself. In a
-# dict or an object, it has a known name ("=name") or an unknown one ("=").
+# The path to a value in an expression, starting at the outermost container; () is the value itself.
+# In a dict or an object, a value has a known name ("=name") or an unknown name ("=").
 ITEM, KEY, VALUE, RESULT = "item", "key", "=", "result"
-ANYWHERE = "anywhere"  # the value itself, or contained in it
+ANYWHERE = "anywhere"  # the value itself, or anywhere inside it
 Path = tuple[str, ...]
 Carrier = tuple[ast.expr, Path]
 
@@ -30,7 +30,7 @@ LOOKUPS = ("get", "pop", "setdefault")
 TEXTS = ("lower", "strip")
 _ADDED = {"append": 0, "appendleft": 0, "add": 0, "insert": 1, "put": 0}
 _MERGED = ("extend", "update")
-# Python functions whose results contain their arguments, and arguments of which results consist.
+# Python functions whose results contain their arguments or consist of them.
 _PASSING = ("map", "filter", "next", "max", "min", "vars")
 _PASSING_MODULES = (
     *("argparse.", "collections.", "concurrent.", "copy.", "dataclasses.", "functools."),
@@ -50,7 +50,7 @@ class Flow:
     def __init__(self, names: Names, bindings: Bindings) -> None:
         self._names = names
         self._bindings = bindings
-        # For called expressions: the cell's functions that they are, or that they contain.
+        # Maps called expressions to the cell's functions that they refer to, or that they contain.
         self._called: dict[ast.expr, list[Signature]] = defaultdict(list)
         self._called_within: dict[ast.expr, list[Signature]] = defaultdict(list)
         self._known_steps: dict[Carrier, tuple[list[Carrier], list[Carrier]]] = {}
@@ -59,10 +59,10 @@ class Flow:
         functions = {each: found for each in nodes if (found := names.called(each))}
         for each in sorted(functions, key=lambda each: not _is_called(each, names.parents)):
             self._record_calls(each, functions[each])
-        self._known_steps.clear()  # computed before all calls were recorded
+        self._known_steps.clear()  # these were computed before all calls had been recorded
 
     def _record_calls(self, function: ast.expr, found: list[Signature]) -> None:
-        """Record the calls of an expression that is a function of the cell."""
+        """Record the calls to an expression that refers to one of the cell's functions."""
         within = {(): self._called, (ANYWHERE,): self._called_within}
         called = _is_called(function, self._names.parents)
         for node, path in [(function, ())] if called else self.carriers(function):
@@ -70,16 +70,16 @@ class Flow:
                 within[path][node] += found
 
     def called(self, call: ast.Call) -> list[Signature]:
-        """Return the signatures of the cell's functions that a call runs."""
+        """Return the signatures of the cell's functions that are run by a call."""
         return self._called.get(call.func, [])
 
     def carriers(
         self, start: ast.expr, is_taken: Callable[[ast.expr], bool] = lambda _: False
     ) -> list[Carrier]:
-        """Return all expressions that have the value of `start`, with paths; `start` is the first.
+        """Return all expressions that can have the value of `start`, which comes first, with paths.
 
-        The result of an unknown call does not have the value if `is_taken` is true for the
-        argument.
+        If `is_taken` is true for an argument, the result of an unknown call is assumed not to
+        contain that argument's value.
         """
         found: dict[Carrier, None] = {}
         waiting: list[Carrier] = [(start, ())]
@@ -110,7 +110,7 @@ class Flow:
         return passed or next(self._passed(node, call, slot, path), None) is not None
 
     def _next(self, node: ast.expr, path: Path) -> Iterator[Carrier]:
-        """Yield the expressions that get the value of an expression in one step."""
+        """Yield the expressions that receive the value of an expression in one step."""
         parent = self._names.parents.get(node)
         if not isinstance(getattr(node, "ctx", ast.Load()), ast.Load):
             return
@@ -148,7 +148,7 @@ class Flow:
                 for item in _in(path, ITEM, KEY):
                     yield from self._bound(parent.target, item)
             case ast.withitem() if parent.optional_vars is not None:
-                for value in (path, *_in(path, ITEM)):  # of a generator
+                for value in (path, *_in(path, ITEM)):  # from a generator
                     yield from self._bound(parent.optional_vars, value)
             case ast.Subscript() if node is parent.slice:
                 yield from self._added(parent.value, (KEY, *path))
@@ -183,7 +183,7 @@ class Flow:
             yield from self._passed(node, call, slot, path)
 
     def reads(self, variable: CellVariable | None, path: Path) -> Iterator[Carrier]:
-        """Yield the reads of a variable."""
+        """Yield all reads of a variable."""
         for each in self._names.reads.get(variable, ()) if variable is not None else ():
             yield each, path
 
@@ -200,7 +200,7 @@ class Flow:
             yield from self.reads(self._names.variable(target), path)
 
     def _added(self, container: ast.expr, path: Path) -> Iterator[Carrier]:
-        """Follow a value into a container, by each name of the container."""
+        """Follow a value into a container, under every name that the container has."""
         names, seen = [container], set()
         for each in names:
             variable = self._names.variable(each)
@@ -210,7 +210,7 @@ class Flow:
                 names += self._names.made(each)
 
     def _displayed(self, node: ast.expr, parent: ast.expr, path: Path) -> Iterator[Carrier]:
-        """Follow an element of a display; an assignment to as many targets unpacks it."""
+        """Follow an element of a display, which is unpacked if assigned to as many targets."""
         above = self._names.parents.get(parent)
         elements = getattr(parent, "elts", [])
         before = elements[: elements.index(node)][-1:]
@@ -251,9 +251,9 @@ class Flow:
     # Calls
 
     def _call(self, node: ast.expr) -> tuple[ast.Call | None, int | str | None]:
-        """Return the call that has an expression as an argument, with its position or name.
+        """Return the call that an expression is an argument of, and its position or name there.
 
-        The name of ``*a`` is "*", and that of ``**a`` is "**".
+        The name is "*" for ``*a`` and "**" for ``**a``.
         """
         parent = self._names.parents.get(node)
         slot: int | str | None = None
@@ -268,7 +268,7 @@ class Flow:
     def _passed(
         self, node: ast.expr, call: ast.Call, slot: int | str, path: Path
     ) -> Iterator[Carrier]:
-        """Yield the expressions that get the value of an argument."""
+        """Yield the expressions that receive the value of an argument."""
         name = last_name(call.func)
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         if name in _SAME and slot in (0, "iterable"):
@@ -303,7 +303,7 @@ class Flow:
             yield from self._option(slot, path)
 
     def _into_unknown(self, node: ast.expr, path: Path) -> Iterator[Carrier]:
-        """Yield the expressions that may get the value of an argument of an unknown function."""
+        """Yield the expressions that may receive the value of an unknown function's argument."""
         call, slot = self._call(node)
         if call is None or self.called(call):
             return
@@ -318,11 +318,11 @@ class Flow:
         if functions or within or slot in _CONTENT or self._passes(call.func):
             if isinstance(slot, str) and "*" not in slot and slot not in _CONTENT:
                 yield call, (VALUE + slot, *path)
-            else:  # an object created from a dict has its names
+            else:  # an object created from a dict has the same names
                 yield call, path if path and path[0].startswith(VALUE) else (ANYWHERE,)
 
     def _passes(self, function: ast.expr) -> bool:
-        """Return whether a result only contains the arguments, as for Python's containers."""
+        """Return whether the result contains only the arguments, as with Python's containers."""
         made = [each.func for each in self._names.made(function) if isinstance(each, ast.Call)]
         for each in (function, *made):
             if (self._bindings.dotted(each) or "").startswith(_PASSING_MODULES):
@@ -330,7 +330,7 @@ class Flow:
         return isinstance(function, ast.Name) and function.id in _PASSING
 
     def _functions(self, call: ast.Call) -> list[Signature]:
-        """Return the cell's functions in the arguments of a call, or in its called expression."""
+        """Return the cell's functions in the arguments of a call or in the called expression."""
         arguments = [*call.args, *(each.value for each in call.keywords)]
         made = self._names.made(call.func)
         return [
@@ -373,7 +373,7 @@ class Flow:
             yield from self.reads(self._names.signature(function).named.get(name), path)
 
     def _in_loop(self, call: ast.Call, place: int, path: Path) -> Iterator[Carrier]:
-        """Follow one element of the tuples from ``enumerate``, ``zip`` or ``items``."""
+        """Follow one element of the tuples produced by ``enumerate``, ``zip`` or ``items``."""
         loop = self._names.parents.get(call)
         target = getattr(loop, "target", None)
         if isinstance(target, ast.Tuple) and place < len(target.elts):
@@ -383,7 +383,7 @@ class Flow:
 
 
 def is_numbered(node: ast.AST) -> bool:
-    """Return whether a formatted string is a value, a colon and a number, like a device."""
+    """Return whether an f-string consists of a value, a colon and a number, as in a device."""
     match node:
         case ast.JoinedStr([ast.FormattedValue(), ast.Constant(":"), ast.FormattedValue()]):
             return True
@@ -404,7 +404,7 @@ def _annotated(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _in(path: Path, *steps: str) -> list[Path]:
-    """Return the remaining path after one of the steps; empty if the path begins differently."""
+    """Return the path after one of the steps as a list, empty if it begins with another step."""
     if path[:1] == (ANYWHERE,):
         return [path]
     return [path[1:]] if path and any(_meets(path[0], each) for each in steps) else []
@@ -416,18 +416,18 @@ def _meets(step: str, other: str) -> bool:
 
 
 def _inside(path: Path) -> Path:
-    """Return the path in a part or a sum of values."""
+    """Return the path to a value within a part or a sum of values."""
     return path or (ANYWHERE,)
 
 
 def _under(node: ast.expr, parent: ast.Dict) -> Path:
-    """Return the path of an expression in a dict display."""
+    """Return the path to an expression in a dict display."""
     if any(node is each for each in parent.keys):
         return (KEY,)
     [key] = [key for key, value in zip(parent.keys, parent.values, strict=True) if value is node]
     if key is None:
         return ()
     named = any(is_name(constant(each)) for each in parent.keys)
-    # Other cells may read entries of a table of devices.
+    # Other cells may read entries from a table of devices.
     table = not named and all(looks_like_device(each) for each in parent.values)
     return (VALUE if table else VALUE + constant(key),)

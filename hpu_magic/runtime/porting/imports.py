@@ -1,4 +1,4 @@
-"""Conversion of imports."""
+"""Convert imports."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _CAUGHT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 
 
 def plain(cell: Cell, node: ast.Import) -> None:
-    """Note packages that need a GPU; modules of torch do not change."""
+    """Add findings about packages that need a GPU; imports of torch modules do not change."""
     for alias in node.names:
         _package(cell, node, alias.name)
 
@@ -31,7 +31,8 @@ def of_names(cell: Cell, node: ast.ImportFrom) -> None:
     for alias in node.names:
         known = counterpart(f"{module}.{alias.name}")
         if known is None or known.action != "name":
-            # A module of torch.cuda, or a name without counterpart, which is noted at its uses.
+            # A module of torch.cuda, or a name without a counterpart, which is reported where it is
+            # used.
             groups.setdefault(module, []).append(_written(alias.name, alias.asname))
             if alias.name == "*":
                 text = f"names from * of {module} are not ported: import the names explicitly"
@@ -45,7 +46,7 @@ def of_names(cell: Cell, node: ast.ImportFrom) -> None:
 
 
 def _replace(cell: Cell, node: ast.ImportFrom, groups: list[tuple[str, str]]) -> None:
-    """Replace an import; the executed form keeps the number of lines."""
+    """Replace an import; the executed form keeps the same number of lines."""
     start, end = cell.source.start(node), cell.source.end(node)
     shown = [f"from {owner} import {names}" for owner, names in groups]
     executed = shown
@@ -68,7 +69,7 @@ def _package(cell: Cell, node: ast.stmt, name: str) -> None:
 
 
 def _guarded(cell: Cell, node: ast.stmt) -> bool:
-    """Return whether the cell handles a failure of the import."""
+    """Return whether the cell handles failure of the import."""
     for around in cell.within(ast.Try):
         if node.lineno <= (around.body[-1].end_lineno or 0) and any(
             handler.type is None or _catches(handler.type) for handler in around.handlers

@@ -1,4 +1,4 @@
-"""The variables of a cell, their values and reads, by Python's scope rules."""
+"""The variables in a cell with their values and reads, following Python's scoping rules."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ class _Scope:
     node: ast.AST
     around: _Scope | None
     names: set[str] = field(default_factory=set)
-    outer: set[str] = field(default_factory=set)  # of ``global`` and ``nonlocal``
+    outer: set[str] = field(default_factory=set)  # from ``global`` and ``nonlocal``
 
     def find(self, name: str, *, inside: bool = True) -> _Scope:
-        """Return the scope of a name; functions in a class do not see the class's names."""
+        """Return the scope that defines a name; methods do not see the names in their class."""
         visible = inside or not isinstance(self.node, ast.ClassDef)
         own = visible and name in self.names and name not in self.outer
         return self if own or self.around is None else self.around.find(name, inside=False)
 
 
 class Names:
-    """Variables, functions and attributes of a cell.
+    """The variables, functions and attributes in a cell.
 
-    ``parents`` has the node around each node, ``reads`` all reads of a variable or attribute,
-    ``values`` the expressions that are assigned to it, and ``functions`` the functions and classes
-    of its name. ``attributes`` has all reads of attributes or entries that the cell does not
-    define, by name.
+    ``parents`` maps each node to its parent. ``reads`` maps each variable or attribute to all of
+    its reads, ``values`` to the expressions assigned to it, and ``functions`` to the functions and
+    classes with its name. ``attributes`` maps names to all reads of attributes or entries that the
+    cell does not define.
     """
 
     def __init__(self, tree: ast.Module) -> None:
@@ -61,7 +61,7 @@ class Names:
         }
         self._scopes: dict[ast.AST, _Scope] = {}
         self._imported: set[str] = set()
-        self._classes: dict[str, set[ast.ClassDef]] = defaultdict(set)  # by attribute
+        self._classes: dict[str, set[ast.ClassDef]] = defaultdict(set)  # keyed by attribute
         self._enter(tree, _Scope(tree, None))
         self.reads: dict[CellVariable, list[ast.expr]] = defaultdict(list)
         self.values: dict[CellVariable, list[ast.expr]] = defaultdict(list)
@@ -86,7 +86,7 @@ class Names:
                 self.attributes[constant(node.slice)].append(node)  # vars(args)["gpu"]
 
     def _enter(self, node: ast.AST, scope: _Scope) -> None:
-        """Record the scope of a node and its descendants."""
+        """Record the scopes of a node and its descendants."""
         self._scopes[node] = scope
         if isinstance(node, ast.Global | ast.Nonlocal):
             scope.outer.update(node.names)
@@ -118,7 +118,7 @@ class Names:
                 self._enter(child, scope if child in outside else within)
 
     def _walrus(self, node: ast.AST) -> bool:
-        return isinstance(self.parents[node], ast.NamedExpr)  # it binds outside a comprehension
+        return isinstance(self.parents[node], ast.NamedExpr)  # binds outside a comprehension
 
     def _bind(self, node: ast.AST) -> None:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -157,7 +157,7 @@ class Names:
         return CellVariable(scope, name)
 
     def _bases(self, of: ast.ClassDef) -> list[ast.ClassDef]:
-        """Return the cell's base classes of a class, followed by the class itself."""
+        """Return a class's base classes that are in the cell, followed by the class itself."""
         classes = [of]
         for each in classes:
             scope = self._scopes[each]
@@ -180,13 +180,13 @@ class Names:
         return self._families[of][0]
 
     def bound(self, function: Function) -> CellVariable | None:
-        """Return the name that a definition binds."""
+        """Return the variable that a function definition binds."""
         if isinstance(function, ast.Lambda):
             return None
         return self._named(function, function.name)
 
     def variable(self, node: ast.AST) -> CellVariable | None:
-        """Return the variable of a name, parameter or attribute; None for other nodes."""
+        """Return the variable for a name, parameter or attribute, or None for other nodes."""
         if isinstance(node, ast.Name | ast.arg):
             return self._named(node, node.id if isinstance(node, ast.Name) else node.arg)
         if isinstance(node, ast.Attribute):
@@ -195,7 +195,7 @@ class Names:
         return None
 
     def _only_class(self, node: ast.Attribute) -> ast.ClassDef | None:
-        """Return the only class with this attribute, if the object comes from the cell."""
+        """Return the only class with this attribute if the object comes from the cell."""
         classes = self._classes.get(node.attr, ())
         if len(classes) != 1 or not self.is_own(node.value):
             return None
@@ -211,7 +211,7 @@ class Names:
         return name.id in self._scopes[name].find(name.id).names
 
     def kind(self, node: ast.AST) -> ast.ClassDef | None:
-        """Return the cell's class that an expression is, or is an instance of; None if unknown."""
+        """Return the cell's class that an expression is (or is an instance of), if known."""
         scope = self._scopes[node].node
         around = self.parents.get(scope)
         first = _first_parameter(scope) if isinstance(scope, _FUNCTIONS) else None
@@ -235,7 +235,7 @@ class Names:
         return self.values.get(variable, []) if variable is not None else []
 
     def called(self, function: ast.expr) -> list[Signature]:
-        """Return the signatures of the cell's functions that a call of an expression may run."""
+        """Return the signatures of the cell's functions that calling an expression may run."""
         if isinstance(function, ast.Lambda):
             return [self.signature(function)]
         variable = self.variable(function)
@@ -243,7 +243,7 @@ class Names:
         return [each for definition in definitions for each in self._signatures(definition)]
 
     def referenced(self, node: ast.AST) -> list[Signature]:
-        """Return the signatures of the cell's functions in an expression."""
+        """Return the signatures of the cell's functions that an expression refers to."""
         signatures = [
             signature
             for each in ast.walk(node)
@@ -270,7 +270,7 @@ class Names:
             yield Signature(fields, {field.name: field for field in fields}, None, None)
 
     def signature(self, function: Function) -> Signature:
-        """Return a function's parameters, without ``self``."""
+        """Return a function's parameters, excluding ``self``."""
         parameters = function.args
         static = any(last_name(each) == "staticmethod" for each in _decorators(function))
         bound = isinstance(self.parents.get(function), ast.ClassDef) and not static
@@ -284,7 +284,7 @@ class Names:
         return Signature([*variables.values()], {**variables, **named}, rest, others)
 
     def with_default(self, parameters: ast.arguments, default: ast.expr) -> ast.arg | None:
-        """Return the parameter that has an expression as its default."""
+        """Return the parameter whose default is the given expression."""
         positional = [*parameters.posonlyargs, *parameters.args]
         pairs: list[tuple[ast.arg, ast.expr | None]] = [
             *zip(reversed(positional), reversed(parameters.defaults), strict=False),
@@ -293,7 +293,7 @@ class Names:
         return next((each for each, value in pairs if value is default), None)
 
     def function_around(self, node: ast.AST) -> Function | None:
-        """Return the innermost function around a node."""
+        """Return the innermost function that contains a node."""
         while node in self.parents:
             node = self.parents[node]
             if isinstance(node, _FUNCTIONS):
@@ -321,7 +321,7 @@ def _first_parameter(function: Function) -> str | None:
 
 def _evaluated_outside(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, _COMPREHENSIONS):
-        return []  # its first iterable is as well, which does not affect the analysis
+        return []  # its first iterable is, too, but that does not affect the analysis
     nodes: list[ast.AST] = list(getattr(node, "decorator_list", []))
     nodes += getattr(node, "bases", [])
     nodes += getattr(node, "keywords", [])

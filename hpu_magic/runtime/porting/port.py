@@ -1,4 +1,4 @@
-"""Porting of CUDA code: the entry point."""
+"""The entry point for porting CUDA code."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ def port(
     parsed: str | None = None,
     first_line: int = 1,
 ) -> PortReport:
-    """Convert CUDA code to code for the card; comments and layout do not change.
+    """Convert CUDA code to code for the card, keeping comments and layout.
 
-    With ``mark_steps``, ``mark_step()`` is added after each backward pass and each optimizer step,
-    by default if lazy mode is loaded or requested. ``variables`` has the values of names that the
-    code does not import, such as the notebook's variables. ``parsed`` is the same code with the
-    same lines, without IPython's syntax. ``first_line`` is the number of the code's first line, for
-    the report. Raises `HPUError` if the code is not valid Python.
+    If ``mark_steps`` is true, ``mark_step()`` is added after each backward pass and each optimizer
+    step; by default, this is done if lazy mode is loaded or requested. ``variables`` contains the
+    values of names that the code does not import, such as the notebook's variables. ``parsed`` is
+    the same code, with the same lines, but without IPython's syntax. ``first_line`` is the number
+    of the code's first line in the report. Raises `HPUError` if the code is not valid Python.
     """
     code = code if code.endswith("\n") or not code else f"{code}\n"
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # the code causes its warnings again when it runs
+            warnings.simplefilter("ignore")  # the warnings appear again when the code runs
             tree = ast.parse(code if parsed is None else parsed)
     except SyntaxError as error:
         line = (error.lineno or 1) + first_line - 1
@@ -65,7 +65,7 @@ def port(
 def _added(
     source: Source, tree: ast.Module, rewriter: Rewriter, mark_steps: bool
 ) -> tuple[list[str], list[Edit]]:
-    """Return lines to put before the code, and edits that add imports and step marks."""
+    """Return the lines to put before the code, and edits that add imports and step marks."""
     bindings = rewriter.bindings
     edits = []
     marked = [each for each in steps(tree, bindings) if mark_steps and rewriter.typed(each)]

@@ -1,4 +1,4 @@
-"""The report of a port, with a diff."""
+"""The report on ported code, with a diff."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ class DiffLine(NamedTuple):
     """A line of the diff."""
 
     sign: str  # " ", "-" (only in the original) or "+" (only in the ported code)
-    number: int | None  # number in the original; None for a line of the ported code only
+    number: int | None  # line number in the original; None if the line is only in the ported code
     text: str
-    changed: Pieces = ()  # start and end of the pieces that differ from the line's counterpart
+    changed: Pieces = ()  # start and end of the pieces that differ from the other version
 
 
 @dataclass(repr=False)
 class PortReport(Report):
-    """CUDA code and its port."""
+    """CUDA code and the code it was ported to."""
 
     original: str
     ported: str
-    """The code before and after."""
-    first: str  #: statements that are executed before all lines
-    executed: str  #: the ported code with each statement on its original line
+    """The code before and after porting."""
+    first: str  #: statements to execute before the first line
+    executed: str  #: the ported code, with each statement on its original line
     findings: tuple[LineFinding, ...]
-    """Names without counterpart, and notes, in the order of lines."""
+    """Names without a counterpart, and notes, in line order."""
     origins: tuple[int | None, ...]
-    """For each line of the ported code, the index of the original line; None for added lines."""
-    first_line: int = 1  #: number of the original's first line
+    """The index of the original line for each line of the ported code; None for added lines."""
+    first_line: int = 1  #: line number of the first line of the original
 
     @property
     def changed(self) -> bool:
@@ -57,7 +57,7 @@ class PortReport(Report):
 
     @property
     def missing(self) -> tuple[LineFinding, ...]:
-        """Names without counterpart, so the code cannot run."""
+        """Names that have no counterpart, because of which the code cannot run."""
         return tuple(each for each in self.findings if each.kind == MISSING)
 
     def title(self) -> str:
@@ -76,15 +76,15 @@ class PortReport(Report):
         return f"Ported to {device.family()}: {', '.join(parts)}"
 
     def notes(self) -> Sequence[str]:
-        """Return notes, and names without effect."""
+        """Return notes, including those on names that have no effect."""
         return [_sentence(each) for each in self.findings if each.kind in (INACTIVE, REMARK)]
 
     def warnings(self) -> Sequence[str]:
-        """Return names without counterpart."""
+        """Return warnings about names that have no counterpart."""
         return [_sentence(each) for each in self.missing]
 
     def diff(self) -> list[DiffLine]:
-        """Return the changed lines with one line of context; empty if nothing changed."""
+        """Return the changed lines with one line of context; empty if nothing was changed."""
         lines = list(self._all_lines())
         changes = [index for index, line in enumerate(lines) if line.sign != " "]
         near = {index + step for index in changes for step in range(-_CONTEXT, _CONTEXT + 1)}
@@ -131,7 +131,7 @@ class PortReport(Report):
 
 
 def _with_gaps(lines: list[DiffLine]) -> Iterator[tuple[DiffLine, bool]]:
-    """Yield the lines, and whether lines are omitted before each."""
+    """Yield each line with whether lines have been omitted before it."""
     last = None
     for line in lines:
         yield line, bool(last and line.number and line.number > last + 1)
@@ -147,7 +147,7 @@ def _sentence(finding: LineFinding) -> str:
 
 
 def _pieces(before: str, after: str) -> tuple[Pieces, Pieces]:
-    """Return the pieces, by words and characters, in which two forms of a line differ."""
+    """Return the pieces in which two versions of a line differ, compared by word and character."""
     old, new = (re.findall(r"\w+|\s+|.", text) for text in (before, after))
     removed, added = [], []
     matcher = difflib.SequenceMatcher(None, old, new, autojunk=False)

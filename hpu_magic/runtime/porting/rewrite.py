@@ -1,4 +1,4 @@
-"""Conversion of names, strings and statements of a cell."""
+"""Convert the names, strings and statements in a cell."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hpu_magic.runtime.porting.texts import is_device
 
 _TENSOR_TYPE = re.compile(r"torch\.cuda\.\w+Tensor")
 _LITERAL = re.compile(r"[rRuU]?('''|\"\"\"|'|\").*\1", re.DOTALL)
-# Parents in which an expression with an operator needs no parentheses.
+# Parent nodes in which an expression with an operator does not need parentheses.
 _WITHOUT_PARENTHESES = (
     *(ast.If, ast.IfExp, ast.While, ast.Assert, ast.Assign, ast.BoolOp, ast.Call),
     *(ast.Return, ast.Lambda),
 )
 _SETTINGS = ("torch.backends.cudnn.", "torch.backends.cuda.")
-# Attributes of the result of torch.cuda.get_device_properties, which is a string on Gaudi.
+# Replacements for attributes of torch.cuda.get_device_properties(), which is a string on Gaudi.
 _PROPERTIES = {
     "total_memory": "torch.hpu.mem_get_info()[1]",
     "name": "torch.hpu.get_device_name()",
@@ -68,7 +68,7 @@ class Rewriter(Cell):
             self.generic_visit(node)
 
     def visit_Name(self, node: ast.Name) -> None:
-        """Convert names from ``torch.cuda``, and note variables of earlier cells with devices."""
+        """Convert names from ``torch.cuda``, and report devices in variables from earlier cells."""
         if not isinstance(node.ctx, ast.Load):
             return
         name = self.bindings.dotted(node)
@@ -80,7 +80,7 @@ class Rewriter(Cell):
             self.note(node, REMARK, f"{node.id} is {value!r} from another cell: port that cell")
 
     def name(self, node: ast.Attribute | ast.Name, name: str) -> bool:
-        """Convert a full name; return whether it needs no further visit."""
+        """Convert a full name, and return True if its node does not need to be visited further."""
         known = counterpart(name)
         if known is None:
             return self._other_name(node, name)
@@ -132,7 +132,7 @@ class Rewriter(Cell):
     # Texts
 
     def visit_Constant(self, node: ast.Constant) -> None:
-        """Convert strings with devices and backends."""
+        """Convert strings that contain devices and backends."""
         if not isinstance(node.value, str) or isinstance(self.parent, ast.Expr | ast.JoinedStr):
             return
         if node.value in _ENVIRONMENT:
@@ -150,7 +150,7 @@ class Rewriter(Cell):
             self._inside(node, node.value, self.devices.written[node])
 
     def _inside(self, node: ast.Constant, value: str, mapped: str) -> None:
-        """Replace the value between the quotes, or the whole literal if it has several parts."""
+        """Replace the value between the quotes, or the entire literal if it has several parts."""
         place = self.source.of(node).find(value)
         if place < 0:
             self.replace(node, self.text(mapped))
@@ -182,7 +182,7 @@ class Rewriter(Cell):
             self.generic_visit(node)
 
     def visit_Expr(self, node: ast.Expr) -> None:
-        """Remove a call that has no counterpart and no effect."""
+        """Remove a call that has neither a counterpart nor an effect."""
         call = node.value
         if isinstance(call, ast.Call) and (name := self.bindings.dotted(call.func)) is not None:
             known = counterpart(name)
@@ -193,9 +193,9 @@ class Rewriter(Cell):
         self.generic_visit(node)
 
     def _remove(self, node: ast.Expr) -> None:
-        """Remove a statement if it is alone on its lines and not alone in its block.
+        """Remove a statement if nothing else is on its lines and its block has other statements.
 
-        Otherwise replace it by ``pass``.
+        Otherwise, replace it with ``pass``.
         """
         start, end = self.source.start(node), self.source.end(node)
         begins, ends = self.source.line_of(start)[0], self.source.line_of(end)[1]
@@ -221,7 +221,7 @@ class Rewriter(Cell):
         return known is not None and known.action == "value"
 
     def visit_FunctionDef(self, node: Any) -> None:
-        """Add arguments to decorators without arguments, and visit the definition."""
+        """Add arguments to decorators that have none, and visit the definition."""
         for each in node.decorator_list:
             calls.bare_decorator(self, each)
         self.generic_visit(node)
@@ -235,7 +235,7 @@ def _is_plain(node: ast.AST) -> bool:
 
 
 def _is_magic(node: ast.AST) -> bool:
-    """Return whether a node is the call of a magic from IPython's transformation."""
+    """Return whether a node is a call into which IPython has transformed a magic."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)

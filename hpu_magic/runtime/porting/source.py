@@ -1,4 +1,4 @@
-"""The source of a cell, and edits that keep the rest of it unchanged."""
+"""The source of a cell, and edits that leave the rest of it unchanged."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Edit:
-    """A replacement of a piece of the source."""
+    """A replacement for a piece of the source."""
 
     start: int
     end: int
-    """Offsets of the piece."""
-    shown: str  # the replacement in the displayed code; may add lines
+    """The offsets of the piece in the source."""
+    shown: str  # the replacement in the displayed code, which may add lines
     executed: str
-    """The replacement in the executed code, with as many line breaks as the piece had, so that each
+    """The replacement in the executed code. It has as many line breaks as the piece, so that each
     statement keeps its line number."""
 
 
 class Source:
-    """Source text with conversions of positions in the syntax tree."""
+    """Source text, with methods that convert positions in the syntax tree."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -31,7 +31,7 @@ class Source:
             self._starts.append(self._starts[-1] + len(line))
 
     def offset(self, line: int, column: int) -> int:
-        """Return the offset of a position; columns count bytes, as in the syntax tree.
+        """Return the offset of a position whose column is in bytes, as in the syntax tree.
 
         A position after the last line is the end of the text.
         """
@@ -55,7 +55,7 @@ class Source:
         return self.text[self.start(node) : self.end(node)]
 
     def line_of(self, offset: int) -> tuple[int, int]:
-        """Return start and end of the line at an offset, without its line break."""
+        """Return the start and end of the line at an offset, excluding its line break."""
         begins = self.text.rfind("\n", 0, offset) + 1
         ends = self.text.find("\n", offset)
         return begins, len(self.text) if ends < 0 else ends
@@ -63,16 +63,18 @@ class Source:
     def replaced(self, start: int, end: int, text: str, *, whole: bool = False) -> Edit:
         """Return the edit that replaces a piece with `text`.
 
-        If the piece is a whole expression, parentheses around `text` keep its line breaks.
+        If the piece is a whole expression that spans several lines, `text` is put in parentheses so
+        that the line breaks can be kept.
         """
         lost = "\n" * self.text.count("\n", start, end)
         executed = f"({text}{lost})" if whole and lost else text + lost
         return Edit(start, end, text, executed)
 
     def after(self, node: ast.stmt, statement: str) -> list[Edit]:
-        """Return the edits that add a statement after a simple one.
+        """Return the edits that add a statement after a simple statement.
 
-        The displayed code has it on a separate line, the executed code on the line of `node`.
+        It is on a separate line in the displayed code if possible, and on the same line as `node`
+        in the executed code.
         """
         here = self.end(node)
         _, ends = self.line_of(here)
@@ -88,9 +90,9 @@ class Source:
 
 
 def applied(text: str, edits: list[Edit]) -> tuple[str, str, tuple[int | None, ...]]:
-    """Return the edited text in its displayed and executed forms, and the origins of lines.
+    """Return the edited text in its displayed and executed forms, and the origins of its lines.
 
-    The origin of a displayed line is the index of the original line; None for an added line.
+    The origin of a displayed line is the index of the original line, or None for an added line.
     """
     shown, executed, done = _Shown(), [], 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
@@ -105,7 +107,7 @@ def applied(text: str, edits: list[Edit]) -> tuple[str, str, tuple[int | None, .
 
 
 def _lines(text: str) -> list[str]:
-    """Split a text like Python's parser, for which a form feed does not end a line."""
+    """Split a text into lines as Python's parser does; a form feed does not end a line."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
@@ -126,7 +128,7 @@ class _Shown:
             self._line += part.endswith("\n")
 
     def put(self, text: str, lines: int) -> None:
-        """Append the replacement of a piece that had this number of line breaks."""
+        """Append the replacement for a piece that had this number of line breaks."""
         for part in _lines(text):
             self._append(part, added=True)
         self._line += lines

@@ -1,4 +1,4 @@
-"""The lines that a migration adds: the import, and the step marks of lazy mode."""
+"""The lines that porting adds: the import, and the step marks for lazy mode."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ MARK = "htcore.mark_step()"
 
 
 def steps(tree: ast.Module, bindings: Bindings) -> Iterator[ast.stmt]:
-    """Yield the statements that need a step mark after them in lazy mode.
+    """Yield the statements that must be followed by a step mark in lazy mode.
 
-    These are backward passes and optimizer steps; a mark executes the recorded operations.
+    These are backward passes and optimizer steps. A step mark executes the recorded operations.
     """
     optimizers = _optimizers(tree)
     for block in _blocks(tree):
@@ -63,7 +63,7 @@ def _ends_step(statement: ast.stmt, optimizers: set[str], bindings: Bindings) ->
         return True
     if call.func.attr != "step":
         return False
-    # optimizer.step(), and the scaler's step(optimizer)
+    # optimizer.step() or scaler.step(optimizer)
     return any(
         _is_optimizer(each, optimizers, bindings) for each in (call.func.value, *call.args[:1])
     )
@@ -81,7 +81,7 @@ _BASE = "torch.optim.optimizer.Optimizer"
 
 
 def _optimizers(tree: ast.Module) -> set[str]:
-    """Return names to which the result of a call of ``torch.optim`` is assigned."""
+    """Return the names to which results of calls to ``torch.optim`` are assigned."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):

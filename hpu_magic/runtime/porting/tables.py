@@ -12,18 +12,18 @@ CUDA = "torch.cuda"
 
 
 class Counterpart(NamedTuple):
-    """The counterpart of a name of torch.cuda."""
+    """The counterpart of a name in torch.cuda."""
 
     action: str
-    """"name": another name. "value": calls have no effect, and return a value. "none": there is no
-    counterpart."""
+    """"name" if the counterpart is another name, "value" if calls have no effect and return a
+    value, and "none" if there is no counterpart."""
     text: str  # the name or the value
     why: str  # an explanation; may be empty
 
 
 @lru_cache(maxsize=1)
 def torch_cuda() -> dict[str, Counterpart]:
-    """Return the counterparts by name, without the prefix ``torch.cuda.``."""
+    """Return the counterparts, keyed by name without the prefix ``torch.cuda.``."""
     return {
         row.name: _ported(row, row.ported or row.counterpart)
         for row in table.names()
@@ -39,7 +39,7 @@ def _ported(row: table.CudaName, text: str) -> Counterpart:
     if text.startswith("torch."):
         return Counterpart("name", text, why)
     first = why.partition(" ")[0]
-    if first.istitle():  # not HPU or PyTorch
+    if first.istitle():  # excludes names such as HPU and PyTorch
         why = why[0].lower() + why[1:]
     if text in ("none", "raises", "range", "as it is"):
         return Counterpart("none", "", why.rstrip("."))
@@ -48,13 +48,13 @@ def _ported(row: table.CudaName, text: str) -> Counterpart:
 
 @lru_cache(maxsize=1)
 def packages() -> dict[str, str]:
-    """Return the replacements of packages and functions that need a GPU."""
+    """Return the replacements for packages and functions that need a GPU."""
     text = Path(__file__).with_name("packages.tsv").read_text(encoding="utf-8")
     return dict(line.split("\t") for line in text.splitlines() if not line.startswith("#"))
 
 
 def counterpart(name: str) -> Counterpart | None:
-    """Return the counterpart of a dotted name, also of one in a private module of torch.cuda."""
+    """Return the counterpart of a dotted name, which may be in a private module of torch.cuda."""
     if not name.startswith(f"{CUDA}."):
         return None
     path = name.removeprefix(f"{CUDA}.").split(".")

@@ -1,4 +1,4 @@
-"""Strings that look like a device or a backend: literals, concatenated and formatted strings."""
+"""Strings that look like a device or a backend: literals, concatenations and formatted strings."""
 
 from __future__ import annotations
 
@@ -23,30 +23,30 @@ class Text:
     """A string that looks like a device or a backend."""
 
     node: ast.expr
-    text: str  # its value; the source of a formatted string
+    text: str  # its value, or its source if it is a formatted string
     varies: bool = False  # whether its number is computed
     whole: bool = True  # whether it contains only a device
     uses: set[str] = field(default_factory=set)  # its uses
     compared: list[ast.expr] = field(default_factory=list)
-    """Expressions that it is compared with, or containers that it is looked up in."""
+    """Expressions with which it is compared, or containers in which it is looked up."""
 
     def named(self, name: str) -> bool:
-        """Return whether a variable of this name contains a device (or a backend)."""
+        """Return whether a variable with this name holds a device (or a backend)."""
         return is_name(name, backend=self.backend)
 
     @property
     def backend(self) -> bool:
-        """Whether it looks like a backend of torch.distributed."""
+        """Whether it looks like a torch.distributed backend."""
         return "nccl" in self.text and self.whole and not self.varies
 
     @property
     def shown(self) -> str:
-        """The string in a report."""
+        """The string as shown in a report."""
         return self.text if self.varies or not self.whole else f"'{self.text}'"
 
     @property
     def ported(self) -> str:
-        """The string for the card; without a number, because a process has one card."""
+        """The string for the card, which has no number because a process has only one card."""
         if _CARD.fullmatch(self.text):
             return self.text
         if self.backend:
@@ -55,7 +55,7 @@ class Text:
 
 
 def text_of(node: ast.expr, parent: ast.AST) -> Text | None:
-    """Return the string of an expression; None if it does not look like a device."""
+    """Return the string in an expression, or None if it does not look like a device."""
     if isinstance(node, ast.Constant) and isinstance(parent, ast.Expr):
         return None  # a docstring
     parts = _parts(node)
@@ -72,24 +72,24 @@ def text_of(node: ast.expr, parent: ast.AST) -> Text | None:
 
 
 def constant(node: ast.AST | None) -> str:
-    """Return the value of a string literal; "" for other expressions."""
+    """Return the value of a string literal, or "" for other expressions."""
     text = node.value if isinstance(node, ast.Constant) else ""
     return text if isinstance(text, str) else ""
 
 
 def is_device(value: object) -> bool:
-    """Return whether a value is a string with a GPU device."""
+    """Return whether a value is a string that names a GPU device."""
     return isinstance(value, str) and _DEVICE.fullmatch(value) is not None
 
 
 def looks_like_device(node: ast.expr) -> bool:
-    """Return whether an expression is a string with a device of any type."""
+    """Return whether an expression is a string that names a device of any type."""
     text = text_of(node, node)
     return constant(node) in OTHERS or (text is not None and text.whole and not text.backend)
 
 
 def is_torch_device(call: ast.AST, bindings: Bindings) -> bool:
-    """Return whether an expression is a call of ``torch.device``."""
+    """Return whether an expression is a call to ``torch.device``."""
     return isinstance(call, ast.Call) and bindings.dotted(call.func) == "torch.device"
 
 
@@ -124,7 +124,7 @@ def _parts(node: ast.expr) -> list[Part]:
 
 
 def pieces(node: ast.expr) -> list[ast.expr]:
-    """Return the strings that are parts of a string expression, and the parts of these."""
+    """Return the strings that are parts of a string expression, and recursively their parts."""
     strings: list[ast.expr] = []
     match node:
         case ast.JoinedStr():
@@ -149,7 +149,7 @@ def _joined(parts: list[Part]) -> list[Part]:
 
 
 def _filled(text: str, value: ast.expr) -> list[Part]:
-    """Return the parts of ``"cuda:%d" % rank``, with the expression for each field."""
+    """Return the parts of a string such as ``"cuda:%d" % rank``, with a value for each field."""
     pieces = _FIELD.split(text)
     parts: list[Part] = [pieces[0]]
     for piece in pieces[1:]:
