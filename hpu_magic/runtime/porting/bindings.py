@@ -25,7 +25,7 @@ class Bindings:
                     self.imported[alias.asname or alias.name] = f"{node.module}.{alias.name}"
 
     def dotted(self, node: ast.AST) -> str | None:
-        """Return the full name that an expression such as ``torch.cuda.Event`` refers to, or None."""
+        """Return the full name of an expression such as ``torch.cuda.Event``, or None."""
         if isinstance(node, ast.Attribute):
             owner = self.dotted(node.value)
             return f"{owner}.{node.attr}" if owner else None

@@ -223,7 +223,7 @@ class Devices:
         return False
 
     def _takes(self, text: Text, call: ast.Call, argument: ast.expr) -> bool:
-        """Return whether a call, or a torch function passed to it, takes an argument as a device."""
+        """Return whether a call, or a torch function passed to it, has a device parameter here."""
         place = call.args.index(argument)
         starred = any(isinstance(each, ast.Starred) for each in call.args[: place + 1])
         places = range(place, _MOST if starred else place + 1)

@@ -1,1 +1,1 @@
-"""Autocast and its operator lists, and inference in FP8."""
+"""Autocast, its operator lists, and FP8 inference."""

@@ -1,4 +1,4 @@
-"""Mixed precision: ``torch.autocast("hpu")`` with operator lists and a report."""
+"""Mixed precision with ``torch.autocast("hpu")``, operator lists and a report."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ _LOWER_DTYPES = ("bfloat16", "float16")
 
 @dataclass(repr=False)
 class AutocastReport(Report):
-    """The precision of each operator under autocast."""
+    """The precision in which each operator is computed under autocast."""
 
     dtype: str  #: the lower precision, or "off"
     lists: operators.OperatorLists  #: the loaded operator lists
     operators: Counter[tuple[str, str]] = field(default_factory=Counter)
-    """(operator, dtype of its computation) to number of calls. It contains the forward pass only,
-    because the backward pass uses the same types."""
-    casts: int = 0  #: conversions between floating-point types
+    """The number of calls for each (operator, compute dtype). Only the forward pass is counted,
+    because the backward pass uses the same dtypes."""
+    casts: int = 0  #: number of conversions between floating-point dtypes
 
     def title(self) -> str:
         """Return the headline."""
         return f"Autocast {self.dtype} on {device.label()}"
 
     def rows(self) -> Sequence[Row]:
-        """Return the operators by the type of their computation."""
+        """Return the operators, grouped by compute dtype."""
         by_dtype: dict[str, list[str]] = {}
         for (name, dtype), count in sorted(self.operators.items()):
             by_dtype.setdefault(dtype, []).append(f"{name} x{count}")
@@ -43,13 +43,13 @@ class AutocastReport(Report):
 class Autocast:
     """Run a ``with`` block under ``torch.autocast("hpu")``.
 
-    ``lower``, ``fp32`` and ``level`` are described in `operators.requested`; the library reads
-    lists only when it loads, so lists other than the loaded ones are refused. With
-    ``enabled=False``, autocast is off inside the block, independent of the lists and the dtype.
-    With ``verbose``, `summary` returns the number of operators by the type of their computation.
+    ``lower``, ``fp32`` and ``level`` are described in `operators.requested`. The library reads the
+    lists only when it is loaded, so only the loaded lists are accepted. With ``enabled=False``,
+    autocast is off inside the block, regardless of the lists and the dtype. With ``verbose``,
+    `summary` returns a report with the number of operator calls by compute dtype.
 
-    Raises `HPUError` for an unknown dtype or operator, for float16 on first-generation Gaudi, or if
-    other lists are loaded (`RestartNeededError`).
+    Raises `HPUError` for an unknown dtype or operator, or for float16 on first-generation Gaudi,
+    and `RestartNeededError` if other lists are loaded.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Autocast:
         self._entered.pop().__exit__(*error)
 
     def summary(self) -> AutocastReport | None:
-        """Return the report; None unless `verbose`."""
+        """Return the report, or None unless `verbose` was set."""
         return self._report
 
     def _name(self) -> str:
@@ -100,7 +100,7 @@ class Autocast:
 
 
 def _recorder(torch: Any, report: AutocastReport) -> Any:
-    """Return a dispatch mode that counts operators below autocast, where types are final."""
+    """Return a dispatch mode that counts operators below autocast, where dtypes are final."""
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class Recorder(TorchDispatchMode):
@@ -140,9 +140,9 @@ def _counts(torch: Any, value: Any) -> bool:
 class AutocastState(Report):
     """Whether autocast is on for all cells, and the operator lists."""
 
-    dtype: str | None  # "bf16" or "fp16"; None if it is off
+    dtype: str | None  # "bf16" or "fp16"; None if autocast is off
     lists: operators.OperatorLists
-    """The lists that the library has read, or will read when it loads."""
+    """The lists that the library has read, or will read when it is loaded."""
 
     def title(self) -> str:
         """Return the headline."""

@@ -1,4 +1,4 @@
-"""The type of each operation of a model under autocast, from a real run, and its reason."""
+"""Explain the dtype of each operation in a model under autocast, based on an actual run."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from hpu_magic.runtime.precision import operators
 from hpu_magic.runtime.precision.autocast import Autocast, flat
 from hpu_magic.runtime.present.table import Table
 
-# According to PyTorch's documentation, CUDA's autocast computes these in float32.
+# According to PyTorch's documentation, autocast computes these in float32 on CUDA.
 _FP32_UNDER_CUDA = {
     *("cumprod", "cumsum", "group_norm", "layer_norm", "log_softmax"),
     *("norm", "prod", "softmax", "sum"),
 }
-# These fill, move or describe memory and compute nothing.
+# These operators fill, move or describe memory, but do not compute anything.
 _MOVES = {
     *("as_strided_", "detach_", "resize_", "squeeze_", "t_", "transpose_", "unsqueeze_"),
     *("clone", "copy_", "fill_", "zero_", "_to_copy"),
@@ -36,24 +36,24 @@ _MOVES = {
 class AutocastOperation:
     """An operation that a module calls."""
 
-    module: str  # the module's path below the model and its class, such as "encoder.0 (Linear)"
+    module: str  # the module's path in the model and its class, such as "encoder.0 (Linear)"
     name: str  # the operator, such as "linear"
-    dtype: str  # the type of its computation
-    reason: str  # why it has this type
+    dtype: str  # the dtype in which it is computed
+    reason: str  # why it has this dtype
 
 
 @dataclass(repr=False)
 class AutocastExplanation(Table):
-    """The type of each operation of a model under autocast, and its reason."""
+    """The dtype of each operation in a model under autocast, and the reason for it."""
 
     model: str  #: the model's class
     dtype: str  #: the lower precision
     lists: operators.OperatorLists  #: the loaded operator lists
     operations: Counter[AutocastOperation] = field(default_factory=Counter)
-    """`AutocastOperation` to number of calls, in the order of the first calls."""
-    conversions: int = 0  #: number of tensors that autocast converted to another type
+    """The number of calls for each `AutocastOperation`, in the order of the first calls."""
+    conversions: int = 0  #: number of tensors that autocast converted to another dtype
     unseen: set[str] = field(default_factory=set)
-    """Modules that ran in other threads, whose operations are missing."""
+    """Modules that ran in other threads, and whose operations are therefore missing."""
 
     def title(self) -> str:
         """Return the headline."""
@@ -64,7 +64,7 @@ class AutocastExplanation(Table):
         return ("module", "operation", "type", "why")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return the operations; equal modules of a numbered range share lines."""
+        """Return the operations; identical modules in a numbered range share lines."""
         lines = []
         last = ""
         for operation, count in _merged(self.operations).items():
@@ -75,7 +75,7 @@ class AutocastExplanation(Table):
         return lines
 
     def notes(self) -> Sequence[str]:
-        """Return the number of conversions, the lists, and differences from CUDA's autocast."""
+        """Return the number of conversions, the lists, and differences from autocast on CUDA."""
         notes = [f"Conversions in one forward pass: {self.conversions}."]
         if self.lists != operators.OperatorLists():
             notes.append(f"Operator lists: {self.lists.describe()}.")
@@ -100,7 +100,7 @@ class AutocastExplanation(Table):
 def explained(
     model: Any, arguments: Sequence[Any], named: Mapping[str, Any], dtype: Any
 ) -> AutocastExplanation:
-    """Return the dtype of each operation of a model; see `hpu_magic.explain_autocast`."""
+    """Return the dtype of each operation in a model; see `hpu_magic.explain_autocast`."""
     context = Autocast(dtype)
     torch = device.torch_with_hpu()
     if not isinstance(model, torch.nn.Module):
@@ -143,9 +143,10 @@ def _labels(model: Any) -> list[str]:
 def _profiled(
     torch: Any, model: Any, context: Autocast, sample: Any, keywords: dict[str, Any]
 ) -> tuple[Any, set[int]]:
-    """Run the model; return the tree of its calls, and the modules that ran in other threads.
+    """Run the model, and return its call tree and the modules that ran in other threads.
 
-    The tree includes the casts of autocast. A module is its number in ``model.named_modules()``.
+    The tree includes the casts made by autocast. Modules are identified by their index in
+    ``model.named_modules()``.
     """
     from torch.autograd import profiler
 
@@ -176,7 +177,7 @@ def _restored(torch: Any, model: Any) -> Iterator[None]:
         torch.hpu.set_rng_state(random_there)
         for owner, name, buffer, before in buffers:
             owner[name] = buffer
-            # An unchanged buffer may not be writable, for example an expanded tensor.
+            # A buffer that has not changed may not be writable, e.g. if it is an expanded tensor.
             if not torch.equal(buffer, before):
                 with torch.inference_mode(buffer.is_inference()), torch.no_grad():
                     buffer.copy_(before)
@@ -184,10 +185,10 @@ def _restored(torch: Any, model: Any) -> Iterator[None]:
 
 @contextmanager
 def _scopes(torch: Any, model: Any, record_function: Any) -> Iterator[set[int]]:
-    """Mark the calls of each module in the profile, by the module's number in the model.
+    """Mark the calls of each module in the profile with the module's index in the model.
 
-    Yields a set. At the end, it contains the modules that ran only in other threads, which the
-    profile does not record.
+    Yields a set. When the context ends, the set contains the modules that ran only in other
+    threads, which the profile does not record.
     """
     places = {module: place for place, (_, module) in enumerate(model.named_modules())}
     thread = threading.get_ident()
@@ -219,10 +220,10 @@ def _scopes(torch: Any, model: Any, record_function: Any) -> Iterator[set[int]]:
 
 
 class _Reader:
-    """Reads the operations from a profile's tree of calls.
+    """Reads the operations from a profile's call tree.
 
-    An operator in autocast's lists appears twice, one call inside the other: the program's call,
-    and autocast's call after the casts.
+    An operator in autocast's lists appears as two nested calls: the call made by the program, and
+    inside it the call that autocast makes after the casts.
     """
 
     def __init__(self, torch: Any, explanation: AutocastExplanation, labels: Sequence[str]) -> None:
@@ -243,12 +244,12 @@ class _Reader:
                 self.read(call.children, module)
 
     def _autocast_within(self, call: Any) -> Any:
-        """Return the call that autocast makes after its casts; None if there is none."""
+        """Return the call that autocast makes after its casts, or None if there is none."""
         listed = operators.list_of(_plain(call.name), self._explanation.lists)
         if listed is None:
             return None
-        # Other operators call themselves as well: in lazy mode on tensors without memory, to infer
-        # shapes, and under vmap in the same type.
+        # Operators may also call themselves for other reasons: in lazy mode, on tensors without
+        # memory, to infer shapes, and under vmap, with the same dtype.
         dtype = {"lower": self._explanation.dtype, "fp32": "float32"}.get(listed)
         for child in call.children:
             types = self._types(child) if child.name == call.name else []
@@ -297,7 +298,7 @@ class _Reader:
         return f"in no list: {_widest_of(inputs)}"
 
     def _types(self, call: Any) -> list[Any]:
-        """Return the types of a call's floating-point device tensors."""
+        """Return the dtypes of the floating-point device tensors that are passed to a call."""
         return [
             value.dtype
             for value in flat(getattr(call.extra_fields, "inputs", ()))
@@ -325,7 +326,7 @@ def _widest_of(types: Sequence[Any]) -> str:
 
 
 def _plain(operator: str) -> str:
-    """Return an operator's name in the lists; other libraries' operators keep their prefix."""
+    """Return an operator's name as in the lists; operators of other libraries keep their prefix."""
     return operator.removeprefix("aten::").replace("::", ".")
 
 
@@ -353,9 +354,10 @@ _NUMBER = re.compile(r"\b(?:0|[1-9]\d*)\b")
 
 
 def _merged(operations: Counter[AutocastOperation]) -> dict[AutocastOperation, int]:
-    """Join modules with the same operations whose paths differ only in numbers.
+    """Join modules that have the same operations and whose paths differ only in numbers.
 
-    ``layers.0`` to ``layers.5`` become ``layers.0-5`` if there are no others.
+    For example, ``layers.0`` to ``layers.5`` become ``layers.0-5``, provided that the range is
+    complete.
     """
     by_module: dict[str, list[tuple[AutocastOperation, int]]] = {}
     for operation, count in operations.items():
@@ -373,7 +375,7 @@ def _merged(operations: Counter[AutocastOperation]) -> dict[AutocastOperation, i
 
 
 def _joined(modules: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """Return modules and their labels; only the first module if they are a complete range."""
+    """Return modules with their labels, or only the first one if they form a complete range."""
     numbers = {tuple(map(int, _NUMBER.findall(module))) for module in modules}
     spans = [range(min(column), max(column) + 1) for column in zip(*numbers, strict=True)]
     if math.prod(map(len, spans)) != len(modules):

@@ -1,9 +1,10 @@
-"""The operator lists of HPU autocast: the library's defaults, and replacements.
+"""The operator lists of HPU autocast: the library's defaults, and replacements for them.
 
-Under autocast, an operator in the lower-precision list computes in the autocast dtype, one in the
-fp32 list in float32, and one in the promote list in the widest type of its inputs. If a name is in
-several lists, the first one applies; an operator in no list is not cast. When it loads, the library
-reads replacements for the first two lists from files with one name per line.
+Under autocast, an operator in the lower-precision list is computed in the autocast dtype, an
+operator in the fp32 list in float32, and an operator in the promote list in the widest dtype of its
+inputs. If a name is in several lists, the first of these lists applies. Operators that are in none
+of the lists are not cast. When the library is loaded, it reads replacements for the first two lists
+from files with one name per line.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from hpu_magic.runtime.start import first_import, restart
 
 LOWER_VARIABLE = "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST"
 FP32_VARIABLE = "PT_HPU_AUTOCAST_FP32_OPS_LIST"
-# Names in earlier releases, which apply if the others are not set.
+# Names used by earlier releases, which apply if the current names are not set.
 _OLDER = {LOWER_VARIABLE: "LOWER_LIST", FP32_VARIABLE: "FP32_LIST"}
 
 _DATA = Path(__file__).with_name("autocast_operators.txt")
@@ -44,7 +45,7 @@ KNOWN = LOWER | FP32 | PROMOTE
 
 
 class RestartNeededError(HPUError):
-    """Operator lists other than the loaded ones were requested and stored."""
+    """Operator lists other than the loaded ones were requested and have been stored."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class OperatorLists:
     fp32: frozenset[str] = FP32
 
     def describe(self) -> str:
-        """Return a description of the lists in one phrase."""
+        """Return a one-line description of the lists."""
         parts = [
             f"{label}: the default list"
             if chosen == default
@@ -68,7 +69,7 @@ class OperatorLists:
         return "; ".join(parts)
 
 
-# Operators whose entries in the lists have Python's name or an older name.
+# Operators that are listed under their Python name or an older name.
 _LISTED_AS = {
     "true_divide": ("truediv",),
     "div": ("truediv",),
@@ -80,9 +81,9 @@ _LISTED_AS = {
 
 
 def list_of(operator: str, lists: OperatorLists) -> str | None:
-    """Return the list that an operator follows: "lower", "fp32" or "promote"; None for none.
+    """Return the list that applies to an operator, "lower", "fp32" or "promote", or None.
 
-    ``operator`` is its name in PyTorch's dispatcher, without the library: "linear", "add_".
+    ``operator`` is its name in PyTorch's dispatcher without the namespace, e.g. "linear" or "add_".
     """
     names = {operator, *_LISTED_AS.get(operator, ())}
     for kind, chosen in (("lower", lists.lower), ("fp32", lists.fp32), ("promote", PROMOTE)):
@@ -92,7 +93,7 @@ def list_of(operator: str, lists: OperatorLists) -> str | None:
 
 
 def in_force() -> OperatorLists:
-    """Return the lists that the library has read, or will read when it loads."""
+    """Return the lists that the library has read, or will read when it is loaded."""
     environment = first_import.environment_at_import() if device.bridge_loaded() else os.environ
     lower, fp32 = (
         environment.get(name) or environment.get(older) for name, older in _OLDER.items()
@@ -119,13 +120,14 @@ def requested(
 ) -> OperatorLists:
     """Return the requested lists.
 
-    ``lower`` and ``fp32`` are operator names: an iterable, a text separated by commas, or the path
-    of a file with one name per line. "default" is the library's list, and None the loaded list.
-    ``level`` is a level of the former Habana mixed precision: O1 uses the lists; O2 computes only
-    matrix products and convolutions in lower precision, and all other operators in fp32.
+    ``lower`` and ``fp32`` are operator names: an iterable, a comma-separated string, or the path of
+    a file with one name per line. "default" stands for the library's list, and None for the loaded
+    list. ``level`` is a level from the former Habana mixed precision package: O1 uses the lists,
+    and O2 computes only matrix products and convolutions in lower precision, and all other
+    operators in fp32.
 
-    Raises `HPUError` for an unknown operator or level, an unreadable file, or O2 together with
-    lists.
+    Raises `HPUError` for an unknown operator or level, an unreadable file, or the combination of O2
+    with lists.
     """
     if level not in (None, "O1", "O2"):
         raise HPUError(f"Unknown level {level!r}: use O1 (the lists) or O2.")
@@ -133,7 +135,7 @@ def requested(
         if lower is not None or fp32 is not None:
             raise HPUError("Level O2 has its own lists: remove lower and fp32, or use O1.")
         return OperatorLists(MATRIX, KNOWN - MATRIX)
-    # O1 without lists means the defaults, not the loaded lists.
+    # O1 without lists means the default lists, not the loaded ones.
     base = OperatorLists() if level == "O1" else in_force()
     chosen_lower = base.lower if lower is None else _names(lower, LOWER)
     chosen_fp32 = base.fp32 if fp32 is None else _names(fp32, FP32)
@@ -148,7 +150,7 @@ def _names(request: str | Iterable[str], default: frozenset[str]) -> frozenset[s
         path = Path(request).expanduser()
         if request == "default":
             return default
-        # A path exists, contains a separator or has a suffix.
+        # The request is a path if it exists, contains a separator or has a suffix.
         if "," not in request and (path.is_file() or os.sep in request or path.suffix):
             try:
                 request = _text(path).split("\n")
@@ -177,9 +179,9 @@ def _is_operator(name: str) -> bool:
 
 
 def ensure(lists: OperatorLists) -> None:
-    """Set the lists for the library's import, or store them for the next start.
+    """Set the lists for the import of the library, or store them for the next start.
 
-    Raises `RestartNeededError` if the library is loaded with other lists.
+    Raises `RestartNeededError` if the library has been loaded with other lists.
     """
     if lists == in_force():
         return
@@ -209,7 +211,7 @@ def ensure(lists: OperatorLists) -> None:
 
 
 def _file(variable: str, names: frozenset[str], default: frozenset[str]) -> str | None:
-    """Write the names to a file for the library; None if it needs no file for them."""
+    """Write the names to a file for the library and return its path, or None if none is needed."""
     if names == default and not os.environ.get(_OLDER[variable]):
         return None
     from jupyter_core.paths import jupyter_data_dir

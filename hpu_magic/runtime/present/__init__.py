@@ -1,1 +1,1 @@
-"""Reports and tables as text and HTML, and pictures as SVG."""
+"""Reports and tables as text and HTML, and images as SVG."""

@@ -1,4 +1,4 @@
-"""A chart of horizontal bars, each with a mark for a second value."""
+"""A horizontal bar chart in which each bar has a mark for a second value."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ BAR = "#3d85c6"
 MARK = "#d9822b"
 
 Bar = tuple[str, float, float]
-"""Name, length of the bar, and position of its mark."""
+"""The name and length of a bar, and the position of its mark."""
 
 
 def draw(bars: Sequence[Bar], bar: str, mark: str, unit: str) -> str:
     """Return an SVG image of the bars, from top to bottom.
 
-    A length that is not finite is shown as text instead of a bar. ``bar`` and ``mark`` are labels
-    of the legend, and ``unit`` follows each number of the axis.
+    Lengths that are not finite are shown as text instead of a bar. ``bar`` and ``mark`` are labels
+    in the legend, and ``unit`` is appended to each number on the axis.
     """
     names = [_shortened(name) for name, _, _ in bars]
     left = 16 + _LETTER * max((len(name) for name in names), default=0)

@@ -1,4 +1,4 @@
-"""Elements of plain SVG, without scripts or fonts, legible on light and dark pages."""
+"""Plain SVG elements without scripts or fonts that are legible on light and dark pages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 import re
 from html import escape, unescape
 
-# Medium lightness: legible on white and on black.
+# Medium lightness, which is legible on both white and black.
 TEXT = "#7a7a7a"
 GRID = "#9a9a9a"
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
@@ -15,16 +15,16 @@ FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
 def image(
     width: float, height: float, parts: list[str], title: str = "", description: str = ""
 ) -> str:
-    """Return an SVG image of this size in pixels, which shrinks to fit a narrow page.
+    """Return an SVG image of the given size in pixels, which shrinks to fit a narrow page.
 
-    Screen readers read ``title`` and ``description``.
+    ``title`` and ``description`` are for screen readers.
     """
     role = ""
     if title:
         words = escape(f"{title}. {description}".strip())
         role = f' role="img" aria-label="{words}"'
         parts = [f"<title>{escape(title)}</title><desc>{escape(description)}</desc>", *parts]
-    # width and height are the natural size if a page shows the SVG by an <img> element.
+    # width and height are the natural size if a page displays the SVG in an <img> element.
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:.0f} {height:.0f}" '
         f'width="{width:.0f}" height="{height:.0f}" style="max-width:100%;height:auto" '
@@ -33,13 +33,13 @@ def image(
 
 
 def spoken(picture: str) -> str:
-    """Return the text of an image for screen readers; empty if it has none."""
+    """Return an image's text for screen readers, or an empty string if it has none."""
     label = re.search(r'aria-label="([^"]*)"', picture)
     return unescape(label[1]) if label else ""
 
 
 def round_numbers(low: float, high: float, count: int) -> list[float]:
-    """Return round numbers from at or below ``low`` to at or above ``high``."""
+    """Return evenly spaced round numbers that cover the range from ``low`` to ``high``."""
     width = (high - low) or abs(high) or 1.0
     raw = width / count
     scale = 10.0 ** math.floor(math.log10(raw))
@@ -57,7 +57,7 @@ def text(
     colour: str = "",
     most: float = math.inf,
 ) -> str:
-    """Return a text element whose start, end or middle (``anchor``) is at (x, y) on the baseline.
+    """Return a text element whose start, end or middle (``anchor``) on the baseline is at (x, y).
 
     Text wider than ``most`` pixels is condensed.
     """
@@ -79,7 +79,7 @@ def rule(
     colour: str = GRID,
     dashes: str = "",
 ) -> str:
-    """Return a straight line."""
+    """Return a straight line element."""
     dash = f' stroke-dasharray="{dashes}"' if dashes else ""
     return (
         f'<line x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}" stroke="{colour}" '

@@ -1,4 +1,4 @@
-"""Results with a text, an HTML form and fields, for a terminal, a notebook and programs."""
+"""Results that can be shown as text in a terminal or as HTML in a notebook, with typed fields."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ HEAD = f"{CELL};font-weight:normal;opacity:.75"
 
 
 def plain(text: str) -> str:
-    """Return HTML that displays a text unchanged."""
+    """Return HTML that displays text unchanged."""
     return escape(printable(text, keep=LINES))
 
 
 def plain_value(value: Any) -> Any:
-    """Return a value as numbers, strings, lists and dicts; an unknown object as its class name."""
+    """Convert a value to numbers, strings, lists and dicts; unknown objects become class names."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
@@ -54,10 +54,10 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 class Report:
-    """A titled table of labels and values with notes and warnings; its values are attributes."""
+    """A titled table of labels and values, with notes and warnings; the values are attributes."""
 
     def title(self) -> str:
-        """Return the headline; on the simulator it says "simulated"."""
+        """Return the headline, which says "simulated" on the simulator."""
         raise NotImplementedError
 
     def rows(self) -> Sequence[Row]:
@@ -65,7 +65,7 @@ class Report:
         return ()
 
     def notes(self) -> Sequence[str]:
-        """Return sentences that explain the figures."""
+        """Return sentences that explain the values."""
         return ()
 
     def warnings(self) -> Sequence[str]:
@@ -73,7 +73,7 @@ class Report:
         return ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as numbers, strings, lists and dicts, which JSON can represent."""
+        """Return the fields as numbers, strings, lists and dicts that can be serialized as JSON."""
         return _fields(self)
 
     def __repr__(self) -> str:
@@ -85,19 +85,19 @@ class Report:
         return f"<div><b>{plain(self.title())}</b></div>{self.html_body()}"
 
     def text_body(self) -> list[str]:
-        """Return the lines between headline and notes."""
+        """Return the lines between the headline and the notes."""
         rows = list(self.rows())
         width = max((len(label) for label, _ in rows), default=0)
         return [f"  {label:<{width}}  {value}".rstrip() for label, value in rows]
 
     def html_body(self) -> str:
-        """Return table and notes as HTML, without the headline."""
+        """Return the table and notes as HTML, without the headline."""
         parts = [self.html_table(), *(f"<div>{plain(note)}</div>" for note in self.notes())]
         parts += [f"<div><b>Warning:</b> {plain(warning)}</div>" for warning in self.warnings()]
         return "".join(parts)
 
     def html_table(self) -> str:
-        """Return the table as HTML; empty without rows."""
+        """Return the table as HTML, or an empty string if there are no rows."""
         body = "".join(
             f'<tr><th style="{HEAD}">{plain(label)}</th><td style="{CELL}">{plain(value)}</td></tr>'
             for label, value in self.rows()

@@ -12,18 +12,18 @@ _WIDEST = 60
 
 
 class Table(Report):
-    """A titled table with named columns, and the notes of a `Report` below it."""
+    """A titled table with named columns, and with the notes of a `Report` below it."""
 
     def columns(self) -> Sequence[str]:
         """Return the names of the columns."""
         raise NotImplementedError
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return the rows of the table, one text per column."""
+        """Return the rows of the table, with one string per column."""
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields, and the lines of the table as dicts by column."""
+        """Return the fields, and the rows of the table as dicts keyed by column."""
         columns = list(self.columns())
         lines = [dict(zip(columns, line, strict=True)) for line in self.lines()]
         return {**super().to_dict(), "table": lines}
@@ -37,7 +37,7 @@ class Table(Report):
         return pandas.DataFrame([list(line) for line in self.lines()], columns=list(self.columns()))
 
     def text_body(self) -> list[str]:
-        """Return the aligned lines of the table."""
+        """Return the rows of the table as aligned lines."""
         lines = list(self.lines())
         if not lines:
             return []
@@ -54,7 +54,7 @@ class Table(Report):
         ]
 
     def html_table(self) -> str:
-        """Return the table as HTML; empty without lines."""
+        """Return the table as HTML, or an empty string if there are no rows."""
         rows = [
             [f'<td style="{CELL}">{plain(text)}</td>' for text in line] for line in self.lines()
         ]

@@ -1,1 +1,1 @@
-"""Import hooks, and settings that survive a restart of the kernel."""
+"""Import hooks, and settings that survive a kernel restart."""

@@ -1,4 +1,4 @@
-"""Call a function right after certain modules are imported, without importing them."""
+"""Call a function right after certain modules are imported, without importing them itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from types import ModuleType
 
 
 class _ActAfter(importlib.abc.Loader):
-    """Loads a module with its own loader, then calls `act`."""
+    """Loads a module with its own loader, and then calls `act`."""
 
     def __init__(self, loader: importlib.abc.Loader, act: Callable[[str], None]) -> None:
         self._loader = loader
@@ -29,7 +29,7 @@ class _ActAfter(importlib.abc.Loader):
 
 
 class AfterImport(importlib.abc.MetaPathFinder):
-    """Finder for ``sys.meta_path`` that calls ``act(name)`` after loading one of these modules."""
+    """Finder for ``sys.meta_path`` that calls ``act(name)`` after a given module is loaded."""
 
     def __init__(self, names: Collection[str], act: Callable[[str], None]) -> None:
         self._names = names
@@ -39,7 +39,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Return the spec that the other finders return, with a loader that calls `act`."""
+        """Return the spec found by the other finders, with a loader that calls `act`."""
         if name not in self._names or self._searching:
             return None
         self._searching = True

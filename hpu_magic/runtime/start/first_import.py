@@ -1,7 +1,7 @@
-"""The user's line that imported torch, and the environment at that moment.
+"""The user's line that imported torch, and the environment at that time.
 
-Some flags are read once, when ``import torch`` loads the vendor's library. An observer of that
-import lets messages explain why a flag was set too late. It does not change the import.
+Some flags are read only once, when ``import torch`` loads the vendor's library. By observing that
+import, messages can explain why a flag was set too late. The import itself is not affected.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _IMPORT = re.compile(rf"^\s*(?:import|from)\s+(?:{_LOADERS})\b.*$", re.MULTILINE
 class Origin:
     """The line that loaded torch."""
 
-    place: str  # ``In [3], line 2`` or ``train.py, line 2``
-    text: str  # the stripped line; empty if its source is not available
+    place: str  # such as ``In [3], line 2`` or ``train.py, line 2``
+    text: str  # the stripped source line; empty if it is not available
     through: str | None = None
-    """The package that the line imported and that imported torch; None for torch itself."""
+    """The package that the line imported and that imported torch in turn; None if it was torch."""
 
     def __str__(self) -> str:
         text = f"`{self.text}` ({self.place})" if self.text else self.place
@@ -35,7 +35,7 @@ class Origin:
 
 
 class _Observer(MetaPathFinder):
-    """Records the first search for torch; never finds a module."""
+    """Records when torch is first searched for, but never finds a module."""
 
     def __init__(self, number: Callable[[], int | None]) -> None:
         self.number = number
@@ -52,9 +52,9 @@ _observer: _Observer | None = None
 
 
 def observe(number: Callable[[], int | None] = lambda: None) -> None:
-    """Start to observe, unless torch is already loaded.
+    """Start observing unless torch is already loaded.
 
-    ``number`` returns the number of the running notebook cell, or None outside a notebook.
+    ``number`` returns the number of the notebook cell that is running, or None outside a notebook.
     """
     global _observer
     if _observer is None and "torch" not in sys.modules:
@@ -63,10 +63,10 @@ def observe(number: Callable[[], int | None] = lambda: None) -> None:
 
 
 def origin(cells: Sequence[str] = ()) -> Origin | None:
-    """Return the line that loaded torch; None if it is unknown.
+    """Return the line that loaded torch, or None if it is unknown.
 
-    If torch was loaded before `observe`, it is searched in ``cells``, the source of the cells run
-    so far.
+    If torch was loaded before `observe` was called, ``cells``, the source of the cells run so far,
+    is searched for the line.
     """
     if _observer is not None and _observer.origin is not None:
         return _observer.origin
@@ -79,14 +79,14 @@ def origin(cells: Sequence[str] = ()) -> Origin | None:
 
 
 def environment_at_import() -> Mapping[str, str]:
-    """Return the environment at the import of torch; before that, the current one."""
+    """Return the environment when torch was imported, or the current one before that."""
     if _observer is not None and _observer.environment is not None:
         return _observer.environment
     return os.environ
 
 
 def _origin(frame: FrameType | None, number: int | None) -> Origin | None:
-    """Return the user's frame among the callers, and the outermost package below it."""
+    """Return the line of the user's frame among the callers, and the outermost package below it."""
     inside: str | None = None
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))

@@ -1,12 +1,13 @@
 """Settings that survive a kernel restart, and the restart that applies them.
 
-Settings are stored per notebook, identified by its path, which the Jupyter server puts into
-``JPY_SESSION_NAME``, or by the kernel's id, which a restart keeps. In a terminal, they are stored
-per working directory. In a notebook, they override the environment, which comes from the server.
-In a terminal, the environment overrides them, because the user has set it for this start.
+Settings are stored per notebook. A notebook is identified by its path, which the Jupyter server
+stores in ``JPY_SESSION_NAME``, or else by the kernel's id, which does not change on restart. In a
+terminal, settings are stored per working directory. In a notebook, they override the environment,
+which comes from the server. In a terminal, the environment overrides them, because the user has set
+it for this session.
 
-The Jupyter server that started the kernel restarts it, as with the *Restart* button. A process that
-ended on its own would be reported as a dead kernel.
+The kernel is restarted by the Jupyter server that started it, as with the *Restart* button. A
+process that exited on its own would be reported as a dead kernel.
 """
 
 from __future__ import annotations
@@ -33,22 +34,23 @@ _NOTEBOOKS_KEPT = 500
 
 _interactive = False
 _kernel_id: str | None = None
-# Variables whose environment and stored values differ: the environment's values that a notebook
-# has replaced, and the stored values that the environment of a terminal overrides.
+# Variables whose values in the environment and in the stored settings differ: the environment's
+# values that were replaced in a notebook, and the stored values that are overridden by the
+# environment in a terminal.
 _replaced: dict[str, str] = {}
 _overruled: dict[str, str] = {}
-# Cells and the kernel's control thread both write stored settings.
+# Stored settings are written both by cells and by the kernel's control thread.
 _writing = threading.Lock()
 
 
 class RestartUnavailableError(HPUError):
-    """The kernel cannot be restarted from within."""
+    """The kernel cannot be restarted from inside this process."""
 
 
 def attach(connection_file: str | None) -> None:
-    """Mark this process as interactive, and store the name of its kernel's connection file.
+    """Mark this process as interactive, and store the kernel's id from its connection file.
 
-    It is ``kernel-<id>.json``, or None in a terminal.
+    The file's name is ``kernel-<id>.json``; it is None in a terminal.
     """
     global _interactive
     _interactive = True
@@ -64,7 +66,7 @@ def identify(connection_file: str | None) -> None:
 
 
 def interactive() -> bool:
-    """Return whether this is a notebook or terminal session, for which settings are stored."""
+    """Return whether this is a notebook or terminal session, in which settings are stored."""
     return _interactive
 
 
@@ -74,19 +76,19 @@ def available() -> bool:
 
 
 def how(command: str) -> str:
-    """Return how a user restarts: with ``--restart`` of a command, or manually without a server."""
+    """Return how to restart: with a command's ``--restart`` or, without a server, manually."""
     return f"type {command} --restart (variables are lost)." if available() else by_hand()
 
 
 def place() -> str:
-    """Return the scope of stored settings: ``notebook`` or ``folder``."""
+    """Return the scope of the stored settings, ``notebook`` or ``folder``."""
     return "folder" if _in_terminal() else "notebook"
 
 
 def remember(environment: Mapping[str, str | None]) -> None:
     """Store environment variables for this notebook's next start; None deletes a variable.
 
-    Does nothing in a script.
+    This does nothing in a script.
     """
     if not interactive():
         return
@@ -105,7 +107,7 @@ def remember(environment: Mapping[str, str | None]) -> None:
 def recall() -> dict[str, str]:
     """Return the environment variables stored for this notebook.
 
-    Those that the environment of a terminal overrides are omitted.
+    Variables that are overridden by the environment of a terminal are omitted.
     """
     return {n: value for n, value in _environment(_read()).items() if n not in _overruled}
 
@@ -113,8 +115,8 @@ def recall() -> dict[str, str]:
 def merge(name: str, value: str) -> str:
     """Merge a variable's value in the notebook's file with the stored value, and return the result.
 
-    The value that changed since the last merge wins, and is stored. If both changed, the file wins,
-    because it is moved with the notebook and visible.
+    The value that has changed since the last merge wins and is stored. If both have changed, the
+    value in the file wins, because it is visible and moves with the notebook.
     """
     with _writing:
         stored = _read()
@@ -127,7 +129,7 @@ def merge(name: str, value: str) -> str:
 
 
 def apply() -> dict[str, str]:
-    """Set the stored variables in this process and return them; call it before they are read."""
+    """Set the stored variables in this process and return them; must run before they are read."""
     if not interactive():
         return {}
     remembered = recall()
@@ -143,7 +145,7 @@ def apply() -> dict[str, str]:
 
 
 def put(name: str, value: str) -> None:
-    """Set a variable of this process to its notebook's value."""
+    """Set a variable in this process to the notebook's value."""
     inherited = os.environ.get(name, value)
     if inherited != value:
         _replaced.setdefault(name, inherited)
@@ -151,7 +153,7 @@ def put(name: str, value: str) -> None:
 
 
 def differences() -> list[str]:
-    """Return sentences on stored variables that differ from the environment."""
+    """Return sentences about stored variables that differ from the environment."""
     notebook = [
         f"{name}={os.environ[name]} is the setting of this notebook; the environment had "
         f"{inherited}."
@@ -167,10 +169,10 @@ def differences() -> list[str]:
 
 
 def restart_kernel(kernel_id: str | None = None, *, remembered: bool = False) -> None:
-    """Request a restart of this or another kernel from the Jupyter server; return immediately.
+    """Ask the Jupyter server to restart this or another kernel, and return immediately.
 
-    With ``remembered``, the error explains that a manual restart applies the stored setting, too.
-    Raises `RestartUnavailableError` if no server can restart the kernel.
+    Raises `RestartUnavailableError` if no server can restart the kernel. With ``remembered``, the
+    error explains that a manual restart also applies the stored setting.
     """
     kernel_id = kernel_id or _kernel_id
     server = _server()
@@ -183,15 +185,15 @@ def restart_kernel(kernel_id: str | None = None, *, remembered: bool = False) ->
         raise RestartUnavailableError(
             f"The Jupyter server at {server['url']} refused ({error}): {instead}"
         ) from error
-    # The server ends this process before it answers, so a thread sends the request. The delay lets
-    # the cell end and its output reach the page.
+    # The request is sent from a thread, because the server kills this process before it responds.
+    # The delay gives the cell time to finish and its output time to reach the page.
     request = threading.Timer(_DELAY, _ask, args=(server, "POST", f"{kernel_id}/restart"))
-    request.daemon = True  # otherwise the process would wait for the request before it ends
+    request.daemon = True  # otherwise, the process would wait for the request before exiting
     request.start()
 
 
 def by_hand() -> str:
-    """Return how a user restarts without a Jupyter server."""
+    """Return how to restart without a Jupyter server."""
     return _IN_TERMINAL if _in_terminal() else _BY_HAND
 
 
@@ -207,7 +209,7 @@ def _session() -> str:
 
 
 def _read() -> dict[str, Any]:
-    """Return the stored settings of this notebook; empty without a valid file."""
+    """Return the stored settings of this notebook, which are empty without a valid file."""
     try:
         stored = json.loads(_file().read_text())
     except (FileNotFoundError, ValueError):
@@ -229,7 +231,7 @@ def _forget_all_but(most: int, folder: Path) -> None:
     used: list[tuple[float, str]] = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            with suppress(FileNotFoundError):  # another kernel may delete it
+            with suppress(FileNotFoundError):  # another kernel may have deleted it
                 if entry.is_file():
                     used.append((entry.stat().st_mtime, entry.path))
     for _, path in sorted(used, reverse=True)[most:]:
@@ -255,7 +257,7 @@ def _file() -> Path:
 
 
 def _server() -> dict[str, Any] | None:
-    """Return address and token of the Jupyter server that is this process's parent."""
+    """Return the information, e.g. URL and token, on the Jupyter server that is the parent."""
     from jupyter_core.paths import jupyter_runtime_dir
 
     parent = os.environ.get("JPY_PARENT_PID", "")
@@ -270,11 +272,11 @@ def _ask(server: Mapping[str, Any], method: str, path: str) -> None:
     import urllib.request  # slow to import, and loading the extension must be instant
 
     request = urllib.request.Request(f"{server['url']}api/kernels/{path}", method=method)
-    # With JupyterHub, the server has no token and accepts the user's.
+    # Under JupyterHub, the server has no token of its own and accepts the user's token.
     token = server.get("token") or os.environ.get("JUPYTERHUB_API_TOKEN")
     if token:
         request.add_header("Authorization", f"token {token}")
-    # The server is this process's parent, so no proxy is between them.
+    # The server is this process's parent, so there is no proxy between them.
     direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with direct.open(request, timeout=60) as answer:
         answer.read()

@@ -1,1 +1,1 @@
-"""The state of a fit: sampler, curves, progress, observations and the interface of its source."""
+"""The state of a fit: sampler, curves, progress, observations, and the interface to its source."""

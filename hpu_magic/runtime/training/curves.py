@@ -1,4 +1,4 @@
-"""The metrics that a fit logs: their last values, and which of them have charts."""
+"""The metrics that a fit logs: their latest values, and which of them have charts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ MOST_FOLLOWED = 64
 MOST_CHARTS = 6
 _MOST_REQUESTED = 12
 _MOST_IN_ONE = 6
-_SAME = 1e-5  # a division and a multiplication may change the last bits
+_SAME = 1e-5  # dividing and multiplying again may change the last bits
 
 
 class Point(NamedTuple):
-    """A value of a metric: its time, value, number of steps, and epoch."""
+    """A logged value of a metric, with its time, step and epoch."""
 
     moment: float
     value: float
@@ -30,17 +30,17 @@ class Point(NamedTuple):
 
 @dataclass(eq=False)
 class Curve:
-    """Values of one logged metric."""
+    """The values of one logged metric."""
 
-    name: str  # its name without other context, as on Lightning's progress bar
-    metric: str  # its chart: the name without the word for the stage
+    name: str  # its name on its own, as on Lightning's progress bar
+    metric: str  # the chart it belongs to: its name without the word for the stage
     stage: str  # ``training`` or ``validation``
-    every: str  # ``step`` or ``epoch``, which has one value
+    every: str  # ``step`` or ``epoch``; an epoch has a single value
     on_bar: bool = True  # whether it was logged with ``prog_bar=True``
     goal: str | None = None  # ``min`` or ``max``, if known
     returned: bool = False  # whether it is the loss that the training step returned
     copies: bool | None = None
-    """Whether all values were equal to the returned loss; None before the first."""
+    """Whether all values so far were equal to the returned loss; None before the first value."""
     last: Point | None = None
     series: str = ""
 
@@ -52,13 +52,13 @@ class Curve:
 class Curves:
     """All metrics of a fit.
 
-    The training thread adds curves, a second thread may request a chart, and a third one draws.
-    Each change is one atomic operation of a list or dict, so no lock is needed.
+    The training thread adds curves, another thread may request a chart, and a third thread draws
+    them. Each change is a single atomic list or dict operation, so no lock is needed.
     """
 
     goals: dict[str, str] = field(default_factory=dict)
-    """``min`` or ``max`` by name, from callbacks of the fit."""
-    unfollowed: set[str] = field(default_factory=set)  # names of curves beyond the limit
+    """``min`` or ``max`` by name, taken from the callbacks of the fit."""
+    unfollowed: set[str] = field(default_factory=set)  # names of curves that exceed the limit
     _all: list[Curve] = field(default_factory=list)
     _drawn: list[str] = field(default_factory=list)
 
@@ -72,7 +72,7 @@ class Curves:
         on_bar: bool = True,
         returned: bool = False,
     ) -> Curve | None:
-        """Add a curve, and a chart if it is on the progress bar; None beyond the limit."""
+        """Add a curve, with a chart if it is on the progress bar; return None beyond the limit."""
         if len(self._all) >= MOST_FOLLOWED:
             self.unfollowed.add(name)
             return None
@@ -87,7 +87,7 @@ class Curves:
         return curve
 
     def add_chart(self, metric: str) -> None:
-        """Add the chart of a metric, up to a limit."""
+        """Add the chart of a metric unless the limit has been reached."""
         if metric in self.addable:
             self._drawn.append(metric)
 
@@ -96,17 +96,17 @@ class Curves:
 
     @property
     def with_copies(self) -> list[Curve]:
-        """All curves, including copies of the returned loss."""
+        """All curves, including those that are copies of the returned loss."""
         return list(self._all)
 
     @property
     def drawn(self) -> list[str]:
-        """Metrics with a chart, from top to bottom."""
+        """The metrics that have a chart, from top to bottom."""
         return list(self._drawn)
 
     @property
     def addable(self) -> list[str]:
-        """Metrics whose charts can be added."""
+        """The metrics for which a chart can be added."""
         if len(self._drawn) >= _MOST_REQUESTED:
             return []
         return [metric for metric in self.metrics if metric not in self._drawn]
@@ -123,7 +123,7 @@ class Curves:
         return by_stage[:_MOST_IN_ONE]
 
     def compare(self, loss: Curve, value: float, others: Mapping[Curve, float]) -> None:
-        """Note which curves are copies of the returned loss, and use their name for it."""
+        """Record which curves are copies of the returned loss, and name the loss after them."""
         for curve, other in others.items():
             if curve is loss or curve.copies is False:
                 continue
@@ -136,12 +136,12 @@ class Curves:
 
     @property
     def first(self) -> Curve | None:
-        """The main curve of the fit: the returned loss, or the first with a chart."""
+        """The main curve of the fit: the returned loss, or the first curve with a chart."""
         return next((curve for metric in self._drawn for curve in self.of(metric)), None)
 
     @property
     def shown(self) -> list[Curve]:
-        """The curves whose values are in a headline: those on the progress bar or with a chart."""
+        """The curves to show in a headline: those on the progress bar or with a chart."""
         return [
             curve
             for curve in self

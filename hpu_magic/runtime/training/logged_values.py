@@ -1,4 +1,4 @@
-"""Values of batches, epochs and validations on the device, until they are read together."""
+"""Values from batches, epochs and validations that stay on the device until read together."""
 
 from __future__ import annotations
 
@@ -21,23 +21,24 @@ _MOST_VALUES = 4096
 
 @dataclass
 class LoggedValues:
-    """The values of one batch, epoch or validation."""
+    """The values logged in one batch, epoch or validation."""
 
-    number: int  # number among its kind, including those whose values are not kept
-    moment: float  # time of its end, in seconds of ``time.monotonic()``
+    number: int  # index within its kind, counting those whose values are not kept
+    moment: float  # when it ended, in seconds of ``time.monotonic()``
     step: int
     epoch: int
-    """Number of optimizer steps, and the epoch, at its end."""
-    place: str  # in words
+    """The number of optimizer steps and the epoch when it ended."""
+    place: str  # description in words
     values: Mapping[Curve, Any]  # tensors may be on the device
     divided_by: int = 1  # divisor of the returned loss
 
 
 class PendingValues:
-    """Values that have not been read from the device.
+    """Values that have not been read from the device yet.
 
-    When they are read, ``sampler`` receives a series per curve with ``value``, ``step`` and
-    ``epoch`` (from 0), ``curves`` the newest value of each curve, and ``watch`` checks all values.
+    When they are read, ``sampler`` receives one series per curve with ``value``, ``step`` and
+    ``epoch`` (starting at 0), ``curves`` receives the newest value of each curve, and ``watch``
+    checks all values.
     """
 
     def __init__(self, sampler: Sampler, curves: Curves, watch: ValueWatch) -> None:
@@ -47,17 +48,17 @@ class PendingValues:
 
     @property
     def full(self) -> bool:
-        """Whether the values must be read now, to limit their number."""
+        """Whether the values must be read now in order to limit their number."""
         return len(self._kept) >= _MOST_KEPT or self._values >= _MOST_VALUES
 
     def add(self, logged: LoggedValues) -> None:
-        """Keep the values of a batch, an epoch or a validation."""
+        """Keep the values from a batch, an epoch or a validation."""
         if logged.values:
             self._kept.append(logged)
             self._values += len(logged.values)
 
     def clear(self) -> None:
-        """Drop all values."""
+        """Discard all values."""
         self._kept.clear()
         self._values = 0
 
@@ -100,8 +101,8 @@ class PendingValues:
 def numbers(values: Sequence[Any], factors: Sequence[int]) -> list[float]:
     """Return values as floats, multiplied by their factors, with one read per device.
 
-    Values are tensors of one element, and numbers. A product is computed in the tensor's type, so
-    that it reverses an earlier division exactly.
+    The values are one-element tensors and numbers. Products are computed in the tensor's dtype, so
+    that they exactly reverse an earlier division.
     """
     torch: Any = sys.modules.get("torch")
     read: list[float] = [0.0] * len(values)
@@ -112,7 +113,7 @@ def numbers(values: Sequence[Any], factors: Sequence[int]) -> list[float]:
         else:
             read[place] = float(value)
     for places in by_device.values():
-        if len(places) == 1:  # saves calls of PyTorch, which slow down small steps
+        if len(places) == 1:  # saves PyTorch calls, which slow down small steps
             read[places[0]] = float(values[places[0]].item())
             continue
         tensors = [values[place].detach().reshape(()) for place in places]
@@ -130,12 +131,12 @@ def numbers(values: Sequence[Any], factors: Sequence[int]) -> list[float]:
 
 
 def copied(value: Any) -> Any:
-    """Return a copy of a tensor, which later in-place operations do not change, or a number."""
+    """Return a copy of a tensor that later in-place operations do not change, or a number as is."""
     return value.detach().clone() if hasattr(value, "detach") else value
 
 
 def number_of(value: Any) -> float | None:
-    """Return a real number, or a NumPy array of one element, as a float; None for other values."""
+    """Return a real number or a one-element NumPy array as a float, or None for other values."""
     if getattr(value, "size", None) == 1:
         value = value.item()
     if not isinstance(value, Real):

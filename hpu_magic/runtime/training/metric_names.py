@@ -1,4 +1,4 @@
-"""Names of logged metrics: their stage, their chart, and whether low values are good."""
+"""Names of logged metrics: their stage, their chart, and whether lower values are better."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _HIGH_IS_GOOD = re.compile(
     "correct|correlation|pearson|spearman"
 )
 _WITH_A_NUMBER = frozenset({"f", "r", "top"})
-"""Words that are a score only before a number: f1, r2, top5."""
+"""Words that name a score only if a number follows: f1, r2, top5."""
 
 
 def metric_of(name: str, stage: str) -> str:
     """Return a metric's name without the word for its stage (``training`` or ``validation``).
 
-    For example, the name of ``val/acc`` and ``train_acc`` is ``acc``.
+    For example, both ``val/acc`` and ``train_acc`` become ``acc``.
     """
     words = "|".join(_STAGES[stage])
     match = re.match(rf"(?:{words})[_/.\- ]+(?=\w)", name, re.IGNORECASE)
@@ -38,20 +38,20 @@ def metric_of(name: str, stage: str) -> str:
 
 
 def is_validation_loss(name: str) -> bool:
-    """Return whether a name is usual for a validation loss."""
+    """Return whether a name is a common name for a validation loss."""
     return name in _PLAIN_NAMES or _VALIDATION_LOSS.match(name) is not None
 
 
 def validation_loss(names: list[str]) -> str | None:
-    """Return the name that is usual for a validation loss, or None."""
+    """Return the name that is most likely the validation loss, or None."""
     plain = [name for name in _PLAIN_NAMES if name in names]
     return next(iter(plain + [name for name in names if is_validation_loss(name)]), None)
 
 
 def goal_of(name: str) -> str | None:
-    """Return ``min`` or ``max``, the best values of a metric, by the words in its name, or None.
+    """Return whether a metric's goal is ``min`` or ``max`` based on its name, or None if unknown.
 
-    Words for losses and errors have priority: the goal of ``map_loss`` is ``min``.
+    Words for losses and errors take precedence, so the goal of ``map_loss`` is ``min``.
     """
     words = [word.lower() for word in [*_WORDS.findall(name), *re.split(r"[\W_]+", name)]]
     if any(map(_LOW_IS_GOOD.fullmatch, words)):

@@ -1,4 +1,4 @@
-"""Curves of a fit that became NaN or infinite, and at which step."""
+"""Curves of a fit that became NaN or infinite, and the steps at which they did."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 
 _NOTED = 64
-_NOTED_OF_ONE = 5  # leaves room for others if one curve changes often
+_NOTED_OF_ONE = 5  # leaves room for other curves if one changes often
 
 
 @dataclass
@@ -15,36 +15,36 @@ class NotFinite:
 
     curve: str  # name of the metric; ``loss`` for the loss that a training step returned
     value: str  # ``NaN``, ``inf`` or ``-inf``
-    step: int  # the first observed optimizer step
-    place: str  # epoch and batch of that step
+    step: int  # the first optimizer step at which this was observed
+    place: str  # the epoch and batch of that step
     finite_at: int | None
-    """The last observed step with a finite value, if steps in between were not observed; None if
-    `step` is exact."""
-    moment: float  # time of the observation, in seconds of ``time.monotonic()``
-    lasting: bool = True  # whether the values have not become finite again
+    """The last step at which a finite value was observed, if steps in between were not observed;
+    None if `step` is exact."""
+    moment: float  # when this was observed, in seconds of ``time.monotonic()``
+    lasting: bool = True  # False once the values have become finite again
     metric: str = ""  # the chart of the curve
 
     @property
     def when(self) -> str:
-        """For example ``NaN since step 31``."""
+        """What happened and when, for example ``NaN since step 31``."""
         late = " at the latest" if self.lasting and self.finite_at is not None else ""
         return f"{self.value} {'since' if self.lasting else 'at'} step {self.step}{late}"
 
     @property
     def brief(self) -> str:
-        """For example ``loss NaN since step 31``."""
+        """The curve and `when`, for example ``loss NaN since step 31``."""
         return f"{self.curve} {self.when}"
 
     @property
     def full(self) -> str:
-        """Like `when`, with the place and the last step with a finite value."""
+        """Like `when`, but also with the place and the last step with a finite value."""
         last = f", finite at step {self.finite_at}" if self.finite_at is not None else ""
         return f"{self.when} ({self.place}{last})"
 
 
 @dataclass
 class ValueWatch:
-    """Records when a curve becomes NaN or infinite; for one thread."""
+    """Records when a curve becomes NaN or infinite; must be used from a single thread."""
 
     noted: list[NotFinite] = field(default_factory=list)
     _now: dict[str, NotFinite | None] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class ValueWatch:
         moment: float,
         metric: str = "",
     ) -> None:
-        """Check the value with the number ``index`` in its curve; unchecked values count, too."""
+        """Check a value; ``index`` is its number in the curve, including unchecked values."""
         noted = self._now.get(curve)
         if math.isfinite(value):
             self._finite[curve] = (index, step)

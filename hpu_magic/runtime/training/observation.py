@@ -1,4 +1,4 @@
-"""Observations of a fit in addition to its curves: waits, compilations and settings."""
+"""What is observed about a fit besides its curves: waits, compilations and settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpu_magic.runtime.measure.ledger import innermost
 from hpu_magic.runtime.measure.ledger_report import LedgerReport
 
 SETTLED = 3
-"""Number of steps with initial compilations; later compilations are for new shapes."""
+"""Number of steps with initial compilations; later compilations are due to new shapes."""
 
 
 @dataclass(frozen=True)
@@ -23,19 +23,19 @@ class LoaderSettings:
     workers: int
     pinned: bool
     persistent: bool
-    """Worker processes are kept for the next epoch."""
+    """Whether worker processes are kept for the next epoch."""
 
 
 @dataclass(frozen=True)
 class FitSettings:
-    """Settings of a fit, as far as known."""
+    """Settings of a fit, as far as they are known."""
 
     precision: str | None = None
-    """Lightning's name, such as ``bf16-mixed``."""
+    """The precision as Lightning names it, such as ``bf16-mixed``."""
     accumulate: int | None = None
-    """Batches per optimizer step."""
+    """Number of batches per optimizer step."""
     optimizer: str | None = None
-    """Name of the class."""
+    """Class name of the optimizer."""
     loader: LoaderSettings | None = None
     framework: str | None = None
     """``lightning`` or ``transformers``; None for a plain loop."""
@@ -43,39 +43,40 @@ class FitSettings:
 
 @dataclass(frozen=True)
 class Observation:
-    """The observations of one fit; counts are those of the process during the fit."""
+    """The observations of one fit; counts are for the whole process during the fit."""
 
     device: str  # such as ``hpu:0``
     mode: str | None = None  # ``lazy`` or ``eager``; None without a card
     settings: FitSettings = field(default_factory=FitSettings)
     ranks: int = 1
-    epochs: int = 0  # number of epochs that began
-    training_seconds: float = 0.0  # time of training, without validation
+    epochs: int = 0  # number of epochs that were started
+    training_seconds: float = 0.0  # time spent on training, without validation
     waited_seconds: float | None = None
-    """The part of it in which training waited for batches; None if not measured."""
-    first_batches_seconds: float = 0.0  # the part of that for the first batch of each epoch
+    """The part of `training_seconds` spent waiting for batches; None if it was not measured."""
+    first_batches_seconds: float = 0.0  # the part of it for the first batch of each epoch
     counts: DeviceCounts = field(default_factory=DeviceCounts)  # compilations and fallbacks
     later: DeviceCounts = field(default_factory=DeviceCounts)
-    """The part of them after the first `SETTLED` steps."""
+    """The part of `counts` from after the first `SETTLED` steps."""
     ledger: LedgerReport | None = None
-    """The report of the ledger around the fit; complete when that ledger ends."""
+    """The report of the ledger around the fit, which is complete once that ledger ends."""
     peak: int | None = None
     limit: int | None = None
     """Device memory in bytes; None without a card."""
 
     @property
     def waited_share(self) -> float | None:
-        """Share of the training time that was spent waiting for batches, 0 to 1."""
+        """The fraction of the training time that was spent waiting for batches, from 0 to 1."""
         if self.waited_seconds is None or not self.training_seconds:
             return None
         return min(1.0, self.waited_seconds / self.training_seconds)
 
 
 class Waiting:
-    """A clock that runs while a batch is requested.
+    """A clock that runs while a batch is being requested.
 
-    It counts ``seconds``, ``seconds_of_first`` for the first batch of each epoch, which may start
-    worker processes, and ``batches``, the number of requests including the end of an epoch.
+    It measures the total waiting time in ``seconds``, the part for the first batch of each epoch,
+    which may start worker processes, in ``seconds_of_first``, and the number of requests, including
+    the one that ends an epoch, in ``batches``.
     """
 
     def __init__(self) -> None:
@@ -83,21 +84,21 @@ class Waiting:
         self.reset()
 
     def reset(self) -> None:
-        """Set all values to 0."""
+        """Reset all values to 0."""
         self.seconds = self.seconds_of_first = 0.0
         self.batches = 0
         self._first = True
 
     def epoch_began(self) -> None:
-        """Note that the next batch is the first of its epoch."""
+        """Record that the next batch is the first one of its epoch."""
         self._first = True
 
     def start(self) -> None:
-        """Start the clock at the request of a batch."""
+        """Start the clock when a batch is requested."""
         self._started = time.monotonic()
 
     def stop(self) -> None:
-        """Stop the clock and count a batch."""
+        """Stop the clock and count the batch."""
         waited = time.monotonic() - self._started
         self.seconds += waited
         self.batches += 1
@@ -106,13 +107,13 @@ class Waiting:
             self.seconds_of_first += waited
 
     def iterator_created(self) -> None:
-        """Count the time since `start`, for the creation of the loader's iterator."""
+        """Add the time since `start`, which was spent creating the loader's iterator."""
         waited = time.monotonic() - self._started
         self.seconds += waited
         self.seconds_of_first += waited
 
     def over(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Return an iterator over the same batches that measures the waits."""
+        """Return an iterator over the same batches that measures the waiting time."""
         return _Timed(batches, self)
 
 
@@ -133,17 +134,17 @@ class _Timed:
 
 @dataclass
 class Observer:
-    """Observes one fit in the training thread; it reads the device's counts three times."""
+    """Observes one fit in the training thread, reading the device's counts three times."""
 
-    waiting: Waiting = field(default_factory=Waiting)  # measures the waits for batches
-    epochs: int = 0  # number of epochs that began
+    waiting: Waiting = field(default_factory=Waiting)  # measures the time spent waiting for batches
+    epochs: int = 0  # number of epochs that were started
     _at_first: DeviceCounts | None = None
     _settled: DeviceCounts | None = None
     _at_last: DeviceCounts | None = None
     _ledger: LedgerReport | None = None
 
     def began(self) -> None:
-        """Start to count."""
+        """Start counting."""
         self.waiting.reset()
         self.epochs = 0
         self._settled = self._at_last = None
@@ -151,23 +152,23 @@ class Observer:
         self._at_first = DeviceCounts.now()
 
     def epoch_began(self) -> None:
-        """Note that the next batch is the first of an epoch."""
+        """Record that the next batch is the first one of an epoch."""
         self.epochs += 1
         self.waiting.epoch_began()
 
     def settled(self) -> None:
-        """Note the end of the first steps; only the first call has an effect."""
+        """Record the end of the first steps; only the first call has an effect."""
         if self._settled is None:
             self._settled = DeviceCounts.now()
 
     def ended(self) -> None:
-        """End the counts; only the first call has an effect."""
+        """Stop counting; only the first call has an effect."""
         if self._at_last is None:
             self._at_last = DeviceCounts.now()
 
     def observation(self, where: str, training_seconds: float, **others: Any) -> Observation:
-        """Return the observations, with ``others`` as further attributes."""
-        # Without training, all counts are equal.
+        """Return the observations, with ``others`` as additional attributes."""
+        # If there was no training, all counts are equal.
         at_first = self._at_first or DeviceCounts()
         at_last = self._at_last if self._at_first and self._at_last else at_first
         waiting = self.waiting
@@ -186,7 +187,7 @@ class Observer:
 
 
 def loader_settings(loader: Any) -> LoaderSettings | None:
-    """Return the settings of a loader, or of the first of several that has them; else None."""
+    """Return the settings of a loader, or of the first of several loaders that has any, or None."""
     if isinstance(loader, Mapping):
         loader = list(loader.values())
     if isinstance(loader, list | tuple):
@@ -202,7 +203,7 @@ def loader_settings(loader: Any) -> LoaderSettings | None:
 
 
 def optimizer_name(optimizers: Any) -> str | None:
-    """Return the class of an optimizer, or of the first of several, without its wrapper."""
+    """Return the class name of an optimizer, or of the first of several, ignoring a wrapper."""
     several = list(optimizers) if isinstance(optimizers, Iterable) else [optimizers]
     if not several or several[0] is None:
         return None

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from hpu_magic.runtime.training.sampler import Sampler
 
-_SHORTEST = 0.5  # of the interval between two reports
+_SHORTEST = 0.5  # as a fraction of the interval between two reports
 
 
 class PaceSeries:
-    """Records steps per second of training, without validation, in the series ``speed``.
+    """Records the training steps per second, without validation, in the series ``speed``.
 
-    A report right after a validation or a late report may cover a single step in a fraction of a
-    millisecond. Such a short time is not a measurement, so it is added to the next report.
-    ``interval`` is the number of seconds between two reports.
+    A report right after a validation or after a late report may cover only a single step and a
+    fraction of a millisecond. Such a short time is not a meaningful measurement, so it is added to
+    the next report. ``interval`` is the number of seconds between two reports.
     """
 
     def __init__(self, sampler: Sampler, interval: float) -> None:
@@ -23,17 +23,17 @@ class PaceSeries:
         self._recorded = False
 
     def add(self, batches: int, seconds: float) -> None:
-        """Add batches and the seconds that they took."""
+        """Add a number of batches and the time that they took, in seconds."""
         self._batches += batches
         self._seconds += seconds
 
     def report(
         self, now: float, step: int, *, steps_per_batch: float = 1.0, last: bool = False
     ) -> None:
-        """Record the pace since the last record if enough time has passed.
+        """Record the pace since it was last recorded, if enough time has passed.
 
-        ``steps_per_batch`` is below 1 if gradients are accumulated. The last report records a pace
-        even if the fit is shorter than the interval.
+        ``steps_per_batch`` is less than 1 if gradients are accumulated. The last report records a
+        pace even if the fit was shorter than the interval.
         """
         enough = self._seconds >= self._shortest or (last and not self._recorded)
         if not enough or not self._batches or self._seconds <= 0 or steps_per_batch <= 0:

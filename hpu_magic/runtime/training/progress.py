@@ -14,9 +14,9 @@ _NOTICED_SECONDS = 0.7
 
 @dataclass
 class FitProgress:
-    """State of one fit.
+    """The state of one fit.
 
-    Only the training thread writes the attributes, so no lock is needed. Times are seconds of
+    Only the training thread writes the attributes, so no lock is needed. Times are in seconds of
     ``time.monotonic()``.
     """
 
@@ -33,27 +33,28 @@ class FitProgress:
     validation_batch: int | None = None
     validation_began: float | None = None
     steps: int = 0
-    """Optimizer steps of this fit."""
+    """Number of optimizer steps in this fit."""
 
     trained: int = 0
-    """Training batches of this fit."""
+    """Number of training batches in this fit."""
 
     planned_epochs: int | None = None
-    """Epochs planned by this fit, without earlier ones that `epochs` includes; None if unknown."""
+    """Number of epochs planned for this fit, excluding earlier epochs that `epochs` includes; None
+    if unknown."""
 
     planned_steps: int | None = None
     planned_batches: int | None = None
     deadline: float | None = None
-    """Time at which ``max_time`` ends the fit."""
+    """Time at which ``max_time`` will end the fit."""
 
     epoch_over: bool = False
-    """Whether the epoch is complete."""
+    """Whether the current epoch is complete."""
 
     epochs_done: int = 0
-    """Complete epochs of this fit."""
+    """Number of completed epochs in this fit."""
 
     batches_over: int = 0
-    """Batches of incomplete epochs."""
+    """Number of batches in incomplete epochs."""
 
     curves: Curves = field(default_factory=Curves)
     """The logged metrics, including the returned loss."""
@@ -65,33 +66,33 @@ class FitProgress:
     training_seconds: float = 0.0
     error: str | None = None
     ended_by: str | None = None
-    """The reason why the fit ended before its plan, such as early stopping."""
+    """Why the fit ended earlier than planned, such as early stopping."""
 
     metrics: dict[str, float] = field(default_factory=dict)
 
     @property
     def over(self) -> bool:
-        """Whether the fit has ended, for any reason."""
+        """Whether the fit has ended for any reason."""
         return self.ended is not None
 
     @property
     def seconds(self) -> float:
-        """Seconds since the fit began, up to its end."""
+        """Duration of the fit so far, in seconds."""
         return (time.monotonic() if self.ended is None else self.ended) - self.began
 
     @property
     def not_finite(self) -> list[NotFinite]:
-        """Curves that became NaN or infinite, in order of time."""
+        """Curves that became NaN or infinite, in chronological order."""
         return self.watch.noted
 
     @property
     def steps_per_second(self) -> float | None:
-        """Optimizer steps per second, without validation; None before the first."""
+        """Optimizer steps per second, without validation; None before the first step."""
         return self._per_second(self.steps)
 
     @property
     def batches_per_second(self) -> float | None:
-        """Training batches per second, without validation; None before the first."""
+        """Training batches per second, without validation; None before the first batch."""
         return self._per_second(self.trained)
 
     def _per_second(self, count: int) -> float | None:
@@ -99,7 +100,7 @@ class FitProgress:
 
     @property
     def share(self) -> float | None:
-        """Completed share of the plan, from 0 to 1; None if the end is unknown."""
+        """Completed fraction of the planned work, from 0 to 1; None if the end is unknown."""
         plans: list[tuple[float, float | None]] = [
             (self.trained, self.planned_batches),
             (self.steps, self.planned_steps),
@@ -111,29 +112,29 @@ class FitProgress:
 
     @property
     def endless(self) -> bool:
-        """Whether the fit trains and its end is unknown."""
+        """Whether the fit is training and its end is unknown."""
         return self.training_began is not None and not self.over and self.share is None
 
     @property
     def _trained_for(self) -> float:
-        """Seconds since training began, including validation."""
+        """Time since training began in seconds, including validation."""
         return (self.ended or time.monotonic()) - (self.training_began or 0.0)
 
     @property
     def remaining(self) -> float | None:
-        """Seconds until the planned end at the current pace; None if unknown."""
+        """Estimated time until the planned end in seconds; None if unknown."""
         if self.over or not self.share or self.training_began is None:
             return None
         return self._trained_for * (1 / self.share - 1)
 
     @property
     def long_validation(self) -> bool:
-        """Whether a validation is running and takes long enough to show it."""
+        """Whether a validation is running that has taken long enough to be shown."""
         began = self.validation_began
         return began is not None and time.monotonic() - began > _NOTICED_SECONDS
 
     def where(self, *, short_validations: bool = True) -> str:
-        """Return the place in the fit, for example ``epoch 3 of 10, batch 40 of 57``.
+        """Return the current position in the fit, for example ``epoch 3 of 10, batch 40 of 57``.
 
         Without ``short_validations``, only long validations are included.
         """
@@ -150,9 +151,9 @@ class FitProgress:
         return f"{epoch}, {batch}"
 
     def done(self) -> str:
-        """Return the completed work, for example ``2 epochs and 3 batches``; may be empty.
+        """Return the completed work, for example ``2 epochs and 3 batches``; it may be empty.
 
-        If fewer epochs were run than planned, the text is ``2 of 9 epochs``.
+        If fewer epochs were run than planned, the epochs are given as ``2 of 9 epochs``.
         """
         epochs, batches = self.epochs_done, self.batches_over
         planned = max(epochs, self.planned_epochs or 0)
@@ -165,7 +166,7 @@ class FitProgress:
         return " and ".join(parts)
 
     def end(self, phase: str, error: str | None = None, moment: float | None = None) -> None:
-        """Set the final phase, and the time of the end if it was earlier."""
+        """Set the final phase, and the end time if it is in the past (``moment``)."""
         self.phase = phase
         self.validation_began = None
         self.error = error

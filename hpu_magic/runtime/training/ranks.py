@@ -1,4 +1,4 @@
-"""The states of the ranks of a parallel run, and the slowest rank."""
+"""The states of the ranks in a parallel run, and the slowest rank."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _NOTICEABLE = 1.2
 
 @dataclass(frozen=True)
 class RankState:
-    """State of one rank; None for missing values."""
+    """The state of one rank; missing values are None."""
 
     rank: int  # number of the rank
     host: str  # name of the machine
@@ -21,16 +21,17 @@ class RankState:
     limit: int | None = None
     """Device memory in bytes."""
     steps: int = 0  # optimizer steps since the cell began
-    steps_per_second: float | None = None  # pace since the last state
+    steps_per_second: float | None = None  # pace since the previous state
     own_seconds: float | None = None
-    """Seconds of a step without its backward pass, in which ranks wait for each other."""
+    """Duration of a step in seconds. It excludes the backward pass, in which ranks wait for each
+    other."""
 
 
 def slowest(states: Sequence[RankState]) -> RankState | None:
-    """Return the rank with the longest step, without backward passes; the others wait for it.
+    """Return the rank with the longest step (without backward pass), for which the others wait.
 
-    None if fewer than two ranks have a time, or if the longest time exceeds the shortest by at most
-    a fifth.
+    Returns None if fewer than two ranks have a measured time, or if the longest time exceeds the
+    shortest by at most a fifth.
     """
     timed = [(state.own_seconds, state) for state in states if state.own_seconds]
     if len(timed) < 2:

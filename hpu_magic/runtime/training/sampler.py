@@ -1,7 +1,7 @@
-"""Series of device memory and of recorded values, for all panels of a process.
+"""Time series of device memory and of recorded values, for all panels in a process.
 
-One daemon thread ticks while there are subscriptions. It samples the device memory only if the
-process has a card, and never takes one. This module does not import torch.
+A daemon thread ticks while there are subscriptions. It samples the device memory only if the
+process has a card, and never acquires one. This module does not import torch.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MEMORY = "memory"
 
 
 class RingBuffer:
-    """A fixed number of rows of floats; a new row replaces the oldest."""
+    """A fixed number of rows of floats, in which a new row replaces the oldest one."""
 
     def __init__(self, columns: Iterable[str], capacity: int = CAPACITY) -> None:
         if capacity < 1:
@@ -34,13 +34,13 @@ class RingBuffer:
         self.columns = tuple(columns)
         self.capacity = capacity
         self.written = 0
-        self._data = {name: array("d") for name in self.columns}  # grows up to the capacity
+        self._data = {name: array("d") for name in self.columns}  # grow up to the capacity
 
     def __len__(self) -> int:
         return min(self.written, self.capacity)
 
     def append(self, *row: float) -> None:
-        """Add a row with the values of all columns in order."""
+        """Add a row with the values for all columns, in order."""
         if len(row) != len(self.columns):
             raise ValueError(f"A row of {self.columns} has {len(self.columns)} values, not {row}.")
         slot = self.written % self.capacity
@@ -52,9 +52,9 @@ class RingBuffer:
         self.written += 1
 
     def since(self, cursor: int = 0) -> tuple[dict[str, list[float]], int]:
-        """Return the rows written after ``cursor`` and the cursor for the next call.
+        """Return the rows written after ``cursor``, and the cursor for the next call.
 
-        Rows that have been replaced are omitted.
+        Rows that have already been replaced are omitted.
         """
         first = max(cursor, self.written - self.capacity)
         count = self.written - first
@@ -75,7 +75,7 @@ class RingBuffer:
 
 @dataclass(frozen=True)
 class Mark:
-    """An event: a compilation, an epoch, a stop."""
+    """An event, such as a compilation, an epoch or a stop."""
 
     time: float
     kind: str
@@ -91,7 +91,7 @@ class Subscription:
     rate: float
 
     def close(self) -> None:
-        """End the subscription; the thread ends with the last one."""
+        """End the subscription; the thread exits when the last one ends."""
         self.sampler._unsubscribe(self)
 
     def __enter__(self) -> Subscription:
@@ -102,9 +102,9 @@ class Subscription:
 
 
 class Sampler:
-    """Named series of limited length, written by a background thread and by callers.
+    """Named series of limited length that are written by a background thread and by callers.
 
-    Times are seconds of ``time.monotonic()``, memory is in bytes.
+    Times are in seconds of ``time.monotonic()``, and memory is in bytes.
     """
 
     def __init__(self, capacity: int = CAPACITY) -> None:
@@ -121,7 +121,7 @@ class Sampler:
     # Writing
 
     def record(self, series: str, *, moment: float | None = None, **values: float) -> None:
-        """Append a row to a series, whose first row defines the columns."""
+        """Append a row to a series; the first row of a series defines its columns."""
         moment = time.monotonic() if moment is None else moment
         with self._lock:
             buffer = self._series.get(series)
@@ -138,12 +138,12 @@ class Sampler:
             buffer.append(moment, *values.values())
 
     def forget(self, series: str) -> None:
-        """Delete a series; a new one with its name can have other columns."""
+        """Delete a series, after which a new one with the same name can have other columns."""
         with self._lock:
             self._series.pop(series, None)
 
     def mark(self, kind: str, text: str, moment: float | None = None) -> None:
-        """Add an event now, or at ``moment``."""
+        """Add an event at the current time, or at ``moment``."""
         entry = Mark(time.monotonic() if moment is None else moment, kind, text)
         with self._lock:
             self._marks.append(entry)
@@ -153,7 +153,7 @@ class Sampler:
     # Reading
 
     def read(self, series: str, cursor: int = 0) -> tuple[dict[str, list[float]], int]:
-        """Return the rows of a series after ``cursor`` and the next cursor."""
+        """Return the rows of a series after ``cursor``, and the cursor for the next call."""
         with self._lock:
             buffer = self._series.get(series)
             return ({}, cursor) if buffer is None else buffer.since(cursor)
@@ -165,13 +165,13 @@ class Sampler:
             return None if buffer is None else buffer.last()
 
     def cursor(self, series: str) -> int:
-        """Return the cursor after the newest row of a series, to read only later rows."""
+        """Return the cursor after the newest row of a series, for reading only later rows."""
         with self._lock:
             buffer = self._series.get(series)
             return 0 if buffer is None else buffer.written
 
     def marks(self, cursor: int = 0) -> tuple[list[Mark], int]:
-        """Return the marks after ``cursor`` and the next cursor."""
+        """Return the marks after ``cursor``, and the cursor for the next call."""
         with self._lock:
             missed = self._marks_written - cursor
             return (self._marks[-missed:] if missed > 0 else []), self._marks_written
@@ -180,17 +180,17 @@ class Sampler:
 
     @property
     def rate(self) -> float:
-        """Ticks per second: the highest rate of all subscriptions."""
+        """Ticks per second, which is the highest rate among all subscriptions."""
         with self._lock:
             return max((s.rate for s in self._subscriptions), default=IDLE_RATE)
 
     def subscribe(
         self, callback: Callable[[Sampler], None] | None = None, rate: float = IDLE_RATE
     ) -> Subscription:
-        """Call ``callback(sampler)``, if any, from the sampler's thread at each tick.
+        """Call ``callback(sampler)``, if given, from the sampler's thread on each tick.
 
-        If a callback raises an error, it is logged, and the subscription ends. Raises ValueError
-        unless the rate, in ticks per second, is above 0 and at most 50.
+        If a callback raises an error, the error is logged and the subscription ends. Raises
+        ValueError unless the rate, in ticks per second, is greater than 0 and at most 50.
         """
         if not 0 < rate <= HIGHEST_RATE or not math.isfinite(rate):
             raise ValueError(
@@ -212,7 +212,7 @@ class Sampler:
         self._wake.set()
 
     def sample(self) -> None:
-        """Record the device's memory, and a mark if graphs were compiled since the last call."""
+        """Record the device memory, and add a mark if graphs were compiled since the last call."""
         memory = device.memory()
         if memory is None:
             return

@@ -1,4 +1,4 @@
-"""The interface between a panel and the source of a fit: a framework or a plain loop."""
+"""The interface between a panel and the source of a fit, which is a framework or a plain loop."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from hpu_magic.runtime.training.sampler import Sampler
 
 @dataclass(frozen=True)
 class FitReport:
-    """The objects through which a source reports a fit."""
+    """The objects through which a source reports on a fit."""
 
     sampler: Sampler
-    """Receives a series per curve of `progress`, ``speed`` (steps per second, and the step) and
-    ``epochs`` (number, step, and expected length in steps)."""
+    """Receives one series for each curve of `progress`, the series ``speed`` (steps per second and
+    the step), and the series ``epochs`` (number, step, and expected length in steps)."""
     progress: FitProgress  # the state of the fit
-    stopped: threading.Event  # set when Stop is pressed
-    interval: float  # seconds between two reads of logged values
+    stopped: threading.Event  # set when the Stop button is pressed
+    interval: float  # time between two reads of the logged values, in seconds
     polls: Sequence[Callable[[], None]] = ()
-    """Functions that the training thread calls at each read."""
+    """Functions that the training thread calls on each read."""
 
 
 class FitSource(Protocol):
-    """One fit, which can be observed once."""
+    """A fit, which can be observed only once."""
 
     @property
     def kind(self) -> str:
-        """Name in the headline, such as ``Fit``."""
+        """The name used in the headline, such as ``Fit``."""
 
     @property
     def model_name(self) -> str:
@@ -59,10 +59,10 @@ class FitSource(Protocol):
         """Current settings of the fit."""
 
     def attached(self, report: FitReport) -> AbstractContextManager[None]:
-        """Report the fit that runs inside the block, and remove all hooks after it."""
+        """Report on the fit that runs inside the block, and remove all hooks afterwards."""
 
     def stop(self) -> None:
-        """End the fit as soon as possible; any thread calls it after it set `FitReport.stopped`."""
+        """End the fit as soon as possible; called from any thread after `FitReport.stopped` is set."""
 
     def interrupted(self, error: BaseException) -> bool:
-        """Return whether an error of the fit is the user's interrupt."""
+        """Return whether an error in the fit is an interrupt by the user."""

@@ -1,4 +1,4 @@
-"""Steps, pace, epochs and logged values of a training loop."""
+"""Report the steps, pace, epochs and logged values of a training loop."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from hpu_magic.runtime.training.observation import SETTLED
 from hpu_magic.runtime.training.pace import PaceSeries
 from hpu_magic.runtime.training.source import FitReport
 
-_SLOW = 30.0  # steps per second; up to this pace, the values of all steps are kept
+_SLOW = 30.0  # in steps per second; up to this pace, the values of all steps are kept
 
 
 class StepReport:
     """Counts batches and steps, and reads values when a report is due.
 
-    The values of the first steps and of slow steps are all kept. If steps are fast, only the values
-    of the step before a report are kept. They are read after the next step, so that the host does
+    All values of the first steps and of slow steps are kept. If steps are fast, only the values of
+    the step before each report are kept. Values are read after the next step, so that the host does
     not wait for the device.
     """
 
@@ -33,7 +33,7 @@ class StepReport:
         self.steps = 0
         self._steps_before = 0
         self._pending = PendingValues(report.sampler, report.progress.curves, report.progress.watch)
-        self._kept_at = -2  # number of a step
+        self._kept_at = -2  # the step whose values were kept last
         self._due = 0.0
         self._answer_due = 0.0
         self._counted_at = 0.0
@@ -41,13 +41,13 @@ class StepReport:
 
     @property
     def stopped(self) -> bool:
-        """Whether Stop was pressed."""
+        """Whether the Stop button was pressed."""
         return self._to.stopped.is_set()
 
     def begin(self, steps_before: int = 0) -> float:
-        """Start to count, also if training starts again after a failure, and return the time.
+        """Start counting, also when training restarts after a failure, and return the current time.
 
-        ``steps_before`` is the number of steps of an earlier fit that this one continues.
+        ``steps_before`` is the number of steps in an earlier fit that this one continues.
         """
         self._observer.began()
         progress, now = self.progress, time.monotonic()
@@ -62,11 +62,11 @@ class StepReport:
 
     @property
     def step(self) -> int:
-        """Number of optimizer steps, including those before this fit."""
+        """The number of optimizer steps, including those before this fit."""
         return self._steps_before + self.steps
 
     def epoch_began(self, epoch: int, length: float) -> None:
-        """Record the start of an epoch; ``length`` is in steps, NaN if unknown."""
+        """Record the start of an epoch; ``length`` is in steps, or NaN if unknown."""
         self._observer.epoch_began()
         self.progress.epoch = epoch
         self.progress.epoch_over = False
@@ -88,9 +88,9 @@ class StepReport:
         self.progress.batch += 1
 
     def step_ended(self) -> bool:
-        """Count an optimizer step, and report earlier steps if that is due.
+        """Count an optimizer step, and report on earlier steps if a report is due.
 
-        Returns whether to pass the values of this step to `keep`.
+        Returns whether the values of this step should be passed to `keep`.
         """
         self.steps += 1
         if self.steps == SETTLED:
@@ -110,7 +110,7 @@ class StepReport:
         return self._kept_at == self.steps
 
     def keep(self, values: Mapping[Curve, Any], ahead: int = 0) -> None:
-        """Keep the values of the last step, or of a step that is not counted yet (``ahead``)."""
+        """Keep the values of the last step, or of a step that is not yet counted (``ahead``)."""
         self._kept_at = self.steps
         self.add(values, self.steps + ahead, ahead)
 
@@ -126,7 +126,7 @@ class StepReport:
         )
 
     def validate(self, batch: int) -> None:
-        """Note a batch of a validation, whose time is not counted as training."""
+        """Record a validation batch, whose time does not count as training time."""
         progress = self.progress
         if progress.phase != "validating":
             self.count_to(self.batches, self.steps)
@@ -136,19 +136,19 @@ class StepReport:
         self.answer()
 
     def train(self) -> None:
-        """Note that training continues after a validation."""
+        """Record that training continues after a validation."""
         progress = self.progress
         if progress.phase == "validating":
             progress.validation_batch = progress.validation_began = None
             self.resume()
 
     def resume(self) -> None:
-        """Start to measure the time of training again."""
+        """Resume measuring the training time."""
         self.progress.phase = "training"
         self._counted_at = time.monotonic()
 
     def count_to(self, batches: int, steps: int) -> None:
-        """Count up to these numbers of batches and steps, with the time since the last count."""
+        """Set the numbers of batches and steps, and add the time since the last count."""
         progress, now = self.progress, time.monotonic()
         self._pace.add(batches - progress.trained, now - self._counted_at)
         progress.training_seconds += now - self._counted_at
@@ -158,12 +158,12 @@ class StepReport:
 
     def report_pace(self, *, last: bool = False) -> None:
         """Record the pace up to the last count."""
-        # If gradients are accumulated, a short time has few steps but enough batches.
+        # If gradients are accumulated, a short period contains few steps but enough batches.
         share = self.progress.steps / max(1, self.progress.trained)
         self._pace.report(self._counted_at, self.step, steps_per_batch=share, last=last)
 
     def answer(self) -> None:
-        """Handle clicks in the panel if that is due."""
+        """Handle clicks in the panel if enough time has passed."""
         now = time.monotonic()
         if now >= self._answer_due:
             self._answer_due = now + self._to.interval
@@ -171,7 +171,7 @@ class StepReport:
                 poll()
 
     def close(self) -> None:
-        """Report the last steps, and drop the device's tensors."""
+        """Report the last steps, and release the tensors on the device."""
         if self.progress.phase == "training":
             self.count_to(self.batches, self.steps)
         self.report_pace(last=True)
@@ -189,7 +189,7 @@ class StepReport:
 
 
 def known_length(loader: Any) -> int | None:
-    """Return the number of batches of a loader; None if unknown."""
+    """Return the number of batches in a loader, or None if unknown."""
     try:
         return len(loader)
     except (TypeError, NotImplementedError):
@@ -197,5 +197,5 @@ def known_length(loader: Any) -> int | None:
 
 
 def in_steps(batches: int | None, accumulated: int) -> float:
-    """Return the number of optimizer steps in an epoch; NaN if unknown."""
+    """Return the number of optimizer steps in an epoch, or NaN if unknown."""
     return math.nan if batches is None else float(math.ceil(batches / accumulated))

@@ -1,1 +1,1 @@
-"""Inference in 8-bit floating point: Neural Compressor measures a model, then quantizes it."""
+"""FP8 inference: Neural Compressor first measures a model and then quantizes it."""

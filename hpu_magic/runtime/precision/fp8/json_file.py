@@ -1,4 +1,4 @@
-"""A settings file in JSON, with errors that contain the line and the fix."""
+"""A JSON settings file, with error messages that contain the line and the fix."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from hpu_magic.errors import HPUError
 
 
 class SettingsFile:
-    """The settings in a JSON file, and their lines.
+    """The settings in a JSON file and the lines that they are on.
 
-    Raises `HPUError` if the file cannot be read, or is not a JSON object.
+    Raises `HPUError` if the file cannot be read or does not contain a JSON object.
     """
 
     def __init__(self, path: str) -> None:
@@ -29,7 +29,7 @@ class SettingsFile:
             raise HPUError(_explained(path, self._text, error)) from None
         except RecursionError:
             raise HPUError(f"The settings {path!r} are nested too deeply.") from None
-        except ValueError as error:  # a number of thousands of digits
+        except ValueError as error:  # an integer with thousands of digits
             raise HPUError(_unreadable(path, error)) from None
         if not isinstance(values, dict):
             raise HPUError(
@@ -39,7 +39,7 @@ class SettingsFile:
         self.values: dict[str, Any] = values
 
     def place(self, *keys: str) -> str:
-        """Return the file and the line of the last of nested keys."""
+        """Return the file and the line of the innermost of several nested keys."""
         at = 0
         for key in keys:
             match = re.compile(re.escape(json.dumps(key)) + r"\s*:").search(self._text, at)
@@ -60,7 +60,7 @@ def _explained(path: str, text: str, error: json.JSONDecodeError) -> str:
 
 
 def _fix(text: str, error: json.JSONDecodeError) -> tuple[int, str]:
-    """Return the line to change, and how."""
+    """Return the line to change and how to change it."""
     before, rest = text[: error.pos].rstrip(), text[error.pos :].lstrip()
     last_line = before.count("\n") + 1
     word = re.match(r"[A-Za-z]+", rest)

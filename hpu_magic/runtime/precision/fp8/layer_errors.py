@@ -13,15 +13,15 @@ from hpu_magic.runtime.precision.fp8.step import Layer
 
 @dataclass
 class Difference:
-    """The difference between tensors and their references, summed over any number of tensors."""
+    """The difference between tensors and their references, accumulated over all tensors added."""
 
     squares: float = 0.0  # sum of the squared differences
     reference: float = 0.0  # sum of the squared references
     largest: float = 0.0  # the largest difference
-    tensors: int = 0  # number of compared tensors
+    tensors: int = 0  # number of tensors compared
 
     def add(self, values: Any, references: Any) -> None:
-        """Add tensors, or containers of tensors."""
+        """Add tensors or containers of tensors."""
         for value, reference in zip(_tensors(values), _tensors(references), strict=False):
             if reference.numel() and value.shape == reference.shape:
                 self.tensors += 1
@@ -33,14 +33,14 @@ class Difference:
 
     @property
     def relative(self) -> float:
-        """The norm of the difference over the norm of the reference."""
+        """The norm of the difference divided by the norm of the reference."""
         if self.squares == 0:
             return 0.0
         return math.sqrt(self.squares / self.reference) if self.reference else math.inf
 
     @property
     def sqnr(self) -> float:
-        """Signal to quantization noise, in decibels."""
+        """Signal-to-quantization-noise ratio in decibels."""
         return -20 * math.log10(self.relative) if self.relative else math.inf
 
 
@@ -50,11 +50,11 @@ class LayerError:
 
     name: str
     kind: str
-    """The layer and its class."""
+    """The name of the layer and its class."""
     total: Difference = field(default_factory=Difference)
-    """With all layers quantized: its input contains the errors of the layers before it."""
+    """The error with all layers quantized; its input contains the errors of earlier layers."""
     own: Difference = field(default_factory=Difference)
-    """Of this layer alone, with its input before quantization."""
+    """The error of this layer alone, given its input from before quantization."""
     calls: int = 0  # number of calls with the sample
 
 
@@ -66,9 +66,9 @@ class _Call:
 
 
 class Reference:
-    """A run of the model before quantization, the reference for a later run.
+    """A run of the model before quantization that serves as the reference for a later run.
 
-    ``run`` is a function that calls the model it gets. The model is not changed.
+    ``run`` is a function that calls the model passed to it. The model is not changed.
     """
 
     def __init__(self, model: Any, layers: Iterable[Layer], run: Callable[[Any], Any]) -> None:
@@ -77,7 +77,7 @@ class Reference:
             self._output = _copied(_without_gradients(run, model))
 
     def compare(self, model: Any) -> tuple[list[LayerError], Difference]:
-        """Run the quantized model and return the errors of its layers and of its output."""
+        """Run the quantized model and return the errors of its layers and its output."""
         with _recorded(model, [name for name, _ in self._layers]) as calls:
             output = _without_gradients(self._run, model)
         total = Difference()
@@ -98,7 +98,7 @@ class Reference:
 
 @contextmanager
 def _recorded(model: Any, names: Iterable[str]) -> Iterator[dict[str, list[_Call]]]:
-    """Record copies of the inputs and outputs of layers, since later layers may overwrite them."""
+    """Record the inputs and outputs of layers as copies, since later layers may overwrite them."""
     calls: dict[str, list[_Call]] = {name: [] for name in names}
 
     def before(name: str) -> Any:
@@ -138,7 +138,7 @@ def _copied(value: Any) -> Any:
 
 
 def _tensors(value: Any) -> Iterator[Any]:
-    """Yield the floating-point tensors of an output."""
+    """Return an iterator over the floating-point tensors in an output."""
     from hpu_magic.runtime.device import nests
 
     return (tensor for tensor in nests.tensors(value) if tensor.is_floating_point())

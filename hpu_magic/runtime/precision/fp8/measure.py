@@ -1,4 +1,4 @@
-"""The first step: measure the values in the layers of a model on typical data."""
+"""The first step: measure the values in a model's layers on representative data."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _STEP = "MEASURE"
 
 @dataclass(repr=False)
 class MeasureReport(Table):
-    """The largest magnitudes of values in the layers of a model."""
+    """The largest magnitudes of the values in a model's layers."""
 
     model: str  #: the model's class
     layers: list[step.Layer]  #: name and class of the selected layers
     ranges: dict[str, Range]
-    """Measurements by layer; layers that the data did not reach are missing."""
-    file: str  #: the file of the measurements
-    runs: int = 0  #: number of runs of the model
+    """The measurements by layer; layers that the data did not reach are missing."""
+    file: str  #: the file that contains the measurements
+    runs: int = 0  #: number of times the model was run
 
     def title(self) -> str:
         """Return the headline."""
@@ -41,7 +41,7 @@ class MeasureReport(Table):
         return [*columns, "largest output"] if self._has_outputs else columns
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line for each layer that the data reached."""
+        """Return one line for each layer that the data reached."""
         columns = len(self.columns())
         return [
             [name, kind, *_shown(self.ranges[name])][:columns]
@@ -50,7 +50,7 @@ class MeasureReport(Table):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Return the place of the measurements, and the next step."""
+        """Return notes on where the measurements are stored and on the next step."""
         how = (
             "restart the kernel, create the model again and type "
             "%hpu_fp8_quantize MODEL --inputs x."
@@ -63,7 +63,7 @@ class MeasureReport(Table):
         ]
 
     def warnings(self) -> Sequence[str]:
-        """Return warnings about layers that the data did not reach, or that have no scale."""
+        """Return warnings about layers that the data did not reach or that have no scale."""
         missed = [name for name, _ in self.layers if name not in self.ranges]
         broken = [name for name, measured in self.ranges.items() if not measured.is_finite]
         warnings = []
@@ -85,7 +85,7 @@ class MeasureReport(Table):
 
 
 class Measurement:
-    """The measurement of a model, from the preparation to the files.
+    """The measurement of a model, from its preparation to the resulting files.
 
     The layers of the model are changed in place to measure their inputs and outputs. Raises
     `HPUError` if the process, the model or the settings are unsuitable.
@@ -101,14 +101,14 @@ class Measurement:
         Measurements(settings).check_folder()
 
     def begin(self) -> None:
-        """Prepare the layers for measurements."""
+        """Prepare the layers for measurement."""
         step.begin(_STEP)
         with step.config(self.settings) as config, step.quiet(), step.explained():
             step.compressor().prepare(self.model, config)
         step.initialize(self.model)
 
     def finish(self, number: int = 0) -> MeasureReport:
-        """Write the files and return their contents; `number` is the number of runs."""
+        """Write the files and return a report of their contents; `number` is the number of runs."""
         with step.explained():
             step.compressor().finalize_calibration(self.model)
         measurements = Measurements(self.settings)
@@ -128,7 +128,7 @@ def measure(
 ) -> MeasureReport:
     """Measure the values in each layer of a model; see `hpu_magic.fp8_measure`.
 
-    ``overrides`` are settings by their names in the JSON file.
+    ``overrides`` are settings, keyed by their names in the JSON file.
     """
     if (inputs is None) == (data is None):
         raise HPUError(
@@ -147,7 +147,7 @@ def measure(
 
     with torch.no_grad():
         if not runs.is_function(inputs):
-            first(model)  # wrong arguments raise an error before anything is changed
+            first(model)  # raises an error for wrong arguments before anything is changed
         measurement.begin()
         first(model)
         number = 1

@@ -1,4 +1,4 @@
-"""The files of a measurement: their contents, their origin, and checks against a model."""
+"""The files produced by a measurement: their contents, their origin, and checks of a model."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from hpu_magic.runtime.precision.fp8.settings import CHOICES, Settings
 from hpu_magic.runtime.precision.fp8.step import Layer
 
 _MENTIONED = 4
-# Maximums are stored in bf16.
+# The maximum values are stored in bf16.
 _TOLERANCE = 2.0**-7
 
 
 @dataclass(frozen=True)
 class Range:
-    """The largest magnitudes of values in a layer."""
+    """The largest magnitudes of the values in a layer."""
 
     inputs: tuple[float, ...]
     outputs: tuple[float, ...]
-    """Of each input, and of each measured output."""
-    weight: float | None  # of the layer's weight
+    """The largest magnitude of each input, and of each output that was measured."""
+    weight: float | None  # largest magnitude of the layer's weight
 
     @property
     def is_finite(self) -> bool:
@@ -39,7 +39,7 @@ class Range:
 
 
 class Measurements:
-    """The measurement files with the name prefix and the observer of the settings."""
+    """The measurement files for the name prefix and the observer in the settings."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -48,7 +48,7 @@ class Measurements:
         self.origin = Path(f"{settings.stats}_origin.json")
 
     def read(self) -> dict[str, Range]:
-        """Return the ranges by layer; raise `HPUError` if there are no measurements."""
+        """Return the value ranges by layer; raise `HPUError` if there are no measurements."""
         if not (self.file.is_file() and self.arrays.is_file()):
             raise HPUError(self._nothing_there())
         try:
@@ -58,12 +58,12 @@ class Measurements:
             raise HPUError(
                 f"{self.file} contains no measurements ({error}): measure the model again."
             ) from None
-        if not zipfile.is_zipfile(self.arrays):  # for example after an interrupted write
+        if not zipfile.is_zipfile(self.arrays):  # e.g. after an interrupted write
             raise HPUError(f"{self.arrays} contains no measurements: measure the model again.")
         return ranges
 
     def check_folder(self) -> None:
-        """Raise `HPUError` if the folder cannot be written to, before a long measurement."""
+        """Raise `HPUError` if the folder is not writable; call this before a long measurement."""
         folder = self.file.parent
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class Measurements:
             ) from None
 
     def write_origin(self, model: Any, layers: Iterable[Layer]) -> None:
-        """Write a file with the generation, the model and the layers of the measurements."""
+        """Write a file with the generation, model and layers that the measurements are from."""
         kept = {
             "generation": device.generation(),
             "model": type(model).__name__,
@@ -84,7 +84,7 @@ class Measurements:
         self.origin.write_text(json.dumps(kept, indent=4) + "\n", encoding="utf-8")
 
     def check(self, model: Any, layers: Iterable[Layer]) -> None:
-        """Raise `HPUError` unless the measurements fit the model, its weights and this card."""
+        """Raise `HPUError` unless the measurements match the model, its weights and this card."""
         ranges, (generation, kinds), layers = self.read(), self._read_origin(), list(layers)
         self._check_generation(generation)
         modules = {name: type(module).__name__ for name, module in model.named_modules()}
@@ -127,7 +127,7 @@ class Measurements:
                 )
 
     def _read_origin(self) -> tuple[str | None, dict[str, str]]:
-        """Return generation and layers; nothing for measurements of another program."""
+        """Return the generation and layers, which are empty for measurements by other programs."""
         try:
             origin = json.loads(self.origin.read_text(encoding="utf-8"))
             generation, layers = origin["generation"], dict(origin["layers"])

@@ -1,4 +1,4 @@
-"""The second step: quantize a measured model, and compare its results with those before."""
+"""The second step: quantize a measured model, and compare its results before and after."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _MOST_SHOWN = 40
 
 @dataclass(repr=False)
 class QuantizeReport(Table):
-    """A quantized model, and its errors against the model before quantization."""
+    """A quantized model, and its errors compared with the model before quantization."""
 
     model: Any  #: the model, the same object as before
-    settings: Settings  #: the settings of the quantization
+    settings: Settings  #: the quantization settings
     layers: list[step.Layer]  #: name and class of the quantized layers
     errors: list[LayerError] = field(default_factory=list)  #: one per layer; empty without a sample
     output: Difference | None = None
@@ -46,7 +46,7 @@ class QuantizeReport(Table):
         return ["layer", "class", "relative error", "SQNR", "largest error", "own error"]
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line for each layer; if there are many, only those with the largest errors."""
+        """Return one line per layer; if there are many, only those with the largest errors."""
         if not self.errors:
             return self.layers[:_MOST_SHOWN]
         return [
@@ -59,7 +59,7 @@ class QuantizeReport(Table):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Return explanations of the figures."""
+        """Return notes that explain the values."""
         notes = []
         hidden = len(self.layers) - _MOST_SHOWN
         if hidden > 0:
@@ -88,7 +88,7 @@ class QuantizeReport(Table):
 
     @property
     def picture(self) -> str:
-        """The errors of the layers as an SVG image; empty without a sample."""
+        """The errors of the layers as an SVG image, or an empty string without a sample."""
         if not self.errors:
             return ""
         shown = [
@@ -99,12 +99,12 @@ class QuantizeReport(Table):
         return bars.draw(shown, "relative error, all layers in fp8", "the layer's own", " %")
 
     def html_table(self) -> str:
-        """Return table and picture as HTML."""
+        """Return the table and the image as HTML."""
         picture = f"<div>{self.picture}</div>" if self.errors else ""
         return super().html_table() + picture
 
     def _worst(self) -> list[LayerError]:
-        """Return the layers with the largest errors, in the order of the model."""
+        """Return the layers with the largest errors, in model order."""
         if len(self.errors) <= _MOST_SHOWN:
             return self.errors
 
@@ -116,9 +116,9 @@ class QuantizeReport(Table):
 
 
 class Quantization:
-    """A checked model that can be quantized; only `run` changes it.
+    """A model that has been checked and can be quantized; only `run` changes it.
 
-    Raises `HPUError` if the process, model, settings or measurements are unsuitable.
+    Raises `HPUError` if the process, the model, the settings or the measurements are unsuitable.
     """
 
     def __init__(self, model: Any, settings: Settings) -> None:
@@ -148,7 +148,7 @@ class Quantization:
 def quantize(model: Any, inputs: Any, *, config: str | None, **overrides: Any) -> QuantizeReport:
     """Quantize a measured model to FP8, in place; see `hpu_magic.fp8_quantize`.
 
-    ``overrides`` are settings by their names in the JSON file.
+    ``overrides`` are settings, keyed by their names in the JSON file.
     """
     quantization = Quantization(model, settings(_STEP, config, **overrides))
     if inputs is None:

@@ -1,4 +1,4 @@
-"""Runs of a model on tensors, dictionaries, batches of a loader, or by a function."""
+"""Run a model on tensors, dictionaries or batches from a loader, or through a function."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Run = Callable[[Any], Any]
 
 
 def of_inputs(model: Any, inputs: Any) -> Run:
-    """Return a run of a model on its arguments, or the function itself that calls the model.
+    """Return a function that runs a model on these inputs, or the inputs if they are a function.
 
-    Floating-point tensors are converted to the type of the model's parameters. Raises `HPUError` if
-    the inputs are neither tensors nor a function.
+    Floating-point tensors are converted to the dtype of the model's parameters. Raises `HPUError`
+    if the inputs are neither tensors nor a function.
     """
     import torch
 
@@ -36,18 +36,18 @@ def of_inputs(model: Any, inputs: Any) -> Run:
 
 
 def is_function(inputs: Any) -> bool:
-    """Return whether inputs are a function that calls the model."""
+    """Return whether the inputs are a function that calls the model."""
     import torch
 
     return callable(inputs) and not isinstance(inputs, torch.nn.Module | torch.Tensor)
 
 
 def of_batches(model: Any, data: Any, batches: int | None) -> Iterator[Run]:
-    """Yield a run for each of at most ``batches`` batches of a loader.
+    """Yield a function that runs a model for each batch of a loader, up to ``batches`` of them.
 
-    A batch is a tensor, a dictionary of arguments, or a tuple that begins with the required
-    arguments of the model. Labels after them are ignored. Floating-point tensors are converted to
-    the type of the model's parameters.
+    A batch is a tensor, a dictionary of arguments, or a tuple that starts with the model's required
+    arguments; anything after them, such as labels, is ignored. Floating-point tensors are converted
+    to the dtype of the model's parameters.
     """
     if batches is not None and batches < 1:
         raise HPUError(f"The number of batches is {batches}: use 1 or more.")
@@ -67,7 +67,7 @@ def _call(positional: Any, named: Any) -> Run:
 
 
 def _required(model: Any) -> int | None:
-    """Return the number of required arguments; None if the model accepts any number."""
+    """Return the number of required arguments, or None if the model accepts any number."""
     parameters = inspect.signature(model.forward).parameters.values()
     if any(each.kind is each.VAR_POSITIONAL for each in parameters):
         return None
@@ -76,7 +76,7 @@ def _required(model: Any) -> int | None:
 
 
 def _moved(model: Any, value: Any) -> Any:
-    """Return tensors on the device, floating-point ones in the type of the model's parameters."""
+    """Move tensors to the device, and floating-point ones to the dtype of the parameters."""
     from hpu_magic.runtime.device import nests
 
     types = (weight.dtype for weight in model.parameters() if weight.is_floating_point())

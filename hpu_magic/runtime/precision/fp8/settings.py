@@ -1,4 +1,4 @@
-"""Settings of fp8 inference, as in the JSON files that Neural Compressor reads."""
+"""Settings for FP8 inference, as in the JSON files that Neural Compressor reads."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ SWITCHES = (
     "row_parallel_linear_allreduce_quantization",
 )
 _LISTS = {"allowlist": "allowlist", "blocklist": "blocklist"}
-_LISTS |= {"whitelist": "allowlist", "blacklist": "blocklist"}  # of older releases
+_LISTS |= {"whitelist": "allowlist", "blacklist": "blocklist"}  # used by older releases
 _OTHERS = (
     *("dump_stats_path", "scale_params", "mod_dict", "calibration_sample_interval"),
-    *("method", "quantize_weight", "dump_stats_xlsx_path"),  # without effect, but common in files
+    *("method", "quantize_weight", "dump_stats_xlsx_path"),  # no effect, but common in files
 )
 KEYS = (*CHOICES, *SWITCHES, *_LISTS, *_OTHERS)
 
@@ -60,12 +60,12 @@ _WITHOUT_CHANNELS = ("Conv2d", "LoRACompatibleConv")
 class Settings:
     """Settings for Neural Compressor."""
 
-    values: dict[str, Any]  # checked values by their JSON names
+    values: dict[str, Any]  # validated values, keyed by their JSON names
     source: str = ""  # the settings file; empty if there is none
 
     @property
     def stats(self) -> str:
-        """Folder and name prefix of the measurement files."""
+        """The folder and name prefix of the measurement files."""
         return str(self.values["dump_stats_path"])
 
     @property
@@ -80,12 +80,12 @@ class Settings:
 
     @property
     def high_precision(self) -> str:
-        """The type of weights before quantization, bfloat16 or float32."""
+        """The dtype of the weights before quantization, bfloat16 or float32."""
         return _DTYPES[self.values.get("hp_dtype", "BF16")]
 
     @property
     def scale_method(self) -> str:
-        """The calculation of scales from measurements; "own" if it differs between layers."""
+        """The method for calculating scales from measurements; "own" if it varies by layer."""
         method = self.values.get("scale_method", "maxabs_hw")
         return str(method).lower() if isinstance(method, str) else "own"
 
@@ -96,11 +96,11 @@ class Settings:
 
     @property
     def skips_unmeasured(self) -> bool:
-        """Whether layers without measurements are not quantized, instead of an error."""
+        """Whether layers without measurements are left unquantized instead of raising an error."""
         return bool(self.values.get("ignore_modules_wo_measures"))
 
     def selected(self, layers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Return the layers, as name and class, that allowlist and blocklist select."""
+        """Return the layers, as (name, class), that the allowlist and blocklist select."""
         allowed, blocked = self.values["allowlist"], self.values["blocklist"]
         every = not allowed["types"] and not allowed["names"]
 
@@ -148,10 +148,10 @@ class Settings:
                 )
 
     def check_lists(self, modules: Mapping[str, str], quantizable: Sequence[str]) -> None:
-        """Raise `HPUError` for names and classes that are not in the model, with similar ones.
+        """Raise `HPUError`, suggesting similar ones, for names and classes not in the model.
 
-        ``modules`` has the class of each module by name, and ``quantizable`` the classes that
-        Neural Compressor supports.
+        ``modules`` maps the name of each module to its class, and ``quantizable`` lists the classes
+        that Neural Compressor supports.
         """
         for which in ("allowlist", "blocklist"):
             for name in self.values[which]["names"]:
@@ -178,11 +178,12 @@ class Settings:
 
 
 def settings(step: str, config: str | None = None, **overrides: Any) -> Settings:
-    """Return the settings of a file and of arguments, which override the file.
+    """Return the settings from a file and from arguments, which take precedence.
 
-    ``config`` is a JSON file, by default that of ``QUANT_CONFIG``. ``overrides`` are settings by
-    their JSON names; None keeps the value of the file. Raises `HPUError` if the file cannot be read
-    or is for another step, or a setting or value is unknown.
+    ``config`` is the path of a JSON file, and defaults to the value of ``QUANT_CONFIG``.
+    ``overrides`` are settings, keyed by their JSON names; None keeps the value from the file.
+    Raises `HPUError` if the file cannot be read or is for another step, or if a setting or value is
+    unknown.
     """
     path = config or os.environ.get(VARIABLE) or ""
     file = SettingsFile(path) if path else None
@@ -198,7 +199,7 @@ def settings(step: str, config: str | None = None, **overrides: Any) -> Settings
             for name in _names(key):
                 values.pop(name, None)
                 if file:
-                    file.values.pop(name, None)  # errors then do not mention the file
+                    file.values.pop(name, None)  # so that errors do not mention the file
             values[key] = value
     for key, value in list(values.items()):
         values[key] = _checked(key, value, refused)
@@ -228,12 +229,12 @@ def _empty() -> dict[str, list[str]]:
 
 
 def _checked(key: str, value: Any, refused: Any) -> Any:
-    """Return a setting in Neural Compressor's form."""
+    """Validate a setting and return it in Neural Compressor's format."""
     if key not in KEYS:
         fix = suggestion(key, KEYS)
         if fix:
             raise refused(f"unknown setting {key!r}: {fix}", key)
-        return value  # perhaps a setting of a later release
+        return value  # possibly a setting from a later release
     if key in SWITCHES:
         if str(value).lower() not in ("true", "false"):
             raise refused(f"{key} is {value!r}: write true or false.", key)
@@ -280,7 +281,7 @@ def _list(key: str, value: Any, refused: Any) -> dict[str, list[str]]:
 
 
 def _stats_path(path: str) -> str:
-    """Return the path with a folder, which Neural Compressor requires."""
+    """Return the path with a folder, because Neural Compressor requires one."""
     path = os.path.expanduser(path)
     return path if os.path.dirname(path) else os.path.join(".", path)
 
@@ -292,9 +293,9 @@ def _some(words: str, names: Iterable[str]) -> str:
 
 
 def layer_lists(model: Any, names: str | Sequence[str]) -> dict[str, list[str]]:
-    """Return names of layers, parts of names, and classes as a list in JSON form.
+    """Return names of layers, parts of names, and classes in the JSON format of a layer list.
 
-    The complete name of a layer matches that layer only. Raises `HPUError` if the list is empty.
+    The full name of a layer matches only that layer. Raises `HPUError` if the list is empty.
     """
     entries = names.split(",") if isinstance(names, str) else names
     words = [word.strip() for word in entries if word.strip()]

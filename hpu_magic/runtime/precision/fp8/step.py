@@ -1,4 +1,4 @@
-"""Checks of the process and the model for both steps, and calls of Neural Compressor."""
+"""Checks of the process and the model for both steps, and calls to Neural Compressor."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from hpu_magic.runtime.start import restart
 Layer = tuple[str, str]
 
 _WORDS = {"MEASURE": "measured", "QUANTIZE": "quantized"}
-# Neural Compressor keeps its state for the rest of the process, so a process can do one step.
+# Neural Compressor keeps its state until the process ends, so a process can do only one step.
 _done: str | None = None
 
 
@@ -34,7 +34,7 @@ class OtherStepError(HPUError):
 def check_process(step: str) -> None:
     """Raise `HPUError` if this process or this machine cannot do a step.
 
-    It is an `OtherStepError` if the process has done the other step.
+    The error is an `OtherStepError` if the process has already done the other step.
     """
     if device.generation() == "GAUDI":
         raise HPUError("First-generation Gaudi does not support FP8: use bf16.")
@@ -67,8 +67,8 @@ def check_process(step: str) -> None:
 def check_model(model: Any) -> None:
     """Raise `HPUError` for a model that cannot be measured or quantized.
 
-    It is not a module, is compiled, in training mode, on another device, or already measured or
-    quantized.
+    This is the case if it is not a module, is compiled, is in training mode, is on another device,
+    or has already been measured or quantized.
     """
     import torch
 
@@ -90,17 +90,17 @@ def check_model(model: Any) -> None:
         states.append(f"has parameters on {', '.join(elsewhere)}")
         fixes.append("type %hpu_to MODEL --dtype bf16")
     elif states and torch.float32 in {parameter.dtype for parameter in model.parameters()}:
-        states.append("has float32 parameters")  # `layers` refuses them if this is the only state
+        states.append("has float32 parameters")  # checked by `layers` if this is the only problem
         fixes.append("type %hpu_to MODEL --dtype bf16")
     if states:
         raise HPUError(f"The model {' and '.join(states)}: {' and '.join(fixes)} first.")
 
 
 def layers(model: Any, settings: Settings) -> list[Layer]:
-    """Return name and class of the layers to measure or quantize.
+    """Return the name and class of each layer to measure or quantize.
 
-    Raises `HPUError` like `selected`, or if the type of the weights is not the settings' high
-    precision.
+    Raises `HPUError` for the same reasons as `selected`, or if the dtype of the weights is not the
+    high precision dtype in the settings.
     """
     chosen = selected(model, settings)
     required = settings.high_precision
@@ -116,7 +116,7 @@ def layers(model: Any, settings: Settings) -> list[Layer]:
 
 
 def selected(model: Any, settings: Settings) -> list[Layer]:
-    """Return the layers that the lists select, independent of the model's type and device.
+    """Return the layers that the lists select, regardless of the model's dtype and device.
 
     Raises `HPUError` if the lists contain names that are not in the model, select no layer, or
     select a layer that cannot be quantized.
@@ -140,7 +140,7 @@ def selected(model: Any, settings: Settings) -> list[Layer]:
 
 
 def _check_kinds(model: Any, layers: list[Layer]) -> None:
-    """Refuse layers that Neural Compressor accepts but breaks."""
+    """Raise `HPUError` for layers that Neural Compressor accepts but breaks."""
     import torch
 
     places: dict[Any, list[str]] = {}
@@ -162,7 +162,7 @@ def _check_kinds(model: Any, layers: list[Layer]) -> None:
 
 
 def compressor() -> Any:
-    """Import Neural Compressor's public functions, without log messages."""
+    """Import Neural Compressor's public functions without log messages."""
     with quiet():
         from neural_compressor.torch import quantization  # type: ignore[import-not-found]
 
@@ -171,7 +171,7 @@ def compressor() -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress log messages up to warnings, unless ``LOGLEVEL`` is set.
+    """Suppress log messages up to warning level unless ``LOGLEVEL`` is set.
 
     Neural Compressor logs each of its steps, and makes calls that the bridge warns about.
     """
@@ -186,7 +186,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Turn errors of Neural Compressor, which checks its settings late, into an `HPUError`."""
+    """Turn errors from Neural Compressor, which checks its settings late, into an `HPUError`."""
     try:
         yield
     except Exception as error:
@@ -198,10 +198,10 @@ def explained() -> Iterator[None]:
 
 @contextmanager
 def config(settings: Settings) -> Iterator[Any]:
-    """Yield the settings as Neural Compressor's object, which it reads from a file.
+    """Yield the settings as a Neural Compressor configuration, which it reads from a file.
 
-    Scales are always calculated from the measurements, because files of scales do not contain
-    their FP8 format and backoff. Names of files do not contain a rank.
+    Scales are always calculated from the measurements, because scale files do not record their FP8
+    format and backoff. File names do not contain a rank.
     """
     values = {"recalc_scales": True, **settings.values, "seperate_measure_files": False}
     with tempfile.TemporaryDirectory() as folder:
@@ -211,7 +211,7 @@ def config(settings: Settings) -> Iterator[Any]:
 
 
 def begin(step: str) -> None:
-    """Note the step of this process, and prepare the bridge for inference."""
+    """Record which step this process does, and prepare the bridge for inference."""
     import habana_frameworks.torch.core as htcore
 
     global _done
