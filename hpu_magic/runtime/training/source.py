@@ -62,7 +62,7 @@ class FitSource(Protocol):
         """Report on the fit that runs inside the block, and remove all hooks afterwards."""
 
     def stop(self) -> None:
-        """End the fit as soon as possible; called from any thread after `FitReport.stopped` is set."""
+        """End the fit soon; any thread may call this after it has set `FitReport.stopped`."""
 
     def interrupted(self, error: BaseException) -> bool:
         """Return whether an error in the fit is an interrupt by the user."""
