@@ -144,7 +144,7 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """Return the number of the machine's cards, free or not, without acquiring one."""
+    """Return the number of cards in the machine, whether free or not, without acquiring one."""
     return cards.device_count()
 
 
@@ -183,10 +183,10 @@ def set_device(device: Any) -> None:
 
 
 class device:
-    """Context manager that selects the only device of a process.
+    """Context manager that selects the process's only device.
 
-    The first explicit index chooses the card, if none is acquired. Raises AssertionError if this
-    process already uses another card.
+    The first explicit index chooses the card, if none has been acquired. Raises AssertionError if
+    this process already uses another card.
     """
 
     def __init__(self, device: Any) -> None:
@@ -246,9 +246,9 @@ def get_device_properties(device: Any = None) -> str:
 
 
 def can_device_access_peer(device: int, peer: int) -> bool:
-    """Return True, because all cards of a machine are connected.
+    """Return True, because all cards in a machine are connected.
 
-    Raises AssertionError if a card does not exist or both indices are equal.
+    Raises AssertionError if a card does not exist or if both indices are equal.
     """
     if device == peer or not {device, peer} <= set(range(device_count())):
         raise AssertionError("Invalid device id")
@@ -256,7 +256,7 @@ def can_device_access_peer(device: int, peer: int) -> bool:
 
 
 def get_arch_list() -> list[str]:
-    """Return a list with the generation of the card."""
+    """Return a list that contains the generation of the card."""
     return [get_device_name()]
 
 
@@ -266,7 +266,7 @@ def get_gencode_flags() -> str:
 
 
 def is_bf16_supported() -> bool:
-    """Return whether the device computes in bfloat16, which all generations do."""
+    """Return whether the device supports bfloat16, which all generations do."""
     return is_available()
 
 
@@ -298,7 +298,7 @@ def is_autocast_hpu_enabled() -> bool:
 def set_autocast_hpu_dtype(dtype: torch.dtype) -> None:
     """Set the lower-precision type of autocast on ``hpu``.
 
-    On a first-generation card, float16 has no effect except a warning.
+    On a first-generation card, float16 only causes a warning and has no other effect.
     """
     if not _first_generation.refuses_autocast_type(dtype):
         torch.set_autocast_dtype("hpu", dtype)
@@ -315,7 +315,7 @@ def _check_device(device: Any) -> None:
 
 
 def _share_submodules() -> None:
-    """Let imports such as ``torch.hpu.memory`` return these modules instead of copies."""
+    """Make imports such as ``torch.hpu.memory`` return these modules instead of copies."""
     for name in ("events", "graphs", "memory", "metrics", "random", "streams"):
         sys.modules[f"torch.hpu.{name}"] = sys.modules[f"{__name__}.{name}"]
 

@@ -12,7 +12,7 @@ _STREAM_ASYNC = "PT_ENABLE_HABANA_STREAMASYNC"
 
 
 class _Option:
-    """An option that is on or off, initially like an environment variable."""
+    """An option that is on or off; an environment variable determines its initial value."""
 
     def __init__(self, variable: str = "") -> None:
         self._on = bool(variable) and _flags.is_on(variable)
@@ -31,12 +31,12 @@ _dynamic_shape = _Option("PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES")
 enable_dynamic_shape, disable_dynamic_shape = _dynamic_shape.enable, _dynamic_shape.disable
 get_dynamic_shape_status = _dynamic_shape.is_on
 
-# For the size of outputs that depends on data.
+# For outputs whose size depends on data.
 _optim_output_sif = _Option()
 enable_optim_output_sif = _optim_output_sif.enable
 disable_optim_output_sif = _optim_output_sif.disable
 
-# Declares that the process computes no gradients.
+# Declares that the process does not compute gradients.
 _inference_mode = _Option("PT_HPU_INFERENCE_MODE")
 enable_inference_mode, disable_inference_mode = _inference_mode.enable, _inference_mode.disable
 is_inference_mode_enabled = _inference_mode.is_on
@@ -44,7 +44,7 @@ is_inference_mode_enabled = _inference_mode.is_on
 _quantization = _Option()
 enable_quantization, disable_quantization = _quantization.enable, _quantization.disable
 
-# Computes products of 3D tensors as products of matrices.
+# Computes products of 3D tensors as products of 2D matrices.
 _matmul3d_2d_reshape = _Option("PT_HPU_MATMUL3D_2D_RESHAPE")
 enable_matmul3d_2d_reshape = _matmul3d_2d_reshape.enable
 disable_matmul3d_2d_reshape = _matmul3d_2d_reshape.disable
@@ -59,12 +59,12 @@ def set_sync_debug_mode(debug_mode: int | str) -> None:
 
 
 def get_sync_debug_mode() -> str:
-    """Return the environment variable ``PT_ENABLE_HABANA_STREAMASYNC``; KeyError if not set."""
+    """Return the environment variable ``PT_ENABLE_HABANA_STREAMASYNC``, or raise KeyError."""
     return os.environ[_STREAM_ASYNC]
 
 
 def enable_const_section_serialization(path: str, clear_path: bool, use_compression: bool) -> None:
-    """Accept a folder for the constants of recipes; simulated recipes have no constants."""
+    """Accept a folder for recipe constants; simulated recipes do not have any."""
 
 
 def disable_const_section_serialization() -> None:
@@ -80,19 +80,19 @@ def set_mark_non_scale_const(value: bool) -> None:
 
 
 def enable_recompute_sdp(value: bool) -> None:
-    """Set whether fused attention recomputes probabilities in the backward; by default it does."""
+    """Set whether fused attention recomputes probabilities in backward, as it does by default."""
     global _recompute_sdp
     _recompute_sdp = bool(value)
 
 
 def recompute_sdp_enabled() -> bool:
-    """Return whether fused attention recomputes probabilities in the backward."""
+    """Return whether fused attention recomputes probabilities in backward."""
     return _recompute_sdp
 
 
 @contextlib.contextmanager
 def sdp_kernel(enable_recompute: bool = True) -> Iterator[None]:
-    """Call `enable_recompute_sdp` inside the ``with`` block."""
+    """Apply `enable_recompute_sdp` only inside the ``with`` block."""
     before = recompute_sdp_enabled()
     enable_recompute_sdp(enable_recompute)
     try:

@@ -1,4 +1,4 @@
-"""Files with metrics, written on request or by triggers."""
+"""Metrics files, which are written on request or by triggers."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ TRIGGERS = ("process_exit", "mark_step", "metric_change", "user")
 
 
 class MetricsFile:
-    """A file to which each `append` adds one record per metric.
+    """A file to which each call to `append` adds one record per metric.
 
-    Raises ValueError unless the format is ``"json"`` or ``"text"``.
+    Raises ValueError if the format is not ``"json"`` or ``"text"``.
     """
 
     def __init__(self, name: str, format: str = "json") -> None:
@@ -35,14 +35,14 @@ class MetricsFile:
         self._name = name
         self._format = format
         self._renew_lock()
-        # Another thread may hold the lock while a process forks.
+        # Another thread may hold the lock when the process forks.
         os.register_at_fork(after_in_child=self._renew_lock)
 
     def _renew_lock(self) -> None:
         self._writing = threading.Lock()
 
     def append(self, trigger: str, metrics: Iterable[Metric]) -> None:
-        """Append the current statistics of metrics; the first call creates the file."""
+        """Append the current statistics of the metrics; the first call creates the file."""
         records = [_record(metric, trigger) for metric in metrics]
         with self._writing:
             if self.path is None:
@@ -67,7 +67,7 @@ def _record(metric: Metric, trigger: str) -> dict[str, Any]:
 
 
 def _append_json(path: Path, records: Sequence[dict[str, Any]]) -> None:
-    """Overwrite the closing bracket, so that the file is always a valid array."""
+    """Append records by overwriting the closing bracket, so that the file remains a valid array."""
     with path.open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         separator = ",\n" if file.tell() > 1 else "\n"
@@ -91,7 +91,7 @@ def _of_this_rank(path: Path) -> Path:
 
 
 def _create(path: Path) -> Path:
-    """Create the file, or the first of ``.1``, ``.2``, ... that does not exist."""
+    """Create the file, or the first one with ``.1``, ``.2``, ... appended that does not exist."""
     number, candidate = 0, path
     while True:
         try:
@@ -104,7 +104,7 @@ def _create(path: Path) -> Path:
 
 
 def _variable(name: str, default: str = "") -> str:
-    """Return ``PT_HPU_METRICS_...``, or its older name ``HABANA_PT_METRICS_...``."""
+    """Return the value of ``PT_HPU_METRICS_...``, or of its old name ``HABANA_PT_METRICS_...``."""
     for prefix in ("PT_HPU_METRICS_", "HABANA_PT_METRICS_"):
         if value := os.environ.get(prefix + name):
             return value
@@ -123,7 +123,7 @@ def _known(values: list[str], known: Sequence[str], variable: str) -> list[str]:
 
 
 def start(metrics: Sequence[Metric]) -> None:
-    """Write ``PT_HPU_METRICS_FILE`` at the triggers that the environment lists."""
+    """Write to ``PT_HPU_METRICS_FILE`` on the triggers that the environment lists."""
     name = _variable("FILE")
     if not name:
         return

@@ -1,4 +1,4 @@
-"""POSIX shared memory with the bytes in use, for monitors outside the process."""
+"""POSIX shared memory that contains the bytes in use, for monitors outside the process."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _published: tuple[int, str] | None = None  # process ID and name
 
 
 def name() -> str:
-    """Return the shared memory's name; the first call creates it and a thread that updates it.
+    """Return the name of the shared memory; the first call creates it and starts to update it.
 
-    Raises RuntimeError if the machine does not support shared memory or it cannot be written.
+    Raises RuntimeError if the machine does not support shared memory or if it is not writable.
     """
     global _published
     with _starting:
@@ -72,7 +72,7 @@ def _remove(path: Path, owner: int) -> None:
 
 
 def _renew_lock() -> None:
-    # Another thread of the parent may have held the lock during the fork.
+    # Another thread in the parent may have held the lock during the fork.
     global _starting
     _starting = threading.Lock()
 

@@ -1,4 +1,4 @@
-"""Typed tensors such as ``torch.hpu.FloatTensor``, like PyTorch's CPU types."""
+"""Typed tensors such as ``torch.hpu.FloatTensor``, which correspond to PyTorch's CPU types."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 
 
 class _TypedTensor(type):
-    """Type of the device's tensors with one dtype, for construction and isinstance."""
+    """Type of the device tensors that have a given dtype, for construction and isinstance."""
 
     dtype: torch.dtype
 
     def __call__(
         cls, *arguments: Any, size: Sequence[int] | None = None, device: Any = "hpu"
     ) -> torch.Tensor:
-        """Return an uninitialized tensor with these sizes, or a tensor with a sequence's values."""
+        """Create an uninitialized tensor of the given size, or a tensor from a sequence."""
         if torch.device(device or "hpu").type != "hpu":
             raise RuntimeError(
                 f"torch.hpu.{cls.__name__} creates tensors on hpu, not on {device}; "
@@ -56,7 +56,7 @@ class _TypedTensor(type):
 
 
 def _is_size(value: Any) -> bool:
-    """Return whether a single argument is a shape or size, as opposed to values."""
+    """Return whether a single argument is a shape or a size, rather than values."""
     if isinstance(value, (bool, torch.Tensor)):
         return False
     try:

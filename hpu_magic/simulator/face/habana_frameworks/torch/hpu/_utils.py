@@ -1,4 +1,4 @@
-"""Device arguments, and cards listed in environment variables."""
+"""Parse device arguments, and the cards listed in environment variables."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hpu_magic.simulator import engine
 
 
 def named_index(device: Any, allow_cpu: bool = False) -> int | None:
-    """Return the index of ``"hpu:1"``, ``torch.device("hpu", 1)`` or ``1``, or None without one.
+    """Return the index in ``"hpu:1"``, ``torch.device("hpu", 1)`` or ``1``, or None if absent.
 
-    With `allow_cpu`, the index of the CPU is -1. Raises ValueError for another device type.
+    With `allow_cpu`, the index of the CPU is -1. Raises ValueError for any other device type.
     """
     if isinstance(device, int):
         return device
@@ -29,10 +29,10 @@ def named_index(device: Any, allow_cpu: bool = False) -> int | None:
 
 
 def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = False) -> int:
-    """Return the index of `device`; with `allow_cpu`, -1 for the CPU.
+    """Return the index of `device`; with `allow_cpu`, the index of the CPU is -1.
 
-    Without an index, `optional` acquires the card and returns its index. Raises ValueError for
-    another device type, or if a required index is missing.
+    If `device` has no index and `optional` is true, acquire the card and return its index. Raises
+    ValueError for any other device type, or if a required index is missing.
     """
     index = named_index(device, allow_cpu)
     if index is not None:
@@ -51,9 +51,9 @@ def _get_module_id_from_environ() -> int:
 
 
 def _get_available_modules_from_environ() -> list[int]:
-    """Return the card numbers in ``HABANA_VISIBLE_MODULES``, by default 0 to 7.
+    """Return the card numbers in ``HABANA_VISIBLE_MODULES``, which default to 0 through 7.
 
-    Raises AssertionError if it is not a list of one to eight numbers.
+    Raises AssertionError if the variable is not a list of one to eight numbers.
     """
     listed = os.environ.get("HABANA_VISIBLE_MODULES")
     if listed is None:

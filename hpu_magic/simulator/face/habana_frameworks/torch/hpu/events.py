@@ -1,4 +1,4 @@
-"""Events: points in the work of a stream."""
+"""Events, which mark points in the work of a stream."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ import torch
 
 
 class Event(torch.Event):
-    """A point in the work of a stream; only `enable_timing` makes `elapsed_time` available."""
+    """A marker in a stream's work; `elapsed_time` requires ``enable_timing=True``."""
 
     def __new__(cls, enable_timing: bool = False, **kwargs: Any) -> Event:
         """Create an event without recording it."""
         return super().__new__(cls, "hpu", enable_timing=enable_timing)
 
     def __init__(self, enable_timing: bool = False, **kwargs: Any) -> None:
-        # PyTorch does not measure times between subclasses of torch.Event.
+        # PyTorch does not measure the time between instances of subclasses of torch.Event.
         self._time = torch.Event("hpu", enable_timing=enable_timing)
 
     def record(self, stream: torch.Stream | None = None) -> None:
-        """Record the end of the current work of `stream`, by default the current stream."""
+        """Record the end of the work queued on `stream`, which defaults to the current stream."""
         stream = torch.accelerator.current_stream() if stream is None else stream
         super().record(stream)
         self._time.record(stream)
 
     def wait(self, stream: torch.Stream | None = None) -> None:
-        """Make later work of `stream`, by default the current stream, wait for the event."""
+        """Make later work on `stream` (by default, the current stream) wait for the event."""
         super().wait(torch.accelerator.current_stream() if stream is None else stream)
 
     def query(self) -> bool:
@@ -39,7 +39,7 @@ class Event(torch.Event):
     def elapsed_time(self, end_event: torch.Event) -> float:
         """Return the milliseconds between this event and `end_event`.
 
-        Raises RuntimeError if one of them has not been recorded.
+        Raises RuntimeError if either of them has not been recorded.
         """
         end = end_event._time if isinstance(end_event, Event) else end_event
         if not self._time.event_id or not end.event_id:

@@ -1,4 +1,4 @@
-"""Memory statistics of the card with the vendor's keys: bytes or counts."""
+"""Memory statistics of the card, in bytes or counts, under the vendor's keys."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _COUNTS = frozenset(
 def memory_stats(device: Any = None) -> dict[str, int]:
     """Acquire the card and return its statistics.
 
-    ``Limit``, ``InUse``, ``MaxInUse`` and ``MaxAllocSize`` are bytes, the others are counts. Keys
-    with ``Total`` are never reset. ``InUse`` is the sum of live storages; the real allocator also
-    adds a baseline and rounds up each size.
+    ``Limit``, ``InUse``, ``MaxInUse`` and ``MaxAllocSize`` are in bytes, and the others are counts.
+    Keys that contain ``Total`` are never reset. ``InUse`` is the total size of all live storages;
+    the real allocator also adds a baseline and rounds up each size.
     """
     native = engine.load()
     native.acquire()
@@ -46,12 +46,12 @@ def memory_stats(device: Any = None) -> dict[str, int]:
 
 
 def memory_allocated(device: Any = None) -> int:
-    """Return the bytes in use."""
+    """Return the number of bytes in use."""
     return memory_stats(device)["InUse"]
 
 
 def max_memory_allocated(device: Any = None) -> int:
-    """Return the peak memory in bytes since the start or the last reset."""
+    """Return the peak memory usage in bytes since the start or the last reset."""
     return memory_stats(device)["MaxInUse"]
 
 
@@ -83,13 +83,13 @@ def max_memory_cached(device: Any = None) -> int:
 
 
 def mem_get_info(device: Any = None) -> tuple[int, int]:
-    """Return free and total bytes."""
+    """Return the free and total memory in bytes."""
     stats = memory_stats(device)
     return stats["Limit"] - stats["InUse"], stats["Limit"]
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Reset the peak to 0, until the next allocation or free."""
+    """Reset the peak to 0; it stays 0 until the next allocation or free."""
     engine.load().reset_peak_memory_stats()
 
 
@@ -118,7 +118,7 @@ def memory_summary(device: Any = None) -> str:
 
 
 def formatted_memory_stats(device: Any = None) -> str:
-    """Return one statistic per line, with sizes also in KB, MB and GB."""
+    """Return the statistics as text, one per line, with sizes also given in KB, MB and GB."""
     lines = ["PyTorch HPU memory stats, device ID 0"]
     for key, value in memory_stats(device).items():
         sizes = f" ({value / _KIB:.2f} KB, {value / _MIB:.2f} MB, {value / _GIB:.2f} GB)"
@@ -129,9 +129,9 @@ def formatted_memory_stats(device: Any = None) -> str:
 def _get_hlml_shared_object_name() -> str:
     """Acquire the card and return the name of a shared-memory object with the bytes in use.
 
-    The object is a file in ``/dev/shm`` and contains three unsigned 64-bit integers: version 1,
-    seconds since the epoch, bytes in use. A thread updates it every second until the process ends.
-    Raises RuntimeError if it cannot be created.
+    The object is a file in ``/dev/shm`` that contains three unsigned 64-bit integers: the version
+    (1), the seconds since the epoch, and the bytes in use. A thread updates it every second until
+    the process ends. Raises RuntimeError if it cannot be created.
     """
     engine.load().acquire()
     return _shared_usage.name()
@@ -140,8 +140,8 @@ def _get_hlml_shared_object_name() -> str:
 def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
     """Return how the bytes of the pool are used.
 
-    All bytes in use are persistent and belong to tensors, because simulated work needs no workspace
-    and frees nothing later. The free bytes are one contiguous chunk.
+    All bytes in use are persistent and belong to tensors, because simulated work does not need a
+    workspace and does not free anything later. The free bytes are one contiguous chunk.
     """
     stats = memory_stats(device)
     return {

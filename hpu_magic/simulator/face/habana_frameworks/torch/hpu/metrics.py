@@ -1,4 +1,4 @@
-"""Counts of device events, in the process or inside a ``with`` block."""
+"""Count device events, either in the whole process or inside a ``with`` block."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Statistics = list[tuple[str, Any]]
 
 
 class MetricNotFound(Exception):
-    """The process does not have the metric."""
+    """Raised for a metric that the process does not have."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """The events of a metric by the names of the engine's counters, and their statistics."""
+    """A metric's events, keyed by the engine's counter names, and how to compute statistics."""
 
     events: dict[str, EventId]
     statistics: Callable[..., Statistics]
@@ -121,7 +121,7 @@ class Metric:
     def stats(self) -> Statistics:
         """Return the statistics as (key, value) pairs.
 
-        Times are microseconds for ``graph_compilation`` and milliseconds for
+        Times are in microseconds for ``graph_compilation`` and in milliseconds for
         ``memory_defragmentation``.
         """
         statistics = self._kind.statistics(*self._counted().values())
@@ -138,14 +138,14 @@ class Metric:
             self._since = self._now()
 
     def start(self) -> None:
-        """Start to count; no effect if already started."""
+        """Start counting; this has no effect if counting has already started."""
         if self._since is None:
             self._since = self._now()
             if _WITH_DETAILS and self._name == "graph_compilation":
                 self._subscribe(self._note_detail)
 
     def stop(self) -> None:
-        """Stop counting and calling callbacks; keep the statistics."""
+        """Stop counting and calling callbacks, but keep the statistics."""
         self._stopped = self._counted()
         self._since = None
         for handle in self._handles:
@@ -182,7 +182,7 @@ _global: dict[str, Metric] = {}
 
 
 def _start_global() -> None:
-    """Start the metrics of the process, including events that the engine has already counted."""
+    """Start the process-wide metrics; they include events that the engine has already counted."""
     for name in _KINDS:
         metric = _global[name] = Metric(name)
         metric.start()
@@ -190,7 +190,7 @@ def _start_global() -> None:
 
 
 def metric_global(name: str) -> Metric | None:
-    """Return a metric of the process, or None if it does not exist."""
+    """Return a process-wide metric, or None if it does not exist."""
     return _global.get(name)
 
 
@@ -198,8 +198,8 @@ def metric_global(name: str) -> Metric | None:
 def metric_localcontext(name: str) -> Iterator[Metric]:
     """Count only the events inside the ``with`` block.
 
-    Raises MetricNotFound for an unknown metric; ``recipe_cache`` exists only with
-    ``PT_HPU_ENABLE_CACHE_METRICS``.
+    Raises MetricNotFound for an unknown metric; ``recipe_cache`` exists only if
+    ``PT_HPU_ENABLE_CACHE_METRICS`` is set.
     """
     if name not in _KINDS:
         raise MetricNotFound(f"Unknown metric {name!r}; use {' or '.join(_KINDS)}.")
@@ -212,9 +212,9 @@ def metric_localcontext(name: str) -> Iterator[Metric]:
 
 
 def metrics_dump(file_name: str, format: str = "json") -> None:
-    """Write the statistics of all metrics to a file in the format ``"json"`` or ``"text"``.
+    """Write the statistics of all metrics to a file, in the format ``"json"`` or ``"text"``.
 
-    If the file exists, the new file gets a numeric suffix. Other formats raise ValueError.
+    If the file already exists, the new file gets a numeric suffix. Other formats raise ValueError.
     """
     _metrics_file.MetricsFile(file_name, format).append("user", _global.values())
 

@@ -1,4 +1,4 @@
-"""Random generator of the device."""
+"""The device's random number generator."""
 
 from __future__ import annotations
 
@@ -29,25 +29,25 @@ def set_rng_state(new_state: torch.Tensor, device: Any = "hpu") -> None:
 
 
 def set_rng_ctx(ctx: str) -> None:
-    """Use 16-byte states in the calling thread: seed and offset of a Philox generator.
+    """Use 16-byte Philox states, which consist of a seed and an offset, in the calling thread.
 
-    DTensor adds to the offset, so that each shard uses its part of one sequence of numbers. Seed
-    and offset determine the numbers in every process. The generator's own state contains both, so a
-    run that restores this state draws the same numbers for DTensors. Raises ValueError unless `ctx`
-    is "philox".
+    DTensor adds to the offset, so that each shard uses its own part of a single sequence of
+    numbers. The seed and the offset determine the numbers in every process. The generator's own
+    state contains both, so a run that restores this state draws the same numbers for DTensors.
+    Raises ValueError if `ctx` is not "philox".
     """
     _check_context(ctx)
     _context.philox = True
 
 
 def unset_rng_ctx(ctx: str) -> None:
-    """Return to the generator's own states in the calling thread; `ctx` is "philox"."""
+    """Switch back to the generator's own states in the calling thread; `ctx` must be "philox"."""
     _check_context(ctx)
     _context.philox = False
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    """Return a list with the state of the process's only device."""
+    """Return a list that contains the state of the process's only device."""
     return [get_rng_state()]
 
 
@@ -68,7 +68,7 @@ def manual_seed_all(seed: int) -> None:
 
 
 def seed() -> int:
-    """Seed the device's generator with a random number, and return this number."""
+    """Seed the device's generator with a random number, and return that number."""
     return default_generators[0].seed()
 
 
@@ -92,17 +92,17 @@ def _check_first(device: Any, message: str) -> None:
 
 
 class PhiloxStates:
-    """16-byte states of a generator of the device: seed and offset, 8 bytes each."""
+    """16-byte states of a device generator: the seed and the offset, 8 bytes each."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self._generator = generator
 
     def get_state(self) -> torch.Tensor:
-        """Return seed and offset as a ByteTensor on the CPU.
+        """Return the seed and the offset as a ByteTensor on the CPU.
 
-        The simulator's Mersenne Twister has no offset after a draw. Therefore this method derives
-        an offset from the generator's state and moves the generator to it, so that the next numbers
-        are the same as after `set_state`.
+        The simulator's Mersenne Twister has no offset after a draw. Therefore, this method derives
+        an offset from the generator's state and moves the generator to it, so that the numbers
+        drawn next are the same as after `set_state`.
         """
         generator = self._generator
         seed, offset = generator.initial_seed() % _WORD, generator.get_offset()
@@ -114,7 +114,7 @@ class PhiloxStates:
         return torch.frombuffer(bytearray(data), dtype=torch.uint8)
 
     def set_state(self, state: torch.Tensor) -> None:
-        """Set seed and offset; raise RuntimeError unless `state` has 16 bytes."""
+        """Set the seed and the offset; raise RuntimeError if `state` does not have 16 bytes."""
         data = state.cpu().numpy().tobytes()
         if len(data) != 16:
             raise RuntimeError(

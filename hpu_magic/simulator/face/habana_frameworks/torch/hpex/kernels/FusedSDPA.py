@@ -14,9 +14,9 @@ Results = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 class Groups:
-    """Query heads that share a KV head, grouped by broadcasting over an additional dimension.
+    """Groups query heads that share a KV head, by broadcasting over an additional dimension.
 
-    Without groups, the methods return the tensors unchanged.
+    If there are no groups, the methods return the tensors unchanged.
     """
 
     def __init__(self, q: torch.Tensor, k: torch.Tensor) -> None:
@@ -26,7 +26,7 @@ class Groups:
 
     @property
     def are_several(self) -> bool:
-        """Whether query heads are in groups."""
+        """Whether the query heads are in groups."""
         return bool(self._heads)
 
     def queries(self, q: torch.Tensor) -> torch.Tensor:
@@ -45,7 +45,7 @@ class Groups:
         return k.unsqueeze(2) if self._heads else k
 
     def mask(self, mask: torch.Tensor | None) -> torch.Tensor | None:
-        """Return a mask whose query heads are in groups; masks for all heads stay shared."""
+        """Group the query heads of a mask; a mask that applies to all heads remains shared."""
         if mask is None or mask.dim() != 4 or not self._heads:
             return mask
         return self.queries(mask) if mask.shape[1] == self._query_heads else mask.unsqueeze(2)
@@ -63,7 +63,7 @@ def is_gqa(q: torch.Tensor, k: torch.Tensor) -> bool:
 def gqa_input_reshape_fwd(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attention_mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Return the operands of attention with a dimension for the group after the KV heads.
+    """Reshape the operands of attention to have a group dimension after the KV heads.
 
     Raises ValueError if the number of query heads is not a multiple of the number of KV heads.
     """
@@ -72,7 +72,7 @@ def gqa_input_reshape_fwd(
 
 
 def gqa_output_reshape(tensor: torch.Tensor) -> torch.Tensor:
-    """Return the result of reshaped operands as [batch, query heads, ...]."""
+    """Reshape the result of the reshaped operands to [batch, query heads, ...]."""
     return tensor.flatten(1, 2)
 
 
@@ -104,12 +104,12 @@ class FusedSDPA(torch.autograd.Function):
     The other positional arguments are ``softmax_mode="None"``, ``recompute_mode=None``,
     ``valid_seq_len=None``, ``seq_padding_type="left"``, ``return_dropout_mask=False``,
     ``return_attn_probs=False``, ``window_size=(-1, -1)`` and ``sink=None``. Query, key and value
-    are [batch, heads, length, channels] or [batch, length, channels]; several query heads can share
-    a KV head. The result is the same as that of PyTorch's ``scaled_dot_product_attention``, with
-    the causal mask aligned to the upper left corner. The call is training if an operand requires a
-    gradient. Two options work only in inference: a window, the number of visible keys before and
-    after a query's position (-1 for all), and a sink, an additional score per query head whose
-    value is zero.
+    have the shape [batch, heads, length, channels] or [batch, length, channels]; several query
+    heads can share a KV head. The result is the same as that of PyTorch's
+    ``scaled_dot_product_attention``, with the causal mask aligned to the upper left corner. If an
+    operand requires a gradient, the call counts as training. Two options work only in inference:
+    ``window_size`` is the number of visible keys before and after a query's position (-1 for all),
+    and ``sink`` is an additional score per query head, for a key whose value is zero.
     """
 
     @staticmethod
@@ -136,9 +136,9 @@ class FusedSDPA(torch.autograd.Function):
         Raises
         ------
         AssertionError
-            Options are incompatible; the message is the vendor's.
+            The options are incompatible; the message is the vendor's.
         ValueError
-            A window or sink is passed in training, or the number of sinks is not that of the heads.
+            A window or a sink is passed in training, or there is not one sink per query head.
         """
         training = q.requires_grad or k.requires_grad or v.requires_grad
         softmax_mode = softmax_mode.lower()

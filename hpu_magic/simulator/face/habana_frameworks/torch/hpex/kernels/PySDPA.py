@@ -1,4 +1,4 @@
-"""Scaled dot-product attention from PyTorch's operators, as a reference."""
+"""Reference implementation of scaled dot-product attention that uses PyTorch's operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 def _probabilities(q: torch.Tensor, k: torch.Tensor, scale: float, is_causal: bool) -> torch.Tensor:
-    """Return the softmax of the scores of operands with shape [heads, length, channels]."""
+    """Return the softmax of the scores, for operands of shape [heads, length, channels]."""
     scores = torch.matmul(q, k.transpose(-2, -1))
     if not is_causal:
         return torch.softmax(scores * scale, -1)
@@ -21,7 +21,7 @@ def _probabilities(q: torch.Tensor, k: torch.Tensor, scale: float, is_causal: bo
 class PySDPA(torch.autograd.Function):
     """``PySDPA.apply(q, k, v, is_causal=False, with_slice=False)`` over [batch, heads, length, E].
 
-    With slices, it computes one head at a time, so that only one head's scores are in memory.
+    With slices, it computes one head at a time, so only one head's scores are in memory at a time.
     """
 
     @staticmethod

@@ -8,9 +8,9 @@ import torch
 
 
 def random_seed(x: torch.Tensor) -> torch.Tensor:
-    """Set the card's seed register in lazy mode; no effect in the simulator.
+    """Set the card's seed register in lazy mode; this has no effect in the simulator.
 
-    Raises TypeError unless `x` is int32, ValueError if it is on another device, and RuntimeError in
+    Raises TypeError if `x` is not int32, ValueError if it is on another device, and RuntimeError in
     eager mode.
     """
     if x.dtype is not torch.int32:

@@ -32,7 +32,7 @@ class RaggedSoftmax(torch.autograd.Function):
 
 
 def valid_counts(p: int, q: int, device: torch.device | str) -> torch.Tensor:
-    """Return the counts of a causal mask: int32 from 1 to `q`, repeated for `p` matrices."""
+    """Return the counts for a causal mask: int32 values from 1 to `q`, repeated `p` times."""
     return torch.arange(1, q + 1, dtype=torch.int32, device=device).repeat(p)
 
 

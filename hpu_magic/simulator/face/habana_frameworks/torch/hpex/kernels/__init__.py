@@ -1,4 +1,4 @@
-"""Fused kernels as plain functions and as autograd functions."""
+"""Fused kernels, as plain functions and as autograd functions."""
 
 from habana_frameworks.torch.hpex.kernels.CTCLoss import CTCLoss
 from habana_frameworks.torch.hpex.kernels.CustomSoftmax import CustomSoftmax

@@ -1,4 +1,4 @@
-"""Windows of visible keys, and sinks, for attention in inference."""
+"""Windows of visible keys, and attention sinks, for inference."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ def windowed(
 ) -> torch.Tensor | None:
     """Return a mask that also hides keys outside a query's window.
 
-    `mask` is bool, True for visible keys, or contains numbers to add to the scores. `window_size`
-    is the number of visible keys before and after a query's position, -1 for all.
+    `mask` is either boolean, with True for visible keys, or contains numbers to add to the scores.
+    `window_size` is the number of visible keys before and after a query's position (-1 for all).
     """
     before, after = window_size
     if before < 0 and after < 0:
@@ -31,12 +31,13 @@ def windowed(
 def share_next_to_sink(
     sink: torch.Tensor, largest: torch.Tensor, inverse_sum: torch.Tensor
 ) -> torch.Tensor:
-    """Return the sum of the probabilities of all keys if the softmax includes a sink.
+    """Return the total probability of all keys when the softmax includes a sink.
 
-    A sink is an additional score of each query head without a value. Another number of sinks raises
-    ValueError. `largest` is the largest score of each query, and `inverse_sum` the inverse of its
-    sum of exponentials: [batch, heads, length, 1], with the heads in one or two dimensions. The
-    result has the same shape and multiplies the probabilities and the result of attention.
+    A sink is an additional score of each query head that has no value. If there is not one sink per
+    query head, ValueError is raised. `largest` is the largest score of each query, and
+    `inverse_sum` is the inverse of its sum of exponentials. Their shape is
+    [batch, heads, length, 1], with the heads in one or two dimensions. The result has the same
+    shape; multiply the probabilities and the result of attention by it.
     """
     heads = largest.shape[1:-2]
     if sink.dim() != 1 or sink.numel() != heads.numel():

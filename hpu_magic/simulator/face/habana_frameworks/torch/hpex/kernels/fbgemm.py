@@ -27,20 +27,20 @@ def bounds_check_indices(
     warning: torch.Tensor,
     weights: torch.Tensor | None = None,
 ) -> None:
-    """Fix or report indices outside their table and wrong offsets, in place.
+    """Fix or report out-of-range indices and invalid offsets, in place.
 
     Parameters
     ----------
     rows_per_table, indices, offsets : torch.Tensor
-        Number of rows in each table; rows of all bags; start of each bag in each table and end of
-        the last one.
+        The number of rows in each table; the row indices of all bags; and the start of each bag in
+        each table, followed by the end of the last one.
     bounds_check_mode : int
         0 marks errors with -1; 1 sets indices to 0, fixes offsets and adds the number of errors to
         the first element of `warning`; 2 does the same without counting; 3 does nothing.
     warning : torch.Tensor
-        Integers.
+        Tensor of integers.
     weights : torch.Tensor, optional
-        One per index.
+        One weight per index.
     """
     _hpex_C.bounds_check_indices(
         indices, offsets, warning, rows_per_table, bounds_check_mode, weights
@@ -57,7 +57,7 @@ def split_embedding_codegen_lookup_function(
     pooling_mode: int,
     kernel_mode: Sequence[int] | None = None,
 ) -> torch.Tensor:
-    """Return the sum of the rows of each bag in each table, [batch, total_D].
+    """Sum the rows of each bag in each table; the result has shape [batch, total_D].
 
     Parameters
     ----------
@@ -66,15 +66,16 @@ def split_embedding_codegen_lookup_function(
     weights_offsets : torch.Tensor
         Start of each table.
     D_offsets : torch.Tensor
-        Start of each table's channels in a row of the result, and end of the last table's.
+        Start of each table's channels in a row of the result, and the end of the last table's.
     total_D : int
-        Number of channels of all tables.
+        Total number of channels in all tables.
     indices, offsets : torch.Tensor
-        Rows of all bags; start of each bag of each table and end of the last one.
+        The row indices of all bags, and the start of each bag in each table, followed by the end of
+        the last one.
     pooling_mode : int
         FBGEMM's mode; only the sum is supported.
     kernel_mode : sequence of int, optional
-        For each table: 0 gathers a row for each index; 1 (default) and 2 sum.
+        For each table, 0 gathers a row for each index; 1 (the default) and 2 sum the rows.
     """
     assert int(pooling_mode) == _SUM, "Only PoolingMode.SUM is supported for HPU"
     columns = D_offsets.tolist()

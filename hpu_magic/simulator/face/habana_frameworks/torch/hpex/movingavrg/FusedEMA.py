@@ -1,4 +1,4 @@
-"""Exponential moving average of a model, in one operator."""
+"""Exponential moving average of a model, computed by a single operator."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _UPDATES_TO_FULL_DECAY = 2000
 
 
 def _bare(model: torch.nn.Module) -> torch.nn.Module:
-    """Return the model inside PyTorch's data-parallel wrappers."""
+    """Return the model without PyTorch's data-parallel wrappers."""
     wrappers = torch.nn.DataParallel, torch.nn.parallel.DistributedDataParallel
     return model.module if isinstance(model, wrappers) else model
 
 
 def _values(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return the tensors of a model's state, without the extra state of its modules."""
+    """Return the tensors in a model's state dict, without the extra state of its modules."""
     return [
         value
         for name, value in model.state_dict().items()
@@ -31,10 +31,10 @@ def _values(model: torch.nn.Module) -> list[torch.Tensor]:
 
 
 class FusedEMA:
-    """Copy of a model, in `ema`, with moving averages of its values.
+    """Keeps a copy of a model, `ema`, that holds moving averages of the model's values.
 
-    `decay` is the weight of the old average after many updates; it starts smaller. `updates` is the
-    number of earlier updates.
+    `decay` is the weight of the old average after many updates; earlier, the weight is smaller.
+    `updates` is the number of updates that have already been made.
     """
 
     def __init__(self, model: torch.nn.Module, decay: float = 0.9999, updates: int = 0) -> None:
@@ -64,7 +64,7 @@ class FusedEMA:
         include: Collection[str] = (),
         exclude: Collection[str] = ("process_group", "reducer"),
     ) -> None:
-        """Copy the model's public attributes: those in `include`, or all except `exclude`."""
+        """Copy the model's public attributes: those in `include`, or all, except `exclude`."""
         for name, value in model.__dict__.items():
             private = name.startswith("_") or name in exclude
             if not (private or (include and name not in include)):

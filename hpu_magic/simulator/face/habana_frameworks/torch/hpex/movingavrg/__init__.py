@@ -1,3 +1,3 @@
-"""Moving averages of a model's values."""
+"""Moving averages of a model's parameters and buffers."""
 
 from habana_frameworks.torch.hpex.movingavrg.FusedEMA import FusedEMA

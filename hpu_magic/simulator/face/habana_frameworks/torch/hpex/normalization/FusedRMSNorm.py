@@ -11,7 +11,7 @@ import torch
 
 
 class RmsNormBwdMode(Enum):
-    """Partitioning of the backward kernel; no effect on results."""
+    """Partitioning of the backward kernel, which does not affect results."""
 
     DEFAULT = 0
     STATIC_CASE_WIDTH_PARTITIONING = 1
@@ -46,7 +46,7 @@ class FusedRMSNorm(torch.autograd.Function):
     @staticmethod
     @once_differentiable("FusedRMSNorm")
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradients of data and gamma."""
+        """Return the gradients of the data and of gamma."""
         hpu = torch.ops.hpu
         backward = hpu.rms_norm_fast_backward if ctx.fast_math else hpu.rms_norm_backward
         of_data, of_gamma = backward(grads[0], *ctx.saved_tensors, *ctx.kernel)

@@ -1,4 +1,4 @@
-"""AdamW in one operator."""
+"""AdamW as a single operator."""
 
 from __future__ import annotations
 
@@ -17,16 +17,18 @@ class FusedAdamW(GroupOptimizer):
     """Adam with decoupled weight decay.
 
     Unlike ``torch.optim.AdamW``, it adds epsilon to the square root of the second moment before
-    the bias correction. The other options are those of ``torch.optim.AdamW``, with other defaults.
+    bias correction. The options not listed here are the same as those of ``torch.optim.AdamW``, but
+    have different defaults.
 
     Parameters
     ----------
     params : iterable of torch.Tensor or dict
         Parameters or parameter groups.
     bias_correction : bool
-        Correct the bias of moments that start at zero.
+        Whether to correct the bias of moments that start at zero.
     moments_dtype : torch.dtype or tuple of torch.dtype, optional
-        Type of both moments or of each, by default the parameter's. FP8 moments have scales.
+        Type of both moments, or one type for each; by default, the type of the parameter. FP8
+        moments have scales.
     """
 
     _sparse_error = "Adam does not support sparse gradients, please consider SparseAdam"
@@ -65,10 +67,10 @@ class FusedAdamW(GroupOptimizer):
             group.setdefault("bias_correction", True)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a saved state and convert moments to this optimizer's types."""
+        """Load a saved state, and convert its moments to this optimizer's types."""
         saved: dict[str, Any] = {}
-        # Other hooks run before this one, and after the moments are loaded, so that they can change
-        # the state and see the result.
+        # Other pre-hooks run before this one so that they can change the state, and other
+        # post-hooks run after the moments are loaded so that they see the result.
         before = self.register_load_state_dict_pre_hook(lambda _, state: saved.update(state))
         after = self.register_load_state_dict_post_hook(
             lambda _: self._load_moments(saved), prepend=True

@@ -1,4 +1,4 @@
-"""LAMB in three operators."""
+"""LAMB, implemented with three operators."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 class FusedLamb(torch.optim.Optimizer):
-    """Adam whose steps are multiplied by the ratio of the weight's norm and the step's norm.
+    """Adam whose steps are multiplied by the ratio of the weight's norm to the step's norm.
 
     `adam_w_mode`, `fused` and `set_grad_none` have no effect; weight decay is always decoupled.
 
@@ -22,13 +22,14 @@ class FusedLamb(torch.optim.Optimizer):
     amsgrad : bool
         Not supported.
     grad_averaging : bool
-        Multiply the gradient by 1 - beta1 in its moving average.
+        Whether to multiply the gradient by 1 - beta1 in its moving average.
     max_grad_norm : float, optional
-        Maximum total norm of all gradients; the constructor's value applies to all groups.
+        Maximum total norm of all gradients; the value passed to the constructor applies to all
+        groups.
     use_lamb : bool
-        Use the ratio of norms also without weight decay.
+        Whether to use the ratio of norms even without weight decay.
     dtype : torch.dtype, optional
-        Type in which the total norm is computed.
+        Type in which to compute the total norm.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class FusedLamb(torch.optim.Optimizer):
     @torch._disable_dynamo
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Perform a step in each group, and return the loss of the closure."""
+        """Perform a step for each group, and return the loss computed by the closure."""
         loss = loss_of(closure)
         sparse = "Lamb does not support sparse gradients, consider SparseAdam instead."
         groups = [(group, with_gradients(group, sparse)) for group in self.param_groups]
@@ -91,7 +92,7 @@ class FusedLamb(torch.optim.Optimizer):
         return loss
 
     def _clip(self, parameters: list[torch.nn.Parameter]) -> torch.Tensor:
-        """Return the divisor of the gradients."""
+        """Return the number to divide the gradients by."""
         largest = self.defaults["max_grad_norm"]
         if largest is None:
             return torch.tensor([1.0]).to(parameters[0].device)

@@ -1,4 +1,4 @@
-"""Layer-wise adaptive rate scaling (LARS) in one operator, as a wrapper of another optimizer."""
+"""Layer-wise adaptive rate scaling (LARS) as a single operator that wraps another optimizer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ class FusedLars(torch.optim.Optimizer):
     """Multiplies gradients by the learning rate and a ratio of norms, then calls an optimizer.
 
     Use it with ``FusedResourceApplyMomentum``, which expects gradients that include the learning
-    rate. FusedLars also applies the optimizer's weight decay. For each parameter of a group,
-    `skip_mask` is whether to use the ratio; without it, the gradient is only multiplied by the
-    learning rate. `eeta` multiplies the ratio, and `eps` is added to its denominator.
+    rate. FusedLars also applies the optimizer's weight decay. For each parameter in a group,
+    `skip_mask` tells whether to use the ratio; if not, the gradient is only multiplied by the
+    learning rate. The ratio is multiplied by `eeta`, and `eps` is added to its denominator.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class FusedLars(torch.optim.Optimizer):
         shared = {
             name: getattr(state["optim"], name) for name in ("defaults", "state", "param_groups")
         }
-        super().__setstate__(state | shared)  # also prepares hooks
+        super().__setstate__(state | shared)  # also sets up the hooks
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.optim!r})"
@@ -62,7 +62,7 @@ class FusedLars(torch.optim.Optimizer):
     @marked
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Scale the gradients, call the wrapped optimizer, and return the loss of the closure."""
+        """Scale the gradients, call the wrapped optimizer, and return the closure's loss."""
         loss = loss_of(closure)
         decays = [group.get("weight_decay", 0) for group in self.param_groups]
         for group, decay in zip(self.param_groups, decays, strict=True):

@@ -1,4 +1,4 @@
-"""Momentum for gradients that include the learning rate, in one operator."""
+"""Momentum for gradients that include the learning rate, as a single operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 class FusedResourceApplyMomentum(GroupOptimizer):
     """``buf = momentum * buf - grad; w += buf``; the first step is ``buf = grad; w += grad``.
 
-    `lr`, `weight_decay` and `nesterov` have no effect; a wrapper of this optimizer reads them.
+    `lr`, `weight_decay` and `nesterov` have no effect here; they are read by a wrapping optimizer.
     """
 
     _sparse_error = "FusedResourceApplyMomentum does not support sparse gradients"

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent in one operator."""
+"""Stochastic gradient descent as a single operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 
 class FusedSGD(GroupOptimizer):
-    """``torch.optim.SGD`` with initial momentum 0, so dampening affects the first step."""
+    """``torch.optim.SGD``, but momentum starts at 0, so dampening affects the first step."""
 
     _sparse_error = "FusedSGD does not support sparse gradients"
 

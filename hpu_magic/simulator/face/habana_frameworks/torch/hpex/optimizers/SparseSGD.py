@@ -1,4 +1,4 @@
-"""Gradient descent for the table rows that have gradients, in lazy mode."""
+"""Gradient descent for the rows of a table that have gradients, in lazy mode."""
 
 from habana_frameworks.torch import _hpex_C
 
@@ -10,5 +10,5 @@ class SparseSGD:
 
     @staticmethod
     def forward(*tensors: torch.Tensor) -> None:
-        """Perform a step in place, with the arguments of `SparseAdagrad`."""
+        """Perform a step in place, with the same arguments as `SparseAdagrad`."""
         _hpex_C.sparse_sgd_with_valid_count(*tensors, 0.0, False)

@@ -1,4 +1,4 @@
-"""Optimizers that update all weights of a group with one operator."""
+"""Optimizers that update all weights in a group with a single operator."""
 
 from habana_frameworks.torch._optimizers import marking_steps
 from habana_frameworks.torch.hpex.optimizers.FusedAdagrad import FusedAdagrad

@@ -1,4 +1,4 @@
-"""State and step of AdamW, for both optimizers of that name."""
+"""State and step of AdamW, shared by the two optimizers with that name."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 MomentsDtype = torch.dtype | tuple[torch.dtype | None, torch.dtype | None] | None
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
-# Moments in E4M3 stay in the range of all cards.
+# Moments in E4M3 stay within the range that all cards support.
 _LARGEST = {torch.float8_e5m2: E5M2_MAX, torch.float8_e4m3fn: GAUDI2_E4M3FN_MAX}
 
 
@@ -32,9 +32,9 @@ def fill_state(state: dict[str, Any], parameter: torch.Tensor, moments: MomentsD
 def load_moments(
     state: dict[str, Any], saved: dict[str, Any], parameter: torch.Tensor, moments: MomentsDtype
 ) -> None:
-    """Load the moments of a saved state in the optimizer's types for moments.
+    """Load the moments of a saved state, converted to the optimizer's types for moments.
 
-    Without this, PyTorch converts them to the type of the parameter.
+    Otherwise, PyTorch would convert them to the type of the parameter.
     """
     dtypes = _dtypes(parameter, moments)
     scales = {}
@@ -66,7 +66,7 @@ def _no_scale(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _scale_of(moment: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return the largest power of two that keeps a moment in the type's range, as one element."""
+    """Return the largest power of two that keeps a scaled moment in the type's range."""
     one = torch.ones(1, dtype=moment.dtype, device=moment.device)
     if dtype not in _LARGEST or not moment.numel():
         return one
@@ -75,7 +75,7 @@ def _scale_of(moment: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def corrected(lr: float, betas: tuple[float, float], step: int, bias_correction: bool) -> float:
-    """Return the learning rate with Adam's bias correction."""
+    """Return the learning rate, with Adam's bias correction applied if requested."""
     if not bias_correction:
         return lr
     beta1, beta2 = betas
@@ -93,8 +93,8 @@ def update(
     eps: float,
     weight_decay: float,
 ) -> None:
-    """Perform a step with the learning rate `rate`; `lr` applies to the weight decay."""
-    # The operator rounds to the type of each weight.
+    """Perform a step with the learning rate `rate`; `lr` is used for the weight decay."""
+    # The operator rounds these numbers to the type of each weight.
     widest = functools.reduce(torch.promote_types, {each.dtype for each in parameters})
 
     def number(value: float) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Common parts of all fused optimizers."""
+"""Code shared by all fused optimizers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def marked(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def loss_of(closure: Callable[[], Any] | None) -> Any:
-    """Evaluate a closure with gradients, like ``torch.optim``."""
+    """Evaluate a closure with gradients enabled, as ``torch.optim`` does."""
     if closure is None:
         return None
     with torch.enable_grad():
@@ -36,7 +36,7 @@ def loss_of(closure: Callable[[], Any] | None) -> Any:
 
 
 def with_gradients(group: dict[str, Any], sparse_error: str) -> list[torch.nn.Parameter]:
-    """Return the parameters with gradients; raise RuntimeError if a gradient is sparse."""
+    """Return the parameters that have gradients; raise RuntimeError if a gradient is sparse."""
     parameters = [each for each in group["params"] if each.grad is not None]
     if any(each.grad.is_sparse for each in parameters):
         raise RuntimeError(sparse_error)
@@ -51,7 +51,7 @@ class GroupOptimizer(torch.optim.Optimizer):
     @marked
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Perform a step in each group, and return the loss of the closure."""
+        """Perform a step for each group, and return the loss computed by the closure."""
         loss = loss_of(closure)
         for group in self.param_groups:
             parameters = with_gradients(group, self._sparse_error)
@@ -61,10 +61,10 @@ class GroupOptimizer(torch.optim.Optimizer):
 
 
 def move_to_parameters(group: dict[str, Any], *names: str) -> None:
-    """Move tensors of a group to the device of its parameters.
+    """Move tensors in a group to the device of its parameters.
 
-    They are on the CPU after loading a checkpoint with ``map_location="cpu"``, because PyTorch
-    moves only the tensors in states.
+    They are on the CPU after a checkpoint is loaded with ``map_location="cpu"``, because PyTorch
+    moves only the tensors in the parameters' states.
     """
     for name in names:
         if name in group:

@@ -1,4 +1,4 @@
-"""HPU Graphs: operations that are captured once and replayed without Python, in lazy mode."""
+"""HPU Graphs, which capture operations once and replay them without Python, in lazy mode."""
 
 from habana_frameworks.torch.hpu.graphs._cache import (
     CachedParams,

@@ -1,4 +1,4 @@
-"""Modules and functions that capture one graph per kind of input, for inference."""
+"""Make modules and functions capture one graph per kind of input, for inference."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from hpu_magic.simulator import engine
 
 @dataclass
 class CachedParams:
-    """A captured graph with the tensors that it reads and writes."""
+    """A captured graph, with the tensors that it reads and writes."""
 
     graph_inputs: list[torch.Tensor]
     graph_outputs: Any
@@ -33,7 +33,7 @@ class CachedParams:
     cleared: bool = False
 
     def free_inputs(self) -> None:
-        """Free the memory of inputs that are not also outputs, until the next replay."""
+        """Free the memory of the inputs that are not also outputs, until the next replay."""
         self.cleared = True
         outputs = {tensor.untyped_storage()._cdata for tensor in tensors_within(self.graph_outputs)}
         for tensor in self.graph_inputs:
@@ -42,7 +42,7 @@ class CachedParams:
                 storage.resize_(0)
 
     def allocate_inputs(self) -> None:
-        """Allocate the freed memory of the inputs."""
+        """Allocate the memory of the inputs again if it was freed."""
         for tensor in self.graph_inputs if self.cleared else ():
             storage = tensor.untyped_storage()
             if storage.nbytes() == 0:  # not an output
@@ -58,7 +58,7 @@ def _bytes_spanned(tensor: torch.Tensor) -> int:
 
 
 class CacheStatistics:
-    """Counts of replays and captures, printed every `log_frequency` calls if `verbose`."""
+    """Counts replays and captures, and prints them every `log_frequency` calls if `verbose`."""
 
     def __init__(self, name: str, verbose: bool, log_frequency: int) -> None:
         self.hits = self.misses = self.ungraphed = 0
@@ -66,7 +66,7 @@ class CacheStatistics:
         self._warned = False
 
     def key_of(self, inputs: Any) -> Hashable | None:
-        """Return the key of a call's inputs, or None, with one warning, if they have no key."""
+        """Return the key of a call's inputs; if they have no key, warn once and return None."""
         try:
             return input_key(inputs)
         except NoKeyError as error:
@@ -92,7 +92,7 @@ class CacheStatistics:
 
 
 class _CachedForward:
-    """A function that captures a graph in the first call with a key, and then replays it."""
+    """A function that captures a graph on the first call with a key, and replays it afterwards."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class _CachedForward:
         own_args, own_kwargs = fixed_copy((args, kwargs))
         inputs = tensors_of((own_args, own_kwargs))
         captured = WrappedGraph()
-        # Outputs created in inference mode could not be used outside of it.
+        # Outputs that are created in inference mode could not be used outside of it.
         with (
             torch.inference_mode(False),
             torch.no_grad(),
@@ -196,39 +196,39 @@ def wrap_in_hpu_graph(
     verbose: bool = False,
     log_frequency: int = 100,
 ) -> torch.nn.Module:
-    """Let a module capture and replay one graph per kind of input, for inference.
+    """Make a module capture and replay one graph per kind of input, for inference.
 
     The outputs are tensors of the graph, and the next call with the same kind of input overwrites
     them; clone them to keep them. `input_key` defines the kinds. An object that contains tensors is
-    a single kind, so a replay ignores changed attributes and replaced tensors; pass changing values
-    as separate arguments.
+    always the same kind, so a replay ignores changed attributes and replaced tensors; pass values
+    that change as separate arguments.
 
     Parameters
     ----------
     module : Module
-        Changed in place: its forward gets the arguments ``bypass_hpu_graphs`` (run without a graph)
-        and ``warmup_mode`` (skip the replay), and the module gets ``clear_cache()`` and
-        ``clear_inputs()``.
+        Changed in place: its forward accepts the additional arguments ``bypass_hpu_graphs`` (run
+        without a graph) and ``warmup_mode`` (skip the replay), and the module gets the methods
+        ``clear_cache()`` and ``clear_inputs()``.
     asynchronous : bool
         See `HPUGraph.replay`.
     disable_tensor_cache : bool
-        Keep only outputs between calls: each replay frees inputs and intermediate results, and its
-        peak memory is that of a run without a graph. Implies `dry_run`.
+        Keep only the outputs between calls: each replay frees inputs and intermediate results, so
+        its peak memory is the same as that of a run without a graph. This implies `dry_run`.
         ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` sets it for all modules.
     dry_run : bool
-        Capture without executing; the first replay executes.
+        Capture the operations without executing them; the first replay executes them.
     max_graphs : int, optional
-        Maximum number of graphs; other kinds of input run without a graph.
+        Maximum number of graphs; additional kinds of input run without a graph.
     free_inplace : bool
-        No effect, because the vendor does not document it.
+        Has no effect, because the vendor does not document it.
     verbose : bool
-        Print the numbers of replays and captures every `log_frequency` calls.
+        Print the number of replays and captures every `log_frequency` calls.
 
     Raises
     ------
     RuntimeError
-        The process is in eager mode. Calls raise it if an input is not on the device, or its dtype
-        differs from that of the captured input with the same shape.
+        The process is in eager mode. Calls also raise it if an input is not on the device, or if
+        its dtype differs from that of the captured input with the same shape.
     """
     forward = _cached(
         module.forward,
@@ -257,7 +257,7 @@ def wrap_in_hpu_graph_func(
 ) -> Callable[..., Any]:
     """Return a function that captures and replays one graph per kind of input.
 
-    See `wrap_in_hpu_graph` for the options. The result has ``clear_cache()`` and
+    See `wrap_in_hpu_graph` for the options. The result has the methods ``clear_cache()`` and
     ``clear_inputs()``.
     """
     return _cached(

@@ -33,7 +33,7 @@ class HPUGraph:
     """Captured operations, which `replay` executes again on the same tensors.
 
     Calls in the wrong order raise an error, including `capture_end` without a capture, which a real
-    card ignores. Raises RuntimeError in eager mode.
+    card ignores. The constructor raises RuntimeError in eager mode.
     """
 
     _may_be_empty = False
@@ -48,10 +48,10 @@ class HPUGraph:
         self._warned = False
 
     def capture_begin(self, dry_run: bool = False) -> None:
-        """Start to capture the operations of all threads, and disable dynamic shapes.
+        """Start capturing the operations of all threads, and disable dynamic shapes.
 
-        With `dry_run`, the capture does not execute the operations; the first replay does. Raises
-        RuntimeError if a capture is in progress.
+        With `dry_run`, the operations are not executed during the capture but in the first replay.
+        Raises RuntimeError if a capture is in progress.
         """
         # A replay would not repeat the casts of weights that autocast has cached.
         torch.clear_autocast_cache()
@@ -65,7 +65,7 @@ class HPUGraph:
         """End the capture. A capture without operations is valid; see `replay`.
 
         Raises RuntimeError if no capture of this graph is in progress, if an unsupported operation
-        has ended it, or if it started on another stream than the current one.
+        has ended it, or if it started on a stream other than the current one.
         """
         if not self._started:
             raise RuntimeError(
@@ -91,9 +91,9 @@ class HPUGraph:
     def replay(self, asynchronous: bool = False) -> None:
         """Execute the captured operations on the captured tensors.
 
-        Without captured operations, the first replay warns. `asynchronous` has no effect in the
-        simulator; on a card, the call returns before the host has launched all operations. Raises
-        RuntimeError if a capture is in progress.
+        If no operations were captured, the first replay warns. `asynchronous` has no effect in the
+        simulator; on a card, it makes the call return before the host has launched all operations.
+        Raises RuntimeError if a capture is in progress.
         """
         if (
             self._native.is_empty()
@@ -115,16 +115,16 @@ class HPUGraph:
         tlist: Sequence[torch.Tensor],
         asynchronous: bool = False,
     ) -> None:
-        """Copy each tensor of `tlist` into its counterpart in `static_tlist`, then replay.
+        """Copy each tensor in `tlist` to its counterpart in `static_tlist`, then replay.
 
-        Raises RuntimeError, before anything is copied, if the lists differ in length, two tensors
-        differ in shape or dtype, or a tensor of `tlist` is not on the device.
+        Raises RuntimeError, before anything is copied, if the lists differ in length, if two
+        tensors differ in shape or dtype, or if a tensor in `tlist` is not on the device.
         """
         fill(static_tlist, tlist)
         self.replay(asynchronous)
 
     def replayV3(self, tlist: Sequence[torch.Tensor], asynchronous: bool = False) -> None:
-        """Copy `tlist` into the tensors of `mark_user_inputs`, then replay; see `replayV2`."""
+        """Copy `tlist` to the tensors set by `mark_user_inputs`, then replay; see `replayV2`."""
         self.replayV2(self._inputs, tlist, asynchronous)
 
     def mark_user_inputs(self, inputs: Sequence[torch.Tensor]) -> None:
@@ -134,7 +134,7 @@ class HPUGraph:
         self._inputs = list(inputs)
 
     def mark_user_outputs(self, outputs: Sequence[torch.Tensor]) -> None:
-        """Set the tensors that each replay writes for the user; only once per capture."""
+        """Set the tensors that each replay writes for the user; call this only once per capture."""
         if self._outputs is not None:
             raise RuntimeError(
                 "Error:mark_user_outputs is called more than once for the same graph?"
@@ -142,11 +142,11 @@ class HPUGraph:
         self._outputs = list(outputs)
 
     def get_user_input_match_indices(self) -> list[int]:
-        """Return the indices of the inputs that the graph uses, which are all inputs."""
+        """Return the indices of the inputs that the graph uses, which are the indices of all."""
         return list(range(len(self._inputs)))
 
     def clear_inputs(self) -> None:
-        """Remove the tensors of `mark_user_inputs`; `replayV3` then accepts no tensors."""
+        """Remove the tensors set by `mark_user_inputs`; `replayV3` then does not accept any."""
         self._inputs = []
 
     def reset(self) -> None:
@@ -155,7 +155,7 @@ class HPUGraph:
         self._inputs, self._outputs = [], None
 
     def abandon(self) -> None:
-        """End and delete a failed capture."""
+        """End and discard a failed capture."""
         self._started = False
         try:
             self._native.abandon()
@@ -167,7 +167,7 @@ class HPUGraph:
 
 
 class WrappedGraph(HPUGraph):
-    """A graph of a user's function, which may contain no operations."""
+    """A graph of a user's function, which may be empty."""
 
     _may_be_empty = True
 
@@ -176,20 +176,20 @@ class WrappedGraph(HPUGraph):
     ) -> None:
         """Free intermediate results after each replay, except the tensors in `kept`.
 
-        `backward` is the graph that reads some of the results later; it then frees these and its
-        own.
+        `backward` is the graph that reads some of these results later; it then frees them, as well
+        as its own.
         """
         self._native.free_intermediates(list(kept), None if backward is None else backward._native)
 
     def free_for_backward(self) -> None:
-        """Free the results for the backward graph, if it will not run."""
+        """Free the results that are kept for the backward graph, because it will not run."""
         self._native.free_for_backward()
 
 
 class graph:
-    """Context manager that captures its block into `hpu_graph`.
+    """Context manager that captures the ``with`` block in `hpu_graph`.
 
-    `stream` is the stream of the capture, by default a separate one. For `dry_run`, see
+    `stream` is the stream to capture on; by default, a separate stream is used. For `dry_run`, see
     `HPUGraph.capture_begin`.
     """
 
@@ -208,8 +208,8 @@ class graph:
     def __enter__(self) -> None:
         torch.hpu.synchronize()
         gc.collect()
-        # A backward after a capture finds gradients from the stream of the capture. PyTorch warns,
-        # but it is safe here because the work of all streams runs in one order.
+        # A backward pass after a capture finds gradients from the stream of the capture. PyTorch
+        # warns about this, but it is safe here because the work of all streams runs in one order.
         set_warning = getattr(
             torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None
         )

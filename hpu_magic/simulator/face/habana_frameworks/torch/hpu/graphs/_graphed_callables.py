@@ -1,4 +1,4 @@
-"""Callables whose forward and backward are captured graphs."""
+"""Callables whose forward and backward passes are captured graphs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def without_tensor_cache(requested: bool) -> bool:
 
 
 class TrainingGraphs:
-    """Graphs of a function's forward and backward, for inputs of fixed shapes.
+    """Graphs of a function's forward and backward passes, for inputs of fixed shapes.
 
-    `function` has no arguments, reads `inputs` and returns tensors or a structure of them. Each
-    call fills the inputs. `parameters` are other tensors with gradients. The options are those of
-    `make_graphed_callables`.
+    `function` takes no arguments, reads `inputs`, and returns tensors or a structure of them. Each
+    call fills the inputs. `parameters` are other tensors that have gradients. The options are the
+    same as those of `make_graphed_callables`.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class TrainingGraphs:
         dry_run = dry_run or disable_tensor_cache
         self._inputs = list(inputs)
         self._replays = 0  # also identifies the call of an output
-        self._freed_call = 0  # call whose backward has freed its results
+        self._freed_call = 0  # the call whose backward has freed its results
         self._is_reset = False
         self._forward = WrappedGraph()
         self._backward: WrappedGraph | None = None
@@ -88,7 +88,7 @@ class TrainingGraphs:
         self._forward.free_intermediates(kept, self._backward)
 
     def __call__(self, inputs: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> Any:
-        """Replay with new inputs, and return the outputs in the structure of the function's result.
+        """Replay with new inputs, and return the outputs, structured like the function's result.
 
         The outputs are tensors of the graph, and the next call overwrites them.
         """
@@ -177,7 +177,8 @@ class TrainingGraphs:
         self._backward.replay()
         if self._cacheless:
             self._freed_call = self._replays
-        # Autograd stores the first gradient without a copy, and the next replay would overwrite it.
+        # Autograd stores the first gradient without copying it, so the next replay would overwrite
+        # it.
         remaining = iter(self._gradients)
         gradients = [next(remaining) if then else None for then in captured]
         return [
@@ -195,34 +196,35 @@ def make_graphed_callables(
     disable_tensor_cache: bool = False,
     dry_run: bool = False,
 ) -> Any:
-    """Capture the forward and backward of modules or functions with sample inputs.
+    """Capture the forward and backward passes of modules or functions, using sample inputs.
 
     Parameters
     ----------
     callables : callable or tuple of callables
-        A module is changed in place: its forward replays in the training mode of the capture, and
-        otherwise calls the original forward.
+        A module is changed in place: its forward replays the graph if the module is in the same
+        mode (training or evaluation) as during the capture; otherwise, it calls the original
+        forward.
     sample_args : tuple of Tensor, or one tuple per callable
-        Inputs with the shapes, dtypes and requires_grad of later inputs. The graphs read these
-        tensors, and each call copies its inputs into them.
+        Inputs that have the same shapes, dtypes and requires_grad as later inputs. The graphs read
+        these tensors, and each call copies its inputs to them.
     warmups : int
-        Number of calls before the capture.
+        Number of calls to make before the capture.
     allow_unused_input : bool
         Accept inputs and parameters that do not affect the outputs.
     asynchronous, dry_run : bool
         See `HPUGraph`.
     disable_tensor_cache : bool
         Keep only inputs, outputs and gradients between replays. Intermediate results are freed
-        after the last operation that reads them, also in the backward, or by the next forward.
-        Implies `dry_run`. ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` sets it for all callables.
+        after the last operation that reads them, which may be in backward, or by the next forward.
+        This implies `dry_run`. ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` sets it for all callables.
 
     Raises
     ------
     AssertionError
-        A module has hooks or a buffer that requires a gradient, or a sample is not a tensor.
+        A module has hooks, a buffer requires a gradient, or a sample is not a tensor.
     RuntimeError
         The process is in eager mode, a sample is not on the device, or a callable contains
-        operations that a capture does not support. Calls raise it if an input differs from its
+        operations that a capture does not support. Calls also raise it if an input differs from its
         sample in shape or dtype, or is not on the device.
     """
     require_lazy()

@@ -1,4 +1,4 @@
-"""Inputs of captured graphs: tensors in the arguments, and copies that a replay reads."""
+"""Inputs of captured graphs: the tensors in the arguments, and the copies that a replay reads."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ _PLAIN = frozenset({bool, int, float, complex, str, bytes, type(None)})
 
 @dataclass
 class Parts:
-    """Parts of a container.
+    """The parts of a container.
 
     Attributes
     ----------
     children : sequence
-        Elements; tensors among them are inputs of a graph.
+        The elements; tensors among them are inputs of a graph.
     about : object
         Other properties that distinguish the container, such as keys and attributes.
     make : callable
-        Returns the same container with other children.
+        Returns the same container with different children.
     """
 
     children: Sequence[Any]
@@ -65,7 +65,7 @@ def _copied(
     own: Sequence[str],
     replace: Callable[[Any, Sequence[Any], Sequence[Any]], None],
 ) -> Parts:
-    """Return parts whose `make` changes a shallow copy; `own` are attributes with children."""
+    """Return parts whose `make` changes a shallow copy; `own` lists attributes with children."""
 
     def make(new: Sequence[Any]) -> Any:
         copied = copy.copy(obj)
@@ -84,14 +84,14 @@ def _set_items(container: Any, names: Sequence[Any], new: Sequence[Any]) -> None
 
 def _set_attributes(container: Any, names: Sequence[Any], new: Sequence[Any]) -> None:
     for name, value in zip(names, new, strict=True):
-        object.__setattr__(container, name, value)  # also for frozen dataclasses
+        object.__setattr__(container, name, value)  # also works for frozen dataclasses
 
 
 def fixed_copy(obj: Any) -> Any:
-    """Return the same structure with copies of all tensors on the device.
+    """Return the same structure, with copies of all tensors on the device.
 
-    A graph reads the addresses of its capture. Because of the copies, a replay does not overwrite
-    the caller's tensors.
+    A graph always reads the addresses used during its capture. Because these belong to copies, a
+    replay does not overwrite the caller's tensors.
     """
     if isinstance(obj, torch.Tensor):
         return _fixed(obj)
@@ -102,7 +102,7 @@ def fixed_copy(obj: Any) -> Any:
 
 
 def _fixed(leaf: torch.Tensor) -> torch.Tensor:
-    # Elements of an expanded tensor share memory.
+    # The elements of an expanded tensor share memory.
     expanded = any(
         step == 0 and size > 1 for size, step in zip(leaf.shape, leaf.stride(), strict=True)
     )
@@ -123,7 +123,7 @@ def tensors_of(obj: Any) -> list[torch.Tensor]:
 
 
 def _collect(obj: Any, tensors: list[torch.Tensor]) -> None:
-    """Append the tensors in `obj`; avoids `parts` for the most frequent containers."""
+    """Append the tensors in `obj`, without calling `parts` for the most common containers."""
     kind = type(obj)
     if isinstance(obj, torch.Tensor):
         tensors.append(obj)
@@ -139,7 +139,7 @@ def _collect(obj: Any, tensors: list[torch.Tensor]) -> None:
 
 
 def tensors_within(obj: Any) -> list[torch.Tensor]:
-    """Return all tensors in a structure, including those in attributes of its objects."""
+    """Return all tensors in a structure, including those in the attributes of its objects."""
     tensors = []
     for leaf in tree_leaves(obj):
         if isinstance(leaf, torch.Tensor):
@@ -150,10 +150,10 @@ def tensors_within(obj: Any) -> list[torch.Tensor]:
 
 
 def copy_to(dst: Any, src: Any) -> Any:
-    """Copy each tensor in `src` into its counterpart in `dst`; return `dst`.
+    """Copy each tensor in `src` to its counterpart in `dst`, and return `dst`.
 
     Tensors in `src` may be on another device, such as the CPU. Raises RuntimeError, before anything
-    is copied, if the structures differ or two tensors differ in shape or dtype.
+    is copied, if the number of tensors differs or if two tensors differ in shape or dtype.
     """
     fixed, new = tensors_of(dst), tensors_of(src)
     _check_kinds(fixed, new)
@@ -162,7 +162,7 @@ def copy_to(dst: Any, src: Any) -> Any:
 
 
 def fill(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
-    """Check new inputs and copy them into the inputs of a graph; see `check` for errors."""
+    """Check new inputs, and copy them to the inputs of a graph; see `check` for errors."""
     check(fixed, new)
     _copy(fixed, new)
 
@@ -170,7 +170,7 @@ def fill(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
 def check(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
     """Raise RuntimeError if the new inputs do not match the inputs of a graph.
 
-    The number, shapes and dtypes of the inputs must be the same, and they must be on the device.
+    The number, shapes and dtypes of the inputs must match, and they must be on the device.
     """
     _check_kinds(fixed, new)
     check_device(new)

@@ -1,4 +1,4 @@
-"""Keys of cached graphs: equal only for inputs that can use the same graph."""
+"""Keys of cached graphs, which are equal only for inputs that can use the same graph."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _without_key = itertools.count()
 
 
 class NoKeyError(TypeError):
-    """An input cannot be compared by value."""
+    """Raised if an input cannot be compared by value."""
 
 
 class _ContainsTensorsError(NoKeyError):
-    """An object that is not a container contains a tensor."""
+    """Raised if an object that is not a container contains a tensor."""
 
 
 class _Identity:
-    """Key of an object by identity; keeps the object alive, so that its ID is not reused."""
+    """Compares an object by identity, and keeps it alive so that its ID is not reused."""
 
     def __init__(self, obj: Any) -> None:
         self._object = obj
@@ -42,9 +42,9 @@ class _Identity:
 
 
 def input_hash(obj: Any) -> int:
-    """Return the hash of `input_key`; for inputs without a key, a different number in each call."""
+    """Return the hash of `input_key`, or a new number on each call if the inputs have no key."""
     try:
-        return hash(repr(input_key(obj)))  # of the text, because hash(-1) equals hash(-2)
+        return hash(repr(input_key(obj)))  # hash the text, because hash(-1) equals hash(-2)
     except NoKeyError:
         return hash(f"no key {next(_without_key)}")
 
@@ -52,12 +52,13 @@ def input_hash(obj: Any) -> int:
 def input_key(obj: Any) -> Hashable:
     """Return the key of the graph for these inputs.
 
-    The key contains the state of autocast. Tensors are compared by shape, strides and storage
-    offset, but not by dtype or values. This includes tensors in lists, tuples, dicts, other mutable
-    mappings, dataclasses and types registered with PyTorch's pytree, which are inputs of the graph.
-    Modules, functions and classes are compared by identity. Other objects, such as NumPy arrays,
-    sets and slices, are compared by their pickled value and their attributes. If they contain
-    tensors, like a KV cache, they are compared by identity, and changes in them are ignored.
+    The key includes the autocast state. Tensors are compared by shape, strides and storage offset,
+    but not by dtype or values. This includes tensors in lists, tuples, dicts, other mutable
+    mappings, dataclasses, and types registered with PyTorch's pytree, which are inputs of the
+    graph. Modules, functions and classes are compared by identity. Other objects, such as NumPy
+    arrays, sets and slices, are compared by their pickled values and their attributes. If they
+    contain tensors, as a KV cache does, they are compared by identity, and changes in them are
+    ignored.
 
     Raises
     ------
@@ -74,8 +75,8 @@ def input_key(obj: Any) -> Hashable:
 def _key(obj: Any, parents: tuple[int, ...], *, in_object: bool = False) -> Hashable:
     """Return the key of a value.
 
-    `parents` are the IDs of enclosing objects, to detect cycles. With `in_object`, the value is in
-    an object that is not a container, and tensors there are not inputs.
+    `parents` are the IDs of the enclosing objects, used to detect cycles. If `in_object` is true,
+    the value is in an object that is not a container, and tensors in it are not inputs.
     """
     kind = type(obj)
     if kind in _EXACT:
@@ -107,16 +108,16 @@ def _key(obj: Any, parents: tuple[int, ...], *, in_object: bool = False) -> Hash
 
 
 def _pickled_key(obj: Any, parents: tuple[int, ...]) -> Hashable:
-    """Return the key of an object, from the values with which pickle and copy recreate it."""
+    """Return the key of an object, based on the values that pickle and copy recreate it from."""
     kind = type(obj)
     try:
         reduce = copyreg.dispatch_table.get(kind)
         reduced = reduce(obj) if reduce is not None else obj.__reduce_ex__(4)
-        if isinstance(reduced, str):  # name of a global object
+        if isinstance(reduced, str):  # the name of a global object
             return _Identity(obj)
         create, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
         content = [create, arguments, state, list(items or ()), list(pairs or ())]
-        if state is not None or isinstance(create, type):  # otherwise maybe global, like a logger
+        if state is not None or isinstance(create, type):  # else it may be global, like a logger
             content.append(_omitted(obj, state))
         return (kind, tuple([_key(child, parents, in_object=True) for child in content]))
     except _ContainsTensorsError:
@@ -130,7 +131,7 @@ def _pickled_key(obj: Any, parents: tuple[int, ...]) -> Hashable:
 
 
 def _omitted(obj: Any, state: Any) -> dict[str, Any]:
-    """Return the attributes that the state for pickle omits."""
+    """Return the attributes that the pickled state omits."""
     pickled = state[0] if isinstance(state, tuple) and state else state
     pickled = pickled if isinstance(pickled, dict) else {}
     attributes = getattr(obj, "__dict__", {})

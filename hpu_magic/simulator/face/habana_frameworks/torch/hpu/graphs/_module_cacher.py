@@ -1,4 +1,4 @@
-"""Graphs for training with varying input shapes: forward and backward per kind of input."""
+"""Graphs for training with varying input shapes, one forward and backward per kind of input."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ import torch
 
 
 class ModuleCacher:
-    """Lets a model capture and replay forward and backward per kind of input.
+    """Makes a model capture and replay its forward and backward passes for each kind of input.
 
     ``ModuleCacher(max_graphs=10)(model)`` returns the model; `max_graphs` is the maximum number of
-    kinds of input with graphs, and `input_key` defines the kinds. Graphs are only for training. The
-    original model runs in evaluation mode, without gradients and in eager mode. Wrap a model
-    before, not after, DistributedDataParallel. Like for `wrap_in_hpu_graph`, pass changing values
-    as separate arguments instead of in an object with tensors.
+    kinds of input that get graphs, and `input_key` defines the kinds. Graphs are used only for
+    training; in evaluation mode, without gradients, or in eager mode, the original model runs. Wrap
+    a model before applying DistributedDataParallel, not after. As with `wrap_in_hpu_graph`, pass
+    values that change as separate arguments instead of in an object that contains tensors.
     """
 
     def __init__(self, max_graphs: int = 10) -> None:
@@ -49,28 +49,28 @@ class ModuleCacher:
         disable_tensor_cache: bool = False,
         dry_run: bool = False,
     ) -> torch.nn.Module:
-        """Wrap a model, by default in place, and return it.
+        """Wrap a model (in place, by default) and return it.
 
-        The model gets ``set_iteration_count(n)``, ``capture_start()``, ``capture_end()`` and
-        ``is_hpugraph_tracing``. `verbose` prints the numbers of replays and captures every
-        `log_frequency` calls.
+        The model gets the methods ``set_iteration_count(n)``, ``capture_start()``,
+        ``capture_end()`` and ``is_hpugraph_tracing()``. `verbose` prints the number of replays and
+        captures every `log_frequency` calls.
 
         Parameters
         ----------
         model : Module
             Its forward must not have ``*args`` or positional-only arguments.
         use_lfu : bool
-            After `max_graphs` kinds, free the least frequently used graph. Otherwise, new kinds run
-            without a graph.
+            Once there are `max_graphs` kinds, free the least frequently used graph to make room. If
+            False, new kinds run without a graph.
         allow_unused_input : bool
             Accept inputs and parameters that do not affect the outputs.
         asynchronous, disable_tensor_cache : bool
             See `HPUGraph.replay` and `make_graphed_callables`.
         have_grad_accumulation : bool
-            No effect; gradients always accumulate correctly.
+            Has no effect; gradients always accumulate correctly.
         dry_run : bool
-            No effect, like PT_HPUGRAPH_ENABLE_DRY_RUN: a capture never executes the operations, so
-            that the first call executes them only once.
+            Has no effect, and neither does PT_HPUGRAPH_ENABLE_DRY_RUN: a capture never executes the
+            operations, so that the first call executes them only once.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class ModuleCacher:
 
 
 class _TrainingCache:
-    """Graphs of one model, by kind of input."""
+    """The graphs of one model, by kind of input."""
 
     def __init__(
         self,
@@ -176,11 +176,11 @@ class _TrainingCache:
         self.iteration = count
 
     def capture_start(self) -> None:
-        """Capture new kinds of input, which is the default."""
+        """Start capturing new kinds of input, as is the default."""
         self._capturing_allowed = True
 
     def capture_end(self) -> None:
-        """Run new kinds of input without a graph."""
+        """Stop capturing new kinds of input; they run without a graph."""
         self._capturing_allowed = False
 
     def is_tracing(self) -> bool:

@@ -1,4 +1,4 @@
-"""Conversion of nested outputs to a flat tuple of tensors and back."""
+"""Convert nested outputs to a flat tuple of tensors and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 
 class _TensorIndex(int):
-    """Index of a tensor in the tuple; a separate type, to distinguish it from an output."""
+    """Index of a tensor in the tuple; its own type distinguishes it from an integer output."""
 
 
 class TensorPacker:
@@ -25,7 +25,7 @@ class TensorPacker:
         self.verbose = verbose
 
     def pack(self, outs: Any) -> tuple[tuple[torch.Tensor, ...], Any]:
-        """Return the tensors of `outs`, and `outs` with an index instead of each tensor."""
+        """Return the tensors in `outs`, and `outs` with an index in place of each tensor."""
         tensors: list[torch.Tensor] = []
         metadata = _pack(outs, tensors)
         if self.verbose:
@@ -33,7 +33,7 @@ class TensorPacker:
         return tuple(tensors), metadata
 
     def unpack(self, tensors: Sequence[torch.Tensor], metadata: Any) -> Any:
-        """Return the structure of `pack` with `tensors`; raise IndexError if there are too few."""
+        """Undo `pack`, using the given tensors; raise IndexError if there are too few of them."""
         if self.verbose:
             print(f"TensorPacker unpacks {len(tensors)} tensors: {metadata}")
         return _unpack(metadata, tensors)

@@ -1,4 +1,4 @@
-"""AdamW in one operator; the gradients are arguments of the step."""
+"""AdamW as a single operator, with the gradients passed to each step."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 class FusedAdamW:
     """AdamW for a list of parameters; `step` receives the gradients.
 
-    The options are those of ``hpex.optimizers.FusedAdamW``, always with bias correction.
-    `_allow_empty_param_list` accepts an empty list of parameters.
+    The options are the same as those of ``hpex.optimizers.FusedAdamW``, but bias correction is
+    always on. If `_allow_empty_param_list` is true, the list of parameters may be empty.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class FusedAdamW:
     @marked
     @torch.no_grad()
     def step(self, gradients: list[torch.Tensor | None]) -> None:
-        """Perform a step; `gradients` has a gradient or None for each parameter."""
+        """Perform a step; `gradients` contains a gradient or None for each parameter."""
         parameters = self.param_group["params"]
         if len(parameters) != len(gradients):
             raise ValueError(
