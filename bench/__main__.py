@@ -62,14 +62,14 @@ def measured(family: str) -> Iterator[Figure]:
             if line.startswith("{"):
                 yield Figure(**json.loads(line))
             else:
-                print(line, end="")  # why a figure is missing
+                print(line, end="")  # explains why a figure is missing
         if process.wait():
             errors.seek(0)
             sys.exit(f"The figures of {family} could not be measured:\n{errors.read()}")
 
 
 def main(families: Sequence[str]) -> None:
-    """Measure all families; each figure compares two things within this one run."""
+    """Measure all families; each figure compares two measurements from the same run."""
     print(ROW.format("figure", "value", "", "target", "holds"))
     records = []
     for family in families:

@@ -14,7 +14,7 @@ from bench.harness import Figure, seconds
 
 
 def figures() -> Iterator[Figure]:
-    # Results from a compiler cache would not be measurements.
+    # With a compiler cache, the actual compilation time would not be measured.
     os.environ["CCACHE_DISABLE"] = "1"
     from hpu_magic.simulator.engine import build
 
@@ -36,7 +36,7 @@ def figures() -> Iterator[Figure]:
 
 
 def command(source: Path) -> list[str]:
-    """Return the command of PyTorch's builder for a file of the engine."""
+    """Return the command that PyTorch's builder uses to compile a file of the engine."""
     from torch.utils import cpp_extension
 
     from hpu_magic.simulator.engine.compile_units import language_standard

@@ -1,8 +1,8 @@
 """Training and inference through torch.compile(backend="hpu_backend").
 
 A training step is compared with eager mode. Inference is also compared with a backend that runs the
-graph unchanged, which determines its target: the guards of TorchDynamo, which run before any
-backend, take a tenth of a short inference.
+graph unchanged, and its target is based on this comparison: TorchDynamo's guards, which run before
+any backend, take a tenth of the time of a short inference.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def compiled(model: nn.Module, backend: str | None) -> Callable[[torch.Tensor], 
 
 
 def training(build: Callable[[], nn.Module], batch: tuple[int, ...], backend: str | None):
-    """Return a training step with a backend of torch.compile, or in eager mode."""
+    """Return a training step compiled with a torch.compile backend, or run in eager mode."""
     return training_step(build, batch, "hpu", lambda model: compiled(model, backend), "hpu")
 
 

@@ -1,6 +1,6 @@
-"""Collectives of simulated cards, relative to CPU processes with gloo.
+"""Time of collectives between simulated cards, relative to CPU processes with gloo.
 
-The same processes use both kinds of tensors, so their rounds alternate on each rank.
+The same processes use both kinds of tensors, so the rounds alternate on each rank.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def figures() -> Iterator[Figure]:
 
 
 def _on_ranks(size: int, *arguments: str) -> float:
-    """Measure in a number of processes, and return the result of the first one."""
+    """Run the measurement in several processes, and return the first one's result."""
     with tempfile.TemporaryDirectory() as folder:
         ranks = [
             subprocess.Popen(

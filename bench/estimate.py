@@ -1,6 +1,6 @@
-"""Tracing of a training step of Llama: time relative to fake tensors, and host memory for 70B.
+"""Tracing of a Llama training step: time relative to fake tensors, and host memory for 70B.
 
-The baseline runs the same forward and backward pass on PyTorch's fake tensors without recording.
+The baseline runs the same forward and backward passes on PyTorch's fake tensors without recording.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ ROUNDS = 12
 
 
 def llama(size: str) -> LlamaForCausalLM:
-    """Return a model in bfloat16 without memory."""
+    """Return a bfloat16 model that uses no memory."""
     with torch.device("meta"):
         model = LlamaForCausalLM(LlamaConfig(use_cache=False, **SIZES[size]))
     return model.to(torch.bfloat16)
@@ -58,7 +58,7 @@ def fake_tensors_alone(model: LlamaForCausalLM) -> Callable[[], None]:
 
 
 def most_memory() -> float:
-    """Return this process's peak memory while it traces a step of 70B, in GiB."""
+    """Return this process's peak memory while it traces a step of the 70B model, in GiB."""
     tracing(llama("70B"))()
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 

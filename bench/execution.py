@@ -1,6 +1,6 @@
 """Lazy mode relative to eager mode, graph replay relative to the CPU, and the cost of events.
 
-A process has one mode, so eager and lazy steps alternate in two processes.
+A process has only one mode, so eager and lazy steps alternate between two processes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LISTENING_TARGET = 1.05
 
 
 def serve_steps(model: str) -> None:
-    """Serve calls of five training steps of a model of `bench.training`."""
+    """Serve calls that each run five training steps of a model from `bench.training`."""
     step = _training_step(model)
 
     def steps() -> None:
@@ -40,7 +40,7 @@ def _training_step(model: str):
 
 
 def replay_ratios() -> None:
-    """Print the time of a replay relative to the CPU, for many small and few large operations."""
+    """Print the time of a replay relative to the CPU, for many small or few large operations."""
     import torch
     from habana_frameworks.torch import hpu
     from torch import nn
@@ -79,9 +79,9 @@ def listening_ratio() -> None:
 
 
 def unheard_percent() -> None:
-    """Print an upper bound for the share of events without a listener in a lazy training step.
+    """Print an upper bound for the share of a lazy step that events without a listener take.
 
-    Such an event increments a counter. It is timed through Python, which takes longer.
+    Such an event only increments a counter. It is timed from Python, which takes longer.
     """
     from hpu_magic.simulator import engine
 

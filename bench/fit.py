@@ -18,7 +18,7 @@ ROUNDS = 16
 
 
 def fit(build: Callable[[], nn.Module], batch: tuple[int, ...], accelerator: str):
-    """Return a function that fits a model for some steps, including setup and teardown."""
+    """Return a function that fits a model for a number of steps, including setup and teardown."""
     import lightning.pytorch as lightning
 
     class Classifier(lightning.LightningModule):

@@ -31,8 +31,8 @@ print("held", flush=True)
 sys.stdin.read()
 """
 
-# At the end of each frame, the browser calculates styles and layout as before painting, and then
-# the layout of the full page as after a resize, so that both are measured at the same time.
+# At the end of each frame, the browser calculates styles and layout as it does before painting, and
+# then the layout of the full page as it does after a resize, so both are measured at the same time.
 OBSERVE = """() => {
   window.hpuFrames = [];
   const measure = performance.measure.bind(performance);
@@ -67,7 +67,7 @@ def figures() -> Iterator[Figure]:
 
 
 def frame_ratio(chromium: str, flags: tuple[str, ...]) -> float:
-    """Return the time of a frame of the sidebar, relative to a layout of the full page."""
+    """Return the time that a frame of the sidebar takes, relative to a layout of the full page."""
     from playwright.sync_api import sync_playwright
 
     from tests.browser.conftest import run_lab
@@ -102,7 +102,7 @@ def draw(page: Any) -> float:
     page.evaluate(OBSERVE)
     page.wait_for_function(f"() => hpuFrames.length >= {FRAMES}", timeout=120_000)
     frames = page.evaluate("() => hpuFrames")
-    # Frames draw different lines, so the mean of several frames is used.
+    # Different frames draw different lines, so the mean over several frames is used.
     groups = [frames[start::GROUPS] for start in range(GROUPS)]
     return statistics.median(
         sum(drawn for drawn, _ in group) / sum(page for _, page in group) for group in groups
@@ -110,7 +110,7 @@ def draw(page: Any) -> float:
 
 
 def with_history(socket: Any) -> None:
-    """Forward the stream, preceded by a full history."""
+    """Forward the stream, but send a full history first."""
     server = socket.connect_to_server()
 
     def receive(message: str) -> None:
@@ -126,7 +126,7 @@ def with_history(socket: Any) -> None:
 
 
 def full_history(now: float) -> dict[str, Any]:
-    """Return ten minutes of waves until `now`."""
+    """Return ten minutes of wave-shaped values that end at `now`."""
     time = [now - (SAMPLES - row) * 600 / SAMPLES for row in range(SAMPLES)]
     cards = {
         str(index): {

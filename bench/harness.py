@@ -1,7 +1,7 @@
-"""Alternating time measurements of two functions, and figures.
+"""Alternating time measurements of two functions, and the resulting figures.
 
-Absolute times depend on the machine and its load. Therefore a figure compares a candidate with a
-baseline that alternates with it, in the quarter of the rounds with the least disturbance.
+Absolute times depend on the machine and its load. Therefore, a figure compares a candidate with a
+baseline that alternates with it, using the quarter of the rounds that were disturbed the least.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FEWEST_ROUNDS = 8
 
 @dataclass(frozen=True)
 class Figure:
-    """A measured value, which holds if it is at most `target`, or if there is no target."""
+    """A measured value; it holds if it is at most `target`, or if there is no target."""
 
     name: str
     value: float
@@ -46,10 +46,11 @@ def in_turn(
     longest: float = 60.0,
     clock: Callable[[], float] = perf_counter,
 ) -> list[tuple[float, float]]:
-    """Return the seconds of baseline and candidate in each round; their order alternates.
+    """Return the times of baseline and candidate in each round; their order alternates.
 
-    On a busy machine, the measurement ends after `longest` seconds. Functions that run in one
-    thread and never wait can use `process_time`, which does not depend on other processes.
+    On a busy machine, the measurement ends after `longest` seconds. For functions that run in one
+    thread and never wait, `process_time` can be used as the clock, because it does not depend on
+    other processes.
     """
     baseline()
     candidate()
@@ -74,9 +75,9 @@ def in_turn(
 
 
 def quiet_ratio(pairs: Sequence[tuple[float, float]]) -> float:
-    """Return the ratio of candidate to baseline, from the lower quartiles of both.
+    """Return the ratio of candidate to baseline, computed from the lower quartiles of both.
 
-    Other processes lengthen some rounds, mainly long ones, but never shorten a round.
+    Other processes make some rounds longer, mainly the long ones, but never make a round shorter.
     """
     before, after = (statistics.quantiles(times, n=4)[0] for times in zip(*pairs, strict=True))
     return after / before
@@ -116,7 +117,7 @@ def serve(run: Callable[[], object], clock: Callable[[], float] = perf_counter) 
     """Run a function once, then for each line on standard input; print the seconds of each run."""
     answers, sys.stdout = sys.stdout, sys.stderr  # the function may print
     run()
-    gc.freeze()  # excludes existing objects from collections, which would take long
+    gc.freeze()  # exclude existing objects from garbage collection, which would take long
     print(0.0, file=answers, flush=True)
     for _ in sys.stdin:
         print(seconds(run, clock), file=answers, flush=True)
@@ -124,7 +125,10 @@ def serve(run: Callable[[], object], clock: Callable[[], float] = perf_counter) 
 
 @contextmanager
 def running(code: str, environment: dict[str, str] | None = None) -> Iterator[None]:
-    """Run code in another process, from its first printed line to the end of the block."""
+    """Run code in another process, which is killed when the block ends.
+
+    The block starts after the process has printed its first line.
+    """
     process = subprocess.Popen(
         [sys.executable, "-c", code],
         env=environment,

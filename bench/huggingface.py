@@ -1,7 +1,7 @@
 """Time of transformers' Trainer on the device, and of generate in HPU Graphs, relative to the CPU.
 
 The library selects the device of a process only once, so each Trainer has its own process. The
-figures are processor times of one thread, which other processes hardly lengthen.
+figures are based on the CPU time of one thread, which other processes hardly affect.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ SIZES = {
 
 
 def serve_training(device: str) -> None:
-    """Serve calls of a Trainer's training."""
+    """Serve calls that each run a Trainer's training."""
     serve(training(device), process_time)
 
 
 def training(device: str):
-    """Return a function that trains for some steps, including setup and end of the Trainer."""
+    """Return a function that trains for some steps, including the Trainer's setup and teardown."""
     import torch
     import transformers
 

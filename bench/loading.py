@@ -1,4 +1,4 @@
-"""Processor time to load the extension and the cached engine in a new process."""
+"""CPU time to load the extension and the cached engine in a new process."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ print(taken)
 
 
 def timed(code: str, **environ: str) -> list[float]:
-    """Return the seconds on the last line of the output.
+    """Return the number of seconds on the last line of the output.
 
     The first process may write bytecode in any environment. Without bytecode, which a new checkout
-    lacks, later processes would also measure the compilation of the project's sources.
+    does not contain, later processes would also measure the time to compile the project's sources.
     """
     printed = fresh_process(code, **{"PYTHONDONTWRITEBYTECODE": "", **environ})
     return [float(word) for word in printed.splitlines()[-1].split()]

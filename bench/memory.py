@@ -1,4 +1,4 @@
-"""Difference between the device memory in use and the bytes of live storages."""
+"""Difference between the device memory in use and the size of live storages, in bytes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.training import CNN_BATCH, TRANSFORMER_BATCH, cnn, training_step, tra
 
 
 def live_bytes() -> int:
-    """Return the size of all storages on the device that Python can reach."""
+    """Return the total size of all storages on the device that are reachable from Python."""
     sizes = {}
     for found in gc.get_objects():
         if issubclass(type(found), torch.Tensor):
@@ -25,7 +25,7 @@ def live_bytes() -> int:
 
 
 def mixed_work() -> list[object]:
-    """Train, view, resize, save gradients, fail and free; return the live objects."""
+    """Train, create views, resize, save gradients, fail and free; return the live objects."""
     kept: list[object] = []
     for build, batch in ((cnn, CNN_BATCH), (transformer_layer, TRANSFORMER_BATCH)):
         step = training_step(build, batch, "hpu")

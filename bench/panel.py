@@ -1,10 +1,10 @@
-"""Share of a fit's time that the live panel and its sampler take, in a real kernel.
+"""Share of a fit's time that the live panel and its sampler take in a real kernel.
 
-The difference between turns with and without the panel is smaller than the noise, even after many
-minutes. Therefore the panel's processor time is counted: the time of its hooks, including their
-calls by Lightning or transformers, and the time of the kernel's other threads, which take samples
-and send them. The two clock readings that time the fit's loader are not included. On a machine with
-several cores, this is more than the fit loses.
+The difference between runs with and without the panel is within the noise, even after many minutes.
+Therefore, the panel's CPU time is counted: the time spent in its hooks, including the calls that
+Lightning or transformers make to them, and the time of the kernel's other threads, which take
+samples and send them. The two clock readings that time the fit's loader are not included. On a
+machine with several cores, this is more time than the fit actually loses.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from jupyter_client.manager import start_new_kernel
 from bench.harness import Figure
 
 TURNS = 10
-TURN = 3.0  # seconds of processor time
+TURN = 3.0  # CPU time in seconds
 WARM_UP = 200  # steps
-LONGEST = 120.0  # maximum seconds of a fit on a busy machine
+LONGEST = 120.0  # maximum duration of a fit on a busy machine, in seconds
 RATE = 10.0  # updates per second, the default of the panel
 
 
@@ -69,7 +69,7 @@ def measure_in_kernel() -> None:
 
 
 class Account:
-    """Processor time of a fit and the panel's part of it, in turns of equal length."""
+    """CPU time of a fit and the panel's share of it, measured in turns of equal length."""
 
     def __init__(self, warm_up: int) -> None:
         self.spent = 0.0  # seconds in the panel's hooks
@@ -78,12 +78,12 @@ class Account:
         self._times: list[tuple[float, float, float]] = []  # of a clock, the process, the panel
 
     def markers(self, base: type[Any]) -> tuple[Any, Any, Any]:
-        """Return one callback to call twice before the panel's, and two to call after it.
+        """Return a callback to call twice before the panel's callback, and two to call after it.
 
-        After a step has replaced the contents of the caches, the first call takes longer, whatever
-        it calls, so only the second one counts. The time from the first to the second callback is
-        that of the panel's hook and two calls; the time from the second to the third is that of one
-        call.
+        After a step has replaced the contents of the CPU caches, the first call takes longer,
+        whatever it calls, so only the second one counts. The time from the first to the second
+        callback covers the panel's hook and two calls; the time from the second to the third covers
+        one call.
         """
 
         def began(*_: Any, **__: Any) -> None:
@@ -104,7 +104,7 @@ class Account:
         return before, after, reference
 
     def counted(self, method: Callable[..., Any], sign: int) -> Callable[..., Any]:
-        """Return a method whose time is added to the panel's, or subtracted from it."""
+        """Return a method whose time is added to the panel's time or subtracted from it."""
 
         def run(*arguments: Any, **options: Any) -> Any:
             began = thread_time()
@@ -116,7 +116,7 @@ class Account:
         return run
 
     def stepped(self) -> bool:
-        """Record the times at the end of a turn, and return whether all turns are over."""
+        """Record the times at the end of a turn, and return whether all turns are complete."""
         self._left -= 1
         if self._left > 0:
             return False
@@ -128,8 +128,8 @@ class Account:
     def share(self) -> tuple[float, float]:
         """Return the percentage by which the panel lengthens the fit, and three standard errors.
 
-        Samples depend on the clock. If other processes use the processor, the fit gets more samples
-        per processor second, which is corrected.
+        The number of samples depends on elapsed time. If other processes use the CPU, more samples
+        are taken per second of the fit's CPU time, which is corrected for here.
         """
         shares = []
         for begin, end in zip(self._times, self._times[1:], strict=False):
@@ -141,7 +141,7 @@ class Account:
 
 
 def other_threads() -> float:
-    """Return the processor time of all threads except for the main thread and autograd's."""
+    """Return the CPU time of all threads except the main thread and autograd's threads."""
     spent = 0
     for thread in Path("/proc/self/task").iterdir():
         is_autograd = (thread / "comm").read_text().startswith("pt_")
@@ -203,7 +203,7 @@ def panel_share() -> tuple[float, float]:
         logger=False,
     )
     data = torch.utils.data.DataLoader(samples, batch_size=64)
-    # Like with a page that draws the widget; a kernel without a page draws pictures more often.
+    # The rate when a page draws the widget; a kernel with no page attached draws more often.
     hpu_magic.fit(trainer, Classifier(), data, interval=1 / RATE, panel="widget")
     return account.share()
 
@@ -266,7 +266,7 @@ def trainer_share() -> tuple[float, float]:
             callbacks=[Clock()],
         )
         trainer.remove_callback(PrinterCallback)
-        # The panel's method, which calls this one, is already counted.
+        # The panel's method that calls this one is already counted.
         trainer.training_step = account.counted(trainer.training_step, -1)
         hpu_magic.fit(trainer, interval=1 / RATE, panel="widget")
     return account.share()

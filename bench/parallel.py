@@ -14,7 +14,7 @@ ROUNDS = 200
 
 
 def figures() -> Iterator[Figure]:
-    """Yield the round trip of an empty cell."""
+    """Yield the round-trip time of an empty cell."""
     shell = InteractiveShell.instance()
     shell.run_line_magic("load_ext", "hpu_magic")
     shell.run_line_magic("hpu_workers", f"on --cards {WORKERS}")

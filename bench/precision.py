@@ -1,4 +1,4 @@
-"""Time of fused operators and autocast relative to PyTorch on the CPU, and of fp8 to bfloat16."""
+"""Time of fused operators and autocast relative to the CPU, and of fp8 relative to bfloat16."""
 
 from __future__ import annotations
 

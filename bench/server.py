@@ -1,4 +1,4 @@
-"""Time, memory and processor share of the Jupyter Server extension."""
+"""Time, memory use and CPU usage of the Jupyter Server extension."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def figures() -> Iterator[Figure]:
 
 @contextmanager
 def held_cards(directory: Path) -> Iterator[dict[str, str]]:
-    """Start a process for each card, some with a fit; yield their environment variables."""
+    """Start a process for each card, some running a fit; yield their environment variables."""
     environment = {
         **os.environ,
         "HPU_MAGIC_CARDS_DIR": str(directory / "cards"),
@@ -87,7 +87,7 @@ def held_cards(directory: Path) -> Iterator[dict[str, str]]:
 
 
 def snapshot_ratio(environment: dict[str, str]) -> float:
-    """Return the time of a snapshot relative to the time to read its files."""
+    """Return the time to take a snapshot relative to the time to read its files."""
     code = "from bench import server; server.compare_snapshot()"
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
@@ -96,7 +96,7 @@ def snapshot_ratio(environment: dict[str, str]) -> float:
 
 
 def compare_snapshot() -> None:
-    """Print the ratio, in a process with the environment of the cards."""
+    """Print the ratio in a process that has the environment variables of the cards."""
     from hpu_magic.server import reader
 
     cards = reader.read()["cards"]
@@ -138,7 +138,7 @@ def server(
                 if started.poll() is not None:
                     raise RuntimeError(f"The Jupyter server ended with {started.returncode}.")
                 time.sleep(0.1)
-            time.sleep(2)  # the server is busy when it starts
+            time.sleep(2)  # the server is busy right after it starts
             address = json.loads(place.read_text())["url"].replace("http", "ws", 1)
             yield psutil.Process(started.pid), f"{address}hpu_magic/stream?interval=1", token
         finally:
@@ -186,13 +186,13 @@ async def processor_share(process: psutil.Process, address: str, token: str) -> 
 
 
 def processor_seconds(process: psutil.Process) -> float:
-    """Return the processor time of a process and its children."""
+    """Return the CPU time of a process and its children."""
     times = [each.cpu_times() for each in (process, *process.children(recursive=True))]
     return sum(each.user + each.system for each in times)
 
 
 async def growth_per_sample() -> float:
-    """Return the bytes by which the server's memory grows per sample, beyond the history."""
+    """Return by how many bytes per sample the server's memory grows, beyond the history."""
     from hpu_magic.server import reader
     from hpu_magic.server.sampler import CardSampler, Record
 

@@ -1,9 +1,10 @@
 """Time from ``pip install`` to the first live panel, relative to the installation of torch.
 
-Both installations use environments with only the newest pip, which is three times as fast as three
-years ago, and a filled pip cache. The files of `make dist` are built here, with the engine for this
-torch only. Installing torch from the public index takes minutes, so the noise is small and one
-installation is enough. The build of this environment is installed twice.
+Both installations use a filled pip cache and environments that contain only the newest pip, which
+is three times as fast as it was three years ago. The files that `make dist` would build are built
+here, but only with the engine for this torch. Installing torch from the public index takes minutes,
+so the noise is small and one installation is enough. If the torch in this environment is a
+different build, that build is installed twice.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def builds_of_torch() -> dict[str, str]:
 
 
 class Round:
-    """One installation of torch and one of hpu_magic, with their times."""
+    """An installation of torch and one of hpu_magic, with their times."""
 
     def __init__(self, place: Path, torch: str, wheels: Path) -> None:
         self.place, self.torch, self.wheels = place, torch, wheels

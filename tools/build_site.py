@@ -1,6 +1,7 @@
 """Builds the documentation site in build/site: ``make docs``.
 
-``--fast`` neither executes the notebooks nor estimates the published measurements; tests use it.
+With ``--fast``, it neither executes the notebooks nor estimates the published measurements; tests
+use this option.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _ROOT = Path(__file__).parents[1]
 
 
 def main() -> int:
-    """Build the site with the options of the command line, and return the exit status."""
+    """Build the site with the options from the command line, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument(
         "--fast", action="store_true", help="omit outputs of notebooks, and estimates"

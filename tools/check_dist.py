@@ -1,9 +1,9 @@
 """Install the built files into empty environments, use them, upgrade them and uninstall them.
 
 ``python -m tools.check_dist [--from FOLDER] [--keep FOLDER] [--torch REQUIREMENT]`` requires the
-files from ``make dist``; ``--keep`` is the folder with its environments of other releases. The
-environments have no compiler, Node or checkout. Each printed line was checked; the first failed
-check ends the run.
+files that ``make dist`` builds; ``--keep`` is the folder in which ``make dist`` keeps environments
+with other releases. The environments have no compiler, Node or checkout. Each line that is printed
+has been checked; the first check that fails ends the run.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def main(arguments: list[str]) -> int:
 
 
 def check(condition: bool, statement: str, reason: object = "") -> None:
-    """Print a statement if its condition is true; else exit with the reason."""
+    """Print a statement if its condition is true; otherwise, exit with the reason."""
     if not condition:
         sys.exit(f"failed: {statement}\n{reason}")
     print(f"passed: {statement}", flush=True)
@@ -72,7 +72,7 @@ def check_reproducible(built: Path, keep: Path | None, again: Path) -> None:
 
 
 def check_archive(built: Path, place: Path) -> None:
-    """Build the wheel from the source archive only and compare the files."""
+    """Build the wheel from nothing but the source archive, and compare the files."""
     [archive] = built.glob("hpu_magic-*.tar.gz")
     [wheel] = built.glob("hpu_magic-*.whl")
     shutil.unpack_archive(archive, place)
@@ -111,7 +111,7 @@ def built_as(version: str, built: Path, place: Path) -> Path:
 
 
 def check_use(built: Path, old: Path, torch: str, place: Path) -> None:
-    """Install, use, upgrade and uninstall where the packages of the extras are installed."""
+    """Install, use, upgrade and uninstall in an environment that contains the extras' packages."""
     sys.path.insert(0, str(PROJECT / "tools"))
     from requirements import described, of_extras
 

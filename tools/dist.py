@@ -2,8 +2,9 @@
 
 ``python tools/dist.py [--into FOLDER] [--keep FOLDER] [--pure | --cached]`` fills FOLDER, which is
 ``build/dist`` by default. ``engine/wheels.tsv`` lists the engines. Engines that are not cached are
-compiled in separate environments; ``--keep`` keeps these for the next run. The environment variable
-``TORCH_INDEX`` specifies the index that provides torch. Two builds of one commit are identical.
+compiled in separate environments, which ``--keep`` keeps for the next run. The environment variable
+``TORCH_INDEX`` specifies the index that provides torch. Builds of the same commit are byte-for-byte
+identical.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def main(arguments: list[str]) -> int:
 
 
 def commit_time() -> str:
-    """Return the commit's time in seconds; without a commit, the default of hatchling."""
+    """Return the commit time in seconds or, without a commit, hatchling's default."""
     command = ["git", "log", "-1", "--format=%ct"]
     try:
         done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=True)
@@ -87,7 +88,7 @@ def engines(into: Path, environments: Path | None) -> list[wheels.Made]:
 
 
 def key_of(row: wheels.Made) -> key.Key:
-    """Return the key of the engine for another torch and Python on the same system."""
+    """Return the key of the engine for a different torch and Python on the same system."""
     here = f"cpython-{sys.version_info.major}{sys.version_info.minor}-"
     there = f"cpython-{row.python.replace('.', '')}-"
     return key.Key(
@@ -126,7 +127,7 @@ def compiled(row: wheels.Made, environments: Path | None) -> Path:
 
 
 def environment(row: wheels.Made, folder: Path) -> Path:
-    """Return an interpreter with the torch of a row, which is installed if it is missing."""
+    """Return an interpreter with the torch of a row, and install that torch if necessary."""
     place = folder.resolve() / f"torch-{row.torch}-python-{row.python}"
     python = place / "bin" / "python"
     if (place / "made").exists():

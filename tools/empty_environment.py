@@ -1,4 +1,4 @@
-"""An empty environment for installations with pip, without compiler, Node and checkout."""
+"""An empty environment for installing with pip, without a compiler, Node or a checkout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.browser.conftest import (
     write_settings,
 )
 
-# Variables that a new login session also has.
+# Variables that are also set in a new login session.
 _KEPT = ("LANG", "LC_ALL", "TMPDIR", "OMP_NUM_THREADS")
 _KEPT_BY_PIP = ("PIP_", "SSL_CERT", "REQUESTS_CA", "HTTP", "HTTPS", "NO_PROXY", "http", "no_proxy")
 
@@ -51,7 +51,7 @@ class EmptyEnvironment:
         subprocess.run(command, env=self.variables() | own, cwd=self.folder, check=True)
 
     def install(self, *requirements: str, wheels: Path | None = None, alone: bool = False) -> None:
-        """Install from the index and a folder of wheels; with `alone`, only from the folder."""
+        """Install from the index and a folder of wheels or, with `alone`, only from the folder."""
         found = ["--find-links", str(wheels.resolve())] if wheels else []
         self.pip("install", *(["--no-index"] if alone else []), *found, *requirements)
 
@@ -75,7 +75,7 @@ class EmptyEnvironment:
 
     @contextlib.contextmanager
     def lab(self) -> Iterator[Lab]:
-        """Run JupyterLab of this environment in its working folder."""
+        """Run this environment's JupyterLab in its working folder."""
         port, token = free_port(), secrets.token_hex(16)
         command = [str(self.python), "-m", "jupyterlab", "--no-browser", "--allow-root"]
         command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0"]

@@ -1,8 +1,9 @@
 """Build the wheel of a compiled engine, and the wheel that requires the engines of all releases.
 
 ``python tools/engine_wheel.py FOLDER`` writes the former for the torch and Python that run it,
-which may be missing in the table, and compiles the engine if necessary. Hatchling builds both from
-a temporary project, so two builds of one commit are identical if ``SOURCE_DATE_EPOCH`` is set.
+which need not be in the table, and compiles the engine if necessary. Hatchling builds both from a
+temporary project, so builds of the same commit are byte-for-byte identical if ``SOURCE_DATE_EPOCH``
+is set.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from hpu_magic.simulator.engine import wheels
 from hpu_magic.simulator.engine.key import Key
 
 PROJECT = Path(__file__).parents[1]
-# Newest version of the C++ library -> C library of the manylinux systems that have it.
+# Newest version of the C++ library -> C library of the manylinux platforms that provide it.
 _MANYLINUX = {(3, 4, 24): (2, 27), (3, 4, 25): (2, 28), (3, 4, 29): (2, 34), (3, 4, 30): (2, 35)}
 _PROJECT = """\
 [build-system]

@@ -1,9 +1,9 @@
-"""Create and keep the environment of a library that the project's environment does not contain.
+"""Create and keep an environment for a library that the project's environment does not contain.
 
 ``python tools/environments.py NAME [--keep FOLDER]`` prints its interpreter. The environment is in
-FOLDER, by default below the user's cache. It is created again only if its releases in
-``tools/environments/NAME.txt`` or the project's environment have changed. Other packages, including
-torch and Jupyter, are those of the interpreter that runs this script.
+FOLDER, by default below the user's cache. It is created again only if the versions in
+``tools/environments/NAME.txt`` or the project's environment have changed. All other packages,
+including torch and Jupyter, come from the interpreter that runs this script.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 PROJECT = Path(__file__).parents[1]
-# The wheel of torchvision cannot be imported with each build of torch.
+# The torchvision wheel cannot be imported with every build of torch.
 STAND_INS = PROJECT / "tests" / "huggingface" / "torchvision_stand_in"
 
 
 @dataclass(frozen=True)
 class Environment:
-    """Installed packages, and folders that precede the project's packages."""
+    """Installed packages, and the folders that come before the project's packages."""
 
     name: str
     packages: tuple[str, ...]
-    own_releases: bool  # whether its releases are independent of the project's
+    own_releases: bool  # whether its versions are independent of the project's
     path: tuple[Path, ...] = ()
 
     @property
@@ -47,7 +47,7 @@ class Environment:
         return "\n".join((*map(str, self.path), f"import site; site.addsitedir({libraries!r})", ""))
 
     def made_of(self) -> str:
-        """Return a text that changes if the environment must be created again."""
+        """Return a string that changes whenever the environment has to be created again."""
         return f"{sys.version}\n{self.shared()}\n{self.releases.read_text()}"
 
 

@@ -1,7 +1,7 @@
 """Fits the constants of estimates to published measurements, and checks their errors.
 
 ``python tools/estimates.py fit`` prints the best constants for `cost/constants.py`, and their
-errors. After a change of the constants, update the errors in ``docs/estimates.md``, too.
+errors. After changing the constants, also update the errors in ``docs/estimates.md``.
 ``python tools/estimates.py figures`` prints the estimates of all measurements as JSON, for the
 documentation site. Both trace all measured models, which takes a few minutes.
 """
@@ -32,7 +32,7 @@ def jobs() -> list[Job]:
 
 
 def residuals(measured: list[Job], constants: Constants) -> str:
-    """Return constants and their residuals as text."""
+    """Return the constants and their residuals as text."""
     lines = [f"{name} = {value:.4g}" for name, value in values(constants).items()]
     for kind in KINDS:
         errors = [

@@ -17,14 +17,14 @@ STARTUP = "hpu_magic_simulator.pth"
 
 
 class JupyterFiles(BuildHookInterface):
-    """Builds the extension unless it exists; a source archive contains it."""
+    """Builds the extension unless it already exists, as it does in a source archive."""
 
     def built(self) -> bool:
         """Return whether the extension has been built."""
         return Path(self.root, EXTENSION, "package.json").exists()
 
     def dependencies(self) -> list[str]:
-        """Return build requirements in addition to hatchling; JupyterLab contains jlpm."""
+        """Return the build requirements beyond hatchling; JupyterLab provides jlpm."""
         return [] if self.built() else ["jupyterlab>=4.2,<5"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

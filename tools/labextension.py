@@ -1,7 +1,7 @@
-"""Build and check the JupyterLab extension, and install it in this environment as a link.
+"""Build and check the JupyterLab extension, and install it in this environment as a symbolic link.
 
-Usage: labextension.py TASK... with the tasks build, link, check and test. Without Node, only `link`
-works; the other tasks print a message.
+Usage: labextension.py TASK..., where a task is build, link, check or test. Without Node, only
+`link` works; the other tasks print a message.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SCRIPTS = ("build", "check", "test")
 
 
 def jlpm(*arguments: str) -> None:
-    """Run JupyterLab's package manager in the folder of the sources."""
+    """Run JupyterLab's package manager in the source folder."""
     command = shutil.which("jlpm")
     if command is None:
         sys.exit("jlpm is not on PATH; install JupyterLab in this environment.")
@@ -32,13 +32,13 @@ def jlpm(*arguments: str) -> None:
 
 
 def fetched() -> bool:
-    """Return whether the packages of the current yarn.lock are installed."""
+    """Return whether the packages in the current yarn.lock are installed."""
     state = SOURCES / "node_modules" / ".yarn-state.yml"
     return state.exists() and state.stat().st_mtime >= (SOURCES / "yarn.lock").stat().st_mtime
 
 
 def replace_by_link(link: Path, target: Path) -> None:
-    """Make `link` point to `target`, and remove files of an earlier installation."""
+    """Make `link` point to `target`, and remove the files of an earlier installation."""
     link.parent.mkdir(parents=True, exist_ok=True)
     if link.is_dir() and not link.is_symlink():
         shutil.rmtree(link)
@@ -48,7 +48,7 @@ def replace_by_link(link: Path, target: Path) -> None:
 
 
 def link() -> None:
-    """Link the built extension and the server's configuration, like the files of a wheel."""
+    """Link the built extension and the server's configuration into Jupyter's folders."""
     data = Path(sysconfig.get_path("data"))
     if BUILT.exists():
         replace_by_link(data / "share/jupyter/labextensions/hpu_magic", BUILT)

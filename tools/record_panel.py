@@ -1,8 +1,8 @@
-"""Records the panel of a fit in JupyterLab for the first page of the documentation.
+"""Record the panel of a fit in JupyterLab for the first page of the documentation.
 
 ``python tools/record_panel.py`` runs the quickstart's fit in JupyterLab and headless Chromium, in
 the light and the dark theme. It writes the animation ``docs/images/fit-THEME.webp`` and its last
-frame ``docs/images/fit-THEME.png``. The requirements are those of ``tests/browser``.
+frame ``docs/images/fit-THEME.png``. It has the same requirements as ``tests/browser``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from lab_page import choose_theme, open_notebook, run_all  # noqa: E402
 _THEMES = {"light": "JupyterLab Light", "dark": "JupyterLab Dark"}
 _VIEWPORT = {"width": 1000, "height": 900}
 _SCALE = 1.5
-_BETWEEN = 0.2  # seconds between two frames, in the recording and the animation
-_LAST = 3.0  # seconds for the last frame
+_BETWEEN = 0.2  # seconds between two frames in the recording and in the animation
+_LAST = 3.0  # seconds that the last frame is shown
 
 
 def main() -> None:
@@ -81,7 +81,7 @@ def _record(page: Any, lab: Any, path: str, theme: str) -> list[Image.Image]:
 
 
 def _save(name: str, frames: list[Image.Image]) -> None:
-    """Write the animation and its last frame, in the most frequent size of the frames."""
+    """Write the animation and its last frame, using the most common frame size."""
     sizes = [frame.size for frame in frames[:-1]]
     size = max(set(sizes), key=sizes.count)
     alike = [frame for frame in frames if frame.size == size]

@@ -1,7 +1,7 @@
 """Print the requirements of a clone's quickstart, or of other extras, in pip's format.
 
-Usage: requirements.py [--missing] [EXTRA...]. With --missing, print a sentence with the packages
-that are not installed, if any.
+Usage: requirements.py [--missing] [EXTRA...]. With --missing, print a sentence that lists the
+packages that are not installed, if any.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def described() -> dict[str, Any]:
 
 
 def of_extras(project: dict[str, Any], *extras: str) -> list[str]:
-    """Return the requirements of extras, including those of extras that they contain."""
+    """Return the requirements of extras, including those of the extras that they include."""
     optional = project["project"]["optional-dependencies"]
     found: list[str] = []
     for extra in extras:
@@ -38,7 +38,7 @@ def of_extras(project: dict[str, Any], *extras: str) -> list[str]:
 
 
 def missing(lines: list[str]) -> list[str]:
-    """Return the required packages that are not installed in this Python."""
+    """Return the required packages that are not installed in this Python environment."""
     from packaging.requirements import Requirement
     from packaging.utils import canonicalize_name
 
@@ -48,7 +48,7 @@ def missing(lines: list[str]) -> list[str]:
 
 
 def main() -> None:
-    """Print the requirements of the project, of a clone's extras, and of the build."""
+    """Print the requirements of the project, of the extras that a clone needs, and of the build."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--missing", action="store_true")
     parser.add_argument("extras", nargs="*", metavar="EXTRA")

@@ -22,12 +22,12 @@ ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "checks.md"
 SANITIZERS = "address,undefined"
 WORKERS = os.environ.get("WORKERS", "2")
-# A thread that hangs in the engine ignores signals, so the worker is killed. Its replacement would
-# hang too, waiting for the tests of its group.
+# A thread that hangs in the engine ignores signals, so the worker is killed. A replacement would
+# hang as well, waiting for the tests of its group.
 PYTEST = ("--timeout=900", "--timeout-method=thread", "--max-worker-restart=0")
 
 DEVICE = "tests/simulator/device"
-# Some families of PyTorch's operator database, because all operators would take hours.
+# Some families from PyTorch's operator database, because testing all operators would take hours.
 FAMILIES = ("conv", "norm", "index", "view", "resize", "cat")
 OPERATORS = " or ".join(["not test_operator_equals_the_cpu", *FAMILIES])
 
@@ -42,7 +42,7 @@ SUITES = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a suite; `findings` is the output of sanitizers in all processes."""
+    """Result of a suite; `findings` is the output of the sanitizers from all processes."""
 
     suite: str
     passed: int
@@ -62,8 +62,8 @@ def environment(lazy: bool, findings: Path) -> dict[str, str]:
     settings = {
         **os.environ,
         "HPU_MAGIC_SANITIZE": SANITIZERS,
-        # The sanitizers' functions must be loaded before those of the interpreter. At startup, they
-        # also look up the function that throws exceptions.
+        # The sanitizers' functions must be loaded before the interpreter's. At startup, they also
+        # look up the function that throws exceptions.
         "LD_PRELOAD": f"{library('libasan.so')} {library('libstdc++.so.6')}",
         # Python and PyTorch do not free all memory at exit. Tests capture the output of processes,
         # so findings are written to files.
@@ -77,7 +77,7 @@ def environment(lazy: bool, findings: Path) -> dict[str, str]:
 
 
 def library(name: str) -> Path:
-    """Return the path of a library of the compiler."""
+    """Return the path of a library that belongs to the compiler."""
     compiler = os.environ.get("CXX", "c++")
     command = [compiler, f"-print-file-name={name}"]
     found = Path(subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip())
@@ -102,7 +102,7 @@ def build() -> None:
 
 
 def run(suite: str, lazy: bool, arguments: Sequence[str]) -> Outcome:
-    """Run one suite; a crash of a worker counts as a failed test."""
+    """Run one suite; a crashed worker counts as a failed test."""
     began = time.monotonic()
     with TemporaryDirectory() as place:
         results, findings = Path(place) / "results.xml", Path(place) / "findings"

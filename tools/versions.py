@@ -1,9 +1,9 @@
 """Run the tests in temporary environments, one for each combination of releases.
 
-``python tools/versions.py [--keep FOLDER] [--quick] [NAME ...]`` runs all or the named
-combinations and updates their rows in ``docs/versions.md``. ``--keep`` keeps the environments in
-FOLDER for the next run. ``--quick`` omits the tables of operators, which are most of the tests, and
-the sidebar. The environment variable ``TORCH_INDEX`` specifies the index that provides torch, such
+``python tools/versions.py [--keep FOLDER] [--quick] [NAME ...]`` runs all or the named combinations
+and updates their rows in ``docs/versions.md``. ``--keep`` keeps the environments in FOLDER for the
+next run. ``--quick`` omits the tests of the sidebar and the tables of operators, which make up most
+of the tests. The environment variable ``TORCH_INDEX`` specifies the package index for torch, such
 as one with CPU builds.
 """
 
@@ -33,7 +33,7 @@ SUITES = (
     "tests/panels/test_fit.py",
     "tests/test_quickstart.py",
 )
-# Tests of each operator, output and number: most of all tests.
+# Tests of every operator, output and number, which make up most of the tests.
 EXHAUSTIVE = (
     *(f"tests/simulator/device/test_{suite}.py" for suite in ("operators", "outputs")),
     *(
@@ -41,13 +41,13 @@ EXHAUSTIVE = (
         for suite in ("operators", "numbers", "memory_formats")
     ),
 )
-# Tests of cell outputs, which differ most between front ends.
+# Tests of cell outputs, which differ the most between front ends.
 BROWSER = tuple(f"tests/browser/test_{name}.py" for name in ("panel", "notebook"))
 
 
 @dataclass(frozen=True)
 class Combination:
-    """Version specifiers of releases that are tested together; empty for the newest."""
+    """Version specifiers of releases that are tested together; empty for the newest release."""
 
     name: str
     python: str
@@ -85,7 +85,7 @@ print("", versions[0], platform.python_version(), *versions[1:], lacks, sep="|")
 
 
 def main(arguments: list[str]) -> int:
-    """Run the combinations and return 1 if a test of one failed."""
+    """Run the combinations, and return 1 if any test failed."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--keep", type=Path, metavar="FOLDER")
@@ -178,7 +178,7 @@ def _install(chosen: Combination, folder: Path) -> Path:
 def interpreter(version: str) -> str:
     """Return the path of an interpreter on PATH, or of the newest matching one in pyenv."""
     found = shutil.which(f"python{version}")
-    # pyenv has a shim for each version, which fails if the version is not selected.
+    # pyenv has a shim for each version, which fails unless that version is selected.
     if found and subprocess.run([found, "-V"], capture_output=True).returncode == 0:
         return found
     if pyenv := shutil.which("pyenv"):
@@ -208,7 +208,7 @@ def _pytest(python: Path, environment: dict[str, str], chosen: tuple[str, ...]) 
 
 
 def counts(output: str) -> dict[str, int]:
-    """Return the numbers in the last line of pytest; a run without them counts as one failure."""
+    """Return the counts in pytest's last line; a run without them counts as one failure."""
     last = output.strip().rpartition("\n")[2]
     found = {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", last)}
     broken = found.get("failed", 0) + found.get("errors", 0) + found.get("error", 0)

@@ -15,7 +15,7 @@ from calibration.measurements import Job
 from hpu_magic.estimates.cost.constants import Constants
 
 # Fitted constant -> assumed value, and the standard deviation of its logarithm, which limits the
-# deviation from the assumed value if measurements contain little information.
+# deviation from the assumed value if the measurements contain little information.
 PRIORS: dict[str, tuple[float, float]] = {
     "matrix_efficiency.gaudi": (0.9, 0.15),
     "matrix_efficiency.gaudi2": (0.95, 0.05),
@@ -43,16 +43,17 @@ class Figures:
 
     estimated: Sequence[float]
     held_out: Sequence[float]
-    """Relative errors with constants that are fitted to the other families of models."""
+    """Relative errors with constants that are fitted to the other model families."""
     peaks: Sequence[float]
-    """Estimates of the measurements of memory."""
+    """Estimates of the memory measurements."""
 
 
 def fitted(jobs: Iterable[Job], start: Constants) -> Constants:
-    """Return the constants that fit measurements best."""
+    """Return the constants that best fit the measurements."""
     scored = [job for job in jobs if job.measurement.scored]
 
-    # Errors of rows with the same family and kind are related, so many rows count as a few.
+    # Errors of rows with the same family and kind are correlated, so many such rows count like a
+    # few.
     alike = Counter((job.measurement.family, job.measurement.kind) for job in scored)
     noise = [
         _NOISE * sqrt(max(alike[job.measurement.family, job.measurement.kind] / _FEW, 1.0))
@@ -92,7 +93,7 @@ def held_out(jobs: Sequence[Job], start: Constants) -> list[float]:
 
 
 def values(constants: Constants) -> dict[str, float]:
-    """Return the fitted constants, by their names."""
+    """Return the fitted constants by name."""
     found = {}
     for name in PRIORS:
         base, _, key = name.partition(".")
@@ -102,7 +103,7 @@ def values(constants: Constants) -> dict[str, float]:
 
 
 def with_values(constants: Constants, values: Sequence[float]) -> Constants:
-    """Return constants with new values of the fitted ones."""
+    """Return the constants with new values for the fitted ones."""
     changed: dict[str, object] = {}
     for name, value in zip(PRIORS, values, strict=True):
         base, _, key = name.partition(".")
@@ -119,7 +120,7 @@ def error(job: Job, constants: Constants) -> float:
 
 
 def spread(errors: Iterable[float]) -> tuple[float, float, float]:
-    """Return median and 90th percentile of absolute errors, and the geometric bias."""
+    """Return the median and the 90th percentile of the absolute errors, and the geometric bias."""
     sizes = sorted(map(abs, errors))
     bias = exp(sum(log(1 + each) for each in errors) / len(sizes)) if sizes else 1.0
     return float(np.median(sizes)), float(np.quantile(sizes, 0.9)), bias

@@ -1,8 +1,8 @@
-"""Extrapolation of a deep model's workload from two shallow models with equal layers.
+"""Extrapolation of a deep model's workload from two shallow models with identical layers.
 
-Each operation of a layer runs once per layer, and the optimizer's single operation grows with their
-number. Therefore the workload of a deep model follows exactly from models with two and four layers,
-which saves minutes of tracing.
+Each operation of a layer runs once per layer, and the optimizer's single operation grows with the
+number of layers. Therefore, the workload of a deep model can be derived exactly from models with
+two and four layers, which saves minutes of tracing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def deep(shallow: Workload, deeper: Workload, layers: int) -> Workload:
         gradients=round(shallow.gradients + often * (deeper.gradients - shallow.gradients)),
         weights=round(shallow.weights + often * (deeper.weights - shallow.weights)),
     )
-    # Operations that grow with the depth, like the optimizer's, are in only one of them.
+    # Operations that grow with the depth, like the optimizer's, occur in only one of the two.
     repeated = in_both & (total > 0)
     sums = [
         _sum(rows[wanted], total[wanted])
@@ -80,7 +80,7 @@ def _counted(step: Workload) -> tuple[Column, Column]:
     times = table[:, _TIMES].copy()
     extensive = [name not in _SHARED for name in _names()]
     table[:, extensive] /= times[:, None]
-    # Quotients of equal values differ in their last digits.
+    # Quotients that should be equal differ in their last digits.
     digits, exponents = np.frexp(table)
     table = np.ldexp(np.round(digits * 2**36) / 2**36, exponents)
     rows, places = np.unique(table, axis=0, return_inverse=True)

@@ -46,7 +46,7 @@ class Measurement:
 
     @property
     def scored(self) -> bool:
-        """Whether the card limits the speed, as far as is known."""
+        """Whether the card is what limits the speed, as far as is known."""
         return self.row["trust"] in ("h", "m")
 
     @property
@@ -109,7 +109,7 @@ def rows_of(name: str) -> Iterator[dict[str, str]]:
 
 
 def job_of(measurement: Measurement) -> Job:
-    """Return the job of a measurement."""
+    """Return the job that was measured."""
     if measurement.kind == PRODUCTS:
         return _product(measurement)
     return _training(measurement) if measurement.kind == TRAINING else _generation(measurement)
@@ -165,7 +165,7 @@ def _training(each: Measurement) -> Job:
     amount = samples * (int(row["tokens"]) if row["unit"] == "tokens/s" else 1)
     workload = _of_all_layers(row["model"], step)
     if row["attention"] == "fused":
-        # The vendor's kernel, which keeps scores on the die, replaced PyTorch's.
+        # PyTorch's kernel was replaced by the vendor's, which keeps the scores on the die.
         operations = workload.operations
         operations = replace(operations, scores=np.zeros_like(operations.scores))
         workload = replace(workload, operations=operations)

@@ -34,7 +34,7 @@ FAMILIES = {
     "starcoder": "StarCoder",
 }
 
-# Number of layers of models with equal layers.
+# Number of layers in models whose layers are identical.
 LAYERS = {
     "gpt-85m": 12,
     "gpt2": 12,

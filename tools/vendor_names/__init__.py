@@ -1,4 +1,4 @@
-"""The vendor's public Python names and operators, and the simulator's support for each.
+"""The vendor's public Python names and operators, and how well the simulator supports each.
 
 The tables are ``names.tsv`` and ``operators.tsv``. Tests and the site read them.
 """
@@ -57,7 +57,7 @@ class Name:
         Documented parameters in parentheses; empty if they are not documented.
     state : State
     note : str
-        Reason if the support is incomplete, or a special property.
+        Why support is incomplete, or any special behavior.
     """
 
     group: str
@@ -104,7 +104,7 @@ class Operator:
         The vendor's declaration, with the namespace.
     state : State
     note : str
-        Reason if the operator is absent, or the only mode that has it.
+        Why the operator is absent, or the only mode in which it exists.
     """
 
     schema: str
@@ -112,7 +112,7 @@ class Operator:
     note: str
 
     def is_defined(self, lazy: bool, own_linear: bool = False) -> bool:
-        """Return whether the engine defines the operator in a mode.
+        """Return whether the engine defines the operator in the given mode.
 
         `own_linear` is the flag that replaces linear and matmul with the bridge's operators.
         """

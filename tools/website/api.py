@@ -1,4 +1,4 @@
-"""Reference pages of functions and classes: one per public name, from its docstring."""
+"""Reference pages for functions and classes: one per public name, generated from its docstring."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def write(into: Path) -> None:
     """Write the pages: ``api/*.rst`` and ``api/index.md``."""
     folder = into / "api"
     folder.mkdir(parents=True)
-    lightning()  # the first import prints a message, which this function hides
+    lightning()  # the first import prints a message, which this function suppresses
     parts, pages = [_HEAD], []
     for group, names in FUNCTIONS.items():
         lines = [f"- [`hpu_magic.{name}`]({name}.rst): {_summary(name)}" for name in names]
@@ -94,7 +94,7 @@ def write(into: Path) -> None:
     (folder / "lightning.rst").write_text(_lightning())
     refusals = "".join(f".. autoexception:: hpu_magic.{name}(sentence)\n\n" for name in ERRORS)
     (folder / "errors.rst").write_text(_titled("Errors") + refusals)
-    # Short names, which fit into the site's navigation.
+    # Short names that fit into the site's navigation.
     contents = "\n".join([*(f"{name} <{name}>" for name in (*pages, "lightning")), "errors"])
     parts.append(f"```{{toctree}}\n:hidden:\n\n{contents}\n```\n")
     (folder / "index.md").write_text("\n".join(parts))
@@ -109,7 +109,7 @@ def documented(name: str) -> Any:
 
 
 def lightning() -> Any:
-    """Return `hpu_magic.lightning`, without the message that its import prints."""
+    """Return `hpu_magic.lightning`, suppressing the message that its import prints."""
     with contextlib.redirect_stderr(io.StringIO()):
         import hpu_magic.lightning as lightning
     return lightning

@@ -11,7 +11,7 @@ from statistics import fmean
 _ROW = re.compile(r"^\| `hpu_magic/(\w+)/` \| ([^|]+) \| ([^|]+) \|", re.MULTILINE)
 _DRAWING = re.compile(r"^```text\n.*?^```$", re.MULTILINE | re.DOTALL)
 _BRIDGE = "habana_frameworks.torch"
-# Packages that the table mentions without a row: their description and imports.
+# Packages that the table mentions but that have no row: their descriptions and imports.
 _OUTSIDE = {_BRIDGE: ("the vendor's package, or the simulator's face", ("simulator",))}
 
 _WIDTH, _HEIGHT, _GAP, _BETWEEN = 152, 74, 12, 40
@@ -80,7 +80,7 @@ def drawn(page: str) -> str:
 
 
 def _needed(imports: Lines) -> Lines:
-    """Omit imports that another import implies."""
+    """Omit imports that are implied by another import."""
 
     def reached(name: str) -> set[str]:
         return {part for below in imports[name] for part in {below, *reached(below)}}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from website.sources import assemble
 
-# Without Sphinx's cache, which would hide warnings; with two processes.
+# Do not use Sphinx's cache, which would hide warnings; use two processes.
 _OPTIONS = ("-W", "--keep-going", "-E", "-q", "-j", "2", "-b", "html")
 _LINKS = ("-E", "-q", "-b", "linkcheck")
 

@@ -1,4 +1,4 @@
-"""Reference pages of commands, from their parsers: one per magic, and one for `hpu-magic`."""
+"""Reference pages for commands, from their parsers: one per magic, and one for `hpu-magic`."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Command:
 
 
 def magics() -> list[Command]:
-    """Return all magics in loading order."""
+    """Return all magics in the order in which they are loaded."""
     commands: dict[str, Command] = {}
     for module, name in _FAMILIES:
         family = getattr(import_module(f"hpu_magic.magics.{module}"), name)
@@ -72,7 +72,7 @@ def magics() -> list[Command]:
 
 
 def options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """Return the arguments of a parser, except the one for help."""
+    """Return the arguments of a parser, except its help option."""
     return [action for action in parser._actions if not isinstance(action, argparse._HelpAction)]
 
 
@@ -140,7 +140,7 @@ def _arguments(parser: argparse.ArgumentParser) -> str:
 
 
 def _about(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
-    """Return the help of an option, which mentions its default once."""
+    """Return the help of an option, which mentions its default only once."""
     about = from_docstring(argparse.HelpFormatter(parser.prog)._expand_help(action))
     default = _default(parser, action)
     return (_DEFAULT.sub("", about) if "default: " in default else about) + default

@@ -42,7 +42,7 @@ these figures: the bytes result from the traced step.
 
 
 def calculated(cache: Path, package: bytes) -> Figures:
-    """Return the estimates of all measurements, calculated again only after a change.
+    """Return the estimates of all measurements, which are recalculated only after a change.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def _hardware() -> str:
 
 
 def _rows(kind: str, measured: Sequence[Measurement], figures: Figures | None) -> str:
-    """Return the measurements of a kind with their estimates and errors."""
+    """Return the measurements of one kind with their estimates and errors."""
     compared = ("estimated", "error", "held out") if figures else ()
     rows = []
     for index, one in enumerate(measured):

@@ -36,7 +36,7 @@ _HEAD = """\
 These notebooks were executed on the simulator when this page was built. They run unchanged on a
 card. They are in the project's folder `notebooks/`, and `make lab` opens the first one.
 """
-# Messages that other libraries print when they are imported.
+# Messages that other libraries print on import.
 _OTHERS = re.compile(r"torchao|register_constant|auto_accelerator")
 
 

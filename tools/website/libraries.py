@@ -1,4 +1,4 @@
-"""Tables of the features and names of other libraries, which the site appends to their pages."""
+"""Tables of other libraries' features and names, which the site appends to the pages about them."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ _LINK = re.compile(r"\]\((?P<path>[^)\s#:]+)(?P<place>#[^)\s]*)?\)")
 
 
 def on_the_site(text: str, origin: Path, page: Path, project: Path, site: Path) -> str:
-    """Return a page's text with the links that are valid on the site.
+    """Return a page's text with links that are valid on the site.
 
     Files of the project that are not pages are copied to the site, for download. Links without a
     target remain unchanged, and Sphinx warns about them. ``origin`` and ``page`` are the page's
@@ -41,7 +41,7 @@ def on_the_site(text: str, origin: Path, page: Path, project: Path, site: Path) 
 
 
 def _place(target: Path, project: Path, site: Path) -> Path | None:
-    """Return the path on the site of a file of the project."""
+    """Return the path on the site for a file of the project."""
     if not target.is_file() or not target.is_relative_to(project):
         return None
     inside = target.relative_to(project)

@@ -15,7 +15,7 @@ from typing import Any
 import nbformat
 from traitlets.config import Config
 
-# Folders in the package that executions do not read.
+# Folders in the package that are not read when notebooks are executed.
 _BUILT = ("labextension", "__pycache__")
 # Number of simultaneous kernels; each kernel uses one thread.
 _TOGETHER = 2
@@ -69,7 +69,7 @@ def _execute(source: Path, into: Path) -> None:
         client = NotebookClient(
             notebook,
             timeout=600,
-            # Sockets in the private folder, which other users cannot open.
+            # Put sockets in the private folder, where other users cannot open them.
             config=Config(KernelManager={"transport": "ipc", "ip": str(Path(private, "kernel"))}),
             coalesce_streams=True,
             resources={"metadata": {"path": str(Path(private, "work"))}},

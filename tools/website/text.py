@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 _QUOTED = re.compile(r"(`+)(.+?)\1", re.DOTALL)
-# Names of options, which docstrings do not quote; characters with a meaning in Markdown.
+# Names of options, which docstrings do not quote, and characters that have a meaning in Markdown.
 _OPTION = re.compile(r"((?<![\w-])--[a-z][\w-]*)")
 _MARKED = re.compile(r"([*_<\[\]|$\\])")
 
@@ -27,7 +27,7 @@ def fenced(language: str, text: str) -> str:
 def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return rows of Markdown as a table."""
     lines = [f"| {' | '.join(heads)} |", "|" + "---|" * len(heads)]
-    # A bar would end the cell, even in code.
+    # A vertical bar would end the cell, even in code.
     lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
     return "\n".join(lines) + "\n"
 
@@ -46,7 +46,7 @@ def from_docstring(text: str, language: str = "") -> str:
 
 
 def _blocks(text: str) -> Iterable[tuple[str, str]]:
-    """Yield paragraphs; adjacent indented ones are joined."""
+    """Yield paragraphs, joining adjacent indented ones."""
     indented: list[str] = []
     for paragraph in re.split(r"\n\s*\n", text):
         if paragraph.startswith((" ", "\t")):

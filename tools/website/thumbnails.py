@@ -1,4 +1,4 @@
-"""Picture of a notebook: the image that a cell displays, or a drawing of its text."""
+"""Thumbnail of a notebook: the image that a cell displays, or a drawing of its text."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ def _weight(line: int) -> str:
 
 
 def _on_paper(drawing: str) -> bytes:
-    """Add a white background to a chart, whose colors require one."""
+    """Add a white background to a chart, because its colors require one."""
     head, mark, rest = drawing.partition(">")
     return f'{head}{mark}<rect width="100%" height="100%" fill="#fff"/>{rest}'.encode()
