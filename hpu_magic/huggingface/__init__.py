@@ -1,1 +1,1 @@
-"""Support for transformers, accelerate and libraries built on them: fits and errors."""
+"""Support for fits and errors of transformers, accelerate and libraries built on them."""

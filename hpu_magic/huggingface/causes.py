@@ -1,4 +1,4 @@
-"""Explanations of errors of the Hugging Face libraries: one sentence with cause and fix."""
+"""Explain errors in the Hugging Face libraries: one sentence with the cause and the fix."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpu_magic.requirements import LIBRARIES, conflicts
 
 
 def explain(error: BaseException) -> str | None:
-    """Return the cause and the fix of an error or of those that led to it; None if unknown."""
+    """Return the cause and fix of an error or one that led to it, or None if unknown."""
     for each in chain(error):
         for cause in _CAUSES:
             if cause.matches(each):
@@ -21,7 +21,7 @@ def explain(error: BaseException) -> str | None:
 
 @dataclass(frozen=True)
 class _Cause:
-    """A predicate for errors, and their explanation."""
+    """A predicate that matches errors, and their explanation."""
 
     matches: Callable[[BaseException], bool]
     sentence: str
@@ -33,9 +33,9 @@ def _of_hub(name: str) -> Callable[[BaseException], bool]:
 
 
 def _not_reached(error: BaseException) -> bool:
-    """Return whether a request to the hub failed."""
+    """Return whether a request to the Hub failed."""
     if _is_of(error, "huggingface_hub", "LocalEntryNotFoundError"):
-        # Its cause is a failed request, or it was raised without a request.
+        # It was caused by a failed request, or it was raised without any request.
         failed = _of_hub("HfHubHTTPError")
         return any(_no_answer(each) or failed(each) for each in chain(error))
     requested = any(name.startswith("huggingface_hub.") for name in _modules(error))
@@ -64,7 +64,7 @@ _OFFLINE = (
     "files."
 )
 
-# The first match applies, so special errors come before general ones.
+# The first match wins, so specific errors come before general ones.
 _CAUSES = (
     _Cause(
         _of_hub("GatedRepoError"),

@@ -1,4 +1,4 @@
-"""The reason for the early end of a transformers fit."""
+"""The reason why a transformers fit ended early."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def early_end(callbacks: Iterable[Any], metric: str | None) -> str:
-    """Return the reason why a fit ended before its planned steps."""
+    """Return why a fit ended before completing its planned steps."""
     for callback in callbacks:
         checks = getattr(callback, "early_stopping_patience_counter", 0)
         if checks and checks >= callback.early_stopping_patience:

@@ -1,4 +1,4 @@
-"""Names in the logs of transformers that are not metrics, or that have no chart at first."""
+"""Names in transformers' logs that are not metrics, or that have no chart at first."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ BOOKKEEPING = (
     " (GB)",  # GaudiTrainer's memory values, which the panel measures itself
 )
 COUNTERS = ("epoch", "step", "total_flos", "num_input_tokens_seen", "num_tokens")
-ON_REQUEST = ("grad_norm",)  # has a chart only if the user adds it
-SUMMARY = "train_runtime"  # logged once at the end, with averages over the fit
+ON_REQUEST = ("grad_norm",)  # shown in a chart only if the user adds one
+SUMMARY = "train_runtime"  # logged once at the end, together with averages over the fit

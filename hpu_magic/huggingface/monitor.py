@@ -1,6 +1,6 @@
-"""The callback of the live panel for ``transformers.Trainer``.
+"""The live panel's callback for ``transformers.Trainer``.
 
-The Trainer logs averages over its logging steps and replaces NaN losses in them. Therefore the
+The Trainer logs averages over its logging steps and replaces NaN losses in them. Therefore, the
 panel uses the results of ``training_step``, which are tensors on the device.
 """
 
@@ -22,12 +22,12 @@ from hpu_magic.runtime.training.step_report import StepReport, in_steps, known_l
 
 
 class TransformersMonitorBase:
-    """Reports one fit, and ends it on request."""
+    """Reports one fit, and ends it if requested."""
 
     def __init__(self, report: FitReport) -> None:
         self._steps = StepReport(report)
         self._progress = report.progress
-        self._losses: list[Any] = []  # of the batches of a step
+        self._losses: list[Any] = []  # losses of the batches in a step
         self._loss: Curve | None = None
         self._curves: dict[tuple[str, str], Curve | None] = {}
         self._logged: dict[str, float] = {}
@@ -40,7 +40,7 @@ class TransformersMonitorBase:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The last logged value of each name, with bookkeeping values at the end."""
+        """The last value logged under each name, with bookkeeping values at the end."""
         logged = {
             name: value
             for name, value in self._logged.items()
@@ -59,7 +59,7 @@ class TransformersMonitorBase:
         def training_step(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             self._in_hand = False
             loss = original(*args, **kwargs)
-            # Most losses are never read, so only `_keep` copies them.
+            # Most losses are never read, so they are not copied until `_keep` is called.
             self._losses.append(loss.detach() if hasattr(loss, "detach") else loss)
             self._steps.batch_ended()
             self._in_hand = True
@@ -99,7 +99,7 @@ class TransformersMonitorBase:
         self._steps.train()
         progress, resumed = self._progress, 0.0
         if self._first_epoch is None:
-            # A resumed fit continues within an epoch.
+            # A resumed fit may continue in the middle of an epoch.
             self._first_epoch = int(state.epoch or 0)
             resumed = (state.epoch or 0) - self._first_epoch
             epoch = self._first_epoch
@@ -110,17 +110,17 @@ class TransformersMonitorBase:
             progress.batch = round(resumed * progress.batches)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Continue training after an evaluation."""
+        """Resume training after an evaluation."""
         self._losses.clear()
         self._steps.train()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Handle clicks during a step with many batches."""
+        """Handle clicks during a step that consists of many batches."""
         self._in_hand = False
         self._steps.answer()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report if a report is due, and stop on request."""
+        """Report if a report is due, and stop if requested."""
         self._in_hand = _has_more_to_do(control)
         if self._steps.step_ended():
             self._keep()
@@ -140,7 +140,7 @@ class TransformersMonitorBase:
         self._end_if_asked(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note a batch of an evaluation, and handle clicks."""
+        """Note an evaluation batch, and handle clicks."""
         self._validation_batches = known_length(kwargs.get("eval_dataloader"))
         self._steps.validate((self._progress.validation_batch or 0) + 1)
 
@@ -152,7 +152,7 @@ class TransformersMonitorBase:
         logs: Mapping[str, Any] | None = None,
         **kwargs: Any,
     ) -> None:
-        """Keep logged values."""
+        """Keep the logged values."""
         self._in_hand = self._in_hand and _has_more_to_do(control)
         numbers = {
             str(name): number
@@ -162,7 +162,7 @@ class TransformersMonitorBase:
         self._logged |= numbers
         if SUMMARY in numbers:
             return
-        # Before the first batch of an evaluation, the Trainer logs values of the training.
+        # Before the first batch of an evaluation, the Trainer logs training values.
         of_evaluation = any(name.startswith("eval_") for name in numbers)
         evaluates = of_evaluation or self._progress.validation_batch is not None
         stage = "validation" if evaluates else "training"
@@ -175,7 +175,7 @@ class TransformersMonitorBase:
         self._steps.add(values, self._logs)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """End the evaluation."""
+        """Note the end of the evaluation."""
         self._in_hand = self._in_hand and _has_more_to_do(control)
         self._steps.train()
         self._end_if_asked(control)
@@ -185,7 +185,7 @@ class TransformersMonitorBase:
         self._in_hand = False
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report the last steps, and the reason for an early end."""
+        """Report the last steps, and why the fit ended early."""
         if not self._steps.kept:
             self._keep()
         self._steps.train()
@@ -201,7 +201,7 @@ class TransformersMonitorBase:
             self._steps.keep({self._loss: copied(sum(self._losses[1:], self._losses[0]))})
 
     def failed(self) -> None:
-        """Record the batch in which the fit failed."""
+        """Record the batch during which the fit failed."""
         progress = self._progress
         if progress.phase == "validating":
             if (progress.validation_batch or 0) != self._validation_batches:
@@ -214,7 +214,7 @@ class TransformersMonitorBase:
             progress.batch += 1
 
     def release(self) -> None:
-        """Read the last values, and drop the device's tensors."""
+        """Read the last values, and drop device tensors."""
         self._losses.clear()
         self._steps.close()
 
@@ -237,16 +237,19 @@ class TransformersMonitorBase:
 
 
 def _has_more_to_do(control: Any) -> bool:
-    """Return whether the Trainer logs, evaluates or saves after the step."""
+    """Return whether the Trainer will log, evaluate or save after the step."""
     return bool(control.should_log or control.should_evaluate or control.should_save)
 
 
 @contextmanager
 def _wrapped(trainer: Any, method: Callable[..., Any]) -> Iterator[None]:
-    """Replace a Trainer's method with a function of the same name that gets the original first."""
+    """Replace a Trainer's method with a function of the same name.
+
+    The function receives the original as its first argument.
+    """
     name = method.__name__
     original, own = getattr(trainer, name, None), name in vars(trainer)
-    if original is None:  # missing in this release
+    if original is None:  # this release has no such method
         yield
         return
     setattr(trainer, name, functools.wraps(original)(functools.partial(method, original)))
@@ -261,6 +264,6 @@ def _wrapped(trainer: Any, method: Callable[..., Any]) -> Iterator[None]:
 
 @functools.lru_cache(maxsize=1)
 def monitor_class() -> Callable[[FitReport], TransformersMonitorBase]:
-    """Return the callback's class, derived from transformers' base class."""
+    """Return the callback class, which is derived from transformers' base class."""
     callback = sys.modules["transformers.trainer_callback"].TrainerCallback
     return type("FitMonitor", (TransformersMonitorBase, callback), {})

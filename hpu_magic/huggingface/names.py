@@ -1,4 +1,4 @@
-"""Detection of transformers' objects, without importing the library."""
+"""Detect transformers objects without importing the library."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ TRAINER_MODULE = "transformers.trainer"
 
 
 def is_trainer(value: Any) -> bool:
-    """Return whether `value` is a ``transformers.Trainer`` or an instance of a derived class."""
+    """Return whether `value` is a ``transformers.Trainer`` or an instance of a subclass."""
     trainer_class = getattr(sys.modules.get(TRAINER_MODULE), "Trainer", None)
     return trainer_class is not None and isinstance(value, trainer_class)

@@ -23,8 +23,8 @@ def prepared(
     Raises
     ------
     HPUError
-        An argument is not supported, a fit of this Trainer is running, or it has no data or
-        weights.
+        An argument is not supported, a fit of this Trainer is already running, or the Trainer has
+        no data or weights.
     """
     if model is not None and model is not trainer.model:
         raise HPUError(
@@ -49,7 +49,7 @@ def prepared(
 
 
 def _check_weights(model: Any) -> None:
-    """Refuse weights without values, unless a device map loads them when they are needed."""
+    """Reject weights without values, unless a device map loads them when they are needed."""
     if model is None or getattr(model, "hf_device_map", None) is not None:
         return
     empty = [name for name, weight in model.named_parameters() if weight.device.type == "meta"]
@@ -62,7 +62,7 @@ def _check_weights(model: Any) -> None:
 
 
 def source_of(trainer: Any) -> TrainerSource | None:
-    """Return a fit as a source; None if a panel observes it already."""
+    """Return a fit as a source, or None if a panel already observes it."""
     callbacks = trainer.callback_handler.callbacks
     if any(isinstance(callback, TransformersMonitorBase) for callback in callbacks):
         return None
@@ -83,9 +83,9 @@ class TrainerSource:
 
     @property
     def model_name(self) -> str:
-        """The class of the model, without compilation and adapters."""
+        """The name of the model's class, ignoring compilation and adapters."""
         model = self._trainer.model
-        model = getattr(model, "_orig_mod", model)  # of a compiled model
+        model = getattr(model, "_orig_mod", model)  # unwrap a compiled model
         with suppress(Exception):  # other classes may have a method of this name
             model = model.get_base_model()
         return type(model).__name__
@@ -110,11 +110,11 @@ class TrainerSource:
 
     @contextmanager
     def attached(self, report: FitReport) -> Iterator[None]:
-        """Report the fit inside the block by a callback, which replaces the progress callbacks."""
+        """Report the fit inside the block with a callback that replaces the progress callbacks."""
         self._monitor = monitor = monitor_class()(report)
         callbacks = self._trainer.callback_handler.callbacks
         before = list(callbacks)
-        # The last callback, so that it sees the decisions of the others.
+        # This is the last callback, so that it sees the decisions of the others.
         callbacks[:] = [*(each for each in before if not _shows_progress(each)), monitor]
         try:
             with monitor.collecting_losses(self._trainer):
@@ -129,7 +129,7 @@ class TrainerSource:
             monitor.release()
 
     def stop(self) -> None:
-        """Do nothing: the callback checks for a stop at the end of each step."""
+        """Do nothing, because the callback checks for a stop request at the end of each step."""
 
     def interrupted(self, error: BaseException) -> bool:
         """Return whether an interrupt ended the fit."""

@@ -1,11 +1,11 @@
 """Intel Gaudi for current Lightning: ``Trainer(accelerator="hpu", devices=8)``.
 
-Importing this package activates the ``hpu`` device, like ``%load_ext hpu_magic``, and registers the
-accelerator and its strategies with every Lightning that is already imported or is imported later.
+Importing this package activates the ``hpu`` device, as ``%load_ext hpu_magic`` does, and registers
+the accelerator and its strategies with every copy of Lightning that is imported before or after it.
 It imports neither Lightning nor torch. The classes for ``Fabric`` are in
 ``hpu_magic.lightning.fabric``.
 
-The classes are derived from the Lightning in use. If both distributions are loaded,
+The classes are derived from those of the Lightning in use. If both distributions are loaded,
 ``hpu_magic.lightning.namespaces.plugins("pytorch_lightning")`` returns the classes for the second.
 """
 

@@ -1,4 +1,4 @@
-"""Runs a script written for lightning_habana: ``python -m hpu_magic.lightning train.py --args``."""
+"""Run a script written for lightning_habana: ``python -m hpu_magic.lightning train.py --args``."""
 
 from __future__ import annotations
 

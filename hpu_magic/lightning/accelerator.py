@@ -1,4 +1,4 @@
-"""The accelerator: the cards of the machine for Lightning."""
+"""The accelerator, which makes the machine's cards available to Lightning."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ class HPUAcceleratorBase:
             torch.hpu.set_device(device)  # type: ignore[attr-defined]
 
     def teardown(self) -> None:
-        """Do nothing: a process holds its card until it ends."""
+        """Do nothing, because a process holds its card until it ends."""
 
     def get_device_stats(self, device: torch.device | str | int) -> dict[str, Any]:
-        """Return the documented memory statistics: sizes in bytes, and counts of allocations.
+        """Return the documented memory statistics: sizes in bytes and allocation counts.
 
         The peak is measured since the user's last reset; resets by panels do not affect it.
         """
@@ -63,7 +63,7 @@ class HPUAcceleratorBase:
 
     @staticmethod
     def get_parallel_devices(devices: object) -> list[torch.device]:
-        """Return one device per process, without an index because each process has its own card."""
+        """Return one device per process; it has no index because each process has its own card."""
         return [torch.device("hpu")] * number_of_cards(devices)
 
     @staticmethod
@@ -73,19 +73,19 @@ class HPUAcceleratorBase:
 
     @staticmethod
     def is_available() -> bool:
-        """Return whether a card, real or simulated, is available, without acquiring it."""
+        """Return whether a real or simulated card is available, without acquiring it."""
         hpu = vendor_hpu()
         return hpu is not None and bool(hpu.is_available())
 
     @staticmethod
     def get_device_name() -> str:
-        """Return the name of the card, for example ``"GAUDI2"``; this acquires a card."""
+        """Return the name of the card, for example ``"GAUDI2"``. This acquires a card."""
         hpu = vendor_hpu()
         return "" if hpu is None else str(hpu.get_device_name())
 
     @staticmethod
     def is_fp8_available() -> tuple[bool, str]:
-        """Return whether the machine's cards support FP8 training, and the reason if not."""
+        """Return whether the machine's cards support FP8 training, and if not, the reason."""
         try:
             require_fp8()
         except HPUError as refusal:
@@ -108,5 +108,5 @@ class HPUAcceleratorBase:
 
     @staticmethod
     def name() -> str:
-        """Return the name for ``Trainer(accelerator=...)``."""
+        """Return the name to use in ``Trainer(accelerator=...)``."""
         return "hpu"

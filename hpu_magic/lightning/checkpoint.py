@@ -1,4 +1,4 @@
-"""Checkpoints that load on a machine without a card."""
+"""Checkpoints that can be loaded on a machine without a card."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ import torch
 
 
 def _on_host(value: Any) -> Any:
-    """Return a copy of `value` with device tensors moved to the host, including those in objects.
+    """Return a copy of `value` with device tensors, including those in objects, moved to the host.
 
-    Objects are pickled and unpickled, like in ``torch.save``; tensors and arrays are not.
+    As in ``torch.save``, objects are pickled and then unpickled, but tensors and arrays are not.
     """
     return _Copies().copied(value)
 
 
 class _Copies:
-    """The copies of tensors; identical tensors, such as tied weights, share one copy."""
+    """Host copies of tensors; identical tensors, such as tied weights, share one copy."""
 
     def __init__(self) -> None:
-        # The originals are kept so that their ids stay unique.
+        # The originals are kept alive so that their ids stay unique.
         self._memory: dict[tuple[Any, ...], tuple[torch.Tensor, torch.Tensor]] = {}
         self._tensors: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
@@ -35,7 +35,7 @@ class _Copies:
         return _Unpickler(file, pickler.kept).load()
 
     def of(self, tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Return the copy of a tensor, of the same class, and attributes that the copy lacks."""
+        """Return a copy of a tensor, of the same class, and the attributes that the copy lacks."""
         if tensor.device.type != "hpu":
             return tensor, {}
         if id(tensor) not in self._tensors:
@@ -71,7 +71,7 @@ def _is_made_of_tensors(tensor: torch.Tensor) -> bool:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles all objects except tensors and arrays, which are stored in a list."""
+    """Pickles all objects except tensors and arrays, which it stores in a list."""
 
     def __init__(self, file: io.BytesIO, copies: _Copies) -> None:
         super().__init__(file, protocol=pickle.DEFAULT_PROTOCOL)
@@ -79,14 +79,14 @@ class _Pickler(pickle.Pickler):
         self.kept: list[Any] = []
 
     def persistent_id(self, obj: Any) -> int | None:
-        """Return the index in the list; None for objects to pickle."""
+        """Return an object's index in the list, or None if it must be pickled."""
         if _is_tensor(obj):
             copied, attributes = self._copies.of(obj)
             if attributes:
                 return None
             self.kept.append(copied)
         elif isinstance(obj, torch.UntypedStorage | torch.TypedStorage):
-            # torch.save supports these, pickle does not.
+            # torch.save supports storages, but pickle does not.
             self.kept.append(obj.cpu() if obj.device.type == "hpu" else obj)
         elif type(obj) is np.ndarray and not obj.dtype.hasobject:
             self.kept.append(obj)
@@ -95,7 +95,7 @@ class _Pickler(pickle.Pickler):
         return len(self.kept) - 1
 
     def reducer_override(self, obj: Any) -> Any:
-        """Pickle the attributes of a tensor, which other values may reference as well."""
+        """Pickle a tensor's attributes, which other values may reference as well."""
         if not _is_tensor(obj):
             return NotImplemented
         copied, attributes = self._copies.of(obj)
@@ -120,12 +120,12 @@ class _Unpickler(pickle.Unpickler):
         self._kept = kept
 
     def persistent_load(self, place: Any) -> Any:
-        """Return the object at an index of the list."""
+        """Return the object at an index in the list."""
         return self._kept[place]
 
 
 class HPUCheckpointIOBase:
-    """Writes checkpoints with tensors on the host, which load on a machine without a card."""
+    """Writes checkpoints with tensors on the host, which can be loaded without a card."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None

@@ -1,4 +1,4 @@
-"""The choices of Lightning's connectors for ``hpu``: accelerator, cards, strategy, precision."""
+"""What Lightning's connectors choose for ``hpu``: accelerator, cards, strategy and precision."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpu_magic.lightning.precision import SUPPORTED_PRECISIONS
 from hpu_magic.lightning.processes import devices
 from hpu_magic.lightning.strategy import SINGLE, StrategyOnHPU
 
-# Wrapped methods of the connectors, and the parameters that each must have.
+# The connector methods that are wrapped, and the parameters that each of them must have.
 WRAPPED: dict[str, set[str]] = {
     "_check_config_and_set_final_flags": {"strategy", "accelerator", "precision", "plugins"},
     "_check_device_config_and_set_final_flags": {"devices", "num_nodes"},
@@ -43,11 +43,11 @@ FABRIC = Flags("Fabric", "_precision_input", "_precision_instance", "HPUPrecisio
 
 @dataclass(frozen=True)
 class Stock:
-    """Lightning's objects that the choices need."""
+    """The objects of Lightning that the choices need."""
 
-    registry: Any  # its strategies by name
-    counterparts: dict[type, type[Any]]  # its strategies that work on cards, and ours
-    environment: type[Any]  # for processes whose ranks are in environment variables
+    registry: Any  # Lightning's strategies by name
+    counterparts: dict[type, type[Any]]  # its strategies that work on cards, mapped to ours
+    environment: type[Any]  # for processes that get their rank from environment variables
     sync_batchnorm: type[Any] | None  # the class for ``sync_batchnorm=True``
     info: Callable[[str], None]  # logs a message in the first process
 
@@ -55,7 +55,7 @@ class Stock:
 class Choices:
     """Wrappers of the connector's methods, called with the original method and its arguments.
 
-    `refused` is the class of the connector's errors about arguments.
+    `refused` is the exception class that the connector raises for invalid arguments.
     """
 
     def __init__(self, plugins: Any, stock: Stock, flags: Flags, refused: type[Exception]) -> None:
@@ -72,7 +72,7 @@ class Choices:
     def check_config_and_set_final_flags(
         self, original: Callable[..., Any], connector: Any, **options: Any
     ) -> None:
-        """Select the accelerator that our strategies need, and refuse unsupported options."""
+        """Select the accelerator that our strategies need, and reject unsupported options."""
         strategy, accelerator = options["strategy"], options["accelerator"]
         name = strategy.lower() if isinstance(strategy, str) else None
         if name == _DEEPSPEED:
@@ -112,7 +112,7 @@ class Choices:
     def check_device_config_and_set_final_flags(
         self, original: Callable[..., Any], connector: Any, **options: Any
     ) -> None:
-        """Refuse more cards than the machine has."""
+        """Reject a number of cards that the machine does not have."""
         if self._on_hpu(connector) and options["devices"] != "auto":
             self._plugins.HPUAccelerator.parse_devices(options["devices"])
         original(connector, **options)
@@ -142,7 +142,7 @@ class Choices:
     def choose_and_init_cluster_environment(
         self, original: Callable[..., Any], connector: Any
     ) -> Any:
-        """Read ranks from environment variables if a launcher has started the processes."""
+        """Use ranks from environment variables if a launcher has started the processes."""
         selected = connector._cluster_environment_flag
         if selected is None and self._on_hpu(connector) and devices.started_by_others():
             return self._stock.environment()
@@ -157,7 +157,7 @@ class Choices:
         return self._plugins.SingleHPUStrategy(device=connector._parallel_devices[0])
 
     def check_strategy_and_fallback(self, original: Callable[..., Any], connector: Any) -> Any:
-        """Replace Lightning's strategy with our counterpart, and check it."""
+        """Replace Lightning's strategy with our counterpart and check that."""
         if self._on_hpu(connector):
             flag = connector._strategy_flag = self._counterpart(connector)
             if flag == SINGLE or isinstance(flag, self._plugins.SingleHPUStrategy):
@@ -172,7 +172,7 @@ class Choices:
         return original(connector)
 
     def _counterpart(self, connector: Any) -> Any:
-        """Return our strategy that corresponds to Lightning's strategy."""
+        """Return the strategy of ours that corresponds to Lightning's strategy."""
         flag = connector._strategy_flag
         if self._is_ours(flag):
             return flag
@@ -202,7 +202,7 @@ class Choices:
             )
 
     def _require_processes(self, connector: Any, flag: Any) -> None:
-        """Refuse unsupported options, and several processes in an interactive session."""
+        """Reject unsupported options, and multiple processes in an interactive session."""
         sync_batchnorm = self._stock.sync_batchnorm
         if sync_batchnorm is not None and isinstance(connector._layer_sync, sync_batchnorm):
             raise self._refused(
@@ -254,7 +254,7 @@ class Choices:
         return getattr(self._plugins, self.flags.plugin_class)(precision)
 
     def choose_auto_accelerator(self, original: Callable[..., Any], *connector: Any) -> str:
-        """Select the card if Lightning finds only the CPU."""
+        """Select ``hpu`` if Lightning finds only the CPU."""
         chosen: str = original(*connector)
         available = self._plugins.HPUAccelerator.is_available
         return "hpu" if chosen == "cpu" and available() else chosen

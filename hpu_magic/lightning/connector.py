@@ -1,4 +1,4 @@
-"""Wrappers that make Lightning's connectors choose our classes, in ``Trainer`` and in ``Fabric``.
+"""Wrappers that make Lightning's connectors choose our classes in ``Trainer`` and ``Fabric``.
 
 Lightning does not support the name ``"hpu"``, so methods of its two connectors are wrapped once.
 The wrappers handle ``hpu`` and call Lightning's methods in all other cases.
@@ -20,7 +20,7 @@ _PATCHED = "_hpu_magic_patched"
 
 
 class UnsupportedLightningError(HPUError, ImportError):
-    """A Lightning whose accelerator connector hpu_magic does not support."""
+    """Raised for a version of Lightning whose accelerator connector hpu_magic does not support."""
 
 
 def _require_known(lightning: ModuleType, connector: type, flags: Flags) -> None:
@@ -44,12 +44,12 @@ def _require_known(lightning: ModuleType, connector: type, flags: Flags) -> None
 
 
 def patch(lightning: ModuleType, connector: type, choices: Choices) -> None:
-    """Wrap the methods of Lightning's connector class with the choices for ``hpu``, once.
+    """Wrap the methods of Lightning's connector class with the choices for ``hpu``, only once.
 
     Raises
     ------
     UnsupportedLightningError
-        This Lightning does not have the methods of supported releases.
+        This version of Lightning lacks methods that supported releases have.
     """
     if _PATCHED in connector.__dict__:
         return

@@ -1,4 +1,4 @@
-"""Plug-ins for ``lightning.fabric.Fabric``, with the documented names of Lightning-Habana."""
+"""Plug-ins for ``lightning.fabric.Fabric``, with the names documented by Lightning-Habana."""
 
 from __future__ import annotations
 

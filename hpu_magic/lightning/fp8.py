@@ -14,7 +14,7 @@ from hpu_magic.runtime.device import device
 
 
 def require_fp8() -> None:
-    """Raise HPUError if the cards are first-generation Gaudi, which does not support FP8."""
+    """Raise HPUError if the cards are first-generation Gaudi cards, which do not support FP8."""
     if device.generation() == "GAUDI":
         raise HPUError(
             "precision='fp8' needs a Gaudi2 or a later card, and this machine has GAUDI: write "
@@ -23,12 +23,12 @@ def require_fp8() -> None:
 
 
 def recipe_of(recipe: Any) -> Any:
-    """Return a ``DelayedScaling``; a mapping contains its arguments, with the format by name.
+    """Return a ``DelayedScaling``, which may be given as a mapping of its arguments.
 
     Raises
     ------
     HPUError
-        The mapping has an unknown option or format, or `recipe` is neither.
+        The mapping contains an unknown option or format, or `recipe` is of another type.
     """
     recipes = _transformer_engine().recipe
     if recipe is None:
@@ -62,11 +62,11 @@ def autocast(recipe: Any) -> Any:
 
 
 def with_replaced_layers(module: nn.Module) -> nn.Module:
-    """Replace all ``nn.Linear`` with Transformer Engine layers in place; return `module`.
+    """Replace all ``nn.Linear`` layers with Transformer Engine layers in place; return `module`.
 
-    If `module` is an ``nn.Linear`` itself, its replacement is returned. The new layers have the
-    parameters, buffers, hooks and other attributes of the old ones. A layer that is used twice has
-    one replacement. Classes derived from ``nn.Linear`` and layers with a patched `forward` are not
+    If `module` itself is an ``nn.Linear``, return its replacement. The new layers take over the
+    parameters, buffers, hooks and other attributes of the old ones. A layer that is used twice gets
+    a single replacement. Subclasses of ``nn.Linear`` and layers with a patched `forward` are not
     replaced, because they may compute something else.
     """
     replaced = {
@@ -88,17 +88,17 @@ def _replacement(layer: nn.Linear) -> nn.Module:
         bias=layer.bias is not None,
         skip_weight_param_allocation=True,
     )
-    # All attributes, including weights that a hook computes, for example of weight_norm.
+    # This copies all attributes, including weights computed by a hook such as weight_norm's.
     vars(new).update(vars(layer))
     for name, hooks in vars(layer).items():
-        # Changed in place, because handles remove hooks from these dictionaries.
+        # Change the dictionaries in place, because handles remove hooks from them.
         if name.endswith("_hooks"):
             hooks.update({key: _rebound(hook, new) for key, hook in hooks.items()})
     return new  # type: ignore[no-any-return]
 
 
 def _rebound(hook: Any, module: nn.Module) -> Any:
-    """Return a hook, bound to `module` if it expects its module as an argument."""
+    """Return a hook that is bound to `module` if it expects its module as an argument."""
     if getattr(hook, "with_module", False):
         return type(hook)(hook.hook, module)
     return hook

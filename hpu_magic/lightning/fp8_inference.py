@@ -1,9 +1,9 @@
-"""FP8 inference in Lightning: measure a model while a trainer runs it, or quantize it.
+"""FP8 inference in Lightning: measure a model while a Trainer runs it, or quantize it.
 
-The functions move the model to the device in the high precision of the settings and set it to
-evaluation mode. Their keyword arguments are settings by their JSON names, which override the file
-of ``QUANT_CONFIG``. They raise HPUError if the process, model, settings or measurements are
-unsuitable.
+The functions move the model to the device, in the high precision that the settings specify, and set
+it to evaluation mode. Their keyword arguments are settings under their JSON names, which override
+the file given by ``QUANT_CONFIG``. The functions raise HPUError if the process, model, settings or
+measurements are unsuitable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hpu_magic.runtime.precision.fp8.settings import Settings, settings
 
 
 def begin_measuring(module: torch.nn.Module, **overrides: Any) -> Measurement:
-    """Start to measure the values in the layers of a model."""
+    """Start measuring the values in a model's layers."""
     chosen = settings("MEASURE", **overrides)
     step.check_process("MEASURE")
     measurement = Measurement(_for_inference(module, chosen), chosen)

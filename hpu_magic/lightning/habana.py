@@ -1,8 +1,8 @@
-"""Optional ``import lightning_habana`` for code that was written for it.
+"""Optional support for ``import lightning_habana`` in code written for that package.
 
-``as_lightning_habana()``, or ``HPU_MAGIC_LIGHTNING_HABANA=1`` before the import of
-``hpu_magic.lightning``, adds an import finder for these modules after all other finders.
-``lightning_habana.tsv`` lists their contents.
+``as_lightning_habana()``, or setting ``HPU_MAGIC_LIGHTNING_HABANA=1`` before importing
+``hpu_magic.lightning``, adds an import finder for the package's modules after all other finders.
+``lightning_habana.tsv`` lists the contents of these modules.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ VARIABLE = "HPU_MAGIC_LIGHTNING_HABANA"
 
 @dataclass(frozen=True)
 class HabanaName:
-    """A name of ``lightning_habana`` and its counterpart."""
+    """A name in ``lightning_habana`` and its counterpart."""
 
     name: str
     modules: tuple[str, ...]  # full names of the modules that contain it
@@ -50,7 +50,7 @@ def counterparts() -> tuple[HabanaName, ...]:
 
 
 def _modules(listed: str) -> tuple[str, ...]:
-    """Return full names of modules; the package also contains the names of ``pytorch``."""
+    """Return the modules' full names; the package also contains the names in ``pytorch``."""
     below = [] if listed == "-" else listed.split()
     top = [PACKAGE] if not below or "pytorch" in below else []
     return (*top, *(f"{PACKAGE}.{module}" for module in below))
@@ -58,7 +58,7 @@ def _modules(listed: str) -> tuple[str, ...]:
 
 @functools.cache
 def _tables() -> dict[str, dict[str, HabanaName]]:
-    """Return the names of each module, including parent packages."""
+    """Return the names in each module, including parent packages."""
     tables: dict[str, dict[str, HabanaName]] = {}
     for entry in counterparts():
         for module in entry.modules:
@@ -89,7 +89,7 @@ class _Module(ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Creates the modules of the table."""
+    """Creates the modules that the table lists."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -129,7 +129,7 @@ def as_lightning_habana() -> None:
 
 
 def requested(value: str) -> None:
-    """Call `as_lightning_habana` unless the variable's value is empty or "0"; warn if it fails."""
+    """Call `as_lightning_habana` unless the variable is empty or "0"; warn if that fails."""
     if value in ("", "0"):
         return
     try:

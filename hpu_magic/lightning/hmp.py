@@ -1,4 +1,4 @@
-"""HMP, the vendor's mixed precision before autocast, with the user's lists of operators."""
+"""HMP, the vendor's mixed precision before autocast, with the user's operator lists."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ def convert(
     bf16_file_path: str | os.PathLike[str] | None,
     fp32_file_path: str | os.PathLike[str] | None,
 ) -> None:
-    """Make PyTorch's functions cast on the device, for the rest of the process.
+    """Make PyTorch's functions cast on the device for the rest of the process.
 
-    ``O1``, the default, casts by the lists, which the files replace with one operator per line;
-    ``O2`` casts only matrix products and convolutions to bfloat16. `verbose` logs each cast.
+    ``O1``, the default, casts according to the operator lists; the files, with one operator per
+    line, replace these lists. ``O2`` casts only matrix products and convolutions to bfloat16.
+    `verbose` logs each cast.
 
     Raises
     ------
     HPUError
-        The vendor's release no longer has HMP, or refuses the level or the files.
+        The vendor's release no longer contains HMP, or it rejects the level or the files.
     """
     try:
         from habana_frameworks.torch.hpex import hmp

@@ -1,7 +1,7 @@
-"""Registers ``hpu`` with Lightning right after Lightning is imported.
+"""Register ``hpu`` with Lightning right after Lightning is imported.
 
-Importing this module loads neither Lightning nor torch. ``install()`` registers ``hpu`` with loaded
-copies of Lightning, and adds an import finder for later imports.
+Importing this module loads neither Lightning nor torch. ``install()`` registers ``hpu`` with the
+copies of Lightning that are loaded, and adds an import finder for later imports.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from hpu_magic.runtime.start.after_import import AfterImport
 
 
 def _register(namespace: str) -> None:
-    """Register ``hpu`` with a Lightning that has just been imported.
+    """Register ``hpu`` with a copy of Lightning that has just been imported.
 
-    An unsupported Lightning must still be importable, so the error becomes a warning.
+    An unsupported version must still be importable, so the error becomes a warning.
     """
     namespaces = importlib.import_module("hpu_magic.lightning.namespaces")
     connector = importlib.import_module("hpu_magic.lightning.connector")
@@ -31,7 +31,7 @@ _FINDER = AfterImport(NAMESPACES + FABRICS, _register)
 
 
 def install() -> None:
-    """Make ``accelerator="hpu"`` work in every ``Trainer`` and ``Fabric`` of this process."""
+    """Make ``accelerator="hpu"`` work in every ``Trainer`` and ``Fabric`` in this process."""
     if _FINDER not in sys.meta_path:
         sys.meta_path.insert(0, _FINDER)
     for name in loaded_namespaces(FABRICS + NAMESPACES):

@@ -1,4 +1,4 @@
-"""The import names of Lightning; this module does not import it."""
+"""Lightning's import names; this module does not import Lightning."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def loaded_namespaces(names: tuple[str, ...] = NAMESPACES) -> list[str]:
 
 
 def trainer_namespace(value: object) -> str | None:
-    """Return the namespace of a Lightning Trainer; None for other objects."""
+    """Return the namespace of a Lightning Trainer, or None for other objects."""
     for name in loaded_namespaces():
         trainer_class = getattr(sys.modules[name], "Trainer", None)
         if trainer_class is not None and isinstance(value, trainer_class):

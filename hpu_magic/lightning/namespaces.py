@@ -1,8 +1,8 @@
-"""The plug-in classes for each Lightning of the process.
+"""The plug-in classes for each copy of Lightning in the process.
 
-``lightning.pytorch`` and ``pytorch_lightning`` are two copies of one library, and each has a
-``Fabric``. Each copy accepts only plug-ins that are derived from its base classes, so there are
-separate classes for each.
+``lightning.pytorch`` and ``pytorch_lightning`` are two copies of the same library, and each has a
+``Fabric``. A copy accepts only plug-ins that are derived from its own base classes, so each copy
+needs separate classes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from hpu_magic.lightning.strategy import StrategyOnHPU
 
 
 def default_namespace(names: tuple[str, ...] = NAMESPACES) -> str:
-    """Return the namespace, of `names`, of the loaded or installed Lightning.
+    """Return the first of `names` that is the namespace of a loaded or installed Lightning.
 
     Raises
     ------
@@ -47,7 +47,8 @@ def plugins(namespace: str) -> Plugins:
     UnsupportedLightningError
         This release of Lightning is not supported.
     """
-    # The import may call this function through the hook; the cache makes the classes only once.
+    # The import may call this function through the hook; thanks to the cache, the classes are
+    # made only once.
     return _plugins(importlib.import_module(namespace))
 
 
@@ -81,7 +82,7 @@ def _plugins(lightning: ModuleType) -> Plugins:
 
 
 def _stock(lightning: ModuleType, fabric: str, registry: Any, classes: Plugins) -> Stock:
-    """Return Lightning's objects that the choices need."""
+    """Return the objects of Lightning that the choices need."""
     environments = importlib.import_module(f"{fabric}.plugins.environments")
     strategies = lightning.strategies
     return Stock(

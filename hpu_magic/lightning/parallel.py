@@ -1,7 +1,7 @@
-"""Strategies for several cards: one process per card, with gradients averaged over ``hccl``.
+"""Strategies for multiple cards: one process per card, with gradients averaged over ``hccl``.
 
-They adapt Lightning's strategies to the device: each process has one card, which depends on its
-local rank, and the vendor's library computes sums but no averages.
+They adapt Lightning's strategies to the device: each process has one card, determined by its local
+rank, and the vendor's library can compute sums but not averages.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from hpu_magic.lightning.processes.devices import card
 from hpu_magic.lightning.strategy import EvaluationOnHPU, StrategyOnHPU
 
 PARALLEL = "hpu_parallel"
-"""Name of the default strategy for several cards."""
+"""Name of the default strategy for multiple cards."""
 DDP = "hpu_ddp"
 """Alternative name of that strategy."""
 _BACKEND = "hccl"
 
 
 class StrategyOverHCCL(StrategyOnHPU):
-    """Common behavior of strategies for several cards."""
+    """Common behavior of all strategies for multiple cards."""
 
     cluster_environment: Any
     world_size: int
@@ -59,7 +59,7 @@ class StrategyOverHCCL(StrategyOnHPU):
         return self._process_group_backend or _BACKEND
 
     def _configure_launcher(self) -> None:
-        """Start the other processes by running the script again, unless a launcher starts them."""
+        """Start the other processes by rerunning the script, unless a launcher starts them."""
         self._process_group_backend = _for_cards(self.process_group_backend)
         super()._configure_launcher()  # type: ignore[misc]
         started = self.cluster_environment.creates_processes_externally
@@ -69,26 +69,26 @@ class StrategyOverHCCL(StrategyOnHPU):
             )
 
     def setup_environment(self) -> None:
-        """Acquire the card of this process, and connect to the other processes."""
+        """Acquire this process's card, and connect to the other processes."""
         from habana_frameworks.torch.distributed import hccl
 
         self._reset_ranks()
         hccl.initialize_distributed_hpu(
             world_size=self.world_size, rank=self.global_rank, local_rank=self.local_rank
         )
-        # Lightning would bind the group to the device, and a device mesh splits a bound group,
-        # which hccl does not support. For an unbound group, PyTorch warns at each barrier.
+        # Lightning would bind the group to the device, but a device mesh splits a bound group,
+        # which hccl does not support. With an unbound group, PyTorch warns at each barrier.
         warnings.filterwarnings("ignore", r"barrier\(\): using the device under current context")
         self._connect(self.cluster_environment, self._process_group_backend, timeout=self._timeout)
         super().setup_environment()  # type: ignore[misc]
 
     def _reset_ranks(self) -> None:
-        """Read the rank from the environment again, because this process may have been spawned."""
+        """Reread the rank from the environment, because this process may have been spawned."""
         raise NotImplementedError
 
 
 class TrainerOverHCCL(EvaluationOnHPU, StrategyOverHCCL):
-    """Common behavior of ``Trainer``'s strategies for several cards."""
+    """Common behavior of ``Trainer``'s strategies for multiple cards."""
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
         """Return the mean over all processes, or the result of `reduce_op`."""
@@ -99,7 +99,7 @@ class TrainerOverHCCL(EvaluationOnHPU, StrategyOverHCCL):
 
 
 class FabricOverHCCL(StrategyOverHCCL):
-    """Common behavior of ``Fabric``'s strategies for several cards."""
+    """Common behavior of ``Fabric``'s strategies for multiple cards."""
 
     def all_reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
         """Return the mean over all processes, or the result of `reduce_op`."""
@@ -110,15 +110,16 @@ class FabricOverHCCL(StrategyOverHCCL):
 
 
 class TrainerParallelHPUStrategyBase(TrainerOverHCCL):
-    """One process on each of several Intel Gaudi cards, with gradients averaged between them.
+    """Run one process per Intel Gaudi card, with gradients averaged across the cards.
 
-    Accepts the parameters of Lightning's ``DDPStrategy``; `process_group_backend` is ``"hccl"``.
+    Accepts the parameters of Lightning's ``DDPStrategy``; `process_group_backend` defaults to
+    ``"hccl"``.
     """
 
     strategy_name = PARALLEL
 
     def determine_ddp_device_ids(self) -> None:
-        """Return None: a module stays on its card."""
+        """Return None, because a module stays on its card."""
 
     def _register_ddp_hooks(self) -> None:
         if self._ddp_comm_hook is not None:  # type: ignore[attr-defined]
@@ -128,7 +129,7 @@ class TrainerParallelHPUStrategyBase(TrainerOverHCCL):
             self.model.register_comm_hook(state, hook)  # type: ignore[attr-defined]
 
     def on_exception(self, exception: BaseException) -> None:
-        """Name the option for models with unused parameters in PyTorch's message."""
+        """Add the option for models with unused parameters to PyTorch's error message."""
         if "Expected to have finished reduction in the prior iteration" in str(exception):
             exception.args = (
                 "Some parameters were not used for the loss that training_step returned: write "
@@ -161,7 +162,7 @@ def _of_own_card(device: Any) -> torch.device:
 
 
 def _for_cards(backend: str) -> str:
-    """Return the backend of the process group, which must use hccl for device tensors."""
+    """Return the process group's backend; raise HPUError unless it uses hccl on the device."""
     if backend != _BACKEND and f"hpu:{_BACKEND}" not in backend.split(","):
         raise HPUError(
             f"process_group_backend={backend!r} does not support tensors on a card: remove it, or "
@@ -175,11 +176,11 @@ REDUCTIONS = {
     "min": torch.distributed.ReduceOp.MIN,
     "max": torch.distributed.ReduceOp.MAX,
 }
-"""The reductions of the vendor's library, by name."""
+"""The reductions that the vendor's library supports, by name."""
 
 
 def is_over_hccl() -> bool:
-    """Return whether this process is in a process group over ``hccl``."""
+    """Return whether this process is in a process group that uses ``hccl``."""
     distributed = torch.distributed
     return (
         distributed.is_available()
@@ -216,7 +217,7 @@ def all_reduced(result: torch.Tensor, group: Any = None, reduce_op: Any = "sum")
 def all_reduced_if_over_hccl(
     result: torch.Tensor, group: Any = None, reduce_op: Any = "sum"
 ) -> torch.Tensor:
-    """Return `all_reduced` in a process group over ``hccl``, else `result`."""
+    """Return `all_reduced` in a process group that uses ``hccl``, else `result`."""
     return all_reduced(result, group, reduce_op) if is_over_hccl() else result
 
 
@@ -227,7 +228,7 @@ def _all_reduce(tensor: torch.Tensor, group: Any, reduce_op: Any) -> torch.Tenso
 
 
 def _reduced(reduce: Any, tensor: Any, group: Any, reduce_op: Any) -> Any:
-    """Reduce in place; the vendor's library has no average, so a mean is computed from a sum."""
+    """Reduce in place; the vendor's library cannot average, so compute a mean from a sum."""
     distributed = torch.distributed
     is_mean = (
         reduce_op.lower() in ("mean", "avg")

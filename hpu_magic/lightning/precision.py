@@ -18,16 +18,16 @@ from hpu_magic.runtime.device import device as card
 from hpu_magic.runtime.precision.fp8.measure import Measurement, MeasureReport
 
 SUPPORTED_PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
-"""Values of ``precision=...`` in ``Trainer`` and ``Fabric``; the plug-in also supports "fp8"."""
+"""Values of ``precision`` in ``Trainer`` and ``Fabric``; the plug-in also supports "fp8"."""
 PRECISION_INPUT = Literal["32", "32-true", "bf16", "bf16-mixed", "16", "16-mixed", "fp8"]
-"""Values of the plug-in's `precision`."""
+"""Values of the plug-in's `precision` parameter."""
 _SHORT = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
 def _with_scaled_losses(name: str) -> Any:
     """Return a method that calls Lightning's ``MixedPrecision`` for ``"16-mixed"``.
 
-    Scaled losses keep small 16-bit gradients from becoming zero.
+    Loss scaling keeps small 16-bit gradients from becoming zero.
     """
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -54,26 +54,26 @@ class HPUPrecisionPluginBase(_ScaledLosses):
     Parameters
     ----------
     precision
-        ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"`` with scaled losses, or ``"fp8"``: like
-        ``"bf16-mixed"``, and layers of the vendor's Transformer Engine compute in FP8.
+        ``"32-true"``, ``"bf16-mixed"``, ``"16-mixed"`` with loss scaling, or ``"fp8"``, which is
+        like ``"bf16-mixed"`` but layers of the vendor's Transformer Engine compute in FP8.
     device
         Device type for ``torch.autocast``.
     recipe
-        With ``"fp8"``: how scales are computed, as a ``DelayedScaling`` or a dictionary of its
+        With ``"fp8"``: how to compute the scales, as a ``DelayedScaling`` or a dictionary of its
         arguments.
     replace_layers
-        With ``"fp8"``: replace linear layers with Transformer Engine layers, in `convert_modules`
-        and at the start of a fit.
+        With ``"fp8"``: whether to replace linear layers with Transformer Engine layers, in
+        `convert_modules` and at the start of a fit.
     opt_level, verbose, bf16_file_path, fp32_file_path
-        Options of HMP, the predecessor of autocast. With any of them, PyTorch's functions cast
-        their tensors to bfloat16 or float32 by lists of operators, for the rest of the process, and
-        `precision` must be ``16`` or ``"bf16-mixed"``.
+        Options of HMP, the predecessor of autocast. If any of them is set, PyTorch's functions cast
+        their tensors to bfloat16 or float32 according to operator lists for the rest of the
+        process, and `precision` must be ``16`` or ``"bf16-mixed"``.
 
     Raises
     ------
     HPUError
-        The precision is unknown, not supported by this card or by the installed packages, or does
-        not have one of the options.
+        The precision is unknown, is not supported by this card or the installed packages, or does
+        not support one of the options.
     """
 
     _mixed_precision_class: type[Any]
@@ -104,7 +104,7 @@ class HPUPrecisionPluginBase(_ScaledLosses):
         self._by_hmp = by_hmp
         self._infers = False
         self._measurement: Measurement | None = None
-        # Lightning's plug-in; with "16-mixed", it scales losses and gradients.
+        # Lightning's plug-in, which scales losses and gradients with "16-mixed".
         self._mixed: Any = None
         if self._casts():
             sixteen_bits = "16-mixed" if precision == "16-mixed" else "bf16-mixed"
@@ -122,24 +122,26 @@ class HPUPrecisionPluginBase(_ScaledLosses):
     ) -> torch.nn.Module:
         """Prepare a model for FP8 training or FP8 inference.
 
-        Convert a model that resumes from a checkpoint before the fit. Inference needs two
-        processes: the first measures the model while a trainer runs it, and at the end writes the
-        measurements to files and to the attribute `measured`; the second quantizes the model.
+        A model that resumes from a checkpoint must be converted before the fit. Inference needs two
+        processes. The first measures the model while a Trainer runs it and finally writes the
+        measurements to files and to the attribute `measured`. The second quantizes the model.
 
         Parameters
         ----------
         module : torch.nn.Module
             The model.
         inference : bool
-            Prepare for inference: the model is moved to the device in bf16 and evaluation mode.
+            Whether to prepare for inference, which moves the model to the device in bf16 and sets
+            it to evaluation mode.
         replace_layers, recipe : optional
-            For training: override the options of the plug-in.
+            For training: override the plug-in's options.
         quant : bool
-            For inference: quantize with the measurements of an earlier process; False measures.
+            For inference: whether to quantize with the measurements of an earlier process, rather
+            than measure.
         fp8_data_path : path, optional
-            For inference: the folder of the measurements.
+            For inference: the folder that contains the measurements.
         **settings
-            For inference: settings by their JSON names; they override the file of
+            For inference: settings under their JSON names; they override the file given by
             ``QUANT_CONFIG``.
 
         Returns
@@ -150,7 +152,7 @@ class HPUPrecisionPluginBase(_ScaledLosses):
         Raises
         ------
         HPUError
-            The precision is not ``"fp8"``; or, for inference, the process, model, settings or
+            The precision is not ``"fp8"`` or, for inference, the process, model, settings or
             measurements are unsuitable.
         """
         if self.precision != "fp8":
@@ -185,7 +187,7 @@ class HPUPrecisionPluginBase(_ScaledLosses):
         return fp8.with_replaced_layers(module) if self.replace_layers else module
 
     def convert_module(self, module: torch.nn.Module) -> torch.nn.Module:
-        """Convert the model at the start of a fit, unless it is already converted."""
+        """Convert the model at the start of a fit, unless it has already been converted."""
         return self.convert_modules(module) if self.replace_layers and not self._infers else module
 
     def teardown(self) -> None:
@@ -194,7 +196,7 @@ class HPUPrecisionPluginBase(_ScaledLosses):
             self.measured = self._measurement.finish()
 
     def autocast_context_manager(self) -> torch.autocast:
-        """Return the autocast context for a step of the model."""
+        """Return the autocast context for running a step of the model."""
         dtype = torch.float16 if self.precision == "16-mixed" else torch.bfloat16
         return torch.autocast(self.device, dtype=dtype, enabled=self._casts())
 
@@ -216,12 +218,12 @@ class HPUPrecisionPluginBase(_ScaledLosses):
 
 
 def _checked(precision: str, by_hmp: bool, options: bool) -> str:
-    """Return the long name of a precision that supports options of HMP or of FP8, if there are any.
+    """Return the long name of a precision after checking that it supports the given options.
 
     Raises
     ------
     HPUError
-        The precision is unknown, not supported by this card, or does not have these options.
+        The precision is unknown, is not supported by this card, or does not have these options.
     """
     known = (*SUPPORTED_PRECISIONS, "fp8")
     precision = _SHORT.get(str(precision), precision)
@@ -253,9 +255,9 @@ def _checked(precision: str, by_hmp: bool, options: bool) -> str:
 
 
 class FabricPrecisionBase(HPUPrecisionPluginBase):
-    """The precision of computations on the card, with the options of the plug-in for ``Trainer``.
+    """The precision of computations on the card, with the options of the ``Trainer`` plug-in.
 
-    It converts inputs and outputs like Fabric's ``MixedPrecision``.
+    It converts inputs and outputs in the same way as Fabric's ``MixedPrecision``.
     """
 
     def convert_input(self, data: Any) -> Any:

@@ -16,27 +16,28 @@ _PATCHED = "_hpu_magic_patched"
 
 
 class HPUProfilerBase:
-    """Profile a run: operators on the host and the device, with the names of Lightning's hooks.
+    """Profile a run: operators on the host and device, with the names of Lightning's hooks.
 
     Parameters
     ----------
     dirpath
-        Folder for the trace and the table; ``trainer.log_dir`` if only `filename` is set.
+        Folder for the trace and the table; defaults to ``trainer.log_dir`` if only `filename` is
+        set.
     filename
-        File of the table, without its suffix; None prints the table.
+        File for the table, without its suffix. If it is None, the table is printed.
     group_by_input_shapes
-        Add a row per input shape of an operator; needs ``record_shapes=True``.
+        Whether to add a row for each input shape of an operator; needs ``record_shapes=True``.
     export_to_chrome
-        Write traces (``*.pt.trace.json``) for TensorBoard and Perfetto.
+        Whether to write traces (``*.pt.trace.json``) for TensorBoard and Perfetto.
     row_limit
-        Largest number of rows; -1 for all.
+        Maximum number of rows, or -1 for all.
     sort_by_key
-        The sort key of the rows, ``"cpu_time_total"`` by default.
+        Sort key of the rows, ``"cpu_time_total"`` by default.
     record_module_names
-        Record the names of modules.
+        Whether to record module names.
     **profiler_kwargs
         Options of ``torch.profiler.profile``, including the vendor's ``debug_activities``. The
-        device is added to `activities`.
+        device is added to ``activities``.
 
     Raises
     ------
@@ -81,9 +82,9 @@ class HPUProfilerBase:
 
 
 def patch_profilers(setup: ModuleType, profiler_class: type[Any]) -> None:
-    """Make ``Trainer(profiler="hpu")`` work: Lightning's table of names is local to a function.
+    """Make ``Trainer(profiler="hpu")`` work by wrapping the function that contains the names.
 
-    `setup` is the module ``trainer.setup`` of Lightning.
+    `setup` is Lightning's module ``trainer.setup``.
     """
     if hasattr(setup, _PATCHED):
         return

@@ -1,4 +1,4 @@
-"""Cards and versions of the machine: the counterparts of ``lightning_habana.utils``."""
+"""The machine's cards and versions: the counterparts of ``lightning_habana.utils``."""
 
 from __future__ import annotations
 
@@ -41,17 +41,17 @@ def device_count() -> int:
 
 
 def device_stats(device: torch.device | str | int) -> dict[str, Any]:
-    """Return the device's memory statistics: sizes in bytes, and counts of allocations."""
+    """Return the device's memory statistics: sizes in bytes and allocation counts."""
     return HPUAcceleratorBase().get_device_stats(device)
 
 
 def is_fp8_available() -> tuple[bool, str]:
-    """Return whether the machine's cards support FP8 training, and the reason if not."""
+    """Return whether the machine's cards support FP8 training, and if not, the reason."""
     return HPUAcceleratorBase.is_fp8_available()
 
 
 def is_fp16_available() -> tuple[bool, str]:
-    """Return whether the machine's cards support float16, and the reason if not."""
+    """Return whether the machine's cards support float16, and if not, the reason."""
     if card.generation() == "GAUDI":
         return False, "float16 needs a Gaudi2 or a later card, and this machine has GAUDI."
     return True, ""
@@ -59,7 +59,7 @@ def is_fp16_available() -> tuple[bool, str]:
 
 @functools.cache
 def release() -> str:
-    """Return the vendor's release, such as ``"1.23.0"``; ``"0.0.0"`` if nothing is installed."""
+    """Return the vendor's release, such as ``"1.23.0"``, or ``"0.0.0"`` if it is not installed."""
     try:
         installed = importlib.metadata.version("habana-torch-plugin")
     except importlib.metadata.PackageNotFoundError:
@@ -68,14 +68,14 @@ def release() -> str:
 
 
 def versions_in(line: str) -> tuple[str, str]:
-    """Return the driver and firmware versions in the output of ``hl-smi -v``; empty if missing."""
+    """Return the driver and firmware versions in the output of ``hl-smi -v``, or "" if missing."""
     matches = (re.search(rf"{name}-([\d.]+)", line) for name in ("hl", "fw"))
     driver, firmware = (match.group(1) if match else "" for match in matches)
     return driver, firmware
 
 
 def count_of(devices: object) -> int | None:
-    """Convert the argument `devices` of a ``Trainer`` to a number; None stays None.
+    """Convert a Trainer's `devices` argument to a number; None stays None.
 
     Raises
     ------
@@ -90,14 +90,14 @@ def count_of(devices: object) -> int | None:
 
 
 def edit_json(file_path: str | os.PathLike[str], patch: Mapping[str, Any]) -> None:
-    """Set entries in the object of a JSON file."""
+    """Set entries in the object that a JSON file contains."""
     path = Path(file_path)
     entries = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**entries, **patch}), encoding="utf-8")
 
 
 def is_at_least(package: str, version: str) -> bool:
-    """Return whether a package, or ``"synapse"`` for the vendor's release, has this version."""
+    """Return whether a package has at least this version; ``"synapse"`` is the vendor's release."""
     try:
         installed = release() if package == "synapse" else importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

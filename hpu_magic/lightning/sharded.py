@@ -1,7 +1,7 @@
-"""Strategies that shard a model over several cards or split it.
+"""Strategies that shard a model across multiple cards, or split it.
 
 ``FullyShardedDataParallel`` keeps a shard of the parameters on each card. With the other strategy,
-the module's ``configure_model`` splits the model by ``fully_shard`` and tensor parallelism.
+the module's ``configure_model`` splits the model with ``fully_shard`` and tensor parallelism.
 """
 
 from __future__ import annotations
@@ -43,13 +43,14 @@ class HPUFSDPPrecisionBase:
 
 
 class _FullySharded(StrategyOverHCCL):
-    """One process on each of several Intel Gaudi cards, each with a shard of the model.
+    """Run one process per Intel Gaudi card, each holding a shard of the model.
 
-    Accepts the parameters of Lightning's ``FSDPStrategy``; `process_group_backend` is ``"hccl"``.
+    Accepts the parameters of Lightning's ``FSDPStrategy``; `process_group_backend` defaults to
+    ``"hccl"``.
     """
 
     strategy_name = FSDP
-    _options_name: str  # of the attribute with the options of FullyShardedDataParallel
+    _options_name: str  # name of the attribute with the options of FullyShardedDataParallel
 
     def setup_environment(self) -> None:
         """Acquire the card, connect to the other processes, and create a device mesh of cards.
@@ -78,20 +79,20 @@ class FabricFSDPBase(FabricOverHCCL, _FullySharded):  # noqa: D101 (below)
 
 
 class TrainerModelParallelBase(TrainerOverHCCL):
-    """One process on each of several Intel Gaudi cards; ``configure_model`` splits the model.
+    """Run one process per Intel Gaudi card; ``configure_model`` splits the model.
 
-    Accepts the parameters of Lightning's ``ModelParallelStrategy``; `process_group_backend` is
-    ``"hccl"``.
+    Accepts the parameters of Lightning's ``ModelParallelStrategy``; `process_group_backend`
+    defaults to ``"hccl"``.
     """
 
     strategy_name = MODEL_PARALLEL
 
 
 class FabricModelParallelBase(FabricOverHCCL):
-    """One process on each of several Intel Gaudi cards; a function splits the model.
+    """Run one process per Intel Gaudi card; a user-supplied function splits the model.
 
-    Accepts the parameters of Lightning's ``ModelParallelStrategy``; `process_group_backend` is
-    ``"hccl"``.
+    Accepts the parameters of Lightning's ``ModelParallelStrategy``; `process_group_backend`
+    defaults to ``"hccl"``.
     """
 
     strategy_name = MODEL_PARALLEL

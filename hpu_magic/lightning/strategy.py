@@ -1,8 +1,8 @@
-"""The common part of all strategies, and the single-card strategies of ``Trainer`` and ``Fabric``.
+"""What all strategies have in common, and the single-card strategies.
 
 Lazy mode collects operations in a graph until a step is marked. As the vendor documents, the
-strategies mark a step after ``backward``, after the optimizer step and after an evaluation step.
-Eager mode needs no marks.
+strategies mark a step after ``backward``, after the optimizer step and after each evaluation step.
+Eager mode does not need such marks.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class StrategyOnHPU:
         if self._checkpoint_io is None:
             self._checkpoint_io = self._checkpoint_io_class()
         elif getattr(self._checkpoint_io, "checkpoint_io", self) is None:
-            # A wrapper, such as the asynchronous plug-in, that does not wrap another plug-in yet.
+            # This is a wrapper, such as the asynchronous plug-in, that does not wrap anything yet.
             self._checkpoint_io.checkpoint_io = self._checkpoint_io_class()
         return self._checkpoint_io
 
@@ -50,11 +50,11 @@ class StrategyOnHPU:
         self._checkpoint_io = io
 
     def backward(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the backward pass, and execute it in lazy mode."""
+        """Run the backward pass; in lazy mode, mark a step to execute it."""
         return _marked(super().backward(*args, **kwargs))  # type: ignore[misc]
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the optimizer step, and execute it in lazy mode."""
+        """Run the optimizer step; in lazy mode, mark a step to execute it."""
         return _marked(super().optimizer_step(*args, **kwargs))  # type: ignore[misc]
 
     @classmethod
@@ -65,28 +65,28 @@ class StrategyOnHPU:
 
 
 class EvaluationOnHPU:
-    """Evaluation steps of the strategies of ``Trainer``."""
+    """The evaluation steps of ``Trainer``'s strategies."""
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a validation step, and execute it in lazy mode."""
+        """Run a validation step; in lazy mode, mark a step to execute it."""
         return _marked(super().validation_step(*args, **kwargs))  # type: ignore[misc]
 
     def test_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a test step, and execute it in lazy mode."""
+        """Run a test step; in lazy mode, mark a step to execute it."""
         return _marked(super().test_step(*args, **kwargs))  # type: ignore[misc]
 
     def predict_step(self, *args: Any, **kwargs: Any) -> Any:
-        """Run a prediction step, and execute it in lazy mode."""
+        """Run a prediction step; in lazy mode, mark a step to execute it."""
         return _marked(super().predict_step(*args, **kwargs))  # type: ignore[misc]
 
 
 class SingleHPUStrategyBase(StrategyOnHPU):
-    """One process on one Intel Gaudi card.
+    """Run one process on one Intel Gaudi card.
 
     Parameters
     ----------
     device
-        The device; it is ``hpu`` in every process.
+        The device, which is ``hpu`` in every process.
     *args, **kwargs
         Parameters of Lightning's ``SingleDeviceStrategy``, such as `checkpoint_io`, which is an
         ``HPUCheckpointIO`` by default.

@@ -1,7 +1,7 @@
 """The worker processes: an ipyparallel cluster that never outlives the notebook.
 
-ipyparallel launches the engines, by default on this machine with one process per worker, or with a
-profile through SLURM, MPI or SSH.
+ipyparallel launches the engines. By default, they run on this machine with one process per worker;
+with a profile, they may be launched through SLURM, MPI or SSH.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Cluster:
     Parameters
     ----------
     count
-        Number of engines; None uses the number in the profile (``c.Cluster.n``).
+        Number of engines. If it is None, the profile's number (``c.Cluster.n``) is used.
     profile
-        Name of an IPython profile whose ``ipcluster_config.py`` configures the launch of engines;
-        None launches them on this machine.
+        Name of an IPython profile whose ``ipcluster_config.py`` configures how engines are
+        launched. If it is None, they are launched on this machine.
 
     Raises
     ------
@@ -53,7 +53,7 @@ class Cluster:
 
         self._ends: dict[int, int | None] = {}
         self._guard: Guard | None = None
-        self._session: int | None = None  # of the controller and its schedulers
+        self._session: int | None = None  # session of the controller and its schedulers
         self.client: Any = None  # ipyparallel.Client
         options = _options(count, profile)
         try:
@@ -61,14 +61,14 @@ class Cluster:
                 delay=0,
                 log_level=logging.CRITICAL,
                 cluster_file="",
-                shutdown_atexit=False,  # it would print
+                shutdown_atexit=False,  # it would print messages
                 **options,
             )
-        except Exception as error:  # the code of the profile may raise anything
+        except Exception as error:  # the profile's code may raise anything
             raise HPUError(
                 f"The profile {profile!r} cannot launch workers: {type(error).__name__}: {error}"
             ) from error
-        # ipyparallel detects the end of its processes in the event loop that started them.
+        # ipyparallel uses the event loop that started its processes to detect when they end.
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(
             target=self._loop.run_forever, name="hpu_magic workers", daemon=True
@@ -125,7 +125,7 @@ class Cluster:
         doing = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         try:
             return doing.result()
-        except BaseException:  # such as an interrupt
+        except BaseException:  # for example, an interrupt
             doing.cancel()
             raise
 
@@ -133,7 +133,7 @@ class Cluster:
         self._ends[data["pid"]] = data["exit_code"]
 
     def how_ended(self, pid: int) -> str:
-        """Return how a process of this machine ended, if known."""
+        """Return how a process on this machine ended, if known."""
         until = time.monotonic() + (_NOTICE_SECONDS if self.local else 0.0)
         while pid not in self._ends and time.monotonic() < until:
             time.sleep(0.02)  # the exit code arrives later than the notification
@@ -145,8 +145,8 @@ class Cluster:
             self.client.send_signal(signal.SIGINT, targets=engines, block=False)
 
     def stop(self, *, at_exit: bool = False) -> None:
-        """End all processes, with SIGKILL if necessary; an interrupt does not stop this."""
-        if at_exit:  # the interpreter cannot start threads
+        """End all processes, using SIGKILL if necessary; an interrupt does not stop this."""
+        if at_exit:  # the interpreter can no longer start threads
             self._stop()
             return
         executor = ThreadPoolExecutor(1, "hpu_magic workers end")
@@ -161,7 +161,7 @@ class Cluster:
             self._end_together()
             self._do(self._cluster.stop_cluster())
             if self._session is not None:
-                # A controller that is terminated while it starts does not end its schedulers.
+                # A controller that is terminated while it is starting does not end its schedulers.
                 with suppress(ProcessLookupError):
                     os.killpg(self._session, signal.SIGTERM)
         finally:
@@ -172,9 +172,9 @@ class Cluster:
                 self._guard.dismiss()
 
     def _end_together(self) -> None:
-        """End all engines of this machine at the same time.
+        """End all engines on this machine at the same time.
 
-        ipyparallel ends them one after the other, and with PyTorch each takes a second.
+        ipyparallel would end them one after the other, and each takes a second with PyTorch.
         """
         if not self.local or self._cluster.engine_set is None:
             return
@@ -209,9 +209,9 @@ def _options(count: int | None, profile: str | None) -> dict[str, Any]:
 
 
 def _controller() -> type:
-    """Return the launcher of a controller that imports nothing from the working directory.
+    """Return a launcher for a controller that imports nothing from the working directory.
 
-    Engines do import from it, because they run the notebook's code.
+    Engines do import from there, because they run the notebook's code.
     """
     from ipyparallel.cluster.launcher import LocalControllerLauncher
     from traitlets import default
@@ -231,7 +231,8 @@ def _controller() -> type:
 def how_ended(code: int | None) -> str:
     """Return how a process ended, such as ``was killed by SIGKILL``.
 
-    `code` is the exit code that its parent received, negative for a signal; None if unknown.
+    `code` is the exit code that its parent received. It is negative for a signal, and None if it is
+    unknown.
     """
     if code is None:
         return "ended"

@@ -1,4 +1,4 @@
-"""The failure of a cell on several ranks, reported once."""
+"""The failure of a cell on one or more ranks, reported once."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpu_magic.errors import HPUError
 from hpu_magic.parallel.output import named
 
 _COLORS = re.compile(r"\x1b\[[\d;]*m")
-# Python appends the file name of the cell to the text of a SyntaxError.
+# Python appends the cell's file name to the message of a SyntaxError.
 _IN_CELL = re.compile(r"\((?:\d+\.py|<ipython-input-[^>]*>), (line \d+)\)$")
 
 
@@ -18,23 +18,23 @@ _IN_CELL = re.compile(r"\((?:\d+\.py|<ipython-input-[^>]*>), (line \d+)\)$")
 class RankFailure:
     """The failure of one rank."""
 
-    name: str  # of the exception; empty if the process ended
-    message: str  # of the exception, or how the process ended
-    traceback: str  # IPython's, on that rank
+    name: str  # name of the exception; empty if the process ended
+    message: str  # message of the exception, or how the process ended
+    traceback: str  # IPython's traceback on that rank
 
     @property
     def sentence(self) -> str:
-        """The failure as the end of a sentence about its rank."""
+        """The failure, as the end of a sentence about its rank."""
         if not self.name:
             return self.message
-        # The traceback above contains the complete text.
+        # The traceback above the sentence contains the complete message.
         lines = (line.strip() for line in _COLORS.sub("", self.message).splitlines())
         first = _IN_CELL.sub(r"(\1 of the cell)", next(filter(None, lines), ""))
         return f"raised {self.name}: {first}" if first else f"raised {self.name}"
 
 
 class RanksFailedError(HPUError):
-    """Some ranks did not complete the cell, of which they may have executed a part.
+    """Some ranks did not complete the cell, although they may have executed a part of it.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class RanksFailedError(HPUError):
         interrupted: Sequence[int] = (),
         advice: Sequence[str] = (),
     ) -> None:
-        # The end of a process causes other failures, even if it is detected after them.
+        # If a process ended, that caused the other failures, even if it is detected after them.
         self.failures = dict(sorted(failures.items(), key=lambda item: bool(item[1].name)))
         self.interrupted = list(interrupted)
         super().__init__(" ".join([*self._sentences(), *advice]))
@@ -71,15 +71,15 @@ class RanksFailedError(HPUError):
         ]
 
     def _render_traceback_(self) -> list[str]:
-        """Return the traceback of the first failure and the sentences, instead of Python's own."""
+        """Return the first failure's traceback and the sentences, instead of Python's traceback."""
         first = next(iter(self.failures.values()))
         lines = first.traceback.splitlines()
         return [*lines, *([""] if lines else []), str(self)]
 
 
 class RanksInterrupt(KeyboardInterrupt):
-    """Ctrl-C after the ranks were interrupted."""
+    """Raised on Ctrl-C, after the ranks have been interrupted."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return one sentence: the traceback would only show the notebook waiting."""
+        """Return one sentence, because the traceback would only show that the notebook waited."""
         return [str(self)]

@@ -1,8 +1,8 @@
-"""A program that ends the workers when the notebook's process has ended, even if it was killed.
+"""A program that ends the workers after the notebook's process has ended, even if it was killed.
 
-``python guard.py PARENT PID...`` reads from a pipe of the notebook's process, which the system
-closes at the end of that process. Forks of the notebook's process may keep the pipe open, so the
-guard also checks its parent.
+``python guard.py PARENT PID...`` reads from a pipe of the notebook's process. The operating system
+closes the pipe when that process ends. Forks of the notebook's process may keep the pipe open, so
+the guard also checks its parent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _CHECK_SECONDS = 1.0
 
 
 class Guard:
-    """Ends processes of this machine and their children as soon as this process has ended."""
+    """Ends processes on this machine and their children as soon as this process has ended."""
 
     def __init__(self, pids: Sequence[int]) -> None:
         self._process = subprocess.Popen(
@@ -53,9 +53,9 @@ def _end(processes: Sequence[psutil.Process]) -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """Wait for the end of the parent, then end these processes."""
+    """Wait until the parent has ended, then end the given processes."""
     parent, *pids = map(int, arguments)
-    # psutil detects if another process gets the same pid later.
+    # psutil detects whether a PID has since been reused by another process.
     processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
     while os.getppid() == parent:
         ready, _, _ = select.select([sys.stdin], [], [], _CHECK_SECONDS)

@@ -1,8 +1,8 @@
-"""Streamed output of ranks, grouped by rank.
+"""The streamed output of ranks, grouped by rank.
 
-In a notebook, one output contains all text and is updated in place, with a heading for each rank or
-for all ranks with the same text. A new output begins when the current one is long or a picture
-follows. In a terminal, each line is prefixed with its rank.
+In a notebook, a single output that is updated in place contains all text, with a heading for each
+rank or group of ranks with the same text. A new output begins when the current one gets too long or
+a picture follows. In a terminal, each line is prefixed with its rank.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SECONDS = 0.1
-"""Time between two updates."""
+"""Time between updates."""
 
 _LONG, _LARGE = 400, 100_000  # lines, characters
 _BREAKS = re.compile(r"(\r\n|\n|\r)")
@@ -23,7 +23,7 @@ _BOLD, _PLAIN = "\x1b[1m", "\x1b[0m"
 
 
 def named(ranks: Sequence[int]) -> str:
-    """Return the names of ranks: ``rank 2``, ``ranks 0, 2 and 3``, ``ranks 0 to 3``."""
+    """Return the names of ranks: ``rank 2``, ``ranks 0, 2 and 3`` or ``ranks 0 to 3``."""
     if len(ranks) == 1:
         return f"rank {ranks[0]}"
     if len(ranks) > 2 and list(ranks) == list(range(ranks[0], ranks[-1] + 1)):
@@ -33,7 +33,7 @@ def named(ranks: Sequence[int]) -> str:
 
 
 class Lines:
-    """Lines of text as in a terminal: after a carriage return, new text replaces the line."""
+    """Lines of text as in a terminal, where text after a carriage return replaces the line."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -62,13 +62,13 @@ class Lines:
 
 
 class TerminalOutput:
-    """Prints each line with its rank as soon as it is complete."""
+    """Prints each line, prefixed with its rank, as soon as it is complete."""
 
     def __init__(self, ranks: Sequence[int]) -> None:
         self._lines = {rank: Lines() for rank in ranks}
 
     def text(self, rank: int, text: str) -> None:
-        """Print the complete lines of a rank."""
+        """Print the lines that a rank has completed."""
         self._lines[rank].write(text)
         self._print_done(rank)
 
@@ -78,15 +78,15 @@ class TerminalOutput:
             print(f"[{rank}] {line}")
 
     def show(self, rank: int, content: Mapping[str, Any], *, update: bool = False) -> None:
-        """Print the text form of an output of a rank."""
+        """Print the text form of a rank's output."""
         self._lines[rank].write_block(content["data"].get("text/plain", ""))
         self._print_done(rank)
 
     def clear(self, rank: int) -> None:
-        """Do nothing: printed text cannot be removed."""
+        """Do nothing, because printed text cannot be removed."""
 
     def refresh(self) -> None:
-        """Do nothing: complete lines are printed immediately."""
+        """Do nothing, because complete lines are printed immediately."""
 
     def finish(self) -> None:
         """Print unfinished lines."""
@@ -96,7 +96,7 @@ class TerminalOutput:
 
 
 class NotebookOutput:
-    """One output below the cell that is updated in place."""
+    """A single output below the cell, updated in place."""
 
     def __init__(self, ranks: Sequence[int]) -> None:
         self._ranks = list(ranks)
@@ -109,12 +109,12 @@ class NotebookOutput:
         self._places: dict[tuple[int, str], str] = {}
 
     def text(self, rank: int, text: str) -> None:
-        """Add the printed text of a rank."""
+        """Add text printed by a rank."""
         self._lines[rank].write(text)
         self.refresh()
 
     def show(self, rank: int, content: Mapping[str, Any], *, update: bool = False) -> None:
-        """Show an output of a rank; plain text is appended to its printed text."""
+        """Show a rank's output; plain text is appended to the text that it printed."""
         from IPython.core.display_functions import display, publish_display_data
 
         data = content["data"]
@@ -123,7 +123,7 @@ class NotebookOutput:
             self._lines[rank].write_block(data.get("text/plain", ""))
             self.refresh()
             return
-        # Ranks may use the same display id for different outputs.
+        # Different ranks may use the same display ID for different outputs.
         own_id = transient.get("display_id") or uuid.uuid4().hex
         place = f"{own_id} of rank {rank}"
         if not update:
@@ -142,9 +142,9 @@ class NotebookOutput:
         )
 
     def clear(self, rank: int) -> None:
-        """Remove the printed text of a rank, if its output can still be updated.
+        """Remove the text printed by a rank, if its output can still be updated.
 
-        Its next outputs replace the previous ones.
+        The rank's next outputs replace its previous ones.
         """
         self._lines[rank] = Lines()
         self._cleared[rank] = self._pictures[rank] + self._cleared[rank]
@@ -164,7 +164,7 @@ class NotebookOutput:
                 self._end_block(whole_lines=True)
 
     def finish(self) -> None:
-        """Write the remaining text, and empty outputs that were cleared but not replaced."""
+        """Write the remaining text, and empty the outputs that were cleared but not replaced."""
         from IPython.core.display_functions import update_display
 
         self._draw()
@@ -173,7 +173,7 @@ class NotebookOutput:
                 update_display({"text/plain": ""}, display_id=place, raw=True)
 
     def _end_block(self, *, whole_lines: bool = False) -> None:
-        """Begin a new output; with ``whole_lines``, an unfinished line moves to the new one."""
+        """Begin a new output; if ``whole_lines`` is set, unfinished lines are moved to it."""
         kept = {rank: lines.current for rank, lines in self._lines.items() if whole_lines}
         for rank in kept:
             self._lines[rank].current = ""

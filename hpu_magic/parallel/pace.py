@@ -1,8 +1,8 @@
 """The pace of a rank, and its own time per step.
 
-Ranks wait for each other in the backward pass, where they reduce gradients. The time of a step
-outside of it (batch, forward pass, optimizer) is the rank's own time, and the others wait for the
-rank with the longest own time. All times are host times.
+Ranks wait for each other in the backward pass, where they reduce gradients. The rest of a step
+(batch, forward pass, optimizer) is the rank's own time, and the other ranks wait for the rank whose
+own time is longest. All times are measured on the host.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _Mark(NamedTuple):
 
 
 class Pace:
-    """Counts the steps of optimizers and measures the time in backward passes."""
+    """Counts optimizer steps and measures the time spent in backward passes."""
 
     def __init__(self) -> None:
         self._watching = False
@@ -35,13 +35,13 @@ class Pace:
         return self._last.steps
 
     def watch(self, torch: Any) -> None:
-        """Start to count if torch is not None; a second call does nothing."""
+        """Start counting if torch is not None; a second call does nothing."""
         if self._watching or torch is None:
             return
         self._watching = True
         optimizer = importlib.import_module("torch.optim.optimizer")
         optimizer.register_optimizer_step_post_hook(self._stepped)
-        # Tensor.backward calls it by this name.
+        # Tensor.backward looks the function up under this name.
         torch.autograd.backward = self._timed(torch.autograd.backward)
 
     def reset(self) -> None:
@@ -49,12 +49,12 @@ class Pace:
         self._first = self._read = self._last = _Mark(0, 0.0, 0.0)
 
     def lately(self) -> tuple[float | None, float | None]:
-        """Return steps per second and own seconds per step since the last call."""
+        """Return the steps per second and own seconds per step since the last call."""
         since, self._read = self._read, self._last
         return _between(since, self._read)
 
     def overall(self) -> tuple[float | None, float | None]:
-        """Return steps per second and own seconds per step of all steps after the first."""
+        """Return the steps per second and own seconds per step over all steps after the first."""
         return _between(self._first, self._last)
 
     def _stepped(self, *_: Any) -> None:

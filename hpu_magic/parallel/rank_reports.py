@@ -1,4 +1,4 @@
-"""A thread of each worker that publishes the state of its rank while a cell runs."""
+"""A thread in each worker that publishes the state of its rank while a cell is running."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hpu_magic.runtime.device.peak import since_reset
 from hpu_magic.runtime.training.ranks import RankState
 
 KEY = "hpu_magic.rank"
-"""Key of a rank's state in published data."""
+"""Key of a rank's state in the published data."""
 CELL = "hpu_magic.cell"
 """Key of the cell's number in the metadata of a request."""
 SECONDS = 0.5
-"""Time between two reports."""
+"""Time between reports."""
 
 
 class RankReports:
-    """Publishes the state of this rank while a cell runs in the worker's shell."""
+    """Publishes the state of this rank while a cell is running in the worker's shell."""
 
     def __init__(self, shell: Any, rank: int) -> None:
         self._shell = shell
@@ -36,7 +36,7 @@ class RankReports:
         self._published = False
 
     def begin(self) -> None:
-        """Start to listen for cells."""
+        """Start listening for cells."""
         self._shell.events.register("pre_run_cell", self._cell_begins)
         self._shell.events.register("post_run_cell", self._cell_ended)
         self._cache = self._shell.compile.cache
@@ -44,7 +44,7 @@ class RankReports:
         threading.Thread(target=self._run, name="hpu_magic rank", daemon=True).start()
 
     def state(self, *, over: bool = False) -> RankState:
-        """Return the current state, with the recent pace or, if ``over``, the cell's pace."""
+        """Return the current state with the recent pace or, if ``over``, the cell's pace."""
         memory = device.memory()
         if self._card is None and memory:
             card = device.own_card()
@@ -74,7 +74,7 @@ class RankReports:
         self._running.set()
 
     def _cache_cell(self, code: str, number: int = 0, raw_code: str | None = None) -> str:
-        """Cache the source of a cell for tracebacks, under its number in the notebook."""
+        """Cache a cell's source for tracebacks under the cell's number in the notebook."""
         name: str = self._cache(code, self._number or number, raw_code)
         return name
 

@@ -21,7 +21,7 @@ class WorkersReport(Table):
     profile : str or None
         The IPython profile that launched them.
     outputs : dict of str to list
-        Variables that were copied back, as lists by rank.
+        Variables that were copied back, each as a list indexed by rank.
     """
 
     def __init__(
@@ -42,12 +42,12 @@ class WorkersReport(Table):
         self._stopped = stopped
 
     def run(self, code: str, **options: Any) -> WorkersReport:
-        """Run code on the workers; `options` are those of `hpu_magic.workers`.
+        """Run code on the workers with the options of `hpu_magic.workers`.
 
         Raises
         ------
         HPUError
-            The workers were stopped.
+            The workers have been stopped.
         """
         if self._run is None:
             raise HPUError("The workers were stopped: call hpu_magic.workers('on') first.")
@@ -70,20 +70,20 @@ class WorkersReport(Table):
         return ("rank", "card", "memory", "host", "pid", "state")
 
     def lines(self) -> Sequence[Sequence[str]]:
-        """Return a line for each rank."""
+        """Return a row for each rank."""
         return self._lines
 
     def notes(self) -> Sequence[str]:
-        """Return the fix for an incomplete group."""
+        """Return the fix if the group is incomplete."""
         return (RESTART,) if self._lost else ()
 
 
 def workers_report(
     workers: Workers | None, stopped: int | None = None, **others: Any
 ) -> WorkersReport:
-    """Request the states of the workers, and wait at most two seconds for each.
+    """Request the states of the workers, waiting at most two seconds for each.
 
-    `stopped` is the number of workers that were just stopped, None if no stop was requested.
+    `stopped` is the number of workers that were just stopped, or None if no stop was requested.
     """
     if workers is None:
         return WorkersReport((), stopped=stopped, **others)

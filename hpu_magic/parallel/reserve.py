@@ -1,4 +1,4 @@
-"""Keep the notebook's process off the cards of its workers, which take them on first use."""
+"""Keep the notebook's process off its workers' cards, which they acquire on first use."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ VISIBLE = "HABANA_VISIBLE_MODULES"
 
 
 class Reservation:
-    """Cards that this process does not use until the reservation is released.
+    """Cards that this process must not use until the reservation is released.
 
     A process that already holds a card keeps it. If no other card is left, nothing is reserved.
-    `modules` are the module ids of the reserved cards, `visible` those of all cards that this
-    process may use.
+    `modules` contains the module IDs of the reserved cards, and `visible` those of all cards that
+    this process may use.
     """
 
     def __init__(self, modules: Sequence[int], visible: Sequence[int]) -> None:

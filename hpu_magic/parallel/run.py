@@ -1,8 +1,8 @@
-"""The run of one cell on some ranks: streamed output, interrupts and errors.
+"""Run one cell on some ranks, with streamed output, interrupts and errors.
 
-If a rank fails, the others may wait for it in a collective. They have a few seconds to finish and
-are then interrupted. After a failure or an interrupt, all ranks leave their process group, because
-they may have entered different collectives.
+If a rank fails, the others may be waiting for it in a collective. They have a few seconds to finish
+before they are interrupted. After a failure or an interrupt, all ranks leave their process group,
+because they may have entered different collectives.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from hpu_magic.runtime.training.ranks import RankState
 
 _TICK = 0.1  # seconds
 _INTERRUPT_SECONDS = 30.0
-_AGAIN_SECONDS = 0.5  # a second interrupt within this time counts as the same interrupt
-_INTERRUPTED = ("KeyboardInterrupt", "CancelledError")  # the latter if a cell awaits
+_AGAIN_SECONDS = 0.5  # another interrupt within this time counts as the same one
+_INTERRUPTED = ("KeyboardInterrupt", "CancelledError")  # the latter if a cell uses await
 
 
 @dataclass
 class CellRun:
-    """A cell that runs on some ranks."""
+    """A cell that is run on some ranks."""
 
     workers: Workers
     ranks: Sequence[int]
@@ -41,18 +41,18 @@ class CellRun:
     _waiting: dict[int, set[str]] = field(default_factory=dict)
     _replies: dict[int, Any] = field(default_factory=dict)
     _interrupted: list[int] = field(default_factory=list)
-    _interrupted_at: float | None = None  # by the user
+    _interrupted_at: float | None = None  # when the user interrupted the cell
     _deadline: float | None = None
     _due: float = 0.0
     _gave_up: bool = False
 
     def run(self, code: str, number: int | None = None) -> None:
-        """Run the cell, with its number for tracebacks, on all ranks and wait for them.
+        """Run the cell on all ranks and wait for them; tracebacks show `number` as its number.
 
         Raises
         ------
         RanksFailedError
-            The cell raised on some rank, or the process of a rank ended.
+            The cell raised an exception on some rank, or the process of a rank ended.
         KeyboardInterrupt
             The user interrupted the cell.
         """
@@ -88,7 +88,7 @@ class CellRun:
         )
 
     def _listen(self, rank: int, future: Any) -> None:
-        """Convert messages that ipyparallel's thread receives to events for this thread."""
+        """Turn messages received by ipyparallel's thread into events for this thread."""
         put = self._events.put
         future.iopub_callbacks.append(lambda message: put((rank, "message", message)))
         future.add_done_callback(lambda done: put((rank, "reply", done.result())))
@@ -97,7 +97,7 @@ class CellRun:
     def _step(self) -> None:
         """Handle one event, and check deadlines at intervals."""
         now = time.monotonic()
-        if now >= self._due:  # also while ranks print without a pause
+        if now >= self._due:  # even while ranks print without a pause
             self._due = now + _TICK
             self.output.refresh()
             self.watch(self.states)
@@ -120,8 +120,8 @@ class CellRun:
             self._gave_up = True  # do not wait for ranks that ignore an interrupt
         else:
             self._interrupted = sorted(self._waiting)
-            # A backward pass that waits for the failed ranks ignores an interrupt, but ends with an
-            # error when they leave their group.
+            # A backward pass that is waiting for the failed ranks ignores an interrupt, but ends
+            # with an error when they leave their group.
             self.workers.begin_to_leave(list(self.failures))
             self._interrupt(time.monotonic() + _INTERRUPT_SECONDS)
 
@@ -186,7 +186,7 @@ class CellRun:
         raise RanksInterrupt(" ".join([f"Interrupted on {named(self.ranks)}.", *advice]))
 
     def _advice(self, silent: list[int]) -> list[str]:
-        """Let ranks leave their group, and return sentences on the workers and the next step."""
+        """Let ranks leave their group, and return sentences about the workers and the next step."""
         if silent:
             verb = "does" if len(silent) == 1 else "do"
             return [f"{named(silent).capitalize()} {verb} not respond to the interrupt.", RESTART]

@@ -1,4 +1,4 @@
-"""The workers of a notebook, which has at most one set."""
+"""The workers of a notebook, which has at most one set of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _workers: Workers | None = None
 
 
 def workers() -> Workers | None:
-    """Return the notebook's workers; None if there are none."""
+    """Return the notebook's workers, or None if there are none."""
     return _workers
 
 
@@ -24,7 +24,7 @@ def start(count: int | None, profile: str | None = None) -> Workers:
     Raises
     ------
     HPUError
-        Workers already run, they cannot be started, or this process is a worker itself.
+        Workers are already running, they cannot be started, or this process is itself a worker.
     """
     global _workers
     if (rank := worker.rank()) is not None:
@@ -51,7 +51,7 @@ def stop(*, at_exit: bool = False) -> int:
     return len(ended)
 
 
-# For workers on other machines, which have no guard.
+# This is for workers on other machines, which have no guard.
 atexit.register(stop, at_exit=True)
 
 
@@ -71,14 +71,15 @@ def restart() -> Workers:
 
 
 def ready(count: int | None, ranks: Sequence[int] | None) -> tuple[Workers, list[int]]:
-    """Return workers and the ranks that run a cell; start workers if there are none.
+    """Return the workers and the ranks that will run a cell; start workers if there are none.
 
-    None for `count` means the existing workers, or all free cards; None for `ranks` means all.
+    If `count` is None, use the existing workers or start one on each free card. If `ranks` is None,
+    use all ranks.
 
     Raises
     ------
     HPUError
-        The number of workers is different, or a rank does not exist, has ended or is busy.
+        There is a different number of workers, or a rank does not exist, has ended or is busy.
     """
     existing = _workers
     if existing is not None and count not in (None, len(existing)):

@@ -1,7 +1,7 @@
-"""Transfer of variables between the notebook and the workers.
+"""Transfer variables between the notebook and the workers.
 
-Functions and classes of the notebook are sent by value (cloudpickle). Device tensors are sent as
-host tensors, because the other process uses another card.
+Functions and classes defined in the notebook are sent by value with cloudpickle. Device tensors are
+sent as host tensors, because the other process uses a different card.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from hpu_magic.errors import HPUError
 
 
 class _Pickler(cloudpickle.Pickler):
-    """Pickles device tensors as host tensors that move to a device when they are loaded."""
+    """Pickles device tensors as host tensors that are moved to a device when they are loaded."""
 
     def __init__(self, file: io.BytesIO, device: str) -> None:
         super().__init__(file, protocol=pickle.DEFAULT_PROTOCOL)
         self._device = device
 
     def reducer_override(self, obj: Any) -> Any:
-        # By name, because this module does not import torch.
+        # Compare the name, because this module does not import torch.
         kind = f"{type(obj).__module__}.{type(obj).__name__}"
         if _has_memory(obj) and obj.device.type == "hpu":
             import torch
@@ -63,16 +63,16 @@ def _device(name: str) -> Any:
 
 
 def pack(values: Mapping[str, Any], device: str) -> bytes:
-    """Return variables as bytes; `device` is the device of their tensors in the other process.
+    """Return variables as bytes; in the other process, their tensors will be on `device`.
 
     Raises
     ------
     HPUError
-        A value cannot be sent; the message contains its name and the reason.
+        A value cannot be sent; the message gives its name and the reason.
     """
     try:
         return _packed(dict(values), device)
-    except Exception as error:  # the code of the values may raise anything
+    except Exception as error:  # the values' own code may raise anything
         name, reason = _culprit(values, device, error)
         raise HPUError(
             f"{name} cannot be sent to another process: {type(reason).__name__}: {reason}"
@@ -95,7 +95,7 @@ def _culprit(values: Mapping[str, Any], device: str, error: Exception) -> tuple[
 
 
 def unpack(payload: bytes) -> dict[str, Any]:
-    """Return the variables in the bytes of `pack`.
+    """Return the variables contained in bytes made by `pack`.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def unpack(payload: bytes) -> dict[str, Any]:
     """
     try:
         values: dict[str, Any] = pickle.loads(payload)
-    except Exception as error:  # the code of the values may raise anything
+    except Exception as error:  # the values' own code may raise anything
         raise HPUError(
             f"This process cannot load the variables: {type(error).__name__}: {error}"
         ) from error

@@ -1,4 +1,4 @@
-"""Functions that run in a worker: set its rank, transfer variables, report its state."""
+"""Functions that run in a worker to set its rank, transfer variables and report its state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from hpu_magic.runtime.training.ranks import RankState
 
 @dataclass(frozen=True)
 class Introduction:
-    """The machine and the process of a worker."""
+    """The machine and process of a worker."""
 
     host: str
     pid: int
@@ -29,22 +29,22 @@ class Introduction:
 class RankSettings:
     """The settings of a rank; `folder` and `path` are None on other machines."""
 
-    environment: Mapping[str, str]  # torchrun's variables, the card, and the notebook's flags
+    environment: Mapping[str, str]  # torchrun's variables, the card and the notebook's flags
     folder: str | None  # the notebook's working directory
     path: Sequence[str] | None  # the notebook's module path
-    leader: str  # name of the notebook, or of its process
+    leader: str  # name of the notebook or its process
 
 
 _reports: RankReports | None = None
 
 
 def introduce() -> Introduction:
-    """Return the machine and the process of this worker."""
+    """Return the machine and process of this worker."""
     return Introduction(socket.gethostname(), os.getpid())
 
 
 def free_port() -> int:
-    """Return a free port of this machine."""
+    """Return a free port on this machine."""
     with socket.socket() as listener:
         listener.bind(("", 0))
         port: int = listener.getsockname()[1]
@@ -54,7 +54,7 @@ def free_port() -> int:
 def become_rank(settings: RankSettings) -> list[str]:
     """Make this worker a rank, and load hpu_magic in it.
 
-    Returns the modules that were imported before the rank was set; none in a new worker.
+    Returns the modules that were imported before the rank was set. In a new worker, there are none.
     """
     global _reports
     from IPython.core.getipython import get_ipython
@@ -76,10 +76,10 @@ def become_rank(settings: RankSettings) -> list[str]:
 
 
 class _MainThread:
-    """Replaces the shell channel's thread, which an ipyparallel engine does not have.
+    """A substitute for the shell channel's thread, which an ipyparallel engine does not have.
 
-    While a cell awaits, ipykernel 7.2 and newer reads this thread for interrupts. All other code
-    must treat it as missing.
+    While a cell is awaiting something, ipykernel 7.2 and newer uses this thread to handle
+    interrupts. All other code must treat the thread as missing.
     """
 
     parent_thread = threading.main_thread()
@@ -89,10 +89,10 @@ class _MainThread:
 
 
 def _let_cells_await(shell: Any) -> None:
-    """Support top-level ``await`` in cells; without this, ipykernel loses their replies."""
+    """Support top-level ``await`` in cells, whose replies ipykernel would otherwise lose."""
     kernel = shell.kernel
     if getattr(kernel, "shell_channel_thread", kernel) is not None:
-        return  # this release does not read the thread, or it exists
+        return  # this release does not use the thread, or the thread exists
     kernel.shell_channel_thread = _MainThread()
     kind = type(kernel)
     no_subshells = {"_supports_kernel_subshells": property(lambda _: False)}
@@ -100,12 +100,12 @@ def _let_cells_await(shell: Any) -> None:
 
 
 def rank() -> int | None:
-    """Return the rank of this process; None if it is not a worker."""
+    """Return the rank of this process, or None if it is not a worker."""
     return None if _reports is None else int(os.environ["RANK"])
 
 
 def receive(payload: bytes, path: Sequence[str] | None) -> None:
-    """Set variables from a notebook whose module path is `path`.
+    """Set variables sent by a notebook whose module path is `path`.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def receive(payload: bytes, path: Sequence[str] | None) -> None:
 
 
 def send(names: Sequence[str]) -> bytes:
-    """Return variables of this worker for the notebook.
+    """Return variables of this worker to send to the notebook.
 
     Raises
     ------
@@ -140,7 +140,7 @@ def state() -> RankState:
 
 
 def in_group() -> bool:
-    """Return whether this rank has joined a process group of ``torch.distributed``."""
+    """Return whether this rank has joined a ``torch.distributed`` process group."""
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and bool(
         distributed.is_available() and distributed.is_initialized()
@@ -148,12 +148,12 @@ def in_group() -> bool:
 
 
 def set_port(port: int) -> None:
-    """Set the port of the next process group."""
+    """Set the port for the next process group."""
     os.environ["MASTER_PORT"] = str(port)
 
 
 def leave_group() -> bool:
-    """Leave the process group; return whether there was one."""
+    """Leave the process group, and return whether there was one."""
     joined = in_group()
     if joined:
         sys.modules["torch.distributed"].destroy_process_group()

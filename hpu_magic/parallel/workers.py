@@ -1,4 +1,4 @@
-"""The workers of this notebook: start, requests and end."""
+"""The workers of this notebook: how they start, handle requests and end."""
 
 from __future__ import annotations
 
@@ -31,9 +31,10 @@ RESTART = "Run %hpu_workers restart to start all ranks again (their variables ar
 class Workers:
     """A set of processes that run cells together, each with its own card.
 
-    They need a few seconds to start, which a line on standard output announces. None for `count`
-    means one worker per free card of this machine, or the number in the profile. `profile` is an
-    IPython profile whose ``ipcluster_config.py`` launches them; None launches them on this machine.
+    They take a few seconds to start, which a line on standard output announces. If `count` is None,
+    there is one worker per free card in this machine, or the profile determines the number.
+    `profile` is an IPython profile whose ``ipcluster_config.py`` configures how they are launched.
+    If it is None, they are launched on this machine.
 
     Raises
     ------
@@ -60,7 +61,7 @@ class Workers:
             raise
 
     def _seat(self, modules: Sequence[int]) -> None:
-        """Assign a rank to each engine; engines of one machine have consecutive ranks."""
+        """Assign a rank to each engine; engines on the same machine have consecutive ranks."""
         client = self._cluster.client
         who = client[:].apply_sync(worker.introduce)
         order = sorted(zip(who, client.ids, strict=True), key=lambda item: (item[0].host, item[1]))
@@ -101,11 +102,11 @@ class Workers:
 
     @property
     def client(self) -> Any:
-        """The ipyparallel client; `engines` contains its engines in the order of ranks."""
+        """The ipyparallel client, whose engines `engines` lists in rank order."""
         return self._cluster.client
 
     def interrupt(self, ranks: Sequence[int]) -> None:
-        """Interrupt ranks as Ctrl-C does."""
+        """Interrupt ranks in the same way as Ctrl-C."""
         self._cluster.interrupt([self.engines[rank] for rank in ranks if rank not in self.lost])
 
     def how_ended(self, rank: int) -> str:
@@ -113,13 +114,13 @@ class Workers:
         return self._cluster.how_ended(self.introductions[rank].pid)
 
     def look(self) -> set[int]:
-        """Check which ranks exist, and return all ranks that have ended."""
+        """Check which ranks still exist, and return all ranks that have ended."""
         there = set(self.client.ids)
         self.lost |= {rank for rank, engine in enumerate(self.engines) if engine not in there}
         return self.lost
 
     def busy(self) -> list[int]:
-        """Return the ranks that still run a cell whose results are no longer awaited."""
+        """Return the ranks that are still busy although nothing waits for their result any more."""
         self.unanswered = {
             rank: reply for rank, reply in self.unanswered.items() if not reply.done()
         }
@@ -137,7 +138,7 @@ class Workers:
         self._call(ranks, worker.receive, payload, self._path())
 
     def pull(self, names: Sequence[str], ranks: Sequence[int]) -> dict[str, list[Any]]:
-        """Return variables of ranks: for each name, a list in the order of `ranks`.
+        """Return variables from ranks: for each name, a list in the order of `ranks`.
 
         Raises
         ------
@@ -153,14 +154,14 @@ class Workers:
         return self._last_states[rank]
 
     def remember(self, states: Mapping[int, RankState]) -> None:
-        """Store the last states of ranks, without the steps of that cell."""
+        """Store the last states of ranks, without the steps made by the cell."""
         for rank, state in states.items():
             self._last_states[rank] = dataclasses.replace(
                 state, steps=0, steps_per_second=None, own_seconds=None
             )
 
     def states(self) -> list[RankState | None]:
-        """Request the state of each rank; None for ranks that do not answer in time."""
+        """Return the current state of each rank, or None if the rank does not answer in time."""
         self.look()
         requests = {
             rank: self.client[engine].apply_async(worker.state)
@@ -175,7 +176,7 @@ class Workers:
         return states
 
     def begin_to_leave(self, ranks: Sequence[int]) -> None:
-        """Let ranks leave their process group, without waiting for them."""
+        """Let ranks leave their process group without waiting for them."""
         gone = self.look()
         self._request([rank for rank in ranks if rank not in gone], worker.leave_group)
 
@@ -210,7 +211,7 @@ class Workers:
         self._cluster.stop(at_exit=at_exit)
 
     def _path(self) -> list[str] | None:
-        """Return the module path of this process; None if the workers are on other machines."""
+        """Return this process's module path, or None if the workers are on other machines."""
         return list(sys.path) if self._cluster.local else None
 
     def _request(
@@ -244,13 +245,13 @@ def _announcement(count: int | None, profile: str | None) -> str:
 
 
 def _settings() -> dict[str, str]:
-    """Return the flags of this process, for its ranks."""
+    """Return this process's flags, to be set in its ranks."""
     own = set(flags.documented()) - {_CARD, VISIBLE}
     return {name: value for name, value in os.environ.items() if name in own}
 
 
 def _modules(count: int | None, machine: Snapshot) -> list[int]:
-    """Return the module ids of the cards for workers; none if the cards are unknown."""
+    """Return the module IDs of the workers' cards; the list is empty if no cards are known."""
     cards = _visible(machine)
     if machine.cards and not cards:
         raise HPUError(

@@ -1,1 +1,1 @@
-"""Observation of a fit of `Trainer` for the panel."""
+"""Observe a fit of Lightning's `Trainer` for the panel."""

@@ -1,4 +1,4 @@
-"""The values that a fit logs, which are device tensors in Lightning's collections."""
+"""The values that a fit logs, which Lightning's collections hold as device tensors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hpu_magic.runtime.training.metric_names import metric_of, validation_loss
 
 
 def loss_of(outputs: Any) -> Any | None:
-    """Return the loss in the result of a training step, detached, or None."""
+    """Return the detached loss in the result of a training step, or None."""
     loss: Any = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
     return loss.detach() if getattr(loss, "requires_grad", False) else loss
 
 
 def goals_of(callbacks: Iterable[Any]) -> dict[str, str]:
-    """Return ``min`` or ``max`` for each metric that early stopping or checkpoints monitor."""
+    """Return ``min`` or ``max`` for each metric that early stopping or a checkpoint monitors."""
     return {
         monitored: mode
         for callback in callbacks
@@ -26,7 +26,7 @@ def goals_of(callbacks: Iterable[Any]) -> dict[str, str]:
 
 
 class Logged:
-    """Finds new values in the collections of a fit, and adds their curves."""
+    """Finds new values in a fit's collections, and adds curves for them."""
 
     def __init__(self, curves: Curves) -> None:
         self._curves = curves
@@ -36,7 +36,7 @@ class Logged:
 
     @property
     def loss(self) -> Curve | None:
-        """The curve of the returned loss."""
+        """The curve of the loss that the training step returns."""
         if self._loss is None:
             self._loss = self._curves.follow(LOSS, LOSS, "training", "step", returned=True)
         return self._loss
@@ -55,7 +55,7 @@ class Logged:
     def of_epoch(self, results: Any, values: Mapping[str, Any], stage: str) -> dict[Curve, Any]:
         """Return the new values of the epoch or validation that has just ended.
 
-        `results` contains the options of each metric, and `values` are the callback metrics.
+        `results` contains the options of each metric, and `values` contains the callback metrics.
         """
         new = {}
         for key, metric in results.items():
@@ -83,13 +83,13 @@ class Logged:
 
     def _begin(self, results: Any, metric: Any, stage: str, every: str) -> Curve | None:
         _, name = results._forked_name(metric, on_step=every == "step")
-        # A metric of several loaders has one chart.
+        # A metric logged for several loaders has one chart.
         chart, on_bar = metric_of(metric.meta.name, stage), metric.meta.prog_bar
         if stage == "validation" and every == "epoch":
             names = [results._forked_name(each, False)[1] for each in results.values()]
             if name == validation_loss(names):
                 on_bar = True
-                # It may have a longer name than "loss" if the training step logs no loss.
+                # Its name may be longer than "loss" if the training step logs no loss.
                 if chart not in self._curves.metrics and self._loss is not None:
                     chart = LOSS
         return self._curves.follow(name, chart, stage, every, on_bar=on_bar)

@@ -1,4 +1,4 @@
-"""The time that a fit waits for batches, from the hooks of Lightning's loops."""
+"""Measure the time that a fit waits for batches, using the hooks of Lightning's loops."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from hpu_magic.runtime.training.observation import Waiting
 
 
 def timed_fetches(trainer: Any, waiting: Waiting) -> ExitStack:
-    """Measure how long a fit waits for batches, until the returned stack is closed.
+    """Measure how long a fit waits for batches until the returned stack is closed.
 
-    The loop looks up two methods at the start of an epoch, and calls them before and after each
-    fetch. Releases without these methods are not measured.
+    The loop looks up two methods at the start of an epoch and calls them before and after each
+    fetch. Nothing is measured in releases without these methods.
     """
     loop, stack = trainer.fit_loop.epoch_loop, ExitStack()
     before = getattr(loop, "_on_before_fetch", None)

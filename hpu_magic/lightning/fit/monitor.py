@@ -1,11 +1,11 @@
-"""The callback of the live panel for Lightning's ``Trainer``.
+"""The live panel's callback for Lightning's ``Trainer``.
 
-Lightning counts the steps and skips hooks that are None. Therefore the hook at the end of a batch
-exists only if a report is due. Other batches cost one attribute lookup, while even a short Python
-function costs tens of microseconds after a step has replaced the contents of the CPU's caches. If
-batches take longer than about thirty milliseconds, this is negligible, and each batch calls the
-hook. A report contains the loss of earlier batches, which is already computed, so the host does not
-wait for the device.
+Lightning counts the steps and skips hooks that are None. Therefore, the hook at the end of a batch
+exists only while a report is due. Any other batch costs one attribute lookup, whereas even a short
+Python function would cost tens of microseconds after a step has replaced the contents of the CPU's
+caches. If batches take longer than about thirty milliseconds, that cost is negligible, and each
+batch calls the hook. A report contains the loss of earlier batches, which has already been
+computed, so the host does not wait for the device.
 """
 
 from __future__ import annotations
@@ -33,29 +33,29 @@ from hpu_magic.runtime.training.sampler import Sampler, Subscription
 from hpu_magic.runtime.training.source import FitReport
 from hpu_magic.runtime.training.step_report import StepReport
 
-_SLOW = 30.0  # batches per second; up to this pace, each batch calls the hook
+_SLOW = 30.0  # batches per second; at or below this pace, each batch calls the hook
 
 
 def _bounded(number: float | None) -> int | None:
-    """Return a positive finite count, or None for Lightning's "no limit" values."""
+    """Return a finite, non-negative count, or None for Lightning's "no limit" values."""
     if number is None or not math.isfinite(number) or number < 0:
         return None
     return int(number)
 
 
 def _seconds_allowed(callbacks: Sequence[Any]) -> float | None:
-    """Return the remaining seconds of Timer callbacks, which ``max_time`` adds."""
+    """Return the seconds that Timer callbacks, which ``max_time`` adds, still allow."""
     timers = [each for each in callbacks if callable(getattr(each, "time_remaining", None))]
     allowed = [left for timer in timers if (left := timer.time_remaining()) is not None]
     return min(allowed, default=None)
 
 
 class LightningMonitorBase:
-    """Reports one fit to a sampler, and ends it after the current batch if `stop` is set.
+    """Reports one fit to a sampler, and ends the fit after the current batch if `stop` is set.
 
-    The sampler receives a series per curve of `progress`, ``speed`` (steps per second, and the
-    step) and ``epochs`` (number, step, and expected length in steps). Every `interval` seconds, the
-    training thread reads logged values and calls `polls`.
+    The sampler receives a series for each curve of `progress`, the series ``speed`` (steps per
+    second and the step) and the series ``epochs`` (number, step and expected length in steps).
+    Every `interval` seconds, the training thread reads logged values and calls `polls`.
     """
 
     # The hook at the end of a batch; None while no report is due.
@@ -85,7 +85,7 @@ class LightningMonitorBase:
         self._due = 0.0
         self._validation_due = 0.0
         self._alarm: Subscription | None = None
-        self._batches: Any = None  # Lightning's count, from the start of training
+        self._batches: Any = None  # Lightning's progress, set when training starts
         self._batches_before = 0
         self._steps = StepReport(FitReport(sampler, progress, stop, interval, polls))
         self._ready_before_epoch = 0
@@ -153,7 +153,7 @@ class LightningMonitorBase:
             self.progress.batches_over = self.progress.batch
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Note that a validation begins, whose time is not counted as training."""
+        """Note that validation begins; the time that it takes does not count as training."""
         if trainer.sanity_checking:
             return
         self._pause()
@@ -163,7 +163,7 @@ class LightningMonitorBase:
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Note the number of the batch, for the report of a failure."""
+        """Note the number of the batch, which is reported if the fit fails."""
         self.progress.validation_batch = batch_idx + 1
 
     def on_validation_batch_end(
@@ -175,7 +175,7 @@ class LightningMonitorBase:
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        """Handle clicks during a validation, and report the values that its batches log."""
+        """Handle clicks during validation, and report the values that its batches log."""
         if (now := time.monotonic()) >= self._validation_due:
             self._validation_due = now + self._interval
             self._answer()
@@ -211,7 +211,7 @@ class LightningMonitorBase:
         self.release(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Record the batch that failed, and drop the tensors of the last step."""
+        """Record the batch that failed, and drop the last step's tensors."""
         if self.progress.phase == "training":
             self._trainer = trainer
             self._pause()
@@ -234,7 +234,7 @@ class LightningMonitorBase:
         if self._alarm is not None:
             self._alarm.close()
         self._enable_hook(False)
-        # An interrupted fit leaves its batch in the collections of logged values.
+        # An interrupted fit would keep its batch in the collections of logged values.
         loop = trainer.fit_loop.epoch_loop
         for results in (loop._results, loop.val_loop._results):
             results.batch = None
@@ -265,8 +265,8 @@ class LightningMonitorBase:
                 self._pending.read()
                 self._pause()
             self._enable_hook(self._stop.is_set() or self._keeps_each(number))
-        # If the hook is disabled now, logged values will be old at the next report. The loss is
-        # kept, because every second batch may have none.
+        # If the hook is disabled now, logged values will be stale at the next report. The loss is
+        # kept nevertheless, because every second batch may have none.
         logged = self.on_train_batch_end is not None
         self._keep(trainer, pl_module, outputs, number, logged=logged)
         if self._stop.is_set():
@@ -277,7 +277,7 @@ class LightningMonitorBase:
             poll()
 
     def _keeps_each(self, number: int) -> bool:
-        """Return whether the values of each batch are kept: of the first and of slow batches."""
+        """Return whether to keep the values of each batch: during the first steps, or if slow."""
         pace = self.progress.batches_per_second
         return number <= FIRST_STEPS or (pace is not None and pace <= _SLOW)
 
@@ -288,7 +288,7 @@ class LightningMonitorBase:
         values: dict[Curve, Any] = {}
         step, divided_by = trainer.global_step, 1
         if pl_module.automatic_optimization:
-            # Lightning divides the loss by it before the backward pass, and shows the quotient.
+            # Lightning divides the loss by this before the backward pass, and shows the quotient.
             divided_by = trainer.accumulate_grad_batches
             stepped = self._batches.current.ready % divided_by == 0 or trainer.is_last_batch
             step += 0 if stepped else 1
@@ -303,20 +303,20 @@ class LightningMonitorBase:
         self._pending.add(step_values)
 
     def _keep_epoch(self, trainer: Any) -> None:
-        """Keep the values of the previous epoch, including those that its last hooks logged."""
+        """Keep the values of the previous epoch, including those logged by its last hooks."""
         results, values = trainer.fit_loop.epoch_loop._results, trainer.callback_metrics
         logged = self._logged.of_epoch(results, values, "training")
         epoch = self.progress.epoch + 1
         self._pending.add(self._after(epoch, f"after epoch {epoch}", logged))
 
     def _after(self, number: int, place: str, values: Mapping[Curve, Any]) -> LoggedValues:
-        """Return copies of current values, since the fit may change its tensors."""
+        """Return copies of the current values, because the fit may change its tensors."""
         trainer, now = self._trainer, time.monotonic()
         values = {curve: copied(value) for curve, value in values.items()}
         return LoggedValues(number, now, trainer.global_step, self.progress.epoch, place, values)
 
     def _pause(self) -> None:
-        """Count until now, so that a pause does not count as training time."""
+        """Count the batches and steps so far, so that a pause does not count as training time."""
         self.progress.batch = self._batches.current.processed
         batches = self._batches.total.processed - self._batches_before
         self._steps.count_to(batches, self._trainer.global_step - self._steps_before)
@@ -328,7 +328,7 @@ class LightningMonitorBase:
         self._pending.read()
 
     def _end_early(self, trainer: Any) -> None:
-        """Stop Lightning; the user's request overrides ``min_epochs`` and ``min_steps``."""
+        """Make Lightning stop; the user's request overrides ``min_epochs`` and ``min_steps``."""
         if self._limits is None:
             loop = trainer.fit_loop
             self._limits = (loop.min_epochs, loop.epoch_loop.min_steps)

@@ -45,7 +45,7 @@ def prepared(
 
 
 def source_of(trainer: Any, model: Any) -> LightningSource | None:
-    """Return a fit as a source; None if a panel observes it already."""
+    """Return a fit as a source, or None if a panel already observes it."""
     if any(isinstance(callback, LightningMonitorBase) for callback in trainer.callbacks):
         return None
     return LightningSource(trainer, model)
@@ -66,7 +66,7 @@ class LightningSource:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The callback metrics that are single numbers."""
+        """The callback metrics that consist of a single number."""
         logged = self._trainer.callback_metrics
         return {str(name): float(value) for name, value in logged.items() if _is_one_number(value)}
 
@@ -84,7 +84,7 @@ class LightningSource:
 
     @contextmanager
     def attached(self, report: FitReport) -> Iterator[None]:
-        """Report the fit in the block with a callback."""
+        """Report the fit that runs inside the block by means of a callback."""
         trainer = self._trainer
         monitor_class = plugins(trainer_namespace(trainer) or default_namespace()).FitMonitor
         self._monitor = monitor = monitor_class(
@@ -104,8 +104,8 @@ class LightningSource:
     def interrupted(self, error: BaseException) -> bool:
         """Return whether an interrupt ended the fit.
 
-        After an interrupt, Lightning shuts down gracefully and then raises SystemExit. Before 2.6,
-        it calls exit(1), a name that IPython hides from the code of a cell.
+        After an interrupt, Lightning shuts down gracefully and then raises SystemExit. Versions
+        before 2.6 call exit(1), but IPython hides that name from a cell's code.
         """
         return isinstance(error, KeyboardInterrupt) or (
             isinstance(error, SystemExit | NameError)
@@ -136,7 +136,7 @@ def _instead_of_progress_bar(trainer: Any, monitor: Any) -> Iterator[None]:
 
 @contextmanager
 def _restored_interrupt_handler() -> Iterator[None]:
-    """Restore the handler of interrupts, which Lightning leaves disabled after an interrupt."""
+    """Restore the interrupt handler, which Lightning leaves disabled after an interrupt."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -1,1 +1,1 @@
-"""The cards of the machine and the processes of a fit."""
+"""The machine's cards and the processes of a fit."""

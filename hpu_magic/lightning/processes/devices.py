@@ -32,15 +32,15 @@ def card(device: Any) -> torch.device:
 
 
 def is_interactive() -> bool:
-    """Return whether this process is interactive: a notebook, IPython or Python's prompt."""
+    """Return whether this process is interactive: a notebook, IPython or the Python prompt."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
 def started_by_others() -> bool:
     """Return whether a launcher has started this process and set its rank.
 
-    ``torchrun`` and ``%%hpu_workers`` set the environment variables. For ``mpirun``, the vendor's
-    package sets them.
+    ``torchrun`` and ``%%hpu_workers`` set the environment variables themselves. For ``mpirun``, the
+    vendor's package sets them.
     """
     if _MPI in os.environ:
         import habana_frameworks.torch.distributed.hccl  # noqa: F401 (sets the variables)
@@ -56,8 +56,8 @@ def processes_here(nodes: int) -> int:
 def number_of_cards(devices: object) -> int:
     """Return the number of cards that `devices` specifies.
 
-    `devices` is a number, -1 or ``"auto"`` for all cards in the machine, or a list of the first
-    indices, or one of them as a string.
+    `devices` is a number of cards, -1 or ``"auto"`` for all cards in the machine, or a list of the
+    first indices. Numbers and lists may also be strings.
 
     Raises
     ------
@@ -78,7 +78,7 @@ def number_of_cards(devices: object) -> int:
 
 
 def _requested(devices: object) -> int:
-    """Return the requested number of cards; -1 for all."""
+    """Return the requested number of cards, or -1 for all cards."""
     if devices == "auto":
         return -1
     if isinstance(devices, str):

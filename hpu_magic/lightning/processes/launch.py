@@ -1,4 +1,4 @@
-"""Start the other processes of a script, one per card, and end them together."""
+"""Start the other processes of a script, one per card, and end all of them together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RUNNER = "hpu_magic.lightning"
 
 
 class ScriptLauncherBase:
-    """Runs the script again for each other card, unless a launcher has started all processes."""
+    """Reruns the script for each other card, unless a launcher has started all processes."""
 
     cluster_environment: Any
     num_processes: int
@@ -26,7 +26,7 @@ class ScriptLauncherBase:
 
     @property
     def is_interactive_compatible(self) -> bool:
-        """Whether all processes already run, as in the workers of a notebook."""
+        """Whether all processes are already running, as they are in a notebook's workers."""
         return self._is_alone or bool(self.cluster_environment.creates_processes_externally)
 
     @property
@@ -61,9 +61,9 @@ class TrainerScriptLauncherBase(ScriptLauncherBase):
 
 @contextmanager
 def _original_command() -> Generator[None, None, None]:
-    """Make Lightning repeat ``python -m hpu_magic.lightning train.py`` if that is the command.
+    """Make Lightning repeat ``python -m hpu_magic.lightning train.py`` if that was the command.
 
-    Lightning repeats the main module with its arguments, which would be those of the script.
+    Lightning runs the main module again with its arguments, which would be those of the script.
     """
     main, arguments = sys.modules["__main__"], sys.argv
     spec = main.__spec__
@@ -77,7 +77,7 @@ def _original_command() -> Generator[None, None, None]:
 
 
 def _require_script(processes: int) -> None:
-    """Raise HPUError if the program is not a file, but code of ``python -c`` or standard input."""
+    """Raise HPUError if the program comes from ``python -c`` or standard input, not from a file."""
     main = sys.modules["__main__"]
     if main.__spec__ is None and not os.path.isfile(sys.argv[0]):
         raise HPUError(

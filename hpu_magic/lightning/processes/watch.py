@@ -1,7 +1,7 @@
-"""End all processes of a fit if one fails or hangs, with a message that names it.
+"""End all processes of a fit if one of them fails or hangs, with a message that names it.
 
 A rank that fails prints its traceback. The others fail in their next collective and print only the
-error message, because that traceback does not help. A rank that does not end prints its stack and
+error message, because their traceback would not help. A rank that does not end prints its stack and
 is killed.
 """
 
@@ -27,20 +27,21 @@ from hpu_magic.plain_text import printable
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
 STARTED_BY = "HPU_MAGIC_STARTED_BY"
-"""Environment variable: the pid of the process that started this rank, and a pipe's descriptor."""
+"""Environment variable with the PID of the process that started this rank, and a pipe of that
+process."""
 _ENDED = b"."  # rank 0 writes this for each other rank when it ends normally
-_POLL = 0.2  # seconds between two checks of the processes
-_COLLECTIVE = 15.0  # seconds within which a collective fails if a rank is missing
+_POLL = 0.2  # seconds between checks of the processes
+_COLLECTIVE = 15.0  # seconds it takes a collective to fail if a rank is missing
 _END = 2.0  # seconds for a process to end on its own
 _STACK = 0.5  # seconds for a process to print its stack
 
 
 @contextmanager
 def begun_by_this() -> Generator[int, None, None]:
-    """Identify this process as the parent of processes that are started inside the block.
+    """Identify this process as the parent of the processes started inside the block.
 
-    Yields the writing end of a pipe for `watch_from_parent`. The processes read from it whether
-    their parent ended normally; a pipe needs no cleanup after a kill.
+    Yields the write end of a pipe for `watch_from_parent`. From the pipe, the processes learn
+    whether their parent ended normally. A pipe needs no cleanup if the parent is killed.
     """
     reading, writing = os.pipe()
     os.environ[STARTED_BY] = f"{os.getpid()}:{reading}"
@@ -53,7 +54,7 @@ def begun_by_this() -> Generator[int, None, None]:
 def watch_from_parent(children: list[subprocess.Popen[bytes]], writing: int) -> None:
     """Make this process and the ranks that it has started end together.
 
-    `writing` is the end of the pipe that `begun_by_this` yields.
+    `writing` is the end of the pipe that `begun_by_this` yielded.
     """
     atexit.register(os.write, writing, _ENDED * len(children))
     watch = _Parent(list(children), sys.excepthook)
@@ -62,7 +63,7 @@ def watch_from_parent(children: list[subprocess.Popen[bytes]], writing: int) -> 
 
 
 def watch_from_child() -> None:
-    """Make this process end with the process that started it as a rank, if any."""
+    """Make this process end together with the process that started it as a rank, if any."""
     parent, _, reading = os.environ.pop(STARTED_BY, "").partition(":")
     if not parent or (parent != str(os.getppid()) and _is_there(int(parent))):
         return
@@ -70,7 +71,7 @@ def watch_from_child() -> None:
         pipe = os.open(f"/proc/{parent}/fd/{reading}", os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         if _is_there(int(parent)):
-            return  # a system without /proc
+            return  # this system has no /proc
         pipe = None
     sys.excepthook = functools.partial(_show, sys.excepthook)
     if signal.getsignal(signal.SIGUSR2) is signal.SIG_DFL and sys.__stderr__ is not None:
@@ -81,7 +82,7 @@ def watch_from_child() -> None:
 
 
 class _Parent:
-    """Rank 0, which has started the other ranks of this machine."""
+    """Rank 0, which has started the other ranks on this machine."""
 
     def __init__(self, children: list[subprocess.Popen[bytes]], show: _Hook) -> None:
         self._children = children
@@ -144,21 +145,22 @@ def _is_there(process: int) -> bool:
 
 
 def _end_with(parent: int, pipe: int | None) -> None:
-    """End this process soon after its parent, which writes to the pipe at a normal end, is killed.
+    """End this process soon after its parent is killed.
 
-    The pipe is None if the parent ended before this process opened it.
+    A parent that ends normally writes to the pipe. The pipe is None if the parent ended before this
+    process opened it.
     """
     while os.getppid() == parent:
         time.sleep(_POLL)
     if pipe is None or not _ended_normally(pipe):
-        time.sleep(_COLLECTIVE)  # a collective fails first, with a message
+        time.sleep(_COLLECTIVE)  # a collective fails before that, with a message
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _ended_normally(pipe: int) -> bool:
     try:
         return os.read(pipe, len(_ENDED)) == _ENDED
-    except BlockingIOError:  # a fork of the parent still has the other end open
+    except BlockingIOError:  # a fork of the parent still holds the other end open
         return False
 
 
@@ -173,7 +175,7 @@ def _show(
 
 
 def _is_of_others(kind: type[BaseException]) -> bool:
-    """Return whether an error means that another rank is missing."""
+    """Return whether an error indicates that another rank is missing."""
     distributed = sys.modules.get("torch.distributed")
     return distributed is not None and issubclass(
         kind, distributed.DistBackendError | distributed.DistStoreError
