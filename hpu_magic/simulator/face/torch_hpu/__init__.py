@@ -1,4 +1,4 @@
-"""Deprecated names of three functions in ``torch.hpu``; each call warns."""
+"""Deprecated aliases for three functions in ``torch.hpu``; each call shows a warning."""
 
 import functools
 import warnings

@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 
 class Usage(NamedTuple):
-    """Percentage of the time in which the hardware was busy; NaN if unknown."""
+    """Percentage of the time during which the hardware was busy; NaN if unknown."""
 
     hl_smi: float
     esync: float
 
 
 class HWUtilizationMetrics:
-    """Measure the hardware utilization from `start` to `stop`.
+    """Measures the hardware utilization from `start` to `stop`.
 
     A simulated card does not have these counters, so its utilization is NaN.
     """

@@ -1,4 +1,4 @@
-"""Deprecated names of `utils.profiler`."""
+"""Deprecated aliases for functions in `utils.profiler`."""
 
 from __future__ import annotations
 

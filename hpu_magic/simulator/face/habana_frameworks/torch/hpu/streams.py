@@ -1,4 +1,4 @@
-"""Streams, which have no effect because simulated work is done when its call returns."""
+"""Streams, which have no effect, because simulated work is done when the call returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Stream(torch.Stream):
     """A queue of device work; `device` and `priority` are ignored."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
-        """Create a stream, or return an existing one for the keywords of `get_stream_info`."""
+        """Create a stream, or return an existing one given the values of `get_stream_info`."""
         if kwargs:
             return super().__new__(cls, **kwargs)
         return super().__new__(cls, device="hpu")
@@ -35,7 +35,7 @@ class Stream(torch.Stream):
         return event
 
     def wait_event(self, event: Event) -> None:
-        """Make later work of this stream wait for `event`."""
+        """Make later work on this stream wait for `event`."""
         event.wait(self)
 
     def __repr__(self) -> str:
@@ -59,7 +59,7 @@ class StreamContext:
         if self._previous is None:
             return
         try:
-            if kind is None:  # otherwise, an error here would hide the block's error
+            if kind is None:  # otherwise, an error here would hide the error raised in the block
                 _run_before(self._previous)
         finally:
             torch.accelerator.set_stream(self._previous)
@@ -87,7 +87,7 @@ def default_stream(device: Any = None) -> Stream:
 
 
 def get_stream_info(stream: torch.Stream) -> tuple[int, int, int]:
-    """Return the ID, device index and device type number of a stream.
+    """Return a stream's ID, device index, and number of the device type.
 
     Passing them to `Stream` as ``stream_id``, ``device_index`` and ``device_type`` returns the same
     stream.

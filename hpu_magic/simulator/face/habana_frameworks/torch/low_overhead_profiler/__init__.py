@@ -1,1 +1,1 @@
-"""Profiler with little overhead for the host's stages: `profiler`."""
+"""Low-overhead profiler for the stages that run on the host; see `profiler`."""

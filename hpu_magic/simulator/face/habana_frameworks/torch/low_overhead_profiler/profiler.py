@@ -1,4 +1,4 @@
-"""Records compilations from `start` to `stop` and writes them to files.
+"""Record compilations from `start` to `stop`, and write them to files.
 
 The simulator does not have the other stages of the vendor's pipeline.
 """
@@ -17,7 +17,7 @@ _recorded: list[tuple[int, Parameters]] = []
 
 
 def start() -> None:
-    """Start recording; no effect if already started."""
+    """Start recording; this has no effect if recording has already started."""
     global _handle
     if _handle is None:
         _handle = EventDispatcher.instance().subscribe(EventId.GRAPH_COMPILATION)
@@ -35,8 +35,8 @@ def stop() -> None:
 def flush() -> None:
     """Write the events to ``events_pid<pid>.json`` and ``metrics_pid<pid>.json``.
 
-    Both are in the working directory. The first is a Chrome trace, the second contains the number
-    of compilations and their time in microseconds.
+    Both are written to the working directory. The first is a Chrome trace, and the second contains
+    the number of compilations and their total time in microseconds.
     """
     _fetch()
     process = os.getpid()

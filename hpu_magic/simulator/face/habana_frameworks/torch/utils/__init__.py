@@ -1,4 +1,4 @@
-"""Utilities of the bridge."""
+"""Utilities for the bridge."""
 
 from habana_frameworks.torch.utils import (
     debug,

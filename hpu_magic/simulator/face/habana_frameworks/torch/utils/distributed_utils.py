@@ -1,4 +1,4 @@
-"""Empty module that the vendor deprecated; its import warns."""
+"""Empty module that the vendor has deprecated; importing it shows a warning."""
 
 import warnings
 

@@ -1,17 +1,17 @@
-"""Device events for subscribers, which receive them in a callback or on request.
+"""Deliver device events to subscribers, which receive them through a callback or on request.
 
-An event has a timestamp in nanoseconds and (key, value) pairs of text:
+An event has a timestamp in nanoseconds, and (key, value) pairs of strings:
 
 ``event``
-    Kind of event: ``graph_compilation``, ``cpu_fallback``, ``host_synchronization``, ...
+    The kind of event: ``graph_compilation``, ``cpu_fallback``, ``host_synchronization``, ...
 ``name``
-    Compiled recipe, or operator that fell back or read from the device.
+    The recipe that was compiled, or the operator that fell back or read from the device.
 ``duration``
-    Microseconds.
+    The duration in microseconds.
 ``file``, ``line``
-    Line of Python code that caused the event, if any.
+    The line of Python code that caused the event, if any.
 ``shapes``
-    Input shapes that caused a compilation.
+    The input shapes that caused a compilation.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _MOST_WAITING = 10_000
 
 
 class EventId(IntEnum):
-    """Kinds of events; host synchronizations are `CUSTOM_EVENT`."""
+    """Kinds of events; a host synchronization is a `CUSTOM_EVENT`."""
 
     GRAPH_COMPILATION = 0
     CPU_FALLBACK = 1
@@ -74,9 +74,9 @@ class _Subscription:
 class EventDispatcher:
     """Delivers device events to subscribers; `instance` returns the process's dispatcher.
 
-    The device records events in a bounded buffer, and only while there are subscribers. A thread
-    calls the callbacks within 50 ms, and so does each ``mark_step``. `process` delivers the events
-    of a subscription without a callback.
+    The device records events in a bounded buffer, and only while there are subscribers. Callbacks
+    are called by a thread within 50 ms, and by each ``mark_step``. If a subscription has no
+    callback, `process` delivers its events.
     """
 
     _instance: EventDispatcher | None = None
@@ -85,7 +85,7 @@ class EventDispatcher:
         self._subscriptions: dict[int, _Subscription] = {}
         self._handles = itertools.count(1)
         self._lock = threading.RLock()
-        self._position = 0  # next event to fetch from the device
+        self._position = 0  # of the next event to fetch from the device
         self._thread: threading.Thread | None = None
 
     @classmethod
@@ -96,10 +96,10 @@ class EventDispatcher:
         return cls._instance
 
     def subscribe(self, event_id: EventId, callback: Callback | None = None) -> int:
-        """Subscribe to later events of one kind, and return a handle.
+        """Subscribe to future events of one kind, and return a handle.
 
-        The handle is for `process` and `unsubscribe`. `callback` is called as
-        ``callback(timestamp, [(key, value), ...])``; without it, events wait for `process`.
+        Pass the handle to `process` and `unsubscribe`. `callback` is called as
+        ``callback(timestamp, [(key, value), ...])``; without a callback, events wait for `process`.
         """
         native = engine.load()
         with self._lock:
@@ -113,7 +113,7 @@ class EventDispatcher:
         return handle
 
     def unsubscribe(self, handle: int) -> None:
-        """Deliver pending events and end a subscription; no effect if it has already ended."""
+        """Deliver pending events and end a subscription, unless it has already ended."""
         with self._lock:
             subscription = self._subscriptions.get(handle)
             if subscription is None:
@@ -123,7 +123,7 @@ class EventDispatcher:
                 engine.load().listen(False)
 
     def process(self, handle: int, callback: Callback | None = None) -> None:
-        """Call `callback`, by default the subscription's own, for events since the last call.
+        """Call `callback` (by default, the subscription's own) for each event since the last call.
 
         Raises KeyError if the subscription does not exist.
         """
@@ -154,7 +154,7 @@ class EventDispatcher:
                     self._call_all(subscription, subscription.callback)
 
     def _fetch(self) -> None:
-        """Add new device events to the subscriptions for their kind."""
+        """Fetch new device events, and add each of them to the subscriptions to its kind."""
         self._position, events = engine.load().take_events(self._position)
         for event in events:
             kind = _NATIVE.get(event[1], EventId.CUSTOM_EVENT)

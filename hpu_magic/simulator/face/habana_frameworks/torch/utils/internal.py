@@ -1,4 +1,4 @@
-"""Execution mode of the process, and a timer."""
+"""The execution mode of the process, and a timer."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from habana_frameworks.torch._flags import is_lazy
 
 
 def lazy_only(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function in eager mode do nothing except warn once."""
+    """Make a function do nothing in eager mode, except warn once."""
     warned = False
 
     @functools.wraps(function)
@@ -33,7 +33,7 @@ def lazy_only(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Timer:
-    """Context manager that measures the time of its block in seconds, 0 until the block ends.
+    """Context manager that measures how many `seconds` its block takes; 0 until the block ends.
 
     To include operations that lazy mode has only recorded, call ``torch.hpu.synchronize()`` at the
     end of the block.

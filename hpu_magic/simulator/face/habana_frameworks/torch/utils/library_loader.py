@@ -7,4 +7,4 @@ def is_habana_available() -> bool:
 
 
 def load_habana_module() -> None:
-    """Do nothing, because the import of the bridge loads the device."""
+    """Do nothing, because importing the bridge loads the device."""

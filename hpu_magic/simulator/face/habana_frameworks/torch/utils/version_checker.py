@@ -1,4 +1,4 @@
-"""Check of the PyTorch version."""
+"""Check the PyTorch version."""
 
 from packaging.version import Version
 
@@ -8,7 +8,7 @@ import torch
 def is_pytorch_at_least(version: str) -> bool:
     """Return whether the installed torch is this release or a later one.
 
-    Pre-releases, such as ``2.7.1a0+git``, count as the release. Local versions, after a plus sign,
-    are ignored. Raises ``packaging.version.InvalidVersion`` for an invalid `version`.
+    Pre-releases such as ``2.7.1a0+git`` count as the release itself. Local versions (after a plus
+    sign) are ignored. Raises ``packaging.version.InvalidVersion`` for an invalid `version`.
     """
     return Version(Version(torch.__version__).base_version) >= Version(Version(version).public)

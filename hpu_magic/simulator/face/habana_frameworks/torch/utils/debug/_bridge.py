@@ -1,4 +1,4 @@
-"""State of the bridge (fallbacks, graphs, tensor memory), and functions that write to its log."""
+"""Bridge state (fallbacks, graphs, tensor memory), and functions that write to the bridge's log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _get_fallback_op_count() -> dict[str, int]:
 
 
 def get_tensor_info(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """Return address and size in bytes of a tensor's device memory, or None if it has none."""
+    """Return the address and the size in bytes of a tensor's device memory, or None if absent."""
     if tensor.device.type != "hpu":
         return None
     storage = tensor.untyped_storage()
@@ -28,13 +28,13 @@ def get_tensor_info(tensor: torch.Tensor) -> tuple[int, int] | None:
 def _get_jit_cache_size() -> int:
     """Return the number of graphs in lazy mode's recipe cache.
 
-    It is 0 in eager mode, which runs operators without recipes; Dynamo owns compiled programs.
+    It is 0 in eager mode, which runs operators without recipes; compiled programs belong to Dynamo.
     """
     return engine.load().recipe_count()
 
 
 def _clear_jit_cache() -> None:
-    """Clear the recipe cache of lazy mode, so that each graph is compiled again."""
+    """Clear lazy mode's recipe cache, so that each graph is recompiled the next time it runs."""
     engine.load().clear_recipes()
 
 

@@ -1,7 +1,7 @@
-"""Functions for the vendor's graph compiler, its caches and logs.
+"""Functions for the vendor's graph compiler, its caches and its logs.
 
-They do nothing, because the simulator does not have this compiler: recipes have fixed shapes, are
-only in memory, use no device memory and are never refined.
+They do nothing, because the simulator does not have this compiler: recipes have fixed shapes, exist
+only in memory, do not use device memory and are never refined.
 """
 
 from __future__ import annotations

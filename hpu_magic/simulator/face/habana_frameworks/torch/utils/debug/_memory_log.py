@@ -1,7 +1,7 @@
-"""Log of the allocator: memory statistics that are appended to a file.
+"""Allocator log, which consists of memory statistics that are appended to a file.
 
 The file is ``habana_log.livealloc.log_<rank>``; ``PT_HABANA_MEM_LOG_FILENAME`` replaces the part
-before ``_<rank>``. The log has no rows for chunks of the pool, because there is only one.
+before ``_<rank>``. The log has no rows for chunks of the pool, because there is only one chunk.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _LABELS = {"TotalActiveAllocs": "TotActiveAllocs"}
 
 
 def _memstat_livealloc(msg: str = "") -> None:
-    """Append `msg` and the current memory statistics."""
+    """Append `msg` and the current memory statistics to the log."""
     _append(msg)
 
 
 def _memstat_devmem_start_collect(msg: str = "", show_cs: bool = True) -> None:
-    """Append the memory statistics and reset the peak; call stacks (`show_cs`) are not logged."""
+    """Append memory statistics to the log and reset the peak; call stacks are not logged."""
     _append(msg)
     hpu.reset_peak_memory_stats()
 
 
-_memstat_devmem_stop_collect = _memstat_livealloc  # its peak is that since the start
+_memstat_devmem_stop_collect = _memstat_livealloc  # reports the peak since the start
 
 
 def _append(message: str) -> None:

@@ -1,4 +1,4 @@
-"""Python profiles for ``pstats``, in separate files."""
+"""Write Python profiles for ``pstats`` to separate files."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _profiles = itertools.count()
 
 
 class cprofile:
-    """Decorator or context manager that writes profiles to a directory, which it creates.
+    """Decorator or context manager that writes profiles to a directory, creating it if needed.
 
     As a decorator, it writes ``<function>_<process ID>_<number>`` for each call, and the decorated
-    function returns None, like with the vendor's. As a context manager, it writes
+    function returns None, as it does with the vendor's decorator. As a context manager, it writes
     ``<process ID>-<number>.prof`` and returns the path. Raises RuntimeError if `dirname` is a file.
     """
 
@@ -28,7 +28,7 @@ class cprofile:
         self._running: list[tuple[cProfile.Profile, Path]] = []
 
     def __call__(self, function: Callable[..., Any]) -> Callable[..., None]:
-        """Return a function that profiles each call of `function` and returns None."""
+        """Return a function that profiles each call to `function` and returns None."""
 
         @functools.wraps(function)
         def profiled(*args: Any, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""Numbers of operators that ``hpu_backend`` compiles and that stay in eager mode."""
+"""Count the operators that ``hpu_backend`` compiles, and those that stay in eager mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _analyzers: list[FxGraphAnalyzer] = []
 
 @dataclass
 class OpCount:
-    """Number of compiled calls of an operator in a graph, and of its calls in eager mode."""
+    """How many calls to an operator in a graph were compiled, and how many ran in eager mode."""
 
     graph_count: int = 0
     eager_count: int = 0
@@ -26,15 +26,15 @@ class OpCount:
 class FxGraphAnalyzer:
     """Context manager that records the graphs that ``hpu_backend`` compiles; it can be nested.
 
-    In the simulator, each graph is one partition: either all its operators are compiled, or all
-    stay in eager mode. In-place operators are counted in their functional form.
+    In the simulator, each graph is a single partition: either all of its operators are compiled, or
+    all of them stay in eager mode. In-place operators are counted in their functional form.
 
     Parameters
     ----------
     reset_dynamo : bool
-        Reset Dynamo on entry, so that all graphs are compiled again.
+        Whether to reset Dynamo on entry, so that all graphs are compiled again.
     capture_non_hpu_output : bool
-        Also count operators whose results are not on the device.
+        Whether to also count operators whose results are not on the device.
     """
 
     def __init__(self, reset_dynamo: bool = False, capture_non_hpu_output: bool = False) -> None:
@@ -59,7 +59,7 @@ class FxGraphAnalyzer:
                 )
 
     def get_ops_summary(self) -> list[dict[str, OpCount]]:
-        """Return the operators of each graph by name, such as ``torch.ops.aten.add.Tensor``."""
+        """Return each graph's operators by name, for example ``torch.ops.aten.add.Tensor``."""
         return self._summaries
 
     def get_partition_num(self) -> int:
@@ -77,7 +77,7 @@ class FxGraphAnalyzer:
 
 
 def operators_to_note(graph: torch.fx.Graph) -> dict[str, tuple[int, int]] | None:
-    """Return the operators of a graph if an analyzer is active; call it before all passes."""
+    """Return a graph's operators if an analyzer is active; call this before any passes run."""
     return operators_of(graph) if _analyzers else None
 
 
@@ -88,7 +88,7 @@ def note_graph(operators: Mapping[str, tuple[int, int]] | None, compiled: bool) 
 
 
 def operators_of(graph: torch.fx.Graph) -> dict[str, tuple[int, int]]:
-    """Return each operator's number of calls with a result on the device, and of all calls."""
+    """Count, for each operator, the calls with a result on the device and all calls."""
     operators: dict[str, tuple[int, int]] = {}
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload):

@@ -1,4 +1,4 @@
-"""Loggers of the bridge's parts."""
+"""Loggers for the components of the bridge."""
 
 from __future__ import annotations
 
@@ -18,10 +18,11 @@ logging.addLevelName(_LEVELS["trace"], "TRACE")
 
 
 class Logger:
-    """Logs messages as ``[type] text`` to Python's logger with the name `type`.
+    """Logs messages as ``[type] text`` to the Python logger named `type`.
 
-    The arguments of a message are a format with ``{}`` or ``%`` followed by values, or values that
-    are joined by commas. `data` contains the messages of all levels since `set_store_data`.
+    The arguments of a message are either a format string with ``{}`` or ``%``, followed by values,
+    or values to join with commas. `data` contains the messages of all levels that were logged since
+    `set_store_data`.
     """
 
     def __init__(self, type: str) -> None:
@@ -31,7 +32,7 @@ class Logger:
         self._logger = logging.getLogger(type)
 
     def set_store_data(self, store: bool) -> None:
-        """Start or stop storing the text of messages in `data`."""
+        """Start or stop storing the text of the messages in `data`."""
         self._stores = store
 
     def _log(self, level: str, *args: Any) -> None:

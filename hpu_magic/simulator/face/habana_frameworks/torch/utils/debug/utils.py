@@ -1,4 +1,4 @@
-"""Termination of a process after a fatal error."""
+"""Terminate a process after a fatal error."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from habana_frameworks.torch import _flags
 def dump_device_state_and_terminate(msg: str, flags: int = 0) -> NoReturn:
     """Write `msg` to the logs and end the process immediately with status 1.
 
-    The logs are ``dfa_api.txt`` and ``synapse_runtime.log`` in ``HABANA_LOGS``, by default
-    ``~/.habana_logs``. `flags` select hardware state to dump, which simulated cards do not have.
+    The logs are ``dfa_api.txt`` and ``synapse_runtime.log`` in ``HABANA_LOGS``, which defaults to
+    ``~/.habana_logs``. `flags` selects the hardware state to dump, which simulated cards do not
+    have.
     """
     folder = _flags.logs_folder()
     folder.mkdir(parents=True, exist_ok=True)

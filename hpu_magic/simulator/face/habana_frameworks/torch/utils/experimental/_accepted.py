@@ -1,4 +1,4 @@
-"""Calls for the vendor's graph compiler and allocator, which have no effect."""
+"""Functions for the vendor's graph compiler and allocator, which have no effect here."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ def _set_is_dynamic_quantization(is_dynamic: bool) -> None:
 
 
 def _set_scale_attributes(hw_aligned: bool, scale_method: int) -> None:
-    """Accept properties of scales that can change between runs.
+    """Accept the properties of scales that can change between runs.
 
-    `hw_aligned` is whether the hardware applies the scales at no cost; `scale_method` is the number
-    of a method of Neural Compressor.
+    `hw_aligned` tells whether the hardware applies the scales at no cost, and `scale_method` is the
+    number of a Neural Compressor method.
     """
 
 
@@ -25,7 +25,7 @@ def _record_param(
     is_grad: bool = False,
     is_optim_state: bool = False,
 ) -> None:
-    """Accept the name of a tensor's memory, which the simulator does not report."""
+    """Accept a name for a tensor's memory, which the simulator does not report."""
 
 
 def _record_params(
@@ -33,4 +33,4 @@ def _record_params(
     optimizer: torch.optim.Optimizer,
     force_model_update: bool = False,
 ) -> None:
-    """Accept the names of the tensors of a model and an optimizer; see `_record_param`."""
+    """Accept the names of the tensors in a model and an optimizer; see `_record_param`."""

@@ -1,4 +1,4 @@
-"""Tensors in a batch, which may be a nested list, tuple or mapping."""
+"""Process the tensors in a batch, which may be a nested list, tuple or mapping."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 Shapes = tuple[tuple[int, ...], ...]
-"""Shapes of the tensors in a batch, in order."""
+"""The shapes of the tensors in a batch, in order."""
 Path = tuple[Any, ...]
-"""Keys and indices of a tensor in a batch."""
+"""The keys and indices that lead to a tensor in a batch."""
 
 
 def mapped(obj: Any, change: Callable[[Path, torch.Tensor], Any], path: Path = ()) -> Any:

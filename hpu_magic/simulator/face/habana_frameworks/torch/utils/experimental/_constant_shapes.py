@@ -1,4 +1,4 @@
-"""Loader with batches of constant shapes."""
+"""Loader that yields batches of constant shapes."""
 
 from __future__ import annotations
 
@@ -11,30 +11,31 @@ import torch
 
 
 class const_shape_dataloader:
-    """Loader with batches of constant shapes, so that each graph is compiled only once.
+    """Loader that yields batches of constant shapes, so that each graph is compiled only once.
 
     It reads all batches of `dataloader` to find the largest size of each dimension, and then pads
-    tensors at their end to these sizes. It omits a last batch with fewer samples, because padded
-    samples would change a loss.
+    tensors at the end to these sizes. If the last batch has fewer samples, it is dropped, because
+    padded samples would change a loss.
 
     Parameters
     ----------
     dataloader : iterable
-        Read again in each iteration. Batches are tensors, or lists, tuples and mappings of tensors.
+        Iterated over again in each epoch. Batches are tensors, or lists, tuples and mappings of
+        tensors.
     maxlen : int, optional
-        Size of each dimension after the first that differs between batches, instead of the largest
-        size in the batches.
+        Size to use, instead of the largest size in the batches, for every dimension after the first
+        whose size varies between batches.
     pad_value : number or mapping
-        Value of the padding. A mapping has values by key of the batch, such as
-        ``{"labels": -100}``; other keys use 0.
+        Padding value. A mapping contains values by batch key, for example ``{"labels": -100}``;
+        other keys use 0.
 
     Raises
     ------
     TypeError
         `dataloader` can be read only once.
     ValueError
-        A batch before the last has fewer samples, a tensor's number of dimensions changes, no batch
-        contains tensors, or a batch is longer than `maxlen`.
+        A batch other than the last has fewer samples, a tensor's number of dimensions changes, no
+        batch contains tensors, or a batch is longer than `maxlen`.
     """
 
     def __init__(

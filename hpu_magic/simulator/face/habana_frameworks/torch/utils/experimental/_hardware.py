@@ -1,4 +1,4 @@
-"""Card generation, address of a tensor, and handle of the compute stream."""
+"""The card's generation, the address of a tensor, and the handle of the compute stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpu_magic.simulator.cards.configuration import DeviceType
 
 
 class synDeviceType(IntEnum):
-    """Card generations, with the numbers of the vendor's runtime."""
+    """Card generations, with the numbers that the vendor's runtime uses."""
 
     synDeviceGaudi = DeviceType.GAUDI
     synDeviceGaudi2 = DeviceType.GAUDI2
@@ -25,7 +25,7 @@ def _get_device_type() -> synDeviceType:
 
 
 def _is_fp16_supported() -> bool:
-    """Return whether the card computes in float16, which all but the first generation do."""
+    """Return whether the card supports float16, as all but the first generation do."""
     return _get_device_type() != synDeviceType.synDeviceGaudi
 
 

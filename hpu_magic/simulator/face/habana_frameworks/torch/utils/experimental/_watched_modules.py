@@ -1,4 +1,4 @@
-"""Models whose modules record input shapes and compilations."""
+"""Make the modules of a model record input shapes and compilations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MODULES = ("Module name", "Recompile count")
 
 
 class CallRecord(NamedTuple):
-    """Calls of a model with the same input shapes, and compilations from each call to the next."""
+    """Counts calls to a model with the same input shapes, and compilations until the next call."""
 
     shapes: Shapes
     calls: int
@@ -42,7 +42,7 @@ class _ModuleCall(NamedTuple):
     compilations: int
 
     def line(self) -> str:
-        """Return the call as a line of the log."""
+        """Return the call as a log line."""
         return (
             f"{_TAG} step {self.step} {self.module} ({self.kind}) in {list(self.inputs)} "
             f"out {list(self.outputs)}: {self.compilations} compilations"
@@ -58,7 +58,7 @@ class _ModuleCall(NamedTuple):
 
 
 def watch(model: torch.nn.Module, name: str, csv_out: str) -> torch.nn.Module:
-    """Replace the ``forward`` of `model` and its modules with recording functions."""
+    """Replace the ``forward`` methods of `model` and its modules with recording functions."""
     log = _Log(csv_out)
     for path, module in model.named_modules():
         if module is not model:
@@ -76,14 +76,14 @@ class _Log:
         self.step = 0
         self.calls: list[_ModuleCall] = []
         self.nested: list[int] = []
-        """For each running module, the compilations of the modules that it called."""
+        """For each running module, the number of compilations in the modules that it called."""
 
     def raw_logs(self) -> list[str]:
-        """Return one line per call of a module."""
+        """Return one line per module call."""
         return [call.line() for call in self.calls]
 
     def analyse_dynamicity(self) -> None:
-        """Print and write the compilations by step and module, and their totals by module."""
+        """Print and save the compilations by step and module, and the totals by module."""
         compiling = [call for call in self.calls if call.compilations]
         steps = [
             (
@@ -115,7 +115,8 @@ class _Log:
 
 
 class _RecordingForward:
-    # Not a closure, so that a deep copy of the model also copies it and calls the copied module.
+    # This is not a closure, so that a deep copy of the model also copies it and calls the copied
+    # module.
     def __init__(self, module: torch.nn.Module, name: str, log: _Log) -> None:
         functools.update_wrapper(self, module.forward)
         self._forward = module.forward
@@ -127,7 +128,7 @@ class _RecordingForward:
         self._outputs: set[Shapes] = set()
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
-        """Call the original forward, execute it, and record its compilations."""
+        """Call the original forward, execute its operations, and record its compilations."""
         log = self._log
         log.nested.append(0)
         before = _compilations()
@@ -159,7 +160,7 @@ class _RecordingForward:
 
 
 class _WatchedForward:
-    """Forward of the model; each call is a step."""
+    """The forward of the model; each call is a step."""
 
     def __init__(self, forward: Callable[..., Any], log: _Log) -> None:
         functools.update_wrapper(self, forward)
@@ -172,7 +173,7 @@ class _WatchedForward:
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         """Call the original forward and record the shapes of its inputs."""
-        hpu.synchronize()  # recorded operations of other code do not belong to a module
+        hpu.synchronize()  # operations recorded by other code do not belong to a module
         self._end_last()
         self._log.step += 1
         self._last = shapes_of((inputs, keywords))
@@ -180,7 +181,7 @@ class _WatchedForward:
         return self._forward(*inputs, **keywords)
 
     def report(self) -> list[CallRecord]:
-        """Execute recorded operations; print and return calls and compilations by input shapes."""
+        """Execute recorded operations; print and return counts by input shapes."""
         hpu.synchronize()
         self._end_last()
         records = [
@@ -207,5 +208,5 @@ def _compilations() -> int:
 def _location(kind: type) -> str:
     try:
         return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
-    except (OSError, TypeError):  # defined in a notebook, or built in
+    except (OSError, TypeError):  # the class is defined in a notebook or built in
         return kind.__module__

@@ -1,4 +1,4 @@
-"""Detection of changing input shapes, which cause compilations."""
+"""Detect changing input shapes, which cause recompilations."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _DYNAMICITY = ((1, "There is no"), (5, "There is a little"), (20, "There is some
 
 
 def get_shape(x: Any) -> Any:
-    """Return a key for the shapes in `x`, to compare the inputs of two calls.
+    """Return a key for the shapes in `x`, which can be used to compare the inputs of two calls.
 
-    The key is the shape of a tensor, a tuple of keys for a list or tuple, a tuple of (key, value)
-    pairs for a dict, and the hash of any other object, which is also printed. Raises TypeError for
+    The key is the shape for a tensor, a tuple of keys for a list or tuple, a tuple of (key, value)
+    pairs for a dict, and the hash for any other object, which is also printed. Raises TypeError for
     an object that is not hashable.
     """
     if isinstance(x, torch.Tensor):
@@ -37,9 +37,9 @@ def get_shape(x: Any) -> Any:
 def data_dynamicity(dl: Iterable[Any]) -> dict[Shapes, int]:
     """Read all batches of a loader, and print and return the frequencies of their shapes.
 
-    Each combination of shapes causes compilations of the operations on a batch. Batches are
-    tensors, or lists, tuples and mappings of tensors. The result contains the number of batches by
-    the shapes of their tensors, the most frequent first. Raises AssertionError if
+    Each combination of shapes causes the operations on a batch to be compiled. Batches are tensors,
+    or lists, tuples and mappings of tensors. The result maps the shapes of a batch's tensors to the
+    number of such batches, with the most frequent shapes first. Raises AssertionError if
     `torch.distributed` is in use, because a process then sees only its part of the data.
     """
     refuse_several_processes()
@@ -56,23 +56,23 @@ def data_dynamicity(dl: Iterable[Any]) -> dict[Shapes, int]:
 def detect_recompilation_auto_model(
     model: torch.nn.Module, mdlname: str = "Net", waittime: float = 1, csv_out: str = "out"
 ) -> torch.nn.Module:
-    """Record the modules and input shapes that cause compilations; return the same model.
+    """Record the modules and input shapes that cause compilations, and return the same model.
 
-    The model gets three methods:
+    The model gets three new methods:
 
     ``report()``
-        Prints a table of input shapes, and returns it as a list with the fields ``shapes``,
-        ``calls`` and ``compilations``. The compilations of a call are those until the next call,
-        including backward pass and optimizer step.
+        Prints a table of input shapes, and returns it as a list of records with the fields
+        ``shapes``, ``calls`` and ``compilations``. All compilations until the next call count
+        toward a call, including those of the backward pass and the optimizer step.
     ``raw_logs()``
-        Returns one line of text per call of a module.
+        Returns one line of text per module call.
     ``analyse_dynamicity()``
-        Prints the compilations by step and module, and their totals by module, and writes both
+        Prints the compilations by step and module, and the totals by module, and writes the two
         tables to the files ``<csv_out>_1.csv`` and ``<csv_out>_2.csv``.
 
-    Recorded operations are executed at the end of each module's call, so that lazy mode compiles
-    them there. `mdlname` is the model's name in the tables. `waittime` has no effect, because
-    compilations end before the call returns. Raises AssertionError if `torch.distributed` is in
+    Recorded operations are executed at the end of each module call, so that lazy mode compiles them
+    there. `mdlname` is the model's name in the tables. `waittime` has no effect, because
+    compilations finish before the call returns. Raises AssertionError if `torch.distributed` is in
     use.
     """
     refuse_several_processes()

@@ -1,4 +1,4 @@
-"""Emulation of one of several ranks on one card, with ``PT_HPU_EMULATE_DISTRIBUTED``."""
+"""Emulate one of several ranks on a single card, with ``PT_HPU_EMULATE_DISTRIBUTED``."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def is_distributed_emulation_enabled() -> bool:
 
 
 def distributed_emulation_apply_if_enabled() -> None:
-    """End this process unless it is the emulated rank, and remove that rank's barriers.
+    """Exit unless this process is the emulated rank, whose barriers are removed.
 
-    Has no effect without ``PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK``. Raises KeyError if ``RANK`` is
-    not set.
+    This has no effect without ``PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK``. Raises KeyError if
+    ``RANK`` is not set.
     """
     emulated = os.environ.get(_SINGLE_RANK)
     if not is_distributed_emulation_enabled() or not emulated:
