@@ -113,7 +113,7 @@ def take(device: str = "hpu") -> ModuleType:
 
 
 def _with_holders(refusal: str) -> str:
-    """Add the processes that hold cards to the vendor's error, unless it already lists them."""
+    """Add the processes that hold the cards to the vendor's error unless it already lists them."""
     if not _NO_CARD_TO_BE_HAD.search(refusal):
         return refusal
     held = [(card.label, holder) for card in monitor.snapshot().cards for holder in card.holders]
@@ -144,7 +144,7 @@ class _OwnNumber:
         self._looked = -_PATIENCE
 
     def __call__(self) -> int | None:
-        # Some machines do not report holders, and a snapshot of all cards takes a while.
+        # Do not retry too often: some machines never report holders, and a snapshot takes a while.
         if self._found is None and time.monotonic() - self._looked >= _PATIENCE:
             card = own_card()
             self._found = card.module_id if card else None
@@ -196,7 +196,7 @@ def dtype_named(name: Any) -> Any:
 def width(dtype: Any) -> int:
     """Return the size in bytes of an element of a dtype on a card, which stores some in 32 bits.
 
-    Cards do not support float64 and complex128. They support int64 if ``PT_ENABLE_INT64_SUPPORT``
+    Cards do not support float64 or complex128. They support int64 if ``PT_ENABLE_INT64_SUPPORT``
     is set, and from the second generation on also in eager mode.
     """
     torch = torch_with_hpu()

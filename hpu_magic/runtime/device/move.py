@@ -27,14 +27,14 @@ _DEEPEST = 32
 
 @dataclass(repr=False)
 class MoveReport(Report):
-    """The moved objects."""
+    """A report on moved objects."""
 
     device: str
     sizes: dict[str, int]
     """Size in bytes of each object's moved tensors on the target; 0 if all were there already."""
     seconds: float  # duration of the move, including a synchronization
     free: int | None  # free bytes on the device; None if the target is the cpu
-    moved: dict[str, Any]  # the objects by name, after the move
+    moved: dict[str, Any]  # the objects after the move, by name
     there: frozenset[str] = frozenset()  # names of objects that were already on the target
     doubts: list[str] = field(default_factory=list)  # warnings about optimizers
 
@@ -234,7 +234,7 @@ def _commit(plan: MovePlan, value: Any, torch: Any) -> Any:
 
 
 def _optimizer_state(optimizer: Any, torch: Any) -> list[tuple[dict[Any, Any], Any, Any]]:
-    """Return (state, key, tensor) for each tensor that belongs on the device of the parameters.
+    """Return (state, key, tensor) for each state tensor that belongs on the parameters' device.
 
     Step counters stay on the cpu unless the optimizer is fused or capturable, as in
     ``Optimizer.load_state_dict``.

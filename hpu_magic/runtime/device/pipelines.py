@@ -39,7 +39,7 @@ def models_of(pipeline: Any) -> dict[str, Any]:
 
 
 def take_inputs_on(pipeline: Any, device: Any) -> None:
-    """Make the pipeline send its inputs to the device of its models."""
+    """Make the pipeline move its inputs to the device of its models."""
     if _is_one_of(pipeline, _OVER_ONE_MODEL):
         pipeline.device = device  # pipelines from diffusers use the device of their modules
 

@@ -50,7 +50,7 @@ class Flag:
         return choices.split(",") if kind == "choice" else ["0", "1"] if kind == "switch" else []
 
     def accepts(self) -> str:
-        """Return a description of valid values."""
+        """Return a description of the valid values."""
         kind, _, choices = self.kind.partition(":")
         if kind == "choice":
             return " or ".join(choices.split(","))
@@ -98,14 +98,14 @@ def documented() -> Mapping[str, Flag]:
 
 @dataclass(repr=False)
 class FlagsReport(Table):
-    """Flags with their values."""
+    """Flags and their values."""
 
     flags: list[Flag]  #: the flags in the table
-    values: dict[str, str]  #: current values by name; flags that are not set are missing
+    values: dict[str, str]  #: current values by name, without flags that are not set
     pending: dict[str, str | None]  #: differing values after the next start; None if not set
-    restarting: bool = False  #: the kernel is being restarted
+    restarting: bool = False  #: whether the kernel is being restarted
     folded: bool = False  #: show only the number of flags that have default values
-    remarks: list[str] = field(default_factory=list)  #: notes on the flag that was set
+    remarks: list[str] = field(default_factory=list)  #: notes about the flag that was set
 
     def title(self) -> str:
         """Return the headline."""

@@ -30,11 +30,11 @@ class ModeReport(Report):
     """The mode loaded in this process and the requested mode."""
 
     loaded: str | None
-    """The mode "eager" or "lazy"; None before torch and the vendor's library are imported."""
+    """The loaded mode, "eager" or "lazy"; None before torch and the vendor's library are loaded."""
     requested: str | None
     """The mode that the next import will load; None for the library's default."""
     loaded_by: first_import.Origin | None = None  #: the line that loaded the library, if known
-    restarting: bool = False  #: the kernel is being restarted
+    restarting: bool = False  #: whether the kernel is being restarted
     remarks: list[str] = field(default_factory=list)  #: further notes
 
     @property

@@ -25,14 +25,14 @@ class StatusReport(Report):
     card: CardReading | None  #: the card of this process; None before it acquires one
     machine: Snapshot  #: all cards and the processes that hold them
     mode: mode.ModeReport  #: the loaded and the requested execution mode
-    versions: dict[str, str]  #: of torch, the bridge and the driver, if known
+    versions: dict[str, str]  #: versions of torch, the bridge and the driver, if known
     in_use: int | None
     limit: int | None
     """Device memory of this process in bytes; None without a card."""
     conflicts: Sequence[Conflict] = ()
     """Installed packages whose requirements contradict each other."""
     commands: Sequence[tuple[str, str]] = field(default=(), repr=False)
-    """In a notebook, the commands and what they do."""
+    """The commands and what they do; only filled in a notebook."""
 
     def title(self) -> str:
         """Return the headline."""

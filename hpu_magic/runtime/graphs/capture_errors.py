@@ -35,10 +35,10 @@ _OTHER = "move the line out of the capture."
 
 @dataclass(repr=False)
 class CaptureRefusal(Report):
-    """A capture that the device refused."""
+    """A capture that the device refused, with the reason and the fix."""
 
     name: str
-    operator: str  # the operation, such as ``aten::_local_scalar_dense``
+    operator: str  # the operation that failed, such as ``aten::_local_scalar_dense``
     lines: list[tuple[str, int, str]]
     """File, line number and text of the user's lines, outermost first."""
     reason: str  # the first line of the device's message
@@ -46,7 +46,7 @@ class CaptureRefusal(Report):
 
     @classmethod
     def of(cls, name: str, operator: Any, error: RuntimeError) -> CaptureRefusal | None:
-        """Explain an error of ``operator`` (an overload) while graph ``name`` was being captured.
+        """Explain an error that ``operator`` (an overload) raised in the capture of graph ``name``.
 
         Returns None if the error is unrelated to the capture.
         """

@@ -32,7 +32,8 @@ class CapturedGraph(Report):
     inputs: dict[str, Any]
     """The tensors that it reads, keyed by the variable whose value a replay copies into them."""
     outputs: dict[str, Any] = field(default_factory=dict)
-    """Variables that the code assigned, with the graph's tensors, which each replay overwrites."""
+    """The variables that the code assigned, with the graph's tensors. Each replay overwrites these
+    tensors."""
     operations: Counter[str] = field(default_factory=Counter)
     """The recorded operators and how often each is called."""
     memory: int = 0  #: device memory still in use after the capture, in bytes
@@ -142,9 +143,9 @@ class ReplayReport(Report):
 class GraphList(Table):
     """The captured graphs of this process."""
 
-    graphs: list[CapturedGraph]  #: in the order of their capture
+    graphs: list[CapturedGraph]  #: in the order in which they were captured
     wrapped: list[Wrapped] = field(default_factory=list)
-    """Wrapped modules, with a graph for each shape of their inputs."""
+    """The wrapped modules, which have one graph per input shape."""
     remarks: list[str] = field(default_factory=list)  #: further notes
 
     def title(self) -> str:

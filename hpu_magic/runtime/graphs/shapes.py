@@ -26,7 +26,7 @@ Kind = tuple[tuple[object, Shape], ...]
 
 @dataclass
 class Use:
-    """Calls with inputs of one kind."""
+    """The calls with one kind of inputs."""
 
     calls: int
     memory: int  # device memory still in use after the first call, in bytes
@@ -48,7 +48,7 @@ class ShapeWatch:
 
     @property
     def memory(self) -> int:
-        """Number of bytes still in use after the first calls, an estimate of all graphs' memory."""
+        """Bytes still in use after the first calls, as an estimate of the memory of all graphs."""
         return sum(use.memory for use in self.uses.values())
 
     def around(

@@ -116,7 +116,7 @@ class GraphedModel:
             self._generating -= 1
         returned = getattr(result, "past_key_values", None)
         if any(cache is returned for cache in self._pool.values()):
-            result.past_key_values = copy.deepcopy(returned)  # the next call empties the original
+            result.past_key_values = copy.deepcopy(returned)  # the next call resets the original
         return result
 
     def _takes_static_cache(self, options: dict[str, Any]) -> bool:
@@ -254,7 +254,7 @@ class GraphedModel:
 
 
 class _HeldCache:
-    """A static cache with the tensors that graphs read and write."""
+    """A static cache, and the tensors in it that graphs read and write."""
 
     def __init__(self, cache: Any) -> None:
         self.cache = cache  # kept alive because its id is the key for this object
@@ -267,7 +267,7 @@ class _HeldCache:
         ]
 
     def is_ready(self) -> bool:
-        """Return whether the cache contains the output of the encoder, if there is one."""
+        """Return whether the cache contains the encoder's output, if there is an encoder."""
         return not self._is_of_two or all(self.cache.is_updated.values())
 
     def bring_back(self) -> None:

@@ -21,7 +21,7 @@ class DeviceCounts:
     compilations: int = 0  # number of compiled graphs
     compile_seconds: float = 0.0  # total time to compile them, in seconds
     fallbacks: dict[str, int] = field(default_factory=dict)
-    """Number of calls that ran on the CPU, by operator."""
+    """The number of calls that ran on the CPU, by operator."""
     activity: tuple[int, ...] = ()  # counts that increase when the device allocates memory
 
     @classmethod

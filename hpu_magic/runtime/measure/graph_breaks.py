@@ -27,7 +27,7 @@ class GraphBreak(NamedTuple):
     """A location at which a compiled function returned to Python."""
 
     reason: str  # the first line of PyTorch's explanation
-    file: str = ""  # file of the user's line; empty if unknown
+    file: str = ""  # the file that contains the user's line; empty if unknown
     line: int = 0
 
 

@@ -52,7 +52,7 @@ def _file_and_line(file: str, line: int) -> str:
 
 
 class Ledger:
-    """The ledger of a ``with`` block: ``with Ledger() as costs: ...``, then read `costs`.
+    """Records the overhead of a ``with`` block: use ``with Ledger() as costs``, then read `costs`.
 
     The block resets the device's peak memory statistic. Blocks can be nested; each has its own
     ledger and peak. The same object can be used for several blocks in sequence.
@@ -175,7 +175,7 @@ class Ledger:
         return note
 
     def _enter(self, kind: str, name: str, file: str, line: int, shapes: str = "") -> Entry:
-        """Increment the count of a cause and return its entry."""
+        """Increment the count for a cause and return its entry."""
         key = (kind, name, file, line, shapes)
         if key not in self._entries and len(self._entries) >= _MOST_ENTRIES:
             name, shapes = "others", ""

@@ -17,11 +17,11 @@ COMPILATION = "compilation"
 GRAPH_BREAK = "graph break"
 FALLBACK = "cpu fallback"
 WAIT = "host synchronization"
-# In the order of the table.
+# In the same order as in the table.
 _KINDS = (COMPILATION, GRAPH_BREAK, FALLBACK, WAIT)
 _LONGEST_SHAPES = 48
 PARTS = ("graphs", "breaks", "fallbacks", "reads", "replays", "peak")
-"""Parts of the line of a report."""
+"""The parts of a report's line."""
 
 
 def checked_parts(names: Sequence[str] | None) -> tuple[str, ...]:
@@ -48,7 +48,7 @@ class Entry:
     count: int = 0
     seconds: float = 0.0
     file: str = field(default="", compare=False, repr=False)
-    """The file of the line; empty if unknown."""
+    """The file that contains the line; empty if unknown."""
 
 
 @dataclass(repr=False)
@@ -56,30 +56,30 @@ class LedgerReport(Table):
     """The device overhead of a cell or a ``with`` block."""
 
     touched: bool = False
-    """Whether the device was used: it allocated memory, it compiled a graph, ran one from its cache
-    or replayed a captured one, an operator fell back to the CPU, the host waited for the device, or
-    a tensor in the ledger's namespace was written in place. In eager mode, in-place operations on
-    other tensors cannot be detected."""
+    """Whether the device was used. It was used if it allocated memory, if it compiled a graph, ran
+    a cached graph or replayed a captured one, if an operator fell back to the CPU, if the host
+    waited for the device, or if a tensor in the ledger's namespace was written in place. In eager
+    mode, in-place operations on other tensors cannot be detected."""
     compilations: int = 0  #: number of compiled graphs
     compile_seconds: float = 0.0  #: total time to compile them, in seconds
     graph_breaks: int = 0
     """How often ``torch.compile`` split a graph or skipped a function because it cannot compile the
     Python code. This is counted when a function is compiled, not on each call."""
     fallbacks: dict[str, int] = field(default_factory=dict)
-    """Number of calls that ran on the CPU, by operator."""
+    """The number of calls that ran on the CPU, by operator."""
     synchronizations: int | None = None
     """How often the host waited for a value. This is None until the device has reported a wait in
     this process, because it may not report waits at all."""
     replays: int = 0
-    """Number of replays of captured graphs, including those of wrapped models, whose forward and
-    backward passes are separate graphs."""
+    """The number of replays of captured graphs, including the graphs of wrapped models, which have
+    separate graphs for their forward and backward passes."""
     peak: int = 0  #: peak memory in bytes
     entries: list[Entry] = field(default_factory=list)
     """The causes, in order of first occurrence."""
     show: tuple[str, ...] = ()  #: the parts of the line to show, from `PARTS`; empty for all
 
     def title(self) -> str:
-        """Return the line below a cell."""
+        """Return the line that is shown below a cell."""
         if not self.touched:
             return f"{device.label()} was not used."
         texts = {
@@ -157,7 +157,7 @@ class LedgerState(Report):
     """Whether the ledger is on."""
 
     on: bool  # whether a line is added below each later cell
-    last: LedgerReport | None  # of the last cell with such a line
+    last: LedgerReport | None  # the report of the last cell with such a line
 
     def title(self) -> str:
         """Return the headline."""

@@ -50,7 +50,7 @@ _NO_CARD = (
 
 @dataclass(repr=False)
 class MemoryReport(Table):
-    """The device's memory statistics, with descriptions and the vendor's keys."""
+    """The device's memory statistics, with descriptions and the vendor's names."""
 
     stats: dict[str, int]
     """The bytes and counts of ``torch.hpu.memory_stats()``, in its order. The peak is that since
@@ -169,9 +169,9 @@ def memory_of(
     namespace : mapping, optional
         The user's variables, used to list those that hold memory.
     hidden : mapping, optional
-        Names in it that are not the user's.
+        Names in ``namespace`` that do not belong to the user.
     everything : bool
-        List every variable and module instead of the largest ones.
+        Whether to list all variables and modules instead of only the largest ones.
     """
     if not device.taken():
         return MemoryReport({})
@@ -192,11 +192,11 @@ class MemoryWatch:
     namespace : mapping
         The variables that may hold new tensors.
     hidden : mapping
-        Names in it that are not the user's.
+        Names in ``namespace`` that do not belong to the user.
     keep : callable
         Called with the finished report.
     everything : bool
-        List every variable and module instead of the largest ones.
+        Whether to list all variables and modules instead of only the largest ones.
     """
 
     def __init__(

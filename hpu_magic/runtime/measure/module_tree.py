@@ -155,7 +155,7 @@ def _with_lists(kind_of_list: str, by_name: dict[str, list[_Node]]) -> dict[str,
         if name not in alike:
             combined[name] = nodes
         else:
-            # If the layers have several classes, the name contains the class.
+            # If the layers are of several classes, the name includes the class.
             several = "*" if len(kinds) == 1 else f"{alike[name]}*"
             combined.setdefault(several, []).extend(nodes)
     return combined

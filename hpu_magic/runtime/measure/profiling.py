@@ -110,7 +110,7 @@ class profile:
 
     def __enter__(self) -> profile:
         device.synchronize()
-        # The default activities include the device on Gaudi.
+        # On Gaudi, the default activities include the device.
         # A recording has only one cycle, but without `acc_events`, torch 2.10 and 2.11 warn that
         # the events of earlier cycles are cleared.
         self._profiler = self._torch.profiler.profile(record_shapes=True, acc_events=True)
@@ -133,7 +133,7 @@ class profile:
     def _write(self, profiler: Any) -> str | None:
         if self._directory is None:
             return None
-        # TensorBoard expects worker.time.pt.trace.json.
+        # TensorBoard expects file names of the form worker.time.pt.trace.json.
         path = self._directory / f"hpu_{os.getpid()}.{time.time_ns()}.pt.trace.json"
         profiler.export_chrome_trace(str(path))
         return str(path)

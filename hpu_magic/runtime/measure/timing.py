@@ -26,7 +26,7 @@ class TimeReport(Report):
     """Times in seconds, each measured with a synchronization before and after it."""
 
     first: list[float] = field(default_factory=list)
-    """Times of the first runs, which compile, allocate and fill caches."""
+    """Times of the first runs, which compile graphs, allocate memory and fill caches."""
     steady: list[float] = field(default_factory=list)
     """Time per run in seconds, for each repeat in the steady state."""
     runs: int = 1  #: number of runs per repeat

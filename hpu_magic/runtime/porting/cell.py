@@ -15,7 +15,7 @@ from hpu_magic.runtime.porting.tables import Counterpart
 
 
 class Cell(ast.NodeVisitor):
-    """Collects the edits and findings of one cell.
+    """Collects the edits and findings for one cell.
 
     ``tree`` is the syntax tree of the cell after IPython's transformation, which does not change
     line numbers. ``variables`` are the notebook's variables.
@@ -101,7 +101,7 @@ class Cell(ast.NodeVisitor):
             self.note(node, INACTIVE, f"{name} has no counterpart and no effect: {known.why}")
 
     def typed(self, node: ast.expr | ast.stmt) -> bool:
-        """Return whether the source contains a node at its position.
+        """Return whether the source contains a node at the node's position.
 
         Returns False for nodes that come from IPython's transformation of a magic.
         """

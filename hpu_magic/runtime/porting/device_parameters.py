@@ -30,7 +30,7 @@ _POSITIONS = {
     "torch.set_autocast_dtype": 0,
 }
 _METHODS = {"to": 0, "pin_memory": 0, "to_empty": 0, "register_kernel": 0}
-_FUNCTIONS = {"autocast": 0, "GradScaler": 0, "init_device_mesh": 0}  # from any module
+_FUNCTIONS = {"autocast": 0, "GradScaler": 0, "init_device_mesh": 0}  # regardless of their module
 _BACKENDS = {"init_process_group": 0}
 _TAKERS = re.compile(r"(.*_)?device")  # names of functions
 

@@ -36,9 +36,9 @@ from hpu_magic.runtime.porting.texts import (
 
 # How a string is used.
 TAKEN = "taken"  # passed as a device
-INDEXED = "indexed"  # compared with a tensor's device, which has a number
+INDEXED = "indexed"  # compared with a tensor's device, which includes a number
 NAMED = "named"  # assigned to a device name, or chosen from several devices
-COMPARED = "compared"  # with another value
+COMPARED = "compared"  # compared with another value
 TEXT = "text"  # part of another string, or a key
 OPAQUE = "opaque"  # passed to a function that the cell does not define
 SAVED = "saved"  # a device in a saved file
@@ -98,7 +98,7 @@ class Devices:
 
     def _texts(self, tree: ast.Module) -> Iterator[Text]:
         within: set[ast.AST] = set()
-        for node in ast.walk(tree):  # outermost nodes first
+        for node in ast.walk(tree):  # visits outer nodes first
             if not isinstance(node, ast.expr) or node in within:
                 continue
             within.update(pieces(node))
@@ -284,7 +284,7 @@ class Devices:
             yield from () if self._flow.follows(node, path) else (OPAQUE,)
 
     def _looked_up(self, text: Text, container: ast.expr) -> Iterator[str]:
-        """Yield the uses as a key of a container."""
+        """Yield the uses as a key to look up in a container."""
         text.compared.append(container)
         made = [container, *self._values(container)]
         yield COMPARED if any(isinstance(each, ast.Dict | ast.DictComp) for each in made) else TEXT
@@ -393,7 +393,7 @@ def _kept(devices: list[Text]) -> set[Text]:
 
 
 def _is_exact(node: ast.Compare) -> bool:
-    """Return whether a comparison does not search for a substring."""
+    """Return whether a comparison is exact, i.e. does not search for a substring."""
     search = isinstance(node.ops[0], ast.In | ast.NotIn)
     return not search or not isinstance(node.left, ast.Constant)
 

@@ -102,7 +102,7 @@ class Flow:
         return self._known_steps[node, path]
 
     def follows(self, node: ast.expr, path: Path) -> bool:
-        """Return whether the analysis models the call that has an expression as its argument."""
+        """Return whether the analysis models the call that an expression is an argument of."""
         call, slot = self._call(node)
         if call is None or slot is None:
             return False
@@ -364,7 +364,7 @@ class Flow:
     def _option(
         self, name: str, path: Path, decorator: ast.expr | None = None
     ) -> Iterator[Carrier]:
-        """Follow a command line option, such as ``--gpu``, or an attribute set by name."""
+        """Follow a command-line option, such as ``--gpu``, or an attribute that is set by name."""
         name = name.lstrip("-").replace("-", "_")
         for each in self._names.attributes.get(name, ()):
             yield each, path and (ANYWHERE,)
@@ -398,7 +398,7 @@ def _is_called(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
 
 
 def _annotated(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the expressions of an annotation, which have no effect."""
+    """Yield the expressions in the annotations of a node, which have no effect."""
     for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
         yield from ast.walk(annotation) if annotation is not None else ()
 

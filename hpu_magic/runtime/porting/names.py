@@ -131,7 +131,7 @@ class Names:
                     self.functions[variable].append(node.value)
 
     def _record_attribute(self, node: ast.AST) -> None:
-        """Record the class that defines an attribute."""
+        """Record which class defines an attribute."""
         stored = isinstance(node, ast.Name | ast.Attribute) and isinstance(node.ctx, ast.Store)
         variable = self.variable(node) if stored else None
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

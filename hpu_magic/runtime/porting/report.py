@@ -57,7 +57,7 @@ class PortReport(Report):
 
     @property
     def missing(self) -> tuple[LineFinding, ...]:
-        """Names that have no counterpart, because of which the code cannot run."""
+        """The names that have no counterpart and therefore prevent the code from running."""
         return tuple(each for each in self.findings if each.kind == MISSING)
 
     def title(self) -> str:
@@ -131,7 +131,7 @@ class PortReport(Report):
 
 
 def _with_gaps(lines: list[DiffLine]) -> Iterator[tuple[DiffLine, bool]]:
-    """Yield each line with whether lines have been omitted before it."""
+    """Yield each line together with whether lines were omitted before it."""
     last = None
     for line in lines:
         yield line, bool(last and line.number and line.number > last + 1)

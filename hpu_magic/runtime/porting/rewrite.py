@@ -115,7 +115,7 @@ class Rewriter(Cell):
 
     def _is_cuda(self, node: ast.Attribute) -> None:
         if not self.typed(node):
-            self.replace(node, "")  # only adds the finding
+            self.replace(node, "")  # only adds a finding
             return
         end = self.source.end(node)
         self.children(node, [node.value])

@@ -112,7 +112,7 @@ def _lines(text: str) -> list[str]:
 
 
 class _Shown:
-    """Builds the displayed text and the origins of its lines."""
+    """Builds the displayed text and records the origins of its lines."""
 
     def __init__(self) -> None:
         self.parts: list[str] = []

@@ -34,7 +34,7 @@ _MOVES = {
 
 @dataclass(frozen=True)
 class AutocastOperation:
-    """An operation that a module calls."""
+    """An operation called by a module."""
 
     module: str  # the module's path in the model and its class, such as "encoder.0 (Linear)"
     name: str  # the operator, such as "linear"

@@ -109,7 +109,7 @@ def _from_file(path: str | None, default: frozenset[str]) -> frozenset[str]:
     try:
         return frozenset(_text(Path(path)).split()) if path else default
     except (OSError, UnicodeDecodeError):
-        # The library warns about this file and uses its default.
+        # The library warns about this file and uses its default list.
         return default
 
 

@@ -12,7 +12,7 @@ from hpu_magic.plain_text import printable
 Row = tuple[str, str]
 
 LINES = "\n\t"
-"""Control characters that reports keep."""
+"""The control characters that are kept in reports."""
 
 CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
 HEAD = f"{CELL};font-weight:normal;opacity:.75"

@@ -71,7 +71,7 @@ def interactive() -> bool:
 
 
 def available() -> bool:
-    """Return whether `restart_kernel` has a Jupyter server to call."""
+    """Return whether there is a Jupyter server that `restart_kernel` can call."""
     return _kernel_id is not None and _server() is not None
 
 
@@ -269,7 +269,7 @@ def _server() -> dict[str, Any] | None:
 
 
 def _ask(server: Mapping[str, Any], method: str, path: str) -> None:
-    import urllib.request  # slow to import, and loading the extension must be instant
+    import urllib.request  # slow to import, but loading the extension must be instant
 
     request = urllib.request.Request(f"{server['url']}api/kernels/{path}", method=method)
     # Under JupyterHub, the server has no token of its own and accepts the user's token.

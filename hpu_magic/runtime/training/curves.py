@@ -10,7 +10,7 @@ from typing import NamedTuple
 from hpu_magic.runtime.training.metric_names import goal_of
 
 LOSS = "loss"
-"""Name of the chart of the loss that a training step returns."""
+"""The name of the chart for the loss that a training step returns."""
 
 MOST_FOLLOWED = 64
 MOST_CHARTS = 6

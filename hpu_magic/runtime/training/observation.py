@@ -18,7 +18,7 @@ SETTLED = 3
 
 @dataclass(frozen=True)
 class LoaderSettings:
-    """Settings of a ``DataLoader``."""
+    """The settings of a ``DataLoader``."""
 
     workers: int
     pinned: bool

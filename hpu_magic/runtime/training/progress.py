@@ -166,7 +166,7 @@ class FitProgress:
         return " and ".join(parts)
 
     def end(self, phase: str, error: str | None = None, moment: float | None = None) -> None:
-        """Set the final phase, and the end time if it is in the past (``moment``)."""
+        """Set the final phase and the end time, which is ``moment`` or the current time."""
         self.phase = phase
         self.validation_began = None
         self.error = error

@@ -84,7 +84,7 @@ class Mark:
 
 @dataclass(eq=False)
 class Subscription:
-    """One reader of the sampler; ``close()`` ends it."""
+    """A subscription of one reader to the sampler; ``close()`` ends it."""
 
     sampler: Sampler
     callback: Callable[[Sampler], None] | None

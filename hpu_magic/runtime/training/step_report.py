@@ -115,7 +115,7 @@ class StepReport:
         self.add(values, self.steps + ahead, ahead)
 
     def add(self, values: Mapping[Curve, Any], number: int, ahead: int = 0) -> None:
-        """Keep current values, the ``number``-th of their kind."""
+        """Keep the current values, which are the ``number``-th of their kind."""
         progress = self.progress
         place = f"epoch {progress.epoch + 1}, batch {progress.batch}"
         if progress.phase == "validating":
@@ -176,7 +176,7 @@ class StepReport:
             self.count_to(self.batches, self.steps)
         self.report_pace(last=True)
         self._observer.ended()
-        with suppress(RuntimeError):  # the device may have failed
+        with suppress(RuntimeError):  # raised if the device has failed
             self._pending.read()
         self._pending.clear()
 

@@ -55,7 +55,7 @@ class LayerError:
     """The error with all layers quantized; its input contains the errors of earlier layers."""
     own: Difference = field(default_factory=Difference)
     """The error of this layer alone, given its input from before quantization."""
-    calls: int = 0  # number of calls with the sample
+    calls: int = 0  # number of times the layer was called with the sample
 
 
 @dataclass

@@ -11,7 +11,7 @@ from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device.inputs import call_arguments
 
 Run = Callable[[Any], Any]
-"""Calls the model and returns its output."""
+"""A function that calls the model and returns its output."""
 
 
 def of_inputs(model: Any, inputs: Any) -> Run:

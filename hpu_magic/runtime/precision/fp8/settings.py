@@ -12,10 +12,10 @@ from hpu_magic.errors import HPUError, suggestion
 from hpu_magic.runtime.precision.fp8.json_file import SettingsFile
 
 VARIABLE = "QUANT_CONFIG"
-"""Environment variable with the path of the settings file."""
+"""The environment variable that contains the path of the settings file."""
 
 STATS = "hpu_fp8/measure"
-"""Default folder and name prefix of measurement files."""
+"""The default folder and name prefix of measurement files."""
 
 SCALE_METHODS = (
     *("maxabs_hw", "maxabs_pow2", "maxabs_arbitrary", "unit_scale", "hw_aligned_single_scale"),
@@ -148,7 +148,7 @@ class Settings:
                 )
 
     def check_lists(self, modules: Mapping[str, str], quantizable: Sequence[str]) -> None:
-        """Raise `HPUError`, suggesting similar ones, for names and classes not in the model.
+        """Raise `HPUError` for names and classes that are not in the model, suggesting others.
 
         ``modules`` maps the name of each module to its class, and ``quantizable`` lists the classes
         that Neural Compressor supports.
