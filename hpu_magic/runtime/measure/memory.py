@@ -53,8 +53,9 @@ class MemoryReport(Table):
     """The device's memory statistics, with descriptions and the vendor's names."""
 
     stats: dict[str, int]
-    """The bytes and counts of ``torch.hpu.memory_stats()``, in its order. The peak is that since
-    the user's last reset; resets by hpu_magic do not affect it. Empty without a card."""
+    """The bytes and counts from ``torch.hpu.memory_stats()``, in the same order. The peak is the
+    one since the user's last reset, and is not affected by hpu_magic's resets. Empty without a
+    card."""
     holders: list[VariableHolder] = field(default_factory=list)
     """The variables that hold memory, with their modules."""
     everything: bool = False  #: list all variables and modules instead of only the largest ones

@@ -271,7 +271,7 @@ def _bound(cell: Cell, node: ast.Call, name: str) -> None:
 
 
 def _device(cell: Cell, node: ast.Call, name: str) -> None:
-    """Remove the number in ``torch.device("cuda", rank)`` unless it is compared."""
+    """Remove the number in ``torch.device("cuda", rank)``, or set it to 0 if it is compared."""
     kinds = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "type")]
     written = cell.devices.written.get(kinds[0]) if kinds else None
     numbers = [each for each in arguments.in_order(node) if _is_index(node, each)]
