@@ -7,7 +7,7 @@ import type { Card, Holder } from './model/snapshot';
 import { cardTitle, holderName, kernelPhrase, shutdownWarning } from './model/wording';
 import { trans } from './model/translation';
 
-/** Open or activate the notebook or console of a holder. */
+/** Open or activate a holder's notebook or console. */
 export async function goToHolder(commands: CommandRegistry, holder: Holder): Promise<void> {
   const notebook = holder.kernel?.notebook;
   if (!notebook) {
@@ -17,7 +17,7 @@ export async function goToHolder(commands: CommandRegistry, holder: Holder): Pro
   await commands.execute(command, { path: notebook.path, activate: true });
 }
 
-/** Stop a holder's fit and show errors. Resolves to whether the fit received the request. */
+/** Stop a holder's fit and show any error. Resolves to whether the fit received the request. */
 export async function stopHoldersFit(
   machine: Machine,
   card: Card,
@@ -41,8 +41,8 @@ export async function stopHoldersFit(
 }
 
 /**
- * Shut down a holder's kernel after the user has confirmed, and show errors. Resolves to whether
- * the kernel was shut down.
+  * Shut down a holder's kernel after the user has confirmed, and show any error. Resolves to
+  * whether the kernel was shut down.
  */
 export async function shutDownHolder(
   machine: Machine,

@@ -3,7 +3,7 @@ declare module '*.svg' {
   export default text;
 }
 
-// A package of Notebook 7 that JupyterLab does not contain.
+// A package that is part of Notebook 7 but not of JupyterLab.
 declare module '@jupyter-notebook/tree' {
   import type { Token } from '@lumino/coreutils';
   import type { TabPanel } from '@lumino/widgets';

@@ -6,7 +6,7 @@ import type { Card, Held, Snapshot } from './model/snapshot';
 import { cardLabel, heldText, unreadable } from './model/wording';
 import { trans } from './model/translation';
 
-/** Let the user select one of `choices`; return a single choice without a dialog. */
+/** Let the user select one of `choices`; if there is only one, return it without a dialog. */
 async function pick<T>(
   title: string,
   choices: readonly T[],
@@ -25,7 +25,7 @@ async function pick<T>(
   return answer.button.accept ? choices[items.indexOf(answer.value ?? '')] : undefined;
 }
 
-/** Request the current cards; show an error and return null if they cannot be read. */
+/** Request the current state of the cards; show an error and return null if that fails. */
 async function fetchCards(machine: Machine): Promise<Snapshot | null> {
   try {
     return await machine.fetch();

@@ -5,14 +5,14 @@ import type { TabPanel, Widget } from '@lumino/widgets';
 
 import { CommandIDs } from './tokens';
 
-/** The content of a separate page, as the part of its URL after `#hpu-`. */
+/** The content of a separate page, given as the part of its URL after `#hpu-`. */
 export type Page = 'cards' | 'overview' | `card-${number}`;
 
 const PREFIX = '#hpu-';
 
 /**
- * The place of tabs: JupyterLab's main area, or the tabs of Notebook's file browser page. The other
- * pages of Notebook show only one document, so they open the file browser page instead.
+ * The place where tabs open: JupyterLab's main area, or the tabs on Notebook's file browser page.
+ * Notebook's other pages show only one document, so they open the file browser page instead.
  */
 export class Place {
   constructor(
@@ -22,7 +22,7 @@ export class Place {
     readonly isElsewhere: boolean
   ) {}
 
-  /** Whether the cards have a tab on this page, because it has no permanent sidebar. */
+  /** Whether the cards have a tab on this page because it has no permanent sidebar. */
   get hasTree(): boolean {
     return this._tree !== null;
   }
@@ -55,7 +55,7 @@ export class Place {
     window.open(address, `hpu_magic-${page}`);
   }
 
-  /** Show the content that the fragment of this page's URL names. */
+  /** Show the content that the fragment of this page's URL specifies. */
   async follow(commands: CommandRegistry, hash: string): Promise<void> {
     const page = hash.startsWith(PREFIX) ? hash.slice(PREFIX.length) : '';
     const card = /^card-(\d{1,4})$/.exec(page);
@@ -69,7 +69,7 @@ export class Place {
   }
 }
 
-/** Return the place of tabs on this page. */
+/** Return the place where tabs open on this page. */
 export async function findPlace(app: JupyterFrontEnd): Promise<Place> {
   const page = PageConfig.getOption('notebookPage'); // empty in JupyterLab
   if (page !== 'tree') {

@@ -3,7 +3,7 @@ import { Token } from '@lumino/coreutils';
 import type { Machine } from './model/machine';
 import type { Place } from './place';
 
-/** IDs of the commands, for palettes, menus and other plugins. */
+/** Command IDs for palettes, menus and other plugins. */
 export const CommandIDs = {
   openSidebar: 'hpu_magic:open-sidebar',
   openCard: 'hpu_magic:open-card',
@@ -14,10 +14,10 @@ export const CommandIDs = {
   resetZoom: 'hpu_magic:reset-zoom'
 } as const;
 
-/** Category of the commands in the palette. */
+/** The commands' category in the palette. */
 export const PALETTE_CATEGORY = 'HPU';
 
-/** ID of the settings; their schema is schema/plugin.json. */
+/** ID of the settings, whose schema is schema/plugin.json. */
 export const SETTINGS_ID = 'hpu_magic:plugin';
 
 /** The model of the cards, shared by all views. */
@@ -26,7 +26,7 @@ export const IMachine = new Token<Machine>(
   'The Gaudi cards of the machine that runs the Jupyter server.'
 );
 
-/** The place of tabs on this page. */
+/** The place where tabs open on this page. */
 export const IPlace = new Token<Place>(
   'hpu_magic:IPlace',
   'The place of tabs: JupyterLab’s main area, or the tabs of Notebook’s file browser page.'

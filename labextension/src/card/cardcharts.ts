@@ -25,7 +25,7 @@ const CHART_HEAD = 34;
 const LOWEST_CHART = 130;
 const HIGHEST_CHART = 300;
 
-/** The history of a card: charts with a shared time axis, cursor and zoom. */
+/** The history of a card: charts that share a time axis, cursor and zoom. */
 export class CardCharts extends ZoomView {
   constructor(
     machine: Machine,
@@ -44,7 +44,7 @@ export class CardCharts extends ZoomView {
     this.node.append(...parts);
   }
 
-  /** Whether the charts are paused; the machine still records samples. */
+  /** Whether the charts are paused; the machine keeps recording samples. */
   get paused(): boolean {
     return this._frozen !== null;
   }
@@ -90,7 +90,7 @@ export class CardCharts extends ZoomView {
     this._empty.hidden = this._shown.size > 0;
   }
 
-  /** Show the card's name, its current state, and problems. */
+  /** Show the card's name, its current state and any problems. */
   private _describe(): void {
     const { snapshot, missed, connection } = this.machine;
     const problem = notice(connection, snapshot, missed);
@@ -129,7 +129,7 @@ export class CardCharts extends ZoomView {
       reset: () => this.zoomTo(null)
     });
     this._shown.set(metric, chart);
-    // The order of the charts must not depend on which metric had a value first.
+    // The order of the charts must not depend on which metric received a value first.
     const order = CHARTS.filter(({ metric }) => this._shown.has(metric));
     this._charts.append(...order.map(({ metric }) => this._shown.get(metric)!.node));
     this._fit();
@@ -137,7 +137,7 @@ export class CardCharts extends ZoomView {
 
   private _fit(): void {
     const width = this._charts.clientWidth;
-    // All charts fit on the page if they remain legible.
+    // Fit all charts on the page as long as they remain legible.
     const room = this.node.clientHeight - HEADINGS - this._fits.node.clientHeight;
     const share = room / Math.max(this._shown.size, 1) - CHART_HEAD;
     const height = Math.round(Math.min(Math.max(share, LOWEST_CHART), HIGHEST_CHART));

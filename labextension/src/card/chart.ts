@@ -5,9 +5,9 @@ import type { ChartKind } from './metrics';
 import type { TimeRange } from '../view/zoom';
 import { trans } from '../model/translation';
 
-/** The context that the charts of one tab share. */
+/** The context shared by the charts of a tab. */
 export interface ChartContext {
-  /** Charts with the same key show the same time under the cursor. */
+  /** Charts with the same key have a common cursor. */
   readonly syncKey: string;
   /** The visible time range. */
   range(): TimeRange;
@@ -17,7 +17,7 @@ export interface ChartContext {
   reset(): void;
 }
 
-/** Colors of the theme, for a canvas. */
+/** The theme's colors, for a canvas. */
 interface Palette {
   readonly line: string;
   readonly fill: string;
@@ -26,7 +26,7 @@ interface Palette {
   readonly font: string;
 }
 
-const NARROWEST_SELECTION = 4; // px; a narrower selection is a click
+const NARROWEST_SELECTION = 4; // px; a narrower selection counts as a click
 
 function readPalette(node: Element): Palette {
   const style = getComputedStyle(node);
@@ -37,7 +37,7 @@ function readPalette(node: Element): Palette {
     fill: `color-mix(in srgb, ${line} 14%, transparent)`,
     text: read('--jp-ui-font-color2'),
     grid: read('--jp-border-color2'),
-    // In pixels, which uPlot scales with the screen's density.
+    // The font size is in pixels, because uPlot scales pixels with the screen's density.
     font: `${Math.round(0.85 * parseFloat(style.fontSize))}px ${style.fontFamily}`
   };
 }
@@ -45,7 +45,7 @@ function readPalette(node: Element): Palette {
 const clock = new Intl.DateTimeFormat(undefined, { timeStyle: 'medium' });
 const clockMinutes = new Intl.DateTimeFormat(undefined, { timeStyle: 'short' });
 
-/** One metric over time, with a cursor that all charts of the tab share. */
+/** One metric over time, with a cursor shared by all charts of the tab. */
 export class Chart {
   constructor(
     readonly kind: ChartKind,
@@ -65,7 +65,7 @@ export class Chart {
     this.node.remove();
   }
 
-  /** Set the size of axes and plot to `width` by `height` pixels. */
+  /** Set the size of the axes and plot to `width` by `height` pixels. */
   resize(width: number, height: number): void {
     if (this._plot) {
       this._plot.setSize({ width, height });
@@ -81,7 +81,7 @@ export class Chart {
     this._plot?.redraw(false, true);
   }
 
-  /** Draw samples, as parts of `whole` if it is known; NaN makes a gap. */
+  /** Draw samples, as shares of `whole` if it is known; NaN makes a gap. */
   draw(time: Float64Array, values: Float64Array, whole: number | null): void {
     const { min, max } = this._context.range();
     this._time.length = this._values.length = time.length;
@@ -172,7 +172,7 @@ export class Chart {
     return {
       sync: { key: this._context.syncKey },
       y: false,
-      // All charts zoom together, so the tab sets the range instead of the plot.
+      // All charts zoom together, so the range is set by the tab, not by the plot.
       drag: { x: true, y: false, setScale: false },
       bind: { dblclick: () => reset }
     };
@@ -203,7 +203,7 @@ export class Chart {
   private readonly _latest = element('span', 'hpu-Chart-latest');
   private readonly _legend = element('div', 'hpu-Chart-legend');
   private readonly _plotted = element('div', 'hpu-Chart-plot');
-  // Refilled for each drawing, because uPlot requires null for missing values.
+  // Refilled for each redraw, because uPlot requires null for missing values.
   private readonly _time: number[] = [];
   private readonly _values: (number | null)[] = [];
   private _highest = 0;

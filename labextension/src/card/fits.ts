@@ -3,16 +3,16 @@ import { holderName } from '../model/wording';
 import { element } from '../view/dom';
 import { FitView } from '../view/fit';
 
-/** Stops a holder's fit; resolves to whether the fit received the request. */
+/** Stop a holder's fit. Resolves to whether the fit received the request. */
 export type StopFit = (card: Card, holder: Holder) => Promise<boolean>;
 
-/** The fits that run on a card. */
+/** The fits running on a card. */
 export class Fits {
   constructor(private readonly _stop: StopFit) {}
 
   readonly node = element('div', 'hpu-CardCharts-fits');
 
-  /** Show the fits of a card; return whether their number has changed. */
+  /** Show a card's fits, and return whether their number has changed. */
   show(card: Card | undefined): boolean {
     const before = this._views.size;
     const gone = new Set(this._views.keys());

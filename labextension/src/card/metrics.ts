@@ -6,20 +6,20 @@ import { trans } from '../model/translation';
 export interface ChartKind {
   readonly metric: Metric;
   readonly title: () => string;
-  /** The title with the highest visible value and its share of the whole, if it is known. */
+  /** Return the title with the highest visible value and its share of the whole, if known. */
   readonly described?: (highest: number, whole: number | null) => string;
-  /** Format a value with its unit for axis, legend and screen reader. */
+  /** Format a value with its unit for the axis, the legend and screen readers. */
   readonly write: (value: number) => string;
-  /** Allowed distances between ticks. */
+  /** Permitted distances between ticks. */
   readonly steps?: readonly number[];
-  /** The top of the axis for the highest visible value. */
+  /** Return the top of the axis for the highest visible value. */
   readonly top: (highest: number) => number;
 }
 
 /** Add space above a line. */
 const above = (highest: number): number => (highest > 0 ? 1.15 * highest : 1);
 
-// Powers of two, so that ticks are whole units of memory.
+// Powers of two, so that ticks are at whole units of memory.
 const MEMORY_STEPS = Array.from({ length: 43 }, (_, power) => 2 ** power);
 
 /** The charts of a card's tab, from top to bottom. */

@@ -7,12 +7,12 @@ export type VisibilitySource = Pick<
   'hidden' | 'addEventListener' | 'removeEventListener'
 >;
 
-/** Milliseconds without a visible view after which the stream closes, to allow view changes. */
+/** Milliseconds without a visible view before the stream closes, so that views can be switched. */
 const GRACE = 2000;
 
 /**
- * The visible views. The stream runs while at least one view is visible on a visible page, and
- * closes shortly after that.
+ * The visible views. The stream is open while at least one view is visible on a visible page, and
+ * closes shortly afterwards.
  */
 export class Audience implements IDisposable {
   constructor(

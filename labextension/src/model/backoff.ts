@@ -1,6 +1,6 @@
-/** Waits in milliseconds that double with each failure and start over after a success. */
+/** Waits, in milliseconds, that double with each failure and start over after a success. */
 export class Backoff {
-  /** `jitter` is the random share of a wait, so that clients do not reconnect simultaneously. */
+  /** `jitter` is the random share of a wait; it keeps clients from reconnecting simultaneously. */
   constructor(
     private readonly _first = 1000,
     private readonly _longest = 30_000,
@@ -8,7 +8,7 @@ export class Backoff {
     private readonly _random = Math.random
   ) {}
 
-  /** Return the wait before the next attempt; the one after that is longer. */
+  /** Return the wait before the next attempt, and lengthen the one after it. */
   next(): number {
     const wait = Math.min(this._first * 2 ** this._failures, this._longest);
     this._failures += 1;

@@ -8,18 +8,18 @@ import { fetchSnapshot, ServerError, streamUrl } from './server';
 import { parseMessage } from './snapshot';
 import type { StreamMessage } from './snapshot';
 
-/** The state of the stream; times are those of `Date.now()`. */
+/** The state of the stream; times are on the clock of `Date.now()`. */
 export type ConnectionState =
   | { readonly kind: 'idle' }
   | { readonly kind: 'connecting' }
   | { readonly kind: 'live' }
   /** The server does not respond. */
   | { readonly kind: 'lost'; readonly retryAt: number }
-  /** The server answers requests, but WebSockets cannot be opened. */
+  /** The server answers requests, but a WebSocket cannot be opened. */
   | { readonly kind: 'blocked'; readonly retryAt: number }
-  /** The server runs without hpu_magic's extension. */
+  /** The server is running without hpu_magic's extension. */
   | { readonly kind: 'missing'; readonly retryAt: number }
-  /** The user has no permission to see the cards. */
+  /** The user does not have permission to see the cards. */
   | { readonly kind: 'refused'; readonly retryAt: number };
 
 type Failure = 'lost' | 'blocked' | 'missing' | 'refused';
@@ -33,12 +33,12 @@ export function failureOf(error: unknown): Exclude<Failure, 'blocked'> {
   return status === 401 || status === 403 ? 'refused' : 'lost';
 }
 
-/** Milliseconds of silence after which a stream is lost, unless three intervals are longer. */
+/** Milliseconds of silence after which a stream is lost, or three intervals if they are longer. */
 const LONGEST_SILENCE = 15_000;
 
 /**
  * The stream of samples. It opens and closes on demand, reports the cause of a failure, and
- * reconnects automatically, with a longer wait after each failure.
+ * reconnects automatically, waiting longer after each failure.
  */
 export class StreamConnection implements IDisposable {
   constructor(
@@ -87,21 +87,21 @@ export class StreamConnection implements IDisposable {
     }
   }
 
-  /** Open the stream; has no effect while it is open or opening. */
+  /** Open the stream; this has no effect if it is already open or opening. */
   open(): void {
     if (!this._isDisposed && this._state.kind === 'idle') {
       this._connect();
     }
   }
 
-  /** Close the stream and stop all attempts. */
+  /** Close the stream and stop trying to connect. */
   close(): void {
     this._drop();
     this._backoff.reset();
     this._change({ kind: 'idle' });
   }
 
-  /** Reconnect now instead of after the wait. */
+  /** Reconnect now, without waiting. */
   retry(): void {
     if ('retryAt' in this._state) {
       this._connect();
@@ -124,17 +124,17 @@ export class StreamConnection implements IDisposable {
       this._listen();
       const message = parseMessage(event.data);
       if (message) {
-        // Only data proves that the stream works: proxies open sockets to dead servers.
+        // Only data proves that the stream works, because proxies open sockets to dead servers.
         this._backoff.reset();
         this._change({ kind: 'live' });
         this._received.emit(message);
       }
     };
-    // Every failure ends in a close event.
+    // Every failure ends with a close event.
     socket.onclose = () => void this._ended(socket);
   }
 
-  /** Restart the timer that treats silence as a lost stream. */
+  /** Restart the timer after which silence counts as a lost stream. */
   private _listen(): void {
     window.clearTimeout(this._watchdog);
     const socket = this._socket;
@@ -161,7 +161,7 @@ export class StreamConnection implements IDisposable {
     this._timer = window.setTimeout(() => this._connect(), wait);
   }
 
-  /** Request the cards to find the cause, because browsers hide the HTTP status of a WebSocket. */
+  /** Request the cards to find the cause, because browsers hide a WebSocket's HTTP status. */
   private async _reason(wasLive: boolean): Promise<Failure> {
     const attempt = this._attempt;
     try {
@@ -201,7 +201,7 @@ export class StreamConnection implements IDisposable {
   private _socket: WebSocket | null = null;
   private _timer = 0;
   private _watchdog = 0;
-  /** Number of the attempt, to ignore late answers. */
+  /** Number of the current attempt, used to ignore late answers. */
   private _attempt = 0;
   private _isDisposed = false;
 }

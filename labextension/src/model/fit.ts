@@ -1,4 +1,4 @@
-// The progress of a fit as reported by its kernel, and its description in words.
+// The progress of a fit, as reported by its kernel, and its description in words.
 
 import { percent, rate, rough } from './units';
 import { trans } from './translation';
@@ -6,7 +6,7 @@ import { trans } from './translation';
 export const PHASES = ['starting', 'training', 'validating', 'stopping'] as const;
 export type Phase = (typeof PHASES)[number];
 
-/** State of a running fit; null means unknown. The server uses the same field names. */
+/** The state of a running fit; null means unknown. The server uses the same field names. */
 export interface Fit {
   readonly model: string;
   /** Seconds since the epoch. */
@@ -25,7 +25,7 @@ export interface Fit {
   readonly loss_name: string;
   /** A string if the loss is not finite, because JSON has no such numbers. */
   readonly loss: number | string | null;
-  /** The values that became NaN or infinite, and their steps; empty if there are none. */
+  /** The values that became NaN or infinite, and at which step; empty if there are none. */
   readonly broken: string;
   /** Whether the sidebar can stop the fit. */
   readonly stoppable: boolean;
@@ -52,7 +52,7 @@ export function parseFit(value: unknown): Fit | null {
   return valid ? (value as Fit) : null;
 }
 
-/** Return the phase of a fit, or an empty string while it trains. */
+/** Return the phase of a fit, or an empty string while it is training. */
 export function fitPhase({ phase }: Fit): string {
   switch (phase) {
     case 'starting':
@@ -72,7 +72,7 @@ export function fitPlace({ epoch, epochs, batch, share }: Fit): string {
     return '';
   }
   const place = epochs ? trans.__('epoch %1 of %2', epoch, epochs) : trans.__('epoch %1', epoch);
-  // If the end is unknown, the batch shows the progress.
+  // If the end is unknown, the batch number shows the progress.
   return share === null && batch > 0 ? trans.__('%1, batch %2', place, batch) : place;
 }
 
@@ -81,7 +81,7 @@ export function fitRate(fit: Fit): string {
   return fit.rate === null ? '' : rate(fit.rate);
 }
 
-/** Return the loss of a fit, with the model's name for it: `loss 0.231`. */
+/** Return the loss of a fit under the model's name for it: `loss 0.231`. */
 export function fitLoss({ loss_name, loss }: Fit): string {
   if (loss === null) {
     return '';

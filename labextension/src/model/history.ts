@@ -1,10 +1,10 @@
 import { METRICS } from './snapshot';
 import type { Measurement, Metric, PastSamples, Snapshot } from './snapshot';
 
-/** Samples of a card, oldest first; missing values are NaN. The arrays are short-lived views. */
+/** A card's samples, oldest first; missing values are NaN. The arrays are short-lived views. */
 export interface Series extends Readonly<Record<Metric, Float64Array>> {
   readonly time: Float64Array;
-  /** Seconds that a time axis should show; grows to the length of the history. */
+  /** Number of seconds that a time axis should show; it grows to the length of the history. */
   readonly span: number;
 }
 
@@ -12,8 +12,8 @@ export interface Series extends Readonly<Record<Metric, Float64Array>> {
 const SHORTEST_SPAN = 60;
 
 /**
- * A ring buffer of numbers. Each number is written twice, one capacity apart, so that the
- * newest `count` numbers are always contiguous and readers do not copy.
+ * A ring buffer of numbers. Each number is written twice, `capacity` places apart, so that the
+ * newest `count` numbers are always contiguous and need not be copied to be read.
  */
 class Ring {
   constructor(readonly capacity: number) {
@@ -39,11 +39,11 @@ type Write = (moduleId: number, metric: Metric, value: Measurement) => void;
 const NOTHING = new Float64Array(0);
 
 /**
- * The last minutes of all cards, in memory that is allocated once.
+ * The last few minutes of all cards, in memory that is allocated only once.
  *
  * It keeps at most one sample per `interval`, even if the server samples faster for other clients.
- * If samples are missing for more than three intervals, a row of NaN marks the gap, so that charts
- * interrupt their lines.
+ * If samples are missing for more than three intervals, a row of NaN marks the gap, so that lines
+ * in charts are interrupted.
  */
 export class History {
   /** `length` and `interval` are in seconds. */
@@ -63,15 +63,15 @@ export class History {
     return this._count;
   }
 
-  /** The time of the newest sample, or -Infinity without samples. */
+  /** The time of the newest sample, or -Infinity if there are no samples. */
   get latest(): number {
     return this._latest;
   }
 
-  /** Add a sample, unless it arrives before the end of the interval. */
+  /** Add a sample, unless it arrives before the interval is over. */
   push(snapshot: Snapshot): void {
     if (snapshot.time < this._latest - 3 * this.interval) {
-      // The server's clock was set back, but the times must increase.
+      // The server's clock has been set back, but times must increase.
       this._count = 0;
       this._latest = -Infinity;
     }
@@ -97,7 +97,7 @@ export class History {
     });
   }
 
-  /** Return a card's samples of the last `length` seconds. */
+  /** Return a card's samples from the last `length` seconds. */
   series(moduleId: number): Series {
     const rings = this._cards.get(moduleId);
     const count = this._recent();
@@ -114,7 +114,7 @@ export class History {
     };
   }
 
-  /** Return a history with another length or interval and the same samples. */
+  /** Return a history with the same samples but a different length or interval. */
   resized(length: number, interval: number): History {
     const other = new History(length, interval);
     const time = Array.from(this._time.view(this._position, this._count));
@@ -132,7 +132,7 @@ export class History {
   }
 
   private _append(time: number, samples: (write: Write) => void): void {
-    // Timers of client and server are not exact, so allow 10 % less.
+    // The timers of the client and server are inexact, so allow 10 % less.
     if (!(time >= this._latest + 0.9 * this.interval)) {
       return;
     }
@@ -169,7 +169,7 @@ export class History {
     return rings;
   }
 
-  /** Return the number of samples that are not older than `length`. */
+  /** Return the number of samples that are no older than `length` seconds. */
   private _recent(): number {
     const time = this._time.view(this._position, this._count);
     const oldest = this._latest - this.length;

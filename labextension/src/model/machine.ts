@@ -17,7 +17,7 @@ export interface MachineOptions {
   readonly interval: number;
   /** Minutes of samples to keep. */
   readonly history: number;
-  /** Percentage of a card's memory. */
+  /** Percentages of a card's memory. */
   readonly memoryWarning: number;
   readonly memoryCritical: number;
 }
@@ -30,7 +30,7 @@ export const DEFAULT_OPTIONS: MachineOptions = {
 };
 
 /**
- * The machine's cards, shared by all views: the last snapshot, the history, and the state of the
+ * The machine's cards, shared by all views: the latest snapshot, the history and the state of the
  * connection.
  */
 export class Machine implements IDisposable {
@@ -46,17 +46,17 @@ export class Machine implements IDisposable {
     );
   }
 
-  /** Emitted after each sample and when the connection or the options change. */
+  /** Emitted after each sample, and when the connection or the options change. */
   get changed(): ISignal<this, void> {
     return this._changed;
   }
 
-  /** The newest sample with readings, or null before the first one. */
+  /** The newest sample that contains readings, or null before the first one. */
   get snapshot(): Snapshot | null {
     return this._snapshot;
   }
 
-  /** The server's reason why there is no newer sample, or null. */
+  /** The reason that the server gives for having no newer sample, or null. */
   get missed(): string | null {
     return this._missed;
   }
@@ -97,22 +97,22 @@ export class Machine implements IDisposable {
     return this._audience.join();
   }
 
-  /** Reconnect now instead of after the wait. */
+  /** Reconnect now, without waiting. */
   retry(): void {
     this._connection.retry();
   }
 
-  /** Request the current cards, even if the stream does not run. */
+  /** Request the current state of the cards, even if the stream is closed. */
   fetch(): Promise<Snapshot> {
     return fetchSnapshot(this._settings);
   }
 
-  /** Request the history of the last day after `since`. */
+  /** Request the part of the last day's history that is newer than `since`. */
   fetchPast(since: number): Promise<PastAnswer> {
     return fetchPast(this._settings, since);
   }
 
-  /** Return a card of the newest sample. */
+  /** Return a card from the newest sample. */
   card(moduleId: number): Card | undefined {
     return this._snapshot?.cards.find(card => card.module_id === moduleId);
   }
@@ -133,7 +133,7 @@ export class Machine implements IDisposable {
     } else {
       const missed = isMissed(message);
       this._missed = missed ? message.reason : null;
-      // Old figures are better than none; the views mark them as old.
+      // Stale values are better than none; the views mark them as stale.
       if (!missed || this._snapshot === null) {
         this._snapshot = message;
       }

@@ -12,15 +12,15 @@ import type { HolderSpan, PastAnswer } from './snapshot';
 const RETRY = 20;
 
 /**
- * The last day of all cards, from the server. When the machine has a new sample, it requests new
- * data: at most once per interval, but immediately if the holders change.
+ * The last day's history of all cards, from the server. When a new sample arrives, new data is
+ * requested, at most once per interval, or immediately if the holders have changed.
  */
 export class Past implements IDisposable {
   constructor(private readonly _machine: Machine) {
     _machine.changed.connect(this._follow, this);
   }
 
-  /** Emitted after each request, successful or not. */
+  /** Emitted after each request, whether successful or not. */
   get changed(): ISignal<this, void> {
     return this._changed;
   }
@@ -50,12 +50,12 @@ export class Past implements IDisposable {
     Signal.clearData(this);
   }
 
-  /** Return the holders of a card in the order in which they took it. */
+  /** Return a card's holders in the order in which they acquired it. */
   spans(card: number): HolderSpan[] {
     return [...this._spans.values()].filter(span => span.card === card);
   }
 
-  /** Return a holder's number, which does not change; the first holder has the number 1. */
+  /** Return a holder's number, which never changes; the first holder is number 1. */
   numberOf(span: HolderSpan): number {
     const key = holderKey(span);
     const known = this._numbers.get(key) ?? this._numbers.size + 1;

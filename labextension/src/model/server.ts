@@ -7,7 +7,7 @@ import { trans } from './translation';
 
 const ROUTES = 'hpu_magic';
 
-/** An error in the server's answer, with its HTTP status. */
+/** An error returned by the server, with its HTTP status. */
 export class ServerError extends Error {
   constructor(
     readonly status: number,
@@ -50,7 +50,7 @@ export async function fetchSnapshot(settings: ServerConnection.ISettings): Promi
   return answer;
 }
 
-/** Request the history of the last day after `since`, in seconds since the epoch. */
+/** Request the last day's history that is newer than `since`, in seconds since the epoch. */
 export async function fetchPast(
   settings: ServerConnection.ISettings,
   since: number
@@ -62,7 +62,7 @@ export async function fetchPast(
   return answer;
 }
 
-/** Shut down the kernel `kernelId` of this server if it still holds HPU `moduleId`. */
+/** Shut down this server's kernel `kernelId` if it still holds HPU `moduleId`. */
 export async function shutDownHolder(
   settings: ServerConnection.ISettings,
   moduleId: number,
@@ -73,7 +73,7 @@ export async function shutDownHolder(
   await request(settings, path, { method: 'DELETE' });
 }
 
-/** Stop the fit of the kernel `kernelId` of this server if it still holds HPU `moduleId`. */
+/** Stop the fit in this server's kernel `kernelId` if it still holds HPU `moduleId`. */
 export function stopFit(
   settings: ServerConnection.ISettings,
   moduleId: number,
@@ -82,7 +82,7 @@ export function stopFit(
   return shutDownHolder(settings, moduleId, kernelId, 'fit');
 }
 
-/** Return the URL of the stream of samples, `interval` seconds apart. */
+/** Return the URL of a stream of samples that are `interval` seconds apart. */
 export function streamUrl(settings: ServerConnection.ISettings, interval: number): string {
   const url = URLExt.join(settings.wsUrl, ROUTES, 'stream');
   const query = new URLSearchParams({ interval: String(interval) });

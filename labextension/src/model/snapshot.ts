@@ -1,4 +1,4 @@
-// The server's data about the cards. The server uses the same field names.
+// The data about the cards that the server sends. The server uses the same field names.
 
 import type { Fit } from './fit';
 
@@ -22,17 +22,17 @@ export interface Holder {
   readonly pid: number;
   readonly command: string;
   readonly user: string | null;
-  /** Seconds since its last cell ended, 0 while a cell runs, null if unknown. */
+  /** Seconds since its last cell ended: 0 while a cell is running, null if unknown. */
   readonly idle: Measurement;
   readonly kernel: HolderKernel | null;
-  /** The fit that the process runs, if it reports one. */
+  /** The fit that the process is running, if it reports one. */
   readonly fit: Fit | null;
 }
 
-/** A value of a card's sample; null if it is missing. */
+/** A value in a card's sample, or null if it is missing. */
 export type Measurement = number | null;
 
-/** One card. Units: bytes, percent, °C, W and MHz. */
+/** One card. Values are in bytes, percent, °C, W and MHz. */
 export interface Card {
   /** The number by which users and the vendor's software identify the card. */
   readonly module_id: number;
@@ -49,7 +49,7 @@ export interface Card {
   readonly holders: readonly Holder[];
 }
 
-/** All cards of the machine at one time, in seconds since the epoch. */
+/** All cards of the machine at a given time, in seconds since the epoch. */
 export interface Snapshot {
   readonly time: number;
   readonly source: 'hlml' | 'hl-smi' | 'simulator' | 'none';
@@ -63,7 +63,7 @@ export interface Held {
   readonly holder: Holder;
 }
 
-/** Return the holders of `cards`; a kernel is listed once per card, without its child processes. */
+/** Return the holders of `cards`. A kernel is listed once per card, without its child processes. */
 export function holdings(cards: readonly Card[]): Held[] {
   return cards.flatMap(card => {
     const kernels = new Set<string>();
@@ -82,22 +82,22 @@ export function longestIdleFirst(held: readonly Held[]): Held[] {
   return [...held].sort((first, second) => (second.holder.idle ?? 0) - (first.holder.idle ?? 0));
 }
 
-/** Return whether the server could not read any card; `reason` is the cause. */
+/** Return whether the server could not read any of the cards, with `reason` as the cause. */
 export function isMissed({ cards, reason }: Snapshot): boolean {
   return reason !== null && cards.length > 0 && cards.every(card => card.error === reason);
 }
 
-/** The measurements with a history. */
+/** The measurements that have a history. */
 export const METRICS = ['memory_used', 'utilization', 'temperature', 'power'] as const;
 export type Metric = (typeof METRICS)[number];
 
-/** Samples before this client connected, as columns. */
+/** Samples from before this client connected, as columns. */
 export interface PastSamples {
   readonly time: readonly number[];
   readonly cards: Readonly<Record<string, Partial<Record<Metric, readonly Measurement[]>>>>;
 }
 
-/** One holder of one card, from the first to the last sample in which it held the card. */
+/** A holder of a card, from the first to the last sample in which it held the card. */
 export interface HolderSpan {
   readonly id: number;
   readonly card: number;
@@ -124,12 +124,12 @@ export interface PastAnswer extends PastSamples {
   readonly holders: readonly HolderSpan[];
 }
 
-/** Return a key that is the same for a notebook or a program on all cards. */
+/** Return a key that is the same for all cards that a notebook or program holds. */
 export function holderKey({ notebook, command, kernel, pid }: HolderSpan): string {
   return notebook ?? (kernel !== null ? `kernel ${kernel} ${pid}` : command || `process ${pid}`);
 }
 
-/** A message of the stream. */
+/** A message in the stream. */
 export type StreamMessage =
   ({ readonly type: 'history' } & PastSamples) | ({ readonly type: 'snapshot' } & Snapshot);
 
@@ -151,7 +151,7 @@ export function isSnapshot(value: unknown): value is Snapshot {
   return isRecord(value) && typeof value.time === 'number' && Array.isArray(value.cards);
 }
 
-/** Parse a message of the stream; return null if it is invalid. */
+/** Parse a message from the stream; return null if it is invalid. */
 export function parseMessage(text: unknown): StreamMessage | null {
   if (typeof text !== 'string') {
     return null;

@@ -1,4 +1,4 @@
-// Formatted numbers, in the same format as in Python.
+// Formats numbers in the same way as the Python package.
 
 import { trans } from './translation';
 
@@ -32,11 +32,11 @@ export function usage(used: number, total: number): string {
   const whole = capacity(total);
   const part = size(used);
   const [number, unit] = part.split(' ');
-  // Omit a unit that both share.
+  // Omit the first unit if both are the same.
   return whole.endsWith(` ${unit}`) ? `${number} / ${whole}` : `${part} / ${whole}`;
 }
 
-/** Format a part as a percentage of the whole: `45 %`, `0.01 %`. */
+/** Format a part as a percentage of the whole: `45 %` or `0.01 %`. */
 export function share(part: number, whole: number): string {
   const percent = (100 * part) / whole;
   if (percent > 0 && percent < 0.005) {
@@ -45,14 +45,14 @@ export function share(part: number, whole: number): string {
   return `${percent.toFixed(percent >= 9.95 || percent === 0 ? 0 : percent >= 0.095 ? 1 : 2)} %`;
 }
 
-/** Format the size of a memory without trailing zeros: `96 GiB`, `1.5 GiB`. */
+/** Format a memory size without trailing zeros: `96 GiB` or `1.5 GiB`. */
 export function capacity(bytes: number): string {
   return size(bytes)
     .replace(/(\.\d*?)0+ /, '$1 ')
     .replace('. ', ' ');
 }
 
-/** Format the peak of the memory in use with its share of the card: `12 MiB, 0.01 % of 96 GiB`. */
+/** Format the peak memory usage and its share of the card: `12 MiB, 0.01 % of 96 GiB`. */
 export function peak(bytes: number, total: number | null): string {
   return total
     ? trans.__('%1, %2 of %3', capacity(bytes), share(bytes, total), capacity(total))
@@ -62,8 +62,9 @@ export function peak(bytes: number, total: number | null): string {
 const PARTS = [1e-4, 1e-3, 1e-2, 1e-1];
 
 /**
- * Return the memory at the upper edge of a small curve: all memory of a card, or a tenth, a
- * hundredth, ... of it. The edge has a minimum, so that a few bytes do not look like a full card.
+ * Return the amount of memory at the upper edge of a small curve: all of a card's memory, or a
+ * tenth of it, a hundredth, and so on. It has a minimum, so that a few bytes do not look like a
+ * full card.
  */
 export function upperEdge(highest: number, total: number | null): number {
   if (!total) {
@@ -73,7 +74,7 @@ export function upperEdge(highest: number, total: number | null): number {
   return part * total;
 }
 
-/** Format a speed: `412 steps/s`, `1,230 steps/s`. */
+/** Format a rate: `412 steps/s` or `1,230 steps/s`. */
 export function rate(perSecond: number): string {
   if (perSecond >= 999.5) {
     const rounded = Number(perSecond.toPrecision(3));
@@ -82,7 +83,7 @@ export function rate(perSecond: number): string {
   return trans.__('%1 steps/s', threeDigits(perSecond));
 }
 
-/** Format an estimated time, with suitable precision: `40 s`, `2 min 5 s`, `42 min`. */
+/** Format an estimated time with a suitable precision: `40 s`, `2 min 5 s` or `42 min`. */
 export function rough(seconds: number): string {
   if (seconds < 59.5) {
     return trans.__('%1 s', Math.max(1, Math.round(seconds)));

@@ -1,4 +1,4 @@
-// Texts of the views, without markup.
+// The texts shown in the views, without markup.
 
 import { fitBrief } from './fit';
 import { failureOf } from './connection';
@@ -10,20 +10,20 @@ import type { Card, Held, Holder, HolderSpan, Snapshot } from './snapshot';
 import { percent, usage } from './units';
 import { trans } from './translation';
 
-/** The level of a card's memory, as style sheets name it. */
+/** The level of a card's memory, under its name in style sheets. */
 export type MemoryLevel = 'normal' | 'warning' | 'critical';
 
-/** The reason why a view shows no data or no new data. */
+/** The reason why a view shows no data, or no new data. */
 export interface Notice {
   readonly kind:
     'waiting' | 'empty' | 'remark' | 'missed' | 'lost' | 'blocked' | 'missing' | 'refused';
   readonly title: string;
   readonly detail: string;
-  /** Time of the next attempt, in milliseconds like `Date.now()`. */
+  /** Time of the next attempt, in milliseconds as returned by `Date.now()`. */
   readonly retryAt?: number;
 }
 
-/** Return a card's generation in the vendor's spelling, `Gaudi2`, otherwise its name. */
+/** Return a card's generation in the vendor's spelling, `Gaudi2`, or else its name. */
 export function productName(card: Card): string {
   return (card.generation ?? card.name).replace(/\bGAUDI/g, 'Gaudi');
 }
@@ -33,13 +33,13 @@ export function cardTitle(moduleId: number): string {
   return `HPU ${moduleId}`;
 }
 
-/** Return the name of a card with its product, if known: `HPU 0 (Gaudi2)`. */
+/** Return the name of a card with its product name, if known: `HPU 0 (Gaudi2)`. */
 export function cardLabel(card: Card): string {
   const name = productName(card);
   return name ? `${cardTitle(card.module_id)} (${name})` : cardTitle(card.module_id);
 }
 
-/** Return the number and the product of the cards: `8 Gaudi2 cards`. */
+/** Return the number of cards and their product name: `8 Gaudi2 cards`. */
 export function inventory(cards: readonly Card[]): string {
   // An unreadable card has no name.
   const names = new Set(cards.map(productName).filter(name => name !== ''));
@@ -47,13 +47,13 @@ export function inventory(cards: readonly Card[]): string {
   return trans._n('%1 %2 card', '%1 %2 cards', cards.length, name!);
 }
 
-/** The use of a card: a visible holder, an invisible holder, no holder, or not readable. */
+/** How a card is used: it has a visible, an invisible or no holder, or it cannot be read. */
 export type Occupancy = 'held' | 'unseen' | 'free' | 'unknown';
 
 // The driver itself uses up to about 1 % of a free card's memory.
 const MOST_OF_FREE_CARD = 1 / 50;
 
-/** Return whether a card is in use. */
+/** Return how a card is used. */
 export function occupancy(card: Card): Occupancy {
   if (card.holders.length > 0) {
     return 'held';
@@ -70,7 +70,7 @@ export function inUse(cards: readonly Card[]): string {
   return held === 0 ? trans.__('none in use') : trans._n('%1 in use', '%1 in use', held);
 }
 
-/** Return the share of a card's memory that is in use, or null if unknown. */
+/** Return the share of a card's memory that is in use, or null if it is unknown. */
 export function memoryShare(card: Card): number | null {
   if (card.memory_used === null || !card.memory_total) {
     return null;
@@ -98,7 +98,7 @@ export function memoryText(card: Card): string {
   return usage(card.memory_used, card.memory_total);
 }
 
-/** Return a card's other measurements, if known. */
+/** Return a card's other measurements, as far as they are known. */
 export function measurements(card: Card): { text: string; label: string }[] {
   const known: { text: string; label: string }[] = [];
   if (card.utilization !== null) {
@@ -113,7 +113,7 @@ export function measurements(card: Card): { text: string; label: string }[] {
   return known;
 }
 
-/** Return the name of a holder: its notebook, kernel or process; for a worker, also its rank. */
+/** Return the name of a holder: its notebook, kernel or process and, for a worker, its rank. */
 export function holderName(holder: Holder): string {
   if (holder.kernel) {
     const { notebook, name } = holder.kernel;
@@ -124,7 +124,7 @@ export function holderName(holder: Holder): string {
   return holder.command || trans.__('Process %1', holder.pid);
 }
 
-/** Return the name of a past holder in the form of `holderName`. */
+/** Return the name of a past holder in the same form as `holderName`. */
 export function spanName(span: HolderSpan): string {
   const { pid, command, kernel, notebook } = span;
   const name = notebook?.split('/').pop() ?? '';
@@ -133,12 +133,12 @@ export function spanName(span: HolderSpan): string {
   return holderName({ pid, command, user: null, idle: null, kernel: known, fit: null });
 }
 
-/** Return the name of bars with one number and color: a notebook with workers, or a program. */
+/** Return the name of bars with the same number and color: a notebook (with workers) or program. */
 export function sessionName(span: HolderSpan): string {
   return spanName(span.kernel === null ? span : { ...span, command: '' });
 }
 
-/** Return the name of a kernel in a sentence: `the kernel of a.ipynb`. */
+/** Return the name of a kernel for use in a sentence: `the kernel of a.ipynb`. */
 export function kernelPhrase(holder: Holder): string {
   const notebook = holder.kernel?.notebook;
   return notebook
@@ -146,15 +146,15 @@ export function kernelPhrase(holder: Holder): string {
     : trans.__('kernel %1', holder.kernel?.name ?? '');
 }
 
-/** Shorter idle times are not shown, in seconds. */
+/** Idle times shorter than this, in seconds, are not shown. */
 const SHORTEST_IDLENESS = 60;
 
-/** Return whether a session has been idle for long enough to show the time. */
+/** Return whether a session has been idle for long enough that the time is shown. */
 export function isLongIdle(idle: number | null): idle is number {
   return idle !== null && idle >= SHORTEST_IDLENESS;
 }
 
-/** Return the activity of a session, in the same form as in Python: `idle for 2 h`. */
+/** Return the activity of a session in the same form as in Python: `idle for 2 h`. */
 export function activity(idle: number | null): string {
   if (idle === null) {
     return '';
@@ -173,7 +173,7 @@ export function activity(idle: number | null): string {
     : trans.__('idle for %1 min', Math.floor(idle / 60));
 }
 
-/** Translate the state of a kernel from Jupyter Server. */
+/** Translate the state of a kernel as reported by Jupyter Server. */
 function stateText(state: string): string {
   switch (state) {
     case 'starting':
@@ -196,7 +196,7 @@ export function doing({ fit, idle }: Holder): string {
   return fit === null ? activity(idle) : trans.__('in a fit: %1', fitBrief(fit));
 }
 
-/** Return further information about a holder, for a second line. */
+/** Return additional information about a holder for a second line. */
 export function holderDetail(holder: Holder): string {
   const { kernel, idle, pid, user } = holder;
   // A kernel that is starting, restarting or dead is neither idle nor busy.
@@ -211,7 +211,7 @@ export function holderDetail(holder: Holder): string {
 
 /** Return a holder with its card and activity: `HPU 1: a.ipynb, idle for 2 h`. */
 export function heldText({ card, holder }: Held): string {
-  // Omit a short idle time.
+  // Omit short idle times.
   const isNews = holder.fit !== null || holder.idle === 0 || isLongIdle(holder.idle);
   const idle = isNews ? `, ${doing(holder)}` : '';
   return `${cardTitle(card.module_id)}: ${holderName(holder)}${idle}`;
@@ -255,7 +255,7 @@ export function unreadable(error: unknown): string {
   return kind === 'lost' ? reasonOf(error) : `${title}.`;
 }
 
-/** Return why data are missing, old or incomplete; null without a problem. */
+/** Return why data is missing, stale or incomplete, or null if there is no problem. */
 export function notice(
   state: ConnectionState,
   snapshot: Snapshot | null,
@@ -318,7 +318,7 @@ export function notice(
     : null;
 }
 
-/** Return whether the figures next to a notice are old. */
+/** Return whether the values next to a notice are stale. */
 export function isStale(problem: Notice | null): boolean {
   return problem !== null && problem.kind !== 'remark' && problem.kind !== 'waiting';
 }

@@ -1,11 +1,12 @@
-/** Number of consecutive requests without a reply after which no more requests are sent. */
+/** Number of consecutive requests without a reply after which requests are no longer sent. */
 const PATIENCE = 3;
 
 /**
  * Decides whether to request facts from a kernel.
  *
  * A kernel without the extension does not reply, and logs an error for each request. Therefore,
- * requests start only after a cell that uses the extension, and again after each such cell.
+ * requests do not start until a cell that uses the extension has run, and each such cell restarts
+ * them.
  */
 export class Asking {
   private _hopeful = false;
@@ -16,7 +17,7 @@ export class Asking {
     return this._hopeful || this._answered;
   }
 
-  /** A new process has started, in which no cell has run. */
+  /** A new process, in which no cell has run yet, has started. */
   started(): void {
     this._hopeful = this._answered = false;
     this._silences = 0;
@@ -34,12 +35,12 @@ export class Asking {
     this._silences = 0;
   }
 
-  /** The kernel does not support the request: the extension is not loaded. */
+  /** The kernel does not support the request, because the extension is not loaded. */
   refused(): void {
     this._hopeful = this._answered = false;
   }
 
-  /** No reply arrived in time: the process is stuck, or uses another protocol. */
+  /** No reply arrived in time, because the process is stuck or uses another protocol. */
   silent(): void {
     this._silences += 1;
     if (this._silences >= PATIENCE) {

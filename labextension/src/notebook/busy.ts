@@ -3,19 +3,19 @@ import type { Card, Held, Holder, Snapshot } from '../model/snapshot';
 import { activity, cardTitle, doing, holderName, isLongIdle } from '../model/wording';
 import { trans } from '../model/translation';
 
-/** The text of a notification, and the kernels for its buttons. */
+/** The text of a notification, and the kernels that its buttons refer to. */
 export interface BusyReport {
   readonly message: string;
-  /** The kernels of this server that hold the busy cards. */
+  /** This server's kernels that hold the busy cards. */
   readonly kernels: readonly Held[];
 }
 
-/** Number of characters at which JupyterLab cuts off notifications. */
+/** Number of characters after which JupyterLab truncates notifications. */
 const LONGEST_MESSAGE = 140;
 const LONGEST_NAME = 48;
 const MOST_NAMES = 3;
 
-// The vendor's message; if "No devices found." follows, the machine has no card.
+// The vendor's error message. If "No devices found." follows, the machine has no card.
 const BUSY = /synStatus=\d+ \[[^\]]*\] Device acquire failed\.(?!\s*No devices found)/;
 
 /** Return whether an error means that a card is busy. */
@@ -23,7 +23,7 @@ export function isBusyError(text: string): boolean {
   return BUSY.test(text);
 }
 
-/** Return the holders of the cards that an error in the kernel `kernelId` refers to. */
+/** Report the holders of the cards that an error in the kernel `kernelId` refers to. */
 export function busyReport(error: string, snapshot: Snapshot, kernelId: string): BusyReport {
   const held = longestIdleFirst(holdings(candidates(error, snapshot))).filter(
     ({ holder }) => holder.kernel?.id !== kernelId
@@ -48,7 +48,7 @@ export function busyReport(error: string, snapshot: Snapshot, kernelId: string):
   return { message, kernels };
 }
 
-/** Return the cards that the error names, otherwise all cards. */
+/** Return the cards that the error names, or else all cards. */
 function candidates(error: string, snapshot: Snapshot): readonly Card[] {
   const named = [...error.matchAll(/\bHPU (\d+) by\b/g)].map(match => Number(match[1]));
   const cards = snapshot.cards.filter(card => named.includes(card.module_id));
@@ -64,7 +64,7 @@ function nobody(snapshot: Snapshot): string {
   );
 }
 
-/** Return a message with as many holders as fit, and the idle time of the first. */
+/** Return a message with as many holders as fit and the idle time of the first one. */
 function several(held: readonly Held[]): string {
   const names = [...new Set(held.map(({ holder }) => shortName(holder)))];
   const { idle } = held[0]!.holder;
@@ -88,7 +88,7 @@ function several(held: readonly Held[]): string {
   return fitting ?? trans.__('No card is free.');
 }
 
-/** Return a list with at most `shown` names: `a, b and 2 others`. */
+/** Return a list of at most `shown` names: `a, b and 2 others`. */
 function list(names: readonly string[], shown: number): string {
   const words = names.slice(0, shown);
   const others = names.length - words.length;

@@ -8,14 +8,14 @@ import { unreadable } from '../model/wording';
 import { busyReport, isBusyError, type BusyReport } from './busy';
 import { trans } from '../model/translation';
 
-/** Actions of the notification; if there are several kernels, the user selects one. */
+/** The notification's actions. If there are several kernels, the user selects one. */
 export interface BusyActions {
   openSidebar(): void;
   goTo(kernels: readonly Held[]): void;
   shutDown(kernels: readonly Held[]): void;
 }
 
-/** Shows a notification with the holder of a card if a cell fails because a card is busy. */
+/** Shows a notification with the holders if a cell fails because a card is busy. */
 export class BusyCardWatch {
   constructor(
     private readonly _tracker: INotebookTracker,
@@ -57,7 +57,7 @@ export class BusyCardWatch {
       report = { message, kernels: [] };
     }
     const { message, kernels } = report;
-    // One notification per kernel: the next failed run replaces it.
+    // There is one notification per kernel; the next failed run replaces it.
     const former = this._shown.get(kernelId);
     if (former !== undefined) {
       Notification.dismiss(former);

@@ -21,7 +21,7 @@ const METADATA = 'hpu_magic';
 /** Milliseconds after which a running cell has probably loaded the extension. */
 const LOADING = 2000;
 
-/** A notebook's device: the facts of its kernel, and the mode in its file. */
+/** A notebook's device: the facts that its kernel reports, and the mode in its file. */
 export class NotebookDevice implements IDisposable {
   constructor(readonly panel: NotebookPanel) {
     const session = panel.sessionContext;
@@ -39,7 +39,7 @@ export class NotebookDevice implements IDisposable {
     return this._changed;
   }
 
-  /** The last facts of the kernel, or null if it reports none. */
+  /** The latest facts from the kernel, or null if it reports none. */
   get facts(): KernelFacts | null {
     return this._facts;
   }
@@ -54,7 +54,7 @@ export class NotebookDevice implements IDisposable {
     return this._facts !== null || this.storedMode !== null || this._named;
   }
 
-  /** Whether requests to the kernel make sense. */
+  /** Whether it makes sense to send requests to the kernel. */
   get worthAsking(): boolean {
     return this._asking.worthwhile;
   }
@@ -71,7 +71,7 @@ export class NotebookDevice implements IDisposable {
     }
   }
 
-  /** Request the facts if it makes sense; simultaneous calls share one request. */
+  /** Request the facts if that makes sense; simultaneous calls share one request. */
   refresh(): Promise<void> {
     this._refreshing ??= this._refresh().finally(() => {
       this._refreshing = null;
@@ -88,7 +88,7 @@ export class NotebookDevice implements IDisposable {
   }
 
   /**
-   * Set the mode that the user selected, in the kernel and in the notebook's file.
+   * Set the mode that the user selected in the kernel and in the notebook's file.
    *
    * Resolves to whether the mode requires a restart of the kernel.
    */
@@ -126,7 +126,7 @@ export class NotebookDevice implements IDisposable {
     try {
       facts = await requestFacts(kernel);
     } catch {
-      return; // The kernel is restarting or has ended; other signals report this.
+      return; // The kernel is restarting or has ended, which other signals report.
     }
     if (this._isDisposed || start !== this._start) {
       return;
@@ -173,7 +173,7 @@ export class NotebookDevice implements IDisposable {
       return;
     }
     restoreMode(kernel, mode).catch(() => {
-      // The kernel ended before the request; the next kernel receives it again.
+      // The kernel ended before the request arrived; the next kernel receives it again.
     });
   }
 
@@ -183,7 +183,7 @@ export class NotebookDevice implements IDisposable {
     }
     this.panel.content.model?.metadataChanged.connect(() => this._changed.emit(), this);
     this._named = this._codeCells().some(cell => usesExtension(cell.source));
-    // A kernel that started before this page may have loaded the extension.
+    // A kernel that was started before this page was opened may have loaded the extension.
     const cells = this._codeCells().filter(cell => cell.executionCount);
     this._ran ||= cells.length > 0;
     if (cells.some(cell => usesExtension(cell.source))) {
@@ -219,7 +219,7 @@ export class NotebookDevice implements IDisposable {
     }
   }
 
-  /** Notice if another window or a console uses the extension in the same kernel. */
+  /** Detect whether another window or a console uses the extension in the same kernel. */
   private _onPublished(_: ISessionContext, message: KernelMessage.IMessage): void {
     if (KernelMessage.isExecuteInputMsg(message)) {
       const { session } = message.parent_header as Partial<KernelMessage.IHeader>;
@@ -236,8 +236,8 @@ export class NotebookDevice implements IDisposable {
     this._changed.emit();
     const mode = this.storedMode;
     if (kernel !== null && mode !== null) {
-      // The connection clears its queue immediately after it reports a restart. A request that is
-      // queued in the next microtask is the first one that the new process receives.
+      // The connection clears its queue immediately after reporting a restart. A request queued in
+      // the next microtask is the first one that the new process receives.
       queueMicrotask(() => this._restore(kernel, mode));
     }
   }
@@ -268,13 +268,13 @@ export class NotebookDevice implements IDisposable {
   }
 
   private async _onUsed(): Promise<void> {
-    // The reply to a request from before the extension was loaded is not valid.
+    // The reply to a request that was sent before the extension was loaded is not valid.
     await this._refreshing;
     this._asking.used();
     await this.refresh();
   }
 
-  /** Kept across a restart, because a cell may request a restart together with the mode. */
+  /** Kept across a restart, because a cell may set the mode and request a restart at once. */
   private _askedInCell = false;
   private readonly _asking = new Asking();
   private readonly _changed = new Signal<this, void>(this);

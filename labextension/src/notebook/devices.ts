@@ -16,7 +16,7 @@ export class NotebookDevices {
     _machine?.changed.connect(this._onSample, this);
   }
 
-  /** Return the device of a notebook, the same for all views. */
+  /** Return a notebook's device, which is the same object for all views. */
   of(panel: NotebookPanel): NotebookDevice {
     let device = this._devices.get(panel);
     if (device === undefined) {
@@ -36,7 +36,7 @@ export class NotebookDevices {
     try {
       this._notifyHolders(await this._machine.fetch());
     } catch {
-      // The views of the cards report this error.
+      // The views that show the cards report this error.
     }
   }
 

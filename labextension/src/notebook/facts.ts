@@ -1,4 +1,4 @@
-// A kernel's facts about its device, and the mode in the notebook's file.
+// The facts that a kernel reports about its device, and the mode in the notebook's file.
 
 import { parseFit } from '../model/fit';
 import type { Fit } from '../model/fit';
@@ -7,17 +7,17 @@ import { isRecord } from '../model/snapshot';
 export const MODES = ['eager', 'lazy'] as const;
 export type Mode = (typeof MODES)[number];
 
-/** State of a kernel's process; null means missing or unknown. */
+/** The state of a kernel's process; null means missing or unknown. */
 export interface KernelFacts {
   readonly version: string;
   readonly simulated: boolean;
-  /** The mode of this process; null until torch is imported. */
+  /** The mode of this process, or null until torch is imported. */
   readonly loaded: Mode | null;
   /** The mode that the next process will load. */
   readonly requested: Mode | null;
   /** Module ID of the card that the process holds. */
   readonly card: number | null;
-  /** Memory of the card in bytes: in use, its peak, and the limit. */
+  /** The card's memory in bytes: the amount in use, the peak and the limit. */
   readonly inUse: number | null;
   readonly peak: number | null;
   readonly limit: number | null;
@@ -55,7 +55,7 @@ export function storedMode(metadata: unknown): Mode | null {
 // A magic of hpu_magic at the start of a line, or the package's name.
 const NAMES = /\bhpu_magic\b|^[ \t]*%{1,2}hpu(?:_[a-z]+)?\b/m;
 
-/** Return whether a cell uses hpu_magic, so that its kernel may reply to requests. */
+/** Return whether a cell uses hpu_magic, in which case its kernel may reply to requests. */
 export function usesExtension(source: string): boolean {
   return NAMES.test(source);
 }
@@ -70,8 +70,8 @@ export function asksForMode(source: string): boolean {
 /**
  * Return the mode to store in the notebook's file when its kernel reports the requested mode.
  *
- * A mode that a cell has set is stored. A mode that the kernel started with, which an administrator
- * may set for all users, is not stored in a file without a mode.
+ * A mode that a cell has set is stored. A mode that the kernel was started with, which an
+ * administrator may have set for all users, is not stored in a file that has no mode.
  */
 export function modeToStore(
   requested: Mode | null,

@@ -13,8 +13,8 @@ const INTERVAL = 2000;
 /**
  * The device of the focused notebook, polled while a view shows it.
  *
- * It is not polled on a hidden page, if the kernel does not reply, or while another kind of
- * document has the focus.
+ * It is not polled while the page is hidden, if the kernel does not reply, or while another kind
+ * of document has the focus.
  */
 export class FocusedDevice implements IDisposable {
   constructor(
@@ -39,7 +39,7 @@ export class FocusedDevice implements IDisposable {
     return this._changed;
   }
 
-  /** Null while no notebook has the focus. */
+  /** The device, or null while no notebook has the focus. */
   get device(): NotebookDevice | null {
     return this._device;
   }

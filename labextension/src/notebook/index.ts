@@ -50,7 +50,7 @@ const statusBar: JupyterFrontEndPlugin<void> = {
     settings: ISettingRegistry | null
   ) => {
     if (shell === null || bar === null) {
-      return; // Notebook 7 has no status bar
+      return; // Notebook 7 does not have a status bar
     }
     const item = new StatusItem(
       new FocusedDevice(shell, tracker, all),
@@ -89,7 +89,7 @@ const modeSwitch: JupyterFrontEndPlugin<void> = {
         each.isWanted = wanted;
       });
     });
-    // The position in the toolbar is in schema/plugin.json, and users can change it.
+    // The position in the toolbar is set in schema/plugin.json and can be changed by users.
     toolbars.addFactory<NotebookPanel>('Notebook', 'hpu-mode', panel => {
       const added = new ModeSwitch(all.of(panel));
       added.isWanted = wanted;

@@ -6,14 +6,14 @@ import { parseFacts, type KernelFacts, type Mode } from './facts';
 /** Milliseconds without a reply after which a kernel is considered stuck. */
 const TIMEOUT = 3000;
 
-/** Milliseconds by which a reply may arrive later than the idle status of its request. */
+/** Milliseconds by which a reply may arrive after the idle status of its request. */
 const OVERTAKING = 500;
 
-/** The reason for a missing reply: the kernel does not support the request or does not respond. */
+/** Why there is no reply: the kernel does not support the request, or it does not respond. */
 export type Silence = 'unknown' | 'stuck';
 
 /**
- * Request a kernel's facts on the control channel, which works while a cell runs.
+ * Request a kernel's facts on the control channel, which works even while a cell is running.
  *
  * Rejects if the kernel restarts or ends.
  */
@@ -24,7 +24,7 @@ export async function requestFacts(
   return typeof reply === 'string' ? reply : (parseFacts(reply) ?? 'unknown');
 }
 
-/** Request a mode in a kernel; resolves to false without a reply. */
+/** Request a mode in a kernel. Resolves to false if there is no reply. */
 export async function requestMode(kernel: Kernel.IKernelConnection, mode: Mode): Promise<boolean> {
   const reply = await ask(kernel, 'mode', { mode });
   if (typeof reply === 'string') {
@@ -36,13 +36,13 @@ export async function requestMode(kernel: Kernel.IKernelConnection, mode: Mode):
   return true;
 }
 
-/** Outputs of a kernel: the content of those with a newer revision, and unknown names. */
+/** A kernel's outputs: the content of those with a newer revision, and the unknown names. */
 export interface Outputs {
   outputs: Record<string, JSONObject>;
   unknown: string[];
 }
 
-/** Request the current content of outputs by name and revision. */
+/** Request the current content of outputs, given by name and revision. */
 export async function requestOutputs(
   kernel: Kernel.IKernelConnection,
   outputs: Record<string, number>
@@ -52,7 +52,7 @@ export async function requestOutputs(
 }
 
 /**
- * Set the mode from a notebook's file in its kernel, before the first cell.
+ * Set the mode stored in a notebook's file in its kernel, before the first cell is run.
  *
  * The code is silent, defines no names, and does nothing if hpu_magic is not installed.
  */
@@ -77,7 +77,7 @@ async function ask(
   what: 'status' | 'mode' | 'outputs',
   content: JSONObject
 ): Promise<JSONObject | Silence> {
-  // The types contain only the protocol's standard messages.
+  // The types cover only the protocol's standard messages.
   const message = KernelMessage.createMessage({
     msgType: `hpu_magic_${what}_request`,
     channel: 'control',

@@ -5,21 +5,21 @@ import { cardTitle, memoryLevel, type MemoryLevel } from '../model/wording';
 import type { KernelFacts, Mode } from './facts';
 import { trans } from '../model/translation';
 
-/** Parts of the status bar item, as named in the settings. */
+/** The parts of the status bar item, under their names in the settings. */
 export const PARTS = ['card', 'mode', 'memory', 'fit'] as const;
 export type Part = (typeof PARTS)[number];
 
 /** Percentages of the card's memory at which its color changes. */
 export type Thresholds = Pick<MachineOptions, 'memoryWarning' | 'memoryCritical'>;
 
-/** Text, tooltip and color of the status bar item. */
+/** The text, tooltip and color of the status bar item. */
 export interface StatusView {
   readonly text: string;
   readonly tooltip: string;
   readonly level: MemoryLevel;
 }
 
-/** Content of the mode switch; an empty `value` is the library's default. */
+/** The content of the mode switch; an empty `value` stands for the library's default. */
 export interface ModeView {
   readonly value: Mode | '';
   readonly labels: Readonly<Record<Mode, string>>;
@@ -27,7 +27,7 @@ export interface ModeView {
   readonly pending: boolean;
 }
 
-/** Return text, tooltip and color of the status bar item. */
+/** Return the text, tooltip and color of the status bar item. */
 export function statusView(
   facts: KernelFacts,
   parts: readonly Part[],
@@ -46,7 +46,7 @@ export function statusView(
   };
 }
 
-/** Return the mode switch's content for a kernel's facts and the mode in the notebook's file. */
+/** Return the mode switch's content, given a kernel's facts and the mode in the notebook's file. */
 export function modeView(facts: KernelFacts | null, stored: Mode | null): ModeView {
   const loaded = facts?.loaded ?? null;
   const requested = facts?.requested ?? stored;

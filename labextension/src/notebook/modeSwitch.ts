@@ -8,7 +8,7 @@ import { isMode, MODES, type Mode } from './facts';
 import { modeView } from './labels';
 import { trans } from '../model/translation';
 
-/** Switches the execution mode, in the toolbar of a notebook that uses hpu_magic. */
+/** A switch for the execution mode in the toolbar of a notebook that uses hpu_magic. */
 export class ModeSwitch extends Widget {
   constructor(private readonly _device: NotebookDevice) {
     super();
@@ -46,14 +46,14 @@ export class ModeSwitch extends Widget {
   private _refresh(): void {
     this.setHidden(!this._isWanted || !this._device.inUse);
     const view = modeView(this._device.facts, this._device.storedMode);
-    // Facts arrive every two seconds, but an open list must not change.
+    // Facts arrive every two seconds, but a list that is open must not change.
     const looks = JSON.stringify(view);
     if (looks === this._looks) {
       return;
     }
     this._looks = looks;
     const options = MODES.map(mode => new Option(view.labels[mode], mode));
-    // The default mode is an option only until a mode is requested.
+    // The default mode is only an option until a mode has been requested.
     this._select.replaceChildren(
       ...(view.value ? [] : [new Option(trans.__('default mode'), '')]),
       ...options

@@ -11,11 +11,11 @@ import { requestOutputs } from './kernel';
 const METADATA = 'hpu_magic';
 const WIDGET = 'application/vnd.jupyter.widget-view+json';
 
-/** The identity of an output in its metadata. */
+/** An output's identity, which is stored in its metadata. */
 interface OutputName {
   /** Name of the output in the kernel. */
   output: string;
-  /** Number of times that it was written. */
+  /** Number of times that it has been written. */
   revision: number;
   /** Whether it is final. */
   over: boolean;
@@ -29,7 +29,7 @@ function named(metadata: ReadonlyPartialJSONObject): OutputName | null {
     : null;
 }
 
-/** Return the final form of an output that its kernel no longer has: only text and pictures. */
+/** Return the final form of an output that its kernel no longer knows: only text and pictures. */
 function withoutWidget(output: IOutput): IOutput {
   const { [WIDGET]: _, ...data } = (output.data ?? {}) as Record<string, unknown>;
   const metadata = (output.metadata ?? {}) as Record<string, unknown>;
@@ -47,11 +47,11 @@ interface OutputPlace {
 }
 
 /**
- * Updates outputs of a notebook that its kernel wrote while no page was open.
+ * Updates a notebook's outputs that its kernel wrote while no page was open.
  *
- * A page that was loaded while a cell ran does not receive the outputs of that cell, because it did
- * not send the request. Therefore it requests all outputs that were not final when the notebook was
- * saved, until they are final.
+ * A page that was loaded while a cell was running does not receive that cell's outputs, because it
+ * did not send the request. Therefore, it keeps requesting all outputs that were not final when the
+ * notebook was saved, until they are final.
  */
 export class MissedOutputs implements IDisposable {
   constructor(private readonly _panel: NotebookPanel) {
@@ -100,7 +100,7 @@ export class MissedOutputs implements IDisposable {
       return;
     }
     if (reply !== 'stuck') {
-      // New outputs during the request may have moved the outputs.
+      // Outputs that were added during the request may have moved the others.
       for (const place of this._unfinished()) {
         const id = place.name.output;
         if (!(id in known)) {
@@ -119,7 +119,7 @@ export class MissedOutputs implements IDisposable {
     this._timer = window.setTimeout(() => void this._catchUp(), INTERVAL);
   }
 
-  /** Return the outputs in the notebook that are not final. */
+  /** Return the notebook's outputs that are not final. */
   private _unfinished(): OutputPlace[] {
     const found: OutputPlace[] = [];
     for (const cell of this._panel.content.model?.cells ?? []) {

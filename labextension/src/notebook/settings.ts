@@ -4,7 +4,7 @@ import { DEFAULT_OPTIONS } from '../model/machine';
 import { SETTINGS_ID } from '../tokens';
 import { PARTS, type Part, type Thresholds } from './labels';
 
-/** The settings for notebooks; see schema/plugin.json. */
+/** The settings that apply to notebooks; see schema/plugin.json. */
 export interface NotebookOptions extends Thresholds {
   readonly statusBar: readonly Part[];
   readonly modeSwitch: boolean;
@@ -25,7 +25,7 @@ export function readParts(setting: unknown): Part[] {
   return PARTS.filter(part => chosen[part] !== false);
 }
 
-/** Call `apply` with the settings, now and after each change; without a registry, with defaults. */
+/** Call `apply` with the settings (or defaults if there is no registry) now and on each change. */
 export function followOptions(
   registry: ISettingRegistry | null,
   apply: (options: NotebookOptions) => void

@@ -5,7 +5,7 @@ import type { FocusedDevice } from './focus';
 import { statusView } from './labels';
 import type { NotebookOptions } from './settings';
 
-/** Card, mode and memory of the focused notebook's kernel; a click shows all cards. */
+/** The card, mode and memory of the focused notebook's kernel; a click shows all cards. */
 export class StatusItem extends Widget {
   constructor(
     private readonly _focused: FocusedDevice,
@@ -20,7 +20,7 @@ export class StatusItem extends Widget {
     this._focused.changed.connect(this._refresh, this);
   }
 
-  /** Whether there are facts to show. */
+  /** Whether there is anything to show. */
   get isActive(): boolean {
     return this._isActive;
   }

@@ -1,19 +1,19 @@
 import type { TimeRange } from '../view/zoom';
 import { element, setText } from '../view/dom';
 
-/** Distances between the ticks of a time axis, in seconds. */
+/** Possible distances between the ticks of a time axis, in seconds. */
 const STEPS = [
   1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200
 ] as const;
 
-/** Width of a tick with its time, in pixels. */
+/** Width of a tick and its label, in pixels. */
 const ROOM = 76;
 
-/** Return the ticks of a time range over `width` pixels, at full hours, minutes or seconds. */
+/** Return the ticks, at whole hours, minutes or seconds, of a time range over `width` pixels. */
 export function ticks({ min, max }: TimeRange, width: number): { at: number[]; step: number } {
   const least = ((max - min) * ROOM) / Math.max(width, ROOM);
   const step = STEPS.find(one => one >= least) ?? 86400;
-  // Full hours of local time may differ from full hours of UTC.
+  // Whole hours in local time may differ from whole hours in UTC.
   const offset = 60 * new Date(1000 * max).getTimezoneOffset();
   const at: number[] = [];
   for (let time = Math.ceil((min - offset) / step) * step + offset; time <= max; time += step) {
@@ -39,7 +39,7 @@ function mark(at: number, step: number): string {
   return (step < 60 ? seconds : minutes).format(date);
 }
 
-/** The time axis of all rows: times at the top, and lines behind the rows. */
+/** The time axis of all rows, with times at the top and lines behind the rows. */
 export class TimeAxis {
   constructor() {
     this.node.setAttribute('aria-hidden', 'true');

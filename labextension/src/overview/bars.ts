@@ -2,7 +2,7 @@ import type { TimeRange } from '../view/zoom';
 import { holderKey } from '../model/snapshot';
 import type { HolderSpan } from '../model/snapshot';
 
-/** A bar in the strip below a curve, in pixels: one holder, or several short ones. */
+/** A bar in the strip below a curve, in pixels. It stands for one holder or several short ones. */
 export interface Bar {
   readonly left: number;
   readonly width: number;
@@ -10,14 +10,14 @@ export interface Bar {
   readonly spans: readonly HolderSpan[];
 }
 
-/** Minimum width of a bar, so that it is visible. */
+/** Minimum width of a bar, which keeps it visible. */
 const NARROWEST = 3;
 /** Adjacent bars narrower than this are joined. */
 const NARROW = 6;
-/** Number of simultaneous holders of one card with separate lanes. */
+/** Number of lanes for simultaneous holders of the same card. */
 export const LANES = 3;
 
-/** Return the end of a span; a current holder's span ends now. */
+/** Return the end of a span; the span of a current holder ends now. */
 export function spanEnd(span: HolderSpan, now: number): number {
   return span.held ? Math.max(span.to, now) : span.to;
 }
@@ -27,7 +27,7 @@ export function holdersAt(spans: readonly HolderSpan[], time: number, now: numbe
   return spans.filter(span => span.from <= time && time <= spanEnd(span, now));
 }
 
-/** Arrange one card's spans over `width` pixels that show `range`. */
+/** Arrange a card's spans over `width` pixels that show a time range. */
 export function layOut(
   spans: readonly HolderSpan[],
   { min, max }: TimeRange,

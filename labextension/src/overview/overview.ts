@@ -12,7 +12,7 @@ import { PastRow } from './row';
 import type { Scene } from './row';
 import { Legend } from './strip';
 
-/** Lengths in seconds of the time range that ends now. */
+/** Possible lengths of the time range that ends now, in seconds. */
 export const LENGTHS = [600, 3600, 21600, 86400] as const;
 export type Length = (typeof LENGTHS)[number];
 
@@ -24,10 +24,10 @@ const HEADINGS = 96;
 const ROW_EXTRAS = 40;
 const LOWEST_PLOT = 34;
 const HIGHEST_PLOT = 150;
-/** Below this width, labels are above the curves. */
+/** Below this width, labels are placed above the curves. */
 const NARROW = 620;
 
-/** Number of key presses that move the reading across the entire width. */
+/** Number of key presses that move the reading position across the entire width. */
 const STEPS = 100;
 
 /** All cards and their holders on one time axis. */
@@ -62,7 +62,7 @@ export class Overview extends ZoomView {
     );
   }
 
-  /** Length in seconds of the time range that ends now, without zoom. */
+  /** Length of the time range that ends now, in seconds, if the view is not zoomed. */
   get length(): Length {
     return this._length;
   }
@@ -71,7 +71,7 @@ export class Overview extends ZoomView {
     this.zoomTo(null);
   }
 
-  /** Whether curves are scaled to their highest visible value instead of the card's memory. */
+  /** Whether curves are scaled to their highest visible value instead of to the card's memory. */
   get fitted(): boolean {
     return this._fitted;
   }
@@ -199,7 +199,7 @@ export class Overview extends ZoomView {
     }
   }
 
-  /** Go to another row, or read another time in this one; return whether the key was handled. */
+  /** Move to another row or to another time in this one, and return whether the key was handled. */
   private _moved(key: string, rows: readonly PastRow[], focused: number): boolean {
     const aim = { ArrowUp: focused - 1, ArrowDown: focused + 1, Home: 0, End: rows.length - 1 }[
       key

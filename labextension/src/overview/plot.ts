@@ -20,7 +20,7 @@ function readPalette(node: Element): Palette {
   };
 }
 
-/** A card's memory as an area, and its utilization as a dotted line if it is known. */
+/** A card's memory as an area and, if known, its utilization as a dotted line. */
 export class MemoryPlot {
   readonly node = element('div', 'hpu-Past-plot');
 
@@ -44,7 +44,7 @@ export class MemoryPlot {
     this._plot?.redraw(false, true);
   }
 
-  /** Show samples; `top` is the memory in bytes at the upper edge. */
+  /** Show samples; `top` is the amount of memory at the upper edge, in bytes. */
   draw({ time, memory, utilization }: Samples, range: TimeRange, top: number): void {
     this._range = range;
     this._top = top;
@@ -55,7 +55,7 @@ export class MemoryPlot {
     return {
       width,
       height,
-      padding: [2, 0, 1, 0], // so that a line at zero is visible
+      padding: [2, 0, 1, 0], // keeps a line at zero visible
       legend: { show: false },
       cursor: { show: false },
       axes: [{ show: false }, { show: false }],

@@ -1,8 +1,8 @@
 import { element } from '../view/dom';
 
-/** Actions of the mouse on the rows; positions are shares of their width. */
+/** Mouse actions on the rows; positions are given as shares of the width. */
 export interface PointerActions {
-  /** Read the values at a position, or the current values for null. */
+  /** Read the values at a position, or the current values if it is null. */
   point(share: number | null): void;
   /** Zoom to a selection. */
   select(from: number, to: number): void;
@@ -12,9 +12,9 @@ export interface PointerActions {
   reset(): void;
 }
 
-const NARROWEST_SELECTION = 4; // px; a narrower selection is a click
+const NARROWEST_SELECTION = 4; // px; a narrower selection counts as a click
 
-/** The vertical line through all rows at the mouse, and the selection. */
+/** The vertical line through all rows at the mouse position, and the selection. */
 export class Pointer {
   constructor(
     private readonly _area: HTMLElement,
@@ -39,7 +39,7 @@ export class Pointer {
   private readonly _marked = element('div', 'hpu-Past-marked');
   readonly node = element('div', 'hpu-Past-pointer', this._line, this._marked);
 
-  /** Cover the plots, which begin at `left` and are `width` pixels wide. */
+  /** Cover the plots, which start at `left` and are `width` pixels wide. */
   place(left: number, width: number): void {
     this._width = width;
     this.node.style.left = `${left}px`;
@@ -54,7 +54,7 @@ export class Pointer {
     }
   }
 
-  /** Return the position of the mouse over the plots, or null outside of them. */
+  /** Return the position of the mouse over the plots, or null if it is outside them. */
   private _share(event: MouseEvent): number | null {
     const share = (event.clientX - this.node.getBoundingClientRect().left) / this._width;
     return this._width > 0 && share >= 0 && share <= 1 ? share : null;
@@ -103,7 +103,7 @@ export class Pointer {
     this._marked.hidden = true;
   }
 
-  /** Move in time with a horizontal wheel, or with Shift and the wheel. */
+  /** Move in time with a horizontal wheel, or with the wheel while Shift is pressed. */
   private _wheeled(event: WheelEvent): void {
     const by = event.deltaX || (event.shiftKey ? event.deltaY : 0);
     if (by !== 0 && this._share(event) !== null) {

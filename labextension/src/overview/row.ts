@@ -13,14 +13,14 @@ import { merge, nearest } from './samples';
 import type { Samples } from './samples';
 import { HolderStrip } from './strip';
 
-/** Parameters of a drawing, the same for all rows. */
+/** Drawing parameters, which are the same for all rows. */
 export interface Scene {
   readonly range: TimeRange;
   readonly now: number;
   /** Size of the plots in pixels. */
   readonly width: number;
   readonly height: number;
-  /** Whether the curve is scaled to its highest visible value instead of the card's memory. */
+  /** Whether the curve is scaled to its highest visible value instead of to the card's memory. */
   readonly fitted: boolean;
 }
 
@@ -49,7 +49,7 @@ export class PastRow {
     this.node.remove();
   }
 
-  /** Whether any sample has a known utilization. */
+  /** Whether the utilization is known for any sample. */
   get hasUtilization(): boolean {
     return this._samples.utilization.some(value => value !== null);
   }
@@ -66,7 +66,7 @@ export class PastRow {
     const fine = this._machine.history.series(this.moduleId);
     const interval = coarse?.interval ?? 1;
     this._samples = merge(coarse?.series(this.moduleId) ?? null, fine, interval, range);
-    // At times that are further from any sample than this, the values are unknown.
+    // At times that are farther than this from every sample, the values are unknown.
     this._distance = Math.max(1.6 * interval, 2 * this._machine.history.interval);
     let highest = 0;
     this._samples.time.forEach((time, row) => {
@@ -92,7 +92,7 @@ export class PastRow {
     return bars;
   }
 
-  /** Show the values at a time, or the current ones for null; return them as one sentence. */
+  /** Show the values at a time, or the current ones if it is null; return them as a sentence. */
   read(at: number | null): string {
     const card = this._machine.card(this.moduleId);
     const [value, holders] = at === null ? this._present(card) : this._then(at, card);

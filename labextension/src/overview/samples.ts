@@ -1,21 +1,21 @@
 import type { Series } from '../model/history';
 import type { TimeRange } from '../view/zoom';
 
-/** Samples of one card for uPlot; missing values are null. */
+/** A card's samples in the form that uPlot requires; missing values are null. */
 export interface Samples {
   readonly time: number[];
   readonly memory: (number | null)[];
   readonly utilization: (number | null)[];
 }
 
-/** Distance of two coarse samples, in intervals, above which there is a gap. */
+/** Distance between two coarse samples, in intervals, above which there is a gap. */
 const SLACK = 1.6;
 
 const absent = (value: number): number | null => (isNaN(value) ? null : value);
 
 /**
- * Merge a coarse and a fine history of one card, sorted by time. Drops coarse samples within half
- * an `interval` of a fine sample, and samples far outside of `sight`.
+ * Merge a coarse and a fine history of the same card, sorted by time. Coarse samples within half
+ * an `interval` of a fine sample are dropped, as are samples far outside `sight`.
  */
 export function merge(
   coarse: Series | null,
@@ -24,20 +24,20 @@ export function merge(
   sight: TimeRange
 ): Samples {
   const samples: Samples = { time: [], memory: [], utilization: [] };
-  // The last sample with a value.
+  // The time of the last sample with a value.
   let known = -Infinity;
   let knownBy: Series | null = null;
   const take = (series: Series, row: number) => {
     const time = series.time[row]!;
     if (!isNaN(series.memory_used[row]!) || !isNaN(series.utilization[row]!)) {
-      // A gap of one history is not a gap if the other one has samples there.
+      // A gap in one history is not a gap if the other one has samples there.
       if ((series === coarse || knownBy === coarse) && time - known <= SLACK * interval) {
         dropGap(samples, known);
       }
       known = time;
       knownBy = series;
     }
-    // Lines at the edges need neighbors outside.
+    // To reach the edges, lines need neighbors outside them.
     if (time < sight.min - 3 * interval || time > sight.max + 3 * interval) {
       return;
     }
@@ -74,7 +74,7 @@ function dropGap(samples: Samples, time: number): void {
   }
 }
 
-/** Return the row nearest to a time, or -1 if none is within `distance` seconds. */
+/** Return the row closest to a time, or -1 if none is within `distance` seconds. */
 export function nearest(time: readonly number[], at: number, distance: number): number {
   let low = 0;
   let high = time.length;

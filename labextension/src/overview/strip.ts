@@ -6,7 +6,7 @@ import type { Bar } from './bars';
 import { clockTime } from './axis';
 import { trans } from '../model/translation';
 
-/** Number of different colors; further holders reuse them but differ in number and name. */
+/** Number of colors. Additional holders reuse them but differ in number and name. */
 const COLORS = 8;
 
 /** The bars of a card's holders, below its curve. */
@@ -57,7 +57,7 @@ export class HolderStrip {
   private readonly _nodes: HTMLElement[] = [];
 }
 
-/** Numbers and colors of the visible holders. */
+/** The numbers and colors of the visible holders. */
 export class Legend {
   constructor(private readonly _past: Past) {
     this.node.setAttribute('role', 'list');

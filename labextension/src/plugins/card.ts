@@ -16,7 +16,7 @@ import { cardTitle } from '../model/wording';
 
 type Tab = MainAreaWidget<CardCharts>;
 
-/** Create a card's tab; the first tab loads the code of the charts. */
+/** Create a card's tab; the code of the charts is loaded for the first tab. */
 async function makeTab(machine: Machine, moduleId: number): Promise<Tab> {
   const [{ CardCharts }, { cardTab }] = await Promise.all([
     import('../card/cardcharts'),
@@ -61,7 +61,7 @@ function addCommands(
         place.open(`card-${moduleId}`);
         return;
       }
-      // One tab per card, even while it is loading.
+      // There is only one tab per card, even while it is loading.
       const tab = opening.get(moduleId) ?? open(moduleId);
       opening.set(moduleId, tab);
       place.activate(await tab);

@@ -33,7 +33,7 @@ export const machinePlugin: JupyterFrontEndPlugin<Machine> = {
     registry: ISettingRegistry | null,
     translator: ITranslator | null
   ): Machine => {
-    // All views require this model, so no view exists yet.
+    // No view exists yet, because all views require this model.
     if (translator !== null) {
       setTranslator(translator);
     }

@@ -4,7 +4,7 @@ import { findPlace } from '../place';
 import type { Place } from '../place';
 import { IPlace } from '../tokens';
 
-/** Provides the place of tabs on this page, and opens the tab that its URL names. */
+/** Provides the place where tabs open on this page, and opens the tab that its URL specifies. */
 export const placePlugin: JupyterFrontEndPlugin<Place> = {
   id: 'hpu_magic:place',
   description: 'The place of the cards’ tabs in JupyterLab and on the pages of Notebook.',

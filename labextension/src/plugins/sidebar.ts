@@ -43,7 +43,7 @@ function addCommands(
   });
 }
 
-/** Mark the row of the notebook in front, or no row if another document is in front. */
+/** Mark the row of the active notebook, or no row if another document is active. */
 function followFront(panel: CardsPanel, shell: ILabShell, tracker: INotebookTracker): void {
   const follow = () => {
     const notebook = tracker.currentWidget;
@@ -60,7 +60,7 @@ function followFront(panel: CardsPanel, shell: ILabShell, tracker: INotebookTrac
   follow();
 }
 
-/** The sidebar, and the commands for holders of cards. */
+/** The sidebar, and the commands for the holders of cards. */
 export const sidebarPlugin: JupyterFrontEndPlugin<void> = {
   id: 'hpu_magic:sidebar',
   description: 'A sidebar with all Gaudi cards of the machine and their holders.',

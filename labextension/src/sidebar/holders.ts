@@ -14,7 +14,7 @@ export interface HolderActions {
   stopFit(card: Card, holder: Holder): Promise<boolean>;
 }
 
-/** A process that holds a card: its name, and for a kernel, buttons to open or shut it down. */
+/** A process that holds a card: its name and, for a kernel, buttons to open or shut it down. */
 export class HolderRow {
   constructor(
     private _card: Card,
@@ -49,7 +49,7 @@ export class HolderRow {
 
   readonly node = element('li', 'hpu-Holder');
 
-  /** Show the holder's newest sample; `front` is the kernel of the notebook in front. */
+  /** Show the holder's newest sample; `front` is the kernel of the active notebook. */
   update(card: Card, holder: Holder, front: string | null = null): void {
     this._card = card;
     this._holder = holder;

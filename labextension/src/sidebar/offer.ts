@@ -5,7 +5,7 @@ import { HolderRow } from './holders';
 import type { HolderActions } from './holders';
 import { trans } from '../model/translation';
 
-/** If no card is free: the kernel that has been idle the longest, with its buttons. */
+/** Shows the kernel that has been idle the longest, with its buttons, if no card is free. */
 export class Offer {
   constructor(private readonly _actions: HolderActions) {
     this.node.setAttribute('role', 'status');

@@ -31,7 +31,7 @@ export class CardsPanel extends CardsView {
     this._resized.observe(this._list);
   }
 
-  /** ID of the kernel of the notebook in front; its row is marked. */
+  /** ID of the active notebook's kernel, whose row is marked. */
   get front(): string | null {
     return this._front;
   }
@@ -89,7 +89,7 @@ export class CardsPanel extends CardsView {
     return row;
   }
 
-  /** Also handles a scroll bar that reduces the width. */
+  /** Also handles the appearance of a scroll bar, which reduces the width. */
   private readonly _resized = new ResizeObserver(() => {
     if (this._list.clientWidth !== this._width) {
       this._width = this._list.clientWidth;

@@ -25,7 +25,7 @@ export interface CardActions extends HolderActions {
   openOverview(): void;
 }
 
-/** Return whether a card is free or in use; visible holders are listed below it instead. */
+/** Return text that says whether a card is free or in use, unless its holders are listed below. */
 function occupancyText(state: Occupancy): string {
   if (state === 'free') {
     return trans.__('free');
@@ -46,13 +46,13 @@ export class CardRow {
     this._figures.append(this._usage, this._facts);
     const parts = [head, this._meter, this._figures, this._sparkline.node, this._error];
     this.node.append(...parts, this._holders.node);
-    // The button is for the keyboard; with the mouse, the entire row can be clicked.
+    // The button is for keyboard users; with the mouse, the entire row can be clicked.
     this.node.addEventListener('click', () => actions.open(moduleId));
   }
 
   readonly node = element('li', 'hpu-Card');
 
-  /** Show the card's newest sample; `front` is the kernel of the notebook in front. */
+  /** Show the card's newest sample; `front` is the kernel of the active notebook. */
   update(card: Card, options: MachineOptions, front: string | null): void {
     const state = occupancy(card);
     const free = state === 'free';
@@ -69,7 +69,7 @@ export class CardRow {
     this._total = card.memory_total;
     this._updateMemory(card, options);
     this._updateFacts(card);
-    // Hide the line of a free card without further measurements.
+    // Hide the line if the card is free and has no other measurements.
     this._figures.hidden =
       state !== 'held' && !card.memory_used && this._facts.childElementCount === 0;
     this._error.hidden = card.error === null;
@@ -80,7 +80,7 @@ export class CardRow {
     setAttribute(this.node, 'aria-current', String(isFront));
   }
 
-  /** Draw the memory of the last minutes. */
+  /** Draw the memory usage of the last few minutes. */
   drawHistory(series: Series): void {
     let lowest = Infinity;
     let highest = 0;

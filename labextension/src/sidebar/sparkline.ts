@@ -1,16 +1,16 @@
-/** The positions of values on the canvas. */
+/** Positions of values on the canvas. */
 interface Scale {
   x(time: number): number;
   y(value: number): number;
   readonly base: number;
 }
 
-/** The ends of a line; between them, values only move to the left. */
+/** The ends of a line; values between them only move to the left. */
 export interface Ends {
-  /** Times of the first and the last value. */
+  /** Times of the first and last values. */
   readonly oldest: number;
   readonly newest: number;
-  /** Position of the last value on the canvas; NaN if it is missing. */
+  /** Position of the last value on the canvas, or NaN if it is missing. */
   readonly height: number;
   readonly span: number;
   readonly edge: number;
@@ -28,16 +28,16 @@ export function looksAlike(first: Ends, second: Ends, pixel: number): boolean {
   );
 }
 
-/** Points closer to the previous point than this, in pixels, are omitted. */
+/** Points that are closer than this to the previous point, in pixels, are omitted. */
 const NEAR = 1;
 
-/** Return the path of the values and of the area below them; NaN makes a gap. */
+/** Return the path of the values and that of the area below them; NaN makes a gap. */
 function trace(time: Float64Array, values: Float64Array, scale: Scale): [Path2D, Path2D] {
   const line = new Path2D();
   const area = new Path2D();
   let left = NaN;
   let right = NaN;
-  let height = NaN; // of the last point
+  let height = NaN; // height of the last point
   let drawn = NaN; // position of the last point
   for (let i = 0; i <= values.length; i++) {
     const value = i < values.length ? values[i]! : NaN;
@@ -73,8 +73,8 @@ function trace(time: Float64Array, values: Float64Array, scale: Scale): [Path2D,
 }
 
 /**
- * A line of one measurement over the last minutes. It is only decoration, because the figures next
- * to it are text.
+ * A line that shows one measurement over the last few minutes. It is only decoration, because the
+ * values next to it are text.
  */
 export class Sparkline {
   constructor() {
@@ -84,12 +84,12 @@ export class Sparkline {
 
   readonly node = document.createElement('canvas');
 
-  /** Apply the current colors and size in the next drawing. */
+  /** Apply the current colors and size at the next redraw. */
   restyle(): void {
     this._context = null;
   }
 
-  /** Draw `values` (at most `edge`) at `time`; the width is `span` seconds. */
+  /** Draw `values` of at most `edge` over `time`; the width corresponds to `span` seconds. */
   draw(time: Float64Array, values: Float64Array, span: number, edge: number): void {
     const context = this._context ?? this._prepare();
     if (!context || time.length < 2) {
@@ -137,7 +137,7 @@ export class Sparkline {
     context.lineWidth = 1.25;
     context.lineJoin = 'round';
     this._context = context;
-    this._drawn = null; // resizing cleared the canvas
+    this._drawn = null; // resizing has cleared the canvas
     return context;
   }
 

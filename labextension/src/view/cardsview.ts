@@ -6,8 +6,8 @@ import type { Machine } from '../model/machine';
 import { frames } from './frame';
 
 /**
- * A widget that shows the machine's cards. It requests samples while it is visible, and draws at
- * most once per frame.
+ * A widget that shows the machine's cards. It requests samples while it is visible, and is drawn
+ * at most once per frame.
  */
 export abstract class CardsView extends Widget {
   constructor(protected readonly machine: Machine) {
@@ -26,7 +26,7 @@ export abstract class CardsView extends Widget {
   /** Draw all changes; called in an animation frame while the widget is visible. */
   protected abstract draw(): void;
 
-  /** Request a drawing in the next frame. */
+  /** Request a redraw in the next frame. */
   protected request(): void {
     if (this.isVisible) {
       frames.request(this._draw);
@@ -66,7 +66,7 @@ export abstract class CardsView extends Widget {
   }
 
   private _stopCountdown(): void {
-    // Clearing a timeout that does not exist takes as long as the rest of a small drawing.
+    // Clearing a timeout that does not exist takes as long as the rest of a small redraw.
     if (this._countdown !== 0) {
       window.clearTimeout(this._countdown);
       this._countdown = 0;

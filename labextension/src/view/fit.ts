@@ -8,7 +8,7 @@ import { trans } from '../model/translation';
 /**
  * The state of a fit, with a button that stops it.
  *
- * Each figure has a fixed place, so that the others do not move when one changes.
+ * Each value has a fixed place, so that the others do not move when it changes.
  */
 export class FitView {
   /** `stop` resolves to whether the fit received the request. */
@@ -26,7 +26,7 @@ export class FitView {
 
   readonly node = element('div', 'hpu-Fit');
 
-  /** Show a fit of `holder` with the heading `name`, or nothing for null. */
+  /** Show the fit of `holder` with the heading `name`, or nothing if it is null. */
   show(fit: Fit | null, holder: string, name = fit?.model ?? ''): void {
     this.node.hidden = fit === null;
     if (fit === null) {
@@ -91,7 +91,7 @@ export class FitView {
     }
   }
 
-  /** Start time of the shown fit, and of the fit whose Stop button was pressed. */
+  /** Start times of the fit that is shown and of the fit whose Stop button was pressed. */
   private _began = 0;
   private _pressed: number | null = null;
   private readonly _name = element('span', 'hpu-Fit-name');

@@ -1,7 +1,7 @@
-/** Name of the measure in the browser's performance timeline, one per drawn frame. */
+/** Name of the entry in the browser's performance timeline for each frame that is drawn. */
 export const DRAW_MEASURE = 'hpu_magic:draw';
 
-/** Collects drawings for the next frame, each of them once. */
+/** Collects the redraws for the next frame, each of them once. */
 class FrameQueue {
   /** Draw in the next frame. */
   request(draw: () => void): void {
@@ -11,7 +11,7 @@ class FrameQueue {
     }
   }
 
-  /** Remove a drawing whose view is no longer visible. */
+  /** Remove a redraw whose view is no longer visible. */
   cancel(draw: () => void): void {
     this._waiting.delete(draw);
   }
@@ -24,7 +24,7 @@ class FrameQueue {
       draw();
     }
     if (drawings.length > 0) {
-      // Observers still receive the measure, but the timeline must not grow.
+      // Observers still receive the measurement, but the timeline must not grow.
       performance.clearMeasures(DRAW_MEASURE);
       performance.measure(DRAW_MEASURE, { start });
     }
@@ -33,5 +33,5 @@ class FrameQueue {
   private readonly _waiting = new Set<() => void>();
 }
 
-/** The queue of all views. */
+/** The queue shared by all views. */
 export const frames = new FrameQueue();

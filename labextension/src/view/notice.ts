@@ -2,12 +2,12 @@ import type { Notice } from '../model/wording';
 import { element, setText } from './dom';
 import { trans } from '../model/translation';
 
-/** Shows why data are missing or old, and the time of the next attempt. */
+/** Shows why data is missing or stale, and when the next attempt will be made. */
 export class NoticeBox {
   constructor(retry: () => void) {
     this._retry.type = 'button';
     this._retry.addEventListener('click', retry);
-    // Screen readers announce changes of this part, but not of the seconds.
+    // Screen readers announce changes to this part, but not to the seconds.
     this._words.setAttribute('role', 'status');
     this._words.append(this._title, this._detail);
     this.node.append(this._words, this._footer);
@@ -17,7 +17,7 @@ export class NoticeBox {
 
   readonly node = element('div', 'hpu-Notice');
 
-  /** Show a notice, or nothing. */
+  /** Show a notice, or nothing if it is null. */
   show(notice: Notice | null): void {
     this.node.hidden = notice === null;
     setText(this._title, notice?.title ?? '');

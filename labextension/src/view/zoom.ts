@@ -8,8 +8,8 @@ export interface TimeRange {
 const SHORTEST = 2;
 
 /**
- * Return the visible time range after a key press: null for the entire history, undefined for other
- * keys.
+ * Return the visible time range after a key press: null for the entire history, or undefined for
+ * other keys.
  */
 export function keyZoom(
   key: string,
@@ -21,7 +21,7 @@ export function keyZoom(
   switch (key) {
     case '+':
     case '=':
-      // Keep the newest end, because a new history is empty elsewhere.
+      // Keep the newest end, because the rest of a new history is empty.
       return max - min < 2 * SHORTEST ? shown : { min: min + 2 * quarter, max };
     case '-':
       return within({ min: min - 4 * quarter, max }, whole);

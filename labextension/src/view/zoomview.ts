@@ -8,7 +8,7 @@ import { CardsView } from './cardsview';
 import { keyZoom } from './zoom';
 import type { TimeRange } from './zoom';
 
-/** A tab with a time axis that the user can zoom. */
+/** A tab whose time axis the user can zoom. */
 export abstract class ZoomView extends CardsView {
   constructor(machine: Machine) {
     super(machine);
@@ -22,7 +22,7 @@ export abstract class ZoomView extends CardsView {
     });
   }
 
-  /** Emitted when the zoom or another state that the tab's buttons show changes. */
+  /** Emitted when the zoom, or any other state shown by the tab's buttons, changes. */
   get stateChanged(): ISignal<this, void> {
     return this._stateChanged;
   }
@@ -41,7 +41,7 @@ export abstract class ZoomView extends CardsView {
     super.dispose();
   }
 
-  /** The size may have changed. */
+  /** Called when the size may have changed. */
   protected abstract resized(): void;
 
   protected override onActivateRequest(msg: Message): void {
@@ -59,14 +59,14 @@ export abstract class ZoomView extends CardsView {
     this.resized();
   }
 
-  /** Handle a key without modifiers; a control inside may have the focus. */
+  /** Handle a key without modifiers; a control inside the view may have the focus. */
   protected keyed(event: KeyboardEvent): void {
     if (event.target === this.node) {
       this.zoomByKey(event);
     }
   }
 
-  /** Zoom or move if this is what a key does, and return whether it is. */
+  /** Zoom or move if the key does that, and return whether it does. */
   protected zoomByKey(event: KeyboardEvent): boolean {
     const zoom = keyZoom(event.key, this.range, this.whole);
     if (zoom !== undefined) {
@@ -76,7 +76,7 @@ export abstract class ZoomView extends CardsView {
     return zoom !== undefined;
   }
 
-  /** Show a part of the history, or the latest time range for null. */
+  /** Show a part of the history, or the latest time range if it is null. */
   protected zoomTo(zoom: TimeRange | null): void {
     this.zoom = zoom;
     this.changed();
@@ -88,7 +88,7 @@ export abstract class ZoomView extends CardsView {
     this.request();
   }
 
-  /** The time range that the user selected, the entire history, and the visible time range. */
+  /** The time range that the user selected, the entire history and the visible time range. */
   protected zoom: TimeRange | null = null;
   protected whole: TimeRange = { min: 0, max: 1 };
   protected range: TimeRange = this.whole;
