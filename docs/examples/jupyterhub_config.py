@@ -1,4 +1,4 @@
-"""JupyterHub on a machine with Gaudi cards: each user's server gets a card and frees it at its end.
+"""JupyterHub on a machine with Gaudi cards: each user's server holds a card while it runs.
 
 Start it as root, because JupyterHub starts the servers under the users' accounts:
 ``jupyterhub -f jupyterhub_config.py``.
@@ -15,7 +15,7 @@ from tornado import web
 
 c = get_config()  # noqa: F821 (JupyterHub defines it)
 
-# The user of each card, for the sidebars. All users can read this file, only JupyterHub writes it.
+# The user of each card, for the sidebars. All users can read this file; only JupyterHub writes it.
 CARD_USERS = Path(os.environ.get("CARD_USERS", "/run/hpu_magic/card_users.json"))
 
 
@@ -34,7 +34,7 @@ class OneCard:
     _starting = False
 
     async def start(self):
-        """Assign a card and start the server; without a free card, raise an error."""
+        """Assign a card and start the server; raise an error if no card is free."""
         await self._assign_free_card()
         self._starting = True
         try:
@@ -46,7 +46,7 @@ class OneCard:
             self._starting = False
 
     def get_env(self):
-        """Limit the server's kernels to its card."""
+        """Limit the server's kernels to the assigned card."""
         environment = super().get_env()
         environment["HABANA_VISIBLE_MODULES"] = str(self.card)
         environment["HPU_MAGIC_CARD_USERS"] = str(CARD_USERS)
@@ -66,7 +66,7 @@ class OneCard:
             self._assign(state["card"])
 
     def clear_state(self):
-        """Free the card after the server has ended for any reason."""
+        """Free the card after the server has ended, whatever the reason."""
         super().clear_state()
         if not self._starting:
             self._free_card()
