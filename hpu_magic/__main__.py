@@ -1,4 +1,4 @@
-"""``python -m hpu_magic`` is the command ``hpu-magic``."""
+"""Make ``python -m hpu_magic`` run the command ``hpu-magic``."""
 
 import sys
 

@@ -21,7 +21,7 @@ class Holder:
     pid: int  # 0 if it is in another PID namespace, for example that of a container
     command: str
     user: str | None  # the owner's login name, if it has been read
-    idle: float | None = None  # seconds since the last cell ended; None without a session
+    idle: float | None = None  # seconds since the last cell ended, or None without a session
     fit: sessions.Fit | None = None
 
     def described(self) -> str:

@@ -23,7 +23,7 @@ _RUNTIME = Path("/run/user")
 
 
 def is_private(folder: Path, user: int | None = None) -> bool:
-    """Return whether `folder` is no link and only `user` (by default, this user) can open it."""
+    """Return whether `folder` is a real folder that only `user` (default: this user) can open."""
     try:
         status = os.lstat(folder)
     except OSError:

@@ -38,7 +38,7 @@ def program_name(pid: int, session: sessions.SessionState | None) -> str:
 
 
 def full_command(pid: int) -> str:
-    """Return the notebook's name, or the command line with arguments; only for the owner's eyes."""
+    """Return a notebook's name, or a full command line, which only its owner may see."""
     words = command_words(pid)
     if not words:
         return ENDED
@@ -116,7 +116,7 @@ def _is_kernel(words: Sequence[str]) -> bool:
 
 
 def _notebook(pid: int, words: Sequence[str], session: sessions.SessionState | None) -> str | None:
-    """Return the notebook of a kernel, according to its session or its server."""
+    """Return a kernel's notebook, as given by its session or its server."""
     if session is not None and session.name:
         return session.name
     if session is not None and session.notebook:

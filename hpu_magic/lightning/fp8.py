@@ -23,7 +23,9 @@ def require_fp8() -> None:
 
 
 def recipe_of(recipe: Any) -> Any:
-    """Return a ``DelayedScaling``, which may be given as a mapping of its arguments.
+    """Return `recipe` as a ``DelayedScaling``.
+
+    It may also be None, or a mapping of arguments, in which the format may be given by name.
 
     Raises
     ------

@@ -19,7 +19,7 @@ from hpu_magic.lightning.strategy import EvaluationOnHPU, StrategyOnHPU
 PARALLEL = "hpu_parallel"
 """Name of the default strategy for multiple cards."""
 DDP = "hpu_ddp"
-"""Alternative name of that strategy."""
+"""Alternative name for that strategy."""
 _BACKEND = "hccl"
 
 
@@ -147,7 +147,7 @@ class FabricParallelHPUStrategyBase(FabricOverHCCL):  # noqa: D101 (below)
 
 
 class HPUDDPStrategyBase:
-    """Another name of HPUParallelStrategy."""
+    """Another name for HPUParallelStrategy."""
 
     strategy_name = DDP
 

@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 @magics_class
 class CommandMagics(Magics):
-    """Base of the magics classes; `settings` holds the defaults of the options."""
+    """Base class of the magics; `settings` holds the option defaults."""
 
     shell: Any
 

@@ -59,7 +59,7 @@ def split(text: str) -> tuple[list[str], str]:
 
 @dataclass
 class Call:
-    """The arguments in the complete words of a command."""
+    """The arguments found in the complete words of a command."""
 
     present: list[argparse.Action] = field(default_factory=list)  # options on the line
     awaiting: argparse.Action | None = None  # the option whose value comes next

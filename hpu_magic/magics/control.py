@@ -79,7 +79,7 @@ _ANSWERS: dict[str, Callable[[Content], dict[str, Any]]] = {
 
 
 def enable(shell: InteractiveShell) -> None:
-    """Add the handlers to the shell's kernel; a terminal has none."""
+    """Add the handlers to the shell's kernel, if there is one; a terminal has no kernel."""
     kernel = getattr(shell, "kernel", None)
     handlers = getattr(kernel, "control_handlers", None)
     if handlers is not None:

@@ -25,7 +25,7 @@ _LINE_FORM = "type %hpu_fit trainer model data"
 
 @magics_class
 class FitMagics(CommandMagics):
-    """Fits with the live panel."""
+    """Run fits with the live panel."""
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)

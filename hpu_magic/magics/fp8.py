@@ -48,7 +48,7 @@ class Fp8Magics(CommandMagics):
         return self.run(self.hpu_fp8_quantize, line)
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return the choices of a setting, or JSON files."""
+        """Return the choices for a setting, or the names of JSON files."""
         from hpu_magic.runtime.precision.fp8.settings import CHOICES
 
         if argument != "config":

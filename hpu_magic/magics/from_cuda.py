@@ -30,7 +30,7 @@ _LINE = re.compile(
 
 @magics_class
 class FromCudaMagics(CommandMagics):
-    """Conversion of CUDA code."""
+    """Convert CUDA code."""
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class WorkersMagics(CommandMagics):
-    """Cells on several cards."""
+    """Run cells on multiple cards."""
 
     @line_cell_magic
     @options_of(commands.workers, leave_out=("code",))

@@ -27,7 +27,7 @@ class Introduction:
 
 @dataclass(frozen=True)
 class RankSettings:
-    """The settings of a rank; `folder` and `path` are None on other machines."""
+    """A rank's settings; `folder` and `path` are None if the rank is on another machine."""
 
     environment: Mapping[str, str]  # torchrun's variables, the card and the notebook's flags
     folder: str | None  # the notebook's working directory

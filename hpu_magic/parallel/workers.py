@@ -150,7 +150,7 @@ class Workers:
         return {name: [each[name] for each in values] for name in names}
 
     def last_state(self, rank: int) -> RankState:
-        """Return the last known state of a rank before a new cell."""
+        """Return the last known state of a rank, as the initial state for a new cell."""
         return self._last_states[rank]
 
     def remember(self, states: Mapping[int, RankState]) -> None:

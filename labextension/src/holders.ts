@@ -41,8 +41,8 @@ export async function stopHoldersFit(
 }
 
 /**
-  * Shut down a holder's kernel after the user has confirmed, and show any error. Resolves to
-  * whether the kernel was shut down.
+ * Shut down a holder's kernel after the user has confirmed, and show any error. Resolves to
+ * whether the kernel was shut down.
  */
 export async function shutDownHolder(
   machine: Machine,

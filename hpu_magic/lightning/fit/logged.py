@@ -42,7 +42,7 @@ class Logged:
         return self._loss
 
     def of_step(self, results: Any, stage: str) -> dict[Curve, Any]:
-        """Return the new values of the last batch."""
+        """Return the new values from the last batch."""
         new = {}
         for key, metric in results.items():
             if metric.meta.on_step:

@@ -93,9 +93,9 @@ class LightningMonitorBase:
         self._steps_before = 0
         self._logged = Logged(progress.curves)
         self._pending = PendingValues(sampler, progress.curves, progress.watch)
-        self._kept_at = -2  # number of a batch
+        self._kept_at = -2  # number of the last batch that was kept
         self._validations = 0
-        self._epoch_began_at: int | None = None  # step
+        self._epoch_began_at: int | None = None  # the optimizer step
         self._limits: tuple[Any, Any] | None = None
 
     def stop(self) -> None:

@@ -115,7 +115,7 @@ class _Parent:
         """Show an uncaught error, and end the other ranks when this process ends."""
         self._leaving.set()
         self._others_are_late = _is_of_others(kind)
-        atexit.register(self._end_children)  # PyTorch prints the output of a hook when it returns
+        atexit.register(self._end_children)  # PyTorch delays a hook's output until it returns
         _show(self._show, kind, error, trace)
 
     def _end_children(self) -> None:

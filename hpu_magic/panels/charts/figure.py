@@ -27,7 +27,7 @@ _WRAPPED = """
 }
 """
 _RAISED = "@container (min-width: %dpx) { :host { height: 0; margin-top: -17px; } }"
-# On a narrow page, the title extends over the axis and must not touch the axis's top label.
+# On a narrow page, the title also uses the space above the y axis; it must not touch the top label.
 _STANDOFF, _STANDOFF_NARROW = 4, 10
 _NARROW = f"""
 const narrow = cb_obj.inner_width < 320

@@ -99,7 +99,7 @@ class LinePlot:
             "nearly_full": NEARLY_FULL,
         }
         rescale = CustomJS(args=args, code=_SCALE)
-        plot.js_on_change("inner_width", rescale)  # when a page opens
+        plot.js_on_change("inner_width", rescale)  # when a page is opened
         lines.js_on_change("streaming", rescale)
         lines.js_on_change("data", rescale)
         self._pool.js_on_change("data", rescale)

@@ -67,7 +67,7 @@ class MetricChart:
         self.plot = blank(height, self._title, axis.range, values, axis.ticks())
         if first:
             axis.name_epochs(self.plot)
-        # Set the tools only once: when they change, Bokeh moves the legend without a new layout.
+        # Set the tools once, because Bokeh moves the legend without a new layout if they change.
         self._hover = hover([], "$name @value{0.0000} at step @step, @time{0.0} s")
         self.plot.tools = [self._hover]
         # Whatever is added to the layout last is drawn on top.
