@@ -13,7 +13,7 @@ E4M3FN_MAX = {"GAUDI": GAUDI2_E4M3FN_MAX, "GAUDI2": GAUDI2_E4M3FN_MAX, "GAUDI3":
 E5M2_MAX = torch.finfo(torch.float8_e5m2).max
 
 EXACT = "HPU_MAGIC_EXACT_64_BIT"
-"""Environment variable that keeps all 64 bits, unlike a real card."""
+"""Environment variable that makes cards keep all 64 bits, unlike a real card."""
 
 
 class NarrowTypes(NamedTuple):
@@ -28,8 +28,8 @@ def narrow_types(*, lazy: bool, generation: str) -> NarrowTypes:
     """Return the types that a card of `generation` stores in 32 bits.
 
     No card supports float64. All cards support int64 if ``PT_ENABLE_INT64_SUPPORT`` is set; without
-    it, only second-generation and later cards do, and only in eager mode. In lazy mode, copying
-    values that do not fit from the host raises an error, unless
+    it, only second-generation and later cards do, and only in eager mode. In lazy mode, a copy from
+    the host raises an error if a value does not fit, unless
     ``PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK`` is off.
     """
     exact = _flags.is_on(EXACT)

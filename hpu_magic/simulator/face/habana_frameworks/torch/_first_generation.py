@@ -29,7 +29,7 @@ _float16_refused = False
 
 
 def refuse_operators() -> None:
-    """Make ``torch.ops.hpu`` raise an error for operators and types that the card does not support.
+    """Make ``torch.ops.hpu`` reject operators and types that the card does not support.
 
     The check runs before dispatch to a backend, so it covers both modes as well as inference.
     """

@@ -1,4 +1,4 @@
-"""Functions of the vendor's extensions in lazy mode, where their operators use other schemas."""
+"""Lazy-mode functions of the vendor's extensions, whose operators have different schemas there."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ each group, also from `embedding_bag_preproc`; the number of rows; and the mode.
 expand_into_jagged_permute = _calling(
     "expand_into_jagged_permute_hpu_wrap", "habana_expand_into_jagged_permute"
 )
-"""Return the positions of the elements of permuted segments.
+"""Return the original positions of the elements of permuted segments.
 
 Arguments: the segment at each position; the start of each segment and the end of the last one,
 before and after the permutation; and the number of elements in these segments.
@@ -172,7 +172,7 @@ permute_1D_sparse_data = _permuting("permute_1D_sparse_data")
 Returns the permuted lengths, indices, and weights (or None).
 """
 permute_2D_sparse_data = _permuting("permute_2D_sparse_data")
-"""Like `permute_1D_sparse_data`, but for each table; `lengths` has shape [tables, batch]."""
+"""Like `permute_1D_sparse_data`, but permute tables; `lengths` has shape [tables, batch]."""
 
 
 @_of_lazy_mode("matmul_ex_wrap")

@@ -24,7 +24,7 @@ def overwrite_torch_optimizers() -> None:
 
 
 def marking_steps(optimizer: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
-    """Return a subclass that calls `mark_step` after each step, or the class if it already does."""
+    """Return a subclass that marks each step, or the class itself if it already does so."""
     if hasattr(optimizer, "_marks_steps"):
         return optimizer
 

@@ -1,4 +1,4 @@
-"""Register the functions that replace PyTorch's with TorchScript and pickle."""
+"""Make TorchScript and pickle work with functions that replace PyTorch's functions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PyTorch's profiler with bridge events: compilations, fallbacks, synchronizations.
+"""PyTorch's profiler, extended with bridge events: compilations, fallbacks, synchronizations.
 
 PyTorch's trace already contains the operators, because the simulator runs them on the host. The
 simulator does not add device kernels, because their times would be made up.
@@ -22,7 +22,7 @@ import torch
 
 _DEVICE_PROCESS = 0
 _SORT_AFTER_HOST = 0x1000000
-_STEADY_BELOW = 10**18  # nanoseconds; smaller timestamps count from boot, not from 1970
+_STEADY_BELOW = 10**18  # nanoseconds; smaller timestamps are relative to boot, not to 1970
 _RECORDED = (
     EventId.GRAPH_COMPILATION,
     EventId.CPU_FALLBACK,
@@ -97,7 +97,7 @@ class profile(torch.profiler.profile):
         self._handles = []
 
     def toggle_collection_dynamic(self, enable: bool, activities: Iterable[Any]) -> None:
-        """Switch the recording of the activities on or off."""
+        """Turn the recording of the activities on or off."""
         super().toggle_collection_dynamic(enable, _theirs(activities))
 
     def export_chrome_trace(self, path: str, **options: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Hardware utilization between two points in time; NaN for a simulated card."""
+"""Hardware utilization between two points in time, which is NaN for a simulated card."""
 
 from __future__ import annotations
 

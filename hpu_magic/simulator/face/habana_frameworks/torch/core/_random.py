@@ -13,7 +13,7 @@ import torch
 
 
 def install() -> None:
-    """Replace `torch.manual_seed`, `torch.seed` and `torch.random.fork_rng`, but only once."""
+    """Replace `torch.manual_seed`, `torch.seed` and `torch.random.fork_rng`, if not yet done."""
     if hasattr(torch.manual_seed, "_seeds_hpu"):
         return
     torch.manual_seed = torch.random.manual_seed = _seeding_hpu(torch.random.manual_seed)
@@ -43,7 +43,7 @@ def _forking_hpu(fork_rng: Any) -> Any:
         device_type: str = "hpu",
     ) -> Iterator[None]:
         if device_type == "hpu" and devices is None:
-            devices = [0]  # a process has one card
+            devices = [0]  # a process has only one card
         with fork_rng(devices, enabled, _caller, _devices_kw, device_type):
             yield
 

@@ -1,4 +1,4 @@
-"""Quantization of exported graphs: export, prepare, calibrate, convert, save and load.
+"""Quantize exported graphs: export, prepare, calibrate, convert, save and load.
 
 Only models without graph breaks can be exported.
 """

@@ -78,7 +78,7 @@ class habana_quantizer(_Quantizer):
         self.global_config: QuantizationConfig | None = None
 
     def set_global(self, quantization_config: QuantizationConfig) -> habana_quantizer:
-        """Use one configuration for all operators; return the quantizer."""
+        """Use a single configuration for all operators, and return the quantizer."""
         self.global_config = quantization_config
         return self
 
@@ -113,5 +113,5 @@ class habana_quantizer(_Quantizer):
 
     @classmethod
     def get_supported_operators(cls) -> list[Any]:
-        """Return an empty list, like the vendor's quantizer."""
+        """Return an empty list, as the vendor's quantizer does."""
         return []

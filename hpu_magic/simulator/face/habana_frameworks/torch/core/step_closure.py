@@ -53,7 +53,7 @@ def _run_closures() -> None:
             closure, args = pending.pop(0)
             try:
                 closure(*args)
-            except Exception:  # the step is already done
+            except Exception:  # the step has already been executed
                 logging.getLogger("habana_frameworks.torch").exception(
                     "The step closure %s failed", getattr(closure, "__qualname__", closure)
                 )

@@ -59,7 +59,7 @@ class HpuInterface(DeviceInterface):
 
     @staticmethod
     def is_bf16_supported(including_emulation: bool = False) -> bool:
-        """Return whether the device computes in bfloat16."""
+        """Return whether the device supports bfloat16."""
         return hpu.is_bf16_supported()
 
 

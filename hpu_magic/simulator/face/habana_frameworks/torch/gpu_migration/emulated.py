@@ -59,7 +59,7 @@ def make_graphed_callables(
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Return whether the card computes in bfloat16."""
+    """Return whether the card supports bfloat16."""
     return hpu.is_bf16_supported()
 
 
@@ -152,7 +152,7 @@ def comm_scatter(
     *,
     out: Sequence[torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Split a tensor into parts on the card: one per device, or one per chunk size if given."""
+    """Split a tensor into parts on the card: one per device, or one per given chunk size."""
     if out is not None:
         sizes = [each.size(dim) for each in out]
         for each, part in zip(out, tensor.split(sizes, dim), strict=True):
@@ -183,7 +183,7 @@ def comm_broadcast(
     *,
     out: Sequence[torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Return a tuple that contains the tensor on the card once per device."""
+    """Return a tuple with the tensor on the card, repeated for each device."""
     if out is not None:
         return tuple(each.copy_(tensor) for each in out)
     return tuple(tensor.to("hpu") for _ in devices or ())
@@ -192,7 +192,7 @@ def comm_broadcast(
 def comm_broadcast_coalesced(
     tensors: Sequence[torch.Tensor], devices: Sequence[Any], buffer_size: int = 0
 ) -> tuple[tuple[torch.Tensor, ...], ...]:
-    """Return a tuple that contains the tensors on the card once per device."""
+    """Return a tuple with the tensors on the card, repeated for each device."""
     return tuple(tuple(each.to("hpu") for each in tensors) for _ in devices)
 
 

@@ -91,7 +91,7 @@ def _of_this_rank(path: Path) -> Path:
 
 
 def _create(path: Path) -> Path:
-    """Create the file, or the first one with ``.1``, ``.2``, ... appended that does not exist."""
+    """Create the file, with the first unused suffix of ``.1``, ``.2``, ... if it already exists."""
     number, candidate = 0, path
     while True:
         try:
@@ -104,7 +104,7 @@ def _create(path: Path) -> Path:
 
 
 def _variable(name: str, default: str = "") -> str:
-    """Return the value of ``PT_HPU_METRICS_...``, or of its old name ``HABANA_PT_METRICS_...``."""
+    """Return the value of ``PT_HPU_METRICS_...`` or, if unset, ``HABANA_PT_METRICS_...``."""
     for prefix in ("PT_HPU_METRICS_", "HABANA_PT_METRICS_"):
         if value := os.environ.get(prefix + name):
             return value

@@ -14,7 +14,7 @@ class Stream(torch.Stream):
     """A queue of device work; `device` and `priority` are ignored."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
-        """Create a stream, or return an existing one given the values of `get_stream_info`."""
+        """Create a stream, or return an existing one if given the values of `get_stream_info`."""
         if kwargs:
             return super().__new__(cls, **kwargs)
         return super().__new__(cls, device="hpu")
@@ -87,7 +87,7 @@ def default_stream(device: Any = None) -> Stream:
 
 
 def get_stream_info(stream: torch.Stream) -> tuple[int, int, int]:
-    """Return a stream's ID, device index, and number of the device type.
+    """Return a stream's ID, its device index, and the number of its device type.
 
     Passing them to `Stream` as ``stream_id``, ``device_index`` and ``device_type`` returns the same
     stream.

@@ -33,7 +33,9 @@ def lazy_only(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class Timer:
-    """Context manager that measures how many `seconds` its block takes; 0 until the block ends.
+    """Context manager that measures the duration of its block.
+
+    The attribute `seconds` is 0 until the block ends.
 
     To include operations that lazy mode has only recorded, call ``torch.hpu.synchronize()`` at the
     end of the block.

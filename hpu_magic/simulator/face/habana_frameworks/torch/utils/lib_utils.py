@@ -1,4 +1,4 @@
-"""Return the folders that contain the bridge's native code."""
+"""Find the folders that contain the bridge's native code."""
 
 from hpu_magic.simulator import engine
 

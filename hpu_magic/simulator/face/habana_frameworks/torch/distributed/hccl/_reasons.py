@@ -140,7 +140,7 @@ class Reasons:
         return failures if self._use_store(read) else None
 
     def _use_store(self, request: Callable[[], None]) -> bool:
-        """Send a request and return whether the store answered; its process may be gone or hang."""
+        """Send a request, and return whether the store answered; its process may have ended."""
         if self._store_is_lost:
             return False
         answered: list[bool] = []

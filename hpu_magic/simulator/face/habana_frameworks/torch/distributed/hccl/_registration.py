@@ -97,7 +97,7 @@ def _accept_devices_of_barriers() -> None:
 
 
 def _draw_by_offsets() -> None:
-    """Make DTensor leave its random number context even after an error, unlike in PyTorch.
+    """Make DTensor leave its random number context even after an error, unlike PyTorch's DTensor.
 
     DTensor can then also use a user-supplied generator. PyTorch expects the state of this generator
     to consist of a seed and an offset.
@@ -193,7 +193,7 @@ def _dividing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wait_on_current_stream() -> None:
-    """Let FSDP release an unused all-gather, for which older releases use the CUDA stream."""
+    """Let FSDP release an unused all-gather; older releases use a CUDA stream to do so."""
     from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 
     original = FSDPParamGroup.finalize_backward

@@ -55,8 +55,9 @@ def _native_dropout(x: torch.Tensor, p: float, train: bool | None) -> Any:
         return x.clone(), torch.ones_like(x, dtype=torch.bool)
     if p == 1:
         return torch.zeros_like(x), torch.zeros_like(x, dtype=torch.bool)
-    # The mask is the scaled noise, so that forward and backward are one product each, as in eager
-    # mode. Random numbers are also drawn in the same order, so that a seed drops the same elements.
+    # The mask is the scaled noise, so that forward and backward are a single product each, as in
+    # eager mode. Random numbers are also drawn in the same order, so that the same elements are
+    # dropped for a given seed.
     order = list(range(x.dim()))
     if _is_drawn_in_memory_order():
         order.sort(key=x.stride, reverse=True)

@@ -136,7 +136,7 @@ def _hints(numbers: Sequence[int | torch.SymInt]) -> list[int] | None:
 
 
 def _lowered_choice(program: Any, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
-    """Return the slot of one result among several, or of an element of a single list."""
+    """Return the slot of one of several results, or of an element of a single list."""
     source, index = node.args
     if not isinstance(source, torch.fx.Node) or not isinstance(index, int) or index < 0:
         raise _BeyondPrograms

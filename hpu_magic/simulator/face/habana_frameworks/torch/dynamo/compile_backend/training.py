@@ -1,7 +1,8 @@
-"""Run training graphs as single autograd nodes, both forward and backward, in the engine.
+"""Run the forward and backward of a training graph in the engine, as a single autograd node.
 
 AOTAutograd's Python wrapper also supports functions that write to their inputs, return views of
-them or use tensor subclasses. But it costs time in every step, and most graphs do not need it.
+them, or use tensor subclasses. However, it costs time in every step, and most graphs do not need
+it.
 """
 
 from __future__ import annotations

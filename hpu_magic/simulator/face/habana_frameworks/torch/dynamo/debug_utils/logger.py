@@ -30,7 +30,7 @@ def dump_fx_graph(fx_module: Any, jit_graph: Any, recipe_id: Any) -> None:
 
 
 def log_function_start_end(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Log the start and the end of each call of a function."""
+    """Log the start and the end of each call to a function."""
 
     @functools.wraps(function)
     def logged(*args: Any, **kwargs: Any) -> Any:

@@ -93,7 +93,7 @@ def disable_casts() -> Iterator[None]:
 
 
 def _requested(level: str, bf16_file: str, fp32_file: str) -> Rules:
-    if level in ("O2", "02"):  # some scripts write a zero
+    if level in ("O2", "02"):  # some scripts use a zero instead of the letter
         return Rules(PRODUCTS, frozenset(), all_others_fp32=True)
     if level not in ("O1", "01"):
         raise ValueError(f"opt_level={level!r} is unknown; use 'O1' (lists) or 'O2'.")
@@ -166,7 +166,7 @@ def _is_cast(value: Any) -> bool:
 
 
 def _tensors(values: Iterable[Any]) -> list[Any]:
-    """Return the arguments that are tensors or may act as tensors, including those in lists."""
+    """Return the arguments that are tensors or may override them, including those in lists."""
     tensors: list[Any] = []
     for value in values:
         if type(value) in (list, tuple):

@@ -1,4 +1,4 @@
-"""Rules for the type that an operator computes in: first the lists apply, then the inputs."""
+"""Rules for the type that an operator computes in: the lists take precedence over the inputs."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Rules:
     def dtype(
         self, name: str, inputs: Sequence[torch.dtype], in_place: bool
     ) -> tuple[torch.dtype, str]:
-        """Return the type that an operator computes in, and the rule that applies, as text.
+        """Return the type that an operator computes in, and a description of the applied rule.
 
         `name` has no underscores. `inputs` are the types of the operator's float32 and bfloat16
         tensors, and must not be empty; if `in_place` is true, the first belongs to the tensor that

@@ -32,7 +32,7 @@ class CTCLoss(torch.autograd.Function):
         reduction: str = "mean",
         zero_infinity: bool = False,
     ) -> torch.Tensor:
-        """Return the loss; raise ValueError if reduction is not "none", "mean" or "sum"."""
+        """Return the loss; raise ValueError if `reduction` is not "none", "mean" or "sum"."""
         if reduction not in _REDUCTIONS:
             raise ValueError(f"CTCLoss reduction is {reduction!r}; use 'none', 'mean' or 'sum'.")
         lengths = [

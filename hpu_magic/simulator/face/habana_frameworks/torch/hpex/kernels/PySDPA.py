@@ -21,7 +21,7 @@ def _probabilities(q: torch.Tensor, k: torch.Tensor, scale: float, is_causal: bo
 class PySDPA(torch.autograd.Function):
     """``PySDPA.apply(q, k, v, is_causal=False, with_slice=False)`` over [batch, heads, length, E].
 
-    With slices, it computes one head at a time, so only one head's scores are in memory at a time.
+    With slices, it computes one head at a time, so that only one head's scores are in memory.
     """
 
     @staticmethod
@@ -64,7 +64,7 @@ class PySDPA(torch.autograd.Function):
 
 
 class PySDPAHinted(PySDPA):
-    """`PySDPA` with slices by default; on a card, the compiler keeps their order."""
+    """`PySDPA` with slices by default; on a card, the compiler preserves their order."""
 
     @staticmethod
     def forward(

@@ -1,3 +1,3 @@
-"""Moving averages of a model's parameters and buffers."""
+"""Moving averages of the values in a model."""
 
 from habana_frameworks.torch.hpex.movingavrg.FusedEMA import FusedEMA

@@ -43,7 +43,7 @@ class FusedAdagrad(GroupOptimizer):
             move_to_parameters(group, "lr_t", "step_t")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a parameter group, and create the state of each parameter."""
+        """Add a parameter group, and a sum for each parameter."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         device = group["params"][0].device

@@ -142,7 +142,7 @@ class HPUGraph:
         self._outputs = list(outputs)
 
     def get_user_input_match_indices(self) -> list[int]:
-        """Return the indices of the inputs that the graph uses, which are the indices of all."""
+        """Return the indices of the inputs that the graph uses; it uses all of them."""
         return list(range(len(self._inputs)))
 
     def clear_inputs(self) -> None:
@@ -209,7 +209,7 @@ class graph:
         torch.hpu.synchronize()
         gc.collect()
         # A backward pass after a capture finds gradients from the stream of the capture. PyTorch
-        # warns about this, but it is safe here because the work of all streams runs in one order.
+        # warns about this, but it is safe here because the work of all streams runs in sequence.
         set_warning = getattr(
             torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None
         )

@@ -41,7 +41,7 @@ class TrainingGraphs:
         self._cacheless = disable_tensor_cache
         dry_run = dry_run or disable_tensor_cache
         self._inputs = list(inputs)
-        self._replays = 0  # also identifies the call of an output
+        self._replays = 0  # also identifies the call that an output belongs to
         self._freed_call = 0  # the call whose backward has freed its results
         self._is_reset = False
         self._forward = WrappedGraph()

@@ -1,4 +1,4 @@
-"""Graphs for training with varying input shapes, one forward and backward per kind of input."""
+"""Graphs for training with varying input shapes: a forward and a backward per kind of input."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class _TrainingCache:
         self.iteration = count
 
     def capture_start(self) -> None:
-        """Start capturing new kinds of input, as is the default."""
+        """Start capturing new kinds of input, which is the default."""
         self._capturing_allowed = True
 
     def capture_end(self) -> None:

@@ -14,7 +14,7 @@ _analyzers: list[FxGraphAnalyzer] = []
 
 @dataclass
 class OpCount:
-    """How many calls to an operator in a graph were compiled, and how many ran in eager mode."""
+    """The numbers of compiled calls and of eager-mode calls to an operator in a graph."""
 
     graph_count: int = 0
     eager_count: int = 0

@@ -42,5 +42,5 @@ def shapes_of(obj: Any) -> Shapes:
 
 
 def samples_of(batch: Any) -> int:
-    """Return the first size of the first tensor that is not a scalar, or 0."""
+    """Return the size of the first dimension of the first tensor that is not a scalar, or 0."""
     return next((tensor.shape[0] for _, tensor in tensors_of(batch) if tensor.dim()), 0)

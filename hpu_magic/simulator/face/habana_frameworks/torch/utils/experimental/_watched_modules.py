@@ -23,7 +23,10 @@ _MODULES = ("Module name", "Recompile count")
 
 
 class CallRecord(NamedTuple):
-    """Counts calls to a model with the same input shapes, and compilations until the next call."""
+    """The calls to a model with the same input shapes, and the compilations after each call.
+
+    All compilations up to the next call count toward a call.
+    """
 
     shapes: Shapes
     calls: int

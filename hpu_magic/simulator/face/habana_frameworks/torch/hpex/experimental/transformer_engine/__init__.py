@@ -1,6 +1,6 @@
 """FP8 training, with layers that multiply FP8 tensors and use delayed scaling.
 
-The package follows the documentation of the vendor's, and uses the operators of ``torch.ops.hpu``.
+It follows the documentation of the vendor's package, and uses the operators of ``torch.ops.hpu``.
 """
 
 from habana_frameworks.torch.hpex.experimental.transformer_engine import (

@@ -58,7 +58,7 @@ class _Attention(torch.autograd.Function):
             module.note_forward(_FWD.PROBABILITIES, amax)
         if not use.has_backward:
             return groups.joined(out.to(use.out_dtype))
-        # Dropout cannot be recomputed.
+        # Recomputation cannot reproduce dropout.
         recompute = module.enable_recompute and not module.dropout
         ctx.save_for_backward(*casts, *((None, None) if recompute else (probabilities, kept)), out)
         ctx.module, ctx.use, ctx.groups = module, use, groups
@@ -120,7 +120,7 @@ class FusedAttention(Fp8Module):
     attention_dropout : float
         Fraction of the probabilities to drop during training.
     enable_recompute : bool
-        Recompute the probabilities in the backward pass instead of storing them.
+        Whether to recompute the probabilities in the backward pass instead of storing them.
 
     Raises
     ------

@@ -278,7 +278,7 @@ class Linear(Fp8Module):
         super().set_extra_state(state)
 
     def extra_repr(self) -> str:
-        """Return the sizes of the layer."""
+        """Return the sizes of the layer as text."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.use_bias}"

@@ -55,7 +55,7 @@ class Fp8Module(nn.Module):
     fp8_meta : dict
         After the first run in FP8, this contains "scaling_fwd" and "scaling_bwd", each an
         `FP8TensorMeta`, and "recipe". It also contains "scaling_hybrid" if inputs and weights are
-        cast to the type of the gradients. They are part of the module's ``state_dict``.
+        cast to the type of the gradients. All of these are part of the module's ``state_dict``.
     """
 
     def __init__(self, params_dtype: torch.dtype | None) -> None:
@@ -161,7 +161,7 @@ class Fp8Module(nn.Module):
         self._reduce_after_backward(use)
 
     def forward_amaxes(self) -> list[torch.Tensor]:
-        """Return the magnitudes to reduce over processes, or none if the recipe does not reduce."""
+        """Return the magnitudes to reduce over processes, or [] if the recipe does not reduce."""
         if not self.fp8_meta["recipe"].reduce_amax:
             return []
         return [
@@ -298,7 +298,7 @@ class Fp8Module(nn.Module):
         return copies | {"progress": copy.deepcopy(self._progress)}
 
     def load_fp8_meta(self, fp8_meta: dict[str, Any]) -> None:
-        """Restore the result of `save_fp8_meta` in place, so that captured graphs use it.
+        """Restore the result of `save_fp8_meta` in place, so that captured graphs use the values.
 
         Missing scales are reset.
         """

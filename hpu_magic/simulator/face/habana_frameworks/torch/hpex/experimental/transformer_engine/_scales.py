@@ -24,7 +24,7 @@ def largest(dtype: torch.dtype) -> float:
 
 
 def products_take_two_formats() -> bool:
-    """Return whether the factors of a product may have different FP8 types."""
+    """Return whether the operands of a product may have different FP8 types."""
     return hpu.get_device_name() not in ("GAUDI", "GAUDI2")
 
 
@@ -46,7 +46,7 @@ def note_amax(meta: FP8TensorMeta, tensor: int, amax: torch.Tensor) -> None:
 
 
 def reduce_maximum(amaxes: list[torch.Tensor], group: Any) -> None:
-    """Replace each magnitude with the maximum over the processes of a group, or of all if None.
+    """Replace each magnitude with its maximum over the processes in `group` (None means all).
 
     `amaxes` are 1D tensors, which must belong to the same modules in all processes.
     """

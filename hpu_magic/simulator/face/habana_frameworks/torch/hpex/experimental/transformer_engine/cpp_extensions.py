@@ -37,9 +37,9 @@ def cast_to_fp8(
     otype : torch.dtype
         ``torch.float8_e5m2`` or ``torch.float8_e4m3fn``; other types raise ValueError.
     stochastic_rounding : bool
-        Round up or down at random, so that the mean is exact; otherwise, round to nearest.
+        Whether to round up or down at random, so that the mean is exact, or else to nearest.
     measure_amax : bool
-        Write the largest magnitude to the history.
+        Whether to write the largest magnitude to the history.
     out : torch.Tensor, optional
         Tensor to write the result to.
     """

@@ -189,7 +189,7 @@ class FP8GlobalStateManager:
 
     @classmethod
     def region(cls) -> Region | None:
-        """Return the innermost region, or None outside any region."""
+        """Return the innermost region, or None outside of regions."""
         return _regions.entered[-1] if _regions.entered else None
 
     @classmethod

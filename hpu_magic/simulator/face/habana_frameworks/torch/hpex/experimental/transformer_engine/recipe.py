@@ -1,4 +1,4 @@
-"""Recipes define the formats for FP8 training, and how to compute scales from measurements."""
+"""Recipes, which define the formats for FP8 training and how scales follow from measurements."""
 
 from __future__ import annotations
 
