@@ -1,8 +1,8 @@
 #!/bin/sh
-# Install packages of the system that pip cannot install, if the user has the
-# rights; otherwise print the missing ones and the consequences. Usage:
-# system_packages.sh KIND... with the kinds compiler, headers (of the Python in
-# PYTHON, default .venv/bin/python), browser and node.
+# Install system packages that pip cannot install, if the user has the necessary rights. Otherwise,
+# print which ones are missing and what the consequences are. Usage: system_packages.sh KIND...,
+# where KIND is compiler, headers (for the Python in PYTHON, by default .venv/bin/python), browser
+# or node.
 set -eu
 
 missing=""
