@@ -112,7 +112,7 @@ class Choices:
     def check_device_config_and_set_final_flags(
         self, original: Callable[..., Any], connector: Any, **options: Any
     ) -> None:
-        """Reject a number of cards that the machine does not have."""
+        """Raise an error if more cards are requested than the machine has."""
         if self._on_hpu(connector) and options["devices"] != "auto":
             self._plugins.HPUAccelerator.parse_devices(options["devices"])
         original(connector, **options)
@@ -157,7 +157,7 @@ class Choices:
         return self._plugins.SingleHPUStrategy(device=connector._parallel_devices[0])
 
     def check_strategy_and_fallback(self, original: Callable[..., Any], connector: Any) -> Any:
-        """Replace Lightning's strategy with our counterpart and check that."""
+        """Replace Lightning's strategy with our counterpart, and check the result."""
         if self._on_hpu(connector):
             flag = connector._strategy_flag = self._counterpart(connector)
             if flag == SINGLE or isinstance(flag, self._plugins.SingleHPUStrategy):

@@ -1,4 +1,4 @@
-"""HMP, the vendor's mixed precision before autocast, with the user's operator lists."""
+"""HMP, the vendor's mixed precision from before autocast, with the user's operator lists."""
 
 from __future__ import annotations
 

@@ -43,10 +43,10 @@ class AutocastMagics(CommandMagics):
     def hpu_autocast(self, line: str, cell: str | None = None) -> AutocastState | None:
         """Run a cell, or all later cells, in mixed precision.
 
-        Operator lists are read once, when torch is imported. Other lists are remembered for this
-        notebook and take effect at the next start of the kernel; in a terminal, the lists of the
-        environment override remembered ones. %hpu_explain_autocast shows the type of each operation
-        of a model. Examples::
+        Operator lists are read once, when torch is imported. Different lists are remembered for
+        this notebook and take effect when the kernel is restarted; in a terminal, lists in the
+        environment override remembered ones. %hpu_explain_autocast shows the dtype of each
+        operation in a model. Examples::
 
             %%hpu_autocast
             loss = model(batch).mean()
@@ -81,7 +81,7 @@ class AutocastMagics(CommandMagics):
     @line_magic
     @options_of(commands.explain_autocast)
     def hpu_explain_autocast(self, line: str) -> AutocastExplanation:
-        """Show the dtype of each operation of a model under autocast, and the reason.
+        """Show the dtype of each operation in a model under autocast, and the reason for it.
 
         The model runs once, without gradients. Examples::
 

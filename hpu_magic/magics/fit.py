@@ -49,7 +49,7 @@ class FitMagics(CommandMagics):
         output="assign the result to this variable, even if the fit fails",
     )
     def hpu_fit(self, line: str, cell: str | None = None) -> FitResult | None:
-        """Train with Lightning or transformers and a live panel: loss, pace, device memory.
+        """Train with Lightning or transformers and a live panel of loss, pace and device memory.
 
         The Stop button ends the fit after the current batch; transformers' Trainer completes the
         optimizer step. A picture and a table stay in the notebook. The cell magic shows a panel for

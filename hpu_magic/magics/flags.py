@@ -22,11 +22,11 @@ class FlagsMagics(CommandMagics):
     @line_magic
     @options_of(commands.flags)
     def hpu_flags(self, line: str) -> FlagsReport:
-        """Show the documented flags of the runtime, changed ones first, or set one.
+        """Show the documented flags of the runtime, starting with changed ones, or set one.
 
         Flags are environment variables, and most are read once, when torch is imported. A flag that
-        you set later is remembered for this notebook, takes effect when the kernel starts again and
-        overrides the environment. In a terminal it is remembered for the directory, and the
+        you set later is remembered for this notebook, takes effect when the kernel is restarted,
+        and overrides the environment. In a terminal, it is remembered for the directory, and the
         environment overrides it. Examples::
 
             %hpu_flags

@@ -23,7 +23,7 @@ class Fp8Magics(CommandMagics):
     @line_magic
     @options_of(commands.fp8_measure)
     def hpu_fp8_measure(self, line: str) -> MeasureReport:
-        """Measure the values in each layer of a model, as the first step to FP8 inference.
+        """Measure the values in each layer of a model as the first step toward FP8 inference.
 
         The second step is %hpu_fp8_quantize, in a new process. Needs neural-compressor-pt and one
         card. Examples::
@@ -38,7 +38,7 @@ class Fp8Magics(CommandMagics):
     def hpu_fp8_quantize(self, line: str) -> QuantizeReport:
         """Quantize a measured model to FP8, and show the error of each layer.
 
-        The first step is %hpu_fp8_measure, in another process. Without --inputs no errors are
+        The first step is %hpu_fp8_measure, in another process. Without --inputs, no errors are
         shown. Needs neural-compressor-pt and one card. Examples::
 
             %hpu_fp8_quantize model --inputs batch

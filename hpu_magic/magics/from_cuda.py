@@ -46,7 +46,7 @@ class FromCudaMagics(CommandMagics):
         """Convert a cell of CUDA code, show the changes, and run it.
 
         Code without a counterpart is listed with its line; if the cell needs it, the cell does not
-        run. ``ported`` of the report is the converted code. Examples::
+        run. The report's ``ported`` attribute is the converted code. Examples::
 
             %%hpu_from_cuda
             model = model.cuda()

@@ -30,10 +30,11 @@ class GraphMagics(CommandMagics):
     @cell_magic
     @options_of(commands.capture, leave_out=("function",))
     def hpu_capture(self, line: str, cell: str) -> None:
-        """Capture a cell into an HPU Graph, to replay it without Python.
+        """Capture a cell in an HPU Graph, to replay it without Python.
 
-        The variables that the cell assigns are tensors of the graph, which each replay overwrites.
-        The cell cannot read values (print, .item(), .cpu()), and shapes cannot depend on values.
+        The variables that the cell assigns become tensors of the graph, which each replay
+        overwrites. The cell cannot read values (print, .item(), .cpu()), and shapes cannot depend
+        on values.
         Needs lazy mode. Examples::
 
             %%hpu_capture step --inputs x,y
@@ -50,7 +51,7 @@ class GraphMagics(CommandMagics):
     def hpu_replay(self, line: str) -> ReplayReport:
         """Replay a captured cell with the current values of its inputs.
 
-        Inputs that you assigned again are copied into the graph's tensors first; they must have
+        Inputs that you have reassigned are first copied into the graph's tensors; they must have
         the captured shape, dtype and device. Examples::
 
             %hpu_replay step
@@ -83,8 +84,8 @@ class GraphMagics(CommandMagics):
         """Wrap a model with the vendor's wrapper, which replays one HPU Graph per input shape.
 
         The default is --train for a module in training mode, and --no-train after model.eval(). A
-        transformers model keeps its generate, which then uses a static cache. Needs lazy mode.
-        Examples::
+        transformers model keeps its generate method, which then uses a static cache. Needs lazy
+        mode. Examples::
 
             %hpu_wrap model --no-train
             %hpu_wrap model --train --max-graphs 4

@@ -49,10 +49,10 @@ class LedgerMagics(CommandMagics):
     @line_magic
     @options_of(commands.ledger)
     def hpu_ledger(self, line: str) -> LedgerReport | LedgerState | None:
-        """Report the overhead of each cell on the device, in a line below it.
+        """Report the device overhead of each cell in a line below it.
 
         The line lists compiled graphs with their time and shapes, graph breaks of torch.compile,
-        CPU fallbacks, lines in which the host waits for a value, graph replays, and the peak memory
+        CPU fallbacks, lines at which the host waits for a value, graph replays, and the peak memory
         during the cell. Cells that do not use the device have no line. Examples::
 
             %hpu_ledger on

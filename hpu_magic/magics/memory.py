@@ -29,8 +29,8 @@ class MemoryMagics(CommandMagics):
     def hpu_memory(self, line: str, cell: str | None = None) -> MemoryReport | None:
         """Show the memory in use and the variables that hold it; for a cell, also the peak.
 
-        For a model, the report lists the largest modules; equal layers share a line. The cell magic
-        also lists the variables that hold new tensors. Examples::
+        For a model, the report lists the largest modules; identical layers share a line. The cell
+        magic also lists the variables that hold new tensors. Examples::
 
             %hpu_memory
             %hpu_memory --all
@@ -49,8 +49,8 @@ class MemoryMagics(CommandMagics):
     def hpu_memory_live(self, line: str) -> MemoryReport | None:
         """Show the device's memory in a live panel while other cells run.
 
-        The panel continues until its button, off, or the next %hpu_memory_live stops it, and leaves
-        a picture. Outside a notebook, the current statistics are printed once. Examples::
+        The panel runs until its button, off, or the next %hpu_memory_live stops it; a picture
+        remains. Outside a notebook, the current statistics are printed once. Examples::
 
             %hpu_memory_live
             %hpu_memory_live --interval 0.1 --history 600

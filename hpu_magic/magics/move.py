@@ -29,8 +29,8 @@ class MoveMagics(CommandMagics):
     def hpu_to(self, line: str) -> MoveReport:
         """Move models, tensors, containers of tensors and optimizers to the device.
 
-        Parameters stay the same objects and tied weights stay tied. If one object cannot move,
-        nothing moves. Examples::
+        Parameters remain the same objects, and tied weights remain tied. If one object cannot be
+        moved, none of them is. Examples::
 
             %hpu_to model
             %hpu_to model,optimizer,batch

@@ -23,9 +23,10 @@ class PlanningMagics(CommandMagics):
     @line_magic
     @options_of(commands.estimate)
     def hpu_estimate(self, line: str) -> Estimate:
-        """Estimate time and memory of a step on Gaudi cards that you do not have.
+        """Estimate the time and memory of a step on Gaudi cards that you do not have.
 
-        Nothing is computed: only shapes and types of the inputs matter, on any device. Examples::
+        Nothing is computed. Only the shapes and dtypes of the inputs matter; they can be on any
+        device. Examples::
 
             %hpu_estimate model --inputs tokens
             %hpu_estimate model --inputs x,y --loss loss_of --card gaudi3
@@ -37,10 +38,10 @@ class PlanningMagics(CommandMagics):
     @line_magic
     @options_of(commands.estimate_generation)
     def hpu_estimate_generation(self, line: str) -> GenerationEstimate:
-        """Estimate time and memory of text generation on Gaudi cards that you do not have.
+        """Estimate the time and memory of text generation on Gaudi cards that you do not have.
 
-        The model is a causal language model of transformers, also without weights, on meta.
-        Examples::
+        The model is a causal language model from transformers. It may be on the meta device,
+        without weights. Examples::
 
             %hpu_estimate_generation model --prompt 512 --new-tokens 128
             %hpu_estimate_generation model --prompt 512 --new-tokens 128 --batch largest
@@ -51,10 +52,10 @@ class PlanningMagics(CommandMagics):
     @line_magic
     @options_of(commands.advise)
     def hpu_advise(self, line: str) -> Advice:
-        """List changes that make a step faster or smaller, the largest gain first.
+        """List changes that make a step faster or smaller, with the largest gain first.
 
-        Gains are estimates with their band, or measured by a fit. Each change is shown as code;
-        --apply N makes it, if a command can. Examples::
+        Gains are estimates with an error band, or measured by a fit. Each change is shown as code;
+        --apply N makes it if a command can do so. Examples::
 
             %hpu_advise model --inputs tokens
             %hpu_advise model --inputs x,y --loss loss_of --card gaudi3

@@ -62,7 +62,7 @@ def notebook(shell: InteractiveShell) -> str | None:
     """Return the path of the shell's notebook if the front end sets it, or None in a terminal."""
     if not hasattr(shell, "kernel"):
         return None
-    # VS Code sets a variable, because its servers generate the session names.
+    # VS Code sets this variable; the session names of its servers are generated.
     path = shell.user_ns.get(_VS_CODE) or os.environ.get("JPY_SESSION_NAME")
     return path if isinstance(path, str) and path else None
 

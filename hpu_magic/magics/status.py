@@ -28,7 +28,7 @@ class StatusMagics(CommandMagics):
     def hpu(self, line: str) -> StatusReport | CardReport:
         """Show the device, the holders of all cards, and the list of commands.
 
-        Takes no card. Examples::
+        Does not acquire a card. Examples::
 
             %hpu
             %hpu 3
@@ -48,9 +48,9 @@ class StatusMagics(CommandMagics):
         """Show the execution mode of this process, or choose another.
 
         The mode is read once, when torch is imported. A mode that you choose later is remembered
-        for this notebook, takes effect when the kernel starts again and overrides PT_HPU_LAZY_MODE.
-        In a terminal it is remembered for the directory, and PT_HPU_LAZY_MODE overrides it.
-        Examples::
+        for this notebook, takes effect when the kernel is restarted, and overrides
+        PT_HPU_LAZY_MODE. In a terminal, it is remembered for the directory, and PT_HPU_LAZY_MODE
+        overrides it. Examples::
 
             %hpu_mode
             %hpu_mode lazy
@@ -74,10 +74,10 @@ class StatusMagics(CommandMagics):
     @line_magic
     @options_of(commands.doctor)
     def hpu_doctor(self, line: str) -> Diagnosis | JsonRecord | None:
-        """Check installation, versions, driver, cards, flags, folders and Jupyter; show the fixes.
+        """Check the installation, versions, driver, cards, flags, folders and Jupyter; show fixes.
 
-        Red is a failure, amber a possible problem, green is correct. The command acquires no card
-        and does not import torch. Examples::
+        Red means a failure, amber a possible problem, and green that a check passed. The command
+        does not acquire a card or import torch. Examples::
 
             %hpu_doctor
             %hpu_doctor --all

@@ -38,8 +38,8 @@ class TimingMagics(CommandMagics):
     def hpu_time(self, line: str, cell: str | None = None) -> TimeReport | None:
         """Time a statement or a cell on the device.
 
-        The code runs several times, with a synchronization of the device before and after. The
-        first runs, which compile, are reported separately from the steady state. Examples::
+        The code runs several times, and the device is synchronized before and after. The first
+        runs, which compile, are reported separately from the steady state. Examples::
 
             %hpu_time model(batch)
             report = %hpu_time -n 100 -r 3 model(batch)

@@ -120,7 +120,7 @@ class Workers:
         return self.lost
 
     def busy(self) -> list[int]:
-        """Return the ranks that are still busy although nothing waits for their result any more."""
+        """Return the ranks still running a cell whose result is no longer awaited."""
         self.unanswered = {
             rank: reply for rank, reply in self.unanswered.items() if not reply.done()
         }

@@ -277,7 +277,7 @@ class LightningMonitorBase:
             poll()
 
     def _keeps_each(self, number: int) -> bool:
-        """Return whether to keep the values of each batch: during the first steps, or if slow."""
+        """Return whether to keep every batch's values: at first, or if batches are slow."""
         pace = self.progress.batches_per_second
         return number <= FIRST_STEPS or (pace is not None and pace <= _SLOW)
 

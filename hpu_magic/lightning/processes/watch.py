@@ -31,7 +31,7 @@ STARTED_BY = "HPU_MAGIC_STARTED_BY"
 process."""
 _ENDED = b"."  # rank 0 writes this for each other rank when it ends normally
 _POLL = 0.2  # seconds between checks of the processes
-_COLLECTIVE = 15.0  # seconds it takes a collective to fail if a rank is missing
+_COLLECTIVE = 15.0  # a collective fails within these seconds if a rank is missing
 _END = 2.0  # seconds for a process to end on its own
 _STACK = 0.5  # seconds for a process to print its stack
 

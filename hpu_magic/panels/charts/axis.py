@@ -118,7 +118,7 @@ class SharedAxis:
 
     ``lines`` and ``epochs`` are data sources. ``window`` is the length, in seconds, of an axis that
     follows the newest point. If it is None, the axis starts at 0 and shows everything, and the
-    reader selects its quantity.
+    reader selects time, step or epoch.
     """
 
     def __init__(
