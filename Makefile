@@ -8,6 +8,7 @@
 # make bench  measure speed and memory
 # make versions  test other releases of torch, Python, Lightning and JupyterLab (ONLY=2.8: only one;
 #                KEEP=folder: keep the environments; QUICK=1: without the tables of operators)
+# make golden  write the expected reports in tests/golden
 # make wrong-arguments  call each of the vendor's operators COUNT times with invalid arguments
 # make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode; also check
 #            the memory formats of other processors
@@ -45,7 +46,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and the bench start hundreds of processes, and each would compile the sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab notebooks test examples wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize dist check-dist \
+.PHONY: lab notebooks test golden examples wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize dist check-dist \
 	docs check-docs check-links lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -143,6 +144,9 @@ test: system
 		$(BIN)/pytest $(SPREAD) $(PROCESSORS) -k "$(FEW_OPERATORS) and not compiled_memory_formats"
 	$(BIN)/pytest $(SPREAD) -m browser tests/browser
 
+golden: engine
+	OMP_NUM_THREADS=1 $(BIN)/pytest $(SPREAD) --golden
+
 wrong-arguments: COUNT = 500
 wrong-arguments: engine
 	@mkdir -p build; for lazy in 0 1; do \
@@ -165,7 +169,7 @@ huggingface: $(DEVELOPING) engine
 		env $$lazy OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_MODELS=1 $(BIN)/pytest $(SPREAD) \
 			tests/huggingface || exit 1; \
 	done
-	HPU_MAGIC_TEST_ALL_MODELS=1 $(BIN)/pytest tests/test_environments.py
+	HPU_MAGIC_TEST_ALL_MODELS=1 $(BIN)/pytest tests/project/test_environments.py
 	trl=$$($(BIN)/python tools/environments.py trl $(if $(KEEP),--keep $(KEEP))) && \
 		for lazy in "" HPU_MAGIC_TEST_LAZY=1; do \
 			env $$lazy OMP_NUM_THREADS=1 $$trl -m pytest tests/huggingface/test_trl.py || exit 1; \

@@ -1,12 +1,10 @@
-"""A real shell over the simulated device, in a process whose cards nobody else sees."""
+"""Shared fixtures: a real IPython shell, separate processes and kernels, on private cards."""
 
 from __future__ import annotations
 
 import atexit
 import gc
-import json
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -20,7 +18,10 @@ from typing import Any
 
 import pytest
 from forked_python import ForkedPython
+from golden_text import normalized, read_golden, write_golden
 from lazy_process import LazyProcess
+from notebook_kernel import NotebookKernel, running_kernel
+from small_fit import SETUP
 
 _PRIVATE = tempfile.mkdtemp(prefix="hpu_magic_tests_")
 atexit.register(shutil.rmtree, _PRIVATE, ignore_errors=True)
@@ -31,32 +32,61 @@ os.environ["IPYTHONDIR"] = os.path.join(_PRIVATE, "ipython")
 os.environ["HABANA_LOGS"] = os.path.join(_PRIVATE, "logs")
 for _folder in ("cards", "jupyter", "runtime", "ipython"):
     os.makedirs(os.path.join(_PRIVATE, _folder))
-# Models are built from configurations; nothing is fetched.
+# Models are built from configurations, without downloads.
 os.environ["HF_HUB_OFFLINE"] = "1"
 # A terminal session by default: no notebook, no server.
 for _variable in ("JPY_SESSION_NAME", "JPY_PARENT_PID", "PT_HPU_LAZY_MODE"):
     os.environ.pop(_variable, None)
-# Started in the background, a process ignores interrupts; tests send some to themselves.
+# A process started in the background ignores SIGINT, but tests send it to themselves.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# What lazy mode and compiled graphs promise of a tensor is compared with what the kernels give.
+# Compare sizes and strides predicted by lazy mode and compiled graphs with the kernels' results.
 os.environ["HPU_MAGIC_CHECK_GEOMETRY"] = "1"
-# The suites of the device run in both modes, and a process has one.
+# The device tests run in both modes, and the mode of a process is fixed.
 if "HPU_MAGIC_TEST_LAZY" in os.environ:
     os.environ["PT_HPU_LAZY_MODE"] = "1"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that writes the golden files."""
+    parser.addoption(
+        "--golden",
+        action="store_true",
+        help="run only the tests with a golden file, and write tests/golden/ from their reports",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With ``--golden``, keep the tests that compare a golden file."""
+    if config.option.golden:
+        items[:] = [item for item in items if "golden" in getattr(item, "fixturenames", ())]
+
+
+@pytest.fixture
+def golden(pytestconfig: pytest.Config) -> Callable[..., None]:
+    """Compare the text of a report with ``tests/golden/NAME.txt``.
+
+    Times and other varying values are replaced, unless the report has none (``varying=False``).
+    With a `section`, the text is one of several sections of the file.
+    """
+
+    def compare(name: str, text: str, *, varying: bool = True, section: str = "") -> None:
+        text = normalized(text) if varying else f"{text}\n"
+        if pytestconfig.option.golden:
+            write_golden(name, section, text)
+        assert text == read_golden(name, section)
+
+    return compare
+
+
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector what was imported to collect the tests."""
+    """Freeze the modules imported during collection, so that the garbage collector skips them."""
     gc.collect()
     gc.freeze()
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Have a test's processes start as from a user's shell: with nothing that a bridge told.
-
-    Of the tests before it, one may have loaded the bridge or turned the simulator on in here.
-    """
+    """Remove environment variables that earlier tests set by activating the simulator."""
     if "HPU_MAGIC_TEST_LAZY" not in os.environ:
         os.environ.pop("PT_HPU_LAZY_MODE", None)
     os.environ.pop("HPU_MAGIC_PYTHON", None)
@@ -72,7 +102,7 @@ SPREAD = (
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep a file's tests on one worker, where they share its fixtures, but spread the longest."""
+    """Run the tests of a file on one worker, so that they share fixtures; spread the longest."""
     from xdist.scheduler import LoadScopeScheduling
 
     class ByFile(LoadScopeScheduling):
@@ -86,7 +116,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @dataclass(frozen=True)
 class Cell:
-    """What running a cell gave."""
+    """The result, output and error of a cell."""
 
     result: Any
     out: str
@@ -96,7 +126,7 @@ class Cell:
 
 @pytest.fixture
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for the files of sessions that replaces the user's folder."""
+    """A private folder for session files, instead of the user's folder."""
     from hpu_magic import private_folder
     from hpu_magic.sessions.publishing import _here
 
@@ -124,7 +154,7 @@ def _session_shell() -> Any:
 @pytest.fixture
 def shell(_session_shell: Any) -> Iterator[Any]:
     """A real InteractiveShell with the extension loaded and an empty namespace."""
-    # It collects garbage; the modules, half a million objects, need not be looked through again.
+    # reset() collects garbage; the modules' half a million objects need no second traversal.
     _session_shell.reset(new_session=True)
     gc.freeze()
     environment = dict(os.environ)
@@ -138,7 +168,7 @@ def shell(_session_shell: Any) -> Iterator[Any]:
 
 @pytest.fixture
 def run(shell: Any, capfd: pytest.CaptureFixture[str]) -> Callable[[str], Cell]:
-    """Run a cell and return its value, what it wrote, and the exception it ended with."""
+    """Run a cell and return its result, output and exception."""
 
     def run_cell(source: str) -> Cell:
         capfd.readouterr()
@@ -150,18 +180,25 @@ def run(shell: Any, capfd: pytest.CaptureFixture[str]) -> Callable[[str], Cell]:
     return run_cell
 
 
+@pytest.fixture
+def fits(run: Callable[[str], Cell]) -> Callable[[str], Cell]:
+    """Run a cell in a shell with the variables of `small_fit`."""
+    assert run(SETUP).error is None
+    return run
+
+
 def _settings(simulated: bool, environment: dict[str, str]) -> dict[str, str]:
     settings = dict(os.environ)
     if simulated:
         settings["HPU_MAGIC_SIMULATOR"] = "1"
-    if "HPU_MAGIC_CARD" in environment:  # a machine's cards are of one
+    if "HPU_MAGIC_CARD" in environment:  # all cards of a machine have the same generation
         settings["HPU_MAGIC_CARDS_DIR"] += f"-{environment['HPU_MAGIC_CARD']}"
     return settings | environment
 
 
 @pytest.fixture(scope="session")
 def script() -> Callable[..., str]:
-    """Run Python code in a process of its own and return what it printed."""
+    """Run Python code in a new process and return its output."""
 
     def run_script(code: str, *, simulated: bool = False, **environment: str) -> str:
         settings = _settings(simulated, environment)
@@ -182,7 +219,7 @@ def forked_python() -> Iterator[ForkedPython]:
 
 @pytest.fixture(scope="session")
 def forked_script(forked_python: ForkedPython) -> Callable[..., str]:
-    """As `script`, seconds sooner; for all but how a process starts, imports and is taken apart."""
+    """Like `script`, but seconds faster: not for tests of process start, imports and exit."""
 
     def run_script(code: str, *, simulated: bool = False, **environment: str) -> str:
         return forked_python(textwrap.dedent(code), _settings(simulated, environment))
@@ -190,7 +227,7 @@ def forked_script(forked_python: ForkedPython) -> Callable[..., str]:
     return run_script
 
 
-# Python runs this at its start: the binding has the library's place built in.
+# Python runs this at start. The path of the library is fixed in the binding.
 _FIND_LIBRARY = """
 from pyhlml.hlml_lib import LibHLML
 LibHLML.__init__.__defaults__ = ({library!r},)
@@ -199,7 +236,7 @@ LibHLML.__init__.__defaults__ = ({library!r},)
 
 @pytest.fixture(scope="session")
 def hlml_cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Environment in which the real binding finds the cards of a small library built here."""
+    """Environment in which the real pyhlml binding loads a small test library."""
     pytest.importorskip("pyhlml.hlml_lib")
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
@@ -211,73 +248,18 @@ def hlml_cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return {"PYTHONPATH": str(folder)}
 
 
-@dataclass(frozen=True)
-class Answer:
-    """What a kernel sent back for a cell."""
-
-    printed: str
-    shown: list[dict[str, Any]]
-    error: str
-
-    @property
-    def text(self) -> str:
-        """Everything that the cell shows, as text."""
-        texts = [data.get("text/plain", "") for data in self.shown]
-        return "\n".join([self.printed, *texts, self.error])
-
-
-class LazyNotebook:
-    """A kernel in lazy mode with the extension loaded."""
-
-    def __init__(self, client: Any) -> None:
-        self._client = client
-
-    def __call__(self, source: str) -> Answer:
-        """Run a cell."""
-        request = self._client.execute(source)
-        printed, shown, error = "", [], ""
-        while True:
-            message = self._client.get_iopub_msg(timeout=120)
-            if message["parent_header"].get("msg_id") != request:
-                continue
-            content = message["content"]
-            if message["msg_type"] == "stream":
-                printed += content["text"]
-            elif "data" in content:
-                shown.append(content["data"])
-            elif message["msg_type"] == "error":
-                error = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(content["traceback"]))
-            elif content.get("execution_state") == "idle":
-                return Answer(printed, shown, error)
-
-    def value(self, expression: str) -> Any:
-        """Return what an expression is in the kernel, as far as JSON carries it."""
-        answer = self(f"import json; print(json.dumps({expression}))")
-        assert not answer.error, answer.error
-        return json.loads(answer.printed.splitlines()[-1])
-
-
 @pytest.fixture(scope="module")
-def lazy() -> Iterator[LazyNotebook]:
-    """A kernel in lazy mode, the same one for all tests of a module."""
-    from jupyter_client.manager import start_new_kernel
-
-    manager, client = start_new_kernel(
-        kernel_name="python3", env={**os.environ, "PT_HPU_LAZY_MODE": "1"}
-    )
-    try:
-        notebook = LazyNotebook(client)
-        notebook("%load_ext hpu_magic\nimport torch\nfrom torch import nn")
-        notebook("import habana_frameworks.torch.core as htcore")
-        yield notebook
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
+def lazy() -> Iterator[NotebookKernel]:
+    """A kernel in lazy mode, shared by the tests of a module."""
+    first = "%load_ext hpu_magic\nimport torch\nfrom torch import nn\n"
+    first += "import habana_frameworks.torch.core as htcore"
+    with running_kernel(first, PT_HPU_LAZY_MODE="1") as kernel:
+        yield kernel
 
 
 @pytest.fixture(scope="module")
 def lazy_process(forked_python: ForkedPython) -> Iterator[LazyProcess]:
-    """A bare process in lazy mode, the same one for all tests of a module."""
+    """A process in lazy mode without IPython, shared by the tests of a module."""
     process = LazyProcess(forked_python)
     yield process
     process.close()
@@ -285,17 +267,18 @@ def lazy_process(forked_python: ForkedPython) -> Iterator[LazyProcess]:
 
 @pytest.fixture
 def own_card(torch: Any) -> str:
-    """What headlines call the card of the tests' process: whichever was free when it took one."""
+    """Label of the test process's card in headlines; its number depends on the free cards."""
     from hpu_magic import monitor
 
     torch.hpu.init()
-    held = [(one.pid, card.module_id) for card in monitor.snapshot().cards for one in card.holders]
-    return f"HPU {dict(held)[os.getpid()]} (simulated GAUDI2)"
+    cards = monitor.snapshot().cards
+    held = {holder.pid: card.module_id for card in cards for holder in card.holders}
+    return f"HPU {held[os.getpid()]} (simulated GAUDI2)"
 
 
 @pytest.fixture
 def forgetful(shell: Any) -> Iterator[None]:
-    """Forget afterwards what the test has the notebook remember."""
+    """Delete the settings that a test stores for the next kernel of the notebook."""
     from hpu_magic.runtime.start import restart
 
     yield
@@ -304,7 +287,7 @@ def forgetful(shell: Any) -> Iterator[None]:
 
 @pytest.fixture
 def torch(shell: Any) -> Any:
-    """PyTorch with the hpu device behind it."""
+    """PyTorch with the hpu device."""
     import torch
 
     return torch
@@ -312,7 +295,7 @@ def torch(shell: Any) -> Any:
 
 @pytest.fixture
 def needs() -> Callable[[str], None]:
-    """Skip a test where this release of PyTorch lacks what the test is about."""
+    """Skip a test if this release of PyTorch lacks the tested feature."""
     from hpu_magic.simulator import activate
 
     activate(announce=False)
@@ -327,7 +310,7 @@ def needs() -> Callable[[str], None]:
 
 @pytest.fixture
 def compile_on_hpu(torch: Any) -> Iterator[Callable[..., Any]]:
-    """`torch.compile` for the device, with no memory of other tests' compilations."""
+    """`torch.compile` for the device, without compiled code of other tests."""
     import torch._dynamo
 
     torch._dynamo.reset()

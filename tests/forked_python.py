@@ -1,8 +1,8 @@
-"""A Python that has imported torch, of which each script gets a fork: the import takes seconds.
+"""Scripts in forks of a process that has imported torch, because the import takes seconds.
 
-The device comes in behind the fork, by the entry point that ends every import of torch, so a script
-chooses its environment as if it started by itself. One that comes to its end leaves as the forks of
-`multiprocessing` do: with its threads joined and its exit handlers run, and no module taken apart.
+The device is loaded after the fork by torch's entry point for backends, so that each script has its
+own environment. At its end, a script joins its threads and runs its exit handlers, like a fork of
+`multiprocessing`, but does not tear down modules.
 """
 
 from __future__ import annotations
@@ -15,35 +15,35 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 LONGEST = 120
-"""Seconds that a script may take."""
+"""Time limit of a script in seconds."""
 
 _LOOP = """
 import atexit, gc, json, os, signal, sys, time
 
-ended_well = False
+finished = False
 
 @atexit.register
 def leave():
-    "Run behind all that a process does at its end, as the first that was registered."
-    if ended_well:
+    "Run last, because this exit handler was registered first."
+    if finished:
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)  # taking each module apart writes to all the pages that the fork shares
+        os._exit(0)  # tearing down modules would write to all pages that the fork shares
 
 os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 import torch
-import torch._dynamo  # optimizers import it, compiling does, and in lazy mode some shapes do
+import torch._dynamo  # imported by optimizers, compilation and some shapes in lazy mode
 
 gc.freeze()  # a collection would write to every page that a fork shares
 for line in sys.stdin:
-    asked = json.loads(line)
+    request = json.loads(line)
     child = os.fork()
     if child == 0:
         break
-    if not asked["longest"]:
+    if not request["longest"]:
         print(child, flush=True)
         continue
-    end = time.monotonic() + asked["longest"]
+    end = time.monotonic() + request["longest"]
     while (ended := os.waitpid(child, os.WNOHANG))[0] == 0:
         if time.monotonic() > end:
             os.kill(child, signal.SIGKILL)
@@ -54,19 +54,19 @@ else:
 
 os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 for descriptor in (1, 2):
-    os.dup2(os.open(asked["outputs"][descriptor - 1], os.O_WRONLY), descriptor)
+    os.dup2(os.open(request["outputs"][descriptor - 1], os.O_WRONLY), descriptor)
 os.environ.clear()
-os.environ.update(asked["environment"])
+os.environ.update(request["environment"])
 sys.argv = ["-c"]
 if torch._is_device_backend_autoload_enabled():
     torch._import_device_backends()
-exec(compile(asked["code"], "<string>", "exec"), {"__name__": "__main__"})
-ended_well = True
+exec(compile(request["code"], "<string>", "exec"), {"__name__": "__main__"})
+finished = True
 """
 
 
 class ForkedPython:
-    """Runs scripts, each in a fork."""
+    """Runs each script in a fork."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(
@@ -74,19 +74,19 @@ class ForkedPython:
         )
 
     def __call__(self, code: str, environment: Mapping[str, str]) -> str:
-        """Return what the code prints on standard output; it must end well."""
+        """Return the standard output of the code, which must exit with status 0."""
         with tempfile.TemporaryDirectory() as folder:
             outputs = [Path(folder, name) for name in ("out", "err")]
-            status = self._ask(code, environment, outputs, LONGEST)
+            status = self._request(code, environment, outputs, LONGEST)
             out, err = (output.read_text() for output in outputs)
         assert status == "0", f"ended with {status or 'its parent'}: {err}"
         return out
 
-    def start(self, code: str, environment: Mapping[str, str], said: Path) -> None:
-        """Run the code beside what comes next; all that it prints goes to the file `said`."""
-        self._ask(code, environment, [said, said], None)
+    def start(self, code: str, environment: Mapping[str, str], output: Path) -> None:
+        """Start the code in the background; it prints to the file `output`."""
+        self._request(code, environment, [output, output], None)
 
-    def _ask(
+    def _request(
         self,
         code: str,
         environment: Mapping[str, str],
@@ -97,18 +97,18 @@ class ForkedPython:
         assert self._process.stdout is not None
         for output in outputs:
             output.touch()
-        asked = {
+        request = {
             "code": code,
             "environment": dict(environment),
             "outputs": [str(output) for output in outputs],
             "longest": longest,
         }
-        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         return self._process.stdout.readline().strip()
 
     def close(self) -> None:
-        """End the process that is forked."""
+        """End the forked process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()

@@ -62,13 +62,13 @@ class LazyProcess:
 
     def __init__(self, python: ForkedPython) -> None:
         self._folder = tempfile.TemporaryDirectory()
-        place, self._said = (Path(self._folder.name, name) for name in ("socket", "said"))
+        place, self._output = (Path(self._folder.name, name) for name in ("socket", "output"))
         mode = {"HPU_MAGIC_SIMULATOR": "1", "PT_HPU_LAZY_MODE": "1"}
         with socket.socket(socket.AF_UNIX) as listening:
             listening.bind(str(place))
             listening.listen()
             listening.settimeout(60)
-            python.start(_LOOP, {**os.environ, **mode, "SOCKET": str(place)}, self._said)
+            python.start(_LOOP, {**os.environ, **mode, "SOCKET": str(place)}, self._output)
             self._connection, _ = listening.accept()
         self._connection.settimeout(None)
         self._replies = self._connection.makefile("r")
@@ -77,7 +77,7 @@ class LazyProcess:
         """Run code in a new namespace and return the printed lines."""
         self._connection.sendall(json.dumps(textwrap.dedent(code)).encode() + b"\n")
         reply = self._replies.readline()
-        assert reply, f"the process has ended: {self._said.read_text()}"
+        assert reply, f"the process has ended: {self._output.read_text()}"
         out, error = json.loads(reply)
         assert error is None, error
         return out.splitlines()

@@ -1,4 +1,4 @@
-"""PyTorch's database of operators: samples that come quickly, and their calls on the device."""
+"""PyTorch's operator database: fast samples, and their calls on the device."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.testing._internal import common_utils
 from torch.testing._internal.opinfo import core as opinfo_core
 from torch.utils._pytree import tree_leaves, tree_map
 
-# A few samples have millions, which takes a minute and shows no more than thousands do.
+# A few samples have millions of elements and take a minute without testing more.
 MOST_ELEMENTS = 100_000
 CSR = "HPU tensors have strided layout: compressed sparse inputs cannot be moved to the device"
 SPARSE = {
@@ -33,9 +33,9 @@ UNINITIALIZED = {
 
 
 def seed(number: int = 1) -> None:
-    """Start all random numbers anew."""
-    # torch.manual_seed also notes the call stack for every kind of device that the machine lacks,
-    # which takes longer than most samples.
+    """Seed all random number generators."""
+    # torch.manual_seed also records the call stack for each missing kind of device, which takes
+    # longer than most samples.
     torch.default_generator.manual_seed(number)
     torch.hpu.manual_seed(number)
     random.seed(number)
@@ -44,13 +44,13 @@ def seed(number: int = 1) -> None:
 
 @contextlib.contextmanager
 def quick_samples() -> Iterator[None]:
-    """Make samples quickly, and run them on one thread."""
-    # The samples are tiny: two test processes with two threads each would only wait for another.
+    """Generate samples faster, and run them on one thread."""
+    # The samples are tiny; threads of two test processes would only wait for each other.
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(common_utils, "set_rng_seed", seed)
-        # Each look for PyTorch's own kind of test reads the source of every caller.
+        # This function would read the source of each caller.
         for module in (common_utils, opinfo_core):
             patch.setattr(module, "extract_test_fn", lambda: None)
         yield
@@ -58,7 +58,7 @@ def quick_samples() -> Iterator[None]:
 
 
 def name_of(op: Any) -> str:
-    """Return an operator's name with that of its variant."""
+    """Return the name of an operator and its variant."""
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
 
 
@@ -68,32 +68,32 @@ def tensors(tree: Any) -> list[torch.Tensor]:
 
 
 def elements(sample: Any) -> int:
-    """Return how many elements the tensors of a sample have together."""
+    """Return the total number of elements in the tensors of a sample."""
     return sum(tensor.numel() for tensor in tensors((sample.input, sample.args, sample.kwargs)))
 
 
 def to_hpu(value: Any) -> Any:
-    """Return a copy on the device of what lies on the CPU or names it."""
+    """Return a CPU tensor copied to the device, or the device instead of the CPU."""
     if isinstance(value, torch.Tensor):
         return value.detach().to("hpu").requires_grad_(value.requires_grad)
     return torch.device("hpu") if isinstance(value, torch.device) or value == "cpu" else value
 
 
 def on_hpu(sample: Any) -> Any:
-    """Return a sample with all its tensors on the device."""
+    """Return a sample with all tensors on the device."""
     moved = sample.transform(to_hpu)
     moved.kwargs = tree_map(to_hpu, moved.kwargs)
     return moved
 
 
 def call(op: Any, sample: Any) -> Any:
-    """Call an operator with random numbers that are the same each time."""
+    """Call an operator with the same random numbers each time."""
     seed()
     return op(sample.input, *sample.args, **sample.kwargs)
 
 
 def gradients(sample: Any, results: list[torch.Tensor]) -> Any:
-    """Return the gradients of a sample's tensors, nothing where there are none."""
+    """Return the gradients of a sample's tensors, or an empty list if there are none."""
     inputs = [t for t in tensors((sample.input, sample.args, sample.kwargs)) if t.requires_grad]
     outputs = [t for t in results if t.requires_grad]
     if not inputs or not outputs:

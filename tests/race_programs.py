@@ -1,11 +1,10 @@
 """Random programs of several threads, with forks and interrupts at random moments.
 
 ``python tests/race_programs.py --seconds S --seed N`` runs programs one after another until the
-time is over and everything was done once. Each thread knows by CPU tensors what its own device
-tensors must hold. A tensor may say that it was never computed, after an interrupt; it may never
-hold anything else. Prints what was done as JSON; ends with a traceback and the seed where a value
-is wrong, a thread or a child does not come to its end, or an error is not one that users are meant
-to see.
+time is over and each kind of step has run. Each thread compares its device tensors with CPU
+tensors. After an interrupt, a tensor may report that it was never computed, but must not have wrong
+values. Prints the number of steps as JSON. Fails with a traceback and the seed after a wrong value,
+a hanging thread or child, or an unexpected error.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ activate(announce=False)
 from habana_frameworks.torch import core as htcore  # noqa: E402
 from habana_frameworks.torch.utils.internal import is_lazy  # noqa: E402
 
-MOST_SECONDS = 60  # of one program, on a machine that does other things too
+MOST_SECONDS = 60  # time limit of one program on a busy machine
 EVERYTHING = ("programs", "forks", "interrupts", "reads")
-EDGE = 160  # 100 KiB: memory that the device keeps for the next tensor of its size
+EDGE = 160  # tensors of 100 KiB, whose memory the device caches
 
-# Each takes two tensors and gives a new one. Whole numbers, small enough to be exact.
+# Functions of two tensors that return a new tensor with small integers, which are exact.
 PURE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "add": lambda a, b: (a + b) % 61,
     "mul": lambda a, b: (a * b) % 61,
@@ -57,12 +56,12 @@ IN_PLACE: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
 
 
 class Lost(Exception):
-    """An interrupt took a tensor that was still to be computed, and the tensor said so."""
+    """A tensor reported that it was not computed because of an interrupt."""
 
 
 @contextlib.contextmanager
-def said_to_be_lost() -> Iterator[None]:
-    """Turn the device's own sentence about a tensor that was never computed into `Lost`."""
+def reported_as_lost() -> Iterator[None]:
+    """Raise `Lost` instead of the device's error about a tensor that was never computed."""
     try:
         yield
     except RuntimeError as error:
@@ -72,7 +71,7 @@ def said_to_be_lost() -> Iterator[None]:
 
 
 class Worker:
-    """One thread's tensors, and what they must hold."""
+    """The tensors of a thread and their expected values."""
 
     def __init__(self, seed: int, shared: Shared, done: Counter[str]) -> None:
         self.random = random.Random(seed)
@@ -81,7 +80,7 @@ class Worker:
         self.renew()
 
     def renew(self) -> None:
-        """Begin with fresh tensors."""
+        """Create new tensors."""
         self.device: list[torch.Tensor] = []
         self.host: list[torch.Tensor] = []
         for _ in range(3):
@@ -91,10 +90,10 @@ class Worker:
             self.host.append(values)
 
     def step(self) -> None:
-        """Do one thing at random; begin anew where tensors were lost to an interrupt."""
+        """Run a random action; create new tensors if an interrupt prevented a computation."""
         act = self.random.choice([*3 * [self.compute], *2 * [self.write], *self.others])
         try:
-            with said_to_be_lost():
+            with reported_as_lost():
                 act()
         except Lost:
             self.done["lost"] += 1
@@ -121,7 +120,7 @@ class Worker:
         try:
             run(self.device[i], self.device[j])
         except BaseException:
-            # Whether it was written, nobody knows: nobody may ask.
+            # The tensor may or may not be written, so it is not compared.
             self.device, self.host = before
             del self.device[i], self.host[i]
             self.device.append(torch.zeros(EDGE, EDGE, device="hpu"))
@@ -132,7 +131,7 @@ class Worker:
     def read(self) -> None:
         i = self.pick()
         values = self.device[i].cpu()
-        assert torch.equal(values, self.host[i]), f"tensor {i} holds what it never should"
+        assert torch.equal(values, self.host[i]), f"tensor {i} has wrong values"
         self.done["reads"] += 1
 
     def replay(self) -> None:
@@ -157,7 +156,7 @@ class Worker:
 
 
 class Shared:
-    """What all threads use: a graph whose replay writes one number everywhere."""
+    """A graph that all threads replay; a replay writes one number to all elements."""
 
     def __init__(self) -> None:
         self.count = torch.zeros(1, device="hpu")
@@ -171,7 +170,7 @@ class Shared:
 
 
 def fork(done: Counter[str]) -> None:
-    """Fork; the child must find CPU tensors usable, the device refused, and its end."""
+    """Fork; in the child, CPU tensors must work and the device must raise an error."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -201,25 +200,25 @@ def fork(done: Counter[str]) -> None:
 
 
 def fork_often(times: int, done: Counter[str]) -> None:
-    """Fork some times."""
+    """Fork several times."""
     for _ in range(times):
         fork(done)
 
 
 def work(worker: Worker, steps: int) -> None:
-    """Take steps."""
+    """Run steps."""
     for _ in range(steps):
         worker.step()
 
 
 def steps_until(end: float, worker: Worker) -> None:
-    """Take steps; a loop's jump back is in no `try` around it in Python 3.13, a call is."""
+    """Run steps; in Python 3.13, a `try` does not cover the jump of a loop, but covers a call."""
     while time.monotonic() < end:
         worker.step()
 
 
 def interrupted_work(worker: Worker, times: int, chance: random.Random) -> None:
-    """Take steps on the main thread until an interrupt comes, some times."""
+    """Run steps on the main thread until an interrupt, several times."""
     for _ in range(times):
         seconds = chance.random() * 0.02
         timer = threading.Timer(seconds, os.kill, (os.getpid(), signal.SIGINT))
@@ -236,7 +235,7 @@ def interrupted_work(worker: Worker, times: int, chance: random.Random) -> None:
 
 
 def program(seed: int, done: Counter[str]) -> None:
-    """Run one program; raises what went wrong."""
+    """Run one program and raise the first error of a thread."""
     chance = random.Random(seed)
     shared = Shared()
     errors: list[BaseException | None] = []
@@ -262,7 +261,7 @@ def program(seed: int, done: Counter[str]) -> None:
 
 
 def main() -> None:
-    """Run programs until the time is over and everything was done once."""
+    """Run programs until the time is over and each kind of step has run."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--seconds", type=float, default=10)
     parser.add_argument("--seed", type=int, default=0)
@@ -272,7 +271,7 @@ def main() -> None:
     done: Counter[str] = Counter()
     end = time.monotonic() + options.seconds
     seed = options.seed
-    while time.monotonic() < end or not all(done[what] for what in EVERYTHING):
+    while time.monotonic() < end or not all(done[kind] for kind in EVERYTHING):
         faulthandler.dump_traceback_later(3 * MOST_SECONDS, exit=True)
         try:
             program(seed, done)

@@ -1,4 +1,4 @@
-"""Ranks that run functions of test files, as forks of one Python that has imported torch."""
+"""Ranks that run functions of test files, in forks of a process that has imported torch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 LONGEST = 120
-"""Seconds that a function may take."""
+"""Time limit of a function in seconds."""
 
 _SERVER = """
 import gc, json, os, sys
@@ -31,9 +31,9 @@ for name in sys.argv[1:]:
 
 gc.freeze()  # a collection would write to every page that a fork shares
 for line in sys.stdin:
-    asked = json.loads(line)
+    request = json.loads(line)
     pids = []
-    for environment in asked["environments"]:
+    for environment in request["environments"]:
         child = os.fork()
         if child == 0:
             break
@@ -51,16 +51,16 @@ os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 os.dup2(2, 1)
 os.environ.clear()
 os.environ.update(environment)
-sys.path.insert(0, asked["folder"])
+sys.path.insert(0, request["folder"])
 if torch._is_device_backend_autoload_enabled():
     torch._import_device_backends()
 import ranks
-ranks.serve(asked["address"])
+ranks.serve(request["address"])
 """
 
 
 class Named(NamedTuple):
-    """A function of a file that only the ranks import."""
+    """A function in a file that only the ranks import."""
 
     path: str
     name: str
@@ -71,12 +71,9 @@ class Failed(AssertionError):
 
 
 class Server:
-    """Starts groups of ranks, each on cards that nobody else sees.
+    """Starts groups of ranks on private cards.
 
-    Parameters
-    ----------
-    imported : str
-        Modules that all ranks have imported, without the device.
+    All ranks have imported the modules `imported`, without the device.
     """
 
     def __init__(self, *imported: str) -> None:
@@ -89,7 +86,7 @@ class Server:
         )
 
     def start(self, size: int, **environment: str) -> Ranks:
-        """Return that many ranks, each with what torchrun gives to a process."""
+        """Start `size` ranks with the environment variables of torchrun."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         with socket.socket() as free:
@@ -112,12 +109,12 @@ class Server:
         with tempfile.TemporaryDirectory() as folder:
             address = os.path.join(folder, "ranks")
             with Listener(address, "AF_UNIX", size) as listener:
-                asked = {
+                request = {
                     "environments": environments,
                     "address": address,
                     "folder": str(Path(__file__).parent),
                 }
-                self._process.stdin.write(json.dumps(asked) + "\n")
+                self._process.stdin.write(json.dumps(request) + "\n")
                 self._process.stdin.flush()
                 pids = json.loads(self._process.stdout.readline())
                 connections = [listener.accept() for _ in range(size)]
@@ -125,7 +122,7 @@ class Server:
         return Ranks(pids, [by_rank[rank] for rank in range(size)], cards)
 
     def close(self) -> None:
-        """End the process that is forked."""
+        """End the forked process."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.close()
@@ -142,7 +139,7 @@ class Ranks:
         self._connections = connections
 
     def __call__(self, function: Callable[..., Any] | Named, *args: Any) -> list[Any]:
-        """Return what the function returns on each rank; it must not raise."""
+        """Return the result of a function on each rank; the function must not raise."""
         self.ask(function, *args)
         answers = [self.answer(rank) for rank in range(len(self.pids))]
         for rank, (_, error) in enumerate(answers):
@@ -151,7 +148,7 @@ class Ranks:
         return [value for value, _ in answers]
 
     def ask(self, function: Callable[..., Any] | Named, *args: Any, of: Iterable[int] = ()) -> None:
-        """Let ranks begin, all if none are named."""
+        """Start a function on the ranks `of`, by default on all."""
         if not isinstance(function, Named):
             function = Named(function.__code__.co_filename, function.__name__)
         request = (*function, args)
@@ -159,15 +156,15 @@ class Ranks:
             self._connections[rank].send(request)
 
     def answer(self, rank: int, longest: float = LONGEST) -> tuple[Any, str]:
-        """Return what a rank returned, or the error that it raised."""
+        """Return the result of a rank, or its error."""
         connection = self._connections[rank]
         if not wait([connection], longest):
             self.close()
-            raise Failed(f"rank {rank} has not answered within {longest:g} s")
+            raise Failed(f"rank {rank} did not answer within {longest:g} s")
         return connection.recv()
 
     def close(self) -> None:
-        """End them all, whatever they do."""
+        """Kill all ranks."""
         for pid, connection in zip(self.pids, self._connections, strict=True):
             connection.close()
             try:
@@ -177,14 +174,14 @@ class Ranks:
 
 
 def join(seconds: float = 60) -> None:
-    """Make the default group of the ranks: hccl for device tensors, gloo for the CPU's."""
+    """Create the default group of the ranks: hccl for device tensors, gloo for CPU tensors."""
     import torch.distributed as dist
 
     dist.init_process_group("cpu:gloo,hpu:hccl", timeout=datetime.timedelta(seconds=seconds))
 
 
 def serve(address: str) -> None:
-    """Run what is asked for, in one of the ranks."""
+    """Run the requested functions in a rank."""
     import gc
     import runpy
     import traceback

@@ -1,4 +1,4 @@
-"""A notebook that runs in a real kernel, and what stands below its cells."""
+"""A notebook that runs in a real kernel, and the outputs of its cells."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _ANSI = re.compile(r"\x1b\[[\d;]*m")
 
 
 @dataclass(frozen=True)
-class Below:
-    """What stands below a cell once it has ended, without colours."""
+class Outputs:
+    """The outputs of a cell, without colors."""
 
     outputs: list[Any]
 
     @property
     def texts(self) -> list[str]:
-        """The text of each output in order, but errors and the table of the ranks' cards.
+        """The text of each output in order, without errors and the table of ranks.
 
-        The table appears below whichever cell takes a second. IPython writes the end of a line by
-        itself, which a kernel sends with the line or behind it.
+        The table appears in each cell that takes longer than a second. IPython writes the end of a
+        line separately, so a kernel may send it separately.
         """
         texts: list[str] = []
         for output in self.outputs:
@@ -44,13 +44,13 @@ class Below:
 
     @property
     def ranks(self) -> str:
-        """The table of the ranks' cards, where the cell took long enough for one."""
+        """The table of ranks, if the cell took long enough."""
         return next(filter(_RANKS.match, map(_text, self.outputs)), "")
 
     @property
     def error(self) -> str:
-        """The traceback as it is shown; empty where nothing failed."""
-        lines = [line for one in self.outputs for line in one.get("traceback", ())]
+        """The traceback, or an empty string."""
+        lines = [line for output in self.outputs for line in output.get("traceback", ())]
         return _ANSI.sub("", "\n".join(lines))
 
 
@@ -60,7 +60,7 @@ def _text(output: Any) -> str:
 
 
 class Notebook:
-    """Cells run one after the other, on cards that no other process knows."""
+    """Runs cells one after another, on private cards."""
 
     def __init__(self, **environment: str) -> None:
         self._notebook = nbformat.v4.new_notebook()
@@ -73,31 +73,26 @@ class Notebook:
         self.pid: int = self._client.km.provisioner.pid
         self.number: int | None = None  # of the last cell
 
-    def run(self, source: str) -> Below:
-        """Run a cell and return what stands below it."""
+    def run(self, source: str) -> Outputs:
+        """Run a cell and return its outputs."""
         cell = nbformat.v4.new_code_cell(source)
         self._notebook.cells.append(cell)
         self._client.execute_cell(cell, len(self._notebook.cells) - 1)
         self.number = cell.execution_count
-        return Below(cell.outputs)
+        return Outputs(cell.outputs)
 
     @contextmanager
     def interrupted(
-        self, *moments: float, once: Callable[[], bool] = lambda: True
+        self, *moments: float, when: Callable[[], bool] = lambda: True
     ) -> Iterator[None]:
-        """Interrupt the cell inside the block as a front end does.
+        """Interrupt the cell inside the block, like a front end.
 
-        Parameters
-        ----------
-        *moments
-            Seconds after `once` returns True.
-        once
-            Returns whether the cell has come to the place of the interrupt.
+        The interrupts are sent `moments` seconds after `when` returns True.
         """
         over = threading.Event()
 
         def interrupt() -> None:
-            while not once():
+            while not when():
                 if over.wait(0.02):
                     return
             began = time.monotonic()
@@ -115,6 +110,6 @@ class Notebook:
             thread.join()
 
     def close(self) -> None:
-        """End the kernel as a front end does."""
+        """End the kernel, like a front end."""
         self._client._cleanup_kernel()
         self._cards.cleanup()

@@ -1,4 +1,4 @@
-"""A Jupyter server on the loopback interface, and what a user does with its kernels."""
+"""A Jupyter server on the loopback interface, and actions of a user with its kernels."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def wait_for(condition: Callable[[], Any]) -> Any:
         if value:
             return value
         time.sleep(0.1)
-    raise AssertionError("It did not come about in time.")
+    raise AssertionError("The condition was not true in time.")
 
 
 class Server:
@@ -50,7 +50,7 @@ class Server:
             stderr=subprocess.DEVNULL,
         )
         self.info = wait_for(self._started)
-        wait_for(self._answers)  # the file is there a moment earlier
+        wait_for(self._answers)  # the server writes the file earlier
 
     def _started(self) -> Any:
         assert self.process.poll() is None
@@ -83,14 +83,14 @@ class Server:
             try:
                 client.wait_for_ready(timeout=PATIENCE)
                 break
-            except RuntimeError:  # between two kernels, a restarting one has no heartbeat
+            except RuntimeError:  # a restarting kernel has no heartbeat for a moment
                 if time.monotonic() > deadline:
                     raise
         return client
 
 
 def run(client: BlockingKernelClient, source: str) -> str:
-    """Run a cell and return all text that it sent."""
+    """Run a cell and return the text of its outputs."""
     texts: list[str] = []
 
     def collect(message: dict[str, Any]) -> None:

@@ -1,10 +1,7 @@
-"""Imports run downwards, as the tables of docs/architecture.md allow."""
-
-from __future__ import annotations
+"""Imports follow the tables of docs/architecture.md."""
 
 import ast
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,22 +12,22 @@ RUNTIME, NATIVE = PACKAGE / "runtime", PACKAGE / "simulator" / "native"
 PAGE = (PROJECT / "docs" / "architecture.md").read_text()
 OF_RUNTIME, OF_NATIVE = "folder of `runtime/`", "folder of `simulator/native/`"
 
-# They import parts by name, when a public function or a command is first used.
+# These import parts by name on the first use of a function or command.
 ENTRIES = {"__init__", "__main__"}
 
 
-def rows(heading: str) -> list[list[str]]:
-    """Return the cells of the rows of the page's table whose first column has this heading."""
+def rows(heading):
+    """Return the rows of the table whose first column has this heading."""
     table = PAGE[PAGE.index(f"\n| {heading} |") + 1 :].partition("\n\n")[0]
     return [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
 
 
-def folders(heading: str) -> list[str]:
+def folders(heading):
     return [re.findall(r"\w+", first)[0] for first, *_ in rows(heading)]
 
 
-def parts() -> dict[str, set[str]]:
-    """Return the modules and packages of hpu_magic, each with those that it may import."""
+def parts():
+    """Return the modules and packages of hpu_magic with their allowed imports."""
     allowed = {}
     *uppers, base = rows("part")
     everywhere = set(re.findall(r"(\w+)(?:/|\.py)`", base[0]))
@@ -43,8 +40,8 @@ def parts() -> dict[str, set[str]]:
 PARTS = parts()
 
 
-def imported(source: Path) -> Iterator[str]:
-    """Yield the full names that a Python file imports, at its top and within its functions."""
+def imported(source):
+    """Yield the full names of all imports in a Python file."""
     package = list(source.relative_to(PROJECT).with_suffix("").parts[:-1])
     for node in ast.walk(ast.parse(source.read_text())):
         if isinstance(node, ast.Import):
@@ -55,11 +52,11 @@ def imported(source: Path) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def included(source: Path) -> list[str]:
+def included(source):
     return re.findall(r'^#include "([^"]+)"', source.read_text(), re.MULTILINE)
 
 
-def test_the_tables_list_every_module_and_folder():
+def test_tables_list_all_modules_and_folders():
     modules = {path.stem for path in PACKAGE.glob("*.py")}
     packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
     assert PARTS.keys() == (modules | packages) - ENTRIES
@@ -68,7 +65,7 @@ def test_the_tables_list_every_module_and_folder():
         assert set(folders(heading)) == there
 
 
-def test_every_path_on_the_page_exists():
+def test_paths_on_the_page_exist():
     paths = re.findall(r"`([\w./-]+(?:/|\.(?:py|ts|tsv|txt|cpp|h|json|toml|yaml)))[ `]", PAGE)
     roots = (PACKAGE, PROJECT, RUNTIME, NATIVE)
     missing = [path for path in paths if not any((root / path).exists() for root in roots)]
@@ -76,7 +73,7 @@ def test_every_path_on_the_page_exists():
 
 
 @pytest.mark.parametrize("part", sorted(PARTS))
-def test_a_part_imports_only_what_the_table_allows(part):
+def test_part_imports_only_allowed_parts(part):
     place = PACKAGE / part
     sources = place.rglob("*.py") if place.is_dir() else [place.with_suffix(".py")]
     upwards = [
@@ -89,7 +86,7 @@ def test_a_part_imports_only_what_the_table_allows(part):
     assert upwards == []
 
 
-def test_folders_of_runtime_import_only_those_before_them():
+def test_runtime_folders_import_only_folders_above():
     order = folders(OF_RUNTIME)
     upwards = [
         (str(source.relative_to(RUNTIME)), name)
@@ -101,7 +98,7 @@ def test_folders_of_runtime_import_only_those_before_them():
     assert upwards == []
 
 
-def test_folders_of_the_engine_include_only_those_before_them():
+def test_engine_folders_include_only_folders_above():
     order = folders(OF_NATIVE)
     upwards = [
         (str(source.relative_to(NATIVE)), header)

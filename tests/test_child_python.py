@@ -1,7 +1,5 @@
 """Processes that hpu_magic starts import no module from the working directory."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import subprocess
@@ -40,7 +38,7 @@ COMMAND = "import sys; from hpu_magic.command_line import main; sys.exit(main())
 
 
 @pytest.fixture
-def record(tmp_path, monkeypatch) -> Path:
+def record(tmp_path, monkeypatch):
     """A working directory with modules that record their importers."""
     folder, record = tmp_path / "downloads", tmp_path / "record"
     folder.mkdir()
@@ -54,7 +52,7 @@ def record(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def simulated(tmp_path, monkeypatch) -> None:
+def simulated(tmp_path, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path / "cards"))
     monkeypatch.setenv("HPU_MAGIC_SIMULATOR", "1")
 
@@ -136,9 +134,10 @@ def test_workers_run_the_users_code_but_their_controller_does_not(record):
 
 
 def test_guard_of_workers_runs_no_code_of_the_working_directory(record):
-    with subprocess.Popen([sys.executable, "-I", "-c", "input()"], stdin=subprocess.PIPE) as one:
+    command = [sys.executable, "-I", "-c", "input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as worker:
         code = "from hpu_magic.parallel.guard import Guard; import sys; Guard([int(sys.argv[1])])"
-        # Its parent has ended, so it ends the process.
-        subprocess.run([sys.executable, "-I", "-c", code, str(one.pid)], check=True)
-        wait_for(lambda: one.poll() is not None)
+        # The parent of the guard has ended, so the guard ends the worker.
+        subprocess.run([sys.executable, "-I", "-c", code, str(worker.pid)], check=True)
+        wait_for(lambda: worker.poll() is not None)
     assert record.read_text() == ""

@@ -33,7 +33,7 @@ def test_plain_installation_has_torch_but_not_jupyter():
 
 
 @pytest.mark.parametrize(
-    ("extra", "brings"),
+    ("extra", "packages"),
     [
         ("notebook", {"bokeh", "ipykernel", "ipywidgets"}),
         ("lab", {"bokeh", "ipywidgets", "jupyterlab", "jupyter_server"}),
@@ -44,9 +44,9 @@ def test_plain_installation_has_torch_but_not_jupyter():
         ("notebooks", {"jupyterlab", "lightning", "peft", "scikit-learn"}),
     ],
 )
-def test_extras_contain_their_packages_and_all_contains_every_extra(extra, brings):
-    assert brings <= names(requirements.of_extras(DESCRIBED, extra))
-    assert brings <= names(requirements.of_extras(DESCRIBED, "all"))
+def test_extras_and_all_contain_their_packages(extra, packages):
+    assert packages <= names(requirements.of_extras(DESCRIBED, extra))
+    assert packages <= names(requirements.of_extras(DESCRIBED, "all"))
 
 
 def test_quickstart_has_no_libraries_of_later_notebooks():

@@ -1,7 +1,5 @@
 """Escaping of text from outside in terminals and pages."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Public names of processes."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

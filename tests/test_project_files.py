@@ -1,12 +1,9 @@
-"""Files of the project besides its code: versions, citation, workflow, forms and hooks."""
-
-from __future__ import annotations
+"""Project files other than code: versions, citation, workflow, issue forms and hooks."""
 
 import re
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -25,19 +22,19 @@ WORKFLOWS = [
 ]
 
 
-def text(name: str) -> str:
+def text(name):
     return (ROOT / name).read_text()
 
 
-def read(name: str) -> Any:
+def read(name):
     return yaml.safe_load(text(name))
 
 
-def ran(*command: str | Path) -> subprocess.CompletedProcess[str]:
+def ran(*command):
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
-def version() -> str:
+def version():
     return re.findall(r'^version = "([^"]+)"$', text("pyproject.toml"), re.M)[0]
 
 
@@ -57,26 +54,23 @@ def test_each_release_of_the_changelog_has_a_date_and_entries():
         assert set(found) <= kinds
 
 
-def test_the_citation_has_the_licence_and_title_of_the_package():
+def test_citation_has_the_license_and_title_of_the_package():
     cited = read("CITATION.cff")
     assert f'license = "{cited["license"]}"' in text("pyproject.toml")
     assert cited["title"] in text("pyproject.toml")
 
 
-# The workflow
-
-
-def jobs() -> dict[str, Any]:
+def jobs():
     return read(".github/workflows/tests.yml")["jobs"]
 
 
-def test_the_workflow_tests_the_combinations_of_the_table_of_versions():
+def test_workflow_tests_the_combinations_of_versions_py():
     tried = jobs()["versions"]["strategy"]["matrix"]["include"]
     table = [{"combination": each.name, "python": each.python} for each in versions.COMBINATIONS]
     assert tried == table
 
 
-def test_the_workflow_has_the_pythons_of_the_engines_wheels():
+def test_workflow_has_the_python_versions_of_the_wheels():
     [chosen] = [
         step["with"]["python-version"].split()
         for step in jobs()["packages"]["steps"]
@@ -85,13 +79,13 @@ def test_the_workflow_has_the_pythons_of_the_engines_wheels():
     assert sorted(chosen) == sorted({row.python for row in wheels.table()})
 
 
-def test_the_workflow_installs_the_torch_of_the_makefile():
+def test_workflow_installs_the_torch_of_the_makefile():
     chosen = re.findall(r"^TORCH \?= (\S+)$", text("Makefile"), re.M)
     used = re.findall(r"torch==[\d.]+", read(".github/workflows/tests.yml")["env"]["TORCH"])
     assert used == chosen * 2
 
 
-def test_the_workflow_uses_existing_targets_and_can_only_read():
+def test_workflow_uses_existing_targets_with_read_permission():
     assert read(".github/workflows/tests.yml")["permissions"] == {"contents": "read"}
     targets = set(re.findall(r"^([\w-]+):", text("Makefile"), re.M))
     steps = [step for job in jobs().values() for step in job["steps"]]
@@ -99,9 +93,6 @@ def test_the_workflow_uses_existing_targets_and_can_only_read():
     assert made == ["test", "versions", "dist"]
     assert set(made) <= targets
     assert all(step["uses"].startswith("actions/") for step in steps if "uses" in step)
-
-
-# Schemas of files that other services read, and unsafe workflows
 
 
 @pytest.mark.parametrize(
@@ -118,12 +109,12 @@ def test_files_match_their_schemas(schema, files):
     assert (done.returncode, done.stdout) == (0, "ok -- validation done\n")
 
 
-def test_workflows_are_not_unsafe():
+def test_workflows_are_safe():
     done = ran("zizmor", "--offline", "-q", "-c", ROOT / ".github" / "zizmor.yml", *WORKFLOWS)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
 
 
-def test_an_unsafe_workflow_is_reported(tmp_path):
+def test_checks_report_an_unsafe_workflow(tmp_path):
     wrong, unsafe = tmp_path / "wrong.yml", tmp_path / "unsafe.yml"
     written = WORKFLOWS[0].read_text()
     wrong.write_text(written.replace("runs-on:", "run-on:"))
@@ -132,26 +123,23 @@ def test_an_unsafe_workflow_is_reported(tmp_path):
     assert "excessive-permissions" in ran("zizmor", "--offline", "-q", unsafe).stdout
 
 
-# The forms of issues
-
-
-def form(path: Path) -> dict[str, Any]:
+def form(path):
     return yaml.safe_load(path.read_text())
 
 
-def fields(path: Path) -> list[dict[str, Any]]:
+def fields(path):
     return [field for field in form(path)["body"] if field["type"] != "markdown"]
 
 
 @pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
-def test_fields_of_a_form_are_distinct(path):
+def test_issue_form_has_distinct_fields(path):
     ids = [field["id"] for field in fields(path)]
     labels = [field["attributes"]["label"] for field in fields(path)]
     assert all(re.fullmatch(r"[\w-]+", each) for each in ids)
     assert len(ids) == len(set(ids)) == len(set(labels)) > 0
 
 
-def test_forms_have_distinct_names_and_request_the_doctor():
+def test_issue_forms_have_distinct_names_and_request_the_doctor():
     assert [path.stem for path in FORMS] == ["bug", "feature", "question"]
     assert len({form(path)["name"] for path in FORMS}) == len(FORMS)
     [doctor] = [field for field in fields(FORMS[0]) if field["id"] == "doctor"]
@@ -159,10 +147,7 @@ def test_forms_have_distinct_names_and_request_the_doctor():
     assert doctor["validations"] == {"required": True}
 
 
-# Hooks of commits
-
-
-def test_hooks_run_the_checks_of_make_with_its_tools():
+def test_commit_hooks_run_the_checks_of_make():
     [local] = read(".pre-commit-config.yaml")["repos"]
     assert local["repo"] == "local"
     *python, notebooks = [hook["entry"] for hook in local["hooks"]]
@@ -173,10 +158,7 @@ def test_hooks_run_the_checks_of_make_with_its_tools():
     assert "\nnbconvert\n" in text("requirements-dev.txt")
 
 
-# The guide for contributors
-
-
-def test_every_part_has_its_row_of_tests_and_every_named_test_is_there():
+def test_contributing_lists_the_tests_of_each_part():
     table = text("CONTRIBUTING.md").partition("| part of `hpu_magic/` |")[2].partition("\n\n")[0]
     rows = re.findall(r"^\| (`.+?) \| (.+) \|$", table, re.M)
     parts = {part for row, _ in rows for part in re.findall(r"`([\w/]+)/`", row)}
@@ -190,5 +172,5 @@ def test_every_part_has_its_row_of_tests_and_every_named_test_is_there():
         if {each.name for each in (package / "simulator" / name).iterdir()} - {"__pycache__"}
     }
     assert parts - {"labextension", "docs", "notebooks"} == folders | filled
-    tests = {one for _, cell in rows for one in re.findall(r"tests/[\w./]+", cell)}
-    assert [one for one in sorted(tests) if not (ROOT / one).exists()] == []
+    tests = {each for _, cell in rows for each in re.findall(r"tests/[\w./]+", cell)}
+    assert [test for test in sorted(tests) if not (ROOT / test).exists()] == []

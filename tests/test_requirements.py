@@ -1,12 +1,6 @@
 """Conflicts between installed libraries, and their messages."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
-
-import packaging.requirements  # noqa: F401 - a test leaves nothing else to be found
+import packaging.requirements  # noqa: F401 - imported before a test replaces sys.path
 import pytest
 
 from hpu_magic.requirements import Conflict, conflicts
@@ -33,17 +27,17 @@ DISTRIBUTIONS = {
 }
 
 
-def install(place: Path, name: str, requires: Sequence[str] = ()) -> None:
+def install(place, name, requires=()):
     folder = place / f"{name}.dist-info"
     folder.mkdir()
     distribution, _, version = name.partition("-")
     lines = [f"Name: {distribution.replace('_', '-')}", f"Version: {version}"]
-    lines += [f"Requires-Dist: {one}" for one in requires]
+    lines += [f"Requires-Dist: {require}" for require in requires]
     (folder / "METADATA").write_text("\n".join(["Metadata-Version: 2.1", *lines, ""]))
 
 
 @pytest.fixture
-def installed(tmp_path: Path) -> Path:
+def installed(tmp_path):
     """A folder of distributions, one of which requires another transformers."""
     for name, requires in DISTRIBUTIONS.items():
         install(tmp_path, name, requires)
@@ -54,9 +48,7 @@ def installed(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_requirements_are_compared_with_installed_versions(
-    installed: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_requirements_are_compared_with_installed_versions(installed, monkeypatch):
     monkeypatch.setattr("sys.path", [str(installed)])
     needed = {"transformers>=4.55.0,<4.56.0": "5.23.0", "accelerate>=1.7.0,<=1.10.1": "1.15.0"}
     found = conflicts()
@@ -70,7 +62,7 @@ def test_requirements_are_compared_with_installed_versions(
     ]
 
 
-def test_failed_import_and_status_report_conflicts(forked_script: Any, installed: Path) -> None:
+def test_failed_import_and_status_report_conflicts(forked_script, installed):
     install(installed, "diffusers-0.35.1")  # independent of this environment
     out = forked_script(
         f"""

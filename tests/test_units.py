@@ -1,7 +1,5 @@
 """Formatting of numbers with units."""
 
-from __future__ import annotations
-
 import pytest
 
 from hpu_magic import units

@@ -30,8 +30,8 @@ SUITES = (
     ),
     "tests/runtime",
     "tests/lightning",
-    "tests/panels/test_fit.py",
-    "tests/test_quickstart.py",
+    "tests/fits/test_fit.py",
+    "tests/notebooks/test_quickstart.py",
 )
 # Tests of every operator, output and number, which make up most of the tests.
 EXHAUSTIVE = (

@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import threading
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -57,59 +55,25 @@ FIT = Observation(
 
 
 @pytest.fixture(autouse=True)
-def _device(shell: Any) -> None:
+def _device(shell):
     """The device of fake tensors."""
 
 
-def layers() -> nn.Module:
+def layers():
     return nn.Sequential(*(nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(2)))
 
 
-def result_of(seen: Observation) -> FitResult:
+def result_of(seen):
     return FitResult(
         "finished", "epoch 1 of 1, batch 8 of 8", "HPU 0 (simulated GAUDI2)", 8, 100, observed=seen
     )
 
 
-def test_measurements_of_a_fit_are_a_table_of_changes() -> None:
-    assert repr(result_of(FIT).advice()) == (
-        """\
-Advice for a fit on HPU 0 (simulated GAUDI2): 5 changes, sorted by gain
-  1. Load with more workers, in pinned memory
-     gain    up to 1.67x (measured)
-     why     The training waited 40.0 s for batches, 40% of its time. They came from 2 worker \
-processes.
-     change  loader = DataLoader(..., num_workers=4, pin_memory=True)
-  2. Keep the loader's worker processes between epochs
-     gain    up to 1.18x (measured)
-     why     The training waited 20.0 s for batches, 20% of its time. These were the first batches \
-of 4 epochs, each of which starts 2 worker processes.
-     change  loader = DataLoader(..., persistent_workers=True)
-  3. Keep shapes the same
-     gain    up to 1.11x (measured)
-     why     7 graphs were compiled after the first 3 steps, in 10.0 s, 10% of the training \
-time: 4 at cell 3, line 5 ([8, 5]).
-     change  length = -(-batch.shape[1] // 128) * 128  # the next multiple of 128
-             batch = torch.nn.functional.pad(batch, (0, length - batch.shape[1]))
-             loader = DataLoader(..., drop_last=True)
-  4. Keep aten::histc off the CPU
-     gain    up to 1.04x (measured)
-     why     40 calls had no kernel on the card and ran on the CPU, with copies in both \
-directions: 40 at cell 3, line 7.
-     change  # move it out of the step, or use operators that the card has
-             torch.ops.aten.histc
-  5. Read values less often
-     gain    not known
-     why     The host waited for a value 500 times: 500 at cell 3, line 9.
-     change  losses.append(loss.detach())  # in the loop
-             values = torch.stack(losses).tolist()  # one wait, after the loop
-  The peak memory of the fit was 12.0 / 96 GiB.
-  These gains were measured. result.advice(model, batch) also estimates the gains of dtype, \
-batch, mode and fused operators."""
-    )
+def test_advice_for_a_fit_lists_changes_by_gain(golden):
+    golden("advice_of_a_fit", repr(result_of(FIT).advice()), varying=False)
 
 
-def test_fit_without_lost_time_gets_no_advice() -> None:
+def test_fit_without_lost_time_gets_no_advice():
     quick = replace(
         FIT, waited_seconds=1.0, first_batches_seconds=0.5, ledger=None, later=DeviceCounts()
     )
@@ -146,14 +110,12 @@ def test_fit_without_lost_time_gets_no_advice() -> None:
         ),
     ],
 )
-def test_change_of_a_loader_is_in_the_code_that_creates_it(
-    loader: LoaderSettings | None, framework: str | None, change: str
-) -> None:
+def test_loader_change_matches_the_framework(loader, framework, change):
     settings = FitSettings(loader=loader, framework=framework)
     seen = Observation("hpu:0", "lazy", settings, 1, 2, 10.0, 6.0, 0.0)
-    [one] = result_of(seen).advice()
-    assert (one.change, str(one.gain)) == (change, "up to 2.50x (measured)")
-    ast.parse(one.change)
+    [suggestion] = result_of(seen).advice()
+    assert (suggestion.change, str(suggestion.gain)) == (change, "up to 2.50x (measured)")
+    ast.parse(suggestion.change)
 
 
 @pytest.mark.parametrize(
@@ -176,16 +138,14 @@ def test_change_of_a_loader_is_in_the_code_that_creates_it(
         ),
     ],
 )
-def test_optimizer_on_the_cpu_is_replaced(
-    operator: str, framework: str | None, change: str
-) -> None:
+def test_optimizer_on_the_cpu_is_replaced(operator, framework, change):
     counts = DeviceCounts(fallbacks={operator: 6})
     seen = Observation("hpu:0", settings=FitSettings(framework=framework), counts=counts)
-    [one] = result_of(seen).advice()
-    assert (one.title, one.change) == (f"Keep {operator} off the CPU", change)
+    [suggestion] = result_of(seen).advice()
+    assert (suggestion.title, suggestion.change) == (f"Keep {operator} off the CPU", change)
 
 
-def test_estimated_gains_are_those_of_two_estimates() -> None:
+def test_estimated_gain_is_the_ratio_of_two_estimates():
     model = layers()
     advice = advise(model, X, mode="eager", dtype="fp32")
     before = estimate(model, X, mode="eager").samples_per_second
@@ -195,42 +155,35 @@ def test_estimated_gains_are_those_of_two_estimates() -> None:
         "Use mixed precision with bfloat16": {"dtype": "bf16-mixed"},
     }
     seen = set()
-    for one in advice:
-        batch = re.match(r"Train with batches of (\d+)$", one.title)
-        changed = {"batch": int(batch[1])} if batch else arguments[one.title]
+    for each in advice:
+        batch = re.match(r"Train with batches of (\d+)$", each.title)
+        changed = {"batch": int(batch[1])} if batch else arguments[each.title]
         after = estimate(model, X, **{"mode": "eager"} | changed).samples_per_second
-        assert one.gain.factor == pytest.approx(after / before)
-        assert one.gain.factor >= 1.02
-        low, high = one.gain.band
-        assert low < one.gain.factor < high
+        assert each.gain.factor == pytest.approx(after / before)
+        assert each.gain.factor >= 1.02
+        low, high = each.gain.band
+        assert low < each.gain.factor < high
         written = [
             f"{value:.{2 if value < 10 else 1 if value < 100 else 0}f}x"
             for value in (after / before, low, high)
         ]
-        assert str(one.gain) == "{} (estimate; {} to {})".format(*written)
-        seen.add(one.title.partition("batches")[0])
+        assert str(each.gain) == "{} (estimate; {} to {})".format(*written)
+        seen.add(each.title.partition("batches")[0])
     assert {"Train with ", "Compile the model"} <= seen
-    factors = [one.gain.factor for one in advice]
+    factors = [item.gain.factor for item in advice]
     assert factors == sorted(factors, reverse=True)
 
 
-def test_table_of_estimated_changes() -> None:
+def test_estimated_change_names_alternatives_and_code(golden):
     text = repr(advise(layers(), X, mode="eager", optimizer=None, name="net"))
     [compiled] = re.findall(r"  \d\. Compile the model\n(?:     .*\n)+", text)
-    assert re.sub(r"\d+(\.\d+)?( [µm]?s)?", "#", compiled) == (
-        "  #. Compile the model\n"
-        "     gain    #x (estimate; #x to #x)\n"
-        "     why     A step changes from # to # (estimate, # to # of it). "
-        "Replay HPU Graphs: #x (estimate; #x to #x). "
-        "Run in lazy mode: #x (estimate; #x to #x).\n"
-        '     change  net = torch.compile(net, backend="hpu_backend")\n'
-    )
-    assert text.splitlines()[0].startswith(
+    golden("advice_to_compile", re.sub(r"\d+(\.\d+)?( [µm]?s)?", "#", compiled))
+    assert text.startswith(
         "Advice for Sequential on gaudi2 (eager mode, fp32, batch 4, no optimizer): "
     )
 
 
-def test_changes_that_make_a_model_fit_come_first() -> None:
+def test_changes_that_make_a_model_fit_come_first():
     wide = nn.Sequential(
         *(nn.Sequential(nn.Linear(65536, 65536, device="meta"), nn.ReLU()) for _ in range(2))
     )
@@ -240,10 +193,10 @@ def test_changes_that_make_a_model_fit_come_first() -> None:
     assert first.title.endswith("on 8 cards")
     band = r"\d+(\.\d+)?x \(estimate; \d+(\.\d+)?x to \d+(\.\d+)?x\)"
     assert re.fullmatch(rf"fits, .* less \(estimate\); speed {band}", first.gain_text)
-    lacking = [one for one in others if one.gain and one.gain.source == "estimate"]
-    assert all("This change alone does not make the step fit." in one.why for one in lacking)
+    lacking = [other for other in others if other.gain and other.gain.source == "estimate"]
+    assert all("This change alone does not make the step fit." in each.why for each in lacking)
     assert first.saves > 0
-    assert not any(one.needed for one in others)
+    assert not any(item.needed for item in others)
     assert "fully_shard" in first.change or "ZeroRedundancyOptimizer" in first.change
 
 
@@ -255,13 +208,13 @@ def test_changes_that_make_a_model_fit_come_first() -> None:
         {"mode": "lazy", "dtype": "bf16", "cards": 8, "checkpointing": "full"},
     ],
 )
-def test_each_change_is_valid_code(arguments: dict[str, Any], framework: str | None) -> None:
+def test_each_change_is_valid_code(arguments, framework):
     class Attentive(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.layers, self.norms = layers(), Normed()
 
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             heads = self.layers(x)[None, None]
             return self.norms(nn.functional.scaled_dot_product_attention(heads, heads, heads))
 
@@ -270,15 +223,15 @@ def test_each_change_is_valid_code(arguments: dict[str, Any], framework: str | N
     found = [*choices(model, base, "net.model", framework), of_batch(8, base, framework)]
     groups = {"batch", "precision", "optimizer", "checkpointing", "norms RMSNorm", "attention"}
     expected = {"eager": {"mode"}, "lazy": {"layout"}}[arguments["mode"]]
-    assert {one.group for one in found} == (groups | expected) - (
+    assert {item.group for item in found} == (groups | expected) - (
         {"checkpointing"} if arguments["mode"] == "eager" else set()
     )
-    for one in found:
-        ast.parse(TransformerManager().transform_cell(one.change))
-        assert bool(one.command) != bool(one.by_hand)
+    for each in found:
+        ast.parse(TransformerManager().transform_cell(each.change))
+        assert bool(each.command) != bool(each.by_hand)
 
 
-def test_suggestion_for_the_exchange_of_gradients() -> None:
+def test_data_parallel_advice_suggests_gradient_buckets():
     advice = advise(layers(), X, mode="lazy", dtype="bf16", cards=8)
     [one] = [each for each in advice if each.gain is None]
     assert one.title == "Exchange gradients in larger buckets, in place"
@@ -289,23 +242,23 @@ def test_suggestion_for_the_exchange_of_gradients() -> None:
 class Normed(nn.Module):
     """A layer between two norms."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.before, self.after = nn.RMSNorm(64, eps=1e-6), nn.RMSNorm(64)
         self.layer = nn.Linear(64, 64)
 
-    def forward(self, x: Any) -> Any:
+    def forward(self, x):
         return self.after(self.layer(self.before(x)))
 
 
-def test_plain_norms_are_found_and_restored() -> None:
+def test_plain_norms_are_found_and_restored():
     model = Normed()
-    attributes = [dict(vars(one)) for one in model.modules()]
+    attributes = [dict(vars(module)) for module in model.modules()]
     advice = advise(model, X, mode="eager", dtype="fp32")
-    assert [dict(vars(one)) for one in model.modules()] == attributes
+    assert [dict(vars(item)) for item in model.modules()] == attributes
     [one] = [each for each in advice if "FusedRMSNorm" in each.title]
     assert one.title == "Replace the 2 RMSNorm with FusedRMSNorm"
-    # What is estimated computes the same, and so does what is shown.
+    # The replaced norms and the suggested code compute the same results.
     model.to("hpu")
     x = torch.randn(4, 64, device="hpu")
     expected = model(x)
@@ -316,9 +269,9 @@ def test_plain_norms_are_found_and_restored() -> None:
     torch.testing.assert_close(model(x), expected)
 
 
-def test_norms_that_add_to_their_weight_are_not_replaced() -> None:
+def test_norms_that_add_to_their_weight_are_not_replaced():
     class ShiftedRMSNorm(nn.RMSNorm):
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             return nn.functional.rms_norm(x, self.normalized_shape, 1 + self.weight, self.eps)
 
     class OwnRMSNorm(nn.RMSNorm):
@@ -328,14 +281,14 @@ def test_norms_that_add_to_their_weight_are_not_replaced() -> None:
     assert plain_norms(model) == {"OwnRMSNorm": [model[1]], "RMSNorm": [model[2]]}
 
 
-def test_norms_are_restored_after_an_interrupt() -> None:
+def test_norms_are_restored_after_an_interrupt():
     model = Normed()
     with pytest.raises(KeyboardInterrupt), fused_norms(plain_norms(model)["RMSNorm"]):
         raise KeyboardInterrupt
     assert not any("forward" in vars(norm) for norm in model.modules())
 
 
-def test_norms_that_another_thread_has_replaced_are_found() -> None:
+def test_norms_that_another_thread_has_replaced_are_found():
     model, found = Normed(), {}
     other = threading.Thread(target=lambda: found.update(plain_norms(model)))
     with one_at_a_time, fused_norms([model.before, model.after]):
@@ -345,11 +298,11 @@ def test_norms_that_another_thread_has_replaced_are_found() -> None:
     assert found == {"RMSNorm": [model.before, model.after]}
 
 
-def test_attention_of_other_threads_is_not_replaced() -> None:
+def test_attention_of_other_threads_is_not_replaced():
     plain = nn.functional.scaled_dot_product_attention
     query = torch.randn(1, 2, 8, 4, device="hpu", requires_grad=True)
 
-    def attend() -> str:
+    def attend():
         return type(plain(query, query, query, is_causal=True).grad_fn).__name__
 
     elsewhere: list[str] = []
@@ -364,50 +317,50 @@ def test_attention_of_other_threads_is_not_replaced() -> None:
     assert nn.functional.scaled_dot_product_attention is plain
 
 
-def test_first_generation_gets_no_fused_attention() -> None:
+def test_first_generation_gets_no_fused_attention():
     class Attentive(nn.Module):
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             heads = x.requires_grad_()[None, None]
             return nn.functional.scaled_dot_product_attention(heads, heads, heads)
 
-    def groups(generation: str) -> set[str]:
+    def groups(generation):
         model = Attentive()
         base = estimate(model, X, card=generation, train=False)
-        return {one.group for one in choices(model, base, "model", None)}
+        return {choice.group for choice in choices(model, base, "model", None)}
 
     assert "attention" in groups("gaudi2")
     assert "attention" not in groups("gaudi")
 
 
-def test_norms_with_more_arguments_are_not_replaced() -> None:
+def test_norms_with_more_arguments_are_not_replaced():
     class GatedRMSNorm(nn.RMSNorm):
-        def forward(self, x: Any, gate: Any) -> Any:
+        def forward(self, x, gate):
             return super().forward(x) * gate
 
     class Gated(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.norm = GatedRMSNorm(64, eps=1e-6)
 
-        def forward(self, x: Any) -> Any:
+        def forward(self, x):
             return self.norm(x, x)
 
-    titles = [one.title for one in advise(Gated(), X, mode="eager")]
+    titles = [each.title for each in advise(Gated(), X, mode="eager")]
     assert "Compile the model" in titles
-    assert not any("FusedRMSNorm" in one for one in titles)
+    assert not any("FusedRMSNorm" in title for title in titles)
 
 
-def test_omitted_arguments_are_those_of_the_fit() -> None:
+def test_advice_uses_the_settings_of_the_fit():
     bf16 = replace(FIT, mode="lazy", settings=FitSettings("bf16-mixed", 4, "SGD"), ranks=8)
     advice = advise(layers(), X, observed=result_of(bf16))
     assert advice.subject == "Sequential on 8 x gaudi2 (lazy mode, bf16-mixed, batch 4, sgd, ddp)"
-    assert "Load batches during the training" in {one.title for one in advice}
-    assert all(one.gain.source in ("estimate", "measured") for one in advice if one.gain)
+    assert "Load batches during the training" in {each.title for each in advice}
+    assert all(item.gain.source in ("estimate", "measured") for item in advice if item.gain)
 
 
-def test_suggestions_from_a_ledger() -> None:
+def test_advice_uses_a_ledger_report():
     report = replace(FIT.ledger, compilations=4, compile_seconds=2.0, fallbacks={"aten::histc": 40})
-    titles = [one.title for one in advise(layers(), X, observed=report) if one.gain is None]
+    titles = [each.title for each in advise(layers(), X, observed=report) if each.gain is None]
     assert titles == [
         "Keep shapes the same",
         "Keep aten::histc off the CPU",
@@ -415,38 +368,38 @@ def test_suggestions_from_a_ledger() -> None:
     ]
 
 
-def test_defaults_are_the_settings_of_this_process() -> None:
+def test_advice_uses_the_settings_of_the_process():
     model = layers()
     assert advise(model, X).subject == "Sequential on gaudi2 (eager mode, fp32, batch 4, adamw)"
     with torch.autocast("hpu", dtype=torch.bfloat16):
         mixed = advise(model, X)
     assert mixed.subject == "Sequential on gaudi2 (eager mode, bf16-mixed, batch 4, adamw)"
-    assert "Use mixed precision with bfloat16" not in {one.title for one in mixed}
+    assert "Use mixed precision with bfloat16" not in {each.title for each in mixed}
     for compiled in (torch.compile(model, backend="hpu_backend"), layers()):
         compiled.compile(backend="hpu_backend")
         advice = advise(compiled, X)
         assert advice.subject == "Sequential on gaudi2 (compile mode, fp32, batch 4, adamw)"
-        assert "Compile the model" not in {one.title for one in advice}
+        assert "Compile the model" not in {item.title for item in advice}
 
 
-def test_inputs_can_have_names() -> None:
+def test_inputs_can_be_named():
     class Named(nn.Module):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             self.layers = layers()
 
-        def forward(self, features: Any) -> Any:
+        def forward(self, features):
             return self.layers(features)
 
     model = Named()
     assert repr(advise(model, features=X)) == repr(advise(model, X))
 
 
-def test_layouts_with_deepspeeds_memory_have_a_remark() -> None:
+def test_layouts_with_deepspeeds_memory_have_a_remark():
     model = layers().bfloat16()
     base = estimate(model, X.bfloat16(), cards=8)
-    layouts = [one for one in choices(model, base, "model", None) if one.group == "layout"]
-    assert {one.arguments["parallel"]: bool(one.remark) for one in layouts} == {
+    layouts = [choice for choice in choices(model, base, "model", None) if choice.group == "layout"]
+    assert {layout.arguments["parallel"]: bool(layout.remark) for layout in layouts} == {
         "zero1": True,
         "zero2": True,
         "fsdp": False,
@@ -468,13 +421,13 @@ def test_layouts_with_deepspeeds_memory_have_a_remark() -> None:
         ),
     ],
 )
-def test_invalid_arguments_get_one_sentence(arguments: dict[str, Any], sentence: str) -> None:
+def test_invalid_argument_raises_an_error(arguments, sentence):
     with pytest.raises(HPUError) as refused:
         advise(layers(), X, **arguments)
     assert str(refused.value) == sentence
 
 
-def test_inputs_without_a_model_are_rejected() -> None:
+def test_inputs_without_a_model_are_rejected():
     with pytest.raises(HPUError, match=r"as the first argument: result.advice\(model, batch\)"):
         result_of(FIT).advice(None, X)
 
@@ -488,28 +441,28 @@ x = torch.empty(4096, 4096)
 
 
 @pytest.fixture
-def models(run: Callable[[str], Any]) -> Callable[[str], Any]:
+def models(run):
     """Run a cell in a shell with `model` and `x`."""
     assert run(SETUP).error is None
     return run
 
 
-def test_command_shows_and_stores_the_list(models: Callable[[str], Any]) -> None:
+def test_command_shows_and_stores_the_list(models):
     cell = models("%hpu_advise model --inputs x --mode lazy -o advice")
     assert cell.error is None
     kept = models("advice").result
     assert cell.out.count(kept.title()) == 1
     assert repr(kept) in cell.out
     html = models("advice._repr_html_()").result
-    assert all("<td" in html and one.title in html for one in kept)
+    assert all("<td" in html and each.title in html for each in kept)
     # Lines of code scroll instead of breaking within words.
     codes = re.findall(r'<div style="[^"]*overflow-x:auto"><pre style="([^"]*)">', html)
     assert ["white-space:pre" in style.split(";") for style in codes] == [True] * len(kept)
 
 
-def test_safe_change_is_applied(models: Callable[[str], Any]) -> None:
+def test_safe_change_is_applied(models):
     models("%hpu_advise model --inputs x --mode lazy -o advice")
-    commands = [one.command for one in models("advice").result]
+    commands = [each.command for each in models("advice").result]
     number = commands.index("%hpu_autocast on") + 1
     cell = models(f"%hpu_advise model --inputs x --mode lazy --apply {number}")
     assert cell.error is None
@@ -529,27 +482,23 @@ def test_safe_change_is_applied(models: Callable[[str], Any]) -> None:
         ("x --inputs x", "The model is a Tensor; pass a torch.nn.Module."),
     ],
 )
-def test_invalid_lines_get_one_sentence(
-    models: Callable[[str], Any], line: str, sentence: str
-) -> None:
+def test_invalid_line_reports_a_usage_error(models, line, sentence):
     cell = models(f"%hpu_advise {line}")
     assert sentence in cell.err
     assert "Traceback" not in cell.err
 
 
-def test_manual_change_is_shown_instead_of_applied(
-    models: Callable[[str], Any],
-) -> None:
+def test_manual_change_is_shown_instead_of_applied(models):
     models("small = torch.empty(2, 4096)")
     models("%hpu_advise model --inputs small --mode lazy -o advice")
-    titles = [one.title.partition(" of ")[0] for one in models("advice").result]
+    titles = [each.title.partition(" of ")[0] for each in models("advice").result]
     number = titles.index("Train with batches") + 1
     cell = models(f"%hpu_advise model --inputs small --mode lazy --apply {number}")
     assert "cannot be applied automatically, because the loader of your data makes the" in cell.err
     assert "loader = DataLoader(..., batch_size=" in cell.err
 
 
-def test_recomputation_uses_the_models_method(models: Callable[[str], Any]) -> None:
+def test_recomputation_uses_the_models_method(models):
     models(
         """
         class Deep(nn.Sequential):
@@ -567,7 +516,7 @@ def test_recomputation_uses_the_models_method(models: Callable[[str], Any]) -> N
     )
     models("%hpu_advise deep --inputs rows --mode lazy --dtype fp32 -o advice")
     advice = models("advice").result
-    commands = [one.command for one in advice]
+    commands = [each.command for each in advice]
     number = commands.index("deep.gradient_checkpointing_enable()") + 1
     assert advice.numbered(number).needed
     cell = models(f"%hpu_advise deep --inputs rows --mode lazy --apply {number} -o advice")
@@ -578,37 +527,37 @@ def test_recomputation_uses_the_models_method(models: Callable[[str], Any]) -> N
     # Changes that are applied or would fail are not suggested.
     model = models("deep").result
     base = estimate(model, models("rows").result)
-    assert "checkpointing" not in {one.group.split()[0] for one in choices(model, base, "", None)}
+    assert "checkpointing" not in {item.group.split()[0] for item in choices(model, base, "", None)}
     model.recomputes, model.supports_gradient_checkpointing = False, False
-    found = [one for one in choices(model, base, "", None) if one.group == "checkpointing"]
+    found = [choice for choice in choices(model, base, "", None) if choice.group == "checkpointing"]
     assert [one.command for one in found] == ["", ""]
 
 
-def test_parts_of_a_model_are_written_as_code(models: Callable[[str], Any]) -> None:
+def test_indices_of_modules_are_written_as_code(models):
     models("model.deep = nn.ModuleList([nn.Sequential(nn.Linear(4096, 4096))])")
     assert models("%hpu_advise model.deep.0 --inputs x --mode eager -o advice").error is None
     advice = advise(layers(), X, mode="eager", name="net.blocks.0.mlp.12")
-    [compiled] = [one for one in advice if one.title == "Compile the model"]
+    [compiled] = [item for item in advice if item.title == "Compile the model"]
     assert compiled.change == (
         'net.blocks[0].mlp[12] = torch.compile(net.blocks[0].mlp[12], backend="hpu_backend")'
     )
-    for one in models("advice").result:
-        ast.parse(TransformerManager().transform_cell(one.change))
+    for each in models("advice").result:
+        ast.parse(TransformerManager().transform_cell(each.change))
 
 
-def test_applied_change_is_not_suggested_again(models: Callable[[str], Any]) -> None:
+def test_applied_change_is_not_suggested_again(models):
     line = "%hpu_advise model --inputs x --mode lazy -o advice"
     models(line)
-    number = [one.command for one in models("advice").result].index("%hpu_autocast on") + 1
+    number = [item.command for item in models("advice").result].index("%hpu_autocast on") + 1
     assert models(f"{line} --apply {number}").error is None
     models(line)
     after = models("advice").result
     models("%hpu_autocast off")
     assert "bf16-mixed" in after.subject
-    assert "%hpu_autocast on" not in [one.command for one in after]
+    assert "%hpu_autocast on" not in [each.command for each in after]
 
 
-def test_results_of_fits_are_completed(models: Callable[[str], Any], shell: Any) -> None:
+def test_results_of_fits_are_completed(models, shell):
     shell.user_ns["outcome"] = result_of(FIT)
     _, offered = shell.complete("%hpu_advise model --inputs x --observed ou")
     assert offered == ["outcome"]
@@ -616,7 +565,7 @@ def test_results_of_fits_are_completed(models: Callable[[str], Any], shell: Any)
     assert "model" in offered
 
 
-def test_slow_loader_is_the_first_suggestion_of_a_fit(run: Callable[[str], Any]) -> None:
+def test_slow_loader_is_the_first_suggestion_of_a_fit(run):
     cell = run(
         """
         import time, torch, hpu_magic

@@ -1,4 +1,4 @@
-"""A real JupyterLab on the loopback interface and a real Chromium to look at it."""
+"""A real JupyterLab on the loopback interface and a real Chromium."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,7 +48,7 @@ NOTIFYING = {
 
 @dataclass
 class Lab:
-    """A JupyterLab: its address, its token, the folder it serves, and its process."""
+    """A JupyterLab process with its address, token and root folder."""
 
     url: str
     token: str
@@ -58,62 +57,67 @@ class Lab:
     environment: dict[str, str]
     process: subprocess.Popen[bytes] | None = None
 
-    def start(self) -> None:
-        """Start the server; after `stop` or `kill` at the same address."""
+    def start(self):
+        """Start the server, again at the same address after `stop` or `kill`."""
         with (self.folder / "jupyterlab.log").open("ab") as log:
             self.process = subprocess.Popen(
                 self.command, env=self.environment, stdout=log, stderr=log
             )
         wait_until_served(self.url, self.token, self.process)
 
-    def stop(self) -> None:
+    def stop(self):
         """End the server and its kernels."""
         if self.process is not None:
             self.process.terminate()
             try:
                 self.process.wait(5)
             except subprocess.TimeoutExpired:
-                # A thread of AnyIO's that still answers a request, such as JupyterLab's for its
-                # build, is told nothing and waited for.
+                # The server waits for threads that still handle a request.
                 self.process.kill()
                 self.process.wait(60)
 
-    def kill(self) -> None:
-        """Let the server die without a word, as a crash does."""
+    def kill(self):
+        """Kill the server, like a crash."""
         assert self.process is not None
         self.process.kill()
         self.process.wait(60)
 
-    def address(self, path: str, workspace: str | None = None) -> str:
-        """Return the address that opens ``path`` of the served folder."""
+    def address(self, path, workspace=None):
+        """Return the address that opens ``path`` of the root folder."""
         workspace = workspace or Path(path).stem
         return f"{self.url}/lab/workspaces/{workspace}/tree/{path}?token={self.token}"
 
-    def sessions(self) -> list[dict[str, Any]]:
+    def sessions(self):
         """Return the notebooks that have a kernel."""
         with urllib.request.urlopen(f"{self.url}/api/sessions?token={self.token}") as answer:
             sessions: list[dict[str, Any]] = json.load(answer)
         return sessions
 
-    def end_kernel(self, kernel: str) -> None:
-        """Shut a kernel down, as another page would."""
+    def end_kernel(self, kernel):
+        """Shut a kernel down, like another page."""
         url = f"{self.url}/api/kernels/{kernel}?token={self.token}"
         urllib.request.urlopen(urllib.request.Request(url, method="DELETE")).close()
 
-    def kernel_states(self, path: str) -> list[str]:
+    def kernel_states(self, path):
         """Return the states of the kernels that run the notebook ``path``."""
-        return [one["kernel"]["execution_state"] for one in self.sessions() if one["path"] == path]
+        return [
+            session["kernel"]["execution_state"]
+            for session in self.sessions()
+            if session["path"] == path
+        ]
 
-    def kernel_process(self, path: str) -> int | None:
-        """Return the process of the kernel that runs ``path``; after a restart it is another."""
-        [kernel] = [one["kernel"]["id"] for one in self.sessions() if one["path"] == path]
+    def kernel_process(self, path):
+        """Return the process ID of the kernel that runs ``path``; a restart changes it."""
+        [kernel] = [
+            session["kernel"]["id"] for session in self.sessions() if session["path"] == path
+        ]
         for process in psutil.process_iter(["cmdline"]):
             if any(kernel in part for part in process.info["cmdline"] or ()):
                 return int(process.pid)
         return None
 
 
-def free_port() -> int:
+def free_port():
     """Return a free port that Linux does not assign itself while a server starts."""
     while True:
         port = random.randrange(10_000, 32_768)
@@ -122,7 +126,7 @@ def free_port() -> int:
             return port
 
 
-def wait_until_served(url: str, token: str, process: subprocess.Popen[bytes]) -> None:
+def wait_until_served(url, token, process):
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         if process.poll() is not None:
@@ -134,8 +138,8 @@ def wait_until_served(url: str, token: str, process: subprocess.Popen[bytes]) ->
     raise TimeoutError("JupyterLab did not answer within 60 s")
 
 
-def write_settings(folder: Path, settings: Mapping[str, Any]) -> Path:
-    """Write settings of JupyterLab's plugins, as its page would, and return the folder."""
+def write_settings(folder, settings):
+    """Write settings of JupyterLab's plugins and return the folder."""
     for plugin, values in settings.items():
         package, name = plugin.split(":")
         file = folder / package / f"{name}.jupyterlab-settings"
@@ -145,13 +149,8 @@ def write_settings(folder: Path, settings: Mapping[str, Any]) -> Path:
 
 
 @contextlib.contextmanager
-def run_lab(
-    folder: Path,
-    settings: Mapping[str, Any] = QUIET_LAB,
-    application: str = "jupyterlab",
-    **environment: str,
-) -> Iterator[Lab]:
-    """Run JupyterLab, or Notebook 7, on ``folder`` with settings, data and cards of its own."""
+def run_lab(folder, settings=QUIET_LAB, application="jupyterlab", **environment):
+    """Run JupyterLab or Notebook 7 in ``folder`` with private settings, data and cards."""
     overrides = write_settings(folder / ".settings", settings)
     port, token = free_port(), secrets.token_hex(16)
     private = {
@@ -177,7 +176,7 @@ def run_lab(
 
 
 @pytest.fixture(scope="session")
-def chromium() -> str:
+def chromium():
     for name in CHROMIUM_NAMES:
         if path := shutil.which(name):
             return path
@@ -185,7 +184,7 @@ def chromium() -> str:
 
 
 @pytest.fixture(scope="session")
-def browser(chromium: str) -> Iterator[object]:
+def browser(chromium):
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as driver:
         running = driver.chromium.launch(executable_path=chromium, args=list(CHROMIUM_FLAGS))
@@ -194,13 +193,13 @@ def browser(chromium: str) -> Iterator[object]:
 
 
 @pytest.fixture(scope="session")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(tmp_path_factory):
     with run_lab(tmp_path_factory.mktemp("lab")) as running:
         yield running
 
 
 @pytest.fixture
-def page(browser: Any) -> Any:
+def page(browser):
     page = browser.new_page(viewport={"width": 1280, "height": 1000}, device_scale_factor=2)
     page.set_default_timeout(60_000)
     page.problems = []

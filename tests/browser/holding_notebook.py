@@ -1,4 +1,4 @@
-"""A notebook whose kernel holds a card, as the server knows it, without a page."""
+"""A notebook session whose kernel holds a card, without a page."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ struct.pack_into("<q", card.page, page.COUNTERS_OFFSET, 5 << 30)
 
 
 class HoldingNotebook:
-    """A session of the server whose kernel runs `source`."""
+    """A session whose kernel has run `source`."""
 
     def __init__(self, lab: Lab, name: str, source: str = HOLD) -> None:
         self.lab = lab
         session = {"path": name, "name": name, "type": "notebook", "kernel": {"name": "python3"}}
-        self.session = self.ask("api/sessions", "POST", session)
+        self.session = self.request("api/sessions", "POST", session)
         connection = lab.folder / ".runtime" / f"kernel-{self.session['kernel']['id']}.json"
         self.client = BlockingKernelClient()
         self.client.load_connection_file(str(connection))
@@ -34,7 +34,7 @@ class HoldingNotebook:
         reply = self.client.execute_interactive(source, timeout=60)
         assert reply["content"]["status"] == "ok", reply
 
-    def ask(self, path: str, method: str = "GET", body: Any = None) -> Any:
+    def request(self, path: str, method: str = "GET", body: Any = None) -> Any:
         request = urllib.request.Request(
             f"{self.lab.url}/{path}",
             data=None if body is None else json.dumps(body).encode(),
@@ -45,12 +45,12 @@ class HoldingNotebook:
             text = answer.read()
         return json.loads(text) if text else None
 
-    def told(self) -> bool:
-        """Whether the server's history has this notebook's card in use for some seconds."""
+    def is_in_history(self) -> bool:
+        """Return whether the server's history contains a few seconds of this notebook's card."""
         name = self.session["path"]
-        spans = self.ask("hpu_magic/history")["holders"]
+        spans = self.request("hpu_magic/history")["holders"]
         return any(span["notebook"] == name and span["to"] - span["from"] > 3 for span in spans)
 
     def close(self) -> None:
         self.client.stop_channels()
-        self.ask(f"api/sessions/{self.session['id']}", "DELETE")
+        self.request(f"api/sessions/{self.session['id']}", "DELETE")

@@ -1,4 +1,4 @@
-"""What a user does on a JupyterLab page, and what is on it."""
+"""Actions of a user on a JupyterLab page, and its contents."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def wait_until(page: Any, condition: Callable[[], bool], seconds: float, what: s
 def open_notebook(
     page: Any, lab: Any, name: str, *cells: str, workspace: str | None = None
 ) -> None:
-    """Open a new notebook; in a workspace that has others open, next to them."""
+    """Open a new notebook, next to other open notebooks of the workspace."""
     notebook = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(source.strip()) for source in cells],
         metadata={
@@ -39,7 +39,7 @@ def open_notebook(
     page.goto(lab.address(name, workspace))
     page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
     wait_until(page, lambda: "idle" in lab.kernel_states(name), 60, "the start of the kernel")
-    # The page hears of the kernel a moment later; run before that, it asks which kernel to use.
+    # The page learns about the kernel later; if cells run earlier, it shows a dialog for a kernel.
     page.locator("#jp-main-statusbar").get_by_text("| Idle").wait_for()
     page.wait_for_timeout(300)
 
@@ -50,7 +50,7 @@ def run_all(page: Any) -> None:
 
 
 def restart(page: Any, lab: Any, notebook: str) -> None:
-    """Agree to a restart, and wait until another process answers for the notebook's kernel."""
+    """Confirm a restart, and wait until the notebook's kernel is another process."""
     before = lab.kernel_process(notebook)
     press(page, "Restart")
     wait_until(
@@ -78,7 +78,7 @@ def shown_notebook(page: Any) -> Any:
 
 
 def output(page: Any, cell: int) -> str:
-    """Text below a cell of the notebook that is shown."""
+    """Return the text of a cell's outputs in the visible notebook."""
     area = shown_notebook(page).locator(".jp-CodeCell").nth(cell).locator(".jp-OutputArea")
     return str(area.inner_text())
 
@@ -102,7 +102,7 @@ def busy_prompt(page: Any, cell: int) -> bool:
 
 
 def screenshots(folder: Path) -> Path:
-    """Return the folder for pictures: the one that is asked for, else `folder`."""
+    """Return the folder for screenshots: HPU_MAGIC_SCREENSHOTS or `folder`."""
     chosen = Path(os.environ.get("HPU_MAGIC_SCREENSHOTS") or folder)
     chosen.mkdir(parents=True, exist_ok=True)
     return chosen
@@ -114,9 +114,9 @@ def keep_screenshot(page: Any, panel: Any, name: str, folder: Path) -> None:
 
 
 def offered_by_tab(page: Any, cell: int, typed: str) -> set[str]:
-    """Type at the end of a cell, press Tab and return the whole list that appears.
+    """Type at the end of a cell, press Tab and return the completions.
 
-    The cell's own words are left out: the page adds them to any kernel's answer.
+    The result excludes words of the cell, which the page adds to the kernel's completions.
     """
     editor = page.locator(".jp-Notebook .jp-CodeCell").nth(cell).locator(".cm-content")
     editor.click()
@@ -128,8 +128,7 @@ def offered_by_tab(page: Any, cell: int, typed: str) -> set[str]:
     return set(page.locator(".jp-Completer-match").all_inner_texts()) - own_words
 
 
-# The contrast of each text with what lies behind it, as WCAG 2 defines it; transparency of
-# either is taken into account.
+# The contrast of each text with its background, as defined by WCAG 2, including transparency.
 _CONTRAST = """
 roots => {
   const parse = text => {
@@ -147,7 +146,7 @@ roots => {
     });
     return 0.2126 * r + 0.7152 * g + 0.0722 * b;
   };
-  const above = node => node.parentElement ?? node.getRootNode().host; // out of a shadow
+  const above = node => node.parentElement ?? node.getRootNode().host; // host of a shadow root
   const background = node => {
     const layers = [];
     for (let at = node; at; at = above(at)) {
@@ -192,6 +191,6 @@ roots => {
 
 
 def faint_texts(page: Any, selector: str) -> list[str]:
-    """Return the texts below a selector that contrast less than WCAG's level AA asks for."""
+    """Return the texts below a selector whose contrast is below WCAG's level AA."""
     assert page.locator(selector).count() > 0
     return list(page.locator(selector).evaluate_all(_CONTRAST))

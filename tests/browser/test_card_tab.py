@@ -1,20 +1,18 @@
-"""A card's tab, and who is asked for samples when, in a real JupyterLab and a real Chromium."""
+"""The tab of a card in a real JupyterLab and a real Chromium."""
 
 from __future__ import annotations
 
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from conftest import Lab
 from lab_page import wait_until
 
 pytestmark = pytest.mark.browser
 
-# A process, no kernel, whose name would be markup if anybody took it for such.
+# The name of a process that looks like HTML.
 NAME = "<img src=x onerror=alert(1)>.py"
 HOLDER = """
 import itertools, struct, sys, threading, time
@@ -34,8 +32,8 @@ CHART = ".hpu-Chart-plot"
 
 
 @pytest.fixture(scope="module")
-def holder(lab: Lab) -> Iterator[None]:
-    """A process that holds the first card and fills it bit by bit."""
+def holder(lab):
+    """A process that holds the first card and allocates more and more memory."""
     for session in lab.sessions():  # a notebook of another test may hold the first card
         lab.end_kernel(session["kernel"]["id"])
     (lab.folder / NAME).write_text(HOLDER)
@@ -54,18 +52,18 @@ def holder(lab: Lab) -> Iterator[None]:
     process.wait(60)
 
 
-def open_sidebar(page: Any, lab: Lab, workspace: str) -> None:
+def open_sidebar(page, lab, workspace):
     page.goto(f"{lab.url}/lab/workspaces/{workspace}?token={lab.token}")
     page.locator(SIDEBAR_TAB).click(timeout=60_000)
     page.locator(".hpu-Card").first.wait_for(timeout=60_000)
 
 
-def described(page: Any) -> str:
-    """Return what a screen reader is told of the memory chart."""
+def chart_label(page):
+    """Return the accessible label of the memory chart."""
     return str(page.locator(CHART).first.get_attribute("aria-label"))
 
 
-def drag_across_chart(page: Any) -> None:
+def drag_across_chart(page):
     box = page.locator(f"{CHART} .u-over").first.bounding_box()
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + 0.7 * box["width"], middle)
@@ -75,24 +73,24 @@ def drag_across_chart(page: Any) -> None:
 
 
 @pytest.mark.usefixtures("holder")
-def test_card_opens_as_a_tab_that_pauses_zooms_and_comes_back(page: Any, lab: Lab) -> None:
+def test_card_tab_pauses_zooms_and_survives_a_reload(page, lab):
     open_sidebar(page, lab, "tab")
     page.locator(".hpu-Card-title").first.focus()
     page.keyboard.press("Enter")
     page.locator(f"{CHART} canvas").first.wait_for(timeout=60_000)
-    assert re.match(r"Memory: latest .* GiB, visible maximum .* GiB", described(page))
-    [title] = page.locator(".hpu-Chart-title").all_inner_texts()  # the simulator knows nothing else
+    assert re.match(r"Memory: latest .* GiB, visible maximum .* GiB", chart_label(page))
+    [title] = page.locator(".hpu-Chart-title").all_inner_texts()  # the only simulated value
     assert re.fullmatch(r"Memory: up to [\d.]+ GiB, [\d.]+ % of 96 GiB", title)
-    first = described(page)
-    wait_until(page, lambda: described(page) != first, 60, "a new sample")
+    first = chart_label(page)
+    wait_until(page, lambda: chart_label(page) != first, 60, "a new sample")
 
     page.get_by_role("button", name="Pause").click()
     page.wait_for_timeout(300)
-    stopped = described(page)
+    stopped = chart_label(page)
     page.wait_for_timeout(2_500)
-    assert described(page) == stopped
+    assert chart_label(page) == stopped
     page.get_by_role("button", name="Pause").click()
-    wait_until(page, lambda: described(page) != stopped, 60, "the end of the pause")
+    wait_until(page, lambda: chart_label(page) != stopped, 60, "the end of the pause")
 
     reset = page.get_by_role("button", name="Reset zoom")
     assert reset.is_disabled()
@@ -110,23 +108,23 @@ def test_card_opens_as_a_tab_that_pauses_zooms_and_comes_back(page: Any, lab: La
     page.wait_for_timeout(2_000)
     page.reload()
     page.locator(f"{CHART} canvas").first.wait_for(timeout=60_000)
-    assert " GiB, visible" in described(page)
+    assert " GiB, visible" in chart_label(page)
     assert page.problems == []
 
 
 @pytest.mark.usefixtures("holder")
-def test_process_names_stay_text(page: Any, lab: Lab) -> None:
+def test_process_names_are_shown_as_text(page, lab):
     open_sidebar(page, lab, "names")
     assert NAME in page.locator(".hpu-Holder-name").first.inner_text()
     assert page.locator(".hpu-Cards img").count() == 0
     detail = page.locator(".hpu-Holder").first
-    assert detail.get_by_role("button").count() == 0, "other processes are only shown"
+    assert detail.get_by_role("button").count() == 0  # other processes cannot be shut down
 
 
-def test_stream_runs_only_while_somebody_looks(page: Any, lab: Lab) -> None:
+def test_stream_is_open_only_while_cards_are_visible(page, lab):
     streams: list[Any] = []
 
-    def note(socket: Any) -> None:
+    def note(socket):
         if "hpu_magic/stream" in socket.url:
             streams.append(socket)
 
@@ -137,7 +135,7 @@ def test_stream_runs_only_while_somebody_looks(page: Any, lab: Lab) -> None:
     page.locator(".hpu-CardCharts-heading").wait_for()
     page.locator(SIDEBAR_TAB).click()
     page.wait_for_timeout(3_000)
-    assert not streams[0].is_closed(), "the tab still shows a card"
+    assert not streams[0].is_closed()  # the tab still shows a card
     page.locator(".lm-TabBar-tab", has_text="HPU 0").locator(".lm-TabBar-tabCloseIcon").click()
     wait_until(page, streams[0].is_closed, 60, "the end of the stream")
     page.locator(SIDEBAR_TAB).click()

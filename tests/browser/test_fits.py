@@ -1,13 +1,7 @@
-"""Fits as every page sees them: after a reload, and from another browser."""
-
-from __future__ import annotations
-
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
+"""Fits in the sidebar, after a reload and in another browser."""
 
 import pytest
-from conftest import NOTIFYING, Lab, run_lab
+from conftest import NOTIFYING, run_lab
 from lab_page import (
     OPEN_SIDEBAR,
     STATUS,
@@ -20,31 +14,21 @@ from lab_page import (
     wait_for_text,
     wait_until,
 )
+from small_fit import TRAINER
 
 pytestmark = pytest.mark.browser
 
-SETUP = """
-%load_ext hpu_magic
-import time, torch, lightning.pytorch as pl
-class DigitReader(pl.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(64, 1)
+SETUP = f"""%load_ext hpu_magic{TRAINER}
+class DigitReader(Layer):
     def training_step(self, batch, index):
         time.sleep(0.02)
         if self.global_step == fails_at:
             raise ValueError("the data is broken")
-        return self.layer(batch[0]).square().mean() * factor
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=1e-4)
-data = torch.utils.data.DataLoader(
-    torch.utils.data.TensorDataset(torch.randn(16 * 500, 64)), 16
-)
-quiet = dict(logger=False, enable_checkpointing=False, enable_model_summary=False)
-factor, fails_at = 1.0, None
+        return super().training_step(batch, index) * factor
+data, factor, fails_at = loader(16 * 500), 1.0, None
 """
 FIT = """
-coach = pl.Trainer(accelerator="hpu", devices=1, max_epochs=10, **quiet)
+coach = make_trainer(max_epochs=10)
 model = DigitReader()
 result = %hpu_fit coach model data
 """
@@ -54,35 +38,35 @@ SHOWN = ".hpu-Fit:not([hidden])"
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(tmp_path_factory):
     with run_lab(tmp_path_factory.mktemp("fits"), NOTIFYING, HPU_MAGIC_CARDS="2") as running:
         yield running
 
 
-def show_sidebar(page: Any) -> None:
+def show_sidebar(page):
     page.locator(OPEN_SIDEBAR).wait_for()
     if not page.locator(".hpu-Cards").is_visible():
         page.locator(OPEN_SIDEBAR).click()
 
 
-def wait_for_fit(page: Any, view: str = ".hpu-Cards") -> None:
-    """Wait until a view tells all of a fit that trains."""
+def wait_for_fit(page, view=".hpu-Cards"):
+    """Wait until a view shows all values of a running fit."""
     wait_for_text(page, f"{view} {SHOWN} .hpu-Fit-left", "left", 90)
     assert page.locator(f"{view} {SHOWN} .hpu-Fit-place").inner_text() == "epoch 1 of 10"
     wait_for_text(page, f"{view} {SHOWN} .hpu-Fit-rate", "steps/s")
     wait_for_text(page, f"{view} {SHOWN} .hpu-Fit-loss", "loss ")
 
 
-def wait_for_no_fit(page: Any) -> None:
+def wait_for_no_fit(page):
     fits = page.locator(".hpu-Fit:visible")
-    wait_until(page, lambda: fits.count() == 0, 60, "the end of what is told of the fit")
+    wait_until(page, lambda: fits.count() == 0, 60, "the end of the fit")
 
 
-def stop(page: Any, name: str) -> None:
+def stop(page, name):
     page.locator(".hpu-Cards").get_by_role("button", name=STOP.format(name)).click()
 
 
-def test_a_fit_is_told_and_stopped_after_a_reload(page: Any, lab: Lab, tmp_path: Path) -> None:
+def test_sidebar_shows_and_stops_a_fit_after_a_reload(page, lab, tmp_path):
     open_notebook(page, lab, "first.ipynb", SETUP, FIT, AFTER)
     show_sidebar(page)
     run_all(page)
@@ -116,13 +100,11 @@ def test_a_fit_is_told_and_stopped_after_a_reload(page: Any, lab: Lab, tmp_path:
     assert page.problems == []
 
 
-def test_another_browser_tells_of_fits_and_stops_them(
-    page: Any, browser: Any, lab: Lab, tmp_path: Path
-) -> None:
+def test_another_browser_shows_and_stops_fits(page, browser, lab, tmp_path):
     breaks = FIT.replace("model =", "factor = float('nan')\nmodel =")
-    # The next fit fails, in a kernel that answers nobody who asks it to stop.
-    deaf = "del get_ipython().kernel.control_handlers['hpu_magic_stop_request']"
-    between = f"{AFTER}\ntime.sleep(4)\nfactor, fails_at = 1.0, 600\n{deaf}"
+    # The next fit fails, in a kernel without a handler for stop requests.
+    unstoppable = "del get_ipython().kernel.control_handlers['hpu_magic_stop_request']"
+    between = f"{AFTER}\ntime.sleep(4)\nfactor, fails_at = 1.0, 600\n{unstoppable}"
     open_notebook(page, lab, "second.ipynb", SETUP, breaks, between, FIT)
     run_all(page)
     context = browser.new_context(viewport={"width": 900, "height": 700})
@@ -155,8 +137,8 @@ def test_another_browser_tells_of_fits_and_stops_them(
     assert page.problems == []
 
 
-def check_at_widths(page: Any, tmp_path: Path) -> None:
-    """Check that nothing is cut off in a narrow sidebar, and that nothing moves."""
+def check_at_widths(page, tmp_path):
+    """Check that a narrow sidebar neither cuts off texts nor moves them."""
     parts = page.locator(f"{SHOWN} .hpu-Fit-figures > span, {SHOWN} .hpu-Fit-head > *")
     cards = page.locator(".hpu-Cards")
     for width in (250, 200):

@@ -1,14 +1,9 @@
-"""Busy cards in a real JupyterLab: who holds one is told, and gives it up."""
-
-from __future__ import annotations
+"""Busy cards in a real JupyterLab: showing and shutting down their holders."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import NOTIFYING, Lab, run_lab
+from conftest import NOTIFYING, run_lab
 from lab_page import (
     DIALOG,
     LOAD,
@@ -36,17 +31,17 @@ TAKE = "kept = torch.empty(3 << 30, dtype=torch.uint8, device='hpu')\nprint('too
 TOAST = ".Toastify__toast"
 
 
-def age_session(page: Any, notebook: Path, seconds: float) -> None:
-    """Let the kernel of a notebook have been idle for longer, as its own file tells it."""
+def age_session(page, notebook, seconds):
+    """Increase the idle time in the session file of a notebook's kernel."""
     folder = private_folder.found()
     assert folder is not None
 
-    def aged() -> bool:
+    def aged():
         for path in (folder / "sessions").iterdir():
-            told = json.loads(path.read_text())
-            if told["notebook"] == str(notebook) and told["idle_since"]:
-                told["idle_since"] -= seconds
-                path.write_text(json.dumps(told))
+            session = json.loads(path.read_text())
+            if session["notebook"] == str(notebook) and session["idle_since"]:
+                session["idle_since"] -= seconds
+                path.write_text(json.dumps(session))
                 return True
         return False
 
@@ -54,21 +49,19 @@ def age_session(page: Any, notebook: Path, seconds: float) -> None:
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(tmp_path_factory):
     """A machine with a single card."""
     folder = tmp_path_factory.mktemp("one_card")
     with run_lab(folder, NOTIFYING, HPU_MAGIC_CARDS="1") as running:
         yield running
 
 
-def test_second_notebook_is_told_who_holds_the_card_and_frees_it(
-    page: Any, lab: Lab, tmp_path: Path
-) -> None:
+def test_second_notebook_names_the_holder_and_frees_the_card(page, lab, tmp_path):
     busy = f"{TAKE}\nimport time; time.sleep(8)"
     open_notebook(page, lab, "first.ipynb", LOAD, busy, workspace="cards")
     run_all(page)
     wait_for_text(page, STATUS, "HPU 0 · eager · 3.00 / 96 GiB", 60)
-    assert busy_prompt(page, 1), "the status bar has to tell while the cell runs"
+    assert busy_prompt(page, 1), "the status bar must show memory while the cell runs"
     keep_screenshot(
         page, page.locator("#jp-main-statusbar .jp-StatusBar-Left"), "status-bar.png", tmp_path
     )
@@ -88,7 +81,7 @@ def test_second_notebook_is_told_who_holds_the_card_and_frees_it(
     press(page, "Shut Down")
     wait_for_text(page, TOAST, "HPU 0 is free. Run the cell again.")
     wait_for_text(page, ".hpu-Card-state", "free")
-    assert [one["path"] for one in lab.sessions()] == ["second.ipynb"]
+    assert [session["path"] for session in lab.sessions()] == ["second.ipynb"]
 
     run_all(page)
     wait_for_output(page, 1, "took a card")
@@ -96,9 +89,9 @@ def test_second_notebook_is_told_who_holds_the_card_and_frees_it(
     assert page.problems == []
 
 
-def test_one_of_several_holders_is_chosen_and_another_window_keeps_up(
-    page: Any, browser: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_user_chooses_a_holder_and_other_windows_are_updated(
+    page, browser, tmp_path, tmp_path_factory
+):
     with run_lab(tmp_path_factory.mktemp("two_cards"), NOTIFYING, HPU_MAGIC_CARDS="2") as lab:
         for name in ("first.ipynb", "second.ipynb"):
             open_notebook(page, lab, name, LOAD, TAKE)
@@ -112,7 +105,7 @@ def test_one_of_several_holders_is_chosen_and_another_window_keeps_up(
         )
         wait_for_text(page, TOAST, sentence, 60)
 
-        # One word for the machine, and the one to ask above the cards.
+        # A headline for the machine, and the suggested holder above the cards.
         page.locator(OPEN_SIDEBAR).click()
         wait_for_text(page, ".hpu-Offer-title", "No card is free. HPU 0 has been idle for longest:")
         offer = page.locator(".hpu-Offer .hpu-Holder").inner_text().split("\n")
@@ -149,7 +142,7 @@ def test_one_of_several_holders_is_chosen_and_another_window_keeps_up(
         assert name.evaluate("name => getComputedStyle(name).fontWeight") == "600"
         page.locator(OPEN_SIDEBAR).click()
 
-        # Nothing is saved, so that the file tells another window nothing of what ran.
+        # The notebook is not saved, so the other window cannot read the mode from the file.
         other = browser.new_page()
         other.goto(lab.address("third.ipynb", "other"))
         wait_for_text(other, STATUS, "HPU 1 · eager · 3.00 / 96 GiB", 60)

@@ -1,9 +1,4 @@
-"""What commands show, on a light and on a dark page."""
-
-from __future__ import annotations
-
-from pathlib import Path
-from typing import Any
+"""Outputs of commands in the light and the dark theme."""
 
 import pytest
 from lab_page import (
@@ -19,7 +14,7 @@ from lab_page import (
 pytestmark = pytest.mark.browser
 
 
-def test_what_commands_show_is_legible_in_both_themes(page: Any, lab: Any, tmp_path: Path) -> None:
+def test_reports_are_legible_in_both_themes(page, lab, tmp_path):
     cells = (
         LOAD,
         "%hpu_ledger on\n%hpu",

@@ -1,16 +1,11 @@
-"""Panel, completion and the page of cards in a real Notebook 7, where it is installed."""
-
-from __future__ import annotations
+"""Panel, completion and card pages in a real Notebook 7, if it is installed."""
 
 import importlib.util
 import re
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
-from conftest import Lab, run_lab
+from conftest import run_lab
 from lab_page import (
     busy_prompt,
     faint_texts,
@@ -30,12 +25,12 @@ CELLS = ".jp-Notebook .jp-CodeCell"
 
 
 @pytest.fixture(scope="module")
-def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def notebook(tmp_path_factory):
     with run_lab(tmp_path_factory.mktemp("notebook"), application="notebook") as running:
         yield running
 
 
-def open_notebook(page: Any, notebook: Lab, name: str, *cells: str) -> None:
+def open_notebook(page, notebook, name, *cells):
     document = nbformat.v4.new_notebook(
         cells=[nbformat.v4.new_code_cell(source) for source in cells],
         metadata={
@@ -43,19 +38,19 @@ def open_notebook(page: Any, notebook: Lab, name: str, *cells: str) -> None:
         },
     )
     nbformat.write(document, notebook.folder / name)
-    page.on("console", lambda said: said.type == "error" and page.problems.append(said.text))
+    page.on("console", lambda line: line.type == "error" and page.problems.append(line.text))
     page.goto(f"{notebook.url}/notebooks/{name}?token={notebook.token}")
     page.wait_for_selector(CELLS, timeout=60_000)
     wait_until(page, lambda: "idle" in notebook.kernel_states(name), 60, "the start of the kernel")
-    page.wait_for_timeout(1_000)  # the page hears of it a moment later
+    page.wait_for_timeout(1_000)  # until the page knows the kernel's state
 
 
-def problems_of_ours(page: Any) -> list[str]:
-    """Errors on the page and in its console, but one that Notebook meets in its own settings."""
+def problems_of_ours(page):
+    """Return errors of the page and its console, except for one of Notebook itself."""
     return [each for each in page.problems if "reading 'schema'" not in each]
 
 
-def test_memory_panel_moves_in_notebook_7(page: Any, notebook: Lab) -> None:
+def test_memory_panel_is_live_in_notebook_7(page, notebook):
     allocate = "import torch, time\nkept = []\nfor _ in range(60):\n"
     allocate += "    kept.append(torch.zeros(1 << 18, device='hpu'))\n    time.sleep(0.1)"
     open_notebook(
@@ -71,13 +66,13 @@ def test_memory_panel_moves_in_notebook_7(page: Any, notebook: Lab) -> None:
     wait_until(page, lambda: "MiB in use" in cells.nth(1).inner_text(), 240, "memory in use")
     before = cells.nth(1).inner_text()
     wait_until(page, lambda: cells.nth(1).inner_text() != before, 60, "a change of memory")
-    assert busy_prompt(page, 2), "the panel has to move while another cell is busy"
+    assert busy_prompt(page, 2), "the panel must be updated while another cell is busy"
     page.get_by_role("button", name="Stop").click()
     cells.nth(1).locator(".jp-RenderedSVG").wait_for(timeout=60_000)
     assert problems_of_ours(page) == []
 
 
-def test_tab_offers_the_modes_in_notebook_7(page: Any, notebook: Lab) -> None:
+def test_tab_completes_modes_in_notebook_7(page, notebook):
     open_notebook(page, notebook, "tab.ipynb", "%load_ext hpu_magic", "%hpu_mode")
     run_all(page)
     cells = page.locator(CELLS)
@@ -86,14 +81,12 @@ def test_tab_offers_the_modes_in_notebook_7(page: Any, notebook: Lab) -> None:
     assert problems_of_ours(page) == []
 
 
-def tabs(page: Any) -> Any:
-    """Return the tabs of Notebook's page of files."""
+def tabs(page):
+    """Return the tabs of Notebook's file page."""
     return page.locator(".jp-TreePanel .lm-TabBar-tab")
 
 
-def test_cards_are_a_page_of_their_own_in_notebook_7(
-    page: Any, notebook: Lab, tmp_path: Path
-) -> None:
+def test_cards_have_a_tab_in_notebook_7(page, notebook, tmp_path):
     page.goto(f"{notebook.url}/tree?token={notebook.token}")
     tabs(page).filter(has_text="HPU cards").click(timeout=60_000)
     page.locator(".hpu-Card").first.wait_for(timeout=60_000)
@@ -107,7 +100,7 @@ def test_cards_are_a_page_of_their_own_in_notebook_7(
     page.locator(".hpu-CardCharts-number", has_text="HPU 2").wait_for(timeout=60_000)
     page.locator(".hpu-Chart-plot canvas").first.wait_for(timeout=60_000)
     tabs(page).filter(has_text="HPU 2").locator(".lm-TabBar-tabCloseIcon").click()
-    assert [one.inner_text() for one in tabs(page).all()] == ["Files", "Running", "HPU cards"]
+    assert [tab.inner_text() for tab in tabs(page).all()] == ["Files", "Running", "HPU cards"]
     assert problems_of_ours(page) == []
 
 
@@ -118,9 +111,7 @@ def test_cards_are_a_page_of_their_own_in_notebook_7(
         ("Open HPU Overview", "/tree#hpu-overview", ".hpu-Past-row"),
     ],
 )
-def test_menu_of_a_notebook_opens_pages_of_cards(
-    page: Any, notebook: Lab, entry: str, address: str, shown: str
-) -> None:
+def test_menu_of_a_notebook_opens_card_pages(page, notebook, entry, address, shown):
     open_notebook(page, notebook, "menu.ipynb", "1")
     page.get_by_role("menuitem", name="View", exact=True).click()
     with page.expect_popup() as opened:

@@ -1,16 +1,14 @@
-"""All cards on one axis of time, in a real JupyterLab and a real Chromium."""
+"""The overview of all cards over time, in a real JupyterLab and a real Chromium."""
 
 from __future__ import annotations
 
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import Lab, run_lab
+from conftest import run_lab
 from holding_notebook import HoldingNotebook
 from lab_page import choose_theme, faint_texts, screenshots, wait_until
 
@@ -20,7 +18,7 @@ BARS = ".hpu-Past-bar"
 ROWS = ".hpu-Past-row"
 
 
-def wait_for(condition: Any) -> None:
+def wait_for(condition):
     deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
@@ -28,24 +26,24 @@ def wait_for(condition: Any) -> None:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A server that samples every two seconds, where one notebook has held a card and one does."""
+def watched(tmp_path_factory):
+    """A server that samples every two seconds, with a former and a current holder."""
     folder: Path = tmp_path_factory.mktemp("overview")
     (folder / ".config").mkdir()
     config = {"HpuMagicServer": {"history_interval": 2}}
     (folder / ".config" / "jupyter_server_config.json").write_text(json.dumps(config))
     with run_lab(folder, HPU_MAGIC_CARDS="8") as lab:
         first = HoldingNotebook(lab, "first.ipynb")
-        wait_for(first.told)
+        wait_for(first.is_in_history)
         first.close()
         time.sleep(3)
         second = HoldingNotebook(lab, "second.ipynb")
-        wait_for(second.told)
+        wait_for(second.is_in_history)
         yield lab
         second.close()
 
 
-def open_overview(page: Any, lab: Lab, workspace: str) -> None:
+def open_overview(page, lab, workspace):
     page.goto(f"{lab.url}/lab/workspaces/{workspace}?token={lab.token}")
     page.locator(".jp-SideBar [data-id='hpu_magic-sidebar']").click(timeout=60_000)
     page.get_by_role("button", name="Open the overview of all cards").click()
@@ -53,47 +51,49 @@ def open_overview(page: Any, lab: Lab, workspace: str) -> None:
     page.get_by_role("button", name="10 min").click()
 
 
-def labels(page: Any, selector: str) -> list[str]:
-    return [str(one.get_attribute("aria-label")) for one in page.locator(selector).all()]
+def labels(page, selector):
+    return [str(each.get_attribute("aria-label")) for each in page.locator(selector).all()]
 
 
-def point_at(page: Any, bar: Any) -> None:
+def point_at(page, bar):
     box = bar.bounding_box()
     page.mouse.move(box["x"] + box["width"] / 2, box["y"] - 10)
 
 
-def test_overview_shows_who_held_which_card_before_anybody_looked(page: Any, watched: Lab) -> None:
+def test_overview_shows_holders_before_the_first_client(page, watched):
     open_overview(page, watched, "before")
     assert page.locator(ROWS).count() == 8
     clock = r"\d+:\d\d:\d\d.*"
     first, second = labels(page, BARS)
     assert re.fullmatch(rf"Holder 1: first\.ipynb, {clock} to {clock}", first)
     assert re.fullmatch(rf"Holder 2: second\.ipynb, since {clock}", second)
-    assert [one.inner_text() for one in page.locator(BARS).all()] == [
+    assert [each.inner_text() for each in page.locator(BARS).all()] == [
         "1: first.ipynb",
         "2: second.ipynb",
     ]
     legend = page.locator(".hpu-Past-legend").inner_text().split("\n")
     assert legend == ["Holders, numbered as on the bars:", "1: first.ipynb", "2: second.ipynb"]
-    said = labels(page, ".hpu-Past-plot")
-    assert said[0] == "Memory of HPU 0, visible maximum 5.00 GiB; held by first.ipynb, second.ipynb"
-    assert said[1] == "Memory of HPU 1, visible maximum 0 B"
+    plots = labels(page, ".hpu-Past-plot")
+    assert plots[:2] == [
+        "Memory of HPU 0, visible maximum 5.00 GiB; held by first.ipynb, second.ipynb",
+        "Memory of HPU 1, visible maximum 0 B",
+    ]
 
     row = page.locator(ROWS).first
     assert row.locator(".hpu-Past-holder").inner_text() == "second.ipynb"
     point_at(page, page.locator(BARS).first)
     holder = row.locator(".hpu-Past-holder")
-    wait_until(page, lambda: holder.inner_text() == "first.ipynb", 60, "the holder of then")
+    wait_until(page, lambda: holder.inner_text() == "first.ipynb", 60, "the former holder")
     assert row.locator(".hpu-Past-value").inner_text() == "5.00 / 96 GiB"
     at = page.locator(".hpu-Past-at")
     assert re.fullmatch(clock, at.inner_text())
     page.mouse.move(5, 5)
-    wait_until(page, lambda: holder.inner_text() == "second.ipynb", 60, "the holder of now")
+    wait_until(page, lambda: holder.inner_text() == "second.ipynb", 60, "the current holder")
     assert at.is_hidden()
     assert page.problems == []
 
 
-def test_overview_zooms_moves_and_comes_back(page: Any, watched: Lab) -> None:
+def test_overview_zooms_moves_and_survives_a_reload(page, watched):
     open_overview(page, watched, "zoom")
     reset = page.get_by_role("button", name="Reset zoom")
     times = lambda: page.locator(".hpu-TimeAxis-time").all_inner_texts()  # noqa: E731
@@ -127,7 +127,7 @@ def test_overview_zooms_moves_and_comes_back(page: Any, watched: Lab) -> None:
     assert page.problems == []
 
 
-def test_overview_is_read_by_keyboard(page: Any, watched: Lab) -> None:
+def test_overview_can_be_read_with_the_keyboard(page, watched):
     open_overview(page, watched, "keys")
     titles = page.locator(".hpu-Past-title")
     titles.first.focus()
@@ -146,9 +146,7 @@ def test_overview_is_read_by_keyboard(page: Any, watched: Lab) -> None:
     assert page.problems == []
 
 
-def test_overview_is_legible_in_both_themes_and_in_a_narrow_window(
-    page: Any, watched: Lab, tmp_path: Path
-) -> None:
+def test_overview_is_legible_in_both_themes_and_in_a_narrow_window(page, watched, tmp_path):
     open_overview(page, watched, "legible")
     for theme in ("Light", "Dark"):
         choose_theme(page, f"JupyterLab {theme}")

@@ -1,12 +1,8 @@
-"""The live panel in a real JupyterLab, looked at and clicked in a real Chromium."""
-
-from __future__ import annotations
+"""The live panel in a real JupyterLab and a real Chromium."""
 
 import json
 import math
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 from lab_page import (
@@ -67,7 +63,7 @@ AFTER = "print('outcome:', result.outcome)"
 
 POINTS = """() => {
   if (!window.Bokeh) {
-    return 0  // it is on its way
+    return 0  // not loaded yet
   }
   const sources = Object.values(Bokeh.index.roots ?? Bokeh.index)
     .flatMap(view => [...view.model.references()])
@@ -127,8 +123,7 @@ MANUAL = "%%hpu_fit -o manual\ntrainer(max_epochs=2).fit(Adversary(), loaders[0]
 VERBOSE = """%%hpu_fit -o result
 trainer(max_epochs=400, accumulate_grad_batches=2).fit(Verbose(), *loaders)"""
 
-# Titles of the charts, the end of the memory's axis and that of the shared one, and how many
-# points of the first curve its smooth and its raw line have.
+# Titles and axis ends of the charts, and the smooth and raw lines of the first curve.
 DRAWN = """() => [...(window.Bokeh?.index?.roots ?? [])].some(
   view => view.model.children?.some(one => one.title))"""
 
@@ -154,7 +149,7 @@ CHARTS = """() => {
 }"""
 
 
-# The words of each entry of a legend, and whether a sample of the curve stands before them.
+# The text of each legend entry, and whether a sample of the curve is drawn next to it.
 LEGENDS = """() => {
   const found = []
   const visit = node => {
@@ -171,8 +166,7 @@ LEGENDS = """() => {
 }"""
 
 
-# The titles that the legend of their chart covers, that leave the chart or that touch the top label
-# of its axis, as the page shows it.
+# The titles that are covered by a legend, leave their chart or touch the top label of its axis.
 COVERED = """() => {
   const legends = node => [...node.children, ...(node.shadowRoot?.children ?? [])].flatMap(one =>
     one.classList.contains("bk-Legend") && one.getClientRects().length ? [one] : legends(one))
@@ -205,14 +199,12 @@ RATIO = """() => {
 }"""
 
 
-def shows_text(output: Any) -> bool:
-    """Whether there is an output, and what it says has been drawn."""
+def shows_text(output):
+    """Return whether an output exists and its text is drawn."""
     return output.count() > 0 and output.first.inner_text().strip() != ""
 
 
-def test_curve_moves_and_stop_works_while_the_cell_is_busy(
-    page: Any, lab: Any, tmp_path: Path
-) -> None:
+def test_curve_grows_and_stop_works_while_the_cell_is_busy(page, lab, tmp_path):
     open_notebook(page, lab, "fit.ipynb", SETUP, FIT, AFTER)
     run_all(page)
     stop = page.get_by_role("button", name="Stop")
@@ -222,7 +214,7 @@ def test_curve_moves_and_stop_works_while_the_cell_is_busy(
     seen, busy = page.evaluate(POINTS), busy_prompt(page, 1)
     wait_until(page, lambda: page.evaluate(POINTS) > seen + 5, 60, "a longer curve")
     assert busy
-    assert busy_prompt(page, 1), "the curve has to move while the cell is busy"
+    assert busy_prompt(page, 1), "the curve must grow while the cell is busy"
 
     panel = page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".hpu-magic-live")
     header = panel.inner_text()
@@ -239,7 +231,7 @@ def test_curve_moves_and_stop_works_while_the_cell_is_busy(
     assert page.evaluate(COVERED) == []
     keep_screenshot(page, panel, "panel.png", tmp_path)
     colours, theme = page.evaluate(TEXT_COLOURS)
-    # Others are those of texts that there are none of, such as axis labels.
+    # Other colors belong to empty texts, such as axis labels.
     assert theme in colours
     assert palette.TEXT not in colours
     choose_theme(page, "JupyterLab Dark")
@@ -265,7 +257,7 @@ def test_curve_moves_and_stop_works_while_the_cell_is_busy(
     assert page.problems == []
 
 
-def test_saved_notebook_holds_the_picture_and_no_script(page: Any, lab: Any) -> None:
+def test_saved_notebook_contains_the_picture_and_no_script(page, lab):
     short = FIT.replace("400", "3")
     open_notebook(page, lab, "saved.ipynb", SETUP, short, AFTER)
     run_all(page)
@@ -275,21 +267,21 @@ def test_saved_notebook_holds_the_picture_and_no_script(page: Any, lab: Any) -> 
     page.keyboard.press("Control+s")
     file = lab.folder / "saved.ipynb"
 
-    def outputs() -> list[Any]:
+    def outputs():
         try:
             return json.loads(file.read_text())["cells"][1]["outputs"]
         except json.JSONDecodeError:  # while it is being written
             return []
 
     wait_until(page, lambda: bool(outputs()), 60, "the saving of the notebook")
-    assert [sorted(one["data"]) for one in outputs()] == [
+    assert [sorted(each["data"]) for each in outputs()] == [
         ["text/html", "text/plain"],
         ["image/svg+xml", "text/plain"],
     ]
     assert file.stat().st_size < 100_000
 
 
-def test_memory_panel_moves_and_its_button_leaves_a_picture(page: Any, lab: Any) -> None:
+def test_memory_panel_is_live_and_ends_as_a_picture(page, lab):
     allocate = "import torch, time\nkept = []\nfor _ in range(60):\n"
     allocate += "    kept.append(torch.zeros(1 << 18, device='hpu'))\n    time.sleep(0.1)"
     open_notebook(
@@ -305,14 +297,14 @@ def test_memory_panel_moves_and_its_button_leaves_a_picture(page: Any, lab: Any)
     wait_until(page, lambda: "MiB in use" in cells.nth(1).inner_text(), 120, "memory in use")
     before = cells.nth(1).inner_text()
     wait_until(page, lambda: cells.nth(1).inner_text() != before, 60, "a change of memory")
-    assert busy_prompt(page, 2), "the panel has to move while another cell is busy"
+    assert busy_prompt(page, 2), "the panel must be updated while another cell is busy"
     page.get_by_role("button", name="Stop").click()
     picture = cells.nth(1).locator(".jp-RenderedSVG")
     picture.wait_for(timeout=60_000)
     assert page.problems == []
 
 
-def test_metrics_have_charts_that_their_reader_sets(page: Any, lab: Any, tmp_path: Path) -> None:
+def test_user_adds_charts_and_changes_axis_and_smoothing(page, lab, tmp_path):
     last = "print(manual.outcome, result.outcome)"
     open_notebook(page, lab, "metrics.ipynb", SETUP + METRICS, MANUAL, VERBOSE, last)
     run_all(page)
@@ -328,16 +320,16 @@ def test_metrics_have_charts_that_their_reader_sets(page: Any, lab: Any, tmp_pat
     assert ", best 0" in charts["titles"][1]
     shown = panel.inner_text()
     assert all(f"{name} " in shown for name in ("train_loss_step", "train_loss_epoch", "val_loss"))
-    # The loss that is divided for accumulation is shown as it was, and once.
+    # The loss is shown once, without the division for accumulation.
     assert re.search(r"train_loss_step [12]\.\d", shown), shown
     assert "scale" not in names
     legend = [["training", True], ["training by epoch", True], ["validation", True]]
     legend += [["in use", True], ["peak", True]]
     wait_until(page, lambda: page.evaluate(LEGENDS) == legend, 60, f"{legend}")
 
-    assert busy_prompt(page, 2), "a metric is to be added while the cell is busy"
+    assert busy_prompt(page, 2), "the metric must be added while the cell is busy"
     page.get_by_label("Add metric").select_option("scale")
-    wait_until(page, lambda: "scale " in panel.inner_text(), 60, "the value of what was added")
+    wait_until(page, lambda: "scale " in panel.inner_text(), 60, "the value of the added metric")
     wait_until(page, lambda: len(page.evaluate(CHARTS)["titles"]) == 5, 60, "its chart")
     assert page.evaluate(CHARTS)["titles"][2] == "scale"
     assert page.get_by_label("Add metric").input_value() == "3 of 4 drawn"
@@ -364,8 +356,8 @@ def test_metrics_have_charts_that_their_reader_sets(page: Any, lab: Any, tmp_pat
     assert stepped["end"] >= stepped["steps"][-1]
     page.get_by_label("Axis").select_option("by epoch")
     by_epoch = page.evaluate(CHARTS)
-    # 45 batches in steps of two, the last epoch's shorter one among them
-    assert by_epoch["places"] == pytest.approx([one / 23 for one in by_epoch["steps"]])
+    # 45 batches in steps of two; the last step of an epoch has one batch.
+    assert by_epoch["places"] == pytest.approx([each / 23 for each in by_epoch["steps"]])
     assert by_epoch["epochs"] >= 2
 
     for theme in ("Dark", "Light"):
@@ -398,7 +390,7 @@ def test_metrics_have_charts_that_their_reader_sets(page: Any, lab: Any, tmp_pat
     assert page.problems == []
 
 
-# A loader of unknown length, and validations of which the first is the best.
+# A loader of unknown length; the first validation is the best.
 STREAM = """
 %load_ext hpu_magic
 import time, torch, hpu_magic
@@ -414,8 +406,8 @@ for epoch in range(200):
         for batch in hpu_magic.watch([0]):
             hpu_magic.watch.log(loss=0.5 + epoch)
 """
-# The places at which the first chart draws the ring around its best value and this value of the
-# curve, and how many values the curve has.
+# Positions of the ring around the best value and of this value on the curve, and the number of
+# values of the curve.
 RING = """() => {
   const roots = [...(Bokeh.index.roots ?? Object.values(Bokeh.index))]
   const [root] = roots.filter(view => view.model.children?.some(one => one.title)).slice(-1)
@@ -432,7 +424,7 @@ RING = """() => {
 }"""
 
 
-def test_the_best_value_stays_on_its_curve_by_epochs_of_unknown_length(page: Any, lab: Any) -> None:
+def test_best_value_is_on_its_curve_for_epochs_of_unknown_length(page, lab):
     open_notebook(page, lab, "stream.ipynb", STREAM)
     run_all(page)
     stop = page.get_by_role("button", name="Stop")

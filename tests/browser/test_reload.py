@@ -1,45 +1,29 @@
-"""A fit whose page is reloaded, closed, or opened a second time, in a real JupyterLab."""
-
-from __future__ import annotations
+"""Fits whose page is reloaded, closed or opened again, in a real JupyterLab."""
 
 import json
 import subprocess
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import pytest
 from lab_page import keep_screenshot, open_notebook, run_all, shown_notebook, wait_until
+from small_fit import TRAINER
 
 pytestmark = pytest.mark.browser
 
-FIT = """
-%load_ext hpu_magic
-import logging, time, warnings
-import lightning.pytorch as pl, torch
+FIT = f"""%load_ext hpu_magic
+import logging, warnings
 logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-warnings.filterwarnings("ignore")
-
-class Model(pl.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(8, 1)
+warnings.filterwarnings("ignore"){TRAINER}
+class Model(Layer):
     def training_step(self, batch, index):
         time.sleep(0.02)
-        return self.layer(batch[0]).square().mean()
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.01)
-
-data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(640, 8)), 16)
-trainer = pl.Trainer(accelerator="hpu", devices=1, max_epochs={epochs}, logger=False,
-                     enable_checkpointing=False, enable_model_summary=False)
-model = Model()
+        return super().training_step(batch, index)
+data, trainer, model = loader(640), make_trainer(max_epochs={{epochs}}), Model()
 %hpu_fit -o result trainer model data
 """
 STOP = ".jp-OutputArea .jupyter-button:has-text('Stop')"
 WIDGET = "application/vnd.jupyter.widget-view+json"
-# Whether the page draws more points after a while.
+# The number of drawn points.
 POINTS = """() => {
   const sources = [...Bokeh.index.roots].flatMap(view => [...view.model.references()])
   const lines = sources.find(one => one.data && "in_use" in one.data)
@@ -47,8 +31,8 @@ POINTS = """() => {
 }"""
 
 
-def saved(lab: Any, name: str) -> list[Any]:
-    """Return the outputs of a saved notebook's cell that are more than text."""
+def saved(lab, name):
+    """Return the rich outputs of the first cell of a saved notebook."""
     try:
         outputs = json.loads((lab.folder / name).read_text())["cells"][0]["outputs"]
     except json.JSONDecodeError:  # while it is being written
@@ -56,14 +40,14 @@ def saved(lab: Any, name: str) -> list[Any]:
     return [output for output in outputs if "data" in output]
 
 
-def save(page: Any, lab: Any, name: str, holds: Callable[[list[Any]], bool]) -> None:
+def save(page, lab, name, holds):
     shown_notebook(page).locator(".jp-InputPrompt").first.click()
     page.keyboard.press("Control+s")
     wait_until(page, lambda: holds(saved(lab, name)), 60, "the saved file")
 
 
-def draws(page: Any) -> None:
-    """Wait for a curve that grows."""
+def draws(page):
+    """Wait for a growing curve."""
     page.locator(STOP).wait_for(timeout=60_000)
     wait_until(page, lambda: page.evaluate("!!window.Bokeh?.index?.roots"), 60, "BokehJS")
     wait_until(page, lambda: page.evaluate(POINTS) > 5, 60, "a curve")
@@ -71,30 +55,32 @@ def draws(page: Any) -> None:
     wait_until(page, lambda: page.evaluate(POINTS) > seen + 3, 60, "a longer curve")
 
 
-def shows_result(page: Any, title: str) -> None:
-    """Wait until table and picture have taken the place of the widget, which shows them first."""
+def shows_result(page, title):
+    """Wait until the table and the picture have replaced the widget."""
     found = page.get_by_text(title)
     found.first.wait_for(timeout=60_000)
     live = shown_notebook(page).locator(".jp-OutputArea .jupyter-widgets")
-    wait_until(page, lambda: live.count() == 0, 60, "the result as it stays")
+    wait_until(page, lambda: live.count() == 0, 60, "the final result")
     shown_notebook(page).locator(".jp-RenderedSVG").wait_for()
     assert found.count() == 1
 
 
-def is_result(outputs: list[Any], title: str) -> bool:
+def is_result(outputs, title):
     kinds = [sorted(output["data"]) for output in outputs]
     return kinds == [["text/html", "text/plain"], ["image/svg+xml", "text/plain"]] and title in str(
         outputs[0]["data"]["text/html"]
     )
 
 
-def test_a_fit_survives_its_page(page: Any, browser: Any, lab: Any, tmp_path: Path) -> None:
+def test_fit_continues_after_a_reload_of_its_page(page, browser, lab, tmp_path):
     name = "survives.ipynb"
     open_notebook(page, lab, name, FIT.replace("{epochs}", "400"))
     run_all(page)
     draws(page)
     pictures = page.locator(".jp-OutputArea-output .jp-RenderedSVG, .jp-RenderedSVG")
-    assert not any(one.is_visible() for one in pictures.all()), "the panel hides the picture"
+    assert not any(picture.is_visible() for picture in pictures.all()), (
+        "the panel hides the picture"
+    )
     save(page, lab, name, lambda outputs: "image/svg+xml" in str(outputs))
     panel, _ = saved(lab, name)
     assert sorted(panel["data"]) == [WIDGET, "text/html", "text/plain"]
@@ -109,7 +95,7 @@ def test_a_fit_survives_its_page(page: Any, browser: Any, lab: Any, tmp_path: Pa
     page.reload()
     page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
     draws(page)
-    page.wait_for_timeout(4_000)  # for a few questions to the kernel
+    page.wait_for_timeout(4_000)  # for a few requests to the kernel
     assert page.locator("#jp-main-statusbar").get_by_text("| Busy").count() == 1
     keep_screenshot(page, shown_notebook(page), "reloaded.png", tmp_path)
 
@@ -118,8 +104,8 @@ def test_a_fit_survives_its_page(page: Any, browser: Any, lab: Any, tmp_path: Pa
     other.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
     draws(other)
     other.locator(STOP).click()
-    for one in (other, page):
-        shows_result(one, "Fit stopped on HPU ")
+    for each in (other, page):
+        shows_result(each, "Fit stopped on HPU ")
     keep_screenshot(page, shown_notebook(page), "result-after-reload.png", tmp_path)
     other.context.close()
     page.bring_to_front()
@@ -127,9 +113,7 @@ def test_a_fit_survives_its_page(page: Any, browser: Any, lab: Any, tmp_path: Pa
     assert page.problems == []
 
 
-def test_a_fit_without_a_page_leaves_its_result_to_the_next_one(
-    page: Any, browser: Any, lab: Any
-) -> None:
+def test_result_of_a_fit_without_a_page_is_shown_by_the_next_page(page, browser, lab):
     name = "unwatched.ipynb"
     first = browser.new_page(viewport={"width": 1280, "height": 1000})
     open_notebook(first, lab, name, FIT.replace("{epochs}", "12"))
@@ -144,18 +128,23 @@ def test_a_fit_without_a_page_leaves_its_result_to_the_next_one(
     save(page, lab, name, lambda outputs: is_result(outputs, "Fit finished on HPU "))
 
 
-def test_where_the_kernel_has_ended_words_and_picture_stay(page: Any, lab: Any) -> None:
+def test_text_and_picture_of_a_fit_remain_after_the_kernel_has_ended(page, lab):
     name = "ended.ipynb"
     open_notebook(page, lab, name, FIT.replace("{epochs}", "400"))
     run_all(page)
     draws(page)
     save(page, lab, name, lambda outputs: "image/svg+xml" in str(outputs))
     page.goto("about:blank")
-    [kernel] = [one["kernel"]["id"] for one in lab.sessions() if one["path"] == name]
+    [kernel] = [session["kernel"]["id"] for session in lab.sessions() if session["path"] == name]
     lab.end_kernel(kernel)
     page.goto(lab.address(name))
     page.get_by_text("Model is being trained.").wait_for(timeout=60_000)
     wait_until(page, lambda: shown_notebook(page).locator(".jp-RenderedSVG").count() == 1, 60, "it")
     assert page.get_by_text("widget...").count() == 0
     assert page.get_by_text("Error displaying widget").count() == 0
-    save(page, lab, name, lambda outputs: [*map(len, (one["data"] for one in outputs))] == [2, 2])
+    save(
+        page,
+        lab,
+        name,
+        lambda outputs: [*map(len, (output["data"] for output in outputs))] == [2, 2],
+    )

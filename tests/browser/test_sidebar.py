@@ -1,15 +1,10 @@
 """Sidebar, status bar and mode switch in a real JupyterLab and a real Chromium."""
 
-from __future__ import annotations
-
 import json
 import os
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import NOTIFYING, Lab, run_lab
+from conftest import NOTIFYING, run_lab
 from lab_page import (
     LOAD,
     OPEN_SIDEBAR,
@@ -36,20 +31,20 @@ MODE += "print('loaded', 'lazy' if is_lazy() else 'eager')"
 
 
 @pytest.fixture(scope="module")
-def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
+def lab(tmp_path_factory):
     """A machine with a single card."""
     folder = tmp_path_factory.mktemp("one_card")
     with run_lab(folder, NOTIFYING, HPU_MAGIC_CARDS="1") as running:
         yield running
 
 
-def restart_and_run_all(page: Any) -> None:
+def restart_and_run_all(page):
     page.get_by_role("menuitem", name="Kernel", exact=True).click()
     page.get_by_text("Restart Kernel and Run All Cells…", exact=True).click()
     press(page, "Confirm Kernel Restart")
 
 
-def saved_mode(page: Any, lab: Lab, name: str) -> str:
+def saved_mode(page, lab, name):
     """Save the notebook and return the mode that its file stores."""
     before = (lab.folder / name).stat().st_mtime_ns
     page.keyboard.press("Control+s")
@@ -60,9 +55,7 @@ def saved_mode(page: Any, lab: Lab, name: str) -> str:
     return str(json.loads((lab.folder / name).read_text())["metadata"]["hpu_magic"]["mode"])
 
 
-def test_mode_switch_brings_the_kernel_back_in_lazy_mode(
-    page: Any, lab: Lab, tmp_path: Path
-) -> None:
+def test_mode_switch_restarts_the_kernel_in_lazy_mode(page, lab, tmp_path):
     variable = "import os; print('variable', os.environ.get('PT_HPU_LAZY_MODE'))"
     open_notebook(page, lab, "mode.ipynb", variable, LOAD, MODE)
     run_all(page)
@@ -83,7 +76,7 @@ def test_mode_switch_brings_the_kernel_back_in_lazy_mode(
     toolbar = shown_notebook(page).locator(".jp-NotebookPanel-toolbar")
     keep_screenshot(page, toolbar, "mode-switch.png", tmp_path)
 
-    # The first cell of the new kernel knows the mode already.
+    # The mode is set before the first cell of the new kernel.
     restart_and_run_all(page)
     wait_for_output(page, 2, "loaded lazy")
     assert "variable 1" in output(page, 0)
@@ -97,7 +90,7 @@ def test_mode_switch_brings_the_kernel_back_in_lazy_mode(
     assert page.problems == []
 
 
-def test_mode_typed_in_a_cell_is_stored_with_the_notebook(page: Any, lab: Lab) -> None:
+def test_mode_typed_in_a_cell_is_stored_with_the_notebook(page, lab):
     open_notebook(page, lab, "typed.ipynb", LOAD, "%hpu_mode lazy")
     run_all(page)
     chosen = page.locator(SWITCH).locator("option:checked")
@@ -110,7 +103,7 @@ def test_mode_typed_in_a_cell_is_stored_with_the_notebook(page: Any, lab: Lab) -
     assert saved_mode(page, lab, "typed.ipynb") == "lazy"
 
 
-def test_plain_notebook_shows_neither_switch_nor_status(page: Any, lab: Lab) -> None:
+def test_plain_notebook_shows_neither_switch_nor_status(page, lab):
     open_notebook(page, lab, "plain.ipynb", "print('hello')")
     run_all(page)
     wait_for_output(page, 0, "hello")
@@ -119,7 +112,7 @@ def test_plain_notebook_shows_neither_switch_nor_status(page: Any, lab: Lab) -> 
     assert not page.locator(STATUS).is_visible()
 
 
-def test_sidebar_comes_back_after_the_server_was_killed(page: Any, lab: Lab) -> None:
+def test_sidebar_recovers_after_the_server_was_killed(page, lab):
     open_notebook(page, lab, "lost.ipynb", LOAD)
     page.locator(OPEN_SIDEBAR).click()
     wait_for_text(page, ".hpu-Cards-headline", "1 Gaudi2 card simulated")
@@ -131,16 +124,14 @@ def test_sidebar_comes_back_after_the_server_was_killed(page: Any, lab: Lab) -> 
     wait_for_text(page, ".hpu-Cards-headline", "1 Gaudi2 card simulated")
 
 
-def keep_upper_part(page: Any, view: str, last: str, name: str, folder: Path) -> None:
+def keep_upper_part(page, view, last, name, folder):
     """Take a picture of a view down to the end of its last part."""
     box, part = page.locator(view).bounding_box(), page.locator(last).bounding_box()
     box["height"] = part["y"] + part["height"] + 8 - box["y"]
     page.screenshot(path=screenshots(folder) / name, clip=box)
 
 
-def test_several_cards_in_both_themes(
-    page: Any, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_sidebar_shows_several_cards_in_both_themes(page, tmp_path, tmp_path_factory):
     moving = "from time import sleep\n\nbatches = []\nfor step in range(600):\n"
     moving += "    batches.append(torch.empty(1 << 30, dtype=torch.uint8, device='hpu'))\n"
     moving += "    if len(batches) > {most}:\n        del batches[:{freed}]\n    sleep(0.2)"
@@ -155,7 +146,7 @@ def test_several_cards_in_both_themes(
             run_all(page)
             page.wait_for_timeout(1_500)  # the workspace is saved a moment after a change
         wait_for_text(page, ".hpu-Holder-name", "evaluate.ipynb", 60)
-        # A picture wants a history to show.
+        # A screenshot needs some history.
         page.wait_for_timeout(45_000 if "HPU_MAGIC_SCREENSHOTS" in os.environ else 2_000)
         names = page.locator(".hpu-Holder-name").all_inner_texts()
         assert names == ["train.ipynb", "evaluate.ipynb"]

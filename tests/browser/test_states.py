@@ -1,19 +1,17 @@
-"""What the sidebar shows of real cards, of none, and of a server that tells it nothing."""
+"""The sidebar with real cards, without cards, and without access to the server's data."""
 
 from __future__ import annotations
 
 import json
-from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import QUIET_LAB, Lab, run_lab
+from conftest import QUIET_LAB, run_lab
 
 pytestmark = pytest.mark.browser
 
 
-def open_sidebar(page: Any, lab: Lab) -> Any:
-    """Open the sidebar beside the launcher, and return it once it has looked at the cards."""
+def open_sidebar(page, lab):
+    """Open the sidebar, and return it after its first sample."""
     page.goto(f"{lab.url}/lab?token={lab.token}")
     page.locator(".jp-SideBar [data-id='hpu_magic-sidebar']").click(timeout=60_000)
     sidebar = page.locator(".hpu-Cards")
@@ -22,28 +20,26 @@ def open_sidebar(page: Any, lab: Lab) -> Any:
     return sidebar
 
 
-def told(sidebar: Any) -> tuple[str, str]:
-    """Return title and sentence of the sidebar's notice."""
+def notice_of(sidebar):
+    """Return the title and the text of the sidebar's notice."""
     notice = sidebar.locator(".hpu-Notice")
     notice.wait_for()
     return tuple(notice.locator(f".hpu-Notice-{part}").inner_text() for part in ("title", "detail"))
 
 
-def test_real_cards_show_what_each_knows(
-    page: Any, tmp_path: Path, hlml_cards: dict[str, str]
-) -> None:
+def test_real_cards_show_their_available_values(page, tmp_path, hlml_cards):
     with run_lab(tmp_path, **hlml_cards) as lab:
         sidebar = open_sidebar(page, lab)
         rows = sidebar.locator(".hpu-Card")
         rows.nth(2).wait_for()
-        # The lost card does not tell its module id, and gets one that no other has.
+        # The module id of the lost card is unknown, so the card has a free number.
         lost, *texts = [rows.nth(index).inner_text().split("\n") for index in range(3)]
         figures = ["6.00 / 96 GiB", "37 %", "88 W"]
         assert texts[0] == ["HPU 4", "Gaudi2", "in use", *figures]
         assert texts[1] == ["HPU 5", "Gaudi3", "in use", figures[0]]
         assert lost[0] == "HPU 0"
         assert lost[1].startswith("The card is lost")
-        title, detail = told(sidebar)
+        title, detail = notice_of(sidebar)
         assert title == "Some data are not available"
         assert "HPU 4 and HPU 5 are in use" in detail
         assert sidebar.get_by_role("button", name="HPU 0: open charts").count() == 1
@@ -51,8 +47,8 @@ def test_real_cards_show_what_each_knows(
 
 
 @pytest.fixture
-def vendor_package(tmp_path: Path) -> dict[str, str]:
-    """Environment in which the vendor's package is installed, so that nothing is simulated."""
+def vendor_package(tmp_path):
+    """Environment with an installed vendor package, so that no cards are simulated."""
     package = tmp_path / "site" / "habana_frameworks" / "torch"
     package.mkdir(parents=True)
     for folder in (package.parent, package):
@@ -60,21 +56,19 @@ def vendor_package(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(tmp_path / "site")}
 
 
-def test_machine_without_driver_says_so(
-    page: Any, tmp_path: Path, vendor_package: dict[str, str]
-) -> None:
+def test_missing_driver_is_reported(page, tmp_path, vendor_package):
     with run_lab(tmp_path, **vendor_package) as lab:
-        title, detail = told(open_sidebar(page, lab))
+        title, detail = notice_of(open_sidebar(page, lab))
     assert title == "No Gaudi cards to show"
     assert "comes with the Gaudi driver" in detail or "habana-pyhlml" in detail
 
 
-def test_server_without_the_extension_says_how_to_get_it(page: Any, tmp_path: Path) -> None:
+def test_disabled_server_extension_is_reported_with_a_fix(page, tmp_path):
     (tmp_path / ".config").mkdir()
     off = {"ServerApp": {"jpserver_extensions": {"hpu_magic": False}}}
     (tmp_path / ".config" / "jupyter_server_config.json").write_text(json.dumps(off))
     with run_lab(tmp_path) as lab:
-        title, detail = told(open_sidebar(page, lab))
+        title, detail = notice_of(open_sidebar(page, lab))
     assert title == "The server extension is not running"
     assert "jupyter server extension enable hpu_magic" in detail
 
@@ -90,19 +84,19 @@ c.ServerApp.authorizer_class = NoCards
 """
 
 
-def test_refused_user_is_told(page: Any, tmp_path: Path) -> None:
+def test_missing_permission_is_reported(page, tmp_path):
     (tmp_path / ".config").mkdir()
     (tmp_path / ".config" / "jupyter_server_config.py").write_text(AUTHORIZER)
     with run_lab(tmp_path) as lab:
-        title, detail = told(open_sidebar(page, lab))
+        title, detail = notice_of(open_sidebar(page, lab))
     assert title == "No permission"
     assert "request access" in detail
 
 
-def test_settings_take_effect_at_once(page: Any, tmp_path: Path) -> None:
+def test_settings_take_effect_immediately(page, tmp_path):
     sent: list[str] = []
 
-    def listen(socket: Any) -> None:
+    def listen(socket):
         if "hpu_magic/stream" in socket.url:
             socket.on("framesent", lambda frame: sent.append(str(frame)))
 

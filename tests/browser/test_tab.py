@@ -1,17 +1,12 @@
-"""What Tab offers in a real JupyterLab."""
-
-from __future__ import annotations
-
-from typing import Any
+"""Completion with Tab in a real JupyterLab."""
 
 import pytest
-from conftest import Lab
 from lab_page import offered_by_tab, open_notebook, run_all, wait_until
 
 pytestmark = pytest.mark.browser
 
 
-def test_tab_offers_the_modes_and_the_options(page: Any, lab: Lab) -> None:
+def test_tab_completes_modes_and_options(page, lab):
     open_notebook(page, lab, "tab.ipynb", "%load_ext hpu_magic", "%hpu_mode")
     run_all(page)
     cells = page.locator(".jp-Notebook .jp-CodeCell")

@@ -1,15 +1,11 @@
-"""Every word of the front end can be translated: shown here with a language that brackets them."""
-
-from __future__ import annotations
+"""All texts of the front end can be translated; the test language puts them in brackets."""
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from conftest import QUIET_LAB, Lab, run_lab
+from conftest import QUIET_LAB, run_lab
 from holding_notebook import HOLD, HoldingNotebook
 from lab_page import LOAD, OPEN_SIDEBAR, STATUS, open_notebook, run_all, wait_for_text, wait_until
 
@@ -18,8 +14,7 @@ pytestmark = pytest.mark.browser
 SOURCES = Path(__file__).parents[2] / "labextension" / "src"
 LOCALE = "xx_XX"
 STRING = r"'(?:[^'\\]|\\.)*'"
-# A call with its literal strings, of which the tools for language packs know how to put several
-# together.
+# A call with its literal strings; tools for language packs join several strings.
 CALL = re.compile(
     rf"trans\s*\.(__|_n)\(\s*({STRING}(?:\s*\+\s*{STRING})*)(?:,\s*({STRING}))?", re.DOTALL
 )
@@ -38,7 +33,7 @@ SAME = re.compile(
     r"HPU( \d+)?|Gaudi2|fit\.ipynb|words\.ipynb|DigitReader|loss|eager|lazy|root|[AP]M"
     r"|\b([KMGT]i)?B\b"
 )
-# What JupyterLab adds to any tab, in words of its own domain.
+# Texts that JupyterLab adds to each tab.
 LABS_OWN = {"More commands", "main area content"}
 COLLECT = """
 roots => roots.flatMap(root => [root, ...root.querySelectorAll('*')].flatMap(node => [
@@ -48,14 +43,14 @@ roots => roots.flatMap(root => [root, ...root.querySelectorAll('*')].flatMap(nod
 """
 
 
-def words(call: str) -> str:
-    """Return the text of literal strings that are put together."""
+def words(call):
+    """Return the text of joined literal strings."""
     parts = re.findall(STRING, call)
     return "".join(re.sub(r"\\(.)", r"\1", part[1:-1]) for part in parts)
 
 
-def catalog() -> dict[str, list[str]]:
-    """Return a translation of every text in the sources, found as tools for language packs do."""
+def catalog():
+    """Return a translation of each text in the sources."""
     found = {}
     for file in SOURCES.rglob("*.ts"):
         for kind, call, second in CALL.findall(file.read_text()):
@@ -64,8 +59,8 @@ def catalog() -> dict[str, list[str]]:
     return found
 
 
-def untranslated(texts: list[str]) -> list[str]:
-    """Return the texts with letters outside of brackets that are no names or units."""
+def untranslated(texts):
+    """Return the texts with letters outside of brackets, except for names and units."""
     found = []
     for text in texts:
         rest = text
@@ -76,19 +71,19 @@ def untranslated(texts: list[str]) -> list[str]:
     return found
 
 
-def check(page: Any, selector: str, *expected: str) -> None:
-    """See that all words below `selector` come from the catalog, `expected` among them."""
+def check(page, selector, *expected):
+    """Check that all texts below `selector` are from the catalog and include `expected`."""
     nodes = page.locator(selector)
     assert nodes.count() > 0, selector
     texts = [text for text in nodes.evaluate_all(COLLECT) if text not in LABS_OWN]
     assert untranslated(texts) == []
     for text in expected:
-        assert any(text in one for one in texts), (text, texts)
+        assert any(text in each for each in texts), (text, texts)
 
 
 @pytest.fixture(scope="module")
-def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """A JupyterLab in a language of which only these words are known, with a fit on one card."""
+def foreign(tmp_path_factory):
+    """A JupyterLab in the test language, with a fit on one card."""
     settings = {**QUIET_LAB, "@jupyterlab/translation-extension:plugin": {"locale": LOCALE}}
     with run_lab(tmp_path_factory.mktemp("translation"), settings) as lab:
         work = HoldingNotebook(lab, "fit.ipynb", FIT)
@@ -97,7 +92,7 @@ def foreign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def foreign_page(page: Any) -> Any:
+def foreign_page(page):
     head = {
         "domain": "hpu_magic",
         "language": "xx-XX",
@@ -111,14 +106,14 @@ def foreign_page(page: Any) -> Any:
     return page
 
 
-def test_catalog_holds_plurals_and_texts_of_several_lines() -> None:
+def test_catalog_contains_plurals_and_joined_strings():
     found = catalog()
     assert found["%1 %2 card"] == ["⟦%1 %2 card⟧", "⟦%1 %2 cards⟧"]
     assert any(text.startswith("All of its variables will be lost, ") for text in found)
     assert len(found) > 100
 
 
-def test_views_of_cards_are_translated(foreign_page: Any, foreign: Lab) -> None:
+def test_card_views_are_translated(foreign_page, foreign):
     page = foreign_page
     page.goto(f"{foreign.url}/lab/workspaces/words?token={foreign.token}")
     page.locator(OPEN_SIDEBAR).click(timeout=60_000)
@@ -137,7 +132,7 @@ def test_views_of_cards_are_translated(foreign_page: Any, foreign: Lab) -> None:
     page.get_by_role("button", name="⟦Open the overview of all cards⟧").click()
     page.locator(".hpu-Past-bar").first.wait_for(timeout=60_000)
     check(page, ".hpu-Past, .hpu-PastTab jp-button", "⟦24 h⟧", "⟦Reset zoom⟧")
-    # Only our own tabs: JupyterLab's, such as its Launcher, have words of JupyterLab's domain.
+    # Only tabs of hpu_magic: JupyterLab translates its own tabs, such as the Launcher.
     page.keyboard.press("Control+Shift+L")
     page.locator(".jp-Launcher:visible").wait_for(timeout=60_000)
     check(page, "[data-id^='hpu_magic-'] .lm-TabBar-tabLabel", "⟦HPU overview⟧", "HPU 0")
@@ -147,7 +142,7 @@ def test_views_of_cards_are_translated(foreign_page: Any, foreign: Lab) -> None:
     assert page.problems == []
 
 
-def test_controls_of_a_notebook_are_translated(foreign_page: Any, foreign: Lab) -> None:
+def test_notebook_controls_are_translated(foreign_page, foreign):
     page = foreign_page
     open_notebook(page, foreign, "words.ipynb", LOAD)
     run_all(page)

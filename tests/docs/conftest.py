@@ -1,6 +1,4 @@
-"""Finds what builds the site."""
-
-from __future__ import annotations
+"""Adds the tools that build the site to the import path."""
 
 import sys
 from pathlib import Path

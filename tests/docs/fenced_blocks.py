@@ -1,9 +1,7 @@
-"""The fenced code blocks of a page, in order, with what comments before them say to tests.
+"""The fenced code blocks of a page in order, with the comments for tests before them.
 
-``<!-- not run: REASON -->`` before a block keeps it from being run or checked, ``<!-- listed -->``
-has the magics in it parsed and not called, ``<!-- run -->`` has commands of a terminal run, and
-``<!-- raises: ERROR -->`` says that a cell ends with that error. Anywhere on a page,
-``<!-- environment: NAME=VALUE ... -->`` is what its process starts with.
+CONTRIBUTING.md lists the comments. ``<!-- environment: NAME=VALUE ... -->`` anywhere on a page sets
+environment variables of its process.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ _OPTIONS = re.compile(r"\A(?::[\w-]+:.*\n)+\n?")
 
 @dataclass(frozen=True)
 class Block:
-    """A block of code; `line` is that of its fence, `comment` what stands right before it."""
+    """A block of code; `line` is the line of its fence, `comment` the comment right before it."""
 
     page: str
     line: int
@@ -34,7 +32,7 @@ class Block:
 
     @property
     def reason(self) -> str:
-        """Why it is not run; empty where it is."""
+        """The reason not to run the block, or an empty string."""
         return self.comment.partition("not run: ")[2]
 
     @property
@@ -44,10 +42,10 @@ class Block:
 
 
 def pages() -> list[str]:
-    """Return the pages of the site and those at the top of the project."""
-    found = [PROJECT / name for name in ("README.md", "CONTRIBUTING.md")]
-    found += sorted((PROJECT / "docs").rglob("*.md"))
-    return [path.relative_to(PROJECT).as_posix() for path in found if path.exists()]
+    """Return the pages of the site, README.md and CONTRIBUTING.md."""
+    paths = [PROJECT / name for name in ("README.md", "CONTRIBUTING.md")]
+    paths += sorted((PROJECT / "docs").rglob("*.md"))
+    return [path.relative_to(PROJECT).as_posix() for path in paths if path.exists()]
 
 
 def blocks_of(page: str) -> list[Block]:
@@ -56,9 +54,9 @@ def blocks_of(page: str) -> list[Block]:
 
 
 def environment_of(page: str) -> dict[str, str]:
-    """Return what the process of a page starts with."""
-    said = re.findall(r"<!-- environment: (.*?) -->", (PROJECT / page).read_text())
-    return dict(setting.split("=", 1) for line in said for setting in line.split())
+    """Return the environment variables of a page's process."""
+    comments = re.findall(r"<!-- environment: (.*?) -->", (PROJECT / page).read_text())
+    return dict(setting.split("=", 1) for comment in comments for setting in comment.split())
 
 
 def _blocks(page: str, text: str, before: int) -> Iterator[Block]:
@@ -81,12 +79,12 @@ def _blocks(page: str, text: str, before: int) -> Iterator[Block]:
             code = _OPTIONS.sub("", inside) if directive else inside
             comment = _comment("\n".join(lines[prose:number]))
             yield Block(page, before + number + 1, language, code, comment)
-        else:  # a directive, which may hold blocks of its own
+        else:  # a directive that may contain blocks
             yield from _blocks(page, inside, before + number + 1)
         number = prose = end + 1
 
 
 def _comment(prose: str) -> str:
-    """Return the comment at the end of what stands before a block."""
+    """Return the comment at the end of the text before a block."""
     comments = list(_COMMENT.finditer(prose))
     return comments[-1][1] if comments and not prose[comments[-1].end() :].strip() else ""

@@ -1,4 +1,4 @@
-"""Runs the code of a page in order in one real InteractiveShell; a fork is given its source."""
+"""Runs the code of a page in order in one InteractiveShell; tests run this source in a fork."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 
 
 def run(folder: str, blocks: list[tuple[str, str]]) -> None:
-    """Run blocks of a language and code each, and write what they showed beside the page's files.
+    """Run blocks, pairs of language and code, in `folder`.
 
-    The file ``answers.json`` in `folder` gets ``[text, error]`` for each block: what stands below
-    the cell, and the name of the exception that it ended with.
+    Writes ``[output, error]`` for each block to ``answers.json``; the error is the name of the
+    exception or an empty string.
     """
     os.chdir(folder)
     shell = _shell()
@@ -39,14 +39,14 @@ def _shell() -> Any:
 def _cell(shell: Any, code: str) -> tuple[str, str]:
     from IPython.utils.capture import capture_output
 
-    # Tests on a page are called, but those that ask for fixtures.
+    # Call the tests of a page that need no fixtures.
     calls = "".join(f"{name}()\n" for name in re.findall(r"^def (test_\w+)\(\):", code, re.M))
     with capture_output(display=False) as captured:
         done = shell.run_cell(f"{code}{calls}", store_history=True)
     error = done.error_before_exec or done.error_in_exec
     if error is None:
         return captured.stdout, ""
-    # What explains an error, and a command that is refused, stand on the other stream.
+    # Usage errors and explanations of errors are on stderr.
     return captured.stdout + captured.stderr, type(error).__name__
 
 

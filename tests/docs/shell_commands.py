@@ -1,4 +1,4 @@
-"""What is wrong with commands for a terminal, told without running them."""
+"""Checks terminal commands without running them."""
 
 from __future__ import annotations
 
@@ -24,26 +24,22 @@ else:
     from pip._vendor import tomli as tomllib
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=.*", re.DOTALL)
-_OURS = ("HPU_MAGIC_", "PT_", "HABANA_", "GPU_MIGRATION_", "HLS_")
-# Programs that the pages start and nothing here can parse the arguments of.
+_PREFIXES = ("HPU_MAGIC_", "PT_", "HABANA_", "GPU_MIGRATION_", "HLS_")
+# Programs whose arguments are not checked.
 _OTHERS = {"cd", "git", "cat", "grep", "curl", "ln", "mkdir", "rm", "ssh", "source", "."}
-# Distributions that the pages install, and no file of the project asks for.
+# Distributions that the pages install, but no file of the project requires.
 _NOT_REQUIRED = {"hpu_magic_engine", "hpu-magic-engine", "optimum-habana"}
 PROJECT_TABLE = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]
 
 
-def wrong_with(code: str) -> list[str]:
-    """Return a sentence for each command that does not name what there is."""
-    said = []
-    for command in _commands(code):
-        wrong = _wrong(command)
-        if wrong:
-            said.append(f"{shlex.join(command)}: {wrong}")
-    return said
+def problems_of(code: str) -> list[str]:
+    """Return a sentence for each command with an unknown program, option, target or variable."""
+    commands = ((shlex.join(command), _problem(command)) for command in _commands(code))
+    return [f"{command}: {problem}" for command, problem in commands if problem]
 
 
 def _commands(code: str) -> Iterator[list[str]]:
-    """Split a block into commands of words; a console's lines without ``$`` are output."""
+    """Split a block into words of commands; lines of a console without ``$`` are output."""
     lines = code.replace("\\\n", " ").splitlines()
     if any(line.startswith("$ ") for line in lines):
         lines = [line.removeprefix("$ ") for line in lines if line.startswith("$ ")]
@@ -62,10 +58,10 @@ def _commands(code: str) -> Iterator[list[str]]:
         yield command
 
 
-def _wrong(command: list[str]) -> str:
+def _problem(command: list[str]) -> str:
     while command and (set_here := _ASSIGNMENT.fullmatch(command[0])):
         name = set_here[1]
-        if name.startswith(_OURS) and name not in _known_variables():
+        if name.startswith(_PREFIXES) and name not in _known_variables():
             return f"nothing reads {name}"
         command = command[1:]
     if not command:
@@ -73,22 +69,17 @@ def _wrong(command: list[str]) -> str:
     program, arguments = command[0], command[1:]
     if program in ("python", "python3"):
         return _python(arguments)
-    check = {
-        "make": _make,
-        "hpu-magic": _hpu_magic,
-        "pip": _pip,
-        "export": _wrong,
-        "sudo": _wrong,
-    }.get(program)
-    if check is not None:
-        return check(arguments)
+    checks = {"make": _make, "hpu-magic": _hpu_magic, "pip": _pip}
+    checks |= {"export": _problem, "sudo": _problem}
+    if program in checks:
+        return checks[program](arguments)
     scripts = importlib.metadata.entry_points(group="console_scripts")
     known = program in _OTHERS or program in scripts.names or shutil.which(program)
     return "" if known else f"there is no program {program}"
 
 
 def _known_variables() -> set[str]:
-    """Variables that a file of the package, or the tests' own settings, name."""
+    """Return the variables in files of the package and of the tests' settings."""
     files = [PROJECT / "tests" / "conftest.py"]
     for pattern in ("*.py", "*.tsv", "*.pth", "*.cpp"):
         files += (PROJECT / "hpu_magic").rglob(pattern)
@@ -101,7 +92,11 @@ def _make(arguments: list[str]) -> str:
         r"^([\w-]+(?: [\w-]+)*):", (PROJECT / "Makefile").read_text(), re.MULTILINE
     )
     known = {name for line in targets for name in line.split()}
-    unknown = [one for one in arguments if not _ASSIGNMENT.fullmatch(one) and one not in known]
+    unknown = [
+        argument
+        for argument in arguments
+        if not _ASSIGNMENT.fullmatch(argument) and argument not in known
+    ]
     return f"the Makefile has no {', '.join(unknown)}" if unknown else ""
 
 
@@ -113,20 +108,20 @@ def _hpu_magic(arguments: list[str]) -> str:
 
     parse = argparse.ArgumentParser.parse_args
 
-    def parse_alone(parser: Any, *given: Any, **options: Any) -> Any:
-        parse(parser, *given, **options)
+    def parse_alone(parser: Any, *words: Any, **options: Any) -> Any:
+        parse(parser, *words, **options)
         raise Parsed
 
-    said = io.StringIO()
+    errors = io.StringIO()
     replaced = mock.patch.object(argparse.ArgumentParser, "parse_args", parse_alone)
-    with replaced, contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
+    with replaced, contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):
         try:
             command_line.main(arguments)
         except Parsed:
             return ""
         except SystemExit as end:
-            return said.getvalue() if end.code else ""
-    return "it does not parse its arguments"
+            return errors.getvalue() if end.code else ""
+    return "its arguments are not parsed"
 
 
 def _python(arguments: list[str]) -> str:
@@ -140,11 +135,11 @@ def _python(arguments: list[str]) -> str:
 def _pip(arguments: list[str]) -> str:
     with_value = {"-c", "-r", "-e", "--index-url", "--extra-index-url", "--find-links", "-f"}
     options = iter(arguments[1:])
-    for one in options:
-        if one in with_value:
+    for option in options:
+        if option in with_value:
             next(options)
-        elif not one.startswith("-") and (wrong := _requirement(one)):
-            return wrong
+        elif not option.startswith("-") and (problem := _requirement(option)):
+            return problem
     return ""
 
 

@@ -1,4 +1,4 @@
-"""What a page shows below its code, compared with what running that code showed."""
+"""Comparison of the output on a page with the real output of its code."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from fenced_blocks import Block
 
 _NUMBER = r"\d+(?:\.\d+)?"
 _SPEED = r"(?= ?(?:s|runs|[a-z]+/s)\b)"
-"""What follows a number that is another one at each run."""
+"""The text after a number that differs between runs."""
 
 
 def assert_shows(shown: Block, text: str) -> None:
-    """Compare words, and numbers that are no times within 5 %; ``...`` stands for anything."""
-    found = _plain(text)
-    expected = re.fullmatch(_pattern(_plain(shown.code)), found, re.DOTALL)
-    assert expected, f"{shown.place} shows something else:\n{text}"
+    """Compare words exactly, and numbers except times within 5 %; ``...`` matches any text."""
+    actual = _plain(text)
+    expected = re.fullmatch(_pattern(_plain(shown.code)), actual, re.DOTALL)
+    assert expected, f"{shown.place} shows another text:\n{text}"
     numbers = list(re.finditer(_NUMBER, _plain(shown.code)))
     speeds = {match.start() for match in re.finditer(_NUMBER + _SPEED, _plain(shown.code))}
     for number, there in zip(numbers, expected.groups(), strict=True):
@@ -27,8 +27,8 @@ def assert_shows(shown: Block, text: str) -> None:
 
 def _plain(text: str) -> str:
     lines = "\n".join(" ".join(line.split()) for line in text.strip().splitlines())
-    lines = re.sub(r"(?<=\d),(?=\d{3}\b)", "", lines)  # of thousands
-    return re.sub(r"(?<=\d )(?:ns|µs|ms|min)\b", "s", lines)  # another one on a faster machine
+    lines = re.sub(r"(?<=\d),(?=\d{3}\b)", "", lines)  # thousands separators
+    return re.sub(r"(?<=\d )(?:ns|µs|ms|min)\b", "s", lines)  # the unit depends on the machine
 
 
 def _pattern(expected: str) -> str:

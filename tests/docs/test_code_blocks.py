@@ -1,4 +1,4 @@
-"""The code on the pages of the site and in the README runs, and shows what is said below it."""
+"""The code of the site's pages and of the README runs and has the shown output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import shell_commands
 import yaml
-from fenced_blocks import PROJECT, Block, blocks_of, environment_of, pages
+from fenced_blocks import PROJECT, blocks_of, environment_of, pages
 from shown_output import assert_shows
 from traitlets.config import Config
 from traitlets.config.configurable import Configurable
@@ -42,13 +42,13 @@ NOT_RUN = [
 """Page and reason of each block that is neither run nor checked."""
 
 
-def _is_run(block: Block) -> bool:
+def _is_run(block):
     if block.reason or _is_configuration(block) or block.comment == LISTED:
         return False
     return block.language in CELLS or (block.language in COMMANDS and block.comment == "run")
 
 
-def _is_configuration(block: Block) -> bool:
+def _is_configuration(block):
     return block.language == "python" and block.code.startswith("c = get_config()\n")
 
 
@@ -56,28 +56,26 @@ BLOCKS = {page: blocks_of(page) for page in pages()}
 RUN_PAGES = [page for page, blocks in BLOCKS.items() if any(map(_is_run, blocks))]
 
 
-def _all_blocks() -> list[Block]:
+def _all_blocks():
     return [block for blocks in BLOCKS.values() for block in blocks]
 
 
 @pytest.mark.parametrize("page", RUN_PAGES)
-def test_a_page_runs_and_shows_what_it_says(
-    page: str, forked_script: Callable[..., str], tmp_path: Path
-) -> None:
-    told = [block for block in BLOCKS[page] if _is_run(block)]
+def test_code_of_a_page_runs_with_the_shown_output(page, forked_script, tmp_path):
+    run_blocks = [block for block in BLOCKS[page] if _is_run(block)]
     source = (Path(__file__).parent / "page_runner.py").read_text()
-    asked = [(block.language, block.code) for block in told]
-    # Cards of its own, so that the page's card is HPU 0.
+    sources = [(block.language, block.code) for block in run_blocks]
+    # With private cards, the card of the page is HPU 0.
     environment = {"HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards"), **environment_of(page)}
-    forked_script(f"{source}\nrun({str(tmp_path)!r}, {asked!r})", **environment)
+    forked_script(f"{source}\nrun({str(tmp_path)!r}, {sources!r})", **environment)
     answers = json.loads((tmp_path / "answers.json").read_text())
     failed = [
         f"{block.place}: {text.strip()}"
-        for block, (text, error) in zip(told, answers, strict=True)
+        for block, (text, error) in zip(run_blocks, answers, strict=True)
         if error != block.comment.partition("raises: ")[2]
     ]
     assert failed == []
-    texts = {block: text for block, (text, _) in zip(told, answers, strict=True)}
+    texts = {block: text for block, (text, _) in zip(run_blocks, answers, strict=True)}
     for before, shown in zip(BLOCKS[page], BLOCKS[page][1:], strict=False):
         if shown.language == SHOWN:
             assert before in texts, f"{shown.place}: nothing runs above this output"
@@ -85,17 +83,17 @@ def test_a_page_runs_and_shows_what_it_says(
 
 
 @pytest.mark.parametrize("page", BLOCKS)
-def test_commands_name_what_there_is(page: str) -> None:
-    wrong = [
-        f"{block.place}: {said}"
+def test_terminal_commands_are_valid(page):
+    problems = [
+        f"{block.place}: {problem}"
         for block in BLOCKS[page]
         if block.language in COMMANDS and not block.reason
-        for said in shell_commands.wrong_with(block.code)
+        for problem in shell_commands.problems_of(block.code)
     ]
-    assert wrong == []
+    assert problems == []
 
 
-def test_listed_magics_parse(shell: Any) -> None:
+def test_options_of_listed_magics_are_valid(shell):
     lines = [
         (block.place, line.partition("#")[0].strip())
         for block in _all_blocks()
@@ -105,7 +103,7 @@ def test_listed_magics_parse(shell: Any) -> None:
     assert [(place, line) for place, line in lines if not _parses(shell, line)] == []
 
 
-def _parses(shell: Any, line: str) -> bool:
+def _parses(shell, line):
     name, _, arguments = line.lstrip("%").partition(" ")
     magic = shell.find_magic(name, "cell" if line.startswith("%%") else "line")
     if name == "load_ext":
@@ -116,7 +114,7 @@ def _parses(shell: Any, line: str) -> bool:
     return True
 
 
-def test_settings_exist() -> None:
+def test_documented_settings_exist():
     import ipyparallel.cluster.launcher  # noqa: F401
 
     import hpu_magic.server.application  # noqa: F401
@@ -136,22 +134,22 @@ def test_settings_exist() -> None:
         assert unknown == [], block.place
 
 
-def _subclasses(cls: type) -> set[type]:
+def _subclasses(cls):
     return {cls}.union(*map(_subclasses, cls.__subclasses__()))
 
 
-def test_every_extra_is_described() -> None:
+def test_each_extra_is_described():
     rows = re.findall(r"^\| `(\w+)` \|", (PROJECT / "docs/install/laptop.md").read_text(), re.M)
     assert sorted(rows) == sorted(shell_commands.PROJECT_TABLE["optional-dependencies"])
 
 
-def test_files_parse() -> None:
+def test_configuration_files_can_be_parsed():
     for block in _all_blocks():
         if block.language in FILES and not block.reason:
             FILES[block.language](block.code)
 
 
-def test_every_block_is_run_or_checked_or_says_why_not() -> None:
+def test_each_block_is_run_or_checked_or_has_a_reason():
     known = {*CELLS, *COMMANDS, *FILES, *NOT_CODE}
     unknown = [block for block in _all_blocks() if block.language not in known]
     assert [block.place for block in unknown if not block.reason] == []

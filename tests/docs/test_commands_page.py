@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[2]
 DEFINED = re.compile(r"@(?:line|cell|line_cell)_magic\n.*?def (\w+)\(", re.DOTALL)
 
 
-def test_every_magic_is_listed_on_the_page_of_commands():
+def test_each_magic_is_listed_in_commands_md():
     sources = (ROOT / "hpu_magic" / "magics").glob("*.py")
     magics = {name for path in sources for name in DEFINED.findall(path.read_text())}
     page = (ROOT / "docs" / "commands.md").read_text()

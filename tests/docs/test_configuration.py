@@ -1,4 +1,4 @@
-"""docs/configuration.md names what can be set, with the defaults that hold."""
+"""docs/configuration.md lists all settings with their defaults."""
 
 import json
 import re
@@ -8,7 +8,7 @@ from hpu_magic.server.application import HpuMagicServer
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "configuration.md").read_text()
-# What processes of one's own tell each other, and what only developing needs.
+# Variables between processes of hpu_magic, and variables for development.
 INTERNAL = {"PYTHON", "STARTED_BY", "SANITIZE", "CHECK_LOCKS"}
 
 
@@ -17,28 +17,28 @@ def rows(heading):
     return re.findall(r"^\| `([^`]+)` \| (.+?) \| (.+?) \|$", table, re.M)
 
 
-def test_every_variable_that_is_read_is_explained():
+def test_each_environment_variable_is_documented():
     named = re.compile(r"HPU_MAGIC_([A-Z][A-Z0-9_]*)")
     files = [path for kind in ("*.py", "*.cpp") for path in (ROOT / "hpu_magic").rglob(kind)]
     read = {name for path in files for name in named.findall(path.read_text())}
     assert set(named.findall(PAGE)) == read - INTERNAL
 
 
-def test_the_settings_of_jupyterlab_are_those_of_its_schema():
+def test_documented_jupyterlab_settings_match_the_schema():
     schema = json.loads((ROOT / "labextension" / "schema" / "plugin.json").read_text())
-    told = {name: default for name, _, default in rows("JupyterLab")}
-    assert list(told) == list(schema["properties"])
-    for name, default in told.items():
-        holds = schema["properties"][name]["default"]
-        if isinstance(holds, dict):
-            assert (default, set(holds.values())) == ("all", {True})
+    documented = {name: default for name, _, default in rows("JupyterLab")}
+    assert list(documented) == list(schema["properties"])
+    for name, default in documented.items():
+        value = schema["properties"][name]["default"]
+        if isinstance(value, dict):
+            assert (default, set(value.values())) == ("all", {True})
         else:
-            assert default == ("on" if holds is True else str(holds))
+            assert default == ("on" if value is True else str(value))
 
 
-def test_the_settings_of_the_server_are_its_traits():
+def test_documented_server_settings_match_its_traits():
     own = set(HpuMagicServer.class_own_traits(config=True))
-    told = {name.rpartition(".")[2]: default for name, _, default in rows("Jupyter Server")}
-    assert set(told) == own
+    documented = {name.rpartition(".")[2]: default for name, _, default in rows("Jupyter Server")}
+    assert set(documented) == own
     traits = HpuMagicServer.class_traits()
-    assert told == {name: str(traits[name].default_value) for name in own}
+    assert documented == {name: str(traits[name].default_value) for name in own}

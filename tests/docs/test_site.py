@@ -1,7 +1,5 @@
 """The site built by Sphinx, without outputs of notebooks."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 import subprocess
@@ -17,18 +15,18 @@ PROJECT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def site(tmp_path_factory):
     if importlib.util.find_spec("myst_nb") is None:
         pytest.skip("Sphinx and MyST are not installed: requirements-docs.txt names them")
     folder = tmp_path_factory.mktemp("site")
     command = [sys.executable, "tools/build_site.py", "--fast", "--into", str(folder)]
     built = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=240)
     assert (built.returncode, built.stderr) == (0, "")
-    assert len(built.stdout.splitlines()) == 1  # modules print nothing when they are imported
+    assert built.stdout.count("\n") == 1  # imported modules print nothing
     return folder / "site"
 
 
-def test_every_page_is_built(site: Path) -> None:
+def test_each_page_is_built(site):
     written = {path.relative_to(PROJECT / "docs") for path in (PROJECT / "docs").rglob("*.md")}
     built = {path.relative_to(site).with_suffix(".md") for path in site.rglob("*.html")}
     assert written <= built
@@ -43,12 +41,12 @@ def test_every_page_is_built(site: Path) -> None:
         ("estimates", ["matrix_efficiency.gaudi2", "bloomz-176b", "8192 x 8192", "zero3"]),
     ],
 )
-def test_pages_end_with_tables_of_data(site: Path, page: str, entries: list[str]) -> None:
+def test_pages_end_with_tables_of_data(site, page, entries):
     text = (site / f"{page}.html").read_text()
     assert [entry for entry in entries if entry not in text] == []
 
 
-def test_every_public_name_has_an_entry(site: Path) -> None:
+def test_each_public_name_has_an_entry(site):
     entries = {
         name
         for page in (site / "reference" / "api").glob("*.html")
@@ -58,12 +56,12 @@ def test_every_public_name_has_an_entry(site: Path) -> None:
     classes = {f"lightning.{name}" for name in lightning().__all__}
     assert functions <= entries
     assert classes <= entries
-    results = {name for group in FUNCTIONS.values() for given in group.values() for name in given}
+    results = {name for group in FUNCTIONS.values() for names in group.values() for name in names}
     assert {name for name in entries if name.count(".") == 0} == functions
     assert {*results, *ERRORS} <= entries
 
 
-def test_signatures_contain_no_private_names(site: Path) -> None:
+def test_signatures_contain_no_private_names(site):
     defaults = {
         default
         for page in (site / "reference" / "api").glob("*.html")
@@ -74,13 +72,13 @@ def test_signatures_contain_no_private_names(site: Path) -> None:
     assert [default for default in defaults if private.match(default)] == []
 
 
-def test_pages_load_nothing_external_and_contain_no_local_paths(site: Path) -> None:
+def test_pages_load_nothing_external_and_contain_no_local_paths(site):
     for page in set(site.rglob("*.html")) - set((site / "_static").rglob("*.html")):
         text = page.read_text()
         fetched = re.findall(
             r"<(?:script|img|source|link|iframe)\b[^>]*?(?:src|href)=\"([^\"]+)", text
         )
-        assert [one for one in fetched if re.match(r"(https?:)?//", one)] == [], page
+        assert [item for item in fetched if re.match(r"(https?:)?//", item)] == [], page
         assert str(PROJECT) not in text, page
-        missing = [one for one in fetched if not (page.parent / one.partition("?")[0]).exists()]
+        missing = [each for each in fetched if not (page.parent / each.partition("?")[0]).exists()]
         assert [one for one in missing if not one.startswith(("data:", "#"))] == [], page

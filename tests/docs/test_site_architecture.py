@@ -1,7 +1,5 @@
 """The diagram of the parts, compared with their table."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path
@@ -22,11 +20,11 @@ TABLE = """
 """
 
 
-def drawing(page: str) -> ElementTree.Element:
+def drawing(page):
     return ElementTree.fromstring(architecture.drawn(page))
 
 
-def test_the_table_is_read_row_by_row() -> None:
+def test_parts_are_read_from_the_table():
     assert architecture.parts(TABLE) == {
         "a": ("the <top>: and so on", ("b", "c", "habana_frameworks.torch")),
         "b": ("middle", ("c",)),
@@ -39,19 +37,19 @@ def test_the_table_is_read_row_by_row() -> None:
     }
 
 
-def test_implied_imports_are_not_drawn() -> None:
+def test_implied_imports_are_not_drawn():
     assert drawing(TABLE).findtext("desc") == (
         "a imports b, habana_frameworks.torch; b imports c; "
         "habana_frameworks.torch imports simulator."
     )
 
 
-def test_a_part_is_above_its_imports_and_overlaps_no_other() -> None:
+def test_parts_are_above_their_imports_without_overlaps():
     boxes = {}
     for group in drawing(ARCHITECTURE).findall("g"):
         box, name = group.find("rect"), group.findtext("text[@class='name']")
         assert box is not None
-        boxes[name] = [float(box.attrib[one]) for one in ("x", "y", "width", "height")]
+        boxes[name] = [float(box.attrib[each]) for each in ("x", "y", "width", "height")]
     parts = architecture.parts(ARCHITECTURE)
     assert boxes.keys() == {name.partition(".")[0] for name in parts}
     for name, (_, below) in parts.items():
@@ -63,12 +61,12 @@ def test_a_part_is_above_its_imports_and_overlaps_no_other() -> None:
         assert other_y >= y + height if other_y != y else other_x >= x + width
 
 
-def test_each_folder_of_the_package_is_drawn() -> None:
+def test_each_package_folder_is_drawn():
     there = {path.parent.name for path in (ROOT / "hpu_magic").glob("*/__init__.py")}
     assert there - {"sessions"} <= architecture.parts(ARCHITECTURE).keys()
 
 
-def test_the_page_has_the_diagram_instead_of_its_text_version() -> None:
+def test_page_contains_the_svg_instead_of_the_text_diagram():
     page = architecture.with_picture(ARCHITECTURE)
     assert page.count("<svg") == 1
     assert "┌" in ARCHITECTURE

@@ -1,10 +1,6 @@
 """The pages of commands list the options of their parsers."""
 
-from __future__ import annotations
-
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 from website import commands
@@ -14,30 +10,30 @@ from hpu_magic import command_line
 
 
 @pytest.fixture(scope="module")
-def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pages(tmp_path_factory):
     folder = tmp_path_factory.mktemp("reference")
     commands.write(folder)
     return folder
 
 
-def rows(page: str) -> list[set[str]]:
+def rows(page):
     """Return the names of each definition."""
     defined = re.findall(r"^(.+)\n: ", page, re.MULTILINE)
-    return [{one.split()[0] for one in re.findall(r"`([^`]+)`", line)} for line in defined]
+    return [{each.split()[0] for each in re.findall(r"`([^`]+)`", line)} for line in defined]
 
 
-def declared(parser: Any) -> list[set[str]]:
-    taken = [one for one in parser._actions if one.dest != "help"]
-    return [set(one.option_strings) or {typed(one)} for one in taken]
+def declared(parser):
+    actions = [action for action in parser._actions if action.dest != "help"]
+    return [set(each.option_strings) or {typed(each)} for each in actions]
 
 
-def typed(action: Any) -> str:
+def typed(action):
     if action.choices and not action.metavar:
         return "{" + ",".join(action.choices) + "}"
     return str(action.metavar or action.dest)
 
 
-def test_each_registered_magic_has_a_page_with_its_options(pages: Path, shell: Any) -> None:
+def test_each_registered_magic_has_a_page_with_its_options(pages, shell):
     registered = {
         name: magic
         for kind in ("line", "cell")
@@ -55,7 +51,7 @@ def test_each_registered_magic_has_a_page_with_its_options(pages: Path, shell: A
             assert bool(re.search(rf"^{mark}{name}\b", rest, re.MULTILINE)) >= has
 
 
-def test_each_subcommand_has_a_section_with_its_options(pages: Path) -> None:
+def test_each_subcommand_has_a_section_with_its_options(pages):
     page = (pages / "terminal.md").read_text()
     sections = re.split(r"^## hpu-magic (.*)$", page, flags=re.MULTILINE)[1:]
     written = dict(zip(sections[::2], sections[1::2], strict=True))
@@ -65,7 +61,7 @@ def test_each_subcommand_has_a_section_with_its_options(pages: Path) -> None:
         assert rows(written[name]) == declared(parser), name
 
 
-def test_defaults_are_those_of_a_new_session(pages: Path) -> None:
+def test_pages_show_the_defaults_of_a_new_session(pages):
     page = (pages / "magics" / "hpu_time.md").read_text()
     option = "`-r N`, `--repeats N`\n: number of repeats of the timed runs"
     assert f"{option} (default: `5`, a [setting](" in page
@@ -74,7 +70,7 @@ def test_defaults_are_those_of_a_new_session(pages: Path) -> None:
     assert "| `time_repeats` | `5` |" in (pages / "magics" / "index.md").read_text()
 
 
-def test_examples_of_a_docstring_become_code() -> None:
+def test_docstring_examples_become_code_blocks():
     text = """Show *all* of ``a|b`` -- with --new-tokens, see name_. Examples::
 
         first = 1

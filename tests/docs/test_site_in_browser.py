@@ -1,16 +1,12 @@
 """The built site in Chromium, from files; `make check-docs`."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import os
 import shutil
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +21,7 @@ SITE = Path(os.environ.get("HPU_MAGIC_SITE") or PROJECT / "build" / "site")
 FLAGS = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 WIDTHS = {"phone": 390, "desk": 1280}
 SCHEMES = ("light", "dark")
-LOOKED_AT = (
+CHECKED_PAGES = (
     "index.html",
     "architecture.html",
     "changelog.html",
@@ -39,8 +35,8 @@ LOOKED_AT = (
     "tour/train.html",
     "vendor_api.html",
 )
-# The article has the width of the window; wider contents are in boxes that scroll.
-# The lists of pages and headings are in boxes that scroll, where nothing may be cut off.
+# Texts of the lists of pages and headings may not be cut off. Contents of the article that are
+# wider than the window must be in boxes that scroll.
 LISTS = """() => [...document.querySelectorAll(".bd-sidebar-primary, .bd-sidebar-secondary")]
   .filter(one => one.clientWidth > 0 && one.scrollWidth > one.clientWidth + 1)
   .map(one => one.className)"""
@@ -59,7 +55,7 @@ OVERFLOW = """() => [...document.querySelectorAll(".bd-article *")]
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
+def browser():
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser"))), None)
     if found is None or not SITE.exists():
@@ -71,21 +67,21 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def visit(browser: Any) -> Iterator[Any]:
+def visit(browser):
     """Open pages, and check that they only loaded files and reported no errors."""
     contexts, problems = [], []
 
-    def opened(path: str, width: int = WIDTHS["desk"], **options: Any) -> Any:
+    def opened(path, width=WIDTHS["desk"], **options):
         context = browser.new_context(viewport={"width": width, "height": 900}, **options)
         contexts.append(context)
         page = context.new_page()
         page.on("pageerror", lambda error: problems.append(f"{path}: {error}"))
-        page.on("console", lambda said: said.type == "error" and problems.append(said.text))
+        page.on("console", lambda line: line.type == "error" and problems.append(line.text))
         page.on(
             "request",
-            lambda asked: (
-                asked.url.startswith(("file:", "data:"))
-                or problems.append(f"{path} asks for {asked.url}")
+            lambda request: (
+                request.url.startswith(("file:", "data:"))
+                or problems.append(f"{path} requests {request.url}")
             ),
         )
         page.goto((SITE / path).as_uri())
@@ -98,7 +94,7 @@ def visit(browser: Any) -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[str]:
+def served():
     """The site's address on a local server."""
     handler = functools.partial(QuietHandler, directory=str(SITE))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
@@ -110,12 +106,12 @@ def served() -> Iterator[str]:
 
 
 class QuietHandler(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, *said: Any) -> None:
+    def log_message(self, *message):
         pass
 
 
 @pytest.mark.parametrize("how", ["as files", "served"])
-def test_search_finds_a_commands_page(browser: Any, served: str, how: str) -> None:
+def test_search_finds_a_commands_page(browser, served, how):
     page = browser.new_page()
     page.goto(f"{served if how == 'served' else SITE.as_uri()}/search.html?q=hpu_autocast")
     results = page.locator("#search-results ul.search li")
@@ -133,7 +129,7 @@ def test_search_finds_a_commands_page(browser: Any, served: str, how: str) -> No
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_no_page_is_wider_than_its_window(visit: Any, width: str) -> None:
+def test_pages_are_not_wider_than_the_window(visit, width):
     page = visit("index.html", WIDTHS[width])
     wide = {}
     for path in sorted(SITE.rglob("*.html")):
@@ -145,10 +141,10 @@ def test_no_page_is_wider_than_its_window(visit: Any, width: str) -> None:
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_all_text_is_legible(visit: Any, scheme: str) -> None:
+def test_all_text_is_legible(visit, scheme):
     page = visit("index.html", color_scheme=scheme)
     faint = {}
-    for path in LOOKED_AT:
+    for path in CHECKED_PAGES:
         page.goto((SITE / path).as_uri())
         assert page.locator("html").get_attribute("data-theme") == scheme
         if found := faint_texts(page, ".bd-article"):
@@ -156,7 +152,7 @@ def test_all_text_is_legible(visit: Any, scheme: str) -> None:
     assert faint == {}
 
 
-def test_the_animation_of_the_first_page_can_be_paused(visit: Any) -> None:
+def test_animation_of_the_first_page_can_be_paused(visit):
     page = visit("index.html", color_scheme="light")
     shown = page.locator(".fit img:visible")
     assert shown.evaluate_all("all => all.map(one => one.currentSrc.split('/').pop())") == [
@@ -169,7 +165,7 @@ def test_the_animation_of_the_first_page_can_be_paused(visit: Any) -> None:
     assert shown.get_attribute("alt")
 
 
-def test_reduced_motion_is_respected(visit: Any) -> None:
+def test_reduced_motion_is_respected(visit):
     page = visit("index.html", color_scheme="dark", reduced_motion="reduce")
     shown = page.locator(".fit img:visible")
     assert shown.evaluate_all("all => all.map(one => one.currentSrc.split('/').pop())") == [
@@ -178,7 +174,7 @@ def test_reduced_motion_is_respected(visit: Any) -> None:
     assert not page.get_by_label("Pause animation").is_visible()
 
 
-def test_the_theme_can_be_switched_and_stays(visit: Any) -> None:
+def test_chosen_theme_applies_to_other_pages(visit):
     page = visit("index.html", color_scheme="light")
     page.locator("button.theme-switch-button:visible").first.click()
     page.locator("[data-bs-theme-value=dark]:visible, [data-mode=dark]:visible").first.click()

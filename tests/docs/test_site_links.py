@@ -1,15 +1,11 @@
 """Links of a page on the site have the same targets as in the project."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 from website.links import on_the_site
 
 
 @pytest.fixture
-def project(tmp_path: Path) -> Path:
+def project(tmp_path):
     for name in ("docs/tour/train.md", "docs/doctor.md", "notebooks/a.ipynb", "CHANGELOG.md"):
         path = tmp_path / "project" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -31,9 +27,7 @@ def project(tmp_path: Path) -> Path:
         ("CHANGELOG.md", "changelog.md", "#top", "#top"),
     ],
 )
-def test_links_lead_to_pages_of_the_site(
-    project: Path, origin: str, page: str, link: str, there: str
-) -> None:
+def test_links_point_to_pages_of_the_site(project, origin, page, link, there):
     site = project.parent / "site"
     text = f"See [that]({link}) and `[x]({link})`.\n\n```\n[x]({link})\n```\n[one]({link})"
     moved = on_the_site(text, project / origin, site / page, project, site)
@@ -42,7 +36,7 @@ def test_links_lead_to_pages_of_the_site(
     )
 
 
-def test_other_files_can_be_downloaded(project: Path) -> None:
+def test_other_files_can_be_downloaded(project):
     site = project.parent / "site"
     on_the_site("[m](../Makefile)", project / "docs" / "doctor.md", site / "a.md", project, site)
     assert (site / "files" / "Makefile").read_text() == "all:\n"

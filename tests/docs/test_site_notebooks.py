@@ -1,10 +1,7 @@
 """Execution of the site's notebooks, and their cards in the gallery."""
 
-from __future__ import annotations
-
 import base64
 from pathlib import Path
-from typing import Any
 
 import nbformat
 import pytest
@@ -15,7 +12,7 @@ from website.thumbnails import drawn, thumbnail
 ROOT = Path(__file__).parents[2]
 
 
-def test_a_notebook_is_only_executed_again_after_a_change(tmp_path: Path) -> None:
+def test_notebook_is_executed_again_only_after_a_change(tmp_path):
     package, cache = tmp_path / "package", tmp_path / "cache"
     package.mkdir()
     (package / "a.py").write_text("first")
@@ -23,7 +20,7 @@ def test_a_notebook_is_only_executed_again_after_a_change(tmp_path: Path) -> Non
     counted = f"with open({str(tmp_path / 'log')!r}, 'a') as log: print(log.write('x'))"
     nbformat.write(new_notebook(cells=[new_code_cell(counted, id="run")]), notebook)
 
-    def shown() -> Any:
+    def shown():
         environment = notebooks.environment_of(package)
         done = notebooks.executed([notebook], environment, cache)
         return done["counted"].cells[0].outputs[0].text
@@ -36,7 +33,7 @@ def test_a_notebook_is_only_executed_again_after_a_change(tmp_path: Path) -> Non
     assert len(list(cache.iterdir())) == 1
 
 
-def test_the_gallery_has_a_card_for_each_notebook(tmp_path: Path) -> None:
+def test_gallery_has_a_card_for_each_notebook(tmp_path):
     files = sorted((ROOT / "notebooks").glob("*.ipynb"))
     sources = {path.stem: nbformat.read(path, as_version=4) for path in files}
     gallery.write(sources, tmp_path / "notebooks")
@@ -50,7 +47,7 @@ def test_the_gallery_has_a_card_for_each_notebook(tmp_path: Path) -> None:
         gallery.write(one_less, tmp_path / "less")
 
 
-def cell(**data: str) -> Any:
+def cell(**data):
     kinds = {"png": "image/png", "svg": "image/svg+xml", "text": "text/plain"}
     bundle = {kinds[kind]: value for kind, value in data.items()}
     shown = [new_output("display_data", data=bundle)] if data else []
@@ -59,7 +56,7 @@ def cell(**data: str) -> Any:
     )
 
 
-def test_a_picture_shows_the_output_of_a_cell() -> None:
+def test_thumbnail_shows_the_output_of_a_cell():
     png = base64.b64encode(b"PNG").decode()
     assert thumbnail(cell(png=png, text="figure"), "c") == (".png", b"PNG")
     suffix, picture = thumbnail(cell(svg='<svg width="3"><g/></svg>', text="chart"), "c")

@@ -1,4 +1,4 @@
-"""The worked examples of CONTRIBUTING.md, carried out: files written, changes made."""
+"""The worked examples of CONTRIBUTING.md as steps that write or change files."""
 
 from __future__ import annotations
 
@@ -19,31 +19,28 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Step:
-    """A file that an example writes, or, in the language ``diff``, changes."""
+    """A file that an example writes or, if the language is ``diff``, changes."""
 
     path: str
     language: str
     code: str
 
-    def carry_out(self, project: Path) -> None:
-        """Do it to the project in a folder.
+    def apply(self, project: Path) -> None:
+        """Apply the step to the project in a folder.
 
-        Raises
-        ------
-        ValueError
-            The file is there already, or has the lines around a change not exactly once.
+        Raises ValueError if the file exists or if the lines of a change do not occur exactly once.
         """
         file = project / self.path
         if self.language != "diff":
             if file.exists():
-                raise ValueError(f"{self.path} is there already")
+                raise ValueError(f"{self.path} already exists")
             file.write_text(self.code)
             return
         text = file.read_text()
         for hunk in self.code.split("@@\n"):
             before, after = _side(hunk, "-"), _side(hunk, "+")
             if f"\n{text}".count(f"\n{before}") != 1:
-                raise ValueError(f"{self.path} has {text.count(before)} times:\n{before}")
+                raise ValueError(f"{self.path} contains {text.count(before)} times:\n{before}")
             text = text.replace(before, after)
         file.write_text(text)
 
@@ -51,7 +48,7 @@ class Step:
 def examples() -> dict[str, list[Step]]:
     """Return the steps of each example by its heading."""
     return {
-        heading: [Step(**found.groupdict()) for found in _BLOCK.finditer(text)]
+        heading: [Step(**match.groupdict()) for match in _BLOCK.finditer(text)]
         for heading, text in _SECTION.findall(PAGE.read_text())
     }
 

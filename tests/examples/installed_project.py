@@ -1,4 +1,4 @@
-"""An environment with hpu_magic installed as pip would, and programs that stand in for others."""
+"""An environment with hpu_magic installed, and replacements for other programs."""
 
 from __future__ import annotations
 
@@ -14,14 +14,10 @@ EXAMPLES = PROJECT / "docs" / "examples"
 
 
 def environment(folder: Path, programs: Mapping[str, str] = {}) -> dict[str, str]:
-    """Return variables under which this Python has hpu_magic's plug-in and command.
+    """Return environment variables with hpu_magic's plug-in and command.
 
-    Parameters
-    ----------
-    folder : Path
-        Where what is written for it lies.
-    programs : mapping of str to str
-        Programs found before all others: their names, and their Python.
+    `programs` maps the names of replaced programs to their Python code; all files are written to
+    `folder`.
     """
     entries = (PROJECT / "pyproject.toml").read_text().partition("[project.entry-points.pytest11]")
     about = folder / "installed" / "plugin-0.dist-info"
@@ -40,7 +36,7 @@ def environment(folder: Path, programs: Mapping[str, str] = {}) -> dict[str, str
     kept = {name: value for name, value in os.environ.items() if name not in left_out}
     return {
         **kept,
-        "HOME": str(Path.home()),  # where the engine lies
+        "HOME": str(Path.home()),  # contains the engine
         "PYTHONPATH": os.pathsep.join(filter(None, path)),
         "PATH": os.pathsep.join(
             [str(folder / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]]

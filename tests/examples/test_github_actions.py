@@ -1,12 +1,9 @@
-"""The workflow of docs/examples: what is written in it, and its commands in a repository."""
-
-from __future__ import annotations
+"""The workflow of docs/examples: its expressions, and its commands in a repository."""
 
 import os
 import re
 import subprocess
 import sys
-from typing import Any
 
 import pytest
 import yaml
@@ -16,11 +13,11 @@ sys.path.insert(0, str(EXAMPLES.parents[1] / "tools"))
 import requirements
 
 WORKFLOW = EXAMPLES / "github-actions.yml"
-# A program that writes down what pip is asked for.
+# Records the arguments of pip.
 PYTHON = f"""
 if sys.argv[1:3] == ["-m", "pip"]:
-    with open(os.environ["ASKED_OF_PIP"], "a") as asked:
-        print(*sys.argv[3:], file=asked)
+    with open(os.environ["PIP_ARGUMENTS"], "a") as arguments:
+        print(*sys.argv[3:], file=arguments)
 else:
     os.execv({sys.executable!r}, [{sys.executable!r}, *sys.argv[1:]])
 """
@@ -33,17 +30,17 @@ def test_add(hpu):
 
 
 @pytest.fixture(scope="module")
-def workflow() -> dict[Any, Any]:
+def workflow():
     return yaml.safe_load(WORKFLOW.read_text())
 
 
 @pytest.fixture(scope="module")
-def job(workflow: dict[Any, Any]) -> dict[str, Any]:
+def job(workflow):
     [job] = workflow["jobs"].values()
     return job
 
 
-def test_the_workflow_uses_what_its_steps_put_out(workflow, job):
+def test_workflow_expressions_refer_to_existing_outputs(workflow, job):
     # YAML reads `on` as true.
     assert workflow[True] == ["push", "pull_request"]
     ids = {step["id"]: step["run"] for step in job["steps"] if "id" in step}
@@ -58,7 +55,7 @@ def test_the_workflow_uses_what_its_steps_put_out(workflow, job):
 @pytest.mark.skipif(
     not os.environ.get("HPU_MAGIC_TEST_ALL_EXAMPLES"), reason="make examples runs it"
 )
-def test_its_commands_run_in_a_repository(job, tmp_path):
+def test_commands_of_the_workflow_run_in_a_repository(job, tmp_path):
     variables = environment(tmp_path, {"python": PYTHON})
     repository = tmp_path / "repository"
     repository.mkdir()
@@ -67,29 +64,29 @@ def test_its_commands_run_in_a_repository(job, tmp_path):
     output = tmp_path / "output"
     variables |= {
         "GITHUB_OUTPUT": str(output),
-        "ASKED_OF_PIP": str(tmp_path / "pip"),
+        "PIP_ARGUMENTS": str(tmp_path / "pip"),
         "HPU_MAGIC_SIMULATOR": job["env"]["HPU_MAGIC_SIMULATOR"],
         "TORCH_INDEX": "somewhere",
     }
-    said = []
+    printed = []
     for step in (step for step in job["steps"] if "run" in step):
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
         done = subprocess.run(
             command, cwd=repository, env=variables, capture_output=True, text=True, timeout=120
         )
         assert done.returncode == 0, done.stdout + done.stderr
-        said.append(done.stdout)
+        printed.append(done.stdout)
     assert (tmp_path / "pip").read_text().splitlines() == [
         "install torch --index-url somewhere",
         "install hpu_magic[testing]",
         "install -e .",
     ]
     assert re.fullmatch(r"versions=[\w.+]+-[\w.]+\n", output.read_text())
-    assert "/engine/" in said[-2]
-    assert "hpu: simulated GAUDI2, eager\n" in said[-1]
-    assert "1 passed" in said[-1]
+    assert "/engine/" in printed[-2]
+    assert "hpu: simulated GAUDI2, eager\n" in printed[-1]
+    assert "1 passed" in printed[-1]
 
 
-def test_what_it_installs_has_pytest():
+def test_installed_extra_contains_pytest():
     described = requirements.tomllib.loads((EXAMPLES.parents[1] / "pyproject.toml").read_text())
     assert "pytest>=8" in requirements.of_extras(described, "testing")

@@ -1,4 +1,4 @@
-"""The JupyterHub configuration of docs/examples: cards allotted, given back and shown."""
+"""The JupyterHub configuration of docs/examples: cards are allotted, freed and shown."""
 
 from __future__ import annotations
 
@@ -15,10 +15,8 @@ import time
 import types
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 from installed_project import EXAMPLES, environment
@@ -26,7 +24,7 @@ from tornado import web
 from traitlets.config import Config
 
 CONFIGURATION = EXAMPLES / "jupyterhub_config.py"
-# A process that takes the first card.
+# Acquires the first card.
 HOLDS = """
 import os
 os.environ["HLS_MODULE_ID"] = "0"
@@ -38,33 +36,33 @@ input()
 
 
 class Processes:
-    """Starts no process: all that these tests stand in for."""
+    """Replacement for LocalProcessSpawner that starts no process."""
 
-    def __init__(self, user: str) -> None:
+    def __init__(self, user):
         self.user = types.SimpleNamespace(name=user)
         self.fails = False
         self.environment: dict[str, str] = {}
 
-    async def start(self) -> str:
+    async def start(self):
         self.environment = self.get_env()
         if self.fails:
             raise RuntimeError("no such account")
         return "started"
 
-    def get_env(self) -> dict[str, str]:
+    def get_env(self):
         return {"HOME": "/home"}
 
-    def get_state(self) -> dict[str, Any]:
+    def get_state(self):
         return {"pid": 7}
 
-    def load_state(self, state: dict[str, Any]) -> None: ...
+    def load_state(self, state): ...
 
-    def clear_state(self) -> None: ...
+    def clear_state(self): ...
 
 
 @pytest.fixture
-def spawner(tmp_path, monkeypatch) -> Callable[[str], Any]:
-    """The spawner's class, on a machine of two simulated cards; another call restarts the hub."""
+def spawner(tmp_path, monkeypatch):
+    """The spawner class, on a machine with two simulated cards."""
     variables = environment(tmp_path) | {"HPU_MAGIC_CARDS": "2"}
     for name in ("PATH", "PYTHONPATH", "HPU_MAGIC_CARDS_DIR", "HPU_MAGIC_CARDS"):
         monkeypatch.setenv(name, variables[name])
@@ -78,25 +76,25 @@ def spawner(tmp_path, monkeypatch) -> Callable[[str], Any]:
     return settings.JupyterHub.spawner_class
 
 
-def card_users(tmp_path: Path) -> dict[str, str]:
+def card_users(tmp_path):
     return json.loads((tmp_path / "run" / "card_users.json").read_text())
 
 
-def test_each_user_has_a_card_until_their_server_ends(spawner, tmp_path):
+def test_user_has_a_card_until_their_server_ends(spawner, tmp_path):
     ada, grace, mary = spawner("ada"), spawner("grace"), spawner("mary")
-    assert [asyncio.run(one.start()) for one in (ada, grace)] == ["started", "started"]
-    given = [one.environment["HABANA_VISIBLE_MODULES"] for one in (ada, grace)]
-    assert given == ["0", "1"]
+    assert [asyncio.run(user.start()) for user in (ada, grace)] == ["started", "started"]
+    modules = [user.environment["HABANA_VISIBLE_MODULES"] for user in (ada, grace)]
+    assert modules == ["0", "1"]
     assert card_users(tmp_path) == {"0": "ada", "1": "grace"}
     assert ada.environment["HPU_MAGIC_CARD_USERS"] == str(tmp_path / "run" / "card_users.json")
     with pytest.raises(web.HTTPError) as refused:
         asyncio.run(mary.start())
-    told = refused.value.jupyterhub_message
+    message = refused.value.jupyterhub_message
     assert re.fullmatch(
         r"No card is free: HPU 0 is in use by ada since \d\d:\d\d, HPU 1 is in use by grace since "
         r"\d\d:\d\d\. Ask a user to stop their server \(File > Hub Control Panel\), "
         r"and start again\.",
-        told,
+        message,
     )
     ada.clear_state()
     asyncio.run(mary.start())
@@ -104,7 +102,7 @@ def test_each_user_has_a_card_until_their_server_ends(spawner, tmp_path):
     assert card_users(tmp_path) == {"0": "mary", "1": "grace"}
 
 
-def test_a_server_that_does_not_start_keeps_no_card(spawner, tmp_path):
+def test_server_that_fails_to_start_frees_its_card(spawner, tmp_path):
     ada = spawner("ada")
     ada.fails = True
     with pytest.raises(RuntimeError, match="no such account"):
@@ -112,7 +110,7 @@ def test_a_server_that_does_not_start_keeps_no_card(spawner, tmp_path):
     assert card_users(tmp_path) == {}
 
 
-def test_a_machine_whose_cards_cannot_be_read_is_said_to_be_so(spawner, tmp_path):
+def test_unreadable_cards_are_reported(spawner, tmp_path):
     (tmp_path / "bin" / "hpu-magic").write_text("#!/bin/sh\nexit 1\n")
     with pytest.raises(web.HTTPError) as refused:
         asyncio.run(spawner("ada").start())
@@ -121,7 +119,7 @@ def test_a_machine_whose_cards_cannot_be_read_is_said_to_be_so(spawner, tmp_path
     )
 
 
-def test_cards_stay_allotted_over_a_restart_of_the_hub(spawner, tmp_path):
+def test_allotted_cards_survive_a_restart_of_the_hub(spawner, tmp_path):
     ada = spawner("ada")
     asyncio.run(ada.start())
     state = ada.get_state()
@@ -131,7 +129,7 @@ def test_cards_stay_allotted_over_a_restart_of_the_hub(spawner, tmp_path):
     assert spawner.assigned[0][0] == "ada"
 
 
-def test_a_card_that_is_held_outside_is_left_alone(spawner, tmp_path):
+def test_card_held_by_another_process_is_not_allotted(spawner, tmp_path):
     held = subprocess.Popen(
         [sys.executable, "-c", HOLDS],
         stdin=subprocess.PIPE,
@@ -149,7 +147,7 @@ def test_a_card_that_is_held_outside_is_left_alone(spawner, tmp_path):
         held.communicate("\n", timeout=30)
 
 
-# A real JupyterHub, whose users need no accounts on this machine.
+# A real JupyterHub with users that have no accounts on this machine.
 TRIAL = """
 import os, sys
 exec(open({configuration!r}).read())
@@ -182,39 +180,39 @@ TOKEN = "0123456789abcdef0123456789abcdef"
 
 
 class Hub:
-    """A running JupyterHub, asked by its interface for programs."""
+    """A running JupyterHub, controlled by its REST API."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port):
         self._address = f"http://127.0.0.1:{port}"
 
-    def __call__(self, method: str, path: str) -> tuple[int, Any]:
-        asked = urllib.request.Request(self._address + path, method=method)
-        asked.add_header("Authorization", f"token {TOKEN}")
+    def __call__(self, method, path):
+        request = urllib.request.Request(self._address + path, method=method)
+        request.add_header("Authorization", f"token {TOKEN}")
         try:
-            with urllib.request.urlopen(asked, timeout=120) as answer:
+            with urllib.request.urlopen(request, timeout=120) as answer:
                 return answer.status, json.loads(answer.read() or "null")
         except urllib.error.HTTPError as error:
             return error.code, json.loads(error.read() or "null")
 
-    def server(self, user: str) -> dict[str, Any]:
-        """Return a user's server once it is ready; start it."""
+    def server(self, user):
+        """Start a user's server, wait until it is ready, and return it."""
         self("POST", f"/hub/api/users/{user}")
-        status, said = self("POST", f"/hub/api/users/{user}/server")
+        status, answer = self("POST", f"/hub/api/users/{user}/server")
         if status >= 400:
-            return {"refused": said["message"]}
+            return {"refused": answer["message"]}
         return self.until(lambda: self._ready(user))
 
-    def stop(self, user: str) -> None:
+    def stop(self, user):
         """Stop a user's server and wait until it has ended."""
         self("DELETE", f"/hub/api/users/{user}/server")
         self.until(lambda: not self("GET", f"/hub/api/users/{user}")[1]["servers"])
 
-    def _ready(self, user: str) -> Any:
+    def _ready(self, user):
         server = self("GET", f"/hub/api/users/{user}")[1]["servers"].get("")
         return server if server and server["ready"] else None
 
     @staticmethod
-    def until(condition: Callable[[], Any], longest: float = 90) -> Any:
+    def until(condition, longest=90):
         end = time.monotonic() + longest
         while not (found := condition()):
             assert time.monotonic() < end
@@ -223,7 +221,7 @@ class Hub:
 
 
 @pytest.fixture
-def hub(tmp_path) -> Iterator[Hub]:
+def hub(tmp_path):
     python = os.environ.get("HPU_MAGIC_TEST_JUPYTERHUB")
     if not python:
         pytest.skip("make examples runs it")
@@ -235,9 +233,9 @@ def hub(tmp_path) -> Iterator[Hub]:
         wanted = "configurable-http-proxy@5.3.0"
         subprocess.run(["npm", "install", "--silent", "--prefix", kept, wanted], check=True)
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(3)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
+    ports = [item.getsockname()[1] for item in sockets]
+    for each in sockets:
+        each.close()
     settings = tmp_path / "trial_config.py"
     settings.write_text(
         TRIAL.format(
@@ -270,29 +268,30 @@ def hub(tmp_path) -> Iterator[Hub]:
     finally:
         process.terminate()
         process.wait(60)
-        # One that ends as it begins leaves its proxy.
+        # A hub that fails during its start leaves its proxy.
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def _answers(hub: Hub) -> bool:
+def _answers(hub):
     try:
         return hub("GET", "/hub/api/users")[0] == 200
-    except (OSError, ValueError):  # the proxy is there before the hub
+    except (OSError, ValueError):  # the proxy starts before the hub
         return False
 
 
-def test_a_real_hub_allots_two_cards_to_three_users(hub, tmp_path):
+def test_real_hub_allots_two_cards_to_three_users(hub, tmp_path):
     ada, grace = hub.server("ada"), hub.server("grace")
     assert [ada["state"]["card"], grace["state"]["card"]] == [0, 1]
     for server, module in ((ada, "0"), (grace, "1")):
         started = Path(f"/proc/{server['state']['pid']}/environ").read_text().split("\0")
         assert f"HABANA_VISIBLE_MODULES={module}" in started
-    told = hub.server("mary")["refused"]
+    message = hub.server("mary")["refused"]
     assert re.match(
-        r"No card is free: HPU 0 is in use by ada since .*, HPU 1 is in use by grace since ", told
+        r"No card is free: HPU 0 is in use by ada since .*, HPU 1 is in use by grace since ",
+        message,
     )
-    # A process of ada's takes her card, and grace's sidebar names her.
+    # A process of ada takes her card, and grace's sidebar shows ada as its user.
     with subprocess.Popen(
         [sys.executable, "-c", HOLDS],
         env={**os.environ, "HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards")},
@@ -304,7 +303,10 @@ def test_a_real_hub_allots_two_cards_to_three_users(hub, tmp_path):
         status, seen = hub("GET", "/user/grace/hpu_magic/snapshot")
         held.communicate("\n", timeout=30)
     assert status == 200
-    assert [[one["user"] for one in card["holders"]] for card in seen["cards"]] == [["ada"], []]
+    assert [[holder["user"] for holder in card["holders"]] for card in seen["cards"]] == [
+        ["ada"],
+        [],
+    ]
     hub.stop("ada")
     assert hub.server("mary")["state"]["card"] == 0
     assert card_users(tmp_path) == {"0": "mary", "1": "grace"}

@@ -1,6 +1,4 @@
-"""The script of docs/examples for SLURM, whose commands programs of these tests stand in for."""
-
-from __future__ import annotations
+"""The SLURM script of docs/examples, with replacements for SLURM's commands."""
 
 import os
 import shutil
@@ -13,7 +11,7 @@ SCRIPT = EXAMPLES / "slurm.sh"
 ALL = pytest.mark.skipif(
     not os.environ.get("HPU_MAGIC_TEST_ALL_EXAMPLES"), reason="make examples runs it"
 )
-# Starts the tasks of a step on this machine; where one fails, the others are ended.
+# Starts the tasks of a step on this machine; if a task fails, the others end.
 SRUN = """
 import subprocess, time
 options = {}
@@ -41,11 +39,11 @@ SCONTROL = """
 assert sys.argv[1:] == ["show", "hostnames", "localhost,other"]
 print("localhost\\nother")
 """
-TELLS = """
+PRINTS = """
 import os, sys
 names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 line = " ".join(["task", *(os.environ[name] for name in names), *sys.argv[1:]])
-os.write(1, f"{line}\\n".encode())  # at once, as others write too
+os.write(1, f"{line}\\n".encode())  # one write, because other ranks write too
 """
 ADDS = """
 import torch, torch.distributed as dist
@@ -59,7 +57,7 @@ os.write(1, f"sum {ones.tolist()}\\n".encode())
 
 
 def submitted(tmp_path, tasks, *arguments, programs=None, **variables):
-    """Run the script as a job of so many tasks."""
+    """Run the script as a job."""
     environ = environment(
         tmp_path, {"srun": SRUN, "scontrol": SCONTROL, "hpu-magic": WELL, **(programs or {})}
     )
@@ -80,7 +78,7 @@ def submitted(tmp_path, tasks, *arguments, programs=None, **variables):
     )
 
 
-def test_the_script_is_one_of_bash_without_traps():
+def test_script_passes_shellcheck():
     assert subprocess.run(["bash", "-n", SCRIPT], check=False).returncode == 0
     if shutil.which("shellcheck") is None:
         pytest.skip("shellcheck is not installed")
@@ -88,8 +86,8 @@ def test_the_script_is_one_of_bash_without_traps():
     assert (done.returncode, done.stdout) == (0, "")
 
 
-def test_each_task_is_a_rank_and_the_doctor_is_asked_first(tmp_path):
-    (tmp_path / "train.py").write_text(TELLS)
+def test_tasks_are_ranks_and_the_doctor_runs_first(tmp_path):
+    (tmp_path / "train.py").write_text(PRINTS)
     done = submitted(tmp_path, 2, "train.py", "--epochs", "two words")
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stderr
@@ -99,15 +97,15 @@ def test_each_task_is_a_rank_and_the_doctor_is_asked_first(tmp_path):
     ]
 
 
-def test_a_machine_that_is_not_well_starts_nothing(tmp_path):
-    (tmp_path / "train.py").write_text(TELLS)
+def test_red_findings_prevent_the_start(tmp_path):
+    (tmp_path / "train.py").write_text(PRINTS)
     sick = {"hpu-magic": "assert sys.argv[1:] == ['doctor']\nprint('red')\nsys.exit(1)"}
     done = submitted(tmp_path, 2, "train.py", programs=sick)
     assert (done.returncode, done.stdout) == (1, "red\n")
     assert done.stderr == "slurm.sh: fix the problems above; nothing was started.\n"
 
 
-def test_without_a_script_it_says_how_it_is_called(tmp_path):
+def test_missing_script_prints_the_usage(tmp_path):
     done = submitted(tmp_path, 1)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "usage: sbatch [options] slurm.sh SCRIPT [arguments]\n"
@@ -115,7 +113,7 @@ def test_without_a_script_it_says_how_it_is_called(tmp_path):
 
 @ALL
 @pytest.mark.parametrize("cards", [1, 8])
-def test_cards_exchange_tensors(tmp_path, cards):
+def test_ranks_exchange_tensors(tmp_path, cards):
     (tmp_path / "train.py").write_text(ADDS)
     done = submitted(tmp_path, cards, "train.py", HPU_MAGIC_SIMULATOR="1", OMP_NUM_THREADS="1")
     assert done.returncode == 0, done.stderr
@@ -126,7 +124,7 @@ def test_cards_exchange_tensors(tmp_path, cards):
 
 
 @ALL
-def test_a_rank_that_fails_ends_the_others(tmp_path):
+def test_failed_rank_ends_the_others(tmp_path):
     (tmp_path / "train.py").write_text(
         "import os, sys, time\nsys.exit(3) if os.environ['RANK'] == '1' else time.sleep(100)"
     )

@@ -25,6 +25,7 @@ class MadeMachine:
         self.cards = Snapshot((card(0, simulated=True),), "simulator")
         self.driver: hlsmi.Versions | None = None
         self.python = (3, 11, 7)
+        self.texts: list[str] = []
 
     def file(self, path: str, text: str = "") -> Path:
         """Write a file below the machine's root."""
@@ -68,11 +69,16 @@ class MadeMachine:
             driver=self.driver,
         )
 
-    def check(self, check: Callable[[Machine], Iterator[Finding]]) -> list[tuple[str, str]]:
-        """Return state and text of a check's findings; all but green ones must have a fix."""
+    def check(self, check: Callable[[Machine], Iterator[Finding]]) -> list[str]:
+        """Return the states of a check's findings and record their texts.
+
+        Green findings have no fix, all others have one.
+        """
         findings = list(check(self.machine))
         assert all(bool(finding.fix) == (finding.state != "green") for finding in findings)
-        return [(finding.state, finding.filled()[0]) for finding in findings]
+        for finding in findings:
+            self.texts.append(f"{finding.state}: {finding.filled()[0]}")
+        return [finding.state for finding in findings]
 
 
 def card(

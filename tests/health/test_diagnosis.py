@@ -1,7 +1,5 @@
 """The doctor: text, JSON, magic, and a Python without packages."""
 
-from __future__ import annotations
-
 import getpass
 import json
 import os
@@ -10,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from made_machine import GIB, card
@@ -52,53 +51,29 @@ def faulty(healthy):
     return healthy
 
 
-def test_machine_without_problems_has_two_lines(healthy):
+def test_report_of_a_machine_without_problems_is_short(healthy, golden):
     diagnosis = examine(healthy.machine)
     assert diagnosis.state == "green"
-    assert repr(diagnosis).splitlines() == [
-        "Doctor, simulated cards: 29 green",
-        "green: installed 13, versions 1, cards 3, host 3, flags 1, storage 2, jupyter 6 "
-        "(--all shows them)",
-    ]
+    golden("doctor_green", repr(diagnosis))
 
 
-def test_problems_come_first_with_their_fixes(faulty):
+def test_report_shows_problems_and_fixes_first(faulty, golden, own_folder, monkeypatch):
+    size = SimpleNamespace(f_frsize=1, f_blocks=16 * GIB, f_bavail=15 * GIB)
+    monkeypatch.setattr(os, "statvfs", lambda folder: size)
     diagnosis = examine(faulty.machine)
     assert diagnosis.state == "red"
-    assert repr(diagnosis).splitlines() == [
-        "Doctor, simulated cards: 1 red, 1 amber, 27 green",
-        "red, installed",
-        "  torch: torch is not installed; the device requires it.",
-        "    -> Run `pip install torch`.",
-        "amber, flags",
-        "  ENABLE_CONSOLE: ENABLE_CONSOLE=1: the driver's libraries write their logs to the output "
-        "of cells.",
-        "    -> Unset it; the logs are in HABANA_LOGS.",
-        "green: installed 12, cards 3, host 3, flags 1, storage 2, jupyter 6 (--all shows them)",
-    ]
-    coloured = diagnosis.text(colours=True).splitlines()[1]
-    assert coloured == "\x1b[31mred\x1b[0m, installed"
+    golden("doctor", repr(diagnosis))
+    everything = repr(examine(faulty.machine, everything=True))
+    everything = everything.replace(str(faulty.root.parent), "FOLDER")
+    golden("doctor_all", everything.replace(f"hpu_magic-{os.geteuid()}", "hpu_magic-UID"))
+    assert "\x1b[31mred\x1b[0m, installed" in diagnosis.text(colours=True)
 
 
-def test_everything_lists_green_findings(faulty):
-    diagnosis = examine(faulty.machine, everything=True)
-    lines = repr(diagnosis).splitlines()
-    shown = [line for line in lines if line.startswith("  ") and "->" not in line]
-    assert len(shown) == len(list(diagnosis.findings())) == 29
-    headings = [line for line in lines if re.match("red|amber|green", line)]
-    assert headings == [
-        *("red, installed", "amber, flags"),
-        *(f"green, {group}" for group in GROUPS if group != "versions"),
-    ]
-
-
-def test_html_folds_green_findings_and_escapes(faulty):
+def test_html_folds_green_findings_and_escapes_names(faulty):
     faulty.environment["HABANA_LOGS"] = "/<b>"
     shown = examine(faulty.machine)._repr_html_()
     above, _, folded = shown.partition("<details>")
-    assert above.count("<tr>") == 2
     assert "&rarr; Run `pip install torch`." in above
-    assert folded.count("<tr>") == 27
     assert "/&lt;b&gt;" in folded
     assert "<b>" not in folded
     assert "<details>" not in examine(faulty.machine, everything=True)._repr_html_()
@@ -126,7 +101,6 @@ def test_json_has_all_keys_and_findings(faulty):
         "values": {"version": None},
         "left_out": [],
     }
-    assert len(findings) == 29
     assert {frozenset(finding) for finding in findings} == {frozenset(findings[2])}
     known = {(group, check.__name__) for group, checks in CHECKS.items() for check in checks}
     assert {(finding["group"], finding["check"]) for finding in findings} <= known
@@ -181,10 +155,10 @@ def test_invalid_value_affects_no_other_finding(healthy):
     [finding] = diagnosis.of("amber")
     assert finding.about == "visible modules"
     assert finding.filled()[0].startswith("The check failed because of an invalid value: ")
-    assert len(diagnosis.of("green")) == 29
+    assert diagnosis.of("red") == []
 
 
-def test_invalid_unicode_in_names_is_escaped(healthy):
+def test_invalid_unicode_is_escaped(healthy):
     healthy.environment["HABANA_LOGS"] = os.fsdecode(b"/tmp/\xff")
     shown = repr(examine(healthy.machine, everything=True))
     assert "HABANA_LOGS: No logs exist yet: the first process that acquires a card" in shown
@@ -262,15 +236,8 @@ def test_command_works_without_other_packages(tmp_path):
     (tmp_path / "psutil").symlink_to(Path(psutil.__file__).parent)
     alone = f"import sys; sys.path[:0] = [{str(PROJECT)!r}, {str(tmp_path)!r}]"
     done = command(code=alone, isolated=("-S", "-I"))
-    assert done.stderr == "loaded []\n"
-    assert done.returncode == 1
-    lines = done.stdout.splitlines()
-    assert re.fullmatch(r"Doctor, simulated cards: 1 red, \d+ amber, \d+ green", lines[0])
-    assert lines[1:4] == [
-        "red, installed",
-        "  torch: torch is not installed; the device requires it.",
-        "    -> Run `pip install torch`.",
-    ]
+    assert (done.returncode, done.stderr) == (1, "loaded []\n")
+    assert "red, installed\n  torch: torch is not installed" in done.stdout
     done = command("--json", code=alone, isolated=("-S", "-I"))
     absent = [
         finding["about"]
@@ -283,7 +250,7 @@ def test_command_works_without_other_packages(tmp_path):
     ]
 
 
-def test_the_magic(run, monkeypatch):
+def test_doctor_magic_supports_all_and_json(run, monkeypatch):
     monkeypatch.setenv("LOG_LEVEL_ALL", "0")
     shown = run("%hpu_doctor")
     assert shown.result.of("amber")[0].about in repr(shown.result)

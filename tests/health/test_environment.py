@@ -1,7 +1,5 @@
 """Harmful flags, growing folders, and Jupyter."""
 
-from __future__ import annotations
-
 import csv
 import json
 import os
@@ -20,7 +18,7 @@ GOOD = {"on": "0", "off": "1", "set": "", "positive": "0", "0 1": "4"}
 BAD = {"on": "true", "off": "0", "set": "x", "positive": "2", "0 1": "1"}
 
 
-# A variable of PyTorch, and one of older releases.
+# A variable of PyTorch and a variable of older releases.
 UNDOCUMENTED = ["TORCH_DEVICE_BACKEND_AUTOLOAD", "PT_HPU_COMPILE_GRAPH_FREEZE"]
 
 
@@ -35,14 +33,15 @@ def rows():
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row["name"])
-def test_harmful_flag(made, row):
+def test_each_harmful_flag_is_reported(made, row):
     made.with_gaudi()
     name, kind = row["name"], row["values"]
     assert made.check(flags.harmful) == []
     made.environment[name] = GOOD.get(kind, "0")
     assert made.check(flags.harmful) == []
     bad = made.environment[name] = BAD.get(kind, kind.split()[0])
-    assert made.check(flags.harmful) == [(row["state"], f"{name}={bad}: {row['why']}.")]
+    [finding] = flags.harmful(made.machine)
+    assert (finding.state, finding.filled()[0]) == (row["state"], f"{name}={bad}: {row['why']}.")
 
 
 def test_no_default_is_harmful():
@@ -53,158 +52,103 @@ def test_no_default_is_harmful():
     assert harmful == []
 
 
-def test_flags_that_the_simulator_ignores(made):
+def test_flags_ignored_by_the_simulator_are_amber(made):
     made.environment |= {"PT_HPU_SYNC_LAUNCH": "1", "LOWER_LIST": "/x", "PT_HPU_AUTOLOAD": "0"}
     made.environment["PT_COMPILE_ONLY_MODE"] = "1"
-    assert made.check(flags.harmful) == [
-        (
-            "amber",
-            "PT_HPU_SYNC_LAUNCH=1: the host waits for the card after each launch, which is useful "
-            "only for debugging. This applies to cards only; the simulator ignores it.",
-        ),
-        (
-            "amber",
-            "PT_COMPILE_ONLY_MODE=1: graphs are compiled but do not run: results are undefined. "
-            "This applies to cards only; the simulator ignores it.",
-        ),
-        ("amber", "PT_HPU_AUTOLOAD=0: `import torch` does not load the hpu device."),
-    ]
+    assert made.check(flags.harmful) == ["amber"] * 3
 
 
-def test_logs_of_one_component_at_the_lowest_level(made):
+def test_lowest_log_level_of_a_component_is_amber(made):
     made.environment |= {"LOG_LEVEL_PT_FALLBACK": "1", "LOG_LEVEL_SYN_API": "0"}
-    message = (
-        "LOG_LEVEL_SYN_API=0: that component logs everything, which fills disks and slows it down."
-    )
-    assert made.check(flags.harmful) == [("amber", message)]
+    assert made.check(flags.harmful) == ["amber"]
 
 
 @pytest.mark.parametrize(
-    ("value", "torch", "plugin", "state", "part"),
+    ("value", "torch", "plugin", "state"),
     [
-        (None, "2.7.1+git1", "1.22.0", "green", "is not set: the release's default"),
-        ("0", "2.7.1+git1", "1.22.0", "green", "selects eager mode"),
-        ("1", "2.7.1+git1", "1.22.0", "green", "selects lazy mode"),
-        ("1", "2.7.1", "1.22.0", "red", "torch 2.7.1 is not Intel's build, which lazy"),
-        ("1", "2.11.0+hpu", "1.24.0", "amber", "may have removed lazy mode"),
-        ("2", "2.7.1+git1", "1.22.0", "amber", "is not a documented value"),
-        ("false", "2.7.1+git1", "1.22.0", "amber", "any value but 0 may mean lazy"),
+        (None, "2.7.1+git1", "1.22.0", "green"),
+        ("0", "2.7.1+git1", "1.22.0", "green"),
+        ("1", "2.7.1+git1", "1.22.0", "green"),
+        ("1", "2.7.1", "1.22.0", "red"),  # not Intel's build
+        ("1", "2.11.0+hpu", "1.24.0", "amber"),
+        ("2", "2.7.1+git1", "1.22.0", "amber"),
+        ("false", "2.7.1+git1", "1.22.0", "amber"),
     ],
 )
-def test_lazy_mode(made, value, torch, plugin, state, part):
+def test_lazy_mode_is_checked_against_torch_and_release(made, value, torch, plugin, state):
     made.with_gaudi(plugin)
     made.install(f"torch=={torch}")
     if value is not None:
         made.environment["PT_HPU_LAZY_MODE"] = value
-    [(found, text)] = made.check(flags.lazy_mode)
-    assert (found, part in text) == (state, True)
+    assert made.check(flags.lazy_mode) == [state]
 
 
-def test_libraries_that_assume_lazy_mode(made):
+def test_unset_mode_is_amber_with_libraries_that_assume_lazy_mode(made):
     made.with_gaudi()
     made.install("accelerate==1.15.0", "optimum-habana==1.21.0")
-    message = (
-        "PT_HPU_LAZY_MODE is not set: the bridge uses eager mode, but optimum-habana and "
-        "accelerate may assume lazy mode."
-    )
-    assert made.check(flags.lazy_mode) == [("amber", message)]
+    assert made.check(flags.lazy_mode) == ["amber"]
     made.environment["PT_HPU_LAZY_MODE"] = "0"
-    message = "PT_HPU_LAZY_MODE=0 selects eager mode."
-    assert made.check(flags.lazy_mode) == [("green", message)]
+    assert made.check(flags.lazy_mode) == ["green"]
 
 
 @pytest.mark.parametrize(
-    ("check", "name", "good", "bad", "state", "part"),
+    ("check", "name", "good", "bad", "state"),
     [
-        (
-            *(flags.integers, "PT_ENABLE_INT64_SUPPORT", "0", "1"),
-            *("amber", "users reported that some models hang"),
-        ),
-        (flags.fallbacks, "PT_HPU_PLACE_ON_CPU", "", "none", "amber", "no operator may fall back"),
-        (flags.pool, "PT_HPU_POOL_MEM_ACQUIRE_PERC", "100", "40", "amber", "only 40 % of a card's"),
-        (
-            flags.metrics_file,
-            "PT_HPU_METRICS_FILE",
-            "/x/m.json",
-            "m.json",
-            "amber",
-            "has no folder",
-        ),
-        (
-            *(flags.strict, "PT_HPU_USE_CPP_PARTITIONER", "yes", "2"),
-            *("red", "is neither 1 nor 0: the compile backend fails to load."),
-        ),
+        (flags.integers, "PT_ENABLE_INT64_SUPPORT", "0", "1", "amber"),
+        (flags.fallbacks, "PT_HPU_PLACE_ON_CPU", "", "none", "amber"),
+        (flags.pool, "PT_HPU_POOL_MEM_ACQUIRE_PERC", "100", "40", "amber"),
+        (flags.metrics_file, "PT_HPU_METRICS_FILE", "/x/m.json", "m.json", "amber"),
+        (flags.strict, "PT_HPU_USE_CPP_PARTITIONER", "yes", "2", "red"),
     ],
 )
-def test_single_flags(made, check, name, good, bad, state, part):
+def test_invalid_values_of_single_flags_are_reported(made, check, name, good, bad, state):
     made.with_gaudi()
     assert made.check(check) == []
     made.environment[name] = good
     assert made.check(check) == []
     made.environment[name] = bad
-    [(found, text)] = made.check(check)
-    assert (found, text.startswith(name), part in text) == (state, True, True)
+    assert made.check(check) == [state]
 
 
-def test_files_that_flags_name(made, tmp_path):
-    name = "PT_HPU_AUTOCAST_FP32_OPS_LIST"
+def test_unreadable_file_of_a_flag_is_amber(made, tmp_path):
     assert made.check(flags.files) == []
-    made.environment[name] = str(tmp_path / "ops.txt")
-    message = f"{name} names {tmp_path}/ops.txt, which cannot be read: autocast uses"
-    assert made.check(flags.files) == [("amber", f"{message} its default list.")]
+    made.environment["PT_HPU_AUTOCAST_FP32_OPS_LIST"] = str(tmp_path / "ops.txt")
+    assert made.check(flags.files) == ["amber"]
     (tmp_path / "ops.txt").write_text("add\n")
-    assert made.check(flags.files) == [("green", f"{name} names a file that can be read.")]
+    assert made.check(flags.files) == ["green"]
 
 
 @pytest.mark.parametrize(
-    ("value", "state", "part"),
+    ("value", "state"),
     [
-        ("0,1", "green", "names cards of this machine"),
-        ("0", "green", "names cards of this machine"),
-        ("0,1,2", "amber", "collectives of 3 cards may fail"),
-        ("0,7", "red", "names 7, which this machine does not have"),
-        ("", "red", "is not a list of numbers"),
-        ("all", "red", "is not a list of numbers"),
+        *[("0,1", "green"), ("0", "green"), ("0,1,2", "amber")],
+        *[("0,7", "red"), ("", "red"), ("all", "red")],
     ],
 )
-def test_visible_modules(made, value, state, part):
+def test_visible_modules_must_name_existing_cards(made, value, state):
     made.with_gaudi(cards=4)
     assert made.check(flags.visible_modules) == []
     made.environment["HABANA_VISIBLE_MODULES"] = value
-    [(found, text)] = made.check(flags.visible_modules)
-    assert (found, part in text) == (state, True)
+    assert made.check(flags.visible_modules) == [state]
 
 
-def test_the_chosen_module(made):
+def test_chosen_module_must_be_visible(made):
     made.with_gaudi(cards=4)
     made.environment["HLS_MODULE_ID"] = "3"
     assert made.check(flags.chosen_module) == []
     made.environment["HABANA_VISIBLE_MODULES"] = "0,1"
-    message = "HLS_MODULE_ID=3 is not one of the cards that this process may use (0, 1): the "
-    assert made.check(flags.chosen_module) == [
-        ("amber", f"{message}process uses another card, or none.")
-    ]
+    assert made.check(flags.chosen_module) == ["amber"]
 
 
 @pytest.mark.parametrize(
-    ("value", "state", "part"),
-    [
-        ("0,1", "green", "names cards of this machine"),
-        (
-            "0,6",
-            "amber",
-            "names 6, but 2 cards are visible; they may be absent, or have other numbers",
-        ),
-        ("none", "amber", "may hide all cards"),
-    ],
+    ("value", "state"), [("0,1", "green"), ("0,6", "amber"), ("none", "amber")]
 )
-def test_visible_devices(made, value, state, part):
+def test_visible_devices_must_name_existing_cards(made, value, state):
     made.with_gaudi(cards=2)
     made.environment["HABANA_VISIBLE_DEVICES"] = "all"
     assert made.check(flags.visible_devices) == []
     made.environment["HABANA_VISIBLE_DEVICES"] = value
-    [(found, text)] = made.check(flags.visible_devices)
-    assert (found, part in text) == (state, True)
+    assert made.check(flags.visible_devices) == [state]
 
 
 def cache(made, folder, rest=""):
@@ -212,108 +156,88 @@ def cache(made, folder, rest=""):
     return made.check(storage.recipe_cache)
 
 
-def test_no_recipe_cache(made):
-    message = "Compiled graphs are stored in memory only: each process compiles its own."
-    assert made.check(storage.recipe_cache) == [("green", message)]
-    assert cache(made, "", ",false,1024,false") == [("green", message)]
+def test_missing_recipe_cache_is_green(made):
+    assert made.check(storage.recipe_cache) == ["green"]
+    assert cache(made, "", ",false,1024,false") == ["green"]
 
 
-def test_the_recipe_cache(made, tmp_path):
+def test_missing_or_full_recipe_cache_is_reported(made, tmp_path):
     folder = tmp_path / "recipes"
-    message = f"The folder {folder} of PT_HPU_RECIPE_CACHE_CONFIG does not exist, and the bridge "
-    assert cache(made, folder) == [("amber", f"{message}may not create it.")]
+    assert cache(made, folder) == ["amber"]
     folder.mkdir()
     (folder / "one").write_bytes(bytes(600 << 10))
-    message = f"{folder} has 600 KiB in 1 file of compiled graphs; the limit is"
-    assert cache(made, folder, ",false,10") == [("green", f"{message} 10 MiB.")]
+    assert cache(made, folder, ",false,10") == ["green"]
     (folder / "two").write_bytes(bytes(400 << 10))
-    [(state, text)] = cache(made, folder, ",false,1")
-    assert (state, "It is nearly full" in text) == ("amber", True)
-    [(state, text)] = cache(made, folder / "one")
-    assert (state, text.endswith("is a file.")) == ("red", True)
+    assert cache(made, folder, ",false,1") == ["amber"]
+    assert cache(made, folder / "one") == ["red"]
 
 
-def test_recipe_cache_that_each_process_empties(made, tmp_path):
-    [(_, _), (state, text)] = cache(made, tmp_path, ",true,1024")
-    assert state == "amber"
-    assert text.startswith(f"PT_HPU_RECIPE_CACHE_CONFIG empties {tmp_path} at the start")
+def test_recipe_cache_emptied_by_each_process_is_amber(made, tmp_path):
+    folder = tmp_path / "recipes"
+    folder.mkdir()
+    assert cache(made, folder, ",true,1024") == ["green", "amber"]
 
 
-def test_recipe_cache_on_a_shared_file_system(made, tmp_path):
-    made.file("/proc/mounts", f"/dev/sda / ext4 rw 0 0\nserver:/x {tmp_path} nfs4 rw 0 0\n")
-    [(_, _), (state, text)] = cache(made, tmp_path, ",false,1024,false")
-    assert (state, "is on a shared file system (nfs4)" in text) == ("amber", True)
-    assert [state for state, _ in cache(made, tmp_path, ",false,1024,true")] == ["green"]
+def test_recipe_cache_on_a_shared_file_system_is_amber(made, tmp_path):
+    folder = tmp_path / "recipes"
+    folder.mkdir()
+    made.file("/proc/mounts", f"/dev/sda / ext4 rw 0 0\nserver:/x {folder} nfs4 rw 0 0\n")
+    assert cache(made, folder, ",false,1024,false") == ["green", "amber"]
+    assert cache(made, folder, ",false,1024,true") == ["green"]
 
 
 @pytest.mark.parametrize("rest", [",maybe,1024", ",false,much", ",false,1024,nfs"])
-def test_recipe_cache_with_an_invalid_field(made, tmp_path, rest):
-    [(state, text)] = cache(made, tmp_path, rest)
-    assert (state, text.startswith("PT_HPU_RECIPE_CACHE_CONFIG has ")) == ("red", True)
+def test_recipe_cache_with_an_invalid_field_is_red(made, tmp_path, rest):
+    assert cache(made, tmp_path, rest) == ["red"]
 
 
-def test_older_variables_of_the_recipe_cache(made, tmp_path):
-    made.environment |= {"PT_RECIPE_CACHE_PATH": str(tmp_path), "PT_CACHE_FOLDER_DELETE": "true"}
-    [(_, _), (state, text)] = made.check(storage.recipe_cache)
-    assert (state, text.startswith("PT_RECIPE_CACHE_PATH empties")) == ("amber", True)
+def test_older_variables_of_the_recipe_cache_are_checked(made, tmp_path):
+    folder = tmp_path / "recipes"
+    folder.mkdir()
+    made.environment |= {"PT_RECIPE_CACHE_PATH": str(folder), "PT_CACHE_FOLDER_DELETE": "true"}
+    assert made.check(storage.recipe_cache) == ["green", "amber"]
 
 
-def test_logs(made, tmp_path):
+def test_large_logs_are_amber(made, tmp_path):
     default = made.home / ".habana_logs"
-    message = f"No logs exist yet: the first process that acquires a card creates {default}."
-    assert made.check(storage.logs) == [("green", message)]
+    assert made.check(storage.logs) == ["green"]
     default.mkdir()
     (default / "new.log").write_bytes(bytes(1 << 20))
     (default / "old.log").write_bytes(bytes(3 << 20))
     long_ago = time.time() - 3 * 86400
     os.utime(default / "old.log", (long_ago, long_ago))
-    [(state, text)] = made.check(storage.logs)
-    message = f"{default} has 4.00 MiB in 2 files, including 1.00 MiB in files written within a day"
-    assert (state, text.startswith(message)) == ("green", True)
+    assert made.check(storage.logs) == ["green"]
     with (default / "huge.log").open("wb") as log:  # a sparse file
         log.truncate(11 << 30)
-    [(state, text)] = made.check(storage.logs)
-    assert (state, "11.0 GiB in 3 files" in text) == ("amber", True)
+    assert made.check(storage.logs) == ["amber"]
 
 
-def test_log_folder_of_a_container_and_of_the_variable(made, tmp_path):
-    folder = made.root / "var/log/habana_logs"
-    folder.mkdir(parents=True)
+def test_log_folder_depends_on_container_and_variable(made, tmp_path):
+    (made.root / "var/log/habana_logs").mkdir(parents=True)
     made.file("/.dockerenv")
-    [(_, text)] = made.check(storage.logs)
-    assert text.startswith(f"{folder} has 0 B in 0 files")
+    made.check(storage.logs)
+    assert "root/var/log/habana_logs has 0 B in 0 files" in made.texts[-1]
     made.environment["HABANA_LOGS"] = str(tmp_path / "mine")
-    [(_, text)] = made.check(storage.logs)
-    assert text.endswith(f"creates {tmp_path / 'mine'}.")
+    made.check(storage.logs)
+    assert made.texts[-1].endswith(f"creates {tmp_path / 'mine'}.")
 
 
 @pytest.mark.parametrize(
-    ("environment", "state", "message"),
+    ("environment", "state"),
     [
-        ({}, "green", "No proxy variables are set."),
+        ({}, "green"),
         (
             {"HTTPS_PROXY": "http://ada:pw@proxy:1", "NO_PROXY": "127.0.0.1, localhost,.intra"},
-            *("green", "HTTPS_PROXY is set, and NO_PROXY excludes servers on this machine."),
+            "green",
         ),
-        (
-            {"ALL_PROXY": "socks5://proxy:1", "no_proxy": "localhost,127.0.0.0/8"},
-            *("green", "ALL_PROXY is set, and NO_PROXY excludes servers on this machine."),
-        ),
-        (
-            {"ALL_PROXY": "socks5://proxy:1", "no_proxy": "*"},
-            *("green", "ALL_PROXY is set, and NO_PROXY excludes servers on this machine."),
-        ),
-        (
-            {"http_proxy": "http://ada:pw@proxy:1", "no_proxy": "localhost"},
-            "amber",
-            "HTTP_PROXY may send connections to 127.0.0.1 through the proxy: connections to a "
-            "server, TensorBoard or rank on this machine may hang or fail.",
-        ),
+        ({"ALL_PROXY": "socks5://proxy:1", "no_proxy": "localhost,127.0.0.0/8"}, "green"),
+        ({"ALL_PROXY": "socks5://proxy:1", "no_proxy": "*"}, "green"),
+        ({"http_proxy": "http://ada:pw@proxy:1", "no_proxy": "localhost"}, "amber"),
     ],
 )
-def test_proxy_variables(made, environment, state, message):
+def test_proxy_for_local_connections_is_amber(made, environment, state):
     made.environment |= environment
-    assert made.check(jupyter.proxy_variables) == [(state, message)]
+    assert made.check(jupyter.proxy_variables) == [state]
 
 
 def server(made, **entries):
@@ -325,30 +249,22 @@ def server(made, **entries):
     return made.check(jupyter.servers)
 
 
-def test_jupyter_servers(made):
-    message = "This user runs no Jupyter server on this machine."
-    assert made.check(jupyter.servers) == [("green", message)]
-    assert server(made) == [("green", message)]  # a server that has ended
+def test_server_without_a_token_is_reported(made):
+    assert made.check(jupyter.servers) == ["green"]
+    assert server(made) == ["green"]  # a server that has ended
     made.file("/proc/71/stat")
-    access = ("green", "The server at localhost:8888 requires a token or a password.")
-    assert server(made) == [access, ("green", "The server answers below /.")]
-    [(state, text), _] = server(made, token="")
-    assert (state, "from this machine can run code as you" in text) == ("amber", True)
-    [(state, text), _] = server(made, token="", hostname="0.0.0.0")
-    assert (state, "over the network can run code as you" in text) == ("red", True)
+    assert server(made) == ["green", "green"]
+    assert server(made, token="")[0] == "amber"
+    assert server(made, token="", hostname="0.0.0.0")[0] == "red"
 
 
-def test_proxy_in_front_of_a_server(made):
+def test_base_url_that_differs_from_the_hub_is_amber(made):
     made.file("/proc/71/stat")
-    [_, (state, text)] = server(made, base_url="/team/ada/")
-    assert state == "amber"
-    assert text.startswith("The server answers below /team/ada/, probably through a proxy. A proxy")
+    assert server(made, base_url="/team/ada/")[1] == "amber"
     made.environment |= {"JUPYTERHUB_SERVICE_PREFIX": "/user/ada/", "JPY_PARENT_PID": "71"}
-    [_, (state, text)] = server(made, base_url="/team/ada/")
-    assert (state, "pages may not reach it" in text) == ("amber", True)
-    access = ("green", "JupyterHub controls access to the server at 0.0.0.0:8888.")
-    path = ("green", "The server answers below /user/ada/.")
-    assert server(made, base_url="/user/ada/", token="", hostname="0.0.0.0") == [access, path]
+    assert server(made, base_url="/team/ada/")[1] == "amber"
+    own = {"base_url": "/user/ada/", "token": "", "hostname": "0.0.0.0"}
+    assert server(made, **own) == ["green", "green"]
 
 
 def extension(made, name, version, place="prefix/share/jupyter"):
@@ -363,65 +279,45 @@ def page_config(made, disabled):
     (folder / "page_config.json").write_text(json.dumps({"disabledExtensions": disabled}))
 
 
-def test_front_end_extensions(made):
+def test_missing_or_disabled_front_end_extension_is_reported(made):
     assert made.check(jupyter.front_end) == []
     made.install("jupyterlab==4.6.6")
-    assert [state for state, _ in made.check(jupyter.front_end)] == ["amber"] * 3
+    assert made.check(jupyter.front_end) == ["amber"] * 3
     extension(made, "hpu_magic", hpu_magic.__version__)
     extension(made, "@jupyter-widgets/jupyterlab-manager", "5.0.16")
     extension(made, "anywidget", "0.11.0")
-    enabled, manager, widgets = (
-        ("green", f"JupyterLab's extension {extension} is installed and enabled.")
-        for extension in (
-            f"hpu_magic {hpu_magic.__version__}",
-            "@jupyter-widgets/jupyterlab-manager 5.0.16",
-            "anywidget 0.11.0",
-        )
-    )
-    assert made.check(jupyter.front_end) == [enabled, manager, widgets]
+    assert made.check(jupyter.front_end) == ["green"] * 3
     for disabled in ({"hpu_magic": True}, ["hpu_magic"], {"hpu_magic:sidebar": True}):
         page_config(made, disabled)
-        [(state, text), *others] = made.check(jupyter.front_end)
-        assert (state, "hpu_magic is disabled" in text) == ("red", True)
-        assert others == [manager, widgets]
+        assert made.check(jupyter.front_end) == ["red", "green", "green"]
     page_config(made, {"hpu_magic": False})
-    assert made.check(jupyter.front_end)[0] == enabled
+    assert made.check(jupyter.front_end) == ["green"] * 3
 
 
-def test_old_front_end(made):
+def test_old_front_end_is_amber(made):
     made.install("jupyterlab==3.6.8", "notebook==7.1.3")
-    missing = (
-        "the sidebar, the status bar, the mode switch and the charts of panels may be missing or "
-        "broken; commands work."
-    )
-    assert made.check(jupyter.front_end)[:2] == [
-        ("amber", f"JupyterLab 3.6.8 is older than 4.2: {missing}"),
-        ("amber", f"Notebook 7.1.3 is older than 7.2: {missing}"),
-    ]
+    assert made.check(jupyter.front_end)[:2] == ["amber", "amber"]
 
 
-def test_precedence_of_two_front_ends(made):
+def test_front_end_with_precedence_is_checked(made):
     made.install("jupyterlab==4.6.6")
     extension(made, "hpu_magic", hpu_magic.__version__)
     extension(made, "hpu_magic", "0.0.9", "home/ada/.local/share/jupyter")
-    old = f"JupyterLab's extension is 0.0.9, but hpu_magic is {hpu_magic.__version__}: they may be "
-    old = ("amber", f"{old}incompatible.")
-    new = f"JupyterLab's extension hpu_magic {hpu_magic.__version__} is installed and enabled."
-    assert made.check(jupyter.front_end)[0] == old  # the user's comes first
+    assert made.check(jupyter.front_end)[0] == "amber"  # the user's extension comes first
     (made.prefix / "pyvenv.cfg").touch()
-    assert made.check(jupyter.front_end)[0] == ("green", new)  # but not in a virtual environment
+    assert made.check(jupyter.front_end)[0] == "green"  # but not in a virtual environment
     made.environment["JUPYTER_PREFER_ENV_PATH"] = "0"
-    assert made.check(jupyter.front_end)[0] == old
+    assert made.check(jupyter.front_end)[0] == "amber"
     made.environment |= {"JUPYTER_PREFER_ENV_PATH": "1", "JUPYTER_PATH": f"{made.home}/x"}
-    assert made.check(jupyter.front_end)[0] == ("green", new)
+    assert made.check(jupyter.front_end)[0] == "green"
     extension(made, "hpu_magic", "0.0.9", "home/ada/x")
-    assert made.check(jupyter.front_end)[0] == old
+    assert made.check(jupyter.front_end)[0] == "amber"
 
 
-def test_server_extension(made):
+def test_disabled_server_extension_is_red(made):
     assert made.check(jupyter.server_extension) == []
     made.install("jupyter_server==2.21.1")
-    assert [state for state, _ in made.check(jupyter.server_extension)] == ["amber"]
+    assert made.check(jupyter.server_extension) == ["amber"]
     for place, enabled, state in [
         ("prefix/etc/jupyter", True, "green"),
         ("home/ada/.jupyter", False, "red"),
@@ -430,29 +326,28 @@ def test_server_extension(made):
         folder.mkdir(parents=True)
         config = {"ServerApp": {"jpserver_extensions": {"hpu_magic": enabled}}}
         (folder / "hpu_magic.json").write_text(json.dumps(config))
-        assert [found for found, _ in made.check(jupyter.server_extension)] == [state]
+        assert made.check(jupyter.server_extension) == [state]
     # The file of `jupyter server extension enable` has precedence over that of an installation.
     config = {"ServerApp": {"jpserver_extensions": {"hpu_magic": True}}}
     (made.home / ".jupyter/jupyter_server_config.json").write_text(json.dumps(config))
-    assert [found for found, _ in made.check(jupyter.server_extension)] == ["green"]
+    assert made.check(jupyter.server_extension) == ["green"]
 
 
 @pytest.mark.parametrize(
-    ("python", "page", "state", "part"),
+    ("python", "page", "state"),
     [
-        ("ipywidgets==8.1.9", "jupyterlab_widgets==3.0.17", "green", "match."),
-        ("ipywidgets==8.1.9", "jupyterlab_widgets==1.1.1", "red", "needs jupyterlab_widgets 3"),
-        ("bokeh==3.9.2", "jupyter_bokeh==4.1.0", "green", "match."),
-        ("bokeh==3.9.2", "jupyter_bokeh==3.0.7", "red", "needs jupyter_bokeh 4"),
-        ("bokeh==4.0.0", "jupyter_bokeh==4.1.0", "amber", "may not match bokeh 4.0.0"),
+        ("ipywidgets==8.1.9", "jupyterlab_widgets==3.0.17", "green"),
+        ("ipywidgets==8.1.9", "jupyterlab_widgets==1.1.1", "red"),
+        ("bokeh==3.9.2", "jupyter_bokeh==4.1.0", "green"),
+        ("bokeh==3.9.2", "jupyter_bokeh==3.0.7", "red"),
+        ("bokeh==4.0.0", "jupyter_bokeh==4.1.0", "amber"),
     ],
 )
-def test_versions_of_widget_parts(made, python, page, state, part):
+def test_versions_of_widget_packages_must_match(made, python, page, state):
     made.install(python)
     assert made.check(jupyter.widget_halves) == []
     made.install(page)
-    [(found, text)] = made.check(jupyter.widget_halves)
-    assert (found, part in text) == (state, True)
+    assert made.check(jupyter.widget_halves) == [state]
 
 
 def test_invalid_files_of_jupyter_are_ignored(made):
@@ -461,7 +356,7 @@ def test_invalid_files_of_jupyter_are_ignored(made):
         folder = made.prefix / "share/jupyter/labextensions/hpu_magic"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_text(text)
-        assert made.check(jupyter.front_end)[0][0] == "amber"
+        assert made.check(jupyter.front_end)[0] == "amber"
 
 
 @pytest.mark.parametrize("content", [None, 3, "hpu_magic", [3, None], {"ServerApp": 3}])
@@ -469,11 +364,11 @@ def test_files_with_other_types_are_ignored(made, content):
     made.install("jupyterlab==4.6.6", "jupyter_server==2.21.1")
     extension(made, "hpu_magic", hpu_magic.__version__)
     page_config(made, content)
-    assert made.check(jupyter.front_end)[0][0] == "green"
+    assert made.check(jupyter.front_end)[0] == "green"
     folder = made.prefix / "etc/jupyter/jupyter_server_config.d"
     folder.mkdir(parents=True)
     (folder / "hpu_magic.json").write_text(json.dumps(content))
-    assert [state for state, _ in made.check(jupyter.server_extension)] == ["amber"]
+    assert made.check(jupyter.server_extension) == ["amber"]
 
 
 def test_names_of_checks_are_unique():

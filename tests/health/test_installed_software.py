@@ -1,7 +1,5 @@
 """Installed packages and their versions."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -18,77 +16,60 @@ VERSIONS = Path(__file__).parents[2] / "docs" / "versions.md"
 @pytest.mark.parametrize(
     ("version", "state"), [((3, 10, 0), "green"), ((3, 13, 9), "green"), ((3, 9, 1), "amber")]
 )
-def test_python(made, version, state):
+def test_untested_python_is_amber(made, version, state):
     made.python = version
-    [(found, text)] = made.check(installed.python)
-    assert found == state
-    assert text.startswith(f"Python is {'.'.join(map(str, version))}")
+    assert made.check(installed.python) == [state]
 
 
-def test_hpu_magic_itself(made):
-    assert made.check(installed.itself) == [("green", f"hpu_magic is {hpu_magic.__version__}.")]
+def test_version_of_hpu_magic_is_reported(made):
+    assert made.check(installed.itself) == ["green"]
+    assert hpu_magic.__version__ in made.texts[0]
 
 
-def test_torch_is_installed_or_missing(made):
-    assert made.check(installed.torch) == [
-        ("red", "torch is not installed; the device requires it.")
-    ]
+def test_missing_torch_is_red(made):
+    assert made.check(installed.torch) == ["red"]
     made.install("torch==2.13.0+cpu")
-    assert made.check(installed.torch) == [("green", "torch is 2.13.0+cpu.")]
+    assert made.check(installed.torch) == ["green"]
 
 
-def test_required_and_optional_packages(made):
+def test_missing_required_packages_are_amber(made):
     made.install("lightning==2.6.6", "bokeh==3.9.2", "transformers==5.23.0")
-    assert made.check(installed.packages) == [
-        ("green", "lightning is 2.6.6."),
-        ("amber", "ipywidgets is not installed: live panels are missing."),
-        ("amber", "anywidget is not installed: live panels are missing."),
-        ("green", "bokeh is 3.9.2."),
-        ("amber", "jupyterlab is not installed: the sidebar is missing."),
-        ("amber", "ipyparallel is not installed: cells on several cards are missing."),
-        ("green", "transformers is 5.23.0."),
-        ("green", "accelerate is optional and not installed."),
-        ("green", "optimum-habana is optional and not installed."),
-    ]
+    states = {finding.about: finding.state for finding in installed.packages(made.machine)}
+    assert states == {
+        **dict.fromkeys(("lightning", "bokeh", "transformers"), "green"),
+        **dict.fromkeys(("ipywidgets", "anywidget", "jupyterlab", "ipyparallel"), "amber"),
+        **dict.fromkeys(("accelerate", "optimum-habana"), "green"),
+    }
+    made.check(installed.packages)
 
 
-def test_bridge_of_vendor_or_simulator(made):
-    [(state, text)] = made.check(installed.bridge)
-    assert (state, "simulated by hpu_magic" in text) == ("green", True)
+def test_bridge_without_a_distribution_is_amber(made):
+    assert made.check(installed.bridge) == ["green"]
     made.simulated = False
-    [(state, text)] = made.check(installed.bridge)
-    assert state == "amber"
-    assert text.startswith("habana_frameworks is present, but its distribution habana-torch-plugin")
+    assert made.check(installed.bridge) == ["amber"]
     made.install("habana-torch-plugin==1.22.0.740")
-    message = "habana_frameworks is the vendor's, from habana-torch-plugin 1.22.0.740."
-    assert made.check(installed.bridge) == [("green", message)]
+    assert made.check(installed.bridge) == ["green"]
 
 
-def test_two_torches_in_two_folders(made, tmp_path):
+def test_torch_in_two_folders_is_amber(made, tmp_path):
     assert made.check(installed.one_torch) == []
     made.install("torch==2.9.0")
     made.folders += [made.site, tmp_path / "user"]
     assert made.check(installed.one_torch) == []
     made.install("torch==2.13.0", into=tmp_path / "user")
-    message = (
-        f"torch is installed 2 times: 2.9.0 in {made.site}, 2.13.0 in {tmp_path / 'user'}; "
-        "Python uses the first, other programs may not."
-    )
-    assert made.check(installed.one_torch) == [("amber", message)]
+    assert made.check(installed.one_torch) == ["amber"]
 
 
-def test_two_torches_in_one_folder(made):
+def test_two_releases_of_torch_in_one_folder_are_red(made):
     made.install("torch==2.9.0", "torch==2.13.0")
-    [(state, text)] = made.check(installed.one_torch)
-    assert state == "red"
-    assert text.endswith("; their files are mixed.")
+    assert made.check(installed.one_torch) == ["red"]
 
 
-def test_remains_of_a_broken_removal_are_ignored(made):
+def test_folder_without_metadata_is_ignored(made):
     made.install("torch==2.13.0")
     (made.site / "torch-2.9.0.dist-info").mkdir()
     assert made.check(installed.one_torch) == []
-    assert made.check(installed.torch) == [("green", "torch is 2.13.0.")]
+    assert made.check(installed.torch) == ["green"]
 
 
 def test_releases_of_torch_match_the_documentation():
@@ -98,112 +79,84 @@ def test_releases_of_torch_match_the_documentation():
 
 
 @pytest.mark.parametrize(
-    ("torch", "state", "message"),
-    [
-        ("2.5.1", "red", "torch 2.5.1 is too old: hpu_magic is tested with 2.6 to 2.15."),
-        ("2.6.0", "green", "torch 2.6.0 is supported: hpu_magic is tested with 2.6 to 2.15."),
-        ("2.15.0", "green", "torch 2.15.0 is supported: hpu_magic is tested with 2.6 to 2.15."),
-        (
-            "3.0.0a0",
-            "amber",
-            "torch 3.0.0a0 is newer than all tested releases and may fail: hpu_magic is tested "
-            "with 2.6 to 2.15.",
-        ),
-    ],
+    ("torch", "state"),
+    [("2.5.1", "red"), ("2.6.0", "green"), ("2.15.0", "green"), ("3.0.0a0", "amber")],
 )
-def test_torch_and_the_tested_releases(made, torch, state, message):
+def test_torch_is_compared_with_the_tested_releases(made, torch, state):
     assert made.check(versions.torch_for_hpu_magic) == []
     made.install(f"torch=={torch}")
-    assert made.check(versions.torch_for_hpu_magic) == [(state, message)]
+    assert made.check(versions.torch_for_hpu_magic) == [state]
 
 
 @pytest.mark.parametrize(
-    ("plugin", "torch", "state", "part"),
+    ("plugin", "torch", "state"),
     [
-        ("1.22.0.740", "2.7.1+hpu_1.22.0", "green", "torch 2.7.1+hpu_1.22.0 is the release that"),
-        ("1.22.0.740", "2.9.0", "red", "refuses to load with torch 2.9.0"),
-        ("1.20.0.1", "2.5.1", "amber", "may refuse to load with torch 2.5.1"),
-        ("1.24.0.1007", "2.11.0", "amber", "unknown to hpu_magic"),
+        ("1.22.0.740", "2.7.1+hpu_1.22.0", "green"),
+        ("1.22.0.740", "2.9.0", "red"),
+        ("1.20.0.1", "2.5.1", "amber"),
+        ("1.24.0.1007", "2.11.0", "amber"),
     ],
 )
-def test_torch_and_plug_in(made, plugin, torch, state, part):
+def test_torch_must_match_the_vendors_plugin(made, plugin, torch, state):
     made.install(f"torch=={torch}")
     assert made.check(versions.torch_for_plugin) == []
     made.with_gaudi(plugin)
-    [(found, text)] = made.check(versions.torch_for_plugin)
-    assert (found, part in text) == (state, True)
+    assert made.check(versions.torch_for_plugin) == [state]
 
 
-def test_plug_in_and_driver(made):
+def test_plugin_and_driver_must_have_the_same_release(made):
     assert made.check(versions.plugin_and_driver) == []
     made.with_gaudi("1.22.0.740")
     made.driver = hlsmi.Versions("1.22.1-ab12", ())
-    message = "habana-torch-plugin 1.22.0.740 and the driver 1.22.1-ab12 have the same release."
-    assert made.check(versions.plugin_and_driver) == [("green", message)]
+    assert made.check(versions.plugin_and_driver) == ["green"]
     made.driver = hlsmi.Versions("1.21.0-ab12", ())
-    [(state, text)] = made.check(versions.plugin_and_driver)
-    assert state == "red"
-    assert "the driver 1.21.0-ab12 have different releases" in text
-    # The version of the module.
-    made.driver = None
-    message = "habana-torch-plugin 1.22.0.740 and the driver 1.22.0-5b2c1a have the same release."
-    assert made.check(versions.plugin_and_driver) == [("green", message)]
+    assert made.check(versions.plugin_and_driver) == ["red"]
+    made.driver = None  # the version of the kernel module
+    assert made.check(versions.plugin_and_driver) == ["green"]
     made.file("/sys/module/habanalabs/version", "")
-    [(state, text)] = made.check(versions.plugin_and_driver)
-    assert (state, "is unknown" in text) == ("amber", True)
+    assert made.check(versions.plugin_and_driver) == ["amber"]
 
 
 @pytest.mark.parametrize(
-    ("firmware", "state", "part"),
-    [
-        (("1.22.0",), "green", "Firmware 1.22.0 and driver 1.22.0-ab12 have the same release."),
-        (("1.22.0", "1.20.1"), "amber", "The firmware has release 1.20.1"),
-        ((), "amber", "does not report the firmware's release"),
-    ],
+    ("firmware", "state"),
+    [(("1.22.0",), "green"), (("1.22.0", "1.20.1"), "amber"), ((), "amber")],
 )
-def test_firmware_and_driver(made, firmware, state, part):
+def test_firmware_and_driver_must_have_the_same_release(made, firmware, state):
     assert made.check(versions.firmware_and_driver) == []
     made.driver = hlsmi.Versions("1.22.0-ab12", firmware)
-    [(found, text)] = made.check(versions.firmware_and_driver)
-    assert (found, part in text) == (state, True)
+    assert made.check(versions.firmware_and_driver) == [state]
 
 
 @pytest.mark.parametrize(
-    ("lightning", "state", "part"),
-    [("2.4.0", "green", "supports"), ("2.5.6", "amber", "may fail"), ("2.6.6", "red", "fails")],
+    ("lightning", "state"), [("2.4.0", "green"), ("2.5.6", "amber"), ("2.6.6", "red")]
 )
-def test_lightning_habana(made, lightning, state, part):
+def test_lightning_habana_is_compared_with_lightning(made, lightning, state):
     made.install(f"lightning=={lightning}")
     assert made.check(versions.lightning_habana) == []
     made.install("lightning-habana==1.6.0")
-    [(found, text)] = made.check(versions.lightning_habana)
-    assert (found, part in text) == (state, True)
+    assert made.check(versions.lightning_habana) == [state]
 
 
 @pytest.mark.parametrize(
-    ("optimum", "transformers", "state", "part"),
+    ("optimum", "transformers", "state"),
     [
-        ("1.21.0", "4.55.4", "green", "match"),
-        ("1.21.0", "4.49.0", "amber", "may fail with 4.49.0"),
-        ("1.21.0", "5.23.0", "red", "fails with 5.23.0"),
-        ("1.30.0", "5.23.0", "amber", "unknown to hpu_magic"),
+        ("1.21.0", "4.55.4", "green"),
+        ("1.21.0", "4.49.0", "amber"),
+        ("1.21.0", "5.23.0", "red"),
+        ("1.30.0", "5.23.0", "amber"),
     ],
 )
-def test_optimum_habana(made, optimum, transformers, state, part):
+def test_optimum_habana_is_compared_with_transformers(made, optimum, transformers, state):
     made.install(f"transformers=={transformers}")
     assert made.check(versions.optimum_habana) == []
     made.install(f"optimum-habana=={optimum}")
-    [(found, text)] = made.check(versions.optimum_habana)
-    assert (found, part in text) == (state, True)
+    assert made.check(versions.optimum_habana) == [state]
 
 
-def test_gpu_that_pytorch_prefers_to_the_simulator(made):
+def test_gpu_that_pytorch_prefers_is_amber(made):
     made.install("torch==2.13.0+cu128")
     assert made.check(versions.gpu) == []
     made.file("/dev/nvidia0")
-    [(state, text)] = made.check(versions.gpu)
-    assert state == "amber"
-    assert text.startswith("This machine has a GPU (/dev/nvidia0), and torch 2.13.0+cu128 may be")
+    assert made.check(versions.gpu) == ["amber"]
     made.environment["CUDA_VISIBLE_DEVICES"] = ""
-    [(state, text)] = made.check(versions.gpu)
-    assert (state, "is hidden" in text) == ("green", True)
+    assert made.check(versions.gpu) == ["green"]

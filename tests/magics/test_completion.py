@@ -1,9 +1,4 @@
-"""The whole list that Tab shows within a command, in notebooks and in a terminal."""
-
-from __future__ import annotations
-
-from collections.abc import Iterator
-from typing import Any
+"""Complete lists of completions within a command, in notebooks and in a terminal."""
 
 import pytest
 from IPython.core.completer import provisionalcompleter
@@ -33,7 +28,7 @@ class Holder:
     def broken(self) -> torch.Tensor:
         raise RuntimeError("broken")
     @property
-    def unsaid(self):
+    def untyped(self):
         raise SystemExit
 
 net = Net()
@@ -53,7 +48,7 @@ TO = ["--device", "--dtype", "--output"]
 FIT = ["--interval", "--output", "--panel"]
 CAPTURE = ["--inputs", "--output", "--restart", "--warmup"]
 
-# A line, the cursor as a bar, and everything that is offered there.
+# A line with "|" at the cursor, and all completions.
 LISTS = [
     ("%hpu |", ["--output"]),
     ("%hpu --|", ["--output"]),
@@ -147,51 +142,46 @@ LISTS = [
 ]
 
 
-def cursor(line: str) -> tuple[str, int]:
+def cursor(line):
     return line.replace("|", "", 1), line.index("|")
 
 
 @pytest.fixture
-def in_process(shell: Any) -> Any:
-    shell.user_ns["In"]  # a real session
+def in_process(shell):
     shell.run_cell(VARIABLES)
     return shell
 
 
-def completed(line: str, start: int, end: int, text: str) -> str:
-    """Return the line with a completion in it."""
-    return f"{line[:start]}{text}{line[end:]}"
-
-
 @pytest.mark.parametrize("jedi", [True, False])
-def test_the_completer_offers_only_what_fits(in_process, jedi):
+def test_completer_offers_only_matching_completions(in_process, jedi):
     in_process.Completer.use_jedi = jedi
     for marked, expected in LISTS:
         line, at = cursor(marked)
         with provisionalcompleter():
             found = list(in_process.Completer.completions(line, at))
-        assert [one.text for one in found] == expected, marked
-        for one in found:
-            # What is replaced is the beginning of what replaces it.
-            assert one.text.startswith(line[one.start : one.end]), marked
-            assert one.end == at
+        assert [item.text for item in found] == expected, marked
+        for each in found:
+            # The replaced text is a prefix of the completion.
+            assert each.text.startswith(line[each.start : each.end]), marked
+            assert each.end == at
 
 
-def test_a_terminal_offers_only_what_fits(in_process, monkeypatch):
-    monkeypatch.setattr(in_process, "min_elide", 30, raising=False)  # of a terminal's shell
+def test_terminal_offers_only_matching_completions(in_process, monkeypatch):
+    # A terminal's shell has this attribute.
+    monkeypatch.setattr(in_process, "min_elide", 30, raising=False)
     completer = IPythonPTCompleter(shell=in_process)
     for marked, expected in LISTS:
         line, at = cursor(marked)
         found = completer.get_completions(Document(line, at), CompleteEvent())
-        # It shows a value after "=" without what stands before.
-        assert [one.text for one in found] in (
+        # A terminal shows a value after "=" without the name.
+        assert [each.text for each in found] in (
             expected,
-            [one.rpartition("=")[2] for one in expected],
+            [item.rpartition("=")[2] for item in expected],
         )
 
 
 @pytest.fixture(scope="module")
-def client() -> Iterator[Any]:
+def client():
     manager, client = start_new_kernel(kernel_name="python3")
     try:
         reply = client.execute_interactive("%load_ext hpu_magic\n" + VARIABLES, timeout=120)
@@ -203,7 +193,7 @@ def client() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("experimental", [True, False])
-def test_a_kernel_offers_only_what_fits(client, experimental):
+def test_kernel_offers_only_matching_completions(client, experimental):
     kernel = f"get_ipython().kernel.use_experimental_completions = {experimental}"
     client.execute_interactive(kernel, timeout=120)
     for marked, expected in LISTS:
@@ -212,10 +202,10 @@ def test_a_kernel_offers_only_what_fits(client, experimental):
         assert reply["matches"] == expected, marked
         assert reply["cursor_end"] == at
         begun = line[reply["cursor_start"] : at]
-        assert all(one.startswith(begun) for one in expected), marked
+        assert all(each.startswith(begun) for each in expected), marked
 
 
-def test_names_of_captured_graphs_are_offered(lazy):
+def test_names_of_captured_graphs_are_completed(lazy):
     lazy("x = torch.ones(2, device='hpu')")
     assert not lazy("%%hpu_capture step --inputs x\ny = x * 2").error
     for line in ("%hpu_replay ", "%hpu_graphs --delete ", "%%hpu_capture "):
@@ -225,20 +215,20 @@ def test_names_of_captured_graphs_are_offered(lazy):
         assert lazy.value("found") == ["step"]
 
 
-def names(shell: Any, line: str) -> set[str]:
+def names(shell, line):
     with provisionalcompleter():
-        return {one.text for one in shell.Completer.completions(line, len(line))}
+        return {completion.text for completion in shell.Completer.completions(line, len(line))}
 
 
 @pytest.mark.parametrize(
     "line",
     ["%hpu_time te", "%hpu_time -n 3 te", "te", "hpu_to = te", "%%time\n%%hpu_to te", "%timeit te"],
 )
-def test_code_is_left_to_ipython(in_process, line):
+def test_ipython_completes_code_after_a_magic(in_process, line):
     assert "text" in names(in_process, line)
 
 
-def test_without_automagic_a_line_without_a_mark_is_python(in_process):
+def test_line_without_percent_sign_is_python_without_automagic(in_process):
     in_process.automagic = False
     try:
         assert "number" in names(in_process, "hpu_to nu")
@@ -248,20 +238,21 @@ def test_without_automagic_a_line_without_a_mark_is_python(in_process):
     assert "number" in names(in_process, "hpu_to nu")
 
 
-def test_the_name_of_a_command_is_completed(in_process):
-    assert "%hpu_to" in names(in_process, "%hpu_t")
-
-
-def test_every_command_offers_just_its_options(in_process):
+def test_each_command_offers_exactly_its_options(in_process):
     magics = in_process.magics_manager.magics
     for kind, mark in (("line", "%"), ("cell", "%%")):
-        for name in [one for one in magics[kind] if one.startswith("hpu")]:
+        for name in [magic for magic in magics[kind] if magic.startswith("hpu")]:
             actions = magics[kind][name].parser._actions
-            long = {one for each in actions for one in each.option_strings if one[:2] == "--"}
+            long = {
+                spelling
+                for each in actions
+                for spelling in each.option_strings
+                if spelling[:2] == "--"
+            }
             assert names(in_process, f"{mark}{name} --") == long, name
 
 
-def test_folders_are_offered_for_a_folder(in_process, tmp_path):
+def test_folders_are_completed_for_a_folder_option(in_process, tmp_path):
     for name in ("traces", "trunk", ".hidden", "with space"):
         (tmp_path / name).mkdir()
     (tmp_path / "train.py").touch()
@@ -269,11 +260,13 @@ def test_folders_are_offered_for_a_folder(in_process, tmp_path):
     assert found == {f"{tmp_path}/traces/", f"{tmp_path}/trunk/"}
 
 
-def test_unloading_the_extension_takes_its_completions_along(in_process):
+def test_unload_ext_removes_the_completer(in_process):
     in_process.run_line_magic("reload_ext", "hpu_magic")
     in_process.run_line_magic("unload_ext", "hpu_magic")
     try:
-        ours = [one for one in in_process.Completer.custom_matchers if "hpu" in repr(one)]
+        ours = [
+            matcher for matcher in in_process.Completer.custom_matchers if "hpu" in repr(matcher)
+        ]
         assert ours == []
     finally:
         in_process.run_line_magic("load_ext", "hpu_magic")

@@ -1,7 +1,5 @@
 """%load_ext hpu_magic, import hpu_magic, and %hpu."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
@@ -14,7 +12,7 @@ from hpu_magic import monitor
 from hpu_magic.errors import HPUError
 
 HEAVY = ["torch", "bokeh", "ipywidgets", "lightning", "pytorch_lightning", "numpy", "psutil"]
-# What of this package may come in before any command has run, besides the commands.
+# Modules of this package that may be imported before a command runs.
 AT_LOAD = {
     *("commands", "commands.cards", "commands.device", "commands.graphs", "commands.measuring"),
     *(
@@ -46,7 +44,7 @@ AT_LOAD = {
 
 @pytest.fixture
 def notebook(script):
-    """Run cells in an IPython of their own and return what they printed."""
+    """Run cells in a separate IPython process and return the printed text."""
 
     def run_cells(*cells, **environment):
         sources = [textwrap.dedent(cell) for cell in cells]
@@ -64,12 +62,12 @@ def notebook(script):
     return run_cells
 
 
-def test_import_brings_in_nothing_heavy(script):
+def test_import_of_hpu_magic_imports_no_large_package(script):
     out = script(f"import sys, hpu_magic; print([m for m in {HEAVY} if m in sys.modules])")
     assert out.strip() == "[]"
 
 
-def test_load_ext_brings_in_nothing_heavy_and_says_once_what_there_is(notebook):
+def test_load_ext_imports_no_large_package_and_announces_the_simulator(notebook):
     out = notebook(
         "%load_ext hpu_magic",
         f"import sys; print([m for m in {HEAVY[:-1]} if m in sys.modules])",
@@ -82,7 +80,7 @@ def test_load_ext_brings_in_nothing_heavy_and_says_once_what_there_is(notebook):
     assert set(ours.split()) == AT_LOAD
 
 
-def test_plain_functions_are_found_and_listed():
+def test_public_functions_are_attributes_of_the_package():
     for name in ("to", "mode", "autocast", "memory", "time", "status", "fit", "memory_live"):
         assert callable(getattr(hpu_magic, name))
         assert name in dir(hpu_magic)
@@ -90,7 +88,7 @@ def test_plain_functions_are_found_and_listed():
         getattr(hpu_magic, "nothing")  # noqa: B009
 
 
-def test_script_without_a_card_is_told_once_that_it_is_simulated(tmp_path):
+def test_script_announces_the_simulator_once(tmp_path):
     code = (
         "import hpu_magic, torch\nx = hpu_magic.to(torch.ones(1))\ny = hpu_magic.to(x)\n"
         "print(y.device)"
@@ -103,7 +101,7 @@ def test_script_without_a_card_is_told_once_that_it_is_simulated(tmp_path):
     assert done.stderr.count("SIMULATED") == 1
 
 
-def test_cpu_work_before_load_ext_changes_nothing(notebook):
+def test_load_ext_works_after_cpu_tensors(notebook):
     out = notebook(
         "import torch; a = torch.ones(3) * 2",
         "%load_ext hpu_magic",
@@ -113,7 +111,7 @@ def test_cpu_work_before_load_ext_changes_nothing(notebook):
     assert out.strip().splitlines()[-1] == "hpu:0"
 
 
-def test_too_late_is_one_sentence_that_offers_the_restart(notebook):
+def test_load_ext_after_autograd_suggests_a_restart(notebook):
     out = notebook(
         "import torch; torch.ones(1, requires_grad=True).sum().backward()", "%load_ext hpu_magic"
     )
@@ -121,7 +119,7 @@ def test_too_late_is_one_sentence_that_offers_the_restart(notebook):
     assert "%hpu_mode --restart" in out
 
 
-def test_status_before_torch_and_before_a_card(notebook, tmp_path):
+def test_status_neither_imports_torch_nor_takes_a_card(notebook, tmp_path, golden):
     out = notebook(
         "%load_ext hpu_magic",
         "%hpu",
@@ -131,14 +129,12 @@ def test_status_before_torch_and_before_a_card(notebook, tmp_path):
         "print(torch.hpu.is_initialized())",
         HPU_MAGIC_CARDS_DIR=str(tmp_path),
     )
-    assert "SIMULATED" in out
-    assert "(not imported)" in out
-    assert "none taken yet: 8 of 8 are free" in out
+    golden("overview", out)
     assert "\nFalse\n" in out
     assert out.strip().endswith("False")
 
 
-def test_status_with_a_card_tells_owner_memory_and_mode(run, shell, torch):
+def test_status_contains_card_memory_mode_and_versions(run, shell, torch):
     shell.user_ns["x"] = torch.ones(1 << 18, device="hpu")
     cell = run("state = %hpu\nstate")
     state = cell.result
@@ -154,17 +150,17 @@ def test_status_with_a_card_tells_owner_memory_and_mode(run, shell, torch):
     }
     assert "owned by this process" in cell.out
     assert hpu_magic.status().card.module_id == state.card.module_id
-    assert [one.pid for one in state.card.holders] == [os.getpid()]
+    assert [each.pid for each in state.card.holders] == [os.getpid()]
 
 
-def test_status_names_the_process_that_holds_another_card(run, holder):
+def test_status_names_the_holder_of_another_card(run, holder):
     cell = run("%hpu")
     assert f"held by process {holder.pid} ({os.path.basename(sys.executable)} -c" in cell.out
     assert "S3CRET" not in cell.out + repr(cell.result) + cell.result._repr_html_()
 
 
-def test_busy_machine_is_a_sentence_that_names_the_holder(notebook, tmp_path):
-    """Two notebooks, one card."""
+def test_error_without_free_cards_names_the_holder(notebook, tmp_path):
+    # Two notebooks, one card.
     out = notebook(
         "%load_ext hpu_magic",
         "import os, subprocess, sys, torch",
@@ -189,8 +185,8 @@ def test_busy_machine_is_a_sentence_that_names_the_holder(notebook, tmp_path):
     assert "\ncpu\n" in out
 
 
-def test_refusal_that_names_nobody_gets_a_second_sentence_with_the_holders(torch, monkeypatch):
-    """As a real card's bridge refuses."""
+def test_vendor_error_without_holders_is_completed_with_them(torch, monkeypatch):
+    # The vendor's bridge raises this error.
     refusal = "synStatus=8 [Device not found] Device acquire failed."
     held = [
         monitor.CardReading(index, index, "HL-225", "GAUDI2", False, None, None, holders=(holder,))
@@ -228,7 +224,7 @@ def test_refusal_that_names_nobody_gets_a_second_sentence_with_the_holders(torch
 
 @pytest.fixture
 def holder(shell):
-    """Another process that holds a card."""
+    """A process that holds another card."""
     code = "import torch; torch.ones(1, device='hpu'); print('ready', flush=True); input()"
     process = subprocess.Popen(
         [sys.executable, "-c", code, "--token=S3CRET"],

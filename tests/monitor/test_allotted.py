@@ -25,8 +25,8 @@ def written(tmp_path, monkeypatch):
     [
         (replace(CARD, holders=(Holder(7, "a.ipynb", "hub"),)), (Holder(7, "a.ipynb", "ada"),)),
         (replace(CARD, memory_used=9 * GIB), (Holder(0, OTHER, "ada"),)),
-        (CARD, ()),  # allotted, and free
-        (replace(CARD, module_id=3, memory_used=9 * GIB), ()),  # allotted to nobody
+        (CARD, ()),  # an allotted card that is free
+        (replace(CARD, module_id=3, memory_used=9 * GIB), ()),  # a card that is not allotted
     ],
 )
 def test_holders_have_the_user_of_an_allotted_card(written, card, holders):

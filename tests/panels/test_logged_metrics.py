@@ -1,16 +1,14 @@
-"""Metrics that a fit logs: which have a chart, what the panel says of them, and what it costs."""
+"""Metrics logged by a fit: charts, values and read costs."""
 
 from __future__ import annotations
 
 import math
 import re
 import threading
-from collections.abc import Callable
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
-from small_fit import layout
+from small_fit import TRAINER, layout
 
 from hpu_magic.fits.head import head_of
 from hpu_magic.lightning.fit import monitor
@@ -23,52 +21,43 @@ from hpu_magic.runtime.training.metric_names import goal_of, metric_of
 from hpu_magic.runtime.training.progress import FitProgress
 from hpu_magic.runtime.training.sampler import Sampler, sampler
 
-SETUP = """
-import time, torch, lightning.pytorch as pl
-class Model(pl.LightningModule):
-    def __init__(self, log_training=None, log_validation=None, returned=True, pause=0.03):
-        super().__init__()
-        self.layer, self.returned, self.pause = torch.nn.Linear(4, 1), returned, pause
+SETUP = f"""{TRAINER}
+class Model(Layer):
+    def __init__(self, log_training=None, log_validation=None, pause=0.03):
+        super().__init__(4)
+        self.pause, self.batches = pause, 0
         self.log_training, self.log_validation = log_training, log_validation
-        self.batches, self.losses = 0, []
     def training_step(self, batch, index):
         self.batches += 1
         time.sleep(self.pause)
-        loss = self.layer(batch[0]).square().mean() + 1 / self.batches
-        self.losses.append(float(loss))
+        loss = super().training_step(batch, index) + 1 / self.batches
         if self.log_training is not None: self.log_training(self, loss.detach())
-        return loss if self.returned else None
+        return loss
     def validation_step(self, batch, index):
         self.log_validation(self, torch.tensor(1.0 / max(1, self.batches)))
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.01)
-data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(40, 4)), 4)
+data = loader(40, 4, 4)
 class Stream(torch.utils.data.IterableDataset):
     def __iter__(self): return iter(torch.randn(7, 4, 4).unbind())
-def make_trainer(**options):
-    options = dict(accelerator="hpu", devices=1, max_epochs=2, logger=False,
-        enable_checkpointing=False, enable_model_summary=False) | options
-    return pl.Trainer(**options)
 """
 SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture
-def fit(run: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Fit what an expression makes; return the result, the progress and what was printed."""
+def fit(run, monkeypatch):
+    """Fit a model; return the result, the progress and the printed text."""
     from hpu_magic.fits import session
 
     seen: list[FitProgress] = []
 
     class Progress(FitProgress):
-        def __init__(self) -> None:
+        def __init__(self):
             super().__init__()
             seen.append(self)
 
     monkeypatch.setattr(session, "FitProgress", Progress)
     assert run(SETUP).error is None
 
-    def fit_model(model: str, data: str = "data", **options: Any) -> tuple[Any, FitProgress, str]:
+    def fit_model(model, data="data", **options):
         arguments = ", ".join(f"{name}={value!r}" for name, value in options.items())
         made = run(f"model, trainer = {model}, make_trainer({arguments}); chosen = {data}")
         assert made.error is None
@@ -79,17 +68,17 @@ def fit(run: Callable[[str], Any], monkeypatch: pytest.MonkeyPatch) -> Callable[
     return fit_model
 
 
-def texts(picture: str) -> list[str]:
+def texts(picture):
     return [node.text or "" for node in layout(picture).iter(f"{SVG}text")]
 
 
-def titles(picture: str) -> list[str]:
-    """Return what stands above the charts of metrics."""
-    plain = [one for one in texts(picture) if one and not one[0].isdigit()]
-    return [one.partition(",")[0] for one in plain[: plain.index("steps per second")]]
+def titles(picture):
+    """Return the titles of metric charts, among other words."""
+    words = [text for text in texts(picture) if text and not text[0].isdigit()]
+    return [text.partition(",")[0] for text in words[: words.index("steps per second")]]
 
 
-def test_what_is_on_the_bar_has_a_chart_and_a_value(fit):
+def test_progress_bar_metrics_have_a_chart_and_a_value(fit):
     result, progress, _ = fit(
         "Model(lambda model, loss: model.log_dict({'train_acc': 0.5, 'lr': 1e-4}, prog_bar=True) or"
         " model.log('quiet', 7.0) or"
@@ -103,34 +92,34 @@ def test_what_is_on_the_bar_has_a_chart_and_a_value(fit):
     assert list(shown) == ["loss", "train_acc", "lr", "aux_step", "val_acc", "aux_epoch"]
     assert shown["train_acc"] == 0.5
     assert shown["val_acc"] == pytest.approx(1 / 20)
-    found = [one for one in titles(result.picture) if one in progress.curves.metrics]
-    assert found == ["loss", "acc", "lr", "aux"]
+    drawn = [title for title in titles(result.picture) if title in progress.curves.metrics]
+    assert drawn == ["loss", "acc", "lr", "aux"]
     assert "quiet" not in texts(result.picture)
     legends = [text for text in texts(result.picture) if text.startswith("training")]
     assert legends == ["training", "training by epoch", "training"]
 
 
-def head(progress: FitProgress) -> tuple[str, ...]:
+def head(progress):
     return head_of(progress, "Model", "cpu").values
 
 
-def test_values_of_epochs_are_those_that_lightning_tells(fit):
+def test_epoch_values_equal_lightnings_callback_metrics(fit):
     result, progress, _ = fit(
         "Model(lambda model, loss: model.log('aux', loss, prog_bar=True, on_epoch=True,"
         " on_step=False), lambda model, value: model.log('val_f1', value, prog_bar=True))",
         data="(data, data)",
         max_epochs=3,
     )
-    curves = {one.name: one for one in progress.curves}
+    curves = {curve.name: curve for curve in progress.curves}
     assert curves["aux"].last.value == pytest.approx(result.metrics["aux"])
     aux = curves["aux"]
     assert (aux.every, aux.last.step, aux.last.epoch) == ("epoch", 30, 2)
     assert curves["val_f1"].last.value == pytest.approx(1 / 30)
-    # The first of three was highest.
+    # The first of three values is the highest.
     assert f"val_f1, best {1 / 10:.4g} in epoch 1" in texts(result.picture)
 
 
-def test_a_sum_that_is_zeroed_in_place_keeps_the_value_that_was_returned(fit, run):
+def test_loss_zeroed_in_place_later_keeps_its_returned_value(fit, run):
     run(
         """
         class Summing(Model):
@@ -145,10 +134,10 @@ def test_a_sum_that_is_zeroed_in_place_keeps_the_value_that_was_returned(fit, ru
         """
     )
     _, progress, _ = fit("Summing()", max_epochs=1, limit_train_batches=4)
-    assert {one.name: one.last.value for one in progress.curves} == {"loss": 4.0}
+    assert {curve.name: curve.last.value for curve in progress.curves} == {"loss": 4.0}
 
 
-def test_metrics_of_several_loaders_and_of_torchmetrics_share_charts(fit, run):
+def test_metrics_of_several_loaders_and_torchmetrics_share_a_chart(fit, run):
     run(
         """
         import torchmetrics
@@ -169,9 +158,9 @@ def test_metrics_of_several_loaders_and_of_torchmetrics_share_charts(fit, run):
         """
     )
     _, progress, _ = fit("Several()", data="(data, [data, data])", num_sanity_val_steps=0)
-    curves = {one.name: one for one in progress.curves}
+    curves = {curve.name: curve for curve in progress.curves}
     assert progress.curves.drawn == ["loss", "acc", "late"]
-    assert {one.name: one.every for one in progress.curves.of("acc")} == {
+    assert {each.name: each.every for each in progress.curves.of("acc")} == {
         "train/acc_step": "step",
         "train/acc_epoch": "epoch",
         "val/acc/dataloader_idx_0": "epoch",
@@ -186,24 +175,24 @@ def test_metrics_of_several_loaders_and_of_torchmetrics_share_charts(fit, run):
     assert len(set(labels)) == 4
 
 
-def test_the_returned_loss_is_not_drawn_again_where_it_is_logged_too(fit):
+def test_returned_loss_that_is_also_logged_has_one_curve(fit):
     _, progress, _ = fit("Model(lambda model, loss: model.log('train_loss', loss, prog_bar=True))")
     [only] = progress.curves
     assert (only.name, only.returned) == ("train_loss", True)
     _, progress, _ = fit("Model(lambda model, loss: model.log('train_loss', -loss, prog_bar=True))")
-    assert [one.name for one in progress.curves.of("loss")] == ["loss", "train_loss"]
+    assert [each.name for each in progress.curves.of("loss")] == ["loss", "train_loss"]
 
 
-def test_accumulated_losses_that_are_logged_too_are_the_same(fit):
+def test_accumulated_loss_that_is_also_logged_has_one_curve(fit):
     _, progress, _ = fit(
         "Model(lambda model, loss: model.log('train_loss', loss, prog_bar=True))",
         accumulate_grad_batches=3,
     )
-    assert [one.name for one in progress.curves] == ["train_loss"]
+    assert [curve.name for curve in progress.curves] == ["train_loss"]
 
 
 @pytest.mark.parametrize("where", ["training", "validation"])
-def test_any_metric_that_is_no_number_is_named_with_its_step(fit, where):
+def test_result_names_a_nan_metric_and_its_step(fit, where):
     broken = "lambda model, value: model.log('quiet', value * float('nan') ** (model.batches > 12))"
     log = f"{broken}, None" if where == "training" else f"None, {broken}"
     result, progress, out = fit(
@@ -214,11 +203,11 @@ def test_any_metric_that_is_no_number_is_named_with_its_step(fit, where):
     assert result.title().endswith(f"but with quiet NaN since step {step}")
     assert f"NaN since step {step} ({place})" in out
     assert head_of(progress, "Model", "cpu").not_finite == f"quiet NaN since step {step}"
-    # It has no chart, so that the first one shows it.
+    # The metric has no chart, so the first chart shows the mark.
     assert f"quiet NaN, step {step}" in texts(result.picture)
 
 
-def test_a_metric_with_a_chart_is_marked_there(fit):
+def test_infinite_metric_is_marked_in_its_own_chart(fit):
     result, _, _ = fit(
         "Model(lambda model, loss: model.log('acc', 1.0 if model.batches < 9 else float('-inf'),"
         " prog_bar=True), pause=0.05)"
@@ -229,13 +218,13 @@ def test_a_metric_with_a_chart_is_marked_there(fit):
     assert places[title] < places["acc -inf, step 9"] < places["steps per second"]
 
 
-def test_values_are_read_once_a_report_and_from_the_device_once(fit, run, torch, monkeypatch):
+def test_metrics_are_read_once_per_report_in_one_transfer(fit, run, torch, monkeypatch):
     reads = []
     to_host = torch.Tensor.cpu
     monkeypatch.setattr(
         torch.Tensor, "cpu", lambda self, *a, **k: (reads.append(self.shape), to_host(self))[1]
     )
-    # However slow this machine is just now: of a slow fit, every step is heard.
+    # On a slow machine, the callback would read every step.
     monkeypatch.setattr(monitor, "_SLOW", 0)
     log = " or ".join(f"model.log('m{n}', loss * {n})" for n in range(8))
     run("import hpu_magic")
@@ -245,15 +234,15 @@ def test_values_are_read_once_a_report_and_from_the_device_once(fit, run, torch,
     )
     assert cell.error is None
     result = run("result").result
-    # Each batch heard has the loss and 8 others. The first ones are all heard, then one for each
-    # report, and of another one its loss.
+    # A read of a batch contains the loss and 8 metrics. The first batches are all read, then one
+    # batch per report.
     ours = [shape for shape in reads if len(shape) == 1 and shape[0] >= 9]
     assert result.steps == 600
     assert 1 <= len(ours) <= math.ceil(result.seconds / 0.5) + 1
     assert sum(shape[0] for shape in ours) <= 9 * FIRST_STEPS + 10 * len(ours)
 
 
-def test_gradual_growth_is_bounded(fit):
+def test_number_of_charts_and_followed_metrics_is_limited(fit):
     log = " or ".join(f"model.log('m{n}x', 1.0 * {n}, prog_bar=True)" for n in range(80))
     result, progress, _ = fit(f"Model(lambda model, loss: {log})", limit_train_batches=4)
     curves = progress.curves
@@ -266,7 +255,7 @@ def test_gradual_growth_is_bounded(fit):
     assert len(result.picture) < 50_000
 
 
-def test_what_is_asked_for_gets_its_whole_history():
+def test_chart_added_later_draws_the_complete_history():
     source, progress = Sampler(), FitProgress(began=0.0)
     curves = progress.curves
     quiet = curves.follow("quiet", "quiet", "training", "step", on_bar=False)
@@ -278,24 +267,24 @@ def test_what_is_asked_for_gets_its_whole_history():
     assert "quiet" not in texts(draw(record))
     assert curves.shown == []
     curves.add_chart("quiet")
-    curves.add_chart("unheard of")
+    curves.add_chart("unknown")
     assert curves.drawn == ["quiet"]
     assert "quiet" in texts(draw(record))
-    assert [one.name for one in curves.shown] == ["quiet"]
+    assert [each.name for each in curves.shown] == ["quiet"]
     assert record.curves[quiet].data()["step"] == [0.0, 1.0, 2.0, 3.0]
 
 
-def defined(told: Any) -> list[str]:
-    """Return the ids of all models that a message describes, not only names."""
-    if isinstance(told, list):
-        return [one for each in told for one in defined(each)]
-    if not isinstance(told, dict):
+def model_ids(message):
+    """Return the ids of all models that a message describes completely."""
+    if isinstance(message, list):
+        return [name for item in message for name in model_ids(item)]
+    if not isinstance(message, dict):
         return []
-    here = [told["id"]] if told.get("type") == "object" and "id" in told else []
-    return here + [one for each in told.values() for one in defined(each)]
+    own = [message["id"]] if message.get("type") == "object" and "id" in message else []
+    return own + [name for item in message.values() for name in model_ids(item)]
 
 
-def test_pages_are_told_of_each_model_once(monkeypatch):
+def test_each_bokeh_model_is_sent_once(monkeypatch):
     from hpu_magic.panels.charts import Charts
     from hpu_magic.panels.document import DocumentWidget
 
@@ -304,10 +293,10 @@ def test_pages_are_told_of_each_model_once(monkeypatch):
     charts = Charts(on_add=progress.curves.add_chart)
     widget = DocumentWidget(charts.layout, charts.restore, threading.RLock(), charts.choose)
     charts.connect(widget.change)
-    told: list[Any] = []
-    monkeypatch.setattr(widget, "send", told.append)
+    messages = []
+    monkeypatch.setattr(widget, "send", messages.append)
 
-    def log(curve: Any, index: int) -> None:
+    def log(curve, index):
         curve.last = Point(float(index), 0.5, index, 0)
         source.record(curve.series, moment=float(index), value=0.5, step=float(index), epoch=0.0)
         source.record("speed", moment=float(index), steps_per_second=1.0, step=float(index))
@@ -329,15 +318,15 @@ def test_pages_are_told_of_each_model_once(monkeypatch):
         log(curve, 2 * index + 1)
     widget._answer(widget, {"chosen": "quiet"}, [])
     log(curve, 10)
-    described = [one for message in told for one in defined(message)]
+    described = model_ids(messages)
     assert len(described) > 200
-    # A second description would take the place of the model that is drawn, with its rows.
+    # A second description would replace the drawn model and its rows.
     assert len(described) == len(set(described))
-    assert [one.metric for one in charts._metrics] == ["loss", "acc", "quiet"]
+    assert [chart.metric for chart in charts._metrics] == ["loss", "acc", "quiet"]
     widget.close()
 
 
-def test_charts_draw_what_is_asked_for_from_another_thread():
+def test_chart_can_be_added_from_another_thread():
     from hpu_magic.panels.charts import Charts
 
     source, progress = Sampler(), FitProgress(began=0.0)
@@ -361,15 +350,17 @@ def test_charts_draw_what_is_asked_for_from_another_thread():
     other.start()
     other.join()
     charts.draw(record, record.news())
-    assert [one for one in charts.layout.children if one not in before] == [charts._metrics[1].plot]
+    assert [each for each in charts.layout.children if each not in before] == [
+        charts._metrics[1].plot
+    ]
     assert charts.layout.children[-2:] == before[-2:]
     assert charts._metrics[1]._sources[made[2]].data["step"] == [2.0, 5.0]
-    legends = [[item.label["value"] for item in one._legend.items] for one in charts._metrics]
+    legends = [[item.label["value"] for item in metric._legend.items] for metric in charts._metrics]
     assert legends == [["training", "validation"], []]
     assert not charts._add.select.visible
 
 
-def test_callbacks_say_what_is_best(fit, run):
+def test_early_stopping_defines_the_goal_of_a_metric(fit, run):
     run("from lightning.pytorch.callbacks import EarlyStopping")
     run("stopping = EarlyStopping('train_oddity', mode='max', patience=100)")
     assert run("make_trainer_ = make_trainer").error is None
@@ -384,17 +375,17 @@ def test_callbacks_say_what_is_best(fit, run):
     ("name", "goal"),
     [
         *(
-            (one, "min")
-            for one in ("loss", "val_loss", "map_loss", "RMSE", "word_error", "val/mae")
+            (each, "min")
+            for each in ("loss", "val_loss", "map_loss", "RMSE", "word_error", "val/mae")
         ),
         *(
-            (one, "max")
-            for one in ("acc", "valAcc", "IoU", "mAP", "val_mAP50", "F1Score", "top5", "r2")
+            (item, "max")
+            for item in ("acc", "valAcc", "IoU", "mAP", "val_mAP50", "F1Score", "top5", "r2")
         ),
         *((one, None) for one in ("lr", "grad_norm", "top", "epoch", "r", "temperature")),
     ],
 )
-def test_the_best_goes_by_the_name(name, goal):
+def test_goal_follows_from_the_metrics_name(name, goal):
     assert goal_of(name) == goal
 
 
@@ -411,11 +402,11 @@ def test_the_best_goes_by_the_name(name, goal):
         ("valence", "validation", "valence"),
     ],
 )
-def test_stages_share_a_chart(name, stage, metric):
+def test_stage_prefixes_and_suffixes_are_removed_from_metric_names(name, stage, metric):
     assert metric_of(name, stage) == metric
 
 
-def test_curves_of_one_chart_look_different():
+def test_curves_of_one_chart_have_different_styles():
     curves = Curves()
     made = [
         curves.follow(f"{name}{every}", "acc", stage, every)
@@ -423,17 +414,17 @@ def test_curves_of_one_chart_look_different():
         for name in names
         for every in ("step", "epoch")
     ]
-    looks = [(one.color, one.dashes, one.dots) for one in styles(curves.of("acc"))]
+    looks = [(style.color, style.dashes, style.dots) for style in styles(curves.of("acc"))]
     assert len(made) == 8
     assert len(set(looks)) == len(looks) == 6
 
 
-def test_epoch_numbers_keep_their_distance():
+def test_epoch_labels_do_not_overlap():
     labels = epoch_labels([0.0, 30.0, 40.0, 90.0, 100.0, 130.0], [1, 2, 3, 4, 5, 6])
     assert labels == ["", "epoch 1", "", "3", "", "5"]
 
 
-def test_epochs_of_unknown_length_have_no_end(fit, own_card):
+def test_loader_without_length_has_no_total_or_share(fit, own_card):
     result, progress, out = fit("Model()", data="Stream()")
     assert f"Fit finished on {own_card}: 2 epochs in " in out
     assert progress.batches is None
@@ -446,7 +437,7 @@ def test_epochs_of_unknown_length_have_no_end(fit, own_card):
     assert shown[shown.index("epoch 1") + 1] == "2"
 
 
-def test_max_time_and_max_steps_give_the_time_left(fit, own_card):
+def test_max_time_and_max_steps_determine_the_remaining_time(fit, own_card):
     result, progress, out = fit("Model()", data="Stream()", max_epochs=-1, max_time={"seconds": 2})
     assert progress.deadline - progress.training_began == pytest.approx(2, abs=0.1)
     assert progress.share == 1
@@ -461,7 +452,7 @@ def test_max_time_and_max_steps_give_the_time_left(fit, own_card):
     assert half.remaining == pytest.approx(half.began - half.training_began, rel=0.05)
 
 
-def test_the_picture_says_what_it_shows(fit):
+def test_picture_has_an_accessible_description(fit):
     result, progress, _ = fit(
         "Model(None, lambda model, value: model.log('val_acc', value, prog_bar=True))",
         data="(data, data)",
@@ -469,18 +460,18 @@ def test_the_picture_says_what_it_shows(fit):
     root = ElementTree.fromstring(result.picture)
     assert root.get("role") == "img"
     assert "max-width:100%" in root.get("style")
-    said = root.get("aria-label")
+    label = root.get("aria-label")
     assert root.find(f"{SVG}title").text == "Curves of Model"
-    assert said == f"Curves of Model. {root.find(f'{SVG}desc').text}"
-    assert result.bundles()[1]["text/plain"] == said
+    assert label == f"Curves of Model. {root.find(f'{SVG}desc').text}"
+    assert result.bundles()[1]["text/plain"] == label
     loss = progress.curves.first
-    assert f"Chart of loss: last loss {loss.last.value:.4g}; best of loss " in said
-    assert "Chart of val_acc" not in said
-    assert "Chart of acc: last val_acc 0.05; best of val_acc 0.1 at step 10." in said
-    assert re.search(r"at most \d+(\.\d+)? (K|M|)i?B, (under )?0\.\d+ % of 96 GiB\.", said), said
+    assert f"Chart of loss: last loss {loss.last.value:.4g}; best of loss " in label
+    assert "Chart of val_acc" not in label
+    assert "Chart of acc: last val_acc 0.05; best of val_acc 0.1 at step 10." in label
+    assert re.search(r"at most \d+(\.\d+)? (K|M|)i?B, (under )?0\.\d+ % of 96 GiB\.", label), label
 
 
-def test_another_fit_has_metrics_of_its_own(fit):
+def test_metrics_of_the_previous_fit_are_discarded(fit):
     fit("Model(lambda model, loss: model.log('acc', loss, prog_bar=True))")
     _, progress, _ = fit("Model(lambda model, loss: model.log('acc', loss, prog_bar=True))")
     assert not [name for name in sampler()._series if name.startswith("logged")]

@@ -1,4 +1,4 @@
-"""What panels draw, what they leave in a notebook, and that they never grow."""
+"""Panels: charts, pictures, saved outputs and limits of their size."""
 
 from __future__ import annotations
 
@@ -7,41 +7,24 @@ import json
 import math
 import re
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Callable
-from typing import Any
 
 import nbformat
 import numpy as np
 import pytest
 from bokeh.document import Document
 from nbclient import NotebookClient
-from small_fit import layout
+from small_fit import TRAINER, layout
 
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import Change, News, RunRecord
 from hpu_magic.panels.trace import Trace, Window
-from hpu_magic.runtime.training.curves import Curve, Point
+from hpu_magic.runtime.training.curves import Point
 from hpu_magic.runtime.training.progress import FitProgress
 from hpu_magic.runtime.training.sampler import Mark, Sampler, Subscription
 
-FIT = """
-import torch, lightning.pytorch as pl
-class Model(pl.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(8, 1)
-    def training_step(self, batch, index):
-        return self.layer(batch[0]).square().mean()
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.01)
-data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(640, 8)), 16)
-trainer = pl.Trainer(accelerator="hpu", devices=1, max_epochs=20, logger=False,
-                     enable_checkpointing=False, enable_model_summary=False)
-"""
-
-
+FIT = f"{TRAINER}\ndata, trainer = loader(640), make_trainer(max_epochs=20)"
 BROKEN = """
-class Broken(Model):
+class Broken(Layer):
     def training_step(self, batch, index):
         if self.global_step == 45: raise ValueError('the data is broken')
         return super().training_step(batch, index)
@@ -54,9 +37,9 @@ CELLS = {
     "work": "import torch, time\nkept = torch.zeros(1 << 20, device='hpu')\ntime.sleep(1)",
     "end of the panel": "%hpu_memory_live off",
     "model": FIT,
-    "fit": "%%hpu_fit\ntrainer.fit(Model(), data)",
+    "fit": "%%hpu_fit\ntrainer.fit(Layer(), data)",
     "another trainer": FIT,
-    "fit of a line": "model = Model()\n%hpu_fit trainer model data",
+    "fit of a line": "model = Layer()\n%hpu_fit trainer model data",
     "its result": "_",
     "broken model": FIT + BROKEN,
     "failed fit": "%%hpu_fit\ntrainer.fit(Broken(), data)",
@@ -64,8 +47,8 @@ CELLS = {
 
 
 @pytest.fixture(scope="module")
-def notebook() -> dict[str, Any]:
-    """Cells that a real kernel has run, one after the other, as they would be saved."""
+def notebook():
+    """Cells with their saved outputs from a real kernel."""
     cells = {name: nbformat.v4.new_code_cell(source) for name, source in CELLS.items()}
     cells["failed fit"].metadata.tags = ["raises-exception"]
     whole = nbformat.v4.new_notebook(cells=list(cells.values()))
@@ -73,12 +56,12 @@ def notebook() -> dict[str, Any]:
     return dict(zip(cells, whole.cells, strict=True))
 
 
-def shown(cell: Any) -> list[Any]:
-    """Return what a cell shows besides text that it printed."""
+def shown(cell):
+    """Return the outputs of a cell without printed text."""
     return [output for output in cell.outputs if "data" in output]
 
 
-def test_trace_covers_the_whole_run_in_bounded_space() -> None:
+def test_trace_covers_the_whole_run_with_limited_rows():
     trace = Trace(("time", "value"), capacity=100)
     for index in range(12_345):
         trace.add(float(index), math.sin(index))
@@ -90,31 +73,29 @@ def test_trace_covers_the_whole_run_in_bounded_space() -> None:
     assert steps == {float(trace.stride)}
 
 
-def test_window_keeps_the_end() -> None:
+def test_window_keeps_the_last_rows():
     window = Window(("time", "value"), capacity=3)
     for index in range(10):
         window.add(float(index), 0.0)
     assert window.data()["time"] == [7.0, 8.0, 9.0]
 
 
-def log(sampler: Sampler, curve: Curve, moment: float, value: float, step: int = 0) -> None:
-    """Give a curve a value, as the callback does."""
+def log(sampler, curve, moment, value, step=0):
+    """Add a value to a curve, like the callback."""
     epoch = step // 50
     curve.last = Point(moment, value, step, epoch)
     sampler.record(curve.series, moment=moment, value=value, step=float(step), epoch=float(epoch))
 
 
-def fit_of(sampler: Sampler, began: float) -> tuple[RunRecord, Curve, Curve]:
-    """Return the record of a fit, its loss and its validation loss."""
+def fit_of(sampler, began):
+    """Return the record of a fit, its loss curve and its validation loss curve."""
     progress = FitProgress(began=began)
     train = progress.curves.follow("loss", "loss", "training", "step", returned=True)
     validation = progress.curves.follow("val_loss", "loss", "validation", "epoch")
-    assert train is not None
-    assert validation is not None
     return RunRecord(sampler, began, progress=progress), train, validation
 
 
-def recorded(rows: int, **marks: str) -> RunRecord:
+def recorded(rows, **marks):
     sampler = Sampler()
     record, train, validation = fit_of(sampler, 100.0)
     for index in range(rows):
@@ -132,7 +113,7 @@ def recorded(rows: int, **marks: str) -> RunRecord:
     return record
 
 
-def test_picture_is_one_small_svg_without_script() -> None:
+def test_picture_is_a_small_svg_without_scripts():
     picture = draw(recorded(100_000))
     root = ElementTree.fromstring(picture)
     assert root.tag.endswith("svg")
@@ -144,18 +125,18 @@ def test_picture_is_one_small_svg_without_script() -> None:
     assert "device memory: 19.1 MiB peak, 0.02 % of 96 GiB" in words
 
 
-def test_picture_marks_compilations() -> None:
+def test_picture_marks_compilations():
     assert "vertical lines: graph compilations" in draw(recorded(20, compilation="1 graph"))
     assert "2 graphs in 1 s" in draw(recorded(20, compilation="2 graphs in 1 s"))
     assert "compilations" not in draw(recorded(20))
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2])
-def test_picture_of_almost_nothing_is_still_a_picture(rows: int) -> None:
+def test_picture_of_a_few_rows_is_an_svg(rows):
     assert ElementTree.fromstring(draw(recorded(rows))).tag.endswith("svg")
 
 
-def test_picture_survives_a_loss_that_is_not_finite() -> None:
+def test_nonfinite_losses_interrupt_the_curve():
     sampler = Sampler()
     record, train, validation = fit_of(sampler, 0.0)
     for index, loss in enumerate((1.0, math.inf, math.nan, 0.0, -1.0)):
@@ -165,12 +146,12 @@ def test_picture_survives_a_loss_that_is_not_finite() -> None:
     picture = draw(record)
     assert "nan" not in picture.lower()
     assert "inf" not in picture.lower()
-    assert picture.count("M") >= 4  # each curve in two pieces
+    assert picture.count("M") >= 4  # two segments per curve
 
 
 @pytest.fixture
-def sent() -> tuple[Any, list[Any]]:
-    """Charts and what they send to the browser."""
+def sent():
+    """Charts and their messages to the browser."""
     from hpu_magic.panels.charts import Charts
 
     charts, parts = Charts(capacity=50), []
@@ -178,7 +159,7 @@ def sent() -> tuple[Any, list[Any]]:
     return charts, parts
 
 
-def test_charts_do_not_grow(sent: tuple[Any, list[Any]]) -> None:
+def test_charts_keep_a_constant_number_of_models(sent):
     charts, parts = sent
     sampler = Sampler()
     record, train, validation = fit_of(sampler, 0.0)
@@ -200,7 +181,7 @@ def test_charts_do_not_grow(sent: tuple[Any, list[Any]]) -> None:
     assert charts._lines.data["time"] == []
 
 
-def test_rows_reach_the_browser_as_bokeh_would_send_them(sent: tuple[Any, list[Any]]) -> None:
+def test_rows_are_sent_in_bokehs_format(sent):
     from bokeh.document.events import ColumnsStreamedEvent, ModelChangedEvent
     from bokeh.protocol import Protocol
 
@@ -229,29 +210,29 @@ def test_rows_reach_the_browser_as_bokeh_would_send_them(sent: tuple[Any, list[A
         ColumnsStreamedEvent(document, charts._marks, "data", mark, 200),
         ModelChangedEvent(document, pool, "data", {"limit": [5.0]}),
     ]
-    theirs = Protocol().create("PATCH-DOC", events)
-    assert parts == [json.loads(theirs.content_json)["events"]]
+    expected = Protocol().create("PATCH-DOC", events)
+    assert parts == [json.loads(expected.content_json)["events"]]
 
 
-def test_thinned_lines_are_sent_whole(sent: tuple[Any, list[Any]]) -> None:
+def test_thinned_lines_are_sent_completely(sent):
     charts, parts = sent
     record = recorded(3)
     charts.draw(record, News(Change([(0.1, 1.0, 2.0, 3.0, 4.0)])))
     charts.draw(record, News(Change(thinned=True)))
     charts.flush()
-    [whole] = [one for one in parts[0] if one["model"]["id"] == charts._lines.id]
-    assert whole["kind"] == "ModelChanged"
-    assert dict(whole["new"]["entries"])["time"] == record.lines.data()["time"]
+    [event] = [event for event in parts[0] if event["model"]["id"] == charts._lines.id]
+    assert event["kind"] == "ModelChanged"
+    assert dict(event["new"]["entries"])["time"] == record.lines.data()["time"]
 
 
-def test_a_page_that_opens_later_receives_all_rows(sent: tuple[Any, list[Any]]) -> None:
+def test_page_opened_later_receives_all_rows(sent):
     charts, parts = sent
     sampler = Sampler()
     record, train, _ = fit_of(sampler, 0.0)
     document = Document()
     document.add_root(charts.layout)
 
-    def draw_steps(first: int, last: int) -> None:
+    def draw_steps(first, last):
         for index in range(first, last):
             log(sampler, train, float(index), 9.0 - index / 10, index)
             sampler.record("memory", moment=float(index), in_use=1.0, peak=2.0, limit=4.0)
@@ -260,11 +241,11 @@ def test_a_page_that_opens_later_receives_all_rows(sent: tuple[Any, list[Any]]) 
     sampler.record("epochs", moment=0.0, number=1.0, step=0.0, length=30.0)
     draw_steps(0, 60)
     charts.flush()
-    draw_steps(60, 61)  # which no page has
-    heard: list[Any] = []
-    document.on_change(lambda event: heard.append(event.setter))
+    draw_steps(60, 61)  # not sent yet
+    setters = set()
+    document.on_change(lambda event: setters.add(event.setter))
     charts.restore("a page")
-    assert set(heard) == {"a page"}
+    assert setters == {"a page"}
     [metric] = charts._metrics
     [curve] = metric._sources.values()
     lines, steps = charts._lines.data, [float(index) for index in range(61)]
@@ -276,10 +257,10 @@ def test_a_page_that_opens_later_receives_all_rows(sent: tuple[Any, list[Any]]) 
     assert charts._epochs.data["number"] == [1.0]
     assert charts._plots[-1]._pool.data == {"limit": [4.0]}
     charts.flush()
-    assert len(parts) == 2  # the pages that were open have the last step too
+    assert len(parts) == 2  # open pages receive the last step, too
 
 
-def test_record_of_a_fit_begins_with_the_fit() -> None:
+def test_record_contains_only_samples_of_its_fit():
     sampler = Sampler()
     sampler.record("train", moment=1.0, value=9.0, step=1.0, epoch=0.0)
     sampler.mark("compilation", "of the fit before", 1.0)
@@ -290,7 +271,7 @@ def test_record_of_a_fit_begins_with_the_fit() -> None:
     assert news.marks == []
 
 
-def test_record_has_a_row_for_each_sample_with_what_was_known_then() -> None:
+def test_record_has_a_row_per_memory_sample_with_the_latest_speed():
     sampler = Sampler()
     record = RunRecord(sampler, began=0.0)
     for moment in (1.0, 2.0, 3.0):
@@ -308,7 +289,7 @@ def test_record_has_a_row_for_each_sample_with_what_was_known_then() -> None:
 
 @pytest.mark.parametrize(("rate", "pause", "gap"), [(10.0, 0.9, False), (10.0, 1.5, True)])
 @pytest.mark.parametrize("slower", [1, 10])
-def test_missing_time_is_a_gap(rate: float, pause: float, gap: bool, slower: int) -> None:
+def test_pause_in_samples_interrupts_the_lines(rate, pause, gap, slower):
     sampler = Sampler()
     sampler._subscriptions.append(Subscription(sampler, None, rate / slower))
     pause *= {1: 1, 10: 5}[slower]
@@ -324,7 +305,7 @@ def test_missing_time_is_a_gap(rate: float, pause: float, gap: bool, slower: int
     assert [line.count("M") for line in lines] == ([2, 2] if gap else [1, 1])
 
 
-def test_gaps_outlive_thinning() -> None:
+def test_thinning_keeps_gaps():
     trace = Trace(("time", "value"), capacity=8)
     for index in range(40):
         trace.add(float(index), math.nan if index == 11 else 1.0)
@@ -332,20 +313,20 @@ def test_gaps_outlive_thinning() -> None:
     known = [time for time, one in zip(*trace.data().values(), strict=True) if one == 1.0]
     assert [time for time in trace.data()["time"] if time not in known] == [11.0]
     window = Window(("time", "value"), capacity=4)
-    given = [(0.0, math.nan), (1.0, 1.0), (2.0, math.nan)]
-    assert [window.add(*row).rows for row in given] == [[], [given[1]], [given[2]]]
+    rows = [(0.0, math.nan), (1.0, 1.0), (2.0, math.nan)]
+    assert [window.add(*row).rows for row in rows] == [[], [rows[1]], [rows[2]]]
 
 
-def test_record_without_memory_has_a_row_for_each_pace() -> None:
+def test_record_without_memory_has_a_row_per_speed_sample():
     sampler = Sampler()
     record = RunRecord(sampler, began=0.0, memory=False)
-    for moment in (1.0, 2.0, 9.0):  # slow batches are no gaps
+    for moment in (1.0, 2.0, 9.0):  # slow batches do not cause gaps
         sampler.record("speed", moment=moment, steps_per_second=5.0, step=10 * moment)
     rows = record.news().lines.rows
     assert [row[:3] for row in rows] == [(1.0, 10.0, 5.0), (2.0, 20.0, 5.0), (9.0, 90.0, 5.0)]
 
 
-def test_record_tells_new_validation_points_however_many_there_were() -> None:
+def test_record_reports_new_points_after_thinning():
     sampler = Sampler()
     record, _, validation = fit_of(sampler, 0.0)
     for index in range(3000):
@@ -358,7 +339,7 @@ def test_record_tells_new_validation_points_however_many_there_were() -> None:
     assert len(record.curves[validation]) <= 1000
 
 
-def test_fit_leaves_a_picture_and_a_table_that_need_no_kernel(notebook: dict[str, Any]) -> None:
+def test_saved_fit_consists_of_a_table_and_a_picture(notebook):
     table, picture = shown(notebook["fit"])
     assert ElementTree.fromstring(picture.data["image/svg+xml"]).tag.endswith("svg")
     assert re.search(r"Fit finished on HPU \d \(simulated GAUDI2\)", table.data["text/html"])
@@ -368,20 +349,18 @@ def test_fit_leaves_a_picture_and_a_table_that_need_no_kernel(notebook: dict[str
     assert kinds == {"image/svg+xml", "text/html", "text/plain"}
 
 
-def test_fit_adds_at_most_100_kb_to_the_notebook(notebook: dict[str, Any]) -> None:
+def test_fit_adds_less_than_100_kb_to_the_notebook(notebook):
     fitted = [notebook[name] for name in ("load", "model", "fit")]
     assert len(nbformat.writes(nbformat.v4.new_notebook(cells=fitted)).encode()) < 100_000
 
 
-def test_result_is_shown_once_where_the_fit_ran_and_again_where_it_is_asked_for(
-    notebook: dict[str, Any],
-) -> None:
+def test_result_is_shown_after_the_fit_and_again_on_request(notebook):
     kinds = [["text/html", "text/plain"], ["image/svg+xml", "text/plain"]]
     for name in ("fit of a line", "its result"):
         assert [sorted(output.data) for output in shown(notebook[name])] == kinds
 
 
-def test_failed_fit_leaves_its_curves_and_names_the_step(notebook: dict[str, Any]) -> None:
+def test_saved_failed_fit_names_the_step(notebook):
     failed = notebook["failed fit"]
     html = "".join(output.data.get("text/html", "") for output in shown(failed))
     assert re.search(
@@ -392,18 +371,18 @@ def test_failed_fit_leaves_its_curves_and_names_the_step(notebook: dict[str, Any
     assert errors == ["ValueError"]
 
 
-def test_memory_panel_goes_on_across_cells_and_leaves_a_picture(notebook: dict[str, Any]) -> None:
+def test_memory_panel_spans_cells_and_ends_as_a_picture(notebook):
     [panel] = shown(notebook["panel"])
     assert ElementTree.fromstring(panel.data["image/svg+xml"]).tag.endswith("svg")
     assert "4.00 MiB" in panel.data["text/plain"]
 
 
-def test_memory_panel_before_the_first_tensor_says_so(notebook: dict[str, Any]) -> None:
+def test_memory_panel_without_a_card_reports_no_card(notebook):
     [panel] = shown(notebook["panel without a card"])
     assert "no card" in panel.data["text/plain"]
 
 
-def test_panel_outside_a_notebook_is_a_table(run: Callable[[str], Any], torch: Any) -> None:
+def test_memory_panel_in_a_terminal_is_a_table(run, torch):
     held = run("import torch\nheld = torch.zeros(1, device='hpu')\n%hpu_memory_live").out
     assert held.count("MaxInUse") == held.count("Held by variables") == 1
     assert "  held  " in held
@@ -422,9 +401,7 @@ def test_panel_outside_a_notebook_is_a_table(run: Callable[[str], Any], torch: A
         ("%hpu_memory_live --color", "no option '--color'"),
     ],
 )
-def test_wrong_panel_options_get_one_sentence(
-    run: Callable[[str], Any], line: str, sentence: str
-) -> None:
+def test_wrong_panel_option_raises_a_usage_error(run, line, sentence):
     cell = run(line)
     assert type(cell.error).__name__ == "UsageError"
     assert sentence in str(cell.error)

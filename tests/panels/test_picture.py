@@ -1,11 +1,7 @@
-"""What the picture of a fit shows agrees with itself: points, the best one, epochs, memory."""
-
-from __future__ import annotations
+"""Contents of a fit's picture: curves, best values, epochs, memory."""
 
 import math
 import re
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from small_fit import layout
@@ -14,7 +10,7 @@ from hpu_magic import units
 from hpu_magic.panels import palette
 from hpu_magic.panels.line_charts import MEMORY, memory_ticks, memory_title
 from hpu_magic.panels.picture import draw
-from hpu_magic.panels.picture_parts import NARROW, WIDE, PictureLayout, thinned
+from hpu_magic.panels.picture_parts import NARROW, WIDE, thinned
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.trace import Trace
 from hpu_magic.runtime.training.curves import Point
@@ -23,12 +19,13 @@ from hpu_magic.runtime.training.progress import FitProgress
 from hpu_magic.runtime.training.sampler import Sampler
 
 SVG = "{http://www.w3.org/2000/svg}"
-CHARACTER = 5.6  # pixels of a narrow one
+CHARACTER = 5.6  # width of a narrow character in pixels
 STOPS = """
+from small_fit import monitor_of
 class Stopped(Model):
     def on_train_batch_end(self, *arguments):
         if self.global_step == 30:
-            next(one for one in self.trainer.callbacks if hasattr(one, "_polls")).stop()
+            monitor_of(self.trainer).stop()
 """
 FITS = {
     "finished": "model, trainer = Model(), make_trainer(max_epochs=3)",
@@ -37,7 +34,7 @@ FITS = {
 }
 
 
-def test_a_long_curve_keeps_its_ends() -> None:
+def test_thinned_curve_keeps_its_ends_and_its_maximum():
     points = [(float(t), math.sin(t) * 9 + (t == 700)) for t in range(1001)]
     few = thinned([(-1.0, 0.0), *points, (1001.0, 0.0)])
     assert (few[0], few[-1]) == ((-1.0, 0.0), (1001.0, 0.0))
@@ -47,9 +44,9 @@ def test_a_long_curve_keeps_its_ends() -> None:
 
 
 class Picture:
-    """The texts, lines and rings of a layout of a picture, by their places."""
+    """The texts, lines and rings of a picture's layout, with their positions."""
 
-    def __init__(self, picture: str, name: str = "wide") -> None:
+    def __init__(self, picture, name="wide"):
         root = layout(picture, name)
         self.texts = [
             (node.text or "", float(node.get("x", 0)), float(node.get("y", 0)), node)
@@ -66,14 +63,12 @@ class Picture:
         ]
 
     @property
-    def words(self) -> list[str]:
+    def words(self):
         return [words for words, *_ in self.texts]
 
 
 @pytest.mark.parametrize("outcome", FITS)
-def test_a_short_fit_draws_all_of_its_steps_and_the_best_of_them(
-    fits: Callable[[str], Any], outcome: str
-) -> None:
+def test_picture_of_a_short_fit_draws_all_steps_and_marks_the_best(fits, outcome):
     assert fits(FITS[outcome]).error is None
     fits("some = loader(256)")
     cell = fits("%hpu_fit -o result trainer model some")
@@ -92,7 +87,7 @@ def test_a_short_fit_draws_all_of_its_steps_and_the_best_of_them(
 
 
 @pytest.mark.parametrize(("goal", "sign"), [("min", 1), ("max", -1)])
-def test_the_best_row_outlives_thinning(goal: str, sign: int) -> None:
+def test_thinned_trace_keeps_the_best_row(goal, sign):
     trace, streamed = Trace(("time", "value"), 8, goal), []
     values = [math.cos(index) + index / 300 for index in range(1000)]
     for index, value in enumerate(values):
@@ -111,10 +106,9 @@ def test_the_best_row_outlives_thinning(goal: str, sign: int) -> None:
     assert times == sorted(set(times))
 
 
-def test_the_ring_of_a_long_fit_is_on_its_curve() -> None:
+def test_mark_of_the_best_value_is_on_the_thinned_curve():
     sampler, progress = Sampler(), FitProgress(began=0.0)
     curve = progress.curves.follow("val_loss", "loss", "validation", "epoch")
-    assert curve is not None
     record = RunRecord(sampler, 0.0, progress=progress)
     for epoch in range(5000):
         value = abs(epoch - 3333) + 1.0
@@ -128,7 +122,7 @@ def test_the_ring_of_a_long_fit_is_on_its_curve() -> None:
     assert shown.rings[0] in shown.paths[0]
 
 
-def test_a_step_right_after_a_pause_is_not_a_pace() -> None:
+def test_speed_after_a_pause_is_averaged_over_a_full_interval():
     sampler = Sampler()
     pace = PaceSeries(sampler, interval=0.1)
     for moment, steps, seconds in ((0.1, 10, 0.1), (0.9, 1, 0.0003), (1.0, 9, 0.0997)):
@@ -147,7 +141,7 @@ def test_a_step_right_after_a_pause_is_not_a_pace() -> None:
     assert columns["steps_per_second"] == pytest.approx([100])
 
 
-def test_an_epoch_is_named_where_it_ends(fits: Callable[[str], Any]) -> None:
+def test_best_epoch_is_marked_near_its_label(fits):
     fits("trainer, both = make_trainer(max_epochs=3), (data, data)")
     assert fits("%hpu_fit -o result trainer model both").error is None
     shown = Picture(fits("result").result.picture)
@@ -158,11 +152,11 @@ def test_an_epoch_is_named_where_it_ends(fits: Callable[[str], Any]) -> None:
     label = next(x for words, x, y, _ in shown.texts if words == names[epoch] and y < 40)
     others = [x for words, x, y, _ in shown.texts if words in names.values() and y < 40]
     assert len(others) == 3
-    # The label's line is where the next epoch begins, or the fit ends, right after the validation.
+    # The label is at the end of its epoch, right after the validation.
     assert min(others, key=lambda x: abs(x - ring[0])) == label
 
 
-def test_a_pace_that_is_reported_late_leaves_the_lines_in_order() -> None:
+def test_late_speed_sample_keeps_the_lines_in_order():
     sampler = Sampler()
     record = RunRecord(sampler, 0.0)
     sampler.record("speed", moment=1.0, steps_per_second=4.0, step=4.0)
@@ -176,13 +170,12 @@ def test_a_pace_that_is_reported_late_leaves_the_lines_in_order() -> None:
     assert data["step"][-1] == 8
 
 
-def named_curves(*names: str) -> RunRecord:
-    """Return the record of a fit that logged some metrics of several loaders once each."""
+def named_curves(*names):
+    """Return the record of a fit that logged a metric of several loaders."""
     sampler, progress = Sampler(), FitProgress(began=0.0)
     record = RunRecord(sampler, 0.0, progress=progress)
     for name in names:
         curve = progress.curves.follow(name, "accuracy_of_everything", "validation", "epoch")
-        assert curve is not None
         curve.last = Point(1.0, 123456.00001, 1, 0)
         row = {"value": 123456.00001, "step": 1.0, "epoch": 0.0}
         sampler.record(curve.series, moment=1.0, **row)
@@ -194,9 +187,7 @@ def named_curves(*names: str) -> RunRecord:
 
 @pytest.mark.parametrize("sizes", [WIDE, NARROW], ids=["wide", "narrow"])
 @pytest.mark.parametrize("count", [1, 2, 4, 6])
-def test_titles_legends_and_axes_do_not_overlap_or_leave_the_picture(
-    count: int, sizes: PictureLayout
-) -> None:
+def test_texts_do_not_overlap_or_leave_the_picture(count, sizes):
     names = [f"accuracy_of_everything/dataloader_{index}" for index in range(count)]
     picture = draw(named_curves(*names))
     boxes = []
@@ -233,9 +224,7 @@ def test_text_is_legible_in_a_page_of_700_pixels() -> None:
         (5 * 2**20, math.nan, "device memory: 5 MiB peak", "6 MiB"),
     ],
 )
-def test_memory_is_drawn_in_the_range_in_use(
-    peak: float, limit: float, title: str, top: str
-) -> None:
+def test_memory_axis_ends_near_the_peak(peak, limit, title, top):
     sampler = Sampler()
     record = RunRecord(sampler, 0.0)
     for moment in (0.0, 1.0):

@@ -1,14 +1,10 @@
-"""What a fit's panel shows is what happened: losses, steps, memory, and what is no number."""
-
-from __future__ import annotations
+"""Values in a fit's panel: losses, steps, memory and nonfinite values."""
 
 import math
 import sys
-from collections.abc import Callable
-from typing import Any
 
 import pytest
-from small_fit import layout
+from small_fit import TRAINER, layout
 
 from hpu_magic.fits.head import head_of
 from hpu_magic.panels import palette, terminal
@@ -20,55 +16,46 @@ from hpu_magic.runtime.training.not_finite import ValueWatch
 from hpu_magic.runtime.training.progress import FitProgress
 from hpu_magic.runtime.training.sampler import Sampler, sampler
 
-SETUP = """
-import time, torch, lightning.pytorch as pl
-class Model(pl.LightningModule):
+SETUP = f"""{TRAINER}
+class Model(Layer):
     def __init__(self, returns=lambda loss, batch: loss, pause=0.0):
-        super().__init__()
-        self.layer, self.returns, self.pause = torch.nn.Linear(4, 1), returns, pause
+        super().__init__(4)
+        self.returns, self.pause = returns, pause
         self.batches, self.losses = 0, []
     def training_step(self, batch, index):
         self.batches += 1
         time.sleep(self.pause)
-        returned = self.returns(self.layer(batch[0]).square().mean() + self.batches, self.batches)
+        loss = super().training_step(batch, index) + self.batches
+        returned = self.returns(loss, self.batches)
         loss = returned["loss"] if isinstance(returned, dict) else returned
         self.losses.append(None if loss is None else float(loss))
         return returned
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.01)
 class Gan(pl.LightningModule):
-    def __init__(self, nan_from=None):
+    def __init__(self):
         super().__init__()
         self.automatic_optimization = False
         self.g, self.d = torch.nn.Linear(4, 1), torch.nn.Linear(4, 1)
-        self.batches, self.nan_from = 0, nan_from or 10_000
     def training_step(self, batch, index):
-        self.batches += 1
         time.sleep(0.05)
         for name, net, optimizer in zip("gd", (self.g, self.d), self.optimizers()):
             loss = net(batch[0]).square().mean()
-            broken = name == "d" and self.batches >= self.nan_from
-            self.log(f"{name}_loss", loss * float("nan") if broken else loss, prog_bar=True)
-            self.log(f"{name}_hidden", loss)
+            self.log(name + "_loss", loss, prog_bar=True)
+            self.log(name + "_hidden", loss)
             optimizer.zero_grad()
             self.manual_backward(loss)
             optimizer.step()
     def configure_optimizers(self):
         return [torch.optim.SGD(net.parameters(), lr=0.1) for net in (self.g, self.d)]
-data = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(torch.randn(40, 4)), 4)
-def make_trainer(**options):
-    options = dict(accelerator="hpu", devices=1, max_epochs=2, logger=False,
-        enable_checkpointing=False, enable_model_summary=False) | options
-    return pl.Trainer(**options)
+data = loader(40, 4, 4)
 """
 
 
 @pytest.fixture
-def fit(run: Callable[[str], Any]) -> Callable[..., Any]:
-    """Fit what an expression makes, and return the result, the model and what was printed."""
+def fit(run):
+    """Fit a model; return the result, the model and the printed text."""
     assert run(SETUP).error is None
 
-    def fit_model(model: str, **options: Any) -> tuple[Any, Any, str]:
+    def fit_model(model, **options):
         arguments = ", ".join(f"{name}={value!r}" for name, value in options.items())
         assert run(f"model, trainer = {model}, make_trainer({arguments})").error is None
         cell = run("result = %hpu_fit --interval 0.02 trainer model data")
@@ -79,32 +66,32 @@ def fit(run: Callable[[str], Any]) -> Callable[..., Any]:
 
 
 @pytest.fixture
-def recorded() -> Callable[[str], list[float]]:
+def recorded():
     """Values of a series since the test began."""
     cursors = {name: sampler().cursor(name) for name in ("train", "memory")}
 
-    def values(name: str) -> list[float]:
+    def values(name):
         columns, _ = sampler().read(name, cursors.get(name, 0))
         return next((column for key, column in columns.items() if key != "time"), [])
 
     return values
 
 
-def words(picture: str) -> list[str]:
+def words(picture):
     return [node.text or "" for node in layout(picture).iter() if node.text]
 
 
 @pytest.mark.parametrize("accumulated", [1, 3, 4])
 @pytest.mark.parametrize("returns", ["loss", "{'loss': loss, 'other': 1}"])
-def test_the_loss_is_what_training_step_returned(fit, recorded, accumulated, returns):
+def test_shown_loss_is_the_returned_loss(fit, recorded, accumulated, returns):
     result, model, out = fit(
         f"Model(lambda loss, batch: {returns}, pause=0.02)", accumulate_grad_batches=accumulated
     )
     shown = recorded("train")
     assert len(shown) >= 4
-    # What Lightning divided and is multiplied again may differ in the last bit.
-    assert all(any(one == pytest.approx(loss, rel=1e-6) for loss in model.losses) for one in shown)
-    steps = {1: 20, 3: 8, 4: 6}[accumulated]  # the last of an epoch's are fewer
+    # Lightning's division and its inverse may change the last bit.
+    assert all(any(value == pytest.approx(loss) for loss in model.losses) for value in shown)
+    steps = {1: 20, 3: 8, 4: 6}[accumulated]  # the last step of an epoch has fewer batches
     assert (result.steps, result.batches) == (steps, 20)
     batches = "" if accumulated == 1 else " (20 batches)"
     assert f"{steps}{batches} in " in out
@@ -112,7 +99,7 @@ def test_the_loss_is_what_training_step_returned(fit, recorded, accumulated, ret
     assert ("batches/s" in out) == (accumulated > 1)
 
 
-def test_batches_without_a_loss_leave_a_gap(fit, recorded):
+def test_batches_without_a_loss_are_not_recorded(fit, recorded):
     _, model, _ = fit("Model(lambda loss, batch: loss if batch % 2 else None, pause=0.02)")
     assert model.losses.count(None) == 10
     assert set(recorded("train")) <= {loss for loss in model.losses if loss is not None}
@@ -120,40 +107,34 @@ def test_batches_without_a_loss_leave_a_gap(fit, recorded):
 
 
 @pytest.mark.parametrize(
-    ("factor", "accumulated", "told", "place"),
-    [
-        ("nan", 1, "loss NaN since step 13", "epoch 2, batch 3"),
-        ("inf", 1, "loss inf since step 13", "epoch 2, batch 3"),
-        ("-inf", 1, "loss -inf since step 13", "epoch 2, batch 3"),
-        ("nan", 4, "loss NaN since step 4", "epoch 2, batch 3"),
-    ],
+    ("factor", "accumulated", "value", "step"),
+    [("nan", 1, "NaN", 13), ("inf", 1, "inf", 13), ("-inf", 1, "-inf", 13), ("nan", 4, "NaN", 4)],
 )
-def test_a_loss_that_is_no_number_is_named_with_its_step(fit, factor, accumulated, told, place):
+def test_nonfinite_loss_is_reported_with_its_step(fit, factor, accumulated, value, step):
     result, _, out = fit(
         f"Model(lambda loss, batch: loss * float('{factor}') if batch >= 13 else loss, 0.05)",
         accumulate_grad_batches=accumulated,
     )
     assert result.outcome == "finished"
-    assert result.title().endswith(f", but with {told}")
-    assert f"{told.removeprefix('loss ')} ({place})" in out
-    value, step = told.split()[1], told.split()[-1]
+    assert result.title().endswith(f", but with loss {value} since step {step}")
+    assert f"{value} since step {step} (epoch 2, batch 3)" in out
     assert f"loss {value}, step {step}" in words(result.picture)
     [noted] = result.not_finite
-    assert (noted.curve, noted.value, noted.step, noted.lasting) == ("loss", value, int(step), True)
+    assert (noted.curve, noted.value, noted.step, noted.lasting) == ("loss", value, step, True)
 
 
-def test_a_loss_that_recovers_was_no_number_at_its_step(fit):
+def test_loss_that_recovers_is_reported_for_one_step(fit):
     result, _, out = fit("Model(lambda loss, n: loss + float('inf' if n == 7 else 0), 0.05)")
     assert "but with loss inf at step 7" in result.title()
     assert "inf at step 7 (epoch 1, batch 7)" in out
 
 
-def test_a_short_fit_that_breaks_is_told_too(fit):
+def test_nan_loss_in_a_fit_of_one_step_is_reported(fit):
     result, _, _ = fit("Model(lambda loss, n: loss * float('nan'))", max_steps=1)
     assert "loss NaN since step 1" in result.title()
 
 
-def test_values_between_looks_are_not_claimed():
+def test_first_nonfinite_step_between_two_reads_is_an_upper_bound():
     watch = ValueWatch()
     for index, value in ((1, 1.0), (9, math.nan), (17, math.nan), (25, 0.0)):
         watch.see("loss", value, index=index, step=index, place="epoch 1", moment=0.0)
@@ -161,49 +142,41 @@ def test_values_between_looks_are_not_claimed():
             [noted] = watch.noted
             assert noted.brief == "loss NaN since step 9 at the latest"
             assert noted.full == "NaN since step 9 at the latest (epoch 1, finite at step 1)"
-    assert [one.lasting for one in watch.noted] == [False]
+    assert [each.lasting for each in watch.noted] == [False]
 
 
-def test_what_is_noted_has_a_bound():
+def test_number_of_nonfinite_reports_per_curve_is_limited():
     watch = ValueWatch()
     for index in range(1000):
         value = math.nan if index % 2 else 1.0
         watch.see("loss", value, index=index, step=index, place="", moment=0.0)
     assert len(watch.noted) == 5
-    # One that comes and goes leaves room for others.
+    # The limit applies to each curve.
     watch.see("other", math.inf, index=1, step=1, place="", moment=0.0)
-    assert [one.curve for one in watch.noted] == ["loss"] * 5 + ["other"]
+    assert [each.curve for each in watch.noted] == ["loss"] * 5 + ["other"]
 
 
-def test_each_metric_has_a_chart_where_no_loss_is_returned(fit):
+def test_fit_without_a_returned_loss_has_a_chart_per_metric(fit):
     result, _, _ = fit("Gan()")
     titles = [text.partition(",")[0] for text in words(result.picture)]
-    assert [one for one in titles if one.endswith(("loss", "hidden"))] == ["g_loss", "d_loss"]
+    assert [title for title in titles if title.endswith(("loss", "hidden"))] == ["g_loss", "d_loss"]
     assert (result.steps, result.batches) == (40, 20)
-    # The next fit may log other values.
-    assert not [name for name in sampler()._series if name.startswith("logged")]
 
 
-def test_a_logged_value_that_is_no_number_is_named(fit):
-    result, _, _ = fit("Gan(nan_from=7)")
-    assert [one.curve for one in result.not_finite] == ["d_loss"]
-    assert "d_loss NaN since step 14" in result.title()
-
-
-def test_a_fit_on_the_cpu_shows_no_device(fit, run, recorded):
+def test_fit_on_the_cpu_shows_no_device_memory(fit, run, recorded):
     run("x = torch.ones(1 << 20, device='hpu'); torch.hpu.reset_peak_memory_stats()")
     result, _, out = fit("Model(pause=0.01)", accelerator="cpu")
-    assert (result.peak, result.limit) == (None, None)
+    assert (result.device, result.peak, result.limit) == ("cpu", None, None)
     assert "memory" not in out
     assert not [text for text in words(result.picture) if "memory" in text or "iB" in text]
     assert any(text.startswith("loss, best seen ") for text in words(result.picture))
     assert "steps per second" in words(result.picture)
-    said = result.bundles()[1]["text/plain"]
-    assert said.startswith("Curves of Model. Over ")
-    assert "Device memory" not in said
+    description = result.bundles()[1]["text/plain"]
+    assert description.startswith("Curves of Model. Over ")
+    assert "Device memory" not in description
 
 
-def test_the_peak_is_never_below_what_is_in_use(fit, run, torch):
+def test_peak_memory_is_at_least_the_memory_in_use(fit, run, torch):
     result, _, _ = fit(
         "Model(lambda loss, n: (torch.hpu.reset_peak_memory_stats(), loss)[1], pause=0.01)"
     )
@@ -211,7 +184,7 @@ def test_the_peak_is_never_below_what_is_in_use(fit, run, torch):
     assert result.peak >= max(columns["in_use"][-5:])
 
 
-def test_a_record_keeps_its_peak_when_another_measurement_resets_the_devices(run, torch):
+def test_peak_survives_a_reset_by_another_measurement(run, torch):
     from hpu_magic.runtime.device.peak import Peak
 
     held = torch.ones(1 << 20, device="hpu")
@@ -222,7 +195,7 @@ def test_a_record_keeps_its_peak_when_another_measurement_resets_the_devices(run
     before = record.news().lines.rows[-1][4]
     big = torch.ones(4 << 20, device="hpu")
     del big
-    # Its own peak takes the device's, which nobody has sampled meanwhile.
+    # The record's peak includes the device's peak, which no sample has read before the reset.
     run("%%hpu_memory\ntorch.ones(1, device='hpu')")
     source.sample()
     after = record.news().lines.rows[-1][4]
@@ -231,7 +204,7 @@ def test_a_record_keeps_its_peak_when_another_measurement_resets_the_devices(run
     assert held.numel()
 
 
-def test_the_header_and_the_terminal_name_what_broke(capsys, monkeypatch):
+def test_progress_line_names_a_nan_loss(capsys, monkeypatch):
     progress = FitProgress()
     progress.watch.see("loss", math.nan, index=1, step=1, place="epoch 1, batch 1", moment=0.0)
     head = head_of(progress, "Net", "cpu")
@@ -244,7 +217,7 @@ def test_the_header_and_the_terminal_name_what_broke(capsys, monkeypatch):
     )
 
 
-def test_a_picture_without_anything_finite_is_still_a_picture():
+def test_picture_without_finite_values_is_drawn():
     source, progress = Sampler(), FitProgress()
     record = RunRecord(source, 0.0, progress=progress)
     loss = progress.curves.follow("loss", "loss", "training", "step", returned=True)
@@ -259,15 +232,7 @@ def test_a_picture_without_anything_finite_is_still_a_picture():
     assert 'nan"' not in picture.lower()
 
 
-def test_the_plan_counts_steps_and_batches():
-    progress = FitProgress(training_began=0.0, planned_batches=100, planned_steps=10)
-    progress.trained, progress.steps = 20, 5
-    assert progress.share == 0.5
-    assert FitProgress().share is None
-    assert FitProgress().remaining is None
-
-
-def test_no_two_curves_are_told_apart_by_color_alone():
+def test_curve_styles_differ_in_more_than_color():
     looks = [(dashes, every) for (_, every), (_, dashes) in palette.CURVES.items()]
     looks += [
         (dashes, every) for _, dashes in palette.FURTHER_CURVES for every in ("step", "epoch")
@@ -275,7 +240,7 @@ def test_no_two_curves_are_told_apart_by_color_alone():
     assert len(set(looks)) == len(looks)
 
 
-def test_values_far_from_zero_that_differ_little_have_labels():
+def test_axis_labels_distinguish_large_similar_values():
     from hpu_magic.panels.picture import _ticks
 
     ticks, label = _ticks([1795386374.6488366, 1795386374.8178616])

@@ -1,11 +1,8 @@
-"""Workers launched by an IPython profile: the document's, with a queue that runs jobs here."""
-
-from __future__ import annotations
+"""Workers launched by the documented IPython profile, with a local queue."""
 
 import os
 import re
 import stat
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,10 +13,10 @@ from running_server import wait_for
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "several_machines.md"
 QUEUE = {
-    # The job's script begins in the background, and its process is its number.
+    # Runs the script of the job in the background; the job ID is the process ID.
     "sbatch": 'setsid "$1" > job.log 2>&1 < /dev/null &\necho "Submitted batch job $!"\n',
     "scancel": 'kill -- "-$1"\n',
-    # As many tasks as the script's own line asks for; they end together.
+    # Runs the number of tasks of the script; they end together.
     "srun": (
         "tasks=$(sed -n 's/^#SBATCH --ntasks=//p' slurm_engine.sbatch)\n"
         'for task in $(seq "$tasks"); do "$@" & done\nwait\n'
@@ -28,7 +25,7 @@ QUEUE = {
 
 
 @pytest.fixture
-def queue(tmp_path) -> Path:
+def queue(tmp_path):
     folder = tmp_path / "bin"
     folder.mkdir()
     for name, script in QUEUE.items():
@@ -38,7 +35,7 @@ def queue(tmp_path) -> Path:
 
 
 @pytest.fixture
-def notebook(queue, tmp_path, monkeypatch) -> Iterator[Notebook]:
+def notebook(queue, tmp_path, monkeypatch):
     example = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(), re.DOTALL)[0]
     assert "c.Cluster.n = 16" in example
     profile = tmp_path / "ipython" / "profile_slurm"
@@ -53,7 +50,7 @@ def notebook(queue, tmp_path, monkeypatch) -> Iterator[Notebook]:
     notebook.close()
 
 
-def test_a_profile_launches_the_workers_and_its_job_ends_with_them(notebook):
+def test_profile_launches_workers_and_ends_their_job(notebook):
     started = notebook.run("%hpu_workers on --profile slurm")
     assert started.texts[0] == "Starting workers, by the profile slurm.\n"
     assert started.texts[1].startswith("2 workers of the profile slurm\n")
@@ -69,13 +66,13 @@ def test_a_profile_launches_the_workers_and_its_job_ends_with_them(notebook):
     wait_for(lambda: not any(psutil.pid_exists(pid) for pid in pids))
 
 
-def test_a_profile_that_is_not_there(notebook):
+def test_unknown_profile_is_reported(notebook):
     below = notebook.run("%hpu_workers on --profile nowhere")
     assert below.texts[-1].startswith("UsageError: The profile 'nowhere' does not exist: ")
     assert "ipython profile create nowhere --parallel" in below.texts[-1]
 
 
-def test_a_queue_that_is_not_there(notebook, queue):
+def test_missing_queue_command_is_reported(notebook, queue):
     (queue / "sbatch").unlink()
     below = notebook.run("%hpu_workers on --profile slurm")
     assert below.texts[-1] == (
@@ -86,11 +83,11 @@ def test_a_queue_that_is_not_there(notebook, queue):
     wait_for(lambda: not started_by(queue))
 
 
-def started_by(queue: Path) -> list[int]:
-    """Return the processes of ipyparallel with a notebook's PATH, whoever is their parent."""
+def started_by(queue):
+    """Return ipyparallel's processes with the notebook's PATH."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if process.environ().get("PATH", "").startswith(f"{queue}{os.pathsep}"):
                 found.append(process)
-    return [one.pid for one in found if "ipyparallel" in " ".join(one.cmdline())]
+    return [each.pid for each in found if "ipyparallel" in " ".join(each.cmdline())]

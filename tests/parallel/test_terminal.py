@@ -1,7 +1,5 @@
 """Cells on several ranks from a terminal."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -16,7 +14,7 @@ get_ipython().run_cell_magic("hpu_workers", "--cards 2", cell)
 """
 
 
-def test_a_terminal_gets_lines_with_their_rank_and_leaves_nobody(tmp_path):
+def test_terminal_session_labels_lines_and_ends_its_workers(tmp_path):
     ran = subprocess.run(
         [sys.executable, "-m", "IPython", "--colors=NoColor", "-c", SESSION],
         capture_output=True,

@@ -11,7 +11,6 @@ import textwrap
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,7 +29,7 @@ ACQUIRE = "from hpu_magic.simulator import cards; cards.acquire()"
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
-def wait_for(condition: Callable[[], Any]) -> Any:
+def wait_for(condition):
     """Return the first true value of `condition`."""
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
@@ -49,21 +48,21 @@ class Answer:
     text: str
 
     @property
-    def json(self) -> Any:
+    def json(self):
         return json.loads(self.text)
 
 
 class Stream:
     """A client of the stream."""
 
-    def __init__(self, address: str, **options: Any) -> None:
+    def __init__(self, address, **options):
         options.setdefault("suppress_origin", "origin" not in options)
         self.socket = websocket.create_connection(address, timeout=PATIENCE, **options)
 
-    def message(self) -> Any:
+    def message(self):
         return json.loads(self.socket.recv())
 
-    def snapshot(self, condition: Callable[[Any], Any] = lambda _: True) -> Any:
+    def snapshot(self, condition=lambda _: True):
         """Return the next snapshot for which `condition` is true."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
@@ -72,21 +71,21 @@ class Stream:
                 return message
         raise AssertionError("No such snapshot arrived in time.")
 
-    def closed(self) -> int:
+    def closed(self):
         """Wait until the server closes the stream, and return its code."""
         while True:
             opcode, data = self.socket.recv_data()
             if opcode == websocket.ABNF.OPCODE_CLOSE:
                 return int.from_bytes(data[:2], "big")
 
-    def close(self) -> None:
+    def close(self):
         self.socket.close()
 
 
 class Server:
     """A Jupyter server on the loopback interface."""
 
-    def __init__(self, folder: Path, *arguments: str, **environment: str) -> None:
+    def __init__(self, folder, *arguments, **environment):
         self.token = secrets.token_hex(16)
         self.runtime = folder / "runtime"
         self.notebooks = folder / "notebooks"
@@ -122,7 +121,7 @@ class Server:
         self.routes = json.loads(self.process.stdout.readline())
         wait_for(self._started)
 
-    def _started(self) -> bool:
+    def _started(self):
         assert self.process.poll() is None
         try:
             place = self.runtime / f"jpserver-{self.process.pid}.json"
@@ -131,7 +130,7 @@ class Server:
         except (OSError, ValueError):
             return False
 
-    def ask(self, path: str, method: str = "GET", body: Any = None, **headers: str) -> Answer:
+    def ask(self, path, method="GET", body=None, **headers):
         """Send a request, with the server's token unless there are other headers."""
         request = urllib.request.Request(
             f"{self.url}{path}",
@@ -145,18 +144,18 @@ class Server:
         except urllib.error.HTTPError as error:
             return Answer(error.code, error.headers, error.read().decode())
 
-    def stream(self, query: str = "", **options: Any) -> Stream:
+    def stream(self, query="", **options):
         """Connect to the stream, with the server's token unless there are other options."""
         options = options or {"header": [f"Authorization: token {self.token}"]}
         return Stream(f"ws{self.url.removeprefix('http')}hpu_magic/stream{query}", **options)
 
-    def cards(self) -> Any:
+    def cards(self):
         return self.ask("hpu_magic/snapshot").json["cards"]
 
-    def readers(self) -> list[psutil.Process]:
+    def readers(self):
         """Return the processes that read cards for this server."""
 
-        def reads(process: psutil.Process) -> bool:
+        def reads(process):
             try:
                 return "hpu_magic.server.reader" in process.cmdline()
             except psutil.NoSuchProcess:  # it has ended
@@ -164,7 +163,7 @@ class Server:
 
         return [child for child in psutil.Process(self.process.pid).children() if reads(child)]
 
-    def stop(self) -> None:
+    def stop(self):
         self.process.terminate()
         self.process.communicate(timeout=30)
         self.log.close()
@@ -173,7 +172,7 @@ class Server:
 class Notebook:
     """The session of a notebook and its kernel."""
 
-    def __init__(self, server: Server, path: str) -> None:
+    def __init__(self, server, path):
         name = path.rpartition("/")[2]
         session = {"path": path, "name": name, "type": "notebook", "kernel": {"name": "python3"}}
         self.server = server
@@ -184,7 +183,7 @@ class Notebook:
         self.client.start_channels()
         wait_for(self._ready)
 
-    def _ready(self) -> bool:
+    def _ready(self):
         try:
             self.client.wait_for_ready(timeout=PATIENCE)
         except RuntimeError:
@@ -192,11 +191,11 @@ class Notebook:
             return False
         return True
 
-    def run(self, source: str) -> str:
+    def run(self, source):
         """Run a cell and return its output."""
         printed: list[str] = []
 
-        def collect(message: Any) -> None:
+        def collect(message):
             assert message["msg_type"] != "error", message["content"]
             printed.append(message["content"].get("text", ""))
 
@@ -205,13 +204,13 @@ class Notebook:
         )
         return "".join(printed)
 
-    def close(self) -> None:
+    def close(self):
         self.client.stop_channels()
         self.server.ask(f"api/sessions/{self.session['id']}", "DELETE")
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory):
     """A server for all tests of a module."""
     server = Server(tmp_path_factory.mktemp("server"))
     yield server
@@ -219,11 +218,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture
-def notebook(server: Server) -> Iterator[Callable[[str], Notebook]]:
+def notebook(server):
     """Open notebooks, and close them after the test."""
     opened: list[Notebook] = []
 
-    def open_notebook(path: str) -> Notebook:
+    def open_notebook(path):
         opened.append(Notebook(server, path))
         return opened[-1]
 
@@ -233,15 +232,11 @@ def notebook(server: Server) -> Iterator[Callable[[str], Notebook]]:
 
 
 @pytest.fixture
-def outsider(server: Server) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+def outsider(server):
     """Start processes outside Jupyter that hold a card."""
     running: list[subprocess.Popen[str]] = []
 
-    def start(
-        *arguments: str,
-        script: str = "hold.py",
-        code: str = f"{ACQUIRE}\nprint(flush=True)\ninput()\n",
-    ) -> subprocess.Popen[str]:
+    def start(*arguments, script="hold.py", code=f"{ACQUIRE}\nprint(flush=True)\ninput()\n"):
         (server.notebooks / script).write_text(code)
         process = subprocess.Popen(
             [sys.executable, script, *arguments],

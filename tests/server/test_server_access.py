@@ -1,7 +1,5 @@
 """Access control of all routes."""
 
-from __future__ import annotations
-
 import http.cookiejar
 import os
 import re
@@ -15,7 +13,7 @@ from conftest import BASE_URL, Notebook, Server
 FOREIGN = "http://elsewhere.example"
 
 
-def concrete(pattern: str, kernel: str) -> str:
+def concrete(pattern, kernel):
     """Return a path below the base URL that matches the pattern of a route."""
     path = pattern.removesuffix("$").removeprefix("^").removeprefix(BASE_URL)
     groups = iter(["0", kernel])
@@ -28,12 +26,11 @@ def concrete(pattern: str, kernel: str) -> str:
 def requests(server):
     """All methods of all routes of hpu_magic, with an existing kernel."""
     work = Notebook(server, "walk.ipynb")
-    found = [
+    yield [
         (method.upper(), concrete(pattern, work.kernel))
         for pattern, methods in server.routes
         for method in methods
     ]
-    yield found
     work.close()
 
 

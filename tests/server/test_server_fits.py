@@ -1,7 +1,5 @@
 """Fits of kernels with cards: access for all users with cards, stop for users with kernels."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
@@ -9,28 +7,18 @@ import time
 import pytest
 from conftest import ACQUIRE, Notebook, wait_for
 from jupyter_client.manager import AsyncKernelManager
+from small_fit import TRAINER
 
 from hpu_magic.server import control
 
-LOAD = """
-%load_ext hpu_magic
-import time, torch, lightning.pytorch as pl
-class DigitReader(pl.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(8, 1)
+LOAD = f"""%load_ext hpu_magic{TRAINER}
+class DigitReader(Layer):
     def training_step(self, batch, index):
         time.sleep(0.01)
-        return self.layer(batch[0]).square().mean() * factor
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.01)
-data = torch.utils.data.DataLoader(
-    torch.utils.data.TensorDataset(torch.randn(64, 8)), 16
-)
-quiet = dict(logger=False, enable_checkpointing=False, enable_model_summary=False)
-factor, accelerator = 1.0, "hpu"
+        return super().training_step(batch, index) * factor
+data, factor, accelerator = loader(), 1.0, "hpu"
 def trainer():
-    return pl.Trainer(accelerator=accelerator, devices=1, max_epochs=100_000, **quiet)
+    return make_trainer(accelerator=accelerator, max_epochs=100_000)
 """
 FIT = "coach, model = trainer(), DigitReader()\nresult = %hpu_fit coach model data"
 
@@ -68,7 +56,7 @@ def fit_holder(server, phase=None):
     return found[0] if found else None
 
 
-def test_fit_is_in_the_snapshot_and_stops_while_its_cell_runs(server, work, fitting):
+def test_fit_is_in_the_snapshot_and_can_be_stopped_while_its_cell_runs(server, work, fitting):
     path = fitting()
     holder = wait_for(lambda: (found := fit_holder(server)) and found["fit"]["loss"] and found)
     fit = holder["fit"]
@@ -117,6 +105,23 @@ def test_kernel_reports_a_fit_on_the_cpu(notebook):
     assert work.run("print(result.outcome)") == "stopped\n"
 
 
+def test_status_request_is_not_activity(server, notebook):
+    work = notebook("status.ipynb")
+    work.run("%load_ext hpu_magic")
+    kernel = f"api/kernels/{work.kernel}"
+    work.client.execute("import time; time.sleep(4)")
+    wait_for(lambda: server.ask(kernel).json["execution_state"] == "busy")
+    assert answer(work.client, "status")["status"] == "ok"
+    time.sleep(0.5)  # time for the server to receive the status
+    assert server.ask(kernel).json["execution_state"] == "busy"
+
+    wait_for(lambda: server.ask(kernel).json["execution_state"] == "idle")
+    before = server.ask(kernel).json["last_activity"]
+    answer(work.client, "status")
+    time.sleep(0.5)
+    assert server.ask(kernel).json["last_activity"] == before
+
+
 def test_stream_encodes_nan_as_json_text(server, fitting):
     def refuse(constant):
         raise AssertionError(f"{constant} is not valid JSON")
@@ -143,7 +148,7 @@ def test_stream_encodes_nan_as_json_text(server, fitting):
 def test_stop_request_is_not_activity(server, work, fitting):
     path = fitting()
     kernel = f"api/kernels/{work.kernel}"
-    work.client.execute("time.sleep(4)")  # runs after the fit
+    work.client.execute("time.sleep(4)")  # starts after the fit
     assert server.ask(path, "DELETE").status == 202
     wait_for(lambda: fit_holder(server) is None)
     time.sleep(0.5)  # time for the server to receive the status

@@ -1,7 +1,5 @@
 """The history of 24 hours: without clients, with limited memory, and with holders."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import subprocess
@@ -100,12 +98,12 @@ def test_renamed_notebook_is_one_holder():
     assert spans(history, now=20.0) == [(0, "train.ipynb", 0.0, 20.0, True)]
 
 
-@pytest.mark.parametrize("missed", [True, False], ids=["unreadable", "asleep"])
-def test_unknown_time_splits_a_span(missed):
+@pytest.mark.parametrize("missing", [True, False], ids=["unreadable", "asleep"])
+def test_unknown_time_splits_a_span(missing):
     history = LongHistory(INTERVAL)
     history.observe(sample(0.0, [holder(1)]))
     history.observe(sample(20.0, [holder(1)]))
-    if missed:
+    if missing:
         for at in range(40, 200, 20):
             history.observe(sample(float(at), [], error="The driver hangs."))
     assert spans(history, now=200.0) == [(0, "python train.py", 0.0, 20.0, False)]

@@ -1,7 +1,5 @@
 """The kernels and notebooks of holders, and freeing of cards."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -48,10 +46,10 @@ def test_holder_has_kernel_and_notebook(server, notebook):
 
 
 def test_idle_time_is_from_the_kernel_or_the_server(server, notebook):
-    silent, telling = notebook("silent.ipynb"), notebook("telling.ipynb")
+    silent, reporting = notebook("silent.ipynb"), notebook("reporting.ipynb")
     silent.run(ACQUIRE)
-    telling.run("%load_ext hpu_magic")
-    telling.run(ACQUIRE)
+    reporting.run("%load_ext hpu_magic")
+    reporting.run(ACQUIRE)
 
     def idle():
         return [holder["idle"] for card in server.cards() for holder in card["holders"]]
@@ -60,13 +58,13 @@ def test_idle_time_is_from_the_kernel_or_the_server(server, notebook):
     # Silent executions of a front end are not activity, but the server cannot detect them.
     time.sleep(0.5)
     before = idle()
-    for client in (silent.client, telling.client):
+    for client in (silent.client, reporting.client):
         client.execute_interactive("1 + 1", silent=True, timeout=60)
     after = idle()
     assert after[0] < before[0]
     assert after[1] >= before[1] > 0.3
 
-    for place, work in enumerate((silent, telling)):
+    for place, work in enumerate((silent, reporting)):
         work.client.execute("import time; time.sleep(2)")
         wait_for(lambda place=place: idle()[place] == 0)
 

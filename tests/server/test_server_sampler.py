@@ -1,7 +1,5 @@
 """The sampler with a real reader process: samples, intervals and failures."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os
@@ -78,17 +76,17 @@ def test_broken_driver_loses_one_sample_and_never_blocks(real_cards, order, reas
         await sampler.stop()
         return samples, turns, first
 
-    (good, missed, again), turns, first = asyncio.run(watch())
+    (good, missing, again), turns, first = asyncio.run(watch())
     assert good["source"] == again["source"] == "hlml"
     # The test library's cards have memory in use, but no process has them open.
     assert good["reason"] == again["reason"]
     assert "are not visible" in good["reason"]
     assert [card["memory_used"] for card in again["cards"]] == [6 << 30] * 2
-    assert missed["reason"].startswith(reason)
-    assert [card["name"] for card in missed["cards"]] == ["HL-225", "HL-325L"]
-    for card in missed["cards"]:
+    assert missing["reason"].startswith(reason)
+    assert [card["name"] for card in missing["cards"]] == ["HL-225", "HL-325L"]
+    for card in missing["cards"]:
         assert (card["memory_used"], card["utilization"], card["holders"]) == (None, None, [])
-        assert card["error"] == missed["reason"]
+        assert card["error"] == missing["reason"]
     assert turns > (5 if order == "hang" else 0)  # the loop continued while the driver was silent
     assert not Path(f"/proc/{first}").exists()
 
@@ -99,9 +97,9 @@ def test_failing_driver_is_read_less_and_less_often(real_cards):
         texts = []
         for _ in range(6):
             (real_cards / "crash").touch()
-            with pytest.raises(ReadError) as missed:
+            with pytest.raises(ReadError) as missing:
                 await reader.read()
-            texts.append(str(missed.value))
+            texts.append(str(missing.value))
         await reader.stop()
         return texts
 
@@ -265,7 +263,7 @@ def test_history_has_the_newest_samples_in_order_and_missing_values():
     assert message["cards"]["0"]["temperature"] == [None] * 3
 
 
-def test_empty_history():
+def test_empty_history_has_no_cards():
     assert History().message() == {"type": "history", "time": [], "cards": {}}
 
 

@@ -1,7 +1,5 @@
 """The stream, the metrics and the reader of the server."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal
@@ -140,10 +138,10 @@ def test_server_ends_its_reader_silently(fresh_server):
     stream.snapshot()
     [reader] = fresh_server.readers()
     os.kill(reader.pid, signal.SIGKILL)
-    missed = stream.snapshot(lambda sample: sample["reason"])
-    assert "SIGKILL" in missed["reason"]
-    assert all(card["error"] for card in missed["cards"])
-    again = stream.snapshot(lambda sample: sample["time"] > missed["time"])
+    missing = stream.snapshot(lambda sample: sample["reason"])
+    assert "SIGKILL" in missing["reason"]
+    assert all(card["error"] for card in missing["cards"])
+    again = stream.snapshot(lambda sample: sample["time"] > missing["time"])
     assert again["reason"] is None
     [reader] = fresh_server.readers()
 

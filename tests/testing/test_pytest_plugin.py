@@ -1,6 +1,4 @@
-"""`pytest --hpu` as a project's own tests see it: each session is a process of its own."""
-
-from __future__ import annotations
+"""`pytest --hpu` in another project; each session runs in a separate process."""
 
 import os
 import re
@@ -15,15 +13,15 @@ import pytest
 pytest_plugins = "pytester"
 
 PROJECT = Path(__file__).parents[2]
-HOME = str(Path.home())  # where the engine lies; pytester has another
+HOME = str(Path.home())  # contains the engine; pytester sets another home
 ALL = pytest.mark.skipif(
     not os.environ.get("HPU_MAGIC_TEST_ALL_EXAMPLES"), reason="make examples runs it"
 )
 
 
 @pytest.fixture
-def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
-    """An empty project in an environment where hpu_magic is installed with its plug-in."""
+def project(pytester, monkeypatch):
+    """An empty project in an environment with hpu_magic's plug-in."""
     declared = (PROJECT / "pyproject.toml").read_text().partition("[project.entry-points.pytest11]")
     installed = pytester.mkdir("installed")
     (installed / "plugin-0.dist-info").mkdir()
@@ -44,8 +42,8 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytes
     return pytester
 
 
-def outcomes(result: pytest.RunResult) -> dict[str, str]:
-    """What became of each test, by name, as `-rA` lists it."""
+def outcomes(result):
+    """Return the outcome of each test, from the summary of `-rA`."""
     summary = result.stdout.str().partition("short test summary info")[2]
     found = re.findall(r"^([A-Z]+) (?:\[1\] )?\S+\.py::(\S+)", summary, re.MULTILINE)
     return {name: outcome for outcome, name in found}
@@ -83,7 +81,7 @@ class TestMarkedAsAWhole:
 @pytest.mark.lazy
 def test_lazy_fails(hpu):
     number = 3
-    print("a lazy word")
+    print("printed in lazy mode")
     assert number == 4
 
 @pytest.fixture
@@ -161,23 +159,23 @@ EXPECTED = {
 }
 
 
-def line_of(source: str, text: str) -> int:
+def line_of(source, text):
     return source.strip().splitlines().index(text) + 1
 
 
-def test_a_session_has_both_modes_and_says_what_tests_cost(project):
+def test_session_runs_both_modes_and_reports_costs(project):
     project.makepyfile(test_it=SESSION)
     result = project.runpytest_subprocess(
         "--hpu", "-rA", "-o", "junit_family=xunit2", "--junitxml=it.xml"
     )
-    said = result.stdout.str()
+    output = result.stdout.str()
     assert outcomes(result) == EXPECTED
-    assert re.search(r"4 failed, 11 passed, 1 skipped, 2 warnings, 1 error in", said)
-    assert "hpu: simulated GAUDI2, eager\n" in said
-    # A report of the other process is as good as one of this.
-    assert ">       assert number == 4\nE       assert 3 == 4" in said
-    assert "a lazy word" in said
-    left = [line for line in said.splitlines() if "DeviceMemoryWarning" in line]
+    assert re.search(r"4 failed, 11 passed, 1 skipped, 2 warnings, 1 error in", output)
+    assert "hpu: simulated GAUDI2, eager\n" in output
+    # Reports of the other process are complete.
+    assert ">       assert number == 4\nE       assert 3 == 4" in output
+    assert "printed in lazy mode" in output
+    left = [line for line in output.splitlines() if "DeviceMemoryWarning" in line]
     place = f"{project.path}/test_it.py:"
     because = "remove references outside of the test, such as global variables and caches."
     assert [line.strip().removeprefix(place) for line in left] == [
@@ -191,14 +189,14 @@ def test_a_session_has_both_modes_and_says_what_tests_cost(project):
     line = line_of(SESSION, "        torch.linalg.qr(torch.ones(3, 3, device=hpu))")
     assert (
         "1 operator ran on the CPU because the device has no kernel: aten::linalg_qr.out in "
-        f"test_it.py, line {line} (2 times).\n" in said
+        f"test_it.py, line {line} (2 times).\n" in output
     )
     line = line_of(SESSION, "        htcore.mark_step()")
     assert (
         f"Graphs were recompiled 2 times (limit 1): test_it.py, line {line} compiled 3 "
-        "graphs with inputs of ([2]) and ([3]) and ([4]).\n" in said
+        "graphs with inputs of ([2]) and ([3]) and ([4]).\n" in output
     )
-    # Written by the first process alone, and whole.
+    # Only the first process writes the file.
     assert (project.path / "it.xml").read_text().count("<testcase") == len(EXPECTED) + 1
 
 
@@ -286,12 +284,12 @@ def test_leaves_little(hpu):
 """
 
 
-def test_no_failure_before_a_test_counts_as_its_memory(project):
+def test_tensors_of_failed_tests_are_freed(project):
     project.makepyfile(test_it=FAILURES)
     result = project.runpytest_subprocess("--hpu", "-rA")
-    said = result.stdout.str()
-    assert re.search(r"5 failed, 2 passed, 1 skipped, 1 xfailed, 1 warning, 3 errors in", said)
-    (left,) = [line for line in said.splitlines() if "DeviceMemoryWarning" in line]
+    output = result.stdout.str()
+    assert re.search(r"5 failed, 2 passed, 1 skipped, 1 xfailed, 1 warning, 3 errors in", output)
+    (left,) = [line for line in output.splitlines() if "DeviceMemoryWarning" in line]
     assert "test_it.py::test_leaves_little left 1 tensor on the device, 400 B" in left
 
 
@@ -311,15 +309,15 @@ def test_result_of_each_rank(hpu_cards):
     assert first["sum"].tolist() == second["sum"].tolist() == [3, 3, 3]
     assert first["sum"].device.type == "cpu"
     number = 5
-    # The same processes: the group is still there.
+    # The processes and their group still exist.
     assert ranks(lambda: number + dist.get_rank()) == [5, 6]
     end = pathlib.Path("ended").absolute()
 
-    def is_not_done_at_once():
+    def ends_slowly():
         time.sleep(0.3)
         end.with_suffix(f".{os.environ['RANK']}").touch()
 
-    ranks(lambda: atexit.register(is_not_done_at_once) and None)
+    ranks(lambda: atexit.register(ends_slowly) and None)
 
     def fails():
         if dist.get_rank() == 1:
@@ -330,7 +328,7 @@ def test_result_of_each_rank(hpu_cards):
         ranks(fails)
     assert "rank 1 of 2" in str(raised.value.__cause__)
     assert 'raise KeyError("on one of them")' in str(raised.value.__cause__)
-    # Rank 0 waits in the barrier and is killed; this one comes to its end.
+    # Rank 0 waits in the barrier and is killed; rank 1 ends normally.
     assert end.with_suffix(".1").exists()
 
 def test_more_cards_than_there_are(hpu_cards):
@@ -345,25 +343,25 @@ def test_a_card_that_somebody_holds(hpu, hpu_cards):
 """
 
 
-def test_functions_run_on_several_cards(project):
+def test_hpu_cards_runs_functions_on_several_cards(project):
     project.makepyfile(test_it=CARDS)
     result = project.runpytest_subprocess("--hpu", "-rA")
-    said = result.stdout.str()
+    output = result.stdout.str()
     assert outcomes(result) == {
         "test_result_of_each_rank": "PASSED",
         "test_no_number_of_cards": "FAILED",
         "test_a_card_that_somebody_holds": "FAILED",
     }
-    assert "needs 9 cards, but this machine has 8" in said
-    assert "HPUError: hpu_cards needs at least 1 card, got hpu_cards(0)." in said
+    assert "needs 9 cards, but this machine has 8" in output
+    assert "HPUError: hpu_cards needs at least 1 card, got hpu_cards(0)." in output
     assert (
         "RankError: hpu_cards(8) needs 8 free cards, but only 7 of 8 are free (held: HPU 0 by this "
-        "process (" in said
+        "process (" in output
     )
 
 
 @ALL
-def test_lines_of_both_modes_and_of_ranks_are_covered(project):
+def test_coverage_includes_both_modes_and_ranks(project):
     project.makepyfile(
         code_of_it="""
         def doubled(x):
@@ -401,7 +399,7 @@ def test_lines_of_both_modes_and_of_ranks_are_covered(project):
     assert list(project.path.glob(".coverage*")) == [project.path / ".coverage"]
 
 
-def test_without_the_option_nothing_is_imported_and_tests_of_the_device_are_skipped(project):
+def test_without_the_option_the_plugin_imports_nothing_and_skips_device_tests(project):
     project.makepyfile(
         """
         import sys, pytest
@@ -426,7 +424,7 @@ def test_without_the_option_nothing_is_imported_and_tests_of_the_device_are_skip
     assert "hpu:" not in result.stdout.str().partition("collected")[0]
 
 
-def test_without_torch_it_says_what_to_install(project):
+def test_missing_torch_is_a_usage_error(project):
     (project.path / "installed" / "sitecustomize.py").write_text(
         "import sys\n"
         "class Absent:\n"
@@ -446,13 +444,13 @@ def test_without_torch_it_says_what_to_install(project):
 
 
 @pytest.mark.parametrize(
-    ("stands", "option", "mode"),
+    ("variable", "option", "mode"),
     [("1", (), "lazy"), ("1", ("--hpu-mode", "eager"), "eager")],
 )
-def test_the_mode_is_that_of_the_environment_unless_the_option_says_another(
-    project, monkeypatch, stands, option, mode
+def test_mode_comes_from_the_option_or_the_environment(
+    project, monkeypatch, variable, option, mode
 ):
-    monkeypatch.setenv("PT_HPU_LAZY_MODE", stands)
+    monkeypatch.setenv("PT_HPU_LAZY_MODE", variable)
     project.makepyfile(
         "import os\n"
         f"def test_it(): assert os.environ['PT_HPU_LAZY_MODE'] == '{int(mode == 'lazy')}'"
@@ -462,14 +460,14 @@ def test_the_mode_is_that_of_the_environment_unless_the_option_says_another(
     assert f"hpu: simulated GAUDI2, {mode}\n" in result.stdout.str()
 
 
-def test_what_is_wrong_with_the_machine_is_one_line(project, monkeypatch):
+def test_invalid_machine_settings_are_a_usage_error(project, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARD", "gaudi7")
     result = project.runpytest_subprocess("--hpu")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert re.fullmatch(r"ERROR: --hpu: .*'gaudi7'.*\n+", result.stderr.str())
 
 
-def test_beside_the_vendors_package_nothing_is_simulated(project):
+def test_plugin_uses_an_installed_vendor_package(project):
     bridge = project.path / "vendor" / "habana_frameworks" / "torch"
     bridge.mkdir(parents=True)
     (bridge / "__init__.py").write_text("")
@@ -493,14 +491,14 @@ def test_beside_the_vendors_package_nothing_is_simulated(project):
 
 
 @ALL
-def test_workers_of_xdist_have_cards_of_their_own_and_both_modes(project):
+def test_xdist_workers_use_separate_cards_and_both_modes(project):
     project.makepyfile(test_it=SESSION, test_cards=CARDS)
     result = project.runpytest_subprocess("--hpu", "-rA", "-n", "2")
-    became = outcomes(result)
+    results = outcomes(result)
     expected = dict(EXPECTED)
-    del expected["test_memory_of_a_failure_is_free"]  # which another worker may run
-    assert {name: became[name] for name in expected} == expected
-    assert became["test_result_of_each_rank"] == "PASSED"
+    del expected["test_memory_of_a_failure_is_free"]  # another worker may run it
+    assert {name: results[name] for name in expected} == expected
+    assert results["test_result_of_each_rank"] == "PASSED"
 
 
 INTERRUPTED = """
@@ -510,7 +508,7 @@ from pathlib import Path
 @pytest.fixture
 def resource():
     yield
-    Path("given back").write_text("")
+    Path("torn down").write_text("")
 
 @pytest.mark.lazy
 def test_long(hpu, resource):
@@ -518,12 +516,12 @@ def test_long(hpu, resource):
     time.sleep(120)
 
 def test_next():
-    Path("went on").write_text("")
+    Path("continued").write_text("")
 """
 
 
 @pytest.fixture
-def interrupted(project: pytest.Pytester) -> tuple[Path, str, int]:
+def interrupted(project):
     project.makepyfile(test_it=INTERRUPTED)
     command = [sys.executable, "-m", "pytest", "--hpu"]
     with subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, text=True) as process:
@@ -532,23 +530,23 @@ def interrupted(project: pytest.Pytester) -> tuple[Path, str, int]:
             while not (project.path / "began").exists() and time.monotonic() < end:
                 time.sleep(0.05)
             process.send_signal(signal.SIGINT)
-            said = process.communicate(timeout=60)[0]
+            output = process.communicate(timeout=60)[0]
         finally:
             process.kill()
-    return project.path, said, process.returncode
+    return project.path, output, process.returncode
 
 
 @ALL
-def test_an_interrupt_ends_fixtures_of_the_other_process_and_the_session(interrupted):
-    folder, said, status = interrupted
+def test_interrupt_tears_down_fixtures_of_the_other_process(interrupted):
+    folder, output, status = interrupted
     assert status == pytest.ExitCode.INTERRUPTED
-    assert "KeyboardInterrupt" in said
-    assert (folder / "given back").exists()
-    assert not (folder / "went on").exists()
+    assert "KeyboardInterrupt" in output
+    assert (folder / "torn down").exists()
+    assert not (folder / "continued").exists()
 
 
 @ALL
-def test_processes_that_hang_or_die_fail_their_test_alone(project):
+def test_hanging_or_killed_process_fails_only_its_test(project):
     project.makepyfile(
         test_it="""
         import os, signal, time, pytest, torch
@@ -593,7 +591,7 @@ def test_processes_that_hang_or_die_fail_their_test_alone(project):
         """
     )
     result = project.runpytest_subprocess("--hpu", "-rA")
-    said = result.stdout.str()
+    output = result.stdout.str()
     assert outcomes(result) == {
         "test_dies": "FAILED",
         "test_hangs": "FAILED",
@@ -604,20 +602,20 @@ def test_processes_that_hang_or_die_fail_their_test_alone(project):
         "test_rank_dies": "FAILED",
         "test_assertion_on_a_rank": "FAILED",
     }
-    assert "The process that ran this test in lazy mode ended with signal 9 (SIGKILL)." in said
+    assert "The process that ran this test in lazy mode ended with signal 9 (SIGKILL)." in output
     assert (
         "This test does not exist in lazy mode; run pytest --hpu --hpu-mode lazy to find the cause."
-        in said
+        in output
     )
-    assert "Timeout (>5.0s) from pytest-timeout." in said
-    assert "RankError: rank 1 of 2 did not return from sleeps within 1 s.\n" in said
-    assert re.search(r'File ".*test_it\.py", line \d+ in sleeps', said)
-    assert "RankError: rank 1 of 2 ended with signal 9 (SIGKILL) in dies." in said
-    assert "E       assert 0 == 7\n" in said
+    assert "Timeout (>5.0s) from pytest-timeout." in output
+    assert "RankError: rank 1 of 2 did not return from sleeps within 1 s.\n" in output
+    assert re.search(r'File ".*test_it\.py", line \d+ in sleeps', output)
+    assert "RankError: rank 1 of 2 ended with signal 9 (SIGKILL) in dies." in output
+    assert "E       assert 0 == 7\n" in output
 
 
 @ALL
-def test_options_hold_for_all_tests_and_ranks_count(project):
+def test_no_fallback_option_applies_to_all_tests_and_ranks(project):
     project.makepyfile(
         test_it="""
         import pytest, torch
@@ -643,9 +641,9 @@ def test_options_hold_for_all_tests_and_ranks_count(project):
         """
     )
     result = project.runpytest_subprocess("--hpu", "--hpu-no-fallback", "-rA")
-    said = result.stdout.str()
-    became = outcomes(result)
-    assert became == {
+    output = result.stdout.str()
+    results = outcomes(result)
+    assert results == {
         "test_here": "FAILED",
         "test_on_a_rank": "FAILED",
         "test_allowed": "PASSED",
@@ -653,17 +651,17 @@ def test_options_hold_for_all_tests_and_ranks_count(project):
         "test_wrong_number": "FAILED",
     }
     place = "aten::linalg_qr.out in test_it.py, line 4"
-    assert f"kernel: {place}.\n" in said
-    assert f"kernel: {place}, rank 0; {place}, rank 1.\n" in said
-    assert "The marker hpu_no_fallback accepts only operator names as allow; use" in said
+    assert f"kernel: {place}.\n" in output
+    assert f"kernel: {place}, rank 0; {place}, rank 1.\n" in output
+    assert "The marker hpu_no_fallback accepts only operator names as allow; use" in output
     assert (
         "The argument of the marker hpu_max_recompilations is invalid; use an integer of at least"
-        in said
+        in output
     )
 
 
 @ALL
-def test_a_session_that_stops_early_takes_fixtures_of_the_other_process_down(project):
+def test_early_stop_tears_down_fixtures_of_the_other_process(project):
     project.makepyfile(
         test_it="""
         import pytest
@@ -672,7 +670,7 @@ def test_a_session_that_stops_early_takes_fixtures_of_the_other_process_down(pro
         @pytest.fixture(scope="module")
         def resource():
             yield
-            Path("given back").write_text("")
+            Path("torn down").write_text("")
 
         pytestmark = pytest.mark.lazy
 
@@ -684,18 +682,18 @@ def test_a_session_that_stops_early_takes_fixtures_of_the_other_process_down(pro
     )
     result = project.runpytest_subprocess("--hpu", "-x")
     result.assert_outcomes(failed=1)
-    assert (project.path / "given back").exists()
+    assert (project.path / "torn down").exists()
 
 
 @ALL
-def test_the_tests_of_the_page_pass(project):
+def test_documented_tests_pass(project):
     page = (PROJECT / "docs" / "testing.md").read_text()
     tests = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
     project.makepyfile(**{f"test_{number}": text for number, text in enumerate(tests)})
     project.runpytest_subprocess("--hpu").assert_outcomes(passed=5)
 
 
-def test_no_number_of_recompilations_is_refused(project):
+def test_invalid_number_of_recompilations_is_a_usage_error(project):
     result = project.runpytest_subprocess("--hpu", "--hpu-max-recompilations", "few")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert "N must be an integer of at least 0, got 'few'" in result.stderr.str()

@@ -1,0 +1,72 @@
+"""Execution of a notebook of the project in a new kernel."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
+
+
+def source(name: str) -> Any:
+    """Return a notebook of the project."""
+    return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+
+
+class Executed:
+    """A notebook after its execution."""
+
+    def __init__(self, name: str, notebook: Any) -> None:
+        self.name = name
+        self.notebook = notebook
+
+    def text(self, cell_id: str) -> str:
+        """Return all outputs of a cell as text."""
+        [cell] = [cell for cell in self.notebook.cells if cell.id == cell_id]
+        shown = []
+        for output in cell.outputs:
+            if output.output_type == "error":
+                shown.append(f"{output.ename}: {output.evalue}")
+            else:
+                shown.append(output.get("text") or output.data["text/plain"])
+        return re.sub(r"\x1b\[[\d;]*m", "", "\n".join(shown))
+
+    def warnings(self) -> list[str]:
+        """Return the stderr lines of cells that should not fail, without the engine's progress."""
+        lines = [
+            line
+            for cell in self.notebook.cells
+            if "raises-exception" not in cell.metadata.get("tags", ())
+            for output in cell.get("outputs", ())
+            if output.get("name") == "stderr"
+            for line in output.text.splitlines()
+        ]
+        return [line for line in lines if line and not line.startswith("hpu_magic:")]
+
+    def grown(self) -> int:
+        """Return the number of characters that the outputs add to the saved notebook."""
+        return len(nbformat.writes(self.notebook)) - len(nbformat.writes(source(self.name)))
+
+
+def execute(name: str, folder: Path) -> Executed:
+    """Execute a notebook on private cards in an empty folder, where it must not leave files."""
+    notebook = source(name)
+    client = NotebookClient(
+        notebook,
+        timeout=280,
+        coalesce_streams=True,  # a busy machine may send a line and its end separately
+        resources={"metadata": {"path": str(folder)}},
+    )
+    with tempfile.TemporaryDirectory() as private:
+        temporary, cards = Path(private, "tmp"), Path(private, "cards")
+        temporary.mkdir()  # for files that notebooks write to temporary folders
+        places = {"TMPDIR": str(temporary), "HPU_MAGIC_CARDS_DIR": str(cards)}
+        client.execute(env={**os.environ, **places})
+    assert list(folder.iterdir()) == [], "the notebook leaves files behind"
+    return Executed(name, notebook)
