@@ -12,6 +12,14 @@ from collections.abc import Iterator
 
 from hpu_magic.runtime.porting.bindings import Bindings
 from hpu_magic.runtime.porting.device_parameters import OTHERS, last_name, takes
+from hpu_magic.runtime.porting.device_strings import (
+    Text,
+    constant,
+    device_index,
+    is_torch_device,
+    pieces,
+    text_of,
+)
 from hpu_magic.runtime.porting.findings import ONE_CARD
 from hpu_magic.runtime.porting.flow import (
     ANYWHERE,
@@ -25,14 +33,6 @@ from hpu_magic.runtime.porting.flow import (
     is_numbered,
 )
 from hpu_magic.runtime.porting.names import Names
-from hpu_magic.runtime.porting.texts import (
-    Text,
-    constant,
-    device_index,
-    is_torch_device,
-    pieces,
-    text_of,
-)
 
 # How a string is used.
 TAKEN = "taken"  # passed as a device

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator
 
 from hpu_magic.runtime.porting.bindings import Bindings
 from hpu_magic.runtime.porting.device_parameters import is_name, last_name
+from hpu_magic.runtime.porting.device_strings import constant, is_torch_device, looks_like_device
 from hpu_magic.runtime.porting.names import CellVariable, Names, Signature, is_property
-from hpu_magic.runtime.porting.texts import constant, is_torch_device, looks_like_device
 
 # The path to a value in an expression, starting at the outermost container; () is the value itself.
 # In a dict or an object, a value has a known name ("=name") or an unknown name ("=").

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hpu_magic.runtime.porting.device_parameters import last_name
-from hpu_magic.runtime.porting.texts import constant
+from hpu_magic.runtime.porting.device_strings import constant
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)

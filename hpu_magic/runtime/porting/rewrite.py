@@ -8,10 +8,10 @@ from typing import Any
 
 from hpu_magic.runtime.porting import calls, imports
 from hpu_magic.runtime.porting.cell import Cell
+from hpu_magic.runtime.porting.device_strings import is_device
 from hpu_magic.runtime.porting.findings import INACTIVE, MISSING, NOT_PORTED, REMARK
 from hpu_magic.runtime.porting.source import Edit
 from hpu_magic.runtime.porting.tables import CUDA, counterpart, gpu_package
-from hpu_magic.runtime.porting.texts import is_device
 
 _TENSOR_TYPE = re.compile(r"torch\.cuda\.\w+Tensor")
 _LITERAL = re.compile(r"[rRuU]?('''|\"\"\"|'|\").*\1", re.DOTALL)

@@ -5,7 +5,7 @@ import type { ServerConnection } from '@jupyterlab/services';
 import { fetchSnapshot } from '../model/server';
 import type { Held } from '../model/snapshot';
 import { unreadable } from '../model/wording';
-import { busyReport, isBusyError, type BusyReport } from './busy';
+import { busyReport, isBusyError, type BusyReport } from './busyMessage';
 import { trans } from '../model/translation';
 
 /** The notification's actions. If there are several kernels, the user selects one. */

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import { busyReport, isBusyError } from '../../src/notebook/busy';
+import { busyReport, isBusyError } from '../../src/notebook/busyMessage';
 import { fit } from '../model/samples';
 import { holder, machine } from './examples';
 
