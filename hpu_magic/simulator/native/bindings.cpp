@@ -96,8 +96,8 @@ py::tuple take_events(uint64_t since) {
 }
 
 void bind_execution(py::module_& module) {
-  // A flush holds the recorder's lock while it may take the GIL. Therefore, these functions must
-  // not hold the GIL while they wait for that lock.
+  // A flush may take the GIL while it holds the recorder's lock. To avoid a deadlock, these
+  // functions must release the GIL before they wait for that lock.
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   module.def("define_operators_of_mode", &hpu::custom::Operators::define_of_mode, py::arg("lazy"));
   module.def("set_lazy", &hpu::recorder::enable, py::arg("most_operations"));

@@ -12,7 +12,7 @@ namespace {
 
 std::atomic<double> e4m3fn_limit{kGaudi2Float8Limit};
 
-/// The result of PyTorch's own rule for using oneDNN, or false if PyTorch was built without oneDNN.
+/// Whether PyTorch's own rule allows oneDNN. Returns false if PyTorch was built without oneDNN.
 bool onednn_rule(const char* rule) {
   const auto op = c10::Dispatcher::singleton().findSchema({rule, ""});
   if (!op) {
@@ -31,7 +31,7 @@ bool is_slow(c10::ScalarType dtype) {
   return !onednn_supports(dtype);
 }
 
-// Products with fewer rows or terms take less time than widening their operands would.
+// Matmuls with fewer rows or terms take less time than converting their operands to a wider dtype.
 constexpr int64_t kRows = 16;
 constexpr int64_t kTerms = int64_t{1} << 13;
 

@@ -1,5 +1,4 @@
-// Reduced-precision types. The device supports them, but CPU kernels may not support them, or may
-// be slow.
+// Reduced-precision dtypes. The device supports them, but CPU kernels may be missing or slow.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +14,7 @@ constexpr double kGaudi2Float8Limit = 240.0;
 /// bfloat16, float16, float8 and complex half.
 bool is_reduced(c10::ScalarType dtype);
 
-/// The type that the CPU computes in, instead of a reduced type.
+/// The wider dtype in which the CPU computes instead of a reduced-precision dtype.
 c10::ScalarType wider(c10::ScalarType dtype);
 
 /// Converts CPU `values` to `dtype` as the device does: float8_e4m3fn saturates at the largest
@@ -26,8 +25,8 @@ at::Tensor narrow(const at::Tensor& values, c10::ScalarType dtype);
 void set_float8_e4m3fn_limit(double limit);
 double float8_e4m3fn_limit();
 
-// PyTorch's own kernels for products of 16-bit operands accumulate in float32, as a card does. On
-// processors without instructions for such products, they take up to a hundred times as long as
+// PyTorch's own matmul kernels for 16-bit operands accumulate in float32, as a card does. On
+// processors without instructions for 16-bit matmuls, they take up to a hundred times as long as
 // oneDNN's float32 kernels.
 
 /// Whether an operator is a convolution or its backward pass.
@@ -35,7 +34,7 @@ constexpr bool is_convolution(std::string_view name) {
   return name == "aten::convolution" || name == "aten::convolution_backward";
 }
 
-/// Whether an operator (in any overload) is a matrix product or a convolution.
+/// Whether an operator, regardless of its overload, is a matmul or a convolution.
 constexpr bool is_product(std::string_view name) {
   constexpr std::array<std::string_view, 9> names{
       "aten::mm",      "aten::addmm",    "aten::addmm_", "aten::_addmm_activation", "aten::bmm",
@@ -56,8 +55,8 @@ bool is_quick(const at::Tensor& left, const at::Tensor& right);
 /// Whether PyTorch uses oneDNN for a 16-bit type on this processor.
 bool onednn_supports(c10::ScalarType dtype);
 
-/// Whether products of a type are computed in float32. HPU_MAGIC_WIDE_PRODUCTS=0 or 1, which is
-/// read only once, overrides the decision.
+/// Whether matmuls and convolutions of a dtype are computed in float32. Setting
+/// HPU_MAGIC_WIDE_PRODUCTS to 0 or 1 overrides this decision. The variable is read only once.
 bool multiplies_slowly(c10::ScalarType dtype);
 
 }  // namespace hpu

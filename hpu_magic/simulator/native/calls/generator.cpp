@@ -16,11 +16,11 @@ namespace {
 std::atomic<void (*)()> settle_recorded{nullptr};
 thread_local const at::Generator* in_trial = nullptr;
 
-// The state of a CPU generator consists of a seed, two other words, the words of the twister, and
-// an unused word.
+// The state of a CPU generator consists of a seed, two other words, the words of the Mersenne
+// twister, and an unused word.
 constexpr size_t kOffsetInState = (3 + at::MERSENNE_STATE_N) * sizeof(uint64_t);
 
-/// The engine at an offset in a seed's sequence, without executing the steps up to that offset.
+/// Returns the engine at an offset in a seed's sequence without generating the preceding numbers.
 at::mt19937 engine_at(uint64_t seed, uint64_t offset) {
   at::mt19937 engine(seed);
   if (offset != 0) {
@@ -49,13 +49,13 @@ struct GeneratorImpl final : c10::GeneratorImpl {
     host.set_current_seed(seed);
     offset_ = 0;
   }
-  /// The numbers drawn next are the same in every process.
+  /// After this call, the same numbers are drawn in every process.
   void set_offset(uint64_t offset) override {
     settle();
     auto* cpu = at::check_generator<at::CPUGeneratorImpl>(host);
     std::lock_guard lock(cpu->mutex_);
     const uint64_t seed = cpu->current_seed();
-    cpu->set_current_seed(seed);  // also drops a cached normal number
+    cpu->set_current_seed(seed);  // also discards a cached normally distributed number
     cpu->set_engine(engine_at(seed, offset));
     offset_ = offset;
   }

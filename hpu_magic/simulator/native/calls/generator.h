@@ -1,6 +1,6 @@
-// The device's random generator. It is the CPU's Mersenne twister, so for the same seed, its state
-// and numbers are equal to the CPU's. DTensor sets an offset, which selects a position in the
-// seed's sequence and is part of the state.
+// The device's random generator. It is the CPU's Mersenne twister, so a given seed produces the
+// same state and the same numbers as on the CPU. DTensor sets an offset, which selects a position
+// in the seed's sequence and is part of the state.
 #pragma once
 
 #include <ATen/core/Generator.h>

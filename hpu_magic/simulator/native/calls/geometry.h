@@ -1,4 +1,4 @@
-// The type, sizes, strides and offset of a tensor, and a check of a kernel's results.
+// The type, sizes, strides and offset of a tensor, and a check of the results of a kernel.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +24,7 @@ std::ostream& operator<<(std::ostream& stream, const Geometry& geometry);
 
 Geometry geometry_of(const at::Tensor& tensor);
 
-/// A written argument (out=) whose size the call changes.
+/// An argument (out=) that a call writes to and resizes.
 struct Resized {
   size_t argument;
   size_t item;  // index in a list of tensors, otherwise 0
@@ -34,8 +34,8 @@ struct Resized {
 /// Whether HPU_MAGIC_CHECK_GEOMETRY=1 enables checks of the types, sizes and strides of results.
 bool checks_geometry();
 
-/// Raises an error unless a result is as expected. `which` names the result, such as "result 0".
-/// Call this only if `checks_geometry` returns true.
+/// Raises an error if a result differs from the expected one. `which` names the result, such as
+/// "result 0". Call this only if `checks_geometry` returns true.
 void check_geometry(
     const c10::OperatorName& op, const std::string& which, const Geometry& expected,
     const at::Tensor& result);

@@ -32,7 +32,7 @@ bool is_fill(const c10::OperatorHandle& op) {
   return names.count(op.operator_name().name) > 0;
 }
 
-/// Whether the declared type of an argument is of this kind, or is an optional of this kind.
+/// Whether the declared type of an argument is of the given kind, or an optional of that kind.
 bool is_of_kind(const c10::Argument& argument, c10::TypeKind kind) {
   const c10::Type& type = *argument.type();
   if (const auto* optional = type.castRaw<c10::OptionalType>()) {
@@ -123,8 +123,8 @@ void HostCall::arguments_to_host() {
   }
 }
 
-/// On a card, scalars in an operation with float64 tensors are float32 as well, so x == 0.1 holds
-/// for a tensor that was created from 0.1.
+/// On a card, scalars are float32 even in an operation with float64 tensors. For example, x == 0.1
+/// is true if the tensor x was created from 0.1.
 void HostCall::round_numbers() {
   for (size_t i = 0; i < schema_.arguments().size(); ++i) {
     c10::IValue& value = argument(i);
@@ -174,7 +174,7 @@ void HostCall::argument_to_host(size_t i) {
       list[item] = tensor_to_host(list[item], i, written, item);
     }
     value = c10::List<at::Tensor>(std::move(list));
-  } else if (value.isOptionalTensorList()) {  // indices, which PyTorch allows on the CPU
+  } else if (value.isOptionalTensorList()) {  // indices, which PyTorch allows to be on the CPU
     c10::List<std::optional<at::Tensor>> list;
     for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
       list.push_back(tensor && on_device(*tensor) ? tensor_to_host(*tensor, i, written) : tensor);
@@ -212,8 +212,8 @@ void HostCall::run_kernel() {
   drop_unwanted(wanted);
 }
 
-/// False if the float32 kernel would behave differently: if operands have different types, if there
-/// are CPU tensors among them, or if written elements share memory.
+/// Returns false if the float32 kernel would behave differently, which is the case if operands have
+/// different dtypes or include CPU tensors, or if elements that are written share memory.
 bool HostCall::multiplies_slowly() const {
   const std::string& name = op_.operator_name().name;
   const auto dtype = operands_.front().view.scalar_type();
@@ -235,14 +235,14 @@ bool HostCall::multiplies_slowly() const {
   if (is_convolution(name)) {
     return keeps_strides_in_float32();
   }
-  // The added tensor precedes the matrices.
+  // The tensor that is added comes before the matrices.
   const size_t left = name == "aten::mm" || name == "aten::bmm" ? 0 : 1;
   return !is_quick(operands_[left].view, operands_[left + 1].view);
 }
 
 /// For channels-last tensors, the CPU kernels for 16-bit types and for float32 choose different
-/// strides if there are multiple groups or only one channel. Volumes become contiguous when they
-/// are widened.
+/// strides if there are multiple groups or only one channel. The operands of 3D convolutions become
+/// contiguous when they are widened.
 bool HostCall::keeps_strides_in_float32() const {
   const c10::IValue& groups = (*stack_)[first_ + *schema_.argumentIndexWithName("groups")];
   const bool in_groups = !groups.isInt() || groups.toInt() != 1;
@@ -266,7 +266,7 @@ void HostCall::drop_unwanted(const std::vector<bool>& wanted) {
 }
 
 /// The memory for inferred results has already been checked, and a card needs no additional memory.
-/// Convolutions reorder all their operands on the CPU, so only the memory of their results is
+/// On the CPU, convolutions reorder all their operands, so only the memory of their results is
 /// checked.
 void HostCall::redispatch(int64_t widening) {
   if (outputs_ || is_convolution(op_.operator_name().name)) {
@@ -311,7 +311,7 @@ void HostCall::run_widened() {
   int64_t widening = 1;
   for (Operand& operand : operands_) {
     const auto dtype = operand.view.scalar_type();
-    // The CPU's own kernel for volumes does not support the channels-last format.
+    // The CPU's own kernel for 3D convolutions does not support the channels-last format.
     const auto format = convolves && operand.view.dim() == 5 ? c10::MemoryFormat::Contiguous
                                                              : c10::MemoryFormat::Preserve;
     wide.push_back(
@@ -335,7 +335,7 @@ void HostCall::run_widened() {
   }
 }
 
-// Replaces a reduced type in the `dtype` argument with a wider type.
+// Replaces a reduced-precision dtype in the `dtype` argument with a wider dtype.
 std::optional<c10::ScalarType> HostCall::widen_dtype_argument() {
   for (size_t i = 0; i < schema_.arguments().size(); ++i) {
     if (schema_.arguments()[i].name() == "dtype" && argument(i).isInt()) {
@@ -443,7 +443,7 @@ at::Tensor HostCall::written_operand(
   return result;  // a 0-dim CPU tensor was written
 }
 
-/// A written argument, with the size that it has after the call.
+/// Returns a written argument with the size that it has after the call.
 at::Tensor HostCall::with_final_size(const at::Tensor& tensor, size_t argument, size_t item) const {
   for (const Resized& resized : resized_) {
     if (resized.argument == argument && resized.item == item) {

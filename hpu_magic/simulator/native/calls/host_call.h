@@ -37,7 +37,7 @@ class HostCall {
   /// chooses different ones.
   void run_into(c10::ArrayRef<at::Tensor> outputs, c10::ArrayRef<Resized> resized);
 
-  /// Runs an operator that only uses shapes, such as a view. Accesses no memory.
+  /// Runs an operator that only uses shapes, such as a view. Does not access memory.
   void run_on_shapes();
 
  private:
@@ -85,7 +85,7 @@ class HostCall {
   size_t first_;
   bool shapes_only_ = false;
   bool reduced_ = false;
-  bool narrow_ = false;  // whether the card stores an operand's type at half its size
+  bool narrow_ = false;  // whether the card stores the elements of an operand in half their size
   bool float64_ = false;  // whether an operand has type float64 or complex128
   std::optional<c10::ArrayRef<at::Tensor>> outputs_;  // the outputs to fill
   c10::ArrayRef<Resized> resized_;

@@ -1,4 +1,4 @@
-// The tensors in an argument of an operator: a tensor or a list.
+// Access to the tensors in an operator's argument, which can be a tensor or a list.
 #pragma once
 
 #include <ATen/core/function_schema.h>

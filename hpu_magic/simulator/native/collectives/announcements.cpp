@@ -28,7 +28,7 @@ Name packed(const char* name) {
   return words;
 }
 
-/// Maps all operation types that are equivalent for the transport to the same type.
+/// Maps operation types that are equivalent for the transport to a single type.
 c10d::OpType family(c10d::OpType type) {
   switch (type) {
     case c10d::OpType::_ALLGATHER_BASE:
@@ -210,7 +210,7 @@ void respond_with(
   if (!announcements->shared()) {
     return;
   }
-  // The thread is detached because it does not exist in the child of a fork.
+  // The thread is detached because a forked child does not have it.
   std::thread([weak = std::weak_ptr<Announcements>(announcements), location = std::move(location)] {
     for (;;) {
       if (const auto held = weak.lock()) {

@@ -35,7 +35,8 @@ class Announcements {
 
   /// Sends a request to a rank and returns the number of the request.
   uint64_t request(int rank) const;
-  /// Returns a rank's response to this request or a later one. Empty until the rank responds.
+  /// Returns a rank's response to this request or a later one. Returns an empty value until the
+  /// rank responds.
   std::string response(int rank, uint64_t request) const;
   /// Returns whether another rank is waiting for a response from this rank.
   bool is_requested() const;

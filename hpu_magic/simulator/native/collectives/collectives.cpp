@@ -29,7 +29,8 @@ void check_reduction(const c10d::ReduceOp& operation, c10::ScalarType dtype) {
 }
 
 /// Returns the type in which tensors of `dtype` are reduced: bfloat16 for bfloat16, and float32 for
-/// all other types. Therefore, the sum of bools is their OR, and the product is their AND.
+/// all other types. Therefore, summing bools computes their OR, and multiplying them computes their
+/// AND.
 c10::ScalarType reduced_as(c10::ScalarType dtype) {
   return dtype == at::kBFloat16 ? dtype : at::kFloat;
 }

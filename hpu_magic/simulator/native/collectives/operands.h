@@ -30,14 +30,15 @@ class Operands {
   /// Makes `finish` split the tensor `joined` into `tensors`.
   void part(const at::Tensor& joined, const std::vector<at::Tensor>& tensors);
 
-  /// Returns temporary memory for the collective. `copied` also copies a tensor's values to it.
+  /// Returns temporary memory for the collective. `copied` also copies the values of a tensor to it.
   at::Tensor scratch(c10::IntArrayRef sizes, c10::ScalarType dtype);
   at::Tensor copied(const at::Tensor& tensor, c10::ScalarType dtype);
 
-  /// Runs the recorded operations and allocates memory. After this, only the memory is used.
+  /// Runs the recorded operations and allocates memory. After this call, tensors are accessed only
+  /// through their memory.
   void settle();
 
-  /// Copies temporary results to their tensors. Can be called on any thread.
+  /// Copies temporary results back to their destination tensors. Can be called on any thread.
   void finish();
 
  private:

@@ -22,8 +22,8 @@ c10::intrusive_ptr<Work> any_outstanding() {
   return outstanding->empty() ? nullptr : outstanding->front();
 }
 
-/// Removes a Work object from the list. Returns it, so that the caller frees it without holding the
-/// lock.
+/// Removes a Work object from the list and returns it, so that the caller can free it without
+/// holding the lock.
 c10::intrusive_ptr<Work> forget(const Work* work) {
   const std::lock_guard<locks::Brief> guard(locks::collectives);
   const auto found = std::find_if(

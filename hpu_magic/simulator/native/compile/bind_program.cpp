@@ -50,9 +50,9 @@ Operand operand_of(const py::handle& operand, const c10::Argument& declared) {
 using TracedResults = std::vector<
     std::optional<std::tuple<c10::ScalarType, std::vector<int64_t>, std::vector<int64_t>>>>;
 
-/// Adds a call to a program. `arguments` contains an operand for at least each argument without a
-/// default. `orders` contains the required memory order of each result, and `traced_results` its
-/// dtype, sizes and strides.
+/// Adds a call to a program. `arguments` contains operands for all arguments without a default and
+/// possibly for others. `orders` contains the required memory order of each result, and
+/// `traced_results` its dtype, sizes and strides.
 Slot call(
     Program& program, const std::string& name, const std::string& overload,
     const py::dict& arguments, Program::Orders orders, const TracedResults& traced_results) {

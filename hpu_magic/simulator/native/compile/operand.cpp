@@ -17,8 +17,8 @@ bool is_number(const c10::IValue& value) {
 
 c10::IValue converted(const c10::IValue& number, const c10::Type& declared);
 
-/// Expands a number to a list, because a list argument of fixed length, such as `int[2] size`,
-/// accepts a single number for all of its elements.
+/// Expands a number to a list. A list argument of fixed length, such as `int[2] size`, accepts a
+/// single number for all of its elements.
 c10::IValue repeated(
     const c10::IValue& number, const c10::TypePtr& element, std::optional<int32_t> length) {
   TORCH_CHECK(length, "A number cannot replace a list without a fixed length.");

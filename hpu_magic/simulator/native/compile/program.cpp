@@ -37,8 +37,8 @@ std::vector<int64_t> strides_in(const Order& order, c10::IntArrayRef sizes) {
   return strides;
 }
 
-/// Returns a result in the memory order that was traced. The views in a graph depend on this order,
-/// but the strides of a kernel's result may depend on the processor.
+/// Returns a result in the memory order that it had during tracing. The views in a graph depend on
+/// this order, but the strides of a kernel's result may depend on the processor.
 at::Tensor in_order(const at::Tensor& result, const Order& order) {
   if (result.dim() != static_cast<int64_t>(order.size()) || result.numel() == 0 ||
       is_in_order(result, order)) {

@@ -26,13 +26,13 @@ class Program {
  public:
   /// The memory order of each result of a call, or nullopt if the order is not fixed.
   using Orders = std::vector<std::optional<Order>>;
-  /// What was traced for each result of a call. Empty if the results are not checked.
+  /// The traced properties of each result of a call. Empty if the results are not checked.
   using AllTraced = std::vector<std::optional<Traced>>;
 
   explicit Program(size_t inputs) : inputs_(inputs), slots_(inputs) {}
 
-  /// Adds a call and returns the slot of its first result. The other results are in the slots after
-  /// it.
+  /// Adds a call and returns the slot of its first result. The other results are in the slots that
+  /// follow.
   Slot call(
       const c10::OperatorHandle& op, std::vector<Operand> operands, Orders orders,
       AllTraced traced);

@@ -27,7 +27,7 @@ void check_lengths(const char* name, const at::Tensor& lengths, int64_t batch, i
       "CTCLoss ", name, " must be between 0 and ", most, ", but are ", lengths, ".");
 }
 
-/// Targets are indices into a row of probabilities. PyTorch's kernel does not check them.
+/// Checks that the targets are valid class indices. PyTorch's kernel does not check this.
 void check_targets(const CtcSequences& sequences) {
   const at::Tensor& targets = sequences.targets;
   at::Tensor used = targets;
@@ -92,7 +92,8 @@ void check_reduction(int64_t reduction) {
       "CTCLoss reduction must be 0 (none), 1 (mean) or 2 (sum), but is ", reduction, ".");
 }
 
-/// The positions after the end of each sequence, which PyTorch's kernel does not write.
+/// Returns a mask of the positions after the end of each sequence, which PyTorch's kernel does not
+/// write.
 at::Tensor after_end(const CtcSequences& sequences, const at::Tensor& alpha) {
   const auto options = sequences.input_lengths.options();
   const at::Tensor time = at::arange(alpha.size(0), options).reshape({-1, 1, 1});

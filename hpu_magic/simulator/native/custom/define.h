@@ -1,9 +1,9 @@
 // Defines the vendor's own operators, `torch.ops.hpu`.
 //
-// An operator is implemented by a function of CPU tensors. The function is also called with tensors
-// that have no memory, to determine its outputs. Therefore, it must not read values to choose a
-// shape, and it must read sizes as symbols to support torch.compile. The operators do not need
-// autograd, because none of them has a gradient.
+// An operator is implemented by a function of CPU tensors. To determine the outputs, the function
+// is also called with tensors that have no memory. Therefore, the shapes that it chooses must not
+// depend on values, and it must read sizes as symbolic integers to support torch.compile. The
+// operators do not need autograd, because none of them has a gradient.
 #pragma once
 
 #include "operators/operators.h"
@@ -120,8 +120,8 @@ class Operators {
     of_mode(false).push_back([schema, function] { add_on_device(schema, kernel_of(function)); });
   }
 
-  /// Makes torch.compile trace a function in place of an operator that returns an argument that it
-  /// writes to, because PyTorch does not functionalize such operators. The function takes the
+  /// Makes torch.compile trace a function in place of an operator that writes to an argument and
+  /// returns it, because PyTorch does not functionalize such operators. The function takes the
   /// operator's arguments, calls operators that do not write to their arguments, and passes their
   /// results to `written`.
   template <class Function>

@@ -60,7 +60,7 @@ void emit(Kind kind, const std::string& name, int64_t duration = 0, std::string 
 
 Counter counter(Kind kind);
 
-/// Returns the events from this sequence number on. The oldest ones may have been dropped.
+/// Returns the events starting at this sequence number. The oldest ones may have been dropped.
 std::vector<Event> since(uint64_t sequence);
 uint64_t next_sequence();
 

@@ -41,7 +41,7 @@ class HpuGraph {
   /// Ends the capture if there is one.
   void capture_end();
   /// Runs the captured operations again. If an operation fails, all operations that do not depend
-  /// on it still run. The tensors that did not get a value raise the error on their next use.
+  /// on it still run. Tensors that did not get a value raise the error when they are next used.
   void replay();
   void reset();
 

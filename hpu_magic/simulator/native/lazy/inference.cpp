@@ -208,7 +208,7 @@ std::vector<Resized> resized_arguments(
   return resized;
 }
 
-/// Tries the call on stand-ins. Propagates errors from the kernel.
+/// Infers the results by running the call on stand-ins. Propagates errors from the kernel.
 Inference infer_by_trial(
     const c10::OperatorHandle& op, const Stack& arguments, c10::DeviceType type) {
   const auto& schema = op.schema();

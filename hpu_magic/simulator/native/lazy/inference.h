@@ -12,7 +12,7 @@
 namespace hpu {
 
 struct Inference {
-  bool known = false;  // false: the operation must run to determine the results
+  bool known = false;  // if false, the operation must run to determine the results
   std::exception_ptr refusal;  // the kernel's error for these arguments
   std::vector<Geometry> results;  // new tensors, with lists flattened
   std::vector<size_t> lengths;  // lengths of the tensor lists among the results
@@ -24,7 +24,7 @@ struct Inference {
 struct Signature {
   std::vector<int64_t> words;
   uint64_t hash = 0;
-  bool complete = true;  // false: an argument cannot be part of a signature
+  bool complete = true;  // if false, an argument cannot be part of a signature
 };
 
 /// Combines a hash with a word.

@@ -44,11 +44,12 @@ void flush(Cause cause, const std::string& operation = "");
 /// Flushes if recorded operations use the tensor's storage.
 void flush_users_of(const at::Tensor& tensor, Cause cause, const std::string& operation);
 
-/// Does the same for a tensor that the host is about to read. Not allowed during a capture.
+/// Like `flush_users_of`, for a tensor that the host is about to read. Not allowed during a
+/// capture.
 void flush_before_read(const at::Tensor& tensor, const std::string& operation);
 
-/// Does the same for a tensor that the host is about to write. During a capture, this is allowed
-/// only for a tensor without memory, which becomes a constant of the graph.
+/// Like `flush_users_of`, for a tensor that the host is about to write. During a capture, this is
+/// allowed only for a tensor without memory, which becomes a constant of the graph.
 void flush_before_write(const at::Tensor& tensor, const std::string& operation);
 
 size_t pending();

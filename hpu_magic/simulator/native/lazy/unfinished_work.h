@@ -47,8 +47,8 @@ class UnfinishedWork {
   void add(std::vector<Node> nodes, uint64_t graph);
 
   /// Runs all nodes, and moves them to `ended` unless it is null. Otherwise, destroys each node
-  /// after running it, so that memory is freed after its last reader. Throws the first error of a
-  /// node after all nodes have run, but an exception from a signal handler immediately. Such a
+  /// after running it, so that memory is freed after its last reader. Rethrows the first node error
+  /// after all nodes have run; exceptions from signal handlers are rethrown immediately. A signal
   /// handler may itself run the remaining nodes.
   void run(std::vector<Node>* ended);
 

@@ -10,7 +10,7 @@
 
 /// A card does not support float64 or, in some modes, int64, but programs still see the 64-bit
 /// type. The simulator does the same: each element uses 8 bytes of host memory, holds only values
-/// that fit into 32 bits, and counts as 4 bytes of device memory.
+/// that fit in 32 bits, and counts as 4 bytes of device memory.
 namespace hpu::narrow_types {
 
 /// The types that the card narrows, and whether copies from the host check the range of the values.

@@ -5,7 +5,7 @@
 namespace hpu {
 namespace {
 
-/// The range of graphs whose results were lost in a fork.
+/// The range of graphs whose results were lost because of a fork.
 struct Lost {
   uint64_t first = UINT64_MAX;
   uint64_t last = 0;

@@ -109,8 +109,8 @@ T to_device(const T& value) {
   return value;
 }
 
-/// The memory that a kernel uses. Specialized for operators whose CPU kernel, unlike the one on the
-/// card, needs much more memory than its results.
+/// The memory that a kernel uses. It is specialized for operators whose CPU kernels need much more
+/// memory than their results, whereas the card's kernels do not.
 template <class Op>
 struct MemoryOf {
   template <class... Arguments>

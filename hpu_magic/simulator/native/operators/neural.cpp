@@ -1,4 +1,4 @@
-// Matrix products, normalization, convolution and their backward passes.
+// Matmul, normalization, convolution and their backward passes.
 #include "operators/convolution_memory.h"
 #include "operators/kernel.h"
 

@@ -43,7 +43,7 @@ at::Tensor valid(const at::Tensor& scores, const at::Tensor& length, const std::
   return padding == "right" ? key < lengths : key >= keys - lengths;
 }
 
-/// Operands with two leading dimensions. Each query head has its own key and value.
+/// Operands with two leading dimensions. Each query head has its own key head and value head.
 struct FourDimensional {
   at::Tensor q;
   at::Tensor k;
@@ -133,7 +133,7 @@ void attend(const Heads& heads, int64_t first, int64_t count, double scale, bool
   queries(heads.log_sum).copy_(sum.log().add_(reference));
 }
 
-/// Reduces values that are equal along broadcast dimensions to the leading dimensions `batch`.
+/// Removes repeated values along broadcast dimensions, so that the leading dimensions are `batch`.
 at::Tensor of_one(at::Tensor rows, const std::vector<int64_t>& batch) {
   while (rows.dim() > static_cast<int64_t>(batch.size()) + 2) {
     rows = rows.select(0, 0);
@@ -296,8 +296,8 @@ ThreeTensors attention_in_blocks(
   all.out = result(v.size(-1));
   all.largest = result(1);
   all.log_sum = result(1);
-  // Each thread processes its own blocks, instead of all threads sharing each operation on all
-  // data.
+  // Each thread performs all operations on its own blocks, which avoids splitting every operation
+  // on the entire data among all threads.
   const int64_t heads = all.q.size(1);
   const int64_t together =
       std::clamp<int64_t>(kScoresAtOnce / (kQueriesAtOnce * k.size(-2)), 1, heads);

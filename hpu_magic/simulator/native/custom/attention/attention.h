@@ -14,10 +14,10 @@ namespace hpu::custom {
 
 /// Masks that hide keys from queries. A query sees all keys that no mask hides.
 struct Masks {
-  // If it is bool, true means visible. Other types are added to the scores.
+  // In a bool mask, true means visible. Masks of other types are added to the scores.
   OptionalTensor attention;
   bool causal;  // hides keys after the query's own position
-  OptionalTensor valid_length;  // one for each batch (the leading dimension)
+  OptionalTensor valid_length;  // one value per batch entry (leading dimension)
   std::string padding;  // "left" or "right": the side with the invalid keys
 };
 
@@ -57,8 +57,8 @@ at::Tensor largest_of(const at::Tensor& scores);
 TwoTensors statistics(
     const at::Tensor& largest, const at::Tensor& log_sum, at::ScalarType dtype, bool fast);
 
-/// Whether `flash_attention` supports the operands. They must have values and the same number of
-/// channels.
+/// Whether `flash_attention` supports the operands. They must not be meta tensors and must all have
+/// the same number of channels.
 bool supports_flash_attention(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks);
 

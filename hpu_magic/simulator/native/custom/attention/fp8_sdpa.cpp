@@ -1,5 +1,5 @@
 // Attention over FP8 operands with scales. Probabilities are converted to FP8 if they have a scale.
-// Operands of other types are also supported, to measure the largest magnitudes.
+// Operands of other types are also supported, so that their largest magnitudes can be measured.
 #include "custom/attention/attention.h"
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
@@ -37,8 +37,8 @@ at::Tensor restored(const at::Tensor& values, const Scale& factor) {
   return scaled(values.to(ScalarType::Float), factor);
 }
 
-/// The factor that converts FP8 values back. If it is not passed, it is the inverse of the factor
-/// for the other direction.
+/// The factor that converts FP8 values back. By default, it is the inverse of the factor that
+/// converts values to FP8.
 Scale factor_back(const Scale& back, const Scale& there) {
   return is_defined(back) || !is_defined(there)
       ? back

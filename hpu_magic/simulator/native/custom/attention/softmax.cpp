@@ -59,8 +59,8 @@ ThreeTensors scaled_triangular_softmax_retain(
   return {(exponentials * inverse).to(self.scalar_type()), inverse, max};
 }
 
-/// The columns that a row does not see: those outside the range given by its start-end pair, and
-/// those above the diagonal.
+/// Returns a mask of the columns that are hidden from each row: those outside the range given by
+/// its start-end pair, and those above the diagonal.
 at::Tensor hidden(const at::Tensor& self, const at::Tensor& start_end, int64_t group) {
   const auto options = self.options().dtype(ScalarType::Long);
   const at::Tensor pairs =

@@ -89,7 +89,7 @@ at::Tensor& lerp_scalar_(at::Tensor& self, const at::Tensor& end, const at::Scal
       : self.lerp_(end, weight);
 }
 
-/// Integers are drawn from the range between the truncated bounds, which are both included.
+/// For integer tensors, draws integers between the truncated bounds, including both bounds.
 at::Tensor& uniform_(
     at::Tensor& self, double from, double to, std::optional<at::Generator> generator) {
   return is_integer(self)
@@ -107,7 +107,7 @@ at::Tensor& random_(at::Tensor& self, std::optional<at::Generator> generator) {
       : self.random_(std::move(generator));
 }
 
-/// Rounding does not change bool tensors, which the CPU kernels do not support.
+/// The CPU kernels do not support bool tensors, which rounding would not change anyway.
 template <at::Tensor (*round)(const at::Tensor&)>
 at::Tensor rounded(const at::Tensor& self) {
   return self.scalar_type() == ScalarType::Bool ? self.clone() : round(self);

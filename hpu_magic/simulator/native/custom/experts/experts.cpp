@@ -25,7 +25,7 @@ struct Experts {
   int64_t last_id;
 };
 
-/// Factors that convert FP8 values back: one per tensor, or one per token or output channel.
+/// Factors that convert FP8 values back: one per tensor, per token or per output channel.
 struct ExpertScales {
   at::Tensor hidden;
   Tensors gates;
@@ -71,7 +71,7 @@ at::Tensor activated(const at::Tensor& values, const std::string& activation) {
   return activation == "relu" ? at::relu(values) : at::silu(values);
 }
 
-/// An expert's values before the last matrix product.
+/// An expert's intermediate values before the last matmul.
 at::Tensor inner(const at::Tensor& tokens, const Expert& expert, const std::string& activation) {
   return activated(at::matmul(tokens, expert.gate), activation) * at::matmul(tokens, expert.up);
 }

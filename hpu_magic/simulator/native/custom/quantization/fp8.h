@@ -21,7 +21,8 @@ double largest_fp8(at::ScalarType fp8);
 bool is_fp8(at::ScalarType dtype);
 bool is_float_or_bfloat16(at::ScalarType dtype);
 
-/// Checks the types of a product's operands. Mixing the two formats in one product requires Gaudi3.
+/// Checks the dtypes of a matmul's operands. Mixing the two FP8 formats in one matmul requires
+/// Gaudi3.
 void check_formats(const char* name, const at::Tensor& a, const at::Tensor& b);
 
 /// Rounds to nearest, with ties to even. Saturates at the largest value of the card's generation.

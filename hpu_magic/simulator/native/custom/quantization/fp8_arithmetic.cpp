@@ -1,5 +1,5 @@
-// Products, sums and softmax of FP8 tensors, in float32. The scales are the inverses of the factors
-// used in the casts.
+// Matmul, convolution, sum and softmax of FP8 tensors, computed in float32. The scales are the
+// inverses of the factors used in the casts.
 #include "calls/dtypes.h"
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
@@ -15,7 +15,7 @@ void check_out_dtype(const char* name, ScalarType dtype) {
       toString(dtype), ".");
 }
 
-/// Checks that the shapes of a product's operands follow the rules of matmul.
+/// Checks that the shapes of the operands are valid for a matmul.
 void check_shapes(const at::Tensor& a, const at::Tensor& b) {
   TORCH_CHECK(
       a.dim() > 0 && b.dim() > 0, "Matmul inputs must have at least one dimension, but have ",
@@ -61,7 +61,7 @@ c10::SymInt size_of_blocks(const c10::SymInt& size, const c10::SymInt& count) {
   return size % count == 0 ? size / count : -1;
 }
 
-/// Multiplies each block of an operand by a factor of its own.
+/// Multiplies each block of an operand by its own factor.
 at::Tensor scaled_in_blocks(const at::Tensor& operand, const at::Tensor& scale) {
   const c10::SymInt rows = scale.sym_size(-2), columns = scale.sym_size(-1);
   const c10::SymInt height = size_of_blocks(operand.sym_size(-2), rows);
@@ -74,7 +74,7 @@ at::Tensor scaled_in_blocks(const at::Tensor& operand, const at::Tensor& scale) 
       .reshape_symint(operand.sym_sizes());
 }
 
-/// Adds an optional term.
+/// Adds a term if it is defined.
 at::Tensor plus(const at::Tensor& product, const Scale& term) {
   return is_defined(term) ? product + *term : product;
 }

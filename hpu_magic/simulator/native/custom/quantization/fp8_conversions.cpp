@@ -30,19 +30,20 @@ HPU_INLINE To same_bits(From from) {
   return to;
 }
 
-/// A float32 product.
+/// Scales a float32 value.
 HPU_INLINE float scaled_value(float value, float factor) {
   return value * factor;
 }
 
-/// A bfloat16 product, rounded to bfloat16.
+/// Scales a bfloat16 value, and rounds the result to bfloat16.
 HPU_INLINE float scaled_value(uint16_t value, float factor) {
   const float product = same_bits<float>(static_cast<uint32_t>(value) << 16) * factor;
   const uint32_t bits = same_bits<uint32_t>(product);
   return same_bits<float>((bits + 0x7fffU + ((bits >> 16) & 1U)) & 0xffff0000U);
 }
 
-/// `first` if `chosen`, otherwise `second`. A branch would prevent vectorization.
+/// Returns `first` if `chosen` is true, and `second` otherwise. A branch would prevent
+/// vectorization.
 HPU_INLINE uint32_t select(bool chosen, uint32_t first, uint32_t second) {
   const uint32_t mask = 0U - static_cast<uint32_t>(chosen);
   return (first & mask) | (second & ~mask);
@@ -156,7 +157,7 @@ at::Tensor narrowed(const at::Tensor& input, float factor, ScalarType fp8, bool 
   Narrowing by{factor, static_cast<float>(largest_fp8(fp8)), nullptr};
   at::Tensor draws;
   if (stochastic && values.numel() > 0) {
-    // Each number contains four draws.
+    // Each 64-bit number provides four draws.
     draws = at::empty({(values.numel() + 3) / 4}, values.options().dtype(at::kLong));
     draws.random_(
         std::numeric_limits<int64_t>::min(), std::nullopt, host_generator(at::Generator()));
