@@ -1,4 +1,4 @@
-"""Activation of the simulator, which is refused if the vendor's package is installed."""
+"""Activates the simulator, unless the vendor's package is installed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class TooLateError(RuntimeError):
 
 
 class GpuPresent(RuntimeError):
-    """PyTorch uses a GPU, and a process can have only one kind of accelerator."""
+    """PyTorch is already using a GPU; a process can use only one type of accelerator."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -51,14 +51,14 @@ def activate(*, announce: bool = True) -> None:
     Parameters
     ----------
     announce : bool
-        Whether to print a message to standard error, once, that the device is simulated.
+        Whether to print a one-time message to stderr saying that the device is simulated.
 
     Raises
     ------
     RuntimeError
         The vendor's package is installed, or the engine cannot be compiled.
     GpuPresent
-        PyTorch uses a GPU in this machine.
+        PyTorch is using a GPU in this machine.
     TooLateError
         PyTorch has already selected the accelerator of this process.
     ValueError

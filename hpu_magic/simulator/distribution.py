@@ -28,7 +28,7 @@ Summary: Simulated by hpu_magic: no Gaudi software is installed
 
 
 class SimulatedPlugin(Distribution):
-    """Metadata of the simulated release. Its version contains ``simulated``. It has no files."""
+    """Metadata of the simulated release, whose version contains ``simulated``. It has no files."""
 
     def read_text(self, filename: str) -> str | None:
         """Return one of the two metadata files, or None."""

@@ -15,7 +15,7 @@ class AcquireError(RuntimeError):
 
 @dataclass(frozen=True)
 class _Choice:
-    """The card that a process has chosen, and its index among the cards that it may use."""
+    """The card that a process has chosen, and its index among the cards available to it."""
 
     index: int
     module: int

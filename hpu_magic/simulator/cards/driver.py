@@ -48,7 +48,8 @@ class CardState(Counters):
     acquired_ns : int or None
         The time when the card was acquired, in nanoseconds since the epoch.
     error : str or None
-        What is wrong with the card's page if it is damaged. In that case, the counters are zero.
+        A description of the problem if the card's page is damaged. In that case, the counters
+        are zero.
     """
 
     module_id: int = 0
@@ -251,7 +252,7 @@ def _take(configuration: Configuration, candidates: Iterable[int], directory: Pa
 
 
 def _owner(path: Path) -> int | None:
-    """Return the pid of the process that locks the file at `path`.
+    """Return the pid of the process that holds the lock on the file at `path`.
 
     The caller must hold `_serial`.
     """

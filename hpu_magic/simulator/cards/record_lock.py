@@ -32,7 +32,7 @@ def lock_or_holder(descriptor: int) -> int | None:
         try:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except (BlockingIOError, PermissionError):
-            # If there is no holder, the holder ended between the two calls, so try again.
+            # If no holder is found, the lock was released between the two calls, so try again.
             if (holder := lock_holder(descriptor)) is not None:
                 return holder
         else:

@@ -57,7 +57,7 @@ def _loaded() -> ModuleType:
     except ImportError as failed:
         if not wheels.is_installed(library):
             raise
-        # This happens, for example, if the C library is older than the one the wheel was built for.
+        # For example, the C library may be older than the one the wheel was built for.
         _say(f"the installed engine {library} does not load ({failed}).")
         return _import(_built(cache.entry()))
 

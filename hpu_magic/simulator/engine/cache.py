@@ -1,4 +1,4 @@
-"""Caches of compiled engines: their directories, the engines' paths, and trust in files."""
+"""Caches of compiled engines: their directories, paths and trust checks."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def user_directory() -> Path:
     if chosen:
         return Path(chosen)
     user = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    if user.startswith("~"):  # the user in a container may not have a name or a home directory
+    if user.startswith("~"):  # in a container, the user may not have a name or a home directory
         return temporary_directory()
     return Path(user) / "hpu_magic" / "engine"
 
 
 def temporary_directory() -> Path:
-    """Return a private temporary folder. It is always the same, unless another user owns it."""
+    """Return a private temporary folder. Its path is fixed, unless another user owns that path."""
     folder = Path(tempfile.gettempdir()) / f"hpu_magic-engine-{os.geteuid()}"
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
@@ -59,7 +59,7 @@ def entry() -> Path:
 
 
 def entry_of(engine: key.Key) -> Path:
-    """Return the path within a cache of an engine for this system and any torch and Python."""
+    """Return the path, within a cache, of this system's engine for the given key."""
     return Path(f"{engine}-{key.system()}") / engine.file_name()
 
 
@@ -118,7 +118,7 @@ def only_builder(library: Path) -> Iterator[Callable[[], None]]:
     Yields a function that must be called regularly during the build, so that other processes keep
     waiting. The lock is released when the process ends. If the file system does not support
     locking, or the builder shows no activity for a long time, the caller builds the library as
-    well. This is safe, because `store` allows concurrent builders.
+    well. This is safe because `store` allows concurrent builders.
     """
     path = library.parent / "lock"
     try:

@@ -23,7 +23,7 @@ def main(directory: str, place_of_units: str, flags: list[str]) -> None:
     sanitizers = [flag for flag in flags if flag.startswith("-fsanitize=")]
     if sanitizers:
         # PyTorch loads the library after building it, so this process was started with the
-        # sanitizers' library preloaded. In the compiler, that library would only cost time.
+        # sanitizers' library preloaded. Preloading it into the compiler would only waste time.
         os.environ.pop("LD_PRELOAD", None)
     cpp_extension.load(
         NAME,
@@ -37,7 +37,7 @@ def main(directory: str, place_of_units: str, flags: list[str]) -> None:
 
 
 def _short_paths() -> list[str]:
-    """Return flags that make the file names in the binary independent of where the folders are."""
+    """Return flags that make the file names in the binary independent of the folders' locations."""
     import torch
 
     folders = {SOURCES: "native", Path(torch.__file__).parent: "torch"}

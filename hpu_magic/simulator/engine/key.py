@@ -27,7 +27,8 @@ class Key:
     ----------
     torch : str
         The minor release, because its CPU and CUDA builds and all of its patch releases have the
-        same C++ interface. For a build that PyTorch does not publish, the complete version.
+        same C++ interface. For a build that PyTorch does not publish, this is the complete
+        version.
     abi : str
         The string layout that the C++ library uses: ``cxx11`` or ``old``.
     python : str
@@ -88,7 +89,7 @@ def sources_digest() -> str:
 
 
 def _digest(parts: Iterable[str | bytes]) -> str:
-    """Return 16 hexadecimal digits for a sequence of parts."""
+    """Return a digest of a sequence of parts, as 16 hexadecimal digits."""
     digest = hashlib.sha256()
     for part in parts:
         content = part.encode() if isinstance(part, str) else part

@@ -8,7 +8,7 @@ SOURCES = Path(__file__).parents[1] / "native"
 NAME = "hpu_magic_engine"
 
 _SMALL = 23 << 10
-"""Size in bytes below which a folder's compilation time is mostly spent on PyTorch's headers."""
+"""Folder size in bytes below which PyTorch's headers take up most of the compilation time."""
 
 
 def units() -> dict[str, list[Path]]:

@@ -25,7 +25,7 @@ MANIFEST = "engine.json"
 
 
 class RefusedEngine(RuntimeError):
-    """An installed engine does not match. The message names the engine and gives the reason."""
+    """An installed engine was refused. The message names the engine and gives the reason."""
 
 
 @dataclass(frozen=True)

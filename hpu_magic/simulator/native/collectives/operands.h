@@ -30,7 +30,7 @@ class Operands {
   /// Makes `finish` split the tensor `joined` into `tensors`.
   void part(const at::Tensor& joined, const std::vector<at::Tensor>& tensors);
 
-  /// Returns temporary memory for the collective. `copied` also copies the values of a tensor to it.
+  /// Returns temporary memory for the collective. `copied` also copies a tensor's values into it.
   at::Tensor scratch(c10::IntArrayRef sizes, c10::ScalarType dtype);
   at::Tensor copied(const at::Tensor& tensor, c10::ScalarType dtype);
 
