@@ -1,4 +1,4 @@
-"""Make ``python -m hpu_magic`` run the command ``hpu-magic``."""
+"""Make ``python -m hpu_magic`` run the ``hpu-magic`` command."""
 
 import sys
 

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _ROOT = Path(__file__).parents[1]
-# This package is put after the standard library and before any other installation of the package.
+# This package comes after the standard library and before any other installation of itself.
 # Until the path is set, the program may only import modules that Python imported at startup.
 _PROGRAM = """\
 import sys

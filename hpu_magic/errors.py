@@ -1,4 +1,4 @@
-"""The base class of all errors that hpu_magic raises for a request, and helpers for messages."""
+"""The base class of the errors that hpu_magic raises for user requests, and message helpers."""
 
 from __future__ import annotations
 

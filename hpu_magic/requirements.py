@@ -26,7 +26,7 @@ _FRONT_ENDS = {"jupyterlab": ("JupyterLab", "4.2"), "notebook": ("Notebook", "7.
 
 @dataclass(frozen=True)
 class Conflict:
-    """A library with requirements whose installed versions it does not support."""
+    """A library that does not support the installed versions of some of its requirements."""
 
     library: str  # the distribution and its version
     needed: dict[str, str]  # installed versions by requirement: ``transformers>=4.55.0,<4.56.0``

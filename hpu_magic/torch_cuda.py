@@ -1,4 +1,4 @@
-"""The table of names in torch.cuda, which porting and GPU migration share."""
+"""The table of names in torch.cuda, shared by porting and GPU migration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MISMATCH = "hpu_mismatch"
 
 
 class CudaName(NamedTuple):
-    """A row of ``torch_cuda.tsv``, which describes the columns."""
+    """A row of ``torch_cuda.tsv``; the file describes the columns."""
 
     name: str  # relative to torch.cuda
     category: str  # `MATCH`, `MODIFIED` or `MISMATCH`

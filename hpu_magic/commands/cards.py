@@ -87,7 +87,7 @@ def workers(
     elif switch == "restart":
         session.restart()
     elif switch == "off":
-        # A variable here would keep the workers alive through the traceback of an interrupt.
+        # Do not use a variable here: an interrupt's traceback would keep the workers alive.
         return workers_report(None, session.stop())
     return workers_report(session.workers(), run=_run)
 

@@ -156,7 +156,7 @@ class _Parameter:
         value: dict[str, Any] = {"metavar": metavar}
         if get_origin(self._type) is Literal:
             choices = [*get_args(self._type)]
-            # argparse shows the name of the type in its messages.
+            # argparse includes the name of the type in its error messages.
             value = {"choices": choices, "type": lambda text: choice(text, choices) or text}
         elif self._type in (int, float):
             value["type"] = self._type

@@ -1,1 +1,1 @@
-"""Support for fits and errors of transformers, accelerate and libraries built on them."""
+"""Support for fits and errors in transformers, accelerate and libraries built on them."""

@@ -11,7 +11,7 @@ from hpu_magic.requirements import LIBRARIES, conflicts
 
 
 def explain(error: BaseException) -> str | None:
-    """Return the cause and fix of an error or one that led to it, or None if unknown."""
+    """Return the cause and fix of an error or of an error that led to it, or None if unknown."""
     for each in chain(error):
         for cause in _CAUSES:
             if cause.matches(each):
@@ -21,7 +21,7 @@ def explain(error: BaseException) -> str | None:
 
 @dataclass(frozen=True)
 class _Cause:
-    """A predicate that matches errors, and their explanation."""
+    """A predicate that matches errors, and the explanation of those errors."""
 
     matches: Callable[[BaseException], bool]
     sentence: str
@@ -35,7 +35,7 @@ def _of_hub(name: str) -> Callable[[BaseException], bool]:
 def _not_reached(error: BaseException) -> bool:
     """Return whether a request to the Hub failed."""
     if _is_of(error, "huggingface_hub", "LocalEntryNotFoundError"):
-        # It was caused by a failed request, or it was raised without any request.
+        # This error is raised after a failed request, but also if no request was made.
         failed = _of_hub("HfHubHTTPError")
         return any(_no_answer(each) or failed(each) for each in chain(error))
     requested = any(name.startswith("huggingface_hub.") for name in _modules(error))
@@ -128,7 +128,7 @@ def _conflict(error: BaseException) -> str | None:
 
 
 def _suspects(error: BaseException) -> Iterator[str]:
-    """Yield the modules that may expect another version of a library."""
+    """Yield the modules that may expect a different version of a library."""
     if isinstance(error, ImportError):
         yield from _modules(error)
         yield error.name or ""

@@ -1,7 +1,7 @@
 """The live panel's callback for ``transformers.Trainer``.
 
-The Trainer logs averages over its logging steps and replaces NaN losses in them. Therefore, the
-panel uses the results of ``training_step``, which are tensors on the device.
+The Trainer logs losses that are averaged over the logging interval, with NaN losses replaced.
+Therefore, the panel uses the results of ``training_step``, which are tensors on the device.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TransformersMonitorBase:
         self._accumulated = 1
         self._first_epoch: int | None = None
         self._logs = 0
-        self._in_hand = False  # whether the step or hooks of the last counted batch are pending
+        self._in_hand = False  # whether the last counted batch has a pending step or hooks
         self._validation_batches: int | None = None
         self._callbacks: list[Any] = []
 
@@ -120,7 +120,7 @@ class TransformersMonitorBase:
         self._steps.answer()
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report if a report is due, and stop if requested."""
+        """Send a report if one is due, and stop if requested."""
         self._in_hand = _has_more_to_do(control)
         if self._steps.step_ended():
             self._keep()
@@ -140,7 +140,7 @@ class TransformersMonitorBase:
         self._end_if_asked(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note an evaluation batch, and handle clicks."""
+        """Record an evaluation batch, and handle clicks."""
         self._validation_batches = known_length(kwargs.get("eval_dataloader"))
         self._steps.validate((self._progress.validation_batch or 0) + 1)
 
@@ -175,13 +175,13 @@ class TransformersMonitorBase:
         self._steps.add(values, self._logs)
 
     def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note the end of the evaluation."""
+        """Record the end of the evaluation."""
         self._in_hand = self._in_hand and _has_more_to_do(control)
         self._steps.train()
         self._end_if_asked(control)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Note that the step is complete."""
+        """Record that the step is complete."""
         self._in_hand = False
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

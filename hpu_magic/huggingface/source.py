@@ -1,4 +1,4 @@
-"""A fit of a ``transformers.Trainer`` as the source of a panel."""
+"""A panel source that observes a fit of a ``transformers.Trainer``."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class TrainerSource:
         self._monitor = monitor = monitor_class()(report)
         callbacks = self._trainer.callback_handler.callbacks
         before = list(callbacks)
-        # This is the last callback, so that it sees the decisions of the others.
+        # This callback comes last, so that it sees the decisions of the others.
         callbacks[:] = [*(each for each in before if not _shows_progress(each)), monitor]
         try:
             with monitor.collecting_losses(self._trainer):

@@ -6,7 +6,8 @@ It imports neither Lightning nor torch. The classes for ``Fabric`` are in
 ``hpu_magic.lightning.fabric``.
 
 The classes are derived from those of the Lightning in use. If both distributions are loaded,
-``hpu_magic.lightning.namespaces.plugins("pytorch_lightning")`` returns the classes for the second.
+``hpu_magic.lightning.namespaces.plugins("pytorch_lightning")`` returns the classes for the second
+distribution.
 """
 
 from __future__ import annotations

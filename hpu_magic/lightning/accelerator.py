@@ -41,7 +41,7 @@ class HPUAcceleratorBase:
     def get_device_stats(self, device: torch.device | str | int) -> dict[str, Any]:
         """Return the documented memory statistics: sizes in bytes and allocation counts.
 
-        The peak is measured since the user's last reset; resets by panels do not affect it.
+        The peak is the maximum since the user's last reset; resets by panels do not affect it.
         """
         hpu = vendor_hpu()
         if hpu is None:

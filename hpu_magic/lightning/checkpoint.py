@@ -35,7 +35,7 @@ class _Copies:
         return _Unpickler(file, pickler.kept).load()
 
     def of(self, tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Return a copy of a tensor, of the same class, and the attributes that the copy lacks."""
+        """Return a copy of a tensor with the same class, and the attributes that the copy lacks."""
         if tensor.device.type != "hpu":
             return tensor, {}
         if id(tensor) not in self._tensors:
@@ -95,7 +95,7 @@ class _Pickler(pickle.Pickler):
         return len(self.kept) - 1
 
     def reducer_override(self, obj: Any) -> Any:
-        """Pickle a tensor's attributes, which other values may reference as well."""
+        """Pickle a tensor's attributes too, because other values may reference them."""
         if not _is_tensor(obj):
             return NotImplemented
         copied, attributes = self._copies.of(obj)

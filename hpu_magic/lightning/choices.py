@@ -1,4 +1,4 @@
-"""What Lightning's connectors choose for ``hpu``: accelerator, cards, strategy and precision."""
+"""The choices of Lightning's connectors for ``hpu``: accelerator, cards, strategy and precision."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ FABRIC = Flags("Fabric", "_precision_input", "_precision_instance", "HPUPrecisio
 
 @dataclass(frozen=True)
 class Stock:
-    """The objects of Lightning that the choices need."""
+    """The Lightning objects that the choices require."""
 
-    registry: Any  # Lightning's strategies by name
-    counterparts: dict[type, type[Any]]  # its strategies that work on cards, mapped to ours
+    registry: Any  # maps names to Lightning's strategies
+    counterparts: dict[type, type[Any]]  # maps its strategies that work on cards to ours
     environment: type[Any]  # for processes that get their rank from environment variables
     sync_batchnorm: type[Any] | None  # the class for ``sync_batchnorm=True``
     info: Callable[[str], None]  # logs a message in the first process
@@ -172,7 +172,7 @@ class Choices:
         return original(connector)
 
     def _counterpart(self, connector: Any) -> Any:
-        """Return the strategy of ours that corresponds to Lightning's strategy."""
+        """Return our strategy that corresponds to Lightning's strategy."""
         flag = connector._strategy_flag
         if self._is_ours(flag):
             return flag

@@ -30,7 +30,7 @@ def recipe_of(recipe: Any) -> Any:
     Raises
     ------
     HPUError
-        The mapping contains an unknown option or format, or `recipe` is of another type.
+        The mapping contains an unknown option or format, or `recipe` has an unsupported type.
     """
     recipes = _transformer_engine().recipe
     if recipe is None:

@@ -34,7 +34,7 @@ class HabanaName:
 
     name: str
     modules: tuple[str, ...]  # full names of the modules that contain it
-    here: str | None  # full name of its counterpart, with "()" if that is the result of a call
+    here: str | None  # full name of its counterpart, with "()" if it is the result of a call
     note: str  # the differences, or the reason for a missing counterpart
 
 
@@ -50,7 +50,7 @@ def counterparts() -> tuple[HabanaName, ...]:
 
 
 def _modules(listed: str) -> tuple[str, ...]:
-    """Return the modules' full names; the package also contains the names in ``pytorch``."""
+    """Return the full names of the modules; the package also exports the names in ``pytorch``."""
     below = [] if listed == "-" else listed.split()
     top = [PACKAGE] if not below or "pytorch" in below else []
     return (*top, *(f"{PACKAGE}.{module}" for module in below))

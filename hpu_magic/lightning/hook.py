@@ -17,7 +17,7 @@ from hpu_magic.runtime.start.after_import import AfterImport
 def _register(namespace: str) -> None:
     """Register ``hpu`` with a copy of Lightning that has just been imported.
 
-    An unsupported version must still be importable, so the error becomes a warning.
+    An unsupported version must remain importable, so the error becomes a warning.
     """
     namespaces = importlib.import_module("hpu_magic.lightning.namespaces")
     connector = importlib.import_module("hpu_magic.lightning.connector")

@@ -82,7 +82,7 @@ def _plugins(lightning: ModuleType) -> Plugins:
 
 
 def _stock(lightning: ModuleType, fabric: str, registry: Any, classes: Plugins) -> Stock:
-    """Return the objects of Lightning that the choices need."""
+    """Return the Lightning objects that the choices require."""
     environments = importlib.import_module(f"{fabric}.plugins.environments")
     strategies = lightning.strategies
     return Stock(

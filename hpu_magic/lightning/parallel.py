@@ -83,7 +83,7 @@ class StrategyOverHCCL(StrategyOnHPU):
         super().setup_environment()  # type: ignore[misc]
 
     def _reset_ranks(self) -> None:
-        """Reread the rank from the environment, because this process may have been spawned."""
+        """Read the rank from the environment again, because this process may have been spawned."""
         raise NotImplementedError
 
 
@@ -119,7 +119,7 @@ class TrainerParallelHPUStrategyBase(TrainerOverHCCL):
     strategy_name = PARALLEL
 
     def determine_ddp_device_ids(self) -> None:
-        """Return None, because a module stays on its card."""
+        """Return None, because each module stays on its card."""
 
     def _register_ddp_hooks(self) -> None:
         if self._ddp_comm_hook is not None:  # type: ignore[attr-defined]
@@ -228,7 +228,7 @@ def _all_reduce(tensor: torch.Tensor, group: Any, reduce_op: Any) -> torch.Tenso
 
 
 def _reduced(reduce: Any, tensor: Any, group: Any, reduce_op: Any) -> Any:
-    """Reduce in place; the vendor's library cannot average, so compute a mean from a sum."""
+    """Reduce in place; compute a mean from a sum, because the vendor's library cannot average."""
     distributed = torch.distributed
     is_mean = (
         reduce_op.lower() in ("mean", "avg")

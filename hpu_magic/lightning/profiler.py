@@ -1,4 +1,4 @@
-"""Lightning's ``PyTorchProfiler``, including the device."""
+"""Lightning's ``PyTorchProfiler``, extended to the device."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class HPUProfilerBase:
 
 
 def patch_profilers(setup: ModuleType, profiler_class: type[Any]) -> None:
-    """Make ``Trainer(profiler="hpu")`` work by wrapping the function that contains the names.
+    """Make ``Trainer(profiler="hpu")`` work by wrapping the function that reads the name.
 
     `setup` is Lightning's module ``trainer.setup``.
     """

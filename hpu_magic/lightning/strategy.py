@@ -1,4 +1,4 @@
-"""What all strategies have in common, and the single-card strategies.
+"""The common behavior of all strategies, and the single-card strategies.
 
 Lazy mode collects operations in a graph until a step is marked. As the vendor documents, the
 strategies mark a step after ``backward``, after the optimizer step and after each evaluation step.

@@ -1,4 +1,4 @@
-"""Run a cell under a magic so that it stays a plain cell.
+"""Run a cell under a magic in the same way as a plain cell.
 
 A cell that begins with one of our cell magics is not passed to the magic as text. IPython runs it
 like any other cell, inside a ``with`` statement that enters the magic's context::
@@ -181,7 +181,7 @@ def _with(marker: tuple[str, ...], body: list[ast.stmt], position: ast.stmt) -> 
 
 
 def _marker(statement: ast.stmt) -> tuple[str, ...] | None:
-    """Return the magic's name, its arguments and any rewritten cell's lines if this is a marker."""
+    """Return the magic's name and arguments and any rewritten lines if this is a marker."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     if (
         isinstance(call, ast.Call)
@@ -202,7 +202,7 @@ def _is_future(statement: ast.stmt) -> bool:
 def _invalid(body: list[ast.stmt]) -> ast.stmt | None:
     """Return the first statement that parses but cannot be compiled, such as a stray ``break``.
 
-    Inside ``with`` and ``while``, Python might accept it; on its own, it raises Python's error.
+    Python might accept it inside ``with`` or ``while``; outside of them, it raises its usual error.
     """
     for statement in body:
         try:

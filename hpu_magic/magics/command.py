@@ -124,7 +124,7 @@ class CommandMagics(Magics):
             raise UsageError(f"{name!r} cannot be a variable: use a name such as report.")
 
     def keep(self, name: str | None, report: Result) -> Result:
-        """Assign a report to a variable if there is a name, and return the report."""
+        """Assign a report to the named variable, if any, and return the report."""
         if name is not None:
             self.namespace[name] = report
         return report
@@ -145,7 +145,7 @@ class CommandMagics(Magics):
 
     @staticmethod
     def call(function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
-        """Call `function`; turn an `HPUError` into an error that is shown without a traceback."""
+        """Call `function`; convert an `HPUError` to an error that is shown without a traceback."""
         try:
             return function(*arguments, **options)
         except HPUError as refused:

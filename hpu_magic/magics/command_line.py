@@ -1,4 +1,4 @@
-"""Parse a command's line up to the cursor into complete words and the word being typed."""
+"""Split a command line, up to the cursor, into complete words and the word being typed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def option(parser: argparse.ArgumentParser, name: str) -> argparse.Action | None
 
 
 def understood(parser: argparse.ArgumentParser, words: Sequence[str]) -> Call:
-    """Match complete words with the arguments that a command declares."""
+    """Match complete words to the arguments that a command declares."""
     call = Call()
     waiting = [action for action in parser._actions if not action.option_strings]
     only_positional = False

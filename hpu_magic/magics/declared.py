@@ -34,11 +34,11 @@ def options_of(
     function
         The function of the command.
     leave_out
-        Parameters whose place the cell takes.
+        Parameters that the cell replaces.
     line_only
         Positional parameters that only the line form has.
     flags
-        Options without a value that the function does not have: a mapping from names to help texts.
+        Flags that are not parameters of the function: a mapping from names to help texts.
     output
         Help text of ``-o NAME``; empty if the command returns nothing.
     statement

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 _BODY = 2  # number of the first line below the magic
 # IPython's cell magics that take a cell of Python code.
 _OF_PYTHON = (["time"], ["timeit"], ["capture"], ["prun"])
-# Their line forms: options, then Python code.
+# The line forms of these magics: options, then Python code.
 _LINE = re.compile(
     r"^([ \t]*)(%(?:time|timeit|prun)[ \t]+(?:-\w[ \t]*\d*[ \t]+)*)(\S.*)$", re.MULTILINE
 )

@@ -1,4 +1,4 @@
-"""Publish this process's notebook, and when its last cell ran, to other processes."""
+"""Tell other processes which notebook this process runs and when its last cell ran."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from hpu_magic import fits
 class HPUMagics(Configurable):
     """Option defaults of the hpu_magic commands; an option on the line overrides them.
 
-    A trait has the name of its option, such as ``card``, or that of its command and option, such as
+    A trait is named after its option, such as ``card``, or after its command and option, such as
     ``autocast_dtype``.
     """
 

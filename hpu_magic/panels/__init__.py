@@ -1,4 +1,4 @@
-"""Live panels of fits and of device memory.
+"""Live panels for fits and device memory.
 
 Bokeh, ipywidgets, Lightning and torch are not imported until a panel is shown.
 """

@@ -26,9 +26,10 @@ class DocumentWidget(anywidget.AnyWidget):
     lacks BokehJS, the kernel sends it in a message, so that the page loads nothing from other
     servers and the saved notebook does not contain BokehJS.
 
-    ``restore`` applies the changes already sent to pages to the models. Its argument is the setter
-    of these changes, which keeps them from being sent again. ``drawing`` locks the models, and
-    ``on_choice`` is called with the value that the reader selects in the model named `CHOICE`.
+    ``restore`` updates the models with the changes that pages have already received. Its argument
+    is the setter to use for these changes, which keeps them from being sent again. ``drawing``
+    locks the models, and ``on_choice`` is called with the value that the reader selects in the
+    model named `CHOICE`.
     """
 
     # Pass text, because anywidget would watch a path for changes and keep the widget alive.

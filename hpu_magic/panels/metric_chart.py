@@ -1,4 +1,4 @@
-"""What a metric's chart shows in the live panel and in the picture: curves, styles and title."""
+"""The content of a metric's chart in the live panel and the picture: curves, styles and title."""
 
 from __future__ import annotations
 

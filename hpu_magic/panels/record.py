@@ -113,7 +113,7 @@ class RunRecord:
     ) -> Change:
         """Add a row for each memory sample, or for each speed sample if there are none."""
         change = Change()
-        # A pace may arrive late, when its time already has a row.
+        # A pace measurement may arrive late, after a row for its timestamp already exists.
         paces = [(moment,) for moment, *_ in new["speed"] if not moment <= self._newest]
         samples = new.get(MEMORY) or paces
         longest = max(_GAP_INTERVALS / self._sampler.rate, _SHORTEST_GAP)
@@ -180,7 +180,7 @@ class RunRecord:
             _, self._latest["speed"], self._latest["step"] = speeds.popleft()
 
     def _note_memory(self, in_use: float, peak: float, limit: float, *, newest: bool) -> None:
-        """Note a sample; the device's own peak may decrease because any code may reset it."""
+        """Record a sample; the device's own peak may decrease because any code may reset it."""
         self.limit = limit
         self.peak = peak if math.isnan(self.peak) else max(self.peak, peak)
         if self._peak is not None:

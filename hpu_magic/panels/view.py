@@ -1,4 +1,4 @@
-"""The interface of a fit's views, which show the state of the fit in words and new samples."""
+"""The interface for views of a fit, which show its state in words and its new samples."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ class RanksFailedError(HPUError):
         interrupted: Sequence[int] = (),
         advice: Sequence[str] = (),
     ) -> None:
-        # If a process ended, that caused the other failures, even if it is detected after them.
+        # A process that ended caused the other failures, even if it was detected after them.
         self.failures = dict(sorted(failures.items(), key=lambda item: bool(item[1].name)))
         self.interrupted = list(interrupted)
         super().__init__(" ".join([*self._sentences(), *advice]))

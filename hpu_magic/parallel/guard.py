@@ -1,8 +1,8 @@
 """A program that ends the workers after the notebook's process has ended, even if it was killed.
 
-``python guard.py PARENT PID...`` reads from a pipe of the notebook's process. The operating system
-closes the pipe when that process ends. Forks of the notebook's process may keep the pipe open, so
-the guard also checks its parent.
+``python guard.py PARENT PID...`` reads from a pipe whose other end the notebook's process holds.
+The operating system closes that end when the process ends. Forks of the process may keep it open,
+so the guard also checks whether its parent still exists.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Guard:
         )
 
     def dismiss(self) -> None:
-        """End the guard and leave the processes alone."""
+        """End the guard without ending the processes."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdin is not None

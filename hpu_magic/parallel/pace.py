@@ -49,12 +49,12 @@ class Pace:
         self._first = self._read = self._last = _Mark(0, 0.0, 0.0)
 
     def lately(self) -> tuple[float | None, float | None]:
-        """Return the steps per second and own seconds per step since the last call."""
+        """Return the steps per second and the rank's own time per step since the last call."""
         since, self._read = self._read, self._last
         return _between(since, self._read)
 
     def overall(self) -> tuple[float | None, float | None]:
-        """Return the steps per second and own seconds per step over all steps after the first."""
+        """Return the steps per second and the rank's own time per step, without the first step."""
         return _between(self._first, self._last)
 
     def _stepped(self, *_: Any) -> None:

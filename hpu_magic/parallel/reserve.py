@@ -1,4 +1,4 @@
-"""Keep the notebook's process off its workers' cards, which they acquire on first use."""
+"""Keep the notebook's process from using its workers' cards, which they acquire on first use."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class CellRun:
     ranks: Sequence[int]
     output: NotebookOutput | TerminalOutput
     watch: Callable[[dict[int, RankState]], None]  # called ten times per second with all states
-    grace: float  # seconds between the failure of a rank and the interrupt of the others
+    grace: float  # seconds to wait after a rank fails before interrupting the others
     states: dict[int, RankState] = field(default_factory=dict)
     failures: dict[int, RankFailure] = field(default_factory=dict)
     _events: queue.SimpleQueue[tuple[int, str, Any]] = field(default_factory=queue.SimpleQueue)
@@ -47,7 +47,7 @@ class CellRun:
     _gave_up: bool = False
 
     def run(self, code: str, number: int | None = None) -> None:
-        """Run the cell on all ranks and wait for them; tracebacks show `number` as its number.
+        """Run the cell on all ranks and wait; tracebacks show `number` as the cell number.
 
         Raises
         ------

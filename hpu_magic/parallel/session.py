@@ -1,4 +1,4 @@
-"""The workers of a notebook, which has at most one set of them."""
+"""The set of workers of a notebook; a notebook has at most one set."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Workers:
     """A set of processes that run cells together, each with its own card.
 
     They take a few seconds to start, which a line on standard output announces. If `count` is None,
-    there is one worker per free card in this machine, or the profile determines the number.
+    there is one worker per free card in this machine, unless the profile sets the number.
     `profile` is an IPython profile whose ``ipcluster_config.py`` configures how they are launched.
     If it is None, they are launched on this machine.
 
@@ -161,7 +161,7 @@ class Workers:
             )
 
     def states(self) -> list[RankState | None]:
-        """Return the current state of each rank, or None if the rank does not answer in time."""
+        """Return the current state of each rank; None means that it did not answer in time."""
         self.look()
         requests = {
             rank: self.client[engine].apply_async(worker.state)

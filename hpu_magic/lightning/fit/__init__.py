@@ -1,1 +1,1 @@
-"""Observe a fit of Lightning's `Trainer` for the panel."""
+"""Monitor a fit of Lightning's `Trainer` and report its progress to the panel."""

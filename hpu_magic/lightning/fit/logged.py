@@ -36,7 +36,7 @@ class Logged:
 
     @property
     def loss(self) -> Curve | None:
-        """The curve of the loss that the training step returns."""
+        """The curve for the loss that the training step returns."""
         if self._loss is None:
             self._loss = self._curves.follow(LOSS, LOSS, "training", "step", returned=True)
         return self._loss
@@ -89,7 +89,7 @@ class Logged:
             names = [results._forked_name(each, False)[1] for each in results.values()]
             if name == validation_loss(names):
                 on_bar = True
-                # Its name may be longer than "loss" if the training step logs no loss.
+                # If the training step does not log the loss, its name may be longer than "loss".
                 if chart not in self._curves.metrics and self._loss is not None:
                     chart = LOSS
         return self._curves.follow(name, chart, stage, every, on_bar=on_bar)

@@ -44,7 +44,7 @@ def _bounded(number: float | None) -> int | None:
 
 
 def _seconds_allowed(callbacks: Sequence[Any]) -> float | None:
-    """Return the seconds that Timer callbacks, which ``max_time`` adds, still allow."""
+    """Return the seconds left according to Timer callbacks, which ``max_time`` adds."""
     timers = [each for each in callbacks if callable(getattr(each, "time_remaining", None))]
     allowed = [left for timer in timers if (left := timer.time_remaining()) is not None]
     return min(allowed, default=None)
@@ -153,7 +153,7 @@ class LightningMonitorBase:
             self.progress.batches_over = self.progress.batch
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Note that validation begins; the time that it takes does not count as training."""
+        """Record that validation begins; the time it takes does not count as training time."""
         if trainer.sanity_checking:
             return
         self._pause()
@@ -163,7 +163,7 @@ class LightningMonitorBase:
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Note the number of the batch, which is reported if the fit fails."""
+        """Record the batch number, which is reported if the fit fails."""
         self.progress.validation_batch = batch_idx + 1
 
     def on_validation_batch_end(
@@ -266,7 +266,7 @@ class LightningMonitorBase:
                 self._pause()
             self._enable_hook(self._stop.is_set() or self._keeps_each(number))
         # If the hook is disabled now, logged values will be stale at the next report. The loss is
-        # kept nevertheless, because every second batch may have none.
+        # still kept, because every second batch may have none.
         logged = self.on_train_batch_end is not None
         self._keep(trainer, pl_module, outputs, number, logged=logged)
         if self._stop.is_set():
@@ -288,7 +288,8 @@ class LightningMonitorBase:
         values: dict[Curve, Any] = {}
         step, divided_by = trainer.global_step, 1
         if pl_module.automatic_optimization:
-            # Lightning divides the loss by this before the backward pass, and shows the quotient.
+            # Lightning divides the loss by this number before the backward pass, and shows the
+            # quotient.
             divided_by = trainer.accumulate_grad_batches
             stepped = self._batches.current.ready % divided_by == 0 or trainer.is_last_batch
             step += 0 if stepped else 1

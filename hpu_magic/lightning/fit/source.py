@@ -1,4 +1,4 @@
-"""A fit of Lightning's ``Trainer`` as the source of a panel."""
+"""A panel source that observes a fit of Lightning's ``Trainer``."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class LightningSource:
 
     @contextmanager
     def attached(self, report: FitReport) -> Iterator[None]:
-        """Report the fit that runs inside the block by means of a callback."""
+        """Use a callback to report the fit that runs inside the block."""
         trainer = self._trainer
         monitor_class = plugins(trainer_namespace(trainer) or default_namespace()).FitMonitor
         self._monitor = monitor = monitor_class(

@@ -1,4 +1,4 @@
-"""The number of cards that ``devices=...`` selects, and of processes that a launcher started."""
+"""The number of cards that ``devices=...`` selects, and of processes started by a launcher."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ class TrainerScriptLauncherBase(ScriptLauncherBase):
 def _original_command() -> Generator[None, None, None]:
     """Make Lightning repeat ``python -m hpu_magic.lightning train.py`` if that was the command.
 
-    Lightning runs the main module again with its arguments, which would be those of the script.
+    Lightning would rerun the main module, which is the script, with its arguments.
     """
     main, arguments = sys.modules["__main__"], sys.argv
     spec = main.__spec__

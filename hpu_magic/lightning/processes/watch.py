@@ -31,7 +31,7 @@ STARTED_BY = "HPU_MAGIC_STARTED_BY"
 process."""
 _ENDED = b"."  # rank 0 writes this for each other rank when it ends normally
 _POLL = 0.2  # seconds between checks of the processes
-_COLLECTIVE = 15.0  # a collective fails within these seconds if a rank is missing
+_COLLECTIVE = 15.0  # seconds within which a collective fails if a rank is missing
 _END = 2.0  # seconds for a process to end on its own
 _STACK = 0.5  # seconds for a process to print its stack
 
@@ -40,8 +40,8 @@ _STACK = 0.5  # seconds for a process to print its stack
 def begun_by_this() -> Generator[int, None, None]:
     """Identify this process as the parent of the processes started inside the block.
 
-    Yields the write end of a pipe for `watch_from_parent`. From the pipe, the processes learn
-    whether their parent ended normally. A pipe needs no cleanup if the parent is killed.
+    Yields the write end of a pipe for `watch_from_parent`. The pipe tells the processes whether
+    their parent ended normally. It requires no cleanup if the parent is killed.
     """
     reading, writing = os.pipe()
     os.environ[STARTED_BY] = f"{os.getpid()}:{reading}"
@@ -91,7 +91,7 @@ class _Parent:
         self._others_are_late = False
 
     def run(self) -> None:
-        """Wait until all ranks have ended, or one has failed and this process does not end."""
+        """Wait until all ranks have ended, or one has failed while this process keeps running."""
         while any(child.poll() is None for child in self._children):
             if any(child.returncode for child in self._children):
                 break

@@ -34,7 +34,7 @@ const narrow = cb_obj.inner_width < 320
 title.offset = narrow ? {8 - palette.LEFT} : 0
 title.standoff = narrow ? {_STANDOFF_NARROW} : {_STANDOFF}
 """
-_RIGHT = 28  # pixels; room for half of an axis's last label
+_RIGHT = 28  # pixels; room for half of the last axis label
 
 
 def blank(height: int, title: str, x_range: Any, y_range: Any, x_ticks: Any) -> Any:

@@ -70,7 +70,7 @@ class LinePlot:
         plot.tools = [hover(renderers[:1], chart.hover)]
 
     def _add_legend(self) -> None:
-        """Name the lines next to samples whose data never changes; see `MetricChart`."""
+        """Add a legend whose line samples have constant data; see `MetricChart`."""
         constant = ColumnDataSource({"time": [math.nan], "value": [math.nan]}, syncable=False)
         items = []
         for line in self.chart.lines:

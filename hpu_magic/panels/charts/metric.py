@@ -67,7 +67,7 @@ class MetricChart:
         self.plot = blank(height, self._title, axis.range, values, axis.ticks())
         if first:
             axis.name_epochs(self.plot)
-        # Set the tools once, because Bokeh moves the legend without a new layout if they change.
+        # Set the tools only once: if they change, Bokeh moves the legend without a new layout.
         self._hover = hover([], "$name @value{0.0000} at step @step, @time{0.0} s")
         self.plot.tools = [self._hover]
         # Whatever is added to the layout last is drawn on top.
@@ -208,8 +208,8 @@ def _dots(style: Style, source: ColumnDataSource, place: Any) -> Any:
 def _samples(style: Style) -> list[Any]:
     """Return the renderers of a curve's legend entry.
 
-    They use constant data that is not part of the chart, because a page clears the legend whenever
-    the legend's data changes and only redraws it together with everything else.
+    They use constant data that is not part of the chart: a page clears the legend whenever its data
+    changes, and does not redraw it until everything else is redrawn.
     """
     source = ColumnDataSource({"time": [nan], "value": [nan]}, syncable=False)
     line = drawn(source, Line(x="time", y="value", **_look(style)))

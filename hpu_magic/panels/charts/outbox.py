@@ -1,9 +1,9 @@
-"""Collects changes to the charts into one message in Bokeh's wire protocol.
+"""Collect changes to the charts into one message in Bokeh's wire protocol.
 
 For each row, ``ColumnDataSource.stream`` stores every column in this process, looks for listeners
-and visits all models in the document. For the training, this is several times as expensive as the
-message itself. Charts that are never read in this process only need the message. A page that is
-opened later reads all rows from where they are recorded.
+and visits all models in the document. This slows down training several times as much as the message
+itself does. Charts that are never read in this process only need the message. A page that is opened
+later gets all rows from the place where they are recorded.
 """
 
 from __future__ import annotations
