@@ -14,23 +14,23 @@ class ModuleShare:
     """A module and its submodules, with their share of time and memory."""
 
     name: str
-    """Its name within its parent; empty for the model."""
+    """Name of the module within its parent; empty for the model."""
     kind: str
     """Name of the module's class."""
     seconds: float = 0.0
     bytes: int = 0
-    """Bytes of its activations and temporary results at the memory peak."""
+    """Bytes of the module's activations and temporary tensors at peak memory usage."""
     limits: dict[str, float] = field(default_factory=dict)
-    """Seconds spent in operations with each limit."""
+    """Time in seconds spent in operations bound by each limit."""
     parts: dict[str, ModuleShare] = field(default_factory=dict)
 
     @property
     def limit(self) -> str:
-        """The limit that accounts for most of the module's time; empty if it takes no time."""
+        """The limit that accounts for most of the module's time; empty if the module takes none."""
         return max(self.limits, key=self.limits.__getitem__) if self.limits else ""
 
     def walk(self, path: str = "") -> Iterator[tuple[str, ModuleShare]]:
-        """Yield this module and all of its submodules, with their paths."""
+        """Yield this module and all of its submodules along with their paths."""
         yield path, self
         for name, part in self.parts.items():
             yield from part.walk(f"{path}.{name}" if path else name)
@@ -43,8 +43,8 @@ def shares(
 ) -> ModuleShare:
     """Return the model as a tree.
 
-    ``classes`` and ``memory`` map the path of each module to its class and its bytes. ``times``
-    contains the module, time and limit of each operation.
+    ``classes`` and ``memory`` map the path of each module to its class name and its memory usage in
+    bytes. ``times`` contains the module, time and limit of each operation.
     """
     root = ModuleShare("", classes.get("", ""))
     for path, seconds, limit in times:
@@ -58,7 +58,7 @@ def shares(
 
 
 def _along(root: ModuleShare, path: str, classes: Mapping[str, str]) -> Iterator[ModuleShare]:
-    """Yield the modules along a path, starting with the model, and create missing ones."""
+    """Yield the modules along a path, starting with the model, and create any that are missing."""
     yield root
     module, prefix = root, ""
     for name in filter(None, path.split(".")):
@@ -72,9 +72,9 @@ def _along(root: ModuleShare, path: str, classes: Mapping[str, str]) -> Iterator
 def alike(model: ModuleShare) -> dict[str, ModuleShare]:
     """Return the time and memory of each module excluding its submodules, slowest first.
 
-    Modules of the same class whose paths differ only in numbers are merged. In the name, an
-    asterisk replaces the number, such as ``layers.*.mlp.up_proj``; if the path is only a number,
-    the name is, for example, ``2 x Linear``.
+    Modules of the same class whose paths differ only in numbers are merged. An asterisk replaces
+    the number in their name, for example ``layers.*.mlp.up_proj``. If the path consists of only a
+    number, the name is, for example, ``2 x Linear``.
     """
     found: dict[str, ModuleShare] = {}
     paths: dict[str, list[str]] = {}
@@ -99,9 +99,9 @@ def _name_of(paths: Sequence[str], pattern: str, kind: str) -> str:
 
 
 def merged(module: ModuleShare) -> ModuleShare:
-    """Return the tree, with consecutive numbered parts of the same class merged into one.
+    """Return the tree with consecutive numbered modules of the same class merged into one.
 
-    The name of a merged part contains the numbers, such as ``0 to 31``.
+    The name of a merged module contains the range of numbers, such as ``0 to 31``.
     """
     found = ModuleShare(module.name, module.kind, module.seconds, module.bytes, dict(module.limits))
     runs: list[list[ModuleShare]] = []

@@ -32,8 +32,9 @@ def call_of(
     """Return the positional and keyword arguments for calling a model.
 
     A single mapping whose keys are argument names of the model, such as a batch from transformers,
-    is passed as keyword arguments. For training, a language model from transformers receives its
-    input as labels, unless labels are given, and no cache, as in transformers' `Trainer`.
+    is passed as keyword arguments. For training, as in transformers' `Trainer`, a transformers
+    language model runs without a cache, and its inputs also serve as the labels unless labels are
+    given.
     """
     if not inputs and not named:
         raise EstimateError(
@@ -59,7 +60,7 @@ def call_of(
 def check_names(model: nn.Module, named: Mapping[str, Any], arguments: Iterable[str]) -> None:
     """Raise `EstimateError` if a name is an argument of neither `estimate` nor the model."""
     parameters = inspect.signature(model.forward).parameters
-    trains = hasattr(model, "training_step")  # a LightningModule, whose batch can have any names
+    trains = hasattr(model, "training_step")  # a LightningModule, whose batch can use any names
     open_ended = trains or _is_open_ended(parameters)
     for name in named:
         similar = suggestion(name, arguments)
@@ -84,6 +85,6 @@ def _names(inputs: Mapping[Any, Any], parameters: Mapping[str, inspect.Parameter
 
 
 def _generates(model: nn.Module) -> bool:
-    """Return whether transformers considers a model to be a language model."""
+    """Return whether transformers considers a model capable of generating text."""
     can_generate = getattr(model, "can_generate", None)
     return callable(can_generate) and bool(can_generate())

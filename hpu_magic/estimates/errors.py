@@ -6,4 +6,4 @@ from hpu_magic.errors import HPUError
 
 
 class EstimateError(HPUError):
-    """Raised if no estimate is possible with these arguments; the message contains the fix."""
+    """Raised if these arguments do not allow an estimate; the message says how to fix them."""

@@ -33,7 +33,7 @@ def estimate(
     loss: Callable[[Any], torch.Tensor] | None = None,
     **named_inputs: Any,
 ) -> Estimate:
-    """Return the estimate of a step; see `hpu_magic.estimate`.
+    """Estimate a step; see `hpu_magic.estimate`.
 
     ``inputs`` and ``named_inputs`` are the model's arguments. A single dict whose keys are argument
     names of the model is passed as keyword arguments.

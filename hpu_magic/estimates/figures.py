@@ -1,4 +1,4 @@
-"""Rows of estimates: values with their error bands, and shares of the time."""
+"""Rows of an estimate's table: values with their error bands, and shares of the time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from hpu_magic.runtime.present.report import Row
 
 _SLOWEST = 5
 _LEAST = 0.005
-"""Smaller shares of the time are omitted."""
+"""Shares of the time that are smaller than this are omitted."""
 
 
 def note(rows: str) -> str:
-    """Return the note about an estimate whose band comes from measurements of `rows`."""
+    """Return the note that an estimate's error band is based on measurements of `rows`."""
     return (
         "These figures are not measurements but estimates from the operations of the model, with "
         f"the band of {rows}."
@@ -29,7 +29,7 @@ def duration(seconds: float, band: tuple[float, float]) -> str:
 
 
 def rate(per_second: float, what: str, band: tuple[float, float]) -> str:
-    """Format a rate with the error band of the time."""
+    """Format a rate, given the error band of the time."""
     low, high = band
     return _with_band(
         lambda value: units.rate(value, what), per_second, per_second / high, per_second / low
@@ -37,7 +37,7 @@ def rate(per_second: float, what: str, band: tuple[float, float]) -> str:
 
 
 def compilation(seconds: float) -> list[Row]:
-    """Return the row for the compilation time, if there is any."""
+    """Return the row for the compilation time, or no rows if nothing is compiled."""
     return [("compilation", duration(seconds, COMPILATION_BAND))] if seconds else []
 
 
@@ -47,7 +47,7 @@ def memory(used: int, limit: int) -> str:
 
 
 def times(by_kind: Mapping[str, float]) -> list[Row]:
-    """Return the shares of the time, largest first."""
+    """Return rows with the shares of the time, largest first."""
     total = sum(by_kind.values())
     return [
         (f"time: {kind}", _percent(seconds / total))
@@ -57,7 +57,7 @@ def times(by_kind: Mapping[str, float]) -> list[Row]:
 
 
 def slowest(model: ModuleShare) -> list[Row]:
-    """Return the modules that take the most time excluding submodules, with their limits."""
+    """Return rows with the slowest modules, excluding their submodules, and their limits."""
     return [
         (f"slowest: {module.name}", f"{_percent(module.seconds / model.seconds)}, {module.limit}")
         for module in list(alike(model).values())[:_SLOWEST]

@@ -1,4 +1,4 @@
-"""Find the largest batch that fits with few traces, since memory is nearly linear in its size."""
+"""Find the largest batch that fits, using few traces as memory is nearly linear in batch size."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ MOST = 1 << 20
 """The largest batch that the search considers."""
 
 _FIRST_STEP = 16
-"""Factor between the first two batches; it is large, because a sample needs little memory."""
+"""Ratio of the first two batch sizes; it is large because a sample needs little memory."""
 
 
 def largest_batch(memory_of: Callable[[int], int], limit: int, start: int) -> int:
-    """Return the largest batch whose memory is at most ``limit`` bytes; 0 if none fits.
+    """Return the largest batch that needs at most ``limit`` bytes; 0 if none fits.
 
-    ``memory_of`` returns the peak bytes for a batch size, and must not decrease as the batch grows.
-    Each call traces the model. ``start`` is the first batch to try.
+    ``memory_of`` returns the peak memory in bytes for a batch size, which must not decrease as the
+    batch grows. Each call traces the model. ``start`` is the first batch size to try.
     """
     known: dict[int, int] = {}
     fits, fails = 0, MOST + 1
@@ -28,7 +28,7 @@ def largest_batch(memory_of: Callable[[int], int], limit: int, start: int) -> in
             fits = guess
         else:
             fails = guess
-        # If linear interpolation does not converge, use bisection.
+        # Fall back to bisection if linear interpolation does not converge.
         halved = (fails - fits) * 2 <= before
         straight = halved or len(known) < 6
         guess = _on_line(known, fits, fails, limit) if straight else _between(fits, fails)
@@ -37,9 +37,9 @@ def largest_batch(memory_of: Callable[[int], int], limit: int, start: int) -> in
 
 
 def _on_line(known: dict[int, int], fits: int, fails: int, limit: int) -> int:
-    """Return the batch at the limit, by linear interpolation between the nearest known batches.
+    """Return the batch that reaches the limit, interpolating between the nearest known batches.
 
-    If all known batches are on one side of the limit, extrapolate from the two nearest.
+    If all known batches are on the same side of the limit, extrapolate from the nearest two.
     """
     if len(known) == 1:
         return _FIRST_STEP * fits if fits else fails // 2

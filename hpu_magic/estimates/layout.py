@@ -14,23 +14,23 @@ _STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
 _SIZES = {"tp": "tensor", "pp": "pipeline"}
 _KNOWN = "ddp, zero1, zero2, zero3 (or fsdp), tp=N, pp=N, and products such as tp=2,pp=2,zero1"
 MOST_CARDS = 2**16
-"""More cards than any cluster has."""
+"""Exceeds the number of cards in the largest cluster."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Groups of cards; the total is `data` times `tensor` times `pipeline` cards."""
+    """Groups of cards; the total number of cards is `data` times `tensor` times `pipeline`."""
 
     cards: int = 1
     data: int = 1
-    """Number of cards, or groups of cards, with different parts of the batch."""
+    """Number of cards, or groups of cards, that process different parts of the batch."""
     zero: int = 0
-    """What these cards shard: 0 nothing, 1 optimizer state, 2 also gradients, 3 also weights."""
+    """ZeRO stage: 0 shards nothing, 1 optimizer state, 2 also gradients, and 3 also weights."""
     in_float32: bool = False
-    """Whether the optimizer keeps its own weights and its state in float32, like DeepSpeed's ZeRO.
-    With FSDP, they have the dtype of the model's weights."""
+    """Whether the optimizer keeps its state and its own copy of the weights in float32, as in
+    DeepSpeed's ZeRO. With FSDP, they have the dtype of the model's weights."""
     tensor: int = 1
-    """Number of cards that compute each matrix product together."""
+    """Number of cards that compute each matmul together."""
     pipeline: int = 1
     """Number of cards across which the layers are distributed."""
 
@@ -45,7 +45,7 @@ class Layout:
 
 
 def parse(cards: int | None = None, parallel: str | None = None) -> Layout:
-    """Return the layout for a number of cards; by default, as many as ``parallel`` needs.
+    """Return the layout for a number of cards, which defaults to the number ``parallel`` needs.
 
     ``parallel`` is ``"ddp"``, ``"zero1"``, ``"zero2"``, ``"zero3"`` or ``"fsdp"``, ``"tp=N"``,
     ``"pp=N"``, or several of these, separated by commas, asterisks or plus signs. The batch is

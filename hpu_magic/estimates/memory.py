@@ -1,4 +1,4 @@
-"""Memory of a card over one step, calculated from the lifetimes of storages."""
+"""Memory usage of a card over one step, calculated from the lifetimes of storages."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from hpu_magic.estimates.tracing.program import NEVER, Operation, Phase, Program
 
 @dataclass(frozen=True)
 class Moment:
-    """The peak memory of a step."""
+    """The moment of a step at which memory usage peaks."""
 
     operation: int
     bytes: int
     by_role: dict[Role, int]
     by_module: dict[str, int]
-    """Bytes of activations and temporary results, by the module that creates them."""
+    """Bytes of activations and temporary tensors, by the module that creates them."""
 
 
 def curve(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None) -> list[int]:
-    """Return the bytes in use while each operation runs.
+    """Return the number of bytes in use while each operation runs.
 
-    If ``recorded``, operations run after Python has called them, as in lazy mode. A storage is then
-    freed after its last reader, even if Python released it earlier, and int64 takes half the space.
-    ``sizes`` gives the bytes of each storage on one card; by default, those of the program.
+    If ``recorded`` is true, operations run some time after Python has called them, as in lazy mode.
+    A storage is then freed after its last use, even if Python released it earlier, and int64 values
+    take half the space. ``sizes`` contains the size in bytes of each storage on one card; by
+    default, the sizes in the program are used.
     """
     changes = [0] * (len(program.operations) + 1)
     for storage, size, end in _in_use(program, recorded, sizes):
@@ -41,7 +42,7 @@ def curve(program: Program, *, recorded: bool, sizes: Sequence[int] | None = Non
 
 
 def peak(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None) -> Moment:
-    """Return the peak memory; takes the same arguments as `curve`."""
+    """Return the peak memory usage; takes the same arguments as `curve`."""
     line = curve(program, recorded=recorded, sizes=sizes)
     at = max(range(len(line)), key=line.__getitem__, default=NEVER)
     by_role: Counter[Role] = Counter()
@@ -57,7 +58,7 @@ def peak(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None
 def _in_use(
     program: Program, recorded: bool, sizes: Sequence[int] | None
 ) -> Iterator[tuple[Storage, int, int | None]]:
-    """Yield each storage with its bytes and the operation before which it is freed."""
+    """Yield each storage, its size in bytes, and the operation before which it is freed."""
     number_of_bytes = [each.bytes for each in program.storages] if sizes is None else sizes
     run = _recorded_first if recorded else _run_at_once
     yield from run(program, number_of_bytes)
@@ -84,13 +85,13 @@ def _recorded_first(
         if storage.freed is None or storage.born == NEVER:
             yield storage, size, storage.freed
             continue
-        # Storages that Python released while a part was being recorded exist until that part runs.
+        # A storage that Python releases while a part is being recorded exists until that part runs.
         start = starts[bisect_left(starts, storage.freed) - 1] if storage.freed else 0
         yield storage, size, max(storage.last_used + 1, start)
 
 
 def _starts_of_parts(program: Program) -> list[int]:
-    """Return the operations before which all operations recorded so far are run.
+    """Return the indices of operations before which everything recorded so far is run.
 
     This happens at `mark_step` after the backward pass, and when the host needs a value or shape.
     """
@@ -105,7 +106,7 @@ def _starts_of_parts(program: Program) -> list[int]:
 
 
 def _shape_depends_on_values(operation: Operation) -> bool:
-    """Return whether the host must wait to learn the shape of an operation's output."""
+    """Return whether the host must wait for an operation to learn the shape of its output."""
     if operation.operator is torch.ops.aten.index.Tensor:  # only for masks, not for indices
         return any(each.dtype in (torch.bool, torch.uint8) for each in operation.reads[1:])
     return torch.Tag.dynamic_output_shape in operation.operator.tags

@@ -22,14 +22,14 @@ _TYPES: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
     "bf16-mixed": (torch.float32, torch.bfloat16),
     "fp8": (torch.bfloat16, None),
 }
-"""The type of the weights and the autocast type, for each dtype."""
+"""The dtype of the weights and the autocast dtype, for each ``dtype`` argument."""
 _MOST = 10**9
-"""With larger numbers, the bytes of a step may not fit in 64 bits."""
+"""With larger numbers, the memory of a step in bytes may overflow 64 bits."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """The arguments of an estimate after they have been checked, except for the layout."""
+    """The validated arguments of an estimate, except for the layout."""
 
     train: bool
     mode: str
@@ -49,7 +49,7 @@ class Options:
 
 
 def mode_here(model: Any) -> str:
-    """Return the mode in which this process runs a model, or lazy if PyTorch has no card."""
+    """Return the mode in which this process runs a model; lazy if PyTorch has no card."""
     loaded = loaded_mode() or "lazy"
     compiled = isinstance(model, nn.Module) and (
         isinstance(model, torch._dynamo.OptimizedModule) or model._compiled_call_impl
@@ -69,7 +69,7 @@ def checked(
     batch: int | Literal["largest"] | None,
     loss: Callable[[Any], torch.Tensor] | None,
 ) -> Options:
-    """Return the checked arguments of an estimate."""
+    """Check the arguments of an estimate and return them as options."""
     if not isinstance(model, nn.Module):
         raise EstimateError(f"The model is a {type(model).__name__}; pass a torch.nn.Module.")
     if isinstance(model, torch.jit.ScriptModule):
@@ -108,7 +108,7 @@ def checked(
 
 
 def one_of(argument: str, value: object, known: tuple[str, ...]) -> str:
-    """Return the known value that an argument refers to; raise `EstimateError` if none matches."""
+    """Return the known value that matches an argument; raise `EstimateError` if there is none."""
     chosen = choice(value, known)
     if chosen is None:
         fix = suggestion(str(value), known) or f"use one of {', '.join(map(repr, known))}."

@@ -1,4 +1,4 @@
-"""Images for an estimate: memory over one step, and time by module."""
+"""Plots for an estimate: memory usage over one step, and time by module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _BARS = 8
 
 
 def memory_picture(program: Program, prices: Prices, card: Generation, curve: Sequence[int]) -> str:
-    """Return an SVG plot of the bytes in use over a step, with the memory of the card."""
+    """Return an SVG plot of memory usage over a step, relative to the card's memory."""
     if not curve:
         return ""
     seconds = [cost.seconds for cost in prices.operations]
@@ -63,7 +63,7 @@ def memory_picture(program: Program, prices: Prices, card: Generation, curve: Se
 
 
 def modules_picture(modules: ModuleShare) -> str:
-    """Return an SVG plot of the time of the slowest modules."""
+    """Return an SVG plot of the time that the slowest modules take."""
     total = modules.seconds
     leaves = list(alike(modules).items())[:_BARS]
     if not leaves or not total:

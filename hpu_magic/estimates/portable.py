@@ -1,4 +1,4 @@
-"""Search for the largest batch, and copy estimates without their model."""
+"""Search for the largest batch, and copy estimates without copying their models."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from hpu_magic.estimates.errors import EstimateError
 
 
 class Portable:
-    """Base class of estimates; pickling omits `find_largest`, which refers to the model.
+    """Base class of estimates; pickling omits `find_largest`, which references the model.
 
-    An estimate never changes, so a copy within the same process is the estimate itself.
+    Estimates are immutable, so copying one within the same process returns the estimate itself.
     """
 
     find_largest: Callable[[], int]

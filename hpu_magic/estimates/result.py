@@ -33,7 +33,7 @@ _NAMES = {
 
 @dataclass(frozen=True, repr=False)
 class Estimate(Portable, Report):
-    """Time and memory of a step on a card; a table in a terminal, with plots in a notebook."""
+    """Time and memory of a step on a card, shown as a table, with plots in a notebook."""
 
     program: Program
     """The operations of the step."""
@@ -44,10 +44,10 @@ class Estimate(Portable, Report):
     prices: Prices
     """The costs of the operations, in program order."""
     memory_curve: Sequence[int]
-    """Bytes in use on one card while each operation runs."""
+    """Number of bytes in use on one card while each operation runs."""
     moment: Moment
     exchanged: int
-    """Bytes of one card's buffers for exchanging gradients and weights."""
+    """Size in bytes of one card's buffers for exchanging gradients and weights."""
     modules: ModuleShare
     """Time and memory by module, as a tree."""
     find_largest: Callable[[], int]
@@ -100,17 +100,17 @@ class Estimate(Portable, Report):
 
     @property
     def largest_batch(self) -> int:
-        """Largest size of the inputs' first dimension that fits on a card; 0 if none fits."""
+        """Largest first dimension of the inputs that fits on a card; 0 if none fits."""
         return self.searched()
 
     @property
     def band(self) -> tuple[float, float]:
-        """Lower and upper factor of `seconds` between which a measurement is expected."""
+        """Range in which a measurement is expected, as lower and upper factors of `seconds`."""
         return self.prices.band
 
     @property
     def memory_text(self) -> str:
-        """The peak memory and the memory of a card, as text."""
+        """The peak memory usage and the memory size of a card, as text."""
         return figures.memory(self.peak, self.card.memory)
 
     def title(self) -> str:

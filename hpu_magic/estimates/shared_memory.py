@@ -1,4 +1,4 @@
-"""Memory that a step uses on one of several cards."""
+"""The memory that a step uses on one of several cards."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _SHARED_FROM = {Role.OPTIMIZER: 1, Role.GRADIENTS: 2, Role.WEIGHTS: 3}
 
 
 BUCKET = 10**9
-"""Bytes of a bucket in ZeRO stages 1 and 2: DeepSpeed's 5e8 elements of bf16."""
+"""Size in bytes of a ZeRO stage 1 or 2 bucket: DeepSpeed's 5e8 elements in bf16."""
 
 
 def with_optimizer_copies(program: Program, layout: Layout) -> Program:
     """Return a program that includes the optimizer's own copies of weights.
 
     The optimizer of DeepSpeed's ZeRO updates float32 copies of the weights, keeps its state in
-    float32 as well, and casts the copies to the model's dtype. Each weight with a gradient has a
-    copy.
+    float32 as well, and casts the copies to the model's dtype. Every weight that has a gradient is
+    copied.
     """
     has_optimizer = any(True for _ in program.of_phase(Phase.OPTIMIZER))
     if not (layout.in_float32 and has_optimizer):
@@ -48,11 +48,11 @@ def _in_float32(storage: Storage) -> int:
 
 
 def sizes_on_one_card(program: Program, layout: Layout) -> list[int]:
-    """Return the bytes of each storage on the card that uses the most memory.
+    """Return the size in bytes of each storage on the card that uses the most memory.
 
-    Weights, gradients and optimizer state are divided among the cards of tensor and pipeline
-    parallelism; ZeRO also divides them among cards with different data. In a pipeline, the first
-    stage uses the most memory, because it keeps the activations of one batch per stage.
+    Tensor and pipeline parallelism shard weights, gradients and optimizer state across cards. ZeRO
+    also shards them across cards that process different data. In a pipeline, the first stage uses
+    the most memory, because it keeps the activations of one batch per stage.
     """
     divided = _divided(program, layout.tensor)
     sizes = []
@@ -69,11 +69,11 @@ def sizes_on_one_card(program: Program, layout: Layout) -> list[int]:
 
 
 def collective_buffers(program: Program, layout: Layout) -> int:
-    """Return the bytes of a card's buffers for communicating with cards that have different data.
+    """Return the size in bytes of a card's buffers for data-parallel communication.
 
-    The buckets of DDP are as large as all gradients; ZeRO stages 1 and 2 have two buckets. Stage 3
-    gathers the weights of a layer while the previous layer runs, and holds the gradients of one
-    layer.
+    The buckets of DDP are as large as all gradients together. ZeRO stages 1 and 2 use two buckets.
+    Stage 3 gathers the weights of a layer while the previous layer runs, and holds the gradients of
+    one layer.
     """
     if layout.data == 1 or not program.of_role(Role.GRADIENTS):
         return 0
@@ -89,7 +89,7 @@ def collective_buffers(program: Program, layout: Layout) -> int:
 
 
 def _largest_layer(program: Program, role: Role) -> int:
-    """Return the bytes of a role in the largest layer; a module outside of layers counts as one."""
+    """Return the bytes of a role in the largest layer; a module outside of layers is a layer."""
     layers: Counter[str] = Counter()
     for storage in program.storages:
         if storage.role is role:
@@ -102,7 +102,7 @@ def _largest_layer(program: Program, role: Role) -> int:
 
 
 def _divided(program: Program, cards: int) -> set[int]:
-    """Return the storages that are divided among the cards of a tensor-parallel group."""
+    """Return the storages that are sharded across the cards of a tensor-parallel group."""
     if cards == 1:
         return set()
     sharding = Sharding(program, cards)

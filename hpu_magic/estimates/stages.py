@@ -23,9 +23,9 @@ def check_stages(model: nn.Module, layout: Layout) -> None:
 def layers_in_sequence(model: nn.Module) -> int:
     """Return the number of layers that a pipeline can distribute, which is at least 1.
 
-    Layers are the modules with parameters in the lists of a model or, if it has no lists, its
-    direct children. Within a list, the modules of an `nn.Sequential` are counted separately. Other
-    modules count as one, because their parts may run in parallel, like experts and heads.
+    Layers are the modules with parameters in a model's module lists or, if it has no lists, its
+    direct children. Within a list, the modules of an `nn.Sequential` are counted separately. Any
+    other module counts as one layer, because its parts may run in parallel, like experts or heads.
     """
     listed = _listed(model)
     return listed or max(sum(map(_has_parameters, model.children())), 1)

@@ -1,4 +1,4 @@
-"""Possible values of an estimate's arguments, available without torch."""
+"""Possible values of an estimate's arguments, defined without importing torch."""
 
 from __future__ import annotations
 

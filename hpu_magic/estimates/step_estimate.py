@@ -1,4 +1,4 @@
-"""Trace, distribute and price a step."""
+"""Trace a step, distribute it across cards, and calculate its cost."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from hpu_magic.estimates.tracing.step import trace_step
 
 
 class StepEstimator:
-    """Estimates a model's step for any batch size.
+    """Estimates a step of a model for any batch size.
 
-    Raises `EstimateError` if the layout does not suit the model, or uses ZeRO without training.
+    Raises `EstimateError` if the layout is not suitable for the model, or if it uses ZeRO without
+    training.
     """
 
     def __init__(
@@ -42,13 +43,13 @@ class StepEstimator:
         self._options, self._card, self._layout = options, card, layout
 
     def of_batch(self) -> Estimate:
-        """Return the estimate for the specified batch."""
+        """Return the estimate for the batch size in the options."""
         return self.of(self._traced(self._options.step.batch))
 
     def largest(self) -> Estimate:
         """Return the estimate for the largest batch that fits.
 
-        Raises `EstimateError` if not even one sample fits, or if no input has a dimension.
+        Raises `EstimateError` if not even one sample fits, or if all inputs are zero-dimensional.
         """
         batch, programs = self._search()
         if not batch:

@@ -1,4 +1,4 @@
-"""A tree of modules that can be expanded on a page without a script."""
+"""A tree of modules that can be expanded on a page without JavaScript."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _MARK = "1.2em"
 _ROW = f"display:inline-flex;width:calc(100% - {_MARK});vertical-align:top"
 _WIDTHS = ("6em", "5em", "7em", "6em")
 _SMALLEST = 0.002
-"""Modules with a smaller share of the time and memory are counted but not shown."""
+"""Modules whose shares of the time and memory are smaller are counted but not shown."""
 
 
 def tree_html(model: ModuleShare) -> str:
-    """Return the tree of modules as HTML; nodes can be expanded, and equal layers are merged."""
+    """Return the module tree as HTML with expandable nodes and with identical layers merged."""
     model = merged(model)
     head = _line("module", ("time", "", "memory", "limit"))
     return (

@@ -32,10 +32,11 @@ _DTYPES = {
 
 
 def parse_inputs(text: str) -> tuple[Any, ...]:
-    """Return tensors without memory, or a dict of such tensors if the inputs have names.
+    """Return tensors that use no memory, or a dict of such tensors if the inputs have names.
 
-    The text contains shapes separated by commas, each with an optional type after a colon (float32
-    by default) and an optional name: ``8x3x224x224``, ``input_ids=8x512:int64,mask=8x512:int64``.
+    The text contains shapes separated by commas. Each shape has an optional dtype after a colon
+    (float32 by default) and an optional name, as in ``8x3x224x224`` or
+    ``input_ids=8x512:int64,mask=8x512:int64``.
     """
     named: list[tuple[str | None, torch.Tensor]] = []
     for part in filter(None, (each.strip() for each in text.split(","))):

@@ -1,4 +1,4 @@
-"""Models named on the command line, by a function in a module or by a configuration file."""
+"""Load models that the command line names by a function or by a configuration file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from hpu_magic.extras import absence
 
 
 def load_model(text: str) -> nn.Module:
-    """Return a model, without allocating memory for its weights if its code allows that.
+    """Return a model without allocating memory for its weights, if the model's code allows that.
 
     The text is either ``module:callable``, where the callable returns the model, or the path of a
     folder or JSON file with a transformers configuration.

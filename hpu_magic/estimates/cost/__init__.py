@@ -1,1 +1,1 @@
-"""The cost of operations on a card: published hardware data, fitted constants, and prices."""
+"""The cost of operations on a card: published hardware data, fitted constants, and the result."""

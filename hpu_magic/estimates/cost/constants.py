@@ -1,4 +1,4 @@
-"""The fitted constants of the cost model, which no data sheet contains.
+"""The fitted constants of the cost model, which are not found in any data sheet.
 
 `tools/estimates.py fit` fits them to the published measurements of all generations and model
 families at once. The page docs/estimates.md lists the residual of each measurement.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# The values have no unit unless one is given.
+# A value has no unit unless its description gives one.
 MEANINGS = {
     "matrix_efficiency": "share of the matrix engines' peak rate that full arrays reach",
     "memory_efficiency": "share of the memory bandwidth that streaming access reaches",
@@ -29,7 +29,7 @@ MEANINGS = {
 
 @dataclass(frozen=True)
 class Constants:
-    """Constants of the cost model, in addition to the hardware's peaks; see `MEANINGS`."""
+    """Constants of the cost model, in addition to the peaks of the hardware; see `MEANINGS`."""
 
     matrix_efficiency: Mapping[str, float]
     memory_efficiency: Mapping[str, float]
@@ -55,7 +55,7 @@ FITTED = Constants(
 )
 
 
-# For each kind of work, the error factor around the estimate that covers 90 % of the measurements
-# of model families that were held out of the fit; see docs/estimates.md for the errors. If there
-# are no measurements, the factor is an assumption.
+# The error factor for each kind of work. The band that it spans around the estimate contains 90 %
+# of the measurements of model families that were held out of the fit; see docs/estimates.md for the
+# errors. If there are no measurements, the factor is an assumption.
 BANDS = {"training": 1.3, "batches": 1.3, "single sequences": 1.25, "unmeasured": 2.5}

@@ -14,19 +14,19 @@ class Traffic:
     """The memory traffic of one operation."""
 
     moved: tuple[Operand, ...] = ()
-    """Operands that are read from memory or written to it."""
+    """Operands that are read from or written to memory."""
     spared: tuple[Operand, ...] = ()
     """Operands that stay on the die if the compiler fuses as much as possible."""
     begins: bool = False
-    """Whether the operation is the first of a kernel."""
+    """Whether the operation is the first one in a kernel."""
 
 
 def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator[Traffic]:
     """Yield the memory traffic of each operation.
 
-    Without fusion, each operation is a kernel of its own, which reads its inputs and writes its
-    outputs. In graphs, consecutive vector operations form one kernel: their intermediate results
-    stay on the die, and an operand that several of them use is read once.
+    Without fusion, each operation is a separate kernel that reads its inputs and writes its
+    outputs. In graphs, consecutive vector operations form one kernel. Their intermediate results
+    stay on the die, and an operand used by several of them is read only once.
     """
     if not fused:
         for operation, kind in zip(program.operations, kinds, strict=True):
@@ -62,7 +62,7 @@ def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator
 
 
 def _distinct(operands: tuple[Operand, ...], program: Program) -> tuple[Operand, ...]:
-    """Return one operand per storage, with the combined bytes of all its parts."""
+    """Return one operand per storage, with the total bytes of all parts of that storage."""
     found: dict[int, Operand] = {}
     for operand in operands:
         other = found.get(operand.storage)
@@ -88,9 +88,9 @@ def _kernels(kinds: Sequence[Kind]) -> list[int]:
 def _last_kernels(program: Program, kernels: Sequence[int]) -> dict[int, int]:
     """Return the number of the last kernel that uses each storage.
 
-    The number is larger than that of any kernel if the storage outlives the program. A storage that
-    no operation reads after it was created is a result. A storage that exists before the first
-    operation is kept for the next step.
+    If the storage outlives the program, the number is larger than that of any kernel. A storage
+    that is not read after its creation is a result, and a storage that exists before the first
+    operation is kept for the next step; both outlive the program.
     """
     beyond = len(kernels)
     return {

@@ -1,4 +1,4 @@
-"""Published data of each generation of cards."""
+"""Published specifications of each card generation."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from hpu_magic.estimates.errors import EstimateError
 
 GIB = 2**30
 
-# Among eight Gaudi2 cards, an all-reduce of at least 32 MiB reaches 258.2 of 262.5 GB/s.
+# An all-reduce of at least 32 MiB among eight Gaudi2 cards reaches 258.2 of 262.5 GB/s.
 LINK_EFFICIENCY = 0.98
 
 
 @dataclass(frozen=True)
 class Generation:
-    """The hardware data of one card; the sources are given next to the values."""
+    """The specifications of one card; the sources are given next to the values."""
 
     name: str
     card: str
     matrix_flops: dict[str, float]
-    """Peak of all matrix engines, in FLOP/s, by the type of the operands."""
+    """Peak rate of all matrix engines, in FLOP/s, by operand dtype."""
     matrix_engines: int
     array: tuple[int, int]
-    """Rows and columns of one engine's array of multipliers."""
+    """Rows and columns of an engine's multiplier array."""
     array_shapes: tuple[tuple[int, int], ...]
-    """Output tiles that one engine can calculate in one pass."""
+    """Shapes of the output tiles that one engine can compute in one pass."""
     vector_flops: float
-    """Peak of all vector processors in bf16, in FLOP/s; half of that in float32."""
+    """Peak rate of all vector processors in bf16, in FLOP/s; the float32 rate is half of it."""
     memory_bandwidth: float
     """HBM bandwidth, in bytes/s."""
     memory: int
     """Bytes that a process can allocate, reported as `Limit` by `memory_stats`."""
     sram: int
-    """Bytes of on-die memory that all engines share."""
+    """Size in bytes of the on-die memory shared by all engines."""
     pair_bandwidth: float
-    """Bandwidth of the links between two cards of a machine, in one direction, in bytes/s."""
+    """Unidirectional bandwidth of the links between two cards of a machine, in bytes/s."""
     scale_out_bandwidth: float
-    """Bandwidth of a card's links to other machines, in one direction, in bytes/s."""
+    """Unidirectional bandwidth of a card's links to other machines, in bytes/s."""
     cards_per_machine: int = 8
 
     @property
@@ -46,19 +46,19 @@ class Generation:
         return "fp8" in self.matrix_flops
 
 
-# Peaks, memory sizes, bandwidths and links are from "Intel Gaudi 3" at Hot Chips 2024 and the
-# vendor's page "Network Configuration". The limits are what `memory_stats` reports, since release
-# 1.17 on Gaudi2 (94.62 GiB), and in later releases on Gaudi (29.47) and Gaudi3 (126.5). A vector
-# processor has 128 lanes of bf16, with one multiplication and one addition per cycle: there are 24
-# processors at 1.65 GHz and 64 at 1.75 GHz. The float32 peak of the matrix engines is not
-# published; a quarter of the bf16 peak is assumed.
+# Peak rates, memory sizes, bandwidths and links are from "Intel Gaudi 3" at Hot Chips 2024 and the
+# vendor's page "Network Configuration". The memory limits are reported by `memory_stats` since
+# release 1.17 on Gaudi2 (94.62 GiB) and by later releases on Gaudi (29.47) and Gaudi3 (126.5). A
+# vector processor has 128 bf16 lanes, each with one multiplication and one addition per cycle.
+# There are 24 processors at 1.65 GHz and 64 at 1.75 GHz. The float32 peak of the matrix engines is
+# not published; a quarter of the bf16 peak is assumed.
 GENERATIONS: dict[str, Generation] = {
     "gaudi": Generation(
         name="gaudi",
         card="HL-205",
         matrix_flops={"bf16": 60e12, "fp32": 15e12},  # from a slide that says 60 to 80
         matrix_engines=2,
-        array=(128, 128),  # not published; follows from the peak and the clock rate
+        array=(128, 128),  # not published; derived from the peak and the clock rate
         array_shapes=((128, 128),),
         vector_flops=8 * 128 * 2 * 1.35e9,  # eight processors; the clock rate is not published
         memory_bandwidth=0.9e12,
@@ -99,7 +99,7 @@ GENERATIONS: dict[str, Generation] = {
 
 
 def generation_named(name: str) -> Generation:
-    """Return the generation with a name such as ``"gaudi2"``, "Gaudi 2" or "G2"."""
+    """Return the generation for a name such as ``"gaudi2"``, ``"Gaudi 2"`` or ``"G2"``."""
     chosen = choice(name, GENERATIONS)
     if chosen is None:
         raise EstimateError(f"card={name!r} is unknown: use {', '.join(GENERATIONS)}.")

@@ -1,4 +1,4 @@
-"""The time that collectives between cards take."""
+"""The time that communication between cards takes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hpu_magic.estimates.cost.hardware import LINK_EFFICIENCY, Generation
 def scatter(
     size: float, partners: int, generation: Generation, constants: Constants, stride: int = 1
 ) -> float:
-    """Return the time in seconds of a reduce-scatter or all-gather of ``size`` bytes in total.
+    """Return the time in seconds for a reduce-scatter or all-gather of ``size`` bytes in total.
 
     Within a machine, a card uses its links to the other members of its group. A group that spans
-    several machines first reduces within each machine; then each card exchanges its part with the
-    other machines. ``stride`` is the distance between neighboring cards of the group.
+    several machines first reduces within each machine, and then each card exchanges its shard with
+    the other machines. ``stride`` is the distance between neighboring cards of the group.
     """
     if partners < 2:
         return 0.0
@@ -32,12 +32,12 @@ def scatter(
 def all_reduce(
     size: float, partners: int, generation: Generation, constants: Constants, stride: int = 1
 ) -> float:
-    """Return the time in seconds of an all-reduce of `size` bytes on each card."""
+    """Return the time in seconds for an all-reduce of `size` bytes per card."""
     return 2 * scatter(size, partners, generation, constants, stride)
 
 
 def send(size: float, generation: Generation, constants: Constants, stride: int = 1) -> float:
-    """Return the time in seconds to send `size` bytes from one card to another."""
+    """Return the time in seconds for sending `size` bytes from one card to another."""
     within = stride < generation.cards_per_machine
     rate = generation.pair_bandwidth if within else generation.scale_out_bandwidth
     return constants.link_latency + size / (rate * LINK_EFFICIENCY)

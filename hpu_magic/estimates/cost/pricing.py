@@ -1,4 +1,4 @@
-"""The price of a program: how long each operation and the whole step take."""
+"""The time cost of a program: how long each operation and the entire step take."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from hpu_magic.estimates.step_arguments import DTYPES, MODES
 from hpu_magic.estimates.tracing.program import Phase, Program, Role
 
 SECONDS_PER_OPERATOR = 0.3e-3
-"""Based on the log of a server on Gaudi2, which compiled 72 graphs of a model with 8 billion
-parameters in 28 s. One pass of such a model runs 1,300 operators."""
+"""Based on the log of a Gaudi2 server that compiled 72 graphs of a model with 8 billion parameters
+in 28 s. One pass of such a model runs 1,300 operators."""
 
 COMPILATION_BAND = 1 / 4, 4.0
-"""An assumption: the only log is from inference, and names neither the host nor the release."""
+"""An assumption, because the only log is from inference and names neither host nor release."""
 
 
 @dataclass(slots=True)
 class OperationCost:
-    """Seconds that one operation takes on each part of a card, summed over all of its runs."""
+    """Time in seconds that an operation takes on each part of a card, summed over all its runs."""
 
     matrix: float = 0.0
     vector: float = 0.0
@@ -37,7 +37,7 @@ class OperationCost:
 
     @property
     def seconds(self) -> float:
-        """The operation's time; the engines run in parallel, but messages and launches do not."""
+        """Time of the operation; engines run in parallel, but communication and launches do not."""
         return max(self.matrix, self.vector, self.memory) + self.links + self.launch
 
     @property
@@ -53,21 +53,21 @@ class Prices:
     """The time of a step and of its operations."""
 
     operations: list[OperationCost] = field(default_factory=list)
-    """The costs of the operations in one run of the program."""
+    """The cost of each operation in one run of the program."""
     seconds: float = 0.0
     """Duration of the step."""
     by_kind: dict[str, float] = field(default_factory=dict)
     """`seconds` by limit: ``"matrix"``, ``"vector"``, ``"memory"``, ``"links"``, ``"launches"``,
     and ``"waiting"``, which is time spent waiting for other cards of a pipeline."""
     band: tuple[float, float] = (0.5, 2.0)
-    """Lower and upper factor of `seconds` between which 90 % of measurements are expected."""
+    """Range in which 90 % of measurements are expected, as lower and upper factors of `seconds`."""
     exchange: float = 0.0
-    """The part of `seconds` that cards spend on exchanging gradients and weights."""
+    """The part of `seconds` that cards spend exchanging gradients and weights."""
 
 
 @dataclass(frozen=True)
 class Workload:
-    """The work of a step on one card, before any constants are applied."""
+    """The work of a step on one card, before the fitted constants are applied."""
 
     card: Generation
     layout: Layout
@@ -76,14 +76,14 @@ class Workload:
     operations: Operations
     products: Products
     gradients: int
-    """Number of bytes of the gradients that are summed across cards."""
+    """Size in bytes of the gradients that are summed across cards."""
     weights: int
-    """Number of bytes of the weights that stage 3 of ZeRO gathers."""
+    """Size in bytes of the weights that ZeRO stage 3 gathers."""
 
 
 @dataclass(frozen=True)
 class Columns:
-    """Seconds of each operation, with one column for each field of `OperationCost`."""
+    """Time of each operation in seconds, with one column for each field of `OperationCost`."""
 
     matrix: Column
     vector: Column
@@ -104,12 +104,12 @@ def price(
 ) -> Prices:
     """Return the time of a step and of its operations.
 
-    The program is that of a single card, with that card's share of the batch. Its tensors have the
-    dtypes of the computations, except that ``dtype="fp8"`` runs linear layers in FP8.
-    ``accumulate`` is the number of forward and backward passes per optimizer step.
+    The program is traced for a single card and its share of the batch. Its tensors have the dtypes
+    used in the computations, except that ``dtype="fp8"`` runs linear layers in FP8. ``accumulate``
+    is the number of forward and backward passes per optimizer step.
 
-    Raises `EstimateError` if the generation, mode or dtype is unknown, if they contradict each
-    other, or if the layout does not suit the model.
+    Raises `EstimateError` if the generation, mode or dtype is unknown, if they are incompatible
+    with each other, or if the layout is not suitable for the model.
     """
     workload = workload_of(
         program,
@@ -129,7 +129,7 @@ def price(
 
 
 def _band(workload: Workload, trains: bool, mode: str, dtype: str) -> tuple[float, float]:
-    """Return the band for a kind of work, which is wider if there are few or no measurements."""
+    """Return the error band for a kind of work; it is wider if there are few or no measurements."""
     known = dtype != "fp32" and (not trains or workload.layout.cards <= 64)
     if trains and (mode == "compile" and workload.layout.zero == 3):
         known = False
@@ -146,7 +146,7 @@ def workload_of(
     layout: Layout,
     accumulate: int = 1,
 ) -> Workload:
-    """Return the work of a step on a card; takes the arguments and raises the errors of `price`."""
+    """Return the work of a step on a card; the arguments and errors are those of `price`."""
     card = generation_named(generation) if isinstance(generation, str) else generation
     if mode not in MODES:
         raise EstimateError(f"mode={mode!r} is unknown: use one of {', '.join(MODES)}.")
@@ -173,12 +173,12 @@ def workload_of(
 
 
 def seconds_of(workload: Workload, constants: Constants) -> Columns:
-    """Return the seconds that each operation takes in one run of the program."""
+    """Return the time in seconds that each operation takes in one run of the program."""
     card, operations = workload.card, workload.operations
     bandwidth = card.memory_bandwidth * constants.memory_efficiency[card.name]
     moved = np.maximum(operations.moved, _streamed(workload, constants))
     moved += operations.spared * (1 - constants.fusion) + operations.scores
-    # One instruction performs a multiplication and an addition, which count as two in the peak.
+    # An instruction multiplies and adds, which counts as two operations in the peak rate.
     rate = card.vector_flops / 2 * constants.vector_efficiency
     matrix = operations.arrays / constants.matrix_efficiency[card.name]
     vector = operations.instructions / rate
@@ -199,7 +199,7 @@ def seconds_of(workload: Workload, constants: Constants) -> Columns:
 
 
 def _streamed(workload: Workload, constants: Constants) -> Column:
-    """Return the memory traffic of matrix products in bytes, by operation.
+    """Return the memory traffic of matmuls in bytes, by operation.
 
     Operands are read once for each block of the output.
     """
@@ -222,7 +222,7 @@ def _reduced(workload: Workload, constants: Constants) -> Column:
 
 
 def add_up(workload: Workload, columns: Columns, constants: Constants) -> Prices:
-    """Return the prices of a step from the times of its operations, but do not list these."""
+    """Return the prices of a step, given the times of its operations, but without listing them."""
     operations, layout = workload.operations, workload.layout
     times = np.where(operations.optimizer > 0, 1.0, float(workload.accumulate))
     engines = np.stack([columns.matrix, columns.vector, columns.memory])
@@ -245,15 +245,15 @@ def add_up(workload: Workload, columns: Columns, constants: Constants) -> Prices
 
 
 def _in_parallel(engines: Column, optimizer: npt.NDArray[np.bool_]) -> float:
-    """Return the time of the graphs of passes and optimizer, whose engines run in parallel.
+    """Return the time of the graphs for passes and optimizer, in which engines run in parallel.
 
-    In the fit, real graphs reach 0.98 to 1 of this parallelism.
+    According to the fit, real graphs achieve 0.98 to 1 of this parallelism.
     """
     return sum(float(engines[:, wanted].sum(axis=1).max()) for wanted in (optimizer, ~optimizer))
 
 
 def _exchanged(workload: Workload, constants: Constants) -> float:
-    """Return the seconds that exchanging gradients and weights adds to a step."""
+    """Return the time in seconds that exchanging gradients and weights adds to a step."""
     layout, card = workload.layout, workload.card
     if layout.data == 1 or not workload.gradients:
         return 0.0
@@ -269,7 +269,8 @@ def _exchanged(workload: Workload, constants: Constants) -> float:
 def compile_seconds(program: Program, mode: str) -> float:
     """Return the time to compile a program's graph, in seconds; 0 in eager mode.
 
-    In eager mode, each operator has its own small graph; their compilation times are not published.
+    In eager mode, each operator has its own small graph, and the compilation times of these graphs
+    are not published.
     """
     if mode == "eager":
         return 0.0

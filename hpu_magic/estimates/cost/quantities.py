@@ -1,4 +1,4 @@
-"""The amount of work of each operation on one card, as columns of numbers."""
+"""The amount of work that each operation performs on one card, as columns of numbers."""
 
 from __future__ import annotations
 
@@ -23,46 +23,46 @@ _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 @dataclass(frozen=True)
 class Operations:
-    """One row per operation, multiplied by how often it runs in the program."""
+    """One row per operation, multiplied by the number of times it runs in the program."""
 
     arrays: Column
-    """Time on the matrix engines at their peak, given the share of the arrays that is filled."""
+    """Time on the matrix engines at their peak rate, given how much of the arrays is filled."""
     instructions: Column
-    """Number of vector instructions, each for one element of bf16."""
+    """Number of vector instructions, each of which processes one bf16 element."""
     thin_arrays: Column
-    """Like `arrays`, but for very thin products, which the vector processors can also calculate."""
+    """Like `arrays`, but for very thin matmuls, which the vector processors can also compute."""
     thin_instructions: Column
-    """Like `instructions`, but for these thin products."""
+    """Like `instructions`, but for these thin matmuls."""
     moved: Column
-    """Bytes of the operands that are read from or written to memory."""
+    """Size in bytes of the operands that are read from or written to memory."""
     spared: Column
-    """Bytes of the operands that stay on the die if the compiler fuses as much as possible."""
+    """Size in bytes of the operands that stay on the die if the compiler fuses all it can."""
     scores: Column
-    """Bytes of attention scores, counted once per read and write."""
+    """Size in bytes of attention scores, counted once for each read and write."""
     reduced: Column
-    """Bytes of the operation's all-reduce in a tensor-parallel group."""
+    """Size in bytes of the operation's all-reduce in a tensor-parallel group."""
     operators: Column
     """Number of runs; 0 for views."""
     kernels: Column
-    """Number of kernels in a graph that start here and whose weights are not prefetched."""
+    """Number of kernels in a graph that start here without having their weights prefetched."""
     optimizer: Column
     """1 for operations of the optimizer, which runs once per step."""
 
 
 @dataclass(frozen=True)
 class Products:
-    """One row for each matrix product in linear layers and convolutions."""
+    """One row for each matmul in linear layers and convolutions."""
 
     owner: npt.NDArray[np.int64]
-    """Index of the operation that contains the product."""
+    """Index of the operation that contains the matmul."""
     rows: Column
     columns: Column
     left: Column
-    """Bytes of the left operand, which provides the rows."""
+    """Size in bytes of the left operand, which provides the rows."""
     right: Column
-    """Bytes of the right operand, which provides the columns."""
+    """Size in bytes of the right operand, which provides the columns."""
     result: Column
-    """Bytes of the result."""
+    """Size in bytes of the result."""
 
 
 def quantities(
@@ -70,8 +70,8 @@ def quantities(
 ) -> tuple[Operations, Products]:
     """Return the work of a program on one card.
 
-    If ``fused``, the operations run as graphs; if ``fp8``, linear layers use FP8. Raises
-    `EstimateError` if the layout does not suit the model.
+    If ``fused`` is true, the operations run as graphs. If ``fp8`` is true, linear layers use FP8.
+    Raises `EstimateError` if the layout is not suitable for the model.
     """
     return _Reader(program, card, fp8, layout).read(fused)
 
@@ -112,7 +112,7 @@ class _Reader:
         )
 
     def _in_8_bits(self, storage: int) -> bool:
-        """Return whether a weight is stored in FP8, which is the case only in inference."""
+        """Return whether a storage is a weight in FP8, which occurs only during inference."""
         return self._fp8 and not self._trains and storage in self._weights
 
     def _row(
@@ -160,13 +160,13 @@ class _Reader:
         )
 
     def _prefetched(self, operation: Operation, work: Work) -> bool:
-        """Return whether the previous kernel prefetches the weights, which hides the start time."""
+        """Return whether the previous kernel prefetches the weights, hiding the start-up time."""
         return work.kind is Kind.MATRIX and any(
             operand.storage in self._weights for operand in operation.reads
         )
 
     def _cast(self, work: Work) -> float:
-        """Return the number of elements that are cast to FP8 for a product."""
+        """Return the number of elements that are cast to FP8 for the matmuls."""
         return sum(
             product.batch * (product.m + product.n * self._trains) * product.k
             for product in work.products
@@ -193,12 +193,12 @@ class _Reader:
 
 
 def array_seconds(product: Product, card: Generation, dtype: str) -> float:
-    """Return how long a product takes on the arrays at their peak, ignoring memory."""
+    """Return the time in seconds of a matmul on the arrays at their peak rate, ignoring memory."""
     return product.flops / (card.matrix_flops[dtype] * filled(product, card))
 
 
 def filled(product: Product, card: Generation) -> float:
-    """Return the share of the arrays that a product's output fills with the best array shape."""
+    """Return the share of the arrays that a matmul's output fills, given the best array shape."""
     if not product.flops:  # an empty tensor
         return 1.0
     best = 0.0

@@ -1,11 +1,11 @@
 """The distribution of operations across the cards of a tensor-parallel group.
 
-It depends on the operands, not on the names of modules. The product of complete activations and a
-weight has a divided result (the weight is divided by columns). The product of divided activations
-and a weight has partial sums (the weight is divided by rows), which an all-reduce adds up before
-any operation other than a sum reads them. Elementwise operations on divided tensors are divided as
-well, attention is divided by heads, and the gradient of a weight is divided like the weight. The
-same rules apply to the backward pass.
+The distribution depends on the operands, not on module names. A matmul of complete activations and
+a weight has a sharded output, because the weight is sharded by columns. A matmul of sharded
+activations and a weight produces partial sums, because the weight is sharded by rows. An all-reduce
+adds the partial sums before any operation other than a sum reads them. Elementwise operations on
+sharded tensors are sharded as well, attention is sharded by heads, and the gradient of a weight is
+sharded like the weight. The same rules apply to the backward pass.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from hpu_magic.estimates.cost.work import Kind, Product, Work, name_of
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.tracing.program import Operand, Operation, Phase, Program, Role
 
-# Weights whose parts would be narrower are not divided, because communication would cost more.
+# Weights whose shards would be narrower are not sharded, because communication would cost more.
 _NARROWEST = 32
 _SOFTMAX = {"_softmax", "_safe_softmax"}
 
@@ -29,9 +29,9 @@ class Share:
     divided: int = 1
     """Number of cards that share the operation's bytes and vector work."""
     reduced: float = 0.0
-    """Bytes of the all-reduce before the operation."""
+    """Size in bytes of the all-reduce before the operation."""
     makes_parts: bool = False
-    """Whether each card holds a part of the outputs."""
+    """Whether each card holds a shard of the outputs."""
 
 
 class Sharding:
@@ -45,7 +45,7 @@ class Sharding:
         }
         self._divided: set[int] = set()
         self._partial: dict[int, int] = {}  # bytes of each storage with partial sums
-        self._widths: set[int] = set()  # counts of columns or summed rows in products with weights
+        self._widths: set[int] = set()  # numbers of columns or summed rows in matmuls with weights
 
     def share(self, operation: Operation, work: Work) -> Share:
         """Return one card's share of an operation; must be called in program order."""
@@ -68,7 +68,7 @@ class Sharding:
         return replace(self._of_complete_sums(operation, work, reads), reduced=float(reduced))
 
     def check_layers(self) -> None:
-        """Raise `EstimateError` if the number of cards does not divide the size of any layer.
+        """Raise `EstimateError` if no layer has a size that is divisible by the number of cards.
 
         Must be called after `share` has been called for the last operation.
         """
@@ -96,7 +96,7 @@ class Sharding:
         return Share(_part(work, self._cards), self._cards, makes_parts=True)
 
     def _is_cache(self, reads: list[Operand]) -> bool:
-        """Return whether an operation reads the cache, which is divided by attention heads."""
+        """Return whether an operation reads the KV cache, which is sharded by attention heads."""
         storages = self._program.storages
         return any(
             len(each.shape) == 4 and storages[each.storage].role is Role.CACHE for each in reads
@@ -116,7 +116,7 @@ class Sharding:
 
 
 def _is_softmax_of_scores(operation: Operation) -> bool:
-    """Return whether an operation is attention's softmax: batch x heads x queries x keys."""
+    """Return whether an operation is a softmax of scores: batch x heads x queries x keys."""
     if name_of(operation.operator) not in _SOFTMAX:
         return False
     return len(operation.reads[0].shape) == 4 and operation.arguments[1] in (-1, 3)

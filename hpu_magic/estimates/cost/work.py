@@ -1,4 +1,4 @@
-"""The work of an operation: matrix products, vector instructions, and memory traffic."""
+"""The work of an operation: matmuls, vector instructions, and memory traffic."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """`batch` products of an m x k and a k x n matrix."""
+    """`batch` matmuls, each of an m x k matrix and a k x n matrix."""
 
     batch: int
     m: int
     n: int
     k: int
     unfolded: str = ""
-    """Which of ``"left"``, ``"right"`` and ``"result"`` repeats the elements of an image."""
+    """The unfolded image, in which elements are repeated: ``"left"``, ``"right"``, ``"result"``, or
+    empty if there is none."""
     times: float = 1.0
-    """How often each of these elements is repeated, on average."""
+    """Average number of times that each element of the image is repeated."""
 
     def elements(self, operand: str) -> float:
-        """Return the number of elements of an operand or ``"result"``, each counted once."""
+        """Return the number of elements of an operand or ``"result"``, ignoring repetitions."""
         rows, columns = {
             "left": (self.m, self.k),
             "right": (self.k, self.n),
@@ -58,12 +59,12 @@ class Work:
     kind: Kind
     products: tuple[Product, ...] = ()
     instructions: float = 0.0
-    """Number of vector instructions, each for one element of bf16."""
+    """Number of vector instructions, each of which processes one bf16 element."""
     between: float = 0.0
-    """Bytes passed between engines within the operation, such as attention scores."""
+    """Bytes that engines exchange within the operation, such as attention scores."""
 
 
-# Number of instructions per element. A function such as exp uses a table and a polynomial.
+# Number of instructions per element. A function such as exp uses a lookup table and a polynomial.
 PLAIN, SPECIAL = 1.0, 10.0
 _SPECIAL = {
     *("exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "tanh", "sigmoid"),
@@ -101,7 +102,7 @@ _GATHER = {"embedding", "index", "index_select", "gather", "take", "embedding_de
 _GATHER |= {"index_put", "_unsafe_index", "_unsafe_index_put", "scatter", "scatter_add"}
 _GATHER |= {"index_add", "index_copy", "select_scatter", "slice_scatter", "nll_loss_forward"}
 _GATHER |= {"_embedding_bag", "_embedding_bag_forward_only", "scatter_reduce", "index_fill"}
-# Operators that use only the shape of their operands: of all operands, or of the second one.
+# Operators that use only the shape of all operands, or only the shape of the second operand.
 _SHAPES = {"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"}
 _SHAPES |= {"new_zeros", "new_ones", "new_full"}
 _SHAPE_OF_SECOND = {"nll_loss_backward", "nll_loss2d_backward", "avg_pool2d_backward"}
@@ -134,7 +135,7 @@ def work_of(operation: Operation) -> Work:
 def touched(operation: Operation, kind: Kind) -> tuple[tuple[Operand, ...], tuple[Operand, ...]]:
     """Return the operands that an operation reads and writes, except those used only for shapes.
 
-    For a table, only the selected or updated rows count.
+    Only the selected or updated rows of an embedding table or indexed tensor are counted.
     """
     reads, writes = operation.reads, operation.writes
     name, in_place = name_of(operation.operator), operation.operator._schema.is_mutable
@@ -162,7 +163,7 @@ def _at_most(operands: tuple[Operand, ...], size: int) -> tuple[Operand, ...]:
 
 def _instructions(name: str, operation: Operation) -> float:
     if "foreach" in name or "optimizer" in name or name.startswith("_fused_adam"):
-        # A multi-tensor step such as Adam's has two moments, a root and a quotient per weight.
+        # A multi-tensor step such as Adam's computes two moments, a root and a quotient per weight.
         return sum(map(_wide, operation.writes)) * (PLAIN + 0.5 * SPECIAL)
     elements = max(map(_wide, (*operation.reads, *operation.writes)), default=0.0)
     plain = name.removesuffix("_backward") if name not in _SPECIAL else name
@@ -179,7 +180,7 @@ def _wide_second(operation: Operation) -> bool:
 
 
 def _wide(operand: Operand) -> float:
-    """Return the number of elements, doubled for 4-byte types, as a vector holds half as many."""
+    """Return the number of elements, doubled for 4-byte dtypes, as a vector holds half as many."""
     return operand.elements * max(min(operand.dtype.itemsize, 4), 2) / 2
 
 
@@ -222,7 +223,7 @@ def _gemm_fp8(operation: Operation) -> tuple[Product, ...]:
 
 
 def _grouped(operation: Operation) -> tuple[Product, ...]:
-    """Return a product for each group of rows, such as the tokens of an expert.
+    """Return a matmul for each group of rows, such as the tokens routed to an expert.
 
     All groups are assumed to have the same size.
 
@@ -258,7 +259,7 @@ def _unfolded(
     weight: tuple[int, ...],
     options: Sequence[object],
 ) -> Product:
-    """Express a convolution as the product of its unfolded input and its weights."""
+    """Express a convolution as a matmul of its unfolded input and its weights."""
     transposed, groups = bool(options[0]), int(options[2])  # type: ignore[call-overload]
     places, image = (source, result) if transposed else (result, source)
     within = prod(weight[2:]) * weight[1]
@@ -301,16 +302,16 @@ _PRODUCTS: dict[str, Callable[[Operation], tuple[Product, ...]]] = {
 
 
 def _attention(name: str, operation: Operation) -> Work:
-    """Express attention as its matrix products and its softmax over all scores.
+    """Express attention as its matmuls and its softmax over all scores.
 
-    PyTorch's attention consists of several operations, because the card has no single kernel for
-    it. The vendor's fused operator keeps the scores on the die.
+    PyTorch's attention runs as several operations, because the card has no single kernel for it.
+    The vendor's fused operator keeps the scores on the die.
     """
     backward = "backward" in name or "bwd" in name
     query, key, value = _shapes(operation)[1:4] if backward else _shapes(operation)[:3]
     batch, rows, columns = prod(query[:-2]), query[-2], key[-2]
     elements = float(batch) * rows * columns
-    # Query heads that share a KV head are rows of one product, so the keys are loaded only once.
+    # Query heads that share a KV head form the rows of one matmul, so keys are loaded only once.
     grouped = max(batch // max(prod(key[:-2]), 1), 1)
     batch, rows = batch // grouped, rows * grouped
     scores = Product(batch, rows, columns, query[-1])
