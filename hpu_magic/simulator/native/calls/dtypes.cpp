@@ -12,7 +12,7 @@ namespace {
 
 std::atomic<double> e4m3fn_limit{kGaudi2Float8Limit};
 
-/// Whether PyTorch's own rule allows oneDNN. Returns false if PyTorch was built without oneDNN.
+/// Returns whether PyTorch's own rule allows oneDNN, or false if PyTorch was built without it.
 bool onednn_rule(const char* rule) {
   const auto op = c10::Dispatcher::singleton().findSchema({rule, ""});
   if (!op) {

@@ -8,20 +8,21 @@
 
 namespace hpu {
 
-/// Largest finite float8_e4m3fn value on Gaudi2. On Gaudi3, it is 448, as in PyTorch.
+/// The largest finite float8_e4m3fn value on Gaudi2. On Gaudi3, it is 448, as in PyTorch.
 constexpr double kGaudi2Float8Limit = 240.0;
 
-/// bfloat16, float16, float8 and complex half.
+/// Returns whether a dtype is bfloat16, float16, float8 or complex half.
 bool is_reduced(c10::ScalarType dtype);
 
-/// The wider dtype in which the CPU computes instead of a reduced-precision dtype.
+/// Returns the wider dtype in which the CPU computes instead of a reduced-precision dtype.
 c10::ScalarType wider(c10::ScalarType dtype);
 
 /// Converts CPU `values` to `dtype` as the device does: float8_e4m3fn saturates at the largest
 /// value of the card's generation, whereas the CPU returns NaN.
 at::Tensor narrow(const at::Tensor& values, c10::ScalarType dtype);
 
-/// Largest finite float8_e4m3fn value for the card's generation: 240 on Gaudi2, 448 on Gaudi3.
+/// Sets the largest finite float8_e4m3fn value for the card's generation: 240 on Gaudi2, 448 on
+/// Gaudi3.
 void set_float8_e4m3fn_limit(double limit);
 double float8_e4m3fn_limit();
 
@@ -29,12 +30,12 @@ double float8_e4m3fn_limit();
 // processors without instructions for 16-bit matmuls, they take up to a hundred times as long as
 // oneDNN's float32 kernels.
 
-/// Whether an operator is a convolution or its backward pass.
+/// Returns whether an operator is a convolution or its backward pass.
 constexpr bool is_convolution(std::string_view name) {
   return name == "aten::convolution" || name == "aten::convolution_backward";
 }
 
-/// Whether an operator, regardless of its overload, is a matmul or a convolution.
+/// Returns whether an operator, regardless of its overload, is a matmul or a convolution.
 constexpr bool is_product(std::string_view name) {
   constexpr std::array<std::string_view, 9> names{
       "aten::mm",      "aten::addmm",    "aten::addmm_", "aten::_addmm_activation", "aten::bmm",
@@ -47,15 +48,15 @@ constexpr bool is_product(std::string_view name) {
   return is_convolution(name);
 }
 
-/// Whether PyTorch's own kernel is fast for two matrices or batches of matrices. It is fast for
-/// small matrices, for few rows or columns if both matrices are contiguous along the summed
+/// Returns whether PyTorch's own kernel is fast for two matrices or batches of matrices. It is fast
+/// for small matrices, for few rows or columns if both matrices are contiguous along the summed
 /// dimension, and for few columns if the columns of the left matrix are contiguous.
 bool is_quick(const at::Tensor& left, const at::Tensor& right);
 
-/// Whether PyTorch uses oneDNN for a 16-bit type on this processor.
+/// Returns whether PyTorch uses oneDNN for a 16-bit type on this processor.
 bool onednn_supports(c10::ScalarType dtype);
 
-/// Whether matmuls and convolutions of a dtype are computed in float32. Setting
+/// Returns whether matmuls and convolutions of a dtype are computed in float32. Setting
 /// HPU_MAGIC_WIDE_PRODUCTS to 0 or 1 overrides this decision. The variable is read only once.
 bool multiplies_slowly(c10::ScalarType dtype);
 

@@ -59,7 +59,7 @@ struct GeneratorImpl final : c10::GeneratorImpl {
     cpu->set_engine(engine_at(seed, offset));
     offset_ = offset;
   }
-  /// The last offset that was set for this seed, regardless of the numbers drawn since.
+  /// Returns the last offset that was set for this seed, regardless of the numbers drawn since.
   uint64_t get_offset() const override {
     return offset_;
   }

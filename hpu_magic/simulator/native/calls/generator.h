@@ -14,11 +14,12 @@ at::Generator new_generator();
 /// once, because recorded operations draw numbers when they run.
 void settle_generators_by(void (*settle)());
 
-/// The device generator for the argument `generator`: the default generator if the argument is
-/// undefined or, for a CPU generator, a new generator whose seed is drawn from the CPU generator.
+/// Returns the device generator for the argument `generator`: the default generator if the argument
+/// is undefined or, for a CPU generator, a new generator whose seed is drawn from the CPU
+/// generator.
 at::Generator device_generator(const at::Generator& generator);
 
-/// The CPU generator that a kernel uses for this argument.
+/// Returns the CPU generator that a kernel uses for this argument.
 at::Generator host_generator(const at::Generator& generator);
 
 /// While an instance exists, `host_generator` returns a separate generator on this thread, so

@@ -31,7 +31,8 @@ struct Resized {
   Geometry geometry;
 };
 
-/// Whether HPU_MAGIC_CHECK_GEOMETRY=1 enables checks of the types, sizes and strides of results.
+/// Returns whether HPU_MAGIC_CHECK_GEOMETRY=1 enables checks of the types, sizes and strides of
+/// results.
 bool checks_geometry();
 
 /// Raises an error if a result differs from the expected one. `which` names the result, such as

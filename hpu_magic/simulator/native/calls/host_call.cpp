@@ -32,7 +32,8 @@ bool is_fill(const c10::OperatorHandle& op) {
   return names.count(op.operator_name().name) > 0;
 }
 
-/// Whether the declared type of an argument is of the given kind, or an optional of that kind.
+/// Returns whether the declared type of an argument is of the given kind, or an optional of that
+/// kind.
 bool is_of_kind(const c10::Argument& argument, c10::TypeKind kind) {
   const c10::Type& type = *argument.type();
   if (const auto* optional = type.castRaw<c10::OptionalType>()) {
@@ -41,8 +42,8 @@ bool is_of_kind(const c10::Argument& argument, c10::TypeKind kind) {
   return type.kind() == kind;
 }
 
-/// Whether a kernel may write to an argument. Batch normalization updates its running statistics,
-/// but not all of its operators declare this.
+/// Returns whether a kernel may write to an argument. Batch normalization updates its running
+/// statistics, but not all of its operators declare this.
 bool may_be_written(const c10::Argument& argument) {
   return is_written(argument) || argument.name() == "running_mean" ||
       argument.name() == "running_var";
@@ -104,8 +105,8 @@ void HostCall::run_on_shapes() {
   run();
 }
 
-/// Whether the call overwrites an argument without reading it. The size of an output is known
-/// before the kernel runs only if the size was inferred.
+/// Returns whether the call overwrites an argument without reading it. The size of an output is
+/// known before the kernel runs only if the size was inferred.
 bool HostCall::overwrites(size_t i) const {
   return (outputs_ && schema_.arguments()[i].is_out()) || (i == 0 && is_fill(op_));
 }

@@ -19,9 +19,9 @@ namespace hpu {
 /// fewer types than a card does.
 constexpr const char* kHostKernels = "hpu_host";
 
-/// The operator whose kernels compute `op` on CPU tensors and infer its results from tensors
-/// without memory: the operator with the same name in `kHostKernels` if there is one, otherwise
-/// `op` itself.
+/// Returns the operator whose kernels compute `op` on CPU tensors and infer its results from
+/// tensors without memory: the operator with the same name in `kHostKernels` if there is one,
+/// otherwise `op` itself.
 const c10::OperatorHandle& host_kernel(const c10::OperatorHandle& op);
 
 class HostCall {
@@ -98,10 +98,10 @@ class HostCall {
 /// Eager mode allows only device tensors and 0-dim CPU tensors.
 void check_operand(const at::Tensor& tensor, size_t index);
 
-/// Whether an error reports that the CPU kernel does not support a dtype.
+/// Returns whether an error reports that the CPU kernel does not support a dtype.
 bool lacks_dtype(const c10::Error& error);
 
-/// Whether a declared argument is a random generator.
+/// Returns whether a declared argument is a random generator.
 bool is_generator(const c10::Argument& argument);
 
 }  // namespace hpu

@@ -10,7 +10,7 @@
 
 namespace hpu {
 
-/// Whether an operator writes to an argument, or returns one that it has written to.
+/// Returns whether an operator writes to an argument, or returns one that it has written to.
 inline bool is_written(const c10::Argument& declared) {
   return declared.alias_info() && declared.alias_info()->isWrite();
 }

@@ -25,8 +25,8 @@ c10::OperatorHandle find_operator(const std::string& its_namespace, const std::s
       dot == std::string::npos ? "" : name.substr(dot + 1).c_str());
 }
 
-/// Whether a value is None or contains None. If the declared type is a tensor, an undefined tensor
-/// represents Python's None.
+/// Returns whether a value is None or contains None. If the declared type is a tensor, an undefined
+/// tensor represents Python's None.
 bool lacks_tensor(const c10::IValue& value) {
   bool lacks = value.isNone();
   for_each_tensor(value, [&lacks](const at::Tensor& tensor) {

@@ -26,8 +26,8 @@ using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
 using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using FourTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-/// Whether an optional tensor was passed. Python's None arrives as nullopt or as an undefined
-/// tensor.
+/// Returns whether an optional tensor was passed. Python's None arrives as nullopt or as an
+/// undefined tensor.
 inline bool is_defined(const std::optional<at::Tensor>& tensor) {
   return tensor && tensor->defined();
 }
@@ -55,7 +55,7 @@ class Arguments {
   const c10::ArrayRef<c10::IValue> values_;
 };
 
-/// A typed handle to one of the vendor's operators, for calls from C++.
+/// Returns a typed handle to one of the vendor's operators, for calls from C++.
 template <class Signature>
 c10::TypedOperatorHandle<Signature> vendor_operator(const char* name, const char* overload = "") {
   return c10::Dispatcher::singleton()
@@ -63,7 +63,7 @@ c10::TypedOperatorHandle<Signature> vendor_operator(const char* name, const char
       .typed<Signature>();
 }
 
-/// A float32 tensor that contains the numbers, on the device of `like`.
+/// Returns a float32 tensor that contains the numbers, on the device of `like`.
 at::Tensor tensor_of(const at::Tensor& like, at::ArrayRef<double> numbers);
 
 /// Sets the new value of a tensor that torch.compile is tracing, and returns the tensor.

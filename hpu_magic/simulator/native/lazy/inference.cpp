@@ -125,9 +125,9 @@ class SignatureBuilder {
   bool floats_affect_shape_;
 };
 
-/// Whether an operator's result shapes depend on floating-point arguments. Examples are the length
-/// of arange(0, 1, 0.1), the dropout mask of attention, which exists only if the probability is
-/// positive, and FP8 scales, which exist only if they are nonzero.
+/// Returns whether an operator's result shapes depend on floating-point arguments. Examples are the
+/// length of arange(0, 1, 0.1), the dropout mask of attention, which exists only if the probability
+/// is positive, and FP8 scales, which exist only if they are nonzero.
 bool floats_affect_shape(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> names{
       "aten::arange", "aten::range", "hpu::sdpa_fwd", "hpu::fp8_sdpa_fwd",
@@ -135,7 +135,8 @@ bool floats_affect_shape(const c10::OperatorHandle& op) {
   return names.count(op.operator_name().name) > 0;
 }
 
-/// Whether an operator's meta kernel returns different sizes or strides than its CPU kernel.
+/// Returns whether an operator's meta kernel returns different sizes or strides than its CPU
+/// kernel.
 bool meta_disagrees(const c10::OperatorHandle& op) {
   static const std::unordered_set<std::string> names{
       "aten::native_batch_norm", "aten::_native_batch_norm_legit",
@@ -145,8 +146,8 @@ bool meta_disagrees(const c10::OperatorHandle& op) {
   return names.count(op.operator_name().name) > 0;
 }
 
-/// The stand-in for a tensor in a trial call: a tensor without memory on `meta`, or a tensor of
-/// zeros on the CPU.
+/// Returns the stand-in for a tensor in a trial call: a tensor without memory on `meta`, or a
+/// tensor of zeros on the CPU.
 at::Tensor stand_in(const at::Tensor& tensor, c10::DeviceType type) {
   // Python meta kernels receive a wrapped number as a Python scalar.
   if (!tensor.defined() ||
@@ -182,7 +183,7 @@ c10::IValue stand_in(c10::IValue value, c10::DeviceType type) {
   return value;
 }
 
-/// The tensors in an argument, which is a tensor or a list of tensors.
+/// Returns the tensors in an argument, which is a tensor or a list of tensors.
 std::vector<at::Tensor> tensors_of(const c10::IValue& value) {
   if (value.isTensor()) {
     return {value.toTensor()};
@@ -243,13 +244,13 @@ Inference infer_by_trial(
   return inference;
 }
 
-/// Whether the strides are those of a new tensor, even along dimensions of size 1.
+/// Returns whether the strides are those of a new tensor, even along dimensions of size 1.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.numel() > 0 &&
       tensor.strides() == c10::IntArrayRef(c10::contiguous_strides(tensor.sizes()));
 }
 
-/// Whether all tensors are contiguous and not empty, and their total number of elements.
+/// Returns whether all tensors are contiguous and not empty, and their total number of elements.
 std::pair<bool, int64_t> layouts(const Stack& arguments) {
   bool plain = true;
   int64_t elements = 0;
@@ -265,7 +266,7 @@ std::pair<bool, int64_t> layouts(const Stack& arguments) {
   return {plain, elements};
 }
 
-/// The number of elements that a call writes.
+/// Returns the number of elements that a call writes.
 int64_t written_elements(const Inference& inference) {
   int64_t elements = 0;
   for (const Geometry& result : inference.results) {
@@ -306,7 +307,7 @@ void lay_out_convolution(const Stack& arguments, Geometry& result) {
   }
 }
 
-/// Whether a call writes to a tensor whose elements share memory.
+/// Returns whether a call writes to a tensor whose elements share memory.
 bool writes_shared_memory(const c10::FunctionSchema& schema, const Stack& arguments) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!is_written(schema.arguments()[i])) {
@@ -351,7 +352,8 @@ Inference infer_uncached(const c10::OperatorHandle& op, const Stack& arguments) 
   }
 }
 
-/// The error of a failed trial, or null if the trial failed because meta tensors have no values.
+/// Returns the error of a failed trial, or null if the trial failed because meta tensors have no
+/// values.
 std::exception_ptr refusal(const std::string& what) {
   if (what.find("meta") != std::string::npos || what.find("Meta") != std::string::npos) {
     return nullptr;

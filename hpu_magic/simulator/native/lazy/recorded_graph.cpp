@@ -112,8 +112,8 @@ void RecordedGraph::use(const at::Tensor& tensor, bool written) {
   hash_ = mixed(hash_, mark->ordinal << 20 ^ static_cast<uint64_t>(tensor.storage_offset()));
 }
 
-/// The recorder's handle for an argument. Copies a CPU scalar, because it may change before the
-/// graph runs.
+/// Returns the recorder's handle for an argument. Copies a CPU scalar, because it may change before
+/// the graph runs.
 at::Tensor RecordedGraph::held(const at::Tensor& tensor, bool written) {
   if (!tensor.defined()) {
     return tensor;
@@ -133,7 +133,7 @@ c10::IValue RecordedGraph::held(c10::IValue value, bool written) {
   return value;
 }
 
-/// A pending tensor, whose memory is allocated when `node` runs.
+/// Returns a pending tensor, whose memory is allocated when `node` runs.
 at::Tensor RecordedGraph::pending_result(const Geometry& geometry, Node& node) {
   if (!geometry.defined) {
     node.outputs.emplace_back();

@@ -22,8 +22,8 @@ struct Node {
   c10::ScalarType default_dtype = c10::get_default_dtype_as_scalartype();
 
   void run() const;
-  /// The device tensors among the arguments and outputs, each with a flag that is true if the
-  /// operation writes to it.
+  /// Returns the device tensors among the arguments and outputs, each with a flag that is true if
+  /// the operation writes to it.
   std::vector<std::pair<at::Tensor, bool>> tensors() const;
 };
 
@@ -37,7 +37,7 @@ class RecordedGraph {
       const c10::OperatorHandle& op, const torch::jit::Stack& arguments,
       const Inference& inference, uint64_t signature, torch::jit::Stack* stack);
 
-  /// Whether a recorded operation reads or writes the storage.
+  /// Returns whether a recorded operation reads or writes the storage.
   bool uses(const c10::Storage& storage) const;
 
   uint64_t number() const {
@@ -46,7 +46,7 @@ class RecordedGraph {
   uint64_t hash() const {
     return hash_;
   }
-  /// For each storage that the graph reads before writing, the tensor that first uses it.
+  /// Returns, for each storage that the graph reads before writing, the tensor that first uses it.
   const std::vector<at::Tensor>& inputs() const {
     return inputs_;
   }

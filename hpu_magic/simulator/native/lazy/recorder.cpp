@@ -38,7 +38,7 @@ struct Capture {
   size_t number = 0;
   std::vector<Node> nodes;
 
-  /// Whether a captured operation uses the tensor's memory.
+  /// Returns whether a captured operation uses the tensor's memory.
   bool uses(const at::Tensor& tensor) const {
     for (const Node& node : nodes) {
       for (const auto& [used, written] : node.tensors()) {

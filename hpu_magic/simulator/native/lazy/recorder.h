@@ -13,7 +13,7 @@ namespace hpu {
 
 namespace recorder {
 
-/// Why recorded work must run now. A capture allows only `mark_step`.
+/// The reason why recorded work must run now. A capture allows only `mark_step`.
 enum class Cause { mark_step, host_read, host_write, fallback, data_dependent_shape };
 
 /// Locks the recorder and, in lazy mode, all device memory: no other thread can record, run,
@@ -54,7 +54,7 @@ void flush_before_write(const at::Tensor& tensor, const std::string& operation);
 
 size_t pending();
 
-/// Number of cached graphs.
+/// Returns the number of cached graphs.
 size_t recipe_count();
 
 /// Clears the recipe cache, so every graph is recompiled the next time it runs.

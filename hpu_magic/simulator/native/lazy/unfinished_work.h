@@ -52,12 +52,12 @@ class UnfinishedWork {
   /// handler may itself run the remaining nodes.
   void run(std::vector<Node>* ended);
 
-  /// Whether a node that has not run yet may use the storage.
+  /// Returns whether a node that has not run yet may use the storage.
   bool uses(const c10::Storage& storage) const;
   size_t size() const {
     return nodes_.size();
   }
-  /// The first graph with a node that has not finished.
+  /// Returns the first graph with a node that has not finished.
   uint64_t first_graph() const {
     return first_graph_;
   }

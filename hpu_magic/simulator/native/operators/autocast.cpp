@@ -37,8 +37,9 @@ c10::ScalarType widest(const Stack& stack, size_t first) {
   return dtype;
 }
 
-/// The type of the written argument of an in-place or out= variant, if it is a floating-point type.
-/// The operator keeps this type. For an integer type, the operator raises its own error.
+/// Returns the type of the written argument of an in-place or out= variant, if it is a
+/// floating-point type. The operator keeps this type. For an integer type, the operator raises its
+/// own error.
 std::optional<c10::ScalarType> written_dtype(
     const c10::FunctionSchema& schema, const Stack& stack) {
   const size_t first = stack.size() - schema.arguments().size();
@@ -82,7 +83,8 @@ void run(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   op.callBoxed(stack);
 }
 
-/// The operators that a name in a list refers to. Python's operator methods have different names.
+/// Returns the operators that a name in a list refers to. Python's operator methods have different
+/// names.
 std::vector<std::string> operators_named(const std::string& name) {
   static const std::map<std::string, std::vector<std::string>> aliases{
       {"truediv", {"div", "true_divide"}}, {"iadd", {"add_"}}, {"dist", {"dist"}},

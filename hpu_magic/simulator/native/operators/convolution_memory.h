@@ -14,8 +14,8 @@
 
 namespace hpu {
 
-/// The number of elements in a convolution's output, or 0 if the arguments are invalid (the kernel
-/// reports the error).
+/// Returns the number of elements in a convolution's output, or 0 if the arguments are invalid (the
+/// kernel reports the error).
 inline int64_t convolved_elements(
     const at::Tensor& input, const at::Tensor& weight, c10::SymIntArrayRef stride,
     c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation, bool transposed,

@@ -79,7 +79,7 @@ bool is_narrow(const T& value) {
   }
 }
 
-/// Whether a call of `Op` with this first operand is computed in float32.
+/// Returns whether a call of `Op` with this first operand is computed in float32.
 template <class Op, class... Others>
 bool is_slow_product(const at::Tensor& first, const Others&... /*others*/) {
   if constexpr (is_product(Op::name)) {

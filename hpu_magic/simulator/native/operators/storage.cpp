@@ -80,7 +80,8 @@ at::Tensor empty_strided(
       size, stride, device_allocator(type), c10::DispatchKeySet(c10::DispatchKey::HPU), type));
 }
 
-/// A tensor of zeros without memory. Autograd creates such tensors for gradients that are zero.
+/// Returns a tensor of zeros without memory. Autograd creates such tensors for gradients that are
+/// zero.
 at::Tensor efficient_zero_tensor(
     c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype,
     std::optional<at::Layout> layout, std::optional<at::Device> wanted,
@@ -184,7 +185,7 @@ at::Tensor& set_empty(at::Tensor& self) {
   return set_tensor(self, empty({0}, self.scalar_type(), {}, {}, {}, {}));
 }
 
-/// The bytes of a bool tensor. The CPU's own copy would convert all nonzero values to 1.
+/// Returns the bytes of a bool tensor. The CPU's own copy would convert all nonzero values to 1.
 at::Tensor raw(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBool ? tensor.view(at::kByte) : tensor;
 }
@@ -209,8 +210,8 @@ void copy_values(const at::Tensor& source, at::Tensor destination) {
   }
 }
 
-/// Whether PyTorch is shrinking a storage. To do so, it copies the first bytes into a new tensor
-/// and then moves the memory out of that tensor, before a recorded copy would run.
+/// Returns whether PyTorch is shrinking a storage. To do so, it copies the first bytes into a new
+/// tensor and then moves the memory out of that tensor, before a recorded copy would run.
 bool shrinks_storage(const at::Tensor& source, const at::Tensor& destination) {
   return source.scalar_type() == at::kByte && destination.scalar_type() == at::kByte &&
       source.dim() == 1 && destination.dim() == 1 && source.storage_offset() == 0 &&
@@ -280,7 +281,7 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 
 void record_stream(at::Tensor&, at::Stream) {}
 
-/// The CPU kernel would draw from the CPU's generator.
+/// Draws from the device's generator, whereas the CPU kernel would draw from the CPU's generator.
 std::tuple<at::Tensor, at::Tensor> native_dropout(
     const at::Tensor& input, double p, std::optional<bool> train) {
   if (input.numel() == 0 || !train.value_or(true)) {
@@ -292,7 +293,7 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(
   return {at::mul(at::mul(input, mask), keep == 0 ? 0.0 : 1.0 / keep), mask};
 }
 
-/// Dropout that also returns its mask. The CPU has no kernel for it.
+/// Applies dropout and also returns the mask. The CPU has no kernel for this operator.
 std::tuple<at::Tensor, at::Tensor> fused_dropout(
     const at::Tensor& self, double p, std::optional<at::Generator> generator) {
   // `p` is the probability of keeping an element, as in the CUDA operator of this name.

@@ -24,32 +24,34 @@ struct Masks {
 /// Returns the masks in an operator's arguments.
 Masks masks_of(const Arguments& arguments);
 
-/// The broadcast leading dimensions of the operands, followed by `rows` and `columns`.
+/// Returns the broadcast leading dimensions of the operands, followed by `rows` and `columns`.
 c10::SymDimVector shape_over(
     at::TensorList operands, const c10::SymInt& rows, const c10::SymInt& columns);
 
 /// Raises an error if the attention mask does not broadcast to the scores.
 void check_mask(const at::Tensor& q, const at::Tensor& k, const Masks& masks);
 
-/// The scores in float32, multiplied by `scale`, with minus infinity for hidden keys. The first
-/// query in `q` is at position `first_query`.
+/// Returns the scores in float32, multiplied by `scale`, with minus infinity for hidden keys. The
+/// first query in `q` is at position `first_query`.
 at::Tensor masked_scores(
     const at::Tensor& q, const at::Tensor& k, double scale, const Masks& masks,
     int64_t first_query = 0);
 
-/// Softmax over the keys. The probabilities are zero for a query that sees no keys.
+/// Returns the softmax over the keys. The probabilities are zero for a query that sees no keys.
 at::Tensor probabilities_of(const at::Tensor& scores, const Masks& masks);
 
-/// The given seed, or one drawn from the device's generator, as a tensor with one int32 element.
+/// Returns the given seed, or one drawn from the device's generator, as a tensor with one int32
+/// element.
 at::Tensor seed_of_dropout(const OptionalTensor& seed, const at::Tensor& like);
 
-/// The dropout mask as int8, with 1 for probabilities that are kept. It depends only on the seed.
+/// Returns the dropout mask as int8, with 1 for probabilities that are kept. It depends only on the
+/// seed.
 at::Tensor kept_by(const at::Tensor& seed, const at::Tensor& probabilities, double p);
 
-/// Probabilities after dropout.
+/// Returns the probabilities after dropout.
 at::Tensor dropped(const at::Tensor& probabilities, const at::Tensor& kept, double p);
 
-/// The largest score of each query, or minus infinity if there are no keys.
+/// Returns the largest score of each query, or minus infinity if there are no keys.
 at::Tensor largest_of(const at::Tensor& scores);
 
 /// Returns m and linv: the largest score in `dtype`, and 1 / sum(exp(score - m)). Both are 0 for a
@@ -57,8 +59,8 @@ at::Tensor largest_of(const at::Tensor& scores);
 TwoTensors statistics(
     const at::Tensor& largest, const at::Tensor& log_sum, at::ScalarType dtype, bool fast);
 
-/// Whether `flash_attention` supports the operands. They must not be meta tensors and must all have
-/// the same number of channels.
+/// Returns whether `flash_attention` supports the operands. They must not be meta tensors and must
+/// all have the same number of channels.
 bool supports_flash_attention(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks);
 

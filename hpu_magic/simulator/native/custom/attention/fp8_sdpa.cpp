@@ -37,8 +37,8 @@ at::Tensor restored(const at::Tensor& values, const Scale& factor) {
   return scaled(values.to(ScalarType::Float), factor);
 }
 
-/// The factor that converts FP8 values back. By default, it is the inverse of the factor that
-/// converts values to FP8.
+/// Returns the factor that converts FP8 values back. By default, it is the inverse of the factor
+/// that converts values to FP8.
 Scale factor_back(const Scale& back, const Scale& there) {
   return is_defined(back) || !is_defined(there)
       ? back
@@ -90,7 +90,7 @@ Attended attend(
   return result;
 }
 
-/// A factor that is passed as a tensor or as a number; 0 means no factor.
+/// Returns a factor that is passed as a tensor or as a number; 0 means no factor.
 Scale factor_of(const Arguments& arguments, const char* name) {
   const c10::IValue& value = arguments[name];
   if (!value.isDouble()) {

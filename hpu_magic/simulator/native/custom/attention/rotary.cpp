@@ -31,7 +31,7 @@ at::Tensor rows(const at::Tensor& table, const at::Tensor& position_ids) {
   return position_ids.dim() == 2 ? selected.unsqueeze(1) : selected;
 }
 
-/// The sin or cos for each channel of `input`, in float32 and in a shape that broadcasts.
+/// Returns the sin or cos for each channel of `input`, in float32 and in a shape that broadcasts.
 at::Tensor angles(
     const at::Tensor& table, const at::Tensor& input, const OptionalTensor& position_ids,
     int64_t offset) {

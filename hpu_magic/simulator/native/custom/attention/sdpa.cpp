@@ -151,8 +151,8 @@ void sdpa_forward(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit
   torch::jit::push(*stack, out, m, linv, used_seed);
 }
 
-/// Whether rounding m moved the exponentials out of linv's range. In that case, the backward pass
-/// computes the probabilities from the scores alone.
+/// Returns whether rounding m moved the exponentials out of linv's range. In that case, the
+/// backward pass computes the probabilities from the scores alone.
 bool is_lost(const at::Tensor& m, const at::Tensor& linv) {
   constexpr double kSmallest = 1e-30;  // far below 1 / number of keys
   if (m.is_meta()) {

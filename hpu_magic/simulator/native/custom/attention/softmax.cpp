@@ -119,7 +119,8 @@ at::Tensor custom_softmax(const at::Tensor& input, int64_t flavor) {
   return at::softmax(input.to(ScalarType::Float), -1).to(input.scalar_type());
 }
 
-/// Softmax of the first `valid_count` elements of each row. The other elements become zero.
+/// Returns the softmax of the first `valid_count` elements of each row. The other elements become
+/// zero.
 at::Tensor ragged_softmax(
     const at::Tensor& self, int64_t dim, bool half_to_float, const at::Tensor& valid_count) {
   TORCH_CHECK(!half_to_float, "softmax with half to float conversion is not supported on HPU");

@@ -48,7 +48,7 @@ bool is_integer(const at::Tensor& tensor) {
   return at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
 }
 
-/// `start + (end - start) * weight` in integer arithmetic.
+/// Computes `start + (end - start) * weight` in integer arithmetic.
 at::Tensor lerp_integer(const at::Tensor& self, const at::Tensor& end, const at::Tensor& weight) {
   const at::Tensor start = self.to(ScalarType::Long);
   return (start + (end.to(ScalarType::Long) - start) * weight.to(ScalarType::Long))
@@ -152,9 +152,9 @@ ThreeTensors unique2(
       all || return_counts ? counts : at::Tensor()};
 }
 
-/// The number of integers in each bin. The last bin includes its upper bound. If the bounds are
-/// equal, the input's minimum and maximum are used instead. If those are also equal, each bound is
-/// moved outward by one.
+/// Returns the number of integers in each bin. The last bin includes its upper bound. If the bounds
+/// are equal, the input's minimum and maximum are used instead. If those are also equal, each bound
+/// is moved outward by one.
 at::Tensor histc_integer(
     const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
   TORCH_CHECK(bins > 0, "torch.histc(): bins must be > 0, found ", bins);

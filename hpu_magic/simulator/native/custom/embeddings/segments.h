@@ -20,8 +20,8 @@ inline void check_offsets(const char* name, const at::Tensor& offsets, int64_t m
       " offsets must not decrease and must be between 0 and ", most, ", but are ", offsets, ".");
 }
 
-/// The positions of the elements of consecutive segments, given the starts and lengths of the
-/// segments as int64.
+/// Returns the positions of the elements of consecutive segments, given the starts and lengths of
+/// the segments as int64.
 inline at::Tensor positions_of_segments(const at::Tensor& starts, const at::Tensor& lengths) {
   const at::Tensor ends = lengths.cumsum(0);
   const int64_t total = lengths.numel() > 0 ? ends[-1].item<int64_t>() : 0;

@@ -89,7 +89,7 @@ TwoTensors permute_2d_without_weights(
   return {of_segments, of_indices};
 }
 
-/// The positions of the elements of the permuted segments.
+/// Returns the positions of the elements of the permuted segments.
 at::Tensor expand_into_jagged_permute(
     const at::Tensor& permute, const at::Tensor& input_offsets,
     const at::Tensor& /*output_offsets*/, int64_t output_size) {

@@ -62,7 +62,7 @@ Expert expert_at(const Experts& experts, size_t i, const ExpertScales* scales) {
   return {gate, laid_out(experts.ups, i, permuted, scales ? &scales->ups : nullptr), down};
 }
 
-/// In eager mode, the flag selects a card's tanh approximation of GELU. The approximation used in
+/// In eager mode, the GELU flag selects the card's tanh approximation. The approximation used in
 /// graphs is not public, so GELU is exact unless the flag is set.
 at::Tensor activated(const at::Tensor& values, const std::string& activation) {
   if (activation == "gelu") {
@@ -71,7 +71,7 @@ at::Tensor activated(const at::Tensor& values, const std::string& activation) {
   return activation == "relu" ? at::relu(values) : at::silu(values);
 }
 
-/// An expert's intermediate values before the last matmul.
+/// Returns an expert's intermediate values before the last matmul.
 at::Tensor inner(const at::Tensor& tokens, const Expert& expert, const std::string& activation) {
   return activated(at::matmul(tokens, expert.gate), activation) * at::matmul(tokens, expert.up);
 }
@@ -161,8 +161,8 @@ void check_dtypes(const at::Tensor& hidden, const at::Tensor& router_weights) {
       toString(router_weights.scalar_type()), ".");
 }
 
-/// Each expert's largest inner value over all tokens, including tokens that are routed to other
-/// experts.
+/// Returns each expert's largest inner value over all tokens, including tokens that are routed to
+/// other experts.
 at::Tensor largest_inner(const at::Tensor& hidden, const Experts& experts) {
   const auto count = static_cast<int64_t>(experts.downs.size());
   at::Tensor largest = at::zeros({count}, hidden.options().dtype(ScalarType::Float));

@@ -71,8 +71,8 @@ void step(const Weight& of, const AdamW& by) {
   store(of.second, second, of.second_scale);
 }
 
-/// Whether PyTorch's fused kernel supports the lists. It requires a single dtype, equal strides and
-/// a nonzero step.
+/// Returns whether PyTorch's fused kernel supports the lists. It requires a single dtype, equal
+/// strides and a nonzero step.
 bool can_fuse(
     at::TensorList grads, at::TensorList weights, at::TensorList firsts, at::TensorList seconds,
     const AdamW& by) {
@@ -101,7 +101,7 @@ void step_fused(
       (1.0 - by.decay) / rate, by.epsilon, /*amsgrad=*/false, /*maximize=*/false);
 }
 
-/// The factors, rounded to the type of a weight.
+/// Returns the factors, rounded to the type of a weight.
 AdamW rounded(const AdamW& by, const at::Tensor& weight) {
   const auto in_its_type = [&weight](double value) {
     return at::scalar_tensor(value, weight.options()).item<double>();

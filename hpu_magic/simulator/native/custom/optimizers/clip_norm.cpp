@@ -31,7 +31,7 @@ at::Tensor fused_clip_norm(at::TensorList grad, const at::Tensor& max_norm, doub
   });
 }
 
-/// The lazy-mode operator. It leaves gradients with a small norm unchanged.
+/// Implements the lazy-mode operator, which leaves gradients with a small norm unchanged.
 at::Tensor fused_norm_lazy(at::TensorList grad, const at::Tensor& max_norm, double norm_type) {
   return clip(grad, norm_type, [&](const at::Tensor& total) {
     return at::where(total > max_norm, max_norm / (total + kNormEpsilon), 1.0);

@@ -9,7 +9,7 @@
 namespace hpu::custom {
 namespace {
 
-/// The divisor that limits the total norm of the gradients. PyTorch rejects a call without
+/// Returns the divisor that limits the total norm of the gradients. PyTorch rejects a call without
 /// gradients, because such a call has no device.
 at::Tensor optimizer_lamb_fused_norm(at::TensorList grad, double max_norm) {
   return at::clamp_min(norm_of(grad) / max_norm, 1.0).to(grad[0].scalar_type());

@@ -23,8 +23,8 @@ inline void check_shapes_agree(
   }
 }
 
-/// The square root of the sum of all squares, as a tensor with one element. Its dtype is float64 if
-/// any tensor is float64, and float32 otherwise. The list must not be empty.
+/// Returns the square root of the sum of all squares, as a tensor with one element. Its dtype is
+/// float64 if any tensor is float64, and float32 otherwise. The list must not be empty.
 inline at::Tensor norm_of(at::TensorList tensors) {
   const bool doubles = std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& tensor) {
     return tensor.scalar_type() == at::ScalarType::Double;

@@ -15,7 +15,7 @@ using ScaleShape = c10::OptionalIntArrayRef;
 constexpr at::ScalarType kE5M2 = at::ScalarType::Float8_e5m2;
 constexpr at::ScalarType kE4M3 = at::ScalarType::Float8_e4m3fn;
 
-/// The largest value of an FP8 format on the card's generation.
+/// Returns the largest value of an FP8 format on the card's generation.
 double largest_fp8(at::ScalarType fp8);
 
 bool is_fp8(at::ScalarType dtype);
@@ -31,8 +31,8 @@ at::Tensor to_fp8(const at::Tensor& values, at::ScalarType fp8);
 /// Rounds up or down at random, so that the expected result is the value itself. Saturates as well.
 at::Tensor stochastic_fp8(const at::Tensor& values, at::ScalarType fp8);
 
-/// `values` multiplied by a scale, in the type of `values`. A scale with one element per channel is
-/// reshaped so that it broadcasts.
+/// Returns `values` multiplied by a scale, in the type of `values`. A scale with one element per
+/// channel is reshaped so that it broadcasts.
 at::Tensor scaled(const at::Tensor& values, const Scale& scale, ScaleShape shape = std::nullopt);
 
 /// Converts FP8 values to float32 or bfloat16 exactly, and other values with PyTorch's kernels.

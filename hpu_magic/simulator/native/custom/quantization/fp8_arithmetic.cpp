@@ -36,14 +36,14 @@ void check_shapes(const at::Tensor& a, const at::Tensor& b) {
   }
 }
 
-/// An operand in float32, with its last two dimensions swapped if `transposed`.
+/// Returns an operand in float32, with its last two dimensions swapped if `transposed`.
 at::Tensor operand(const at::Tensor& tensor, bool transposed) {
   const at::Tensor wide = widened(tensor, ScalarType::Float);
   return transposed && wide.dim() > 1 ? wide.transpose(-2, -1) : wide;
 }
 
-/// Whether each scale has a factor for each block of its operand. Such scales have shapes [rows, k]
-/// and [k, columns], with the same number of blocks along the summed dimension.
+/// Returns whether each scale has a factor for each block of its operand. Such scales have shapes
+/// [rows, k] and [k, columns], with the same number of blocks along the summed dimension.
 bool are_of_blocks(const Scale& of_a, const Scale& of_b, const at::Tensor& b) {
   if (!of_a || !of_b || of_a->dim() < 2 || of_b->dim() < 2) {
     return false;
@@ -53,7 +53,7 @@ bool are_of_blocks(const Scale& of_a, const Scale& of_b, const at::Tensor& b) {
       (common != 1 || (columns != 1 && columns != b.sym_size(-1)));
 }
 
-/// The size of each of `count` equal blocks, or -1 if `size` is not divisible by `count`.
+/// Returns the size of each of `count` equal blocks, or -1 if `size` is not divisible by `count`.
 c10::SymInt size_of_blocks(const c10::SymInt& size, const c10::SymInt& count) {
   if (count == 0) {
     return size == 0 ? 1 : -1;

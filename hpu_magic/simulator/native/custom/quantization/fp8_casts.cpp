@@ -8,7 +8,7 @@
 namespace hpu::custom {
 namespace {
 
-/// The largest magnitude if it is requested, otherwise an empty tensor.
+/// Returns the largest magnitude if it is requested, otherwise an empty tensor.
 at::Tensor amax_of(const at::Tensor& input, bool requested) {
   const auto options = input.options().dtype(ScalarType::Float);
   if (!requested) {

@@ -53,7 +53,7 @@ HPU_INLINE uint32_t select(bool chosen, uint32_t first, uint32_t second) {
 template <int kMantissa>
 constexpr uint32_t kBias = kMantissa == 2 ? 15 : 7;
 
-/// The float32 bits of an FP8 value.
+/// Returns the float32 bits of an FP8 value.
 template <int kMantissa>
 HPU_INLINE uint32_t float_bits(uint8_t narrow) {
   constexpr uint32_t kUnit = (127 - kBias<kMantissa> + 1 - kMantissa) << 23;
@@ -86,9 +86,9 @@ void widen(const at::Tensor& from, const at::Tensor& to) {
   });
 }
 
-/// The bits of `value` in an FP8 type with `kMantissa` mantissa bits, saturated at `limit`. Rounds
-/// to nearest, with ties to even. With `kStochastic`, rounds up or down at random instead, so that
-/// the expected result is the value itself. `draw` is uniformly distributed below 2^16.
+/// Returns the bits of `value` in an FP8 type with `kMantissa` mantissa bits, saturated at `limit`.
+/// Rounds to nearest, with ties to even. With `kStochastic`, rounds up or down at random instead,
+/// so that the expected result is the value itself. `draw` is uniformly distributed below 2^16.
 template <int kMantissa, bool kStochastic>
 HPU_INLINE uint8_t fp8_bits(float value, float limit, uint16_t draw) {
   constexpr int kDropped = 23 - kMantissa;

@@ -30,14 +30,14 @@ double seconds_of_product(ScalarType dtype) {
   return shortest;
 }
 
-/// The result of a measurement, which is made once per process.
+/// Returns whether bfloat16 is faster, as measured once per process.
 bool bfloat16_is_faster() {
   static const bool faster =
       seconds_of_product(ScalarType::BFloat16) * kNoticeable < seconds_of_product(ScalarType::Float);
   return faster;
 }
 
-/// The only element of a scale, or NaN if it has several.
+/// Returns the only element of a scale, or NaN if it has several.
 double only_element(const Scale& scale) {
   if (!is_defined(scale)) {
     return 1.0;

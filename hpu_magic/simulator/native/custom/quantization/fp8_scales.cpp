@@ -13,7 +13,7 @@ enum ScaleMode : int64_t { kNoRounding, kToPowerOfTwo };
 // The scale for a channel of zeros, because the inverse of zero is not finite.
 constexpr float kSmallest = std::numeric_limits<float>::min();
 
-/// The smallest power of two that is not less than the scale.
+/// Returns the smallest power of two that is not less than the scale.
 at::Tensor to_power_of_two(const at::Tensor& scale) {
   if (scale.is_meta()) {
     return at::empty_like(scale);

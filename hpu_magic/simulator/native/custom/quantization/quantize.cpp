@@ -31,7 +31,7 @@ void check_input(const at::Tensor& input, ScalarType dtype) {
   check_quantized(dtype);
 }
 
-/// A scale or zero point with one element, in the dtype of the values.
+/// Returns a scale or zero point with one element, in the dtype of the values.
 at::Tensor one_element(const char* name, const at::Tensor& value, ScalarType dtype) {
   TORCH_CHECK(
       value.sym_numel() == 1, "Quantization per tensor needs one ", name, ", but has ",
@@ -52,9 +52,9 @@ at::Tensor for_each_channel(
   return values.reshape_symint(shape);
 }
 
-/// A scale, zero point or bound, converted to the dtype `wide`. The argument is a number, a tensor
-/// with one element, or a tensor with an element for each channel. If it is None, the result is
-/// undefined.
+/// Returns a scale, zero point or bound, converted to the dtype `wide`. The argument is a number, a
+/// tensor with one element, or a tensor with an element for each channel. If it is None, the result
+/// is undefined.
 at::Tensor parameter(
     const Arguments& of, const char* name, const at::Tensor& input, ScalarType wide) {
   const c10::IValue& value = of[name];
