@@ -83,7 +83,7 @@ class Estimate(Portable, Report):
 
     @property
     def peak(self) -> int:
-        """Peak memory of one card, in bytes."""
+        """Peak memory usage of one card, in bytes."""
         return self.moment.bytes + self.exchanged
 
     @property

@@ -1,1 +1,1 @@
-"""Text generation: a pass over the prompt, then one step per new token, which uses a cache."""
+"""Text generation: a pass over the prompt, followed by one step per new token, using a KV cache."""

@@ -30,7 +30,7 @@ def estimate_generation(
     bucket: int | None = 128,
     capture_prompt: bool = False,
 ) -> GenerationEstimate:
-    """Return the estimate of text generation; see `hpu_magic.estimate_generation`."""
+    """Estimate text generation; see `hpu_magic.estimate_generation`."""
     # The model can be traced even if PyTorch was initialized without a card.
     with suppress(HPUError):
         device.torch_with_hpu()

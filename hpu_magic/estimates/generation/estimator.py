@@ -1,4 +1,4 @@
-"""Trace, distribute and price text generation for any batch size."""
+"""Trace text generation for any batch size, distribute it across cards, and calculate its cost."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from hpu_magic.estimates.largest_batch import largest_batch
 
 @dataclass(frozen=True)
 class Traced:
-    """The passes for one batch size."""
+    """The traced passes for one batch size."""
 
     prompt: Pass
     tokens: dict[int, Pass]
-    """Passes over one more token, keyed by the number of previous tokens."""
+    """Passes over a single new token, keyed by the number of previous tokens."""
 
     @property
     def last(self) -> Pass:
@@ -44,12 +44,12 @@ class Estimator:
         self._passes, self._settings = passes, settings
 
     def traced(self, batch: int) -> Traced:
-        """Return the passes for a batch on one card."""
+        """Return the passes for a batch size on one card."""
         settings = self._settings
         first, final = settings.prompt, max(settings.length - 2, settings.prompt)
         positions = {settings.read_at(at) for at in (first, (first + final) // 2, final)}
         if settings.cache == "static":
-            positions.add(settings.length - 1)  # determines the memory that all tokens need
+            positions.add(settings.length - 1)  # the pass that determines memory usage
         return Traced(
             self._converted(self._passes.prompt(batch, settings.prompt)),
             {at: self._converted(self._passes.token(batch, at)) for at in sorted(positions)},
@@ -62,15 +62,15 @@ class Estimator:
     def largest_batch(self, known: Mapping[int, int]) -> int:
         """Return the largest batch that fits on one card; 0 if none fits.
 
-        ``known`` maps each batch size that has already been traced to its memory in bytes.
+        ``known`` maps each batch size that has already been traced to its memory usage in bytes.
         """
         needed = NearlyLinear(lambda batch: self.memory(self._ends(batch)).total, known)
-        # The views of a single sequence have different strides from those of several sequences.
+        # Views of a single sequence have different strides than views of several sequences.
         start = max(max(known, default=1), 2)
         return largest_batch(needed, self._settings.card.memory, start)
 
     def _ends(self, batch: int) -> Traced:
-        """Return the passes that determine the memory: over the prompt and over the last token."""
+        """Return the passes that determine memory usage: over the prompt and the last token."""
         settings = self._settings
         last = settings.length - 1
         return Traced(
@@ -92,9 +92,9 @@ class Estimator:
 
 
 class NearlyLinear:
-    """A nearly linear function, traced until linear interpolation predicts its values.
+    """A nearly linear function that is traced until linear interpolation predicts its values.
 
-    From then on, values are interpolated from the two nearest traced ones.
+    After that, values are interpolated from the two nearest traced values.
     """
 
     def __init__(self, trace: Callable[[int], int], known: Mapping[int, int]) -> None:
@@ -127,8 +127,8 @@ def estimate_of(
 ) -> GenerationEstimate:
     """Return the estimate of text generation with a model.
 
-    Raises `EstimateError` if the largest batch is requested but not even a single sequence fits, or
-    if the operations depend on values.
+    Raises `EstimateError` if the largest batch is requested but not even one sequence fits, or if
+    operations depend on tensor values.
     """
     groups = settings.layout.data
     with passes_of(model, protocol, settings.torch_dtype) as passes:

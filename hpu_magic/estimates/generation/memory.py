@@ -1,4 +1,4 @@
-"""Memory used on one card during text generation."""
+"""Memory usage of one card during text generation."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from hpu_magic.estimates.shared_memory import sizes_on_one_card
 from hpu_magic.estimates.tracing.program import Program, Role
 
 KEPT_BY_GRAPHS = 0.13
-"""Share of the bytes created by a captured pass that its graph keeps between replays.
+"""Fraction of the bytes created by a captured pass that its graph keeps between replays.
 
-The log of a server on Gaudi2 reports 14.03 GiB for captured prompts with 9,984 tokens in 15 shapes,
-and 0.158 GiB for captured single tokens of one to four sequences in 48 shapes. For a model with the
-same shapes, this is a share of 0.14 and, assuming an average of 2.3 sequences, 0.13. Because this
-is only one model, other models may keep half or twice as much.
+The log of a Gaudi2 server reports 14.03 GiB for prompts with 9,984 tokens captured in 15 shapes,
+and 0.158 GiB for single tokens of one to four sequences captured in 48 shapes. For a model with the
+same shapes, these correspond to fractions of 0.14 and, assuming an average of 2.3 sequences, 0.13.
+Because this is only one model, the graphs of other models may keep half or twice as much.
 """
 
 
 @dataclass(frozen=True)
 class GenerationMemory:
-    """The components of one card's peak memory, in bytes."""
+    """The components of one card's peak memory usage, in bytes."""
 
     weights: int
     """Parameters and buffers."""
     cache: int
     """Keys and values of all tokens."""
     activations: int
-    """Temporary results and inputs of the pass with the higher peak."""
+    """Temporary tensors and inputs of the pass with the higher peak."""
     logits: int
     graphs: int
     """Memory that captured graphs keep between replays."""
@@ -53,7 +53,7 @@ class GenerationMemory:
 
 
 def memory_of(prompt: Pass, last: Pass, settings: GenerationSettings) -> GenerationMemory:
-    """Return the memory of one card, given the passes over the prompt and over the last token.
+    """Return the memory usage of one card, given the passes over the prompt and the last token.
 
     A static cache has its full length in both passes.
     """
@@ -82,7 +82,7 @@ def memory_of(prompt: Pass, last: Pass, settings: GenerationSettings) -> Generat
 
 
 def _on_one_card(traced: Pass, settings: GenerationSettings) -> list[int]:
-    """Return the bytes of each storage on one card, with the types of the settings."""
+    """Return the size in bytes of each storage on one card, with the dtypes in the settings."""
     layout = settings.layout
     sizes = sizes_on_one_card(traced.program, layout)
     if settings.dtype == "fp8":
@@ -116,7 +116,7 @@ def _kept_by_graphs(prompt: Pass, last: Pass, settings: GenerationSettings) -> i
 
 
 def _created(traced: Pass, settings: GenerationSettings) -> int:
-    """Return the bytes that the operations of a pass create on one card, excluding the cache."""
+    """Return the size in bytes of what a pass creates on one card, excluding the cache."""
     sizes = _on_one_card(traced, settings)
     return sum(
         size

@@ -1,4 +1,4 @@
-"""Trace a language model's passes over a prompt and over one more token."""
+"""Trace a language model's passes over a prompt and over a single new token."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _JOIN = torch.ops.aten.cat.default
 
 @dataclass(frozen=True)
 class Pass:
-    """One call of the model, followed by selecting the token with the largest logit."""
+    """One call of the model, followed by the selection of the token with the largest logit."""
 
     program: Program
     before: frozenset[int]
@@ -36,7 +36,7 @@ class Pass:
         """Return the number of heads in each storage of the cache.
 
         Keys and values have the shape batch x heads x positions x width. Other states are also
-        divided along their second dimension.
+        sharded along their second dimension.
         """
         cache = self.before | self.after
         return {
@@ -54,11 +54,11 @@ class Passes:
         self._model, self._protocol, self._tensors = model, protocol, tensors
 
     def prompt(self, batch: int, tokens: int) -> Pass:
-        """Return the pass over prompts of ``tokens`` tokens each."""
+        """Return the pass over prompts with ``tokens`` tokens each."""
         return self._traced(batch, tokens, None)
 
     def token(self, batch: int, position: int) -> Pass:
-        """Return the pass over one more token when the cache holds `position` tokens."""
+        """Return the pass over a new token while the cache holds `position` tokens."""
         _, cache = self._run(_tokens(batch, position), None)
         return self._traced(batch, 1, cache)
 
@@ -82,7 +82,7 @@ class Passes:
             before.add(_index_of(recorder, tensor))
         with modules, recorder:
             logits, cache_after = self._run(inputs, cache)
-            # Like `generate`, convert the logits of the last position to float32 and select one.
+            # Like `generate`, convert the last position's logits to float32 and select a token.
             last = logits[:, -1, :].to(copy=True, dtype=torch.float32)
             chosen = last.argmax(dim=-1)
         for tensor in (logits, last):
@@ -106,8 +106,8 @@ class Passes:
 def passes_of(model: nn.Module, protocol: Protocol, dtype: torch.dtype) -> Iterator[Passes]:
     """Yield an object that traces passes of a model; the model is not changed.
 
-    Raises `EstimateError` if operations depend on values, or if an operator cannot determine shapes
-    without values.
+    Raises `EstimateError` if operations depend on tensor values, or if an operator cannot infer
+    shapes without values.
     """
     with (
         explained(),
@@ -121,8 +121,8 @@ def passes_of(model: nn.Module, protocol: Protocol, dtype: torch.dtype) -> Itera
 def preallocated(traced: Pass) -> Pass:
     """Return the pass with a cache that was allocated for all tokens at the start.
 
-    If the model concatenates the cache and new values, only the new values are written. The
-    memory is that of the cache after the pass.
+    If the model concatenates the cache and new values, only the new values are written. The cache
+    has the size that it has after the pass.
     """
     program = traced.program
     operations = [_written_in_place(each, traced) for each in program.operations]
@@ -144,7 +144,7 @@ def _written_in_place(operation: Operation, traced: Pass) -> Operation:
 
 
 def with_cache_in(traced: Pass, dtype: torch.dtype) -> Pass:
-    """Return the pass with a cache of another dtype."""
+    """Return the pass with a cache of a different dtype."""
     cache = traced.before | traced.after
     program = traced.program
     storages = [replace(each) for each in program.storages]

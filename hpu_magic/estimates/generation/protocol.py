@@ -1,4 +1,4 @@
-"""How causal language models in transformers are called."""
+"""How to call the causal language models in transformers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch import nn
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.tracing.fake_card import device_type
 
-# Arguments that restrict the logits to the last positions.
+# Arguments that limit the logits to the last positions.
 _LAST_LOGITS = ("logits_to_keep", "num_logits_to_keep")
-# Names for the cache of previous tokens.
+# Names of the argument for the cache of previous tokens.
 _CACHES = ("past_key_values", "cache_params", "past_buckets_states")
 
 
@@ -24,15 +24,15 @@ class Protocol:
     """The arguments with which a model is called."""
 
     cache: str
-    """Name of the cache among the arguments and outputs."""
+    """Name of the cache, both as an argument and as an output."""
     last_logits: str | None
-    """Name of the argument that restricts the logits to the last positions, if there is one."""
+    """Name of the argument that limits the logits to the last positions, if there is one."""
     positions: int | None
     """Maximum number of tokens, if the configuration specifies it."""
 
 
 def protocol_of(model: nn.Module) -> Protocol:
-    """Return how a model is called.
+    """Return how to call a model.
 
     Raises `EstimateError` if the model is not a causal language model or has no cache.
     """

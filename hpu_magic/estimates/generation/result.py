@@ -1,4 +1,4 @@
-"""The estimate of a generation: values with their error bands, and their components."""
+"""The estimate of text generation: values with their error bands, and their components."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class GenerationEstimate(Portable, Report):
     model: str
     settings: GenerationSettings
     batch: int
-    """Number of sequences generated at the same time, over all cards."""
+    """Number of sequences generated simultaneously on all cards together."""
     times: Times
     memory: GenerationMemory
     find_largest: Callable[[], int]
@@ -38,13 +38,13 @@ class GenerationEstimate(Portable, Report):
         object.__setattr__(self, "modules", shares(classes, self.times.by_operation(), {}))
 
     def __getstate__(self) -> dict[str, Any]:
-        # The table shows the largest batch, but a copy has no model to calculate it with.
+        # The table shows the largest batch, but a copy has no model with which to calculate it.
         _ = self.largest_batch
         return super().__getstate__()
 
     @property
     def first_token_seconds(self) -> float:
-        """Time from the prompts to the first new token of each sequence, in seconds."""
+        """Time until the first new token of each sequence, in seconds."""
         return self.times.first_token
 
     @property
@@ -54,7 +54,7 @@ class GenerationEstimate(Portable, Report):
 
     @property
     def seconds(self) -> float:
-        """Time of the whole generation, in seconds."""
+        """Total generation time, in seconds."""
         return self.times.total
 
     @property
@@ -64,17 +64,17 @@ class GenerationEstimate(Portable, Report):
 
     @property
     def tokens_per_second(self) -> float:
-        """New tokens per second over all cards; the time for the prompt is included."""
+        """New tokens per second over all cards, including the time for the prompt."""
         return self.batch * self.settings.new_tokens / self.seconds
 
     @property
     def peak(self) -> int:
-        """Peak memory of one card, in bytes."""
+        """Peak memory usage of one card, in bytes."""
         return self.memory.total
 
     @property
     def largest_batch(self) -> int:
-        """Largest number of sequences over all cards that fits; 0 if none fits."""
+        """Largest number of sequences that fits on all cards together; 0 if none fits."""
         return self.searched()
 
     @property
@@ -84,7 +84,7 @@ class GenerationEstimate(Portable, Report):
 
     @property
     def band(self) -> tuple[float, float]:
-        """Lower and upper factor of `seconds` between which a measurement is expected."""
+        """Range in which a measurement is expected, as lower and upper factors of `seconds`."""
         return self.limits.low, self.limits.high
 
     @property
@@ -138,7 +138,7 @@ class GenerationEstimate(Portable, Report):
 
 
 def over_memory(memory: GenerationMemory, settings: GenerationSettings) -> str:
-    """Return a sentence about the missing memory and possible changes."""
+    """Return a sentence that states how much memory is missing and which changes would help."""
     over = units.size(memory.total - settings.card.memory)
     fixes = ["a smaller batch"] if settings.batch not in (1, "largest") else []
     if memory.weights > memory.cache:

@@ -21,10 +21,10 @@ CACHE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.floa
 
 @dataclass(frozen=True)
 class GenerationSettings:
-    """The arguments after they have been checked."""
+    """The validated arguments of a generation estimate."""
 
     batch: int | Literal["largest"]
-    """Number of sequences over all cards."""
+    """Number of sequences on all cards together."""
     prompt: int
     """Number of tokens in each prompt."""
     new_tokens: int
@@ -50,13 +50,14 @@ class GenerationSettings:
 
     @property
     def length(self) -> int:
-        """Number of tokens in a sequence when it is complete."""
+        """Number of tokens in a complete sequence."""
         return self.prompt + self.new_tokens
 
     def read_at(self, position: int) -> int:
         """Return how many tokens a step reads from a cache that holds `position` tokens.
 
-        With a static cache, a step reads all positions, or as many buckets as the tokens need.
+        With a static cache, a step reads all positions or, with buckets, as many buckets as the
+        tokens occupy.
         """
         if self.cache == "dynamic":
             return position
@@ -66,7 +67,7 @@ class GenerationSettings:
 
 
 def checked(protocol: Protocol, values: dict[str, Any]) -> GenerationSettings:
-    """Return the checked arguments of a generation estimate."""
+    """Check the arguments of a generation estimate and return them as settings."""
     for name in ("prompt", "new_tokens"):
         positive(name, values[name])
     if values["batch"] != "largest":

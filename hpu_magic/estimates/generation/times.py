@@ -1,4 +1,4 @@
-"""The time of a generation: for its prompt, and for its tokens with a growing cache."""
+"""The time that text generation takes for its prompt and for tokens with a growing cache."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Band:
     low: float
     high: float
     rows: str
-    """The kind of published measurements from which the band is taken."""
+    """The kind of published measurements from which the band is derived."""
 
 
 def band_of(batch: int, cards: int, card: Generation) -> Band:
@@ -39,7 +39,7 @@ def band_of(batch: int, cards: int, card: Generation) -> Band:
 
 @dataclass(frozen=True)
 class Priced:
-    """A pass with its prices and the number of passes that it represents."""
+    """A pass with its prices and the number of passes it represents."""
 
     program: Program
     prices: Prices
@@ -48,11 +48,11 @@ class Priced:
 
 @dataclass(frozen=True)
 class Times:
-    """How long each part of a generation takes, in seconds."""
+    """Time that each part of text generation takes, in seconds."""
 
     prompt: Priced
     tokens: tuple[Priced, ...]
-    """Passes over one more token, for some of the cache lengths."""
+    """Passes over a new token, for some of the cache lengths."""
     compilation: float
     """Compilation time for all shapes, in seconds."""
 
@@ -71,7 +71,7 @@ class Times:
 
     @property
     def total(self) -> float:
-        """Time of the prompt and of all new tokens, in seconds."""
+        """Time for the prompt and all new tokens, in seconds."""
         return sum(each.times * each.prices.seconds for each in (self.prompt, *self.tokens))
 
     @property
@@ -84,7 +84,7 @@ class Times:
         return dict(kinds)
 
     def by_operation(self) -> list[tuple[str, float, str]]:
-        """Return the module, total seconds and limit of each operation."""
+        """Return the module, total time in seconds and limit of each operation."""
         return [
             (operation.module, each.times * cost.seconds, cost.limit)
             for each in (self.prompt, *self.tokens)
@@ -93,10 +93,10 @@ class Times:
 
 
 def times_of(prompt: Pass, tokens: Mapping[int, Pass], settings: GenerationSettings) -> Times:
-    """Return the times of a generation, based on some of its passes.
+    """Return the times of text generation, based on some of its passes.
 
-    ``tokens`` maps the number of tokens in the cache to a pass over one more token. The cost at
-    other lengths is interpolated.
+    ``tokens`` maps numbers of tokens in the cache to passes over one new token. The cost for other
+    cache lengths is interpolated.
     """
 
     def priced(traced: Pass, times: float) -> Priced:

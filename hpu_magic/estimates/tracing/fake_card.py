@@ -1,4 +1,4 @@
-"""A fake card, whose tensors use no memory and whose operators only calculate shapes."""
+"""A fake card whose tensors use no memory and whose operators only infer shapes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from hpu_magic.estimates.tracing import host_random, known_numbers
 from hpu_magic.runtime.device import device
 
 Listener = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
-"""Called for each operator, with the operator, its arguments and its result."""
+"""A function that is called with each operator, its arguments and its result."""
 
 _WHICH_DEVICE = torch.ops.prim.device.default
 _INDEX = torch.ops.aten.index.Tensor
@@ -55,28 +55,29 @@ _BETWEEN = frozenset(
         torch.utils._stats,
     )
 )
-"""Files with functions that may be between the caller of an operator and `FakeCard`."""
+"""Files whose functions may appear in the call stack between an operator's caller and `FakeCard`.
+"""
 _META = torch.device("meta")
 one_at_a_time = threading.RLock()
-"""Held by a thread while it is tracing; during this time, its model has fake tensors."""
+"""Held by a thread while it is tracing, during which its model has fake tensors."""
 
 
 def device_type() -> str:
     """Return ``"hpu"``, or ``"cpu"`` if PyTorch was initialized without a card.
 
-    The traces of the two differ only in device-specific operators.
+    Traces on these two devices differ only in device-specific operators.
     """
     return "hpu" if device.bridge_loaded() else "cpu"
 
 
 class FakeCard(FakeTensorMode):
-    """While active, tensors on the card are fake, and no card is acquired."""
+    """A mode in which tensors on the card are fake and no card is acquired."""
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.listener: Listener | None = None
         self.sums_gradients = False
-        """Whether the current operator is a sum of two gradients by autograd."""
+        """Whether the current operator is autograd summing two gradients."""
         self._within = False  # whether an operator that calls others is running
 
     @property
@@ -85,7 +86,7 @@ class FakeCard(FakeTensorMode):
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operator on shapes only, and call the listener."""
+        """Run an operator on shapes only, and notify the listener."""
         if func is _WHICH_DEVICE:  # true for most calls
             fake = args[0]
             return _META if fake.fake_mode.in_kernel_invocation else fake.fake_device
@@ -127,19 +128,19 @@ class FakeCard(FakeTensorMode):
         return result
 
     def _grouped_product(self, types: Any, args: Any, kwargs: Any) -> Any:
-        """Compute the product in bfloat16, because PyTorch cannot infer shapes for other types."""
+        """Compute the matmul in bfloat16, because PyTorch cannot infer shapes for other dtypes."""
         factors = tuple(each.to(torch.bfloat16) for each in args[:2])
         result: Any = super().__torch_dispatch__(_GROUPED, types, (*factors, *args[2:]), kwargs)
         return result.to(args[0].dtype)
 
     def _ctc(self, logits: torch.Tensor, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss of each sequence, and the table for calculating its gradient."""
+        """Return the loss of each sequence, and the table used to compute its gradient."""
         steps, batch = (*logits.shape[:2], 1)[:2]
         with self:
             return logits.new_empty(batch), logits.new_empty(batch, steps, 2 * longest + 1)
 
     def _without_masks(self, indices: Any) -> list[Any] | None:
-        """Replace masks in indices with integers; return None if the values of a mask are unknown.
+        """Replace masks in indices with integers; return None if a mask's values are unknown.
 
         The number of selected elements determines the shape of the result.
         """
@@ -172,7 +173,7 @@ def _longest(lengths: Any) -> int | None:
 
 
 def _check_types(factors: Any) -> None:
-    """Raise an error for products of integers and floats, as all devices except meta do."""
+    """Raise an error if integers and floats are multiplied, as all devices except meta do."""
     kinds = {each.dtype for each in factors if isinstance(each, torch.Tensor)}
     torch._check(
         len({each.is_floating_point or each.is_complex for each in kinds}) < 2,
@@ -184,13 +185,13 @@ def _owns_first(args: Any) -> bool:
     """Return whether no other object refers to the storage of the first operand."""
     if len(args) != 2 or not all(isinstance(each, FakeTensor) for each in args):
         return False
-    # The storage has two references: one from the tensor, and one from the Python object here.
+    # The storage has two references: one from the tensor, and one from this Python object.
     alone: bool = torch._C._storage_Use_Count(args[0].untyped_storage()._cdata) <= 2
     return alone and args[0].dtype == args[1].dtype
 
 
 def _adds_bias(args: Any) -> bool:
-    """Return whether a layer adds its bias to a product; without a mode, this happens in place."""
+    """Return whether a layer adds its bias to a matmul; without a mode, this happens in place."""
     product, bias = args
     return bool(
         bias.dim() == 1 < product.dim() - 1
@@ -208,7 +209,7 @@ def _sums_gradients(args: Any) -> bool:
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:
-    """Return whether the elements are contiguous in some order of the dimensions."""
+    """Return whether the elements are contiguous for some order of the dimensions."""
     expected = 1
     for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
         if size != 1:
@@ -219,7 +220,7 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _caller() -> str:
-    """Return the file of the Python function that called the operator, directly or through C++."""
+    """Return the file of the Python function that called the operator directly or through C++."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename in _BETWEEN:
         frame = frame.f_back
@@ -243,7 +244,7 @@ def fake_card() -> Iterator[FakeCard]:
 
 @contextmanager
 def _without_tracebacks() -> Iterator[None]:
-    """Keep PyTorch from logging the errors of fake tensors, which are raised anyway."""
+    """Keep PyTorch from logging the errors of fake tensors, because they are raised anyway."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before = logger.disabled
     logger.disabled = True
@@ -255,7 +256,7 @@ def _without_tracebacks() -> Iterator[None]:
 
 @contextmanager
 def _without_cpu_operators() -> Iterator[None]:
-    """If fake tensors are on the CPU, make PyTorch use the operators that it would use on a card.
+    """Make PyTorch use the operators that it would use on a card, even with fake CPU tensors.
 
     On the CPU, PyTorch has fused operators for LSTMs and transformer layers.
     """
@@ -275,8 +276,8 @@ def _without_cpu_operators() -> Iterator[None]:
 def _transformers_reads_known_numbers() -> Iterator[None]:
     """Let transformers read the known values of fake tensors.
 
-    By default, it does not read them. Instead, it runs code that is correct for all values, such as
-    applying a mask that does not mask any token, which it would skip on a card.
+    By default, it does not read them. Instead, it runs code that is correct for all values. For
+    example, it applies a mask that does not mask any token, which it would skip on a card.
     """
     module: Any = sys.modules.get("transformers.utils.import_utils")
     is_fake: Any = getattr(module, "is_fake_tensor", None)

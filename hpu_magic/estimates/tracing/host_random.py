@@ -1,4 +1,4 @@
-"""Control the random number generators of the host during a trace."""
+"""Control the host's random number generators during a trace."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import torch
 def same_each_time() -> Iterator[None]:
     """Make Python's and NumPy's generators return the same numbers in each trace.
 
-    Afterwards, their states and those of PyTorch's generators are restored.
+    Their states and those of PyTorch's generators are restored afterwards.
     """
     python, host = random.getstate(), torch.get_rng_state()
     numpy: Any = sys.modules.get("numpy.random")

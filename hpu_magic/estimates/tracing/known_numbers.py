@@ -1,9 +1,9 @@
-"""Track known integers and booleans in a trace, such as masks.
+"""Track the values of integer and boolean tensors in a trace, such as masks.
 
-Models read some of them to decide which operations to run, for example to check whether any token
-is masked or whether positions are consecutive. These few values are computed on the CPU, in
-addition to the tensors without memory. A single random number, which may decide whether a model
-skips a layer, is assumed to be the mean of its distribution.
+Models read some of these values to decide which operations to run, for example to check whether any
+token is masked or whether positions are consecutive. These few values are computed on the CPU, in
+addition to the fake tensors. A single random number, which may decide whether a model skips a
+layer, is assumed to be the mean of its distribution.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MIDDLE = {aten.rand: 0.5, aten.randn: 0.0}
 
 
 def set_numbers(tensor: torch.Tensor, numbers: torch.Tensor) -> None:
-    """Store the values of a fake tensor, unless it is too large or has an unsupported type."""
+    """Store the values of a fake tensor, unless it is too large or has an unsupported dtype."""
     if _is_followed(numbers) and not tensor.is_inference():
         _store(tensor, numbers)
 
@@ -44,11 +44,11 @@ def numbers_of(tensor: Any) -> torch.Tensor | None:
     if not isinstance(tensor, FakeTensor):
         return None
     known = vars(tensor).get("_known_numbers")
-    if known is None:  # PyTorch itself stores the values of literals in the model's code
+    if known is None:  # PyTorch itself stores the values of literals in the model code
         constant: torch.Tensor | None = tensor.constant
         return constant if constant is not None and _is_followed(constant) else None
     if tensor.is_inference() or tensor._version != known[1]:
-        return None  # the tensor has been written to since
+        return None  # the tensor has been written to in the meantime
     numbers: torch.Tensor = known[0]
     return numbers
 
@@ -64,7 +64,7 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
         _store(result, middle.expand(result.shape))
         return
     if func is _LIFT and type(args[0]) is torch.Tensor and isinstance(result, torch.Tensor):
-        set_numbers(result, args[0].detach().clone())  # a constant in the model's code
+        set_numbers(result, args[0].detach().clone())  # a constant in the model code
         return
     if not _may_follow(func, args):
         return
@@ -85,7 +85,7 @@ def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any
 def _follow_write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Store the values that an operator writes to its first operand and, for a view, to its base.
 
-    PyTorch increases the version of the tensor after the operator has run.
+    PyTorch increments the version of the tensor after the operator has run.
     """
     target = args[0] if args else None
     if not isinstance(target, FakeTensor) or func._schema.arguments[0].alias_info is None:
@@ -97,7 +97,7 @@ def _follow_write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
     written = compute(func, args, kwargs)
     if isinstance(written, torch.Tensor):
         _store(target, written, writes=1)
-        # The values of a view are a view of the base's values.
+        # The stored values of a view are a view of the stored values of its base.
         if (
             base is not None
             and whole is not None
@@ -107,7 +107,7 @@ def _follow_write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
 
 
 def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run an operator on the CPU and return its result; None if operand values are unknown."""
+    """Run an operator on the CPU and return its result, or None if operand values are unknown."""
     if torch.Tag.nondeterministic_seeded in func.tags:
         return None
     leaves, form = pytree.tree_flatten((args, kwargs))
@@ -130,7 +130,7 @@ def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _may_follow(func: Any, args: tuple[Any, ...]) -> bool:
-    """Check the first operand; most operators can be ruled out because it is floating-point."""
+    """Return whether result values may be known; usually, the first operand rules this out."""
     first = next(_tensors(args), None)
     if first is None:
         return func.overloadpacket in _WITHOUT_OPERANDS

@@ -1,4 +1,4 @@
-"""Find the module of an operation in the forward and backward pass."""
+"""Find the module that an operation belongs to in the forward and backward pass."""
 
 from __future__ import annotations
 

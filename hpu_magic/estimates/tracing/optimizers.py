@@ -1,4 +1,4 @@
-"""Record an optimizer step, which runs once for all parameters of a shape if possible."""
+"""Record an optimizer step, tracing it once for all parameters of the same shape if possible."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 def maker(optimizer: torch.optim.Optimizer | str | None) -> Make | None:
-    """Return a function that creates a similar optimizer for other parameters.
+    """Return a function that creates an equivalent optimizer for other parameters.
 
-    If an instance is given, its class, parameter groups and options are used. A string is the name
-    of an optimizer from `torch.optim` or from the vendor, such as ``"FusedAdamW"``; case and
-    underscores are ignored.
+    An instance provides its class, parameter groups and options. A string is the name of an
+    optimizer from `torch.optim` or from the vendor, such as ``"FusedAdamW"``, ignoring case and
+    underscores.
     """
     if optimizer is None:
         return None
@@ -56,11 +56,11 @@ class _Like:
         }
 
     def group_of(self, parameter: nn.Parameter) -> int | None:
-        """Return the group of the parameter that a fake one replaces; None if it has no group."""
+        """Return the group of the parameter that a fake parameter replaces, or None."""
         return self._groups.get(id(getattr(parameter, ORIGINAL, None)))
 
     def stepped(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
-        """Return the parameters in the optimizer, or all if it was made for a copy of the model."""
+        """Return the optimizer's parameters, or all if it was created for a copy of the model."""
         own = [parameter for parameter in parameters if self.group_of(parameter) is not None]
         return own or parameters
 
@@ -71,7 +71,7 @@ class _Like:
         groups = [group for group in groups if group["params"]]
         made: torch.optim.Optimizer = object.__new__(type(self._optimizer))
         vars(made).update(vars(self._optimizer), state=defaultdict(dict), param_groups=groups)
-        vars(made).pop("step", None)  # set by a scheduler and bound to the user's optimizer
+        vars(made).pop("step", None)  # set by a scheduler, and bound to the user's optimizer
         for name, value in vars(made).items():
             if name.startswith("_optimizer_") and isinstance(value, OrderedDict):
                 vars(made)[name] = OrderedDict()  # the user's hooks
@@ -108,12 +108,14 @@ def _plain(name: str) -> str:
 def record_step(make: Make, recorder: Recorder, parameters: Iterable[nn.Parameter]) -> None:
     """Record an optimizer step for parameters with gradients.
 
-    The step is the same for parameters of the same shape and type, so only one of them is traced,
-    and it is counted for all of them. If operators take lists of parameters, like PyTorch's
-    multi-tensor operators and the vendor's fused operators, all parameters are traced. The
-    optimizer's state is assumed to exist before the program starts, as in all steps but the first.
+    Parameters of the same shape and dtype have the same step, so only one of them is traced, and
+    its operations are counted for all of them. If operators take lists of parameters, like
+    PyTorch's multi-tensor operators and the vendor's fused operators, all parameters are traced.
+    The optimizer's state is assumed to exist before the program starts, as is the case in every
+    step except the first.
 
-    Raises `EstimateError` if the optimizer depends on values or does not support these parameters.
+    Raises `EstimateError` if the optimizer depends on tensor values or does not support these
+    parameters.
     """
     everyone = list(parameters)
     if isinstance(make, _Like):
@@ -149,7 +151,7 @@ class _OptimizerStep:
         self, make: Make, recorder: Recorder, parameters: list[nn.Parameter], count: int
     ) -> None:
         self._recorder, self._count = recorder, count
-        # Use copies, because the memory of the model's parameters and gradients is already counted.
+        # Use copies, because memory for the model's parameters and gradients is already counted.
         self.takes_lists = False
         with recorder.instead(self._look_for_lists):
             self._stand_ins = [_stand_in(each) for each in parameters]
@@ -174,7 +176,7 @@ class _OptimizerStep:
                 recorder.hold(value, Role.OPTIMIZER, count=self._count)
 
     def record(self) -> None:
-        """Record the second step, which uses the state of the first one."""
+        """Record the second step, which uses the state created by the first one."""
         recorder = self._recorder
         recorder.phase, recorder.times = Phase.OPTIMIZER, self._count
         try:

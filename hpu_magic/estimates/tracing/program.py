@@ -40,20 +40,20 @@ class Storage:
     """Memory on the card, with its lifetime."""
 
     bytes: int
-    """Size in bytes if the card stores int64 with 64 bits."""
+    """Size in bytes if the card stores int64 values in 64 bits."""
     role: Role = Role.TEMPORARY
     module: str = ""
     dtype: torch.dtype | None = None
-    """Type of the first tensor in the storage."""
+    """Dtype of the first tensor in the storage."""
     born: int = NEVER
-    """Index of the operation that creates it; `NEVER` if it exists before the first operation."""
+    """Index of the operation that creates the storage; `NEVER` if it exists at the start."""
     last_used: int = NEVER
-    """Index of the last operation that reads or writes it, not counting views."""
+    """Index of the last operation that reads or writes the storage, not counting views."""
     continues: int | None = None
-    """Index of the storage whose memory it reuses if operations run immediately, because autograd
+    """Index of the storage whose memory is reused if operations run immediately, because autograd
     then sums gradients in place."""
     freed: int | None = None
-    """Number of operations before its last reference was deleted; None if it is kept."""
+    """Number of operations before the last reference was deleted; None if the storage is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,8 @@ class Operand:
     shape: tuple[int, ...]
     dtype: torch.dtype
     bytes: int
-    """Bytes of the storage that the tensor covers; fewer than its elements if it is expanded."""
+    """Bytes of the storage that the tensor covers; an expanded tensor covers fewer bytes than its
+    elements would need."""
 
     @property
     def elements(self) -> int:
@@ -90,7 +91,7 @@ class Operation:
     arguments: tuple[object, ...] = ()
     """Positional arguments, with None in place of tensors."""
     times: int = 1
-    """How often it runs in a step: an optimizer is traced once for all tensors of a shape."""
+    """Number of runs per step; an optimizer is traced once for all tensors of the same shape."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # PyTorch's operators cannot be pickled, so they are looked up by name.
@@ -111,14 +112,14 @@ class Program:
     operations: list[Operation] = field(default_factory=list)
     storages: list[Storage] = field(default_factory=list)
     classes: dict[str, str] = field(default_factory=dict)
-    """Name of each module's class, keyed by the module's path; the path of the model is empty."""
+    """Class name of each module, keyed by the path of the module; the model's path is empty."""
     samples: int = 0
     """Size of the first dimension of the inputs."""
     tokens: int = 0
     """Number of elements in the first integer input, such as token ids; 0 if there is none."""
 
     def of_role(self, role: Role) -> int:
-        """Return the total bytes of all storages with a role."""
+        """Return the total size in bytes of all storages with a role."""
         return sum(storage.bytes for storage in self.storages if storage.role is role)
 
     def of_phase(self, *phases: Phase) -> Iterator[Operation]:

@@ -1,4 +1,4 @@
-"""Recompute activations in the backward pass, which saves memory."""
+"""Recompute activations in the backward pass to save memory."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def recomputing(model: nn.Module, kind: str) -> Iterator[None]:
     """Make the model's layers recompute their activations in the backward pass.
 
     The layers are the modules in the model's longest list whose modules all have the same class.
-    "full" keeps only the inputs of each layer. "selective" also keeps the results of matrix
-    products with weights, which are the most expensive to recompute. Raises `EstimateError` if the
-    model has no such list.
+    "full" keeps only the inputs of each layer. "selective" also keeps the outputs of matmuls with
+    weights, which are the most expensive to recompute. Raises `EstimateError` if the model has no
+    such list.
     """
     if kind == "none":
         yield

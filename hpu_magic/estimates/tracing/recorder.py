@@ -1,4 +1,4 @@
-"""Record the operators run on a fake card, and the lifetimes of storages."""
+"""Record the operators that run on a fake card, and the lifetimes of storages."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from hpu_magic.estimates.tracing.fake_card import FakeCard, Listener, device_typ
 from hpu_magic.estimates.tracing.modules import RunningModules
 from hpu_magic.estimates.tracing.program import Operand, Operation, Phase, Program, Role, Storage
 
-# Cards do not support these types and store them in half the size.
+# Cards do not support these dtypes and store their elements in half the size.
 _NARROWED = frozenset({torch.float64, torch.complex128})
 
 
 class Recorder:
-    """Appends operators on the active fake card to a program while the with block runs."""
+    """Appends operators that run on the active fake card to a program, inside the with block."""
 
     def __init__(self, program: Program, modules: RunningModules) -> None:
         self.program = program
@@ -27,7 +27,7 @@ class Recorder:
         # Keyed by the address of the storage; an entry is removed together with its storage.
         self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
         self.phase: Phase | None = None
-        """The phase of all operations; if None, autograd's state determines it."""
+        """The phase of all operations; if None, the state of autograd determines the phase."""
         self.times = 1
         self._listeners: list[Listener | None] = []
         self._card: FakeCard | None = None
@@ -43,7 +43,7 @@ class Recorder:
 
     @contextmanager
     def instead(self, listener: Listener | None) -> Iterator[None]:
-        """Inside the with block, call another listener instead of recording; None calls nothing."""
+        """Inside the with block, call another listener, or none, instead of recording."""
         self._listen(listener)
         try:
             yield
@@ -60,13 +60,13 @@ class Recorder:
         self._closed = True
 
     def hold(self, tensor: torch.Tensor, role: Role, module: str = "", *, count: int = 1) -> None:
-        """Add `count` tensors like this one, which are not created by any operation."""
+        """Add `count` tensors like this one that are not created by any operation."""
         storage = self.program.storages[self._index(tensor)]
         storage.bytes *= count
         storage.role, storage.module = role, module
 
     def stand_for(self, tensor: torch.Tensor) -> None:
-        """Add a tensor of size zero, because it represents tensors that are already counted."""
+        """Add a tensor with size zero, because it represents tensors that are already counted."""
         self.program.storages[self._index(tensor)].bytes = 0
 
     def index_of(self, tensor: torch.Tensor) -> int | None:
@@ -145,7 +145,7 @@ class Recorder:
 
 
 def card_bytes(dtype: torch.dtype, elements: int) -> int:
-    """Return the bytes that elements use on a card that stores int64 with 64 bits."""
+    """Return the size of elements in bytes on a card that stores int64 values in 64 bits."""
     return elements * dtype.itemsize // (2 if dtype in _NARROWED else 1)
 
 

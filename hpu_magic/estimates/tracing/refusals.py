@@ -1,4 +1,4 @@
-"""Errors of steps that cannot be traced, with the line of code, or the module and its inputs."""
+"""Errors for steps that cannot be traced, with the line of code or the module and its inputs."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class UntracedError(EstimateError):
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Explain tracing errors with their line of code, and errors of a model with their module.
+    """Add the line of code to tracing errors, and the module to errors of a model.
 
-    Raises `EstimateError` if the operations depend on values, if an operator cannot determine
-    shapes without values, or if the inputs do not match a module.
+    Raises `EstimateError` if operations depend on tensor values, if an operator cannot infer shapes
+    without values, or if the inputs do not match a module.
     """
     try:
         yield

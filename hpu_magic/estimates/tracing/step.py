@@ -1,4 +1,4 @@
-"""Trace a model's step: forward pass and, for training, backward pass and optimizer."""
+"""Trace a step of a model: the forward pass and, in training, the backward pass and optimizer."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ class StepOptions:
 
     train: bool = True
     dtype: torch.dtype | None = None
-    """Type of the model's floating-point tensors and inputs; None leaves it unchanged."""
+    """Dtype of the model's floating-point tensors and inputs; None leaves it unchanged."""
     autocast: torch.dtype | None = None
-    """Type for `torch.autocast`; None disables autocast."""
+    """Dtype for `torch.autocast`; None disables autocast."""
     optimizer: optimizers.Make | None = None
     loss: Loss | None = None
-    """Calculates the loss from the output; by default, the output's `loss`, or else its sum."""
+    """Computes the loss from the output; by default, it is the output's `loss` or else its sum."""
     batch: int | None = None
     """Size of the inputs' first dimension; None leaves it unchanged."""
     checkpointing: str = "none"
-    """Which activations of layers are recomputed: ``none``, ``full`` or ``selective``."""
+    """Which activations the layers recompute: ``none``, ``full`` or ``selective``."""
     accumulating: bool = False
     """Whether gradients from earlier steps already exist."""
 
@@ -54,8 +54,8 @@ def trace_step(
     """Return the program of one step, without computing anything.
 
     The model and its inputs can be on any device, including ``meta``. The model is not changed, and
-    only the shapes and types of the inputs matter. Raises `EstimateError` if operations depend on
-    values, or if an operator cannot determine shapes without values.
+    only the shapes and dtypes of the inputs matter. Raises `EstimateError` if operations depend on
+    tensor values, or if an operator cannot infer shapes without values.
     """
     classes = {name: type(module).__name__ for name, module in model.named_modules()}
     program = Program(classes=classes)
@@ -139,7 +139,7 @@ class _Step:
         def run(*args: Any, **kwargs: Any) -> Any:
             batch = kwargs or (args[0] if len(args) == 1 else args)
             for module in self._model.modules():
-                if hasattr(module, "training_step"):  # logging requires the trainer of a fit
+                if hasattr(module, "training_step"):  # logging requires a running trainer
                     vars(module).update(dict.fromkeys(("log", "log_dict"), _do_nothing))
             return step(batch, 0) if len(signature(step).parameters) > 1 else step(batch)
 
@@ -185,11 +185,11 @@ class _Step:
                 program.samples = tensor.shape[0]
             if tensor.dim() and not program.tokens and not tensor.is_floating_point():
                 program.tokens = tensor.numel()
-        # Inputs without a dimension count as one sample.
+        # Zero-dimensional inputs count as one sample.
         program.samples = program.samples or 1
 
     def _set_roles(self, saved: int) -> None:
-        """Set the role of gradients, and of activations that are saved for the backward pass."""
+        """Set the roles of gradients and of activations that are saved for the backward pass."""
         for name, weight in self._parameters.items():
             if weight.grad is not None:
                 index = self._recorder.index_of(weight.grad)
@@ -240,8 +240,8 @@ def lasting_memory(
 ) -> str:
     """Return a sentence on the memory for weights and, in training, gradients and optimizer state.
 
-    The model is not changed. ``dtype`` is the type of its floating-point parameters, or None to
-    keep their types, and ``optimizer`` is a result of `optimizers.maker`.
+    The model is not changed. ``dtype`` is the dtype of its floating-point parameters, or None to
+    keep their dtypes. ``optimizer`` is a return value of `optimizers.maker`.
     """
     with fake_card(), twins.fake_tensors(model, dtype, training=train) as tensors:
         weights = list(tensors.parameters.values())

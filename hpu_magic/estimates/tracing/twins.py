@@ -1,4 +1,4 @@
-"""Fake tensors on the card for a model and its inputs, with the same shapes but no memory."""
+"""Fake tensors on the card that match the shapes of a model and its inputs but use no memory."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from hpu_magic.runtime.device import nests
 from hpu_magic.runtime.device.nests import described
 
 ORIGINAL = "original"
-"""Attribute of a fake parameter that refers to the parameter of the model."""
+"""Attribute of a fake parameter that refers to the model's original parameter."""
 
 
 @dataclass(frozen=True)
 class Twins:
-    """The fake tensors of a model by name; a tied tensor is listed once, under its first name."""
+    """Fake tensors of a model, keyed by name; a tied tensor only appears under its first name."""
 
     parameters: dict[str, nn.Parameter]
     buffers: dict[str, torch.Tensor]
@@ -34,13 +34,13 @@ class Twins:
 def fake_tensors(model: nn.Module, dtype: torch.dtype | None, *, training: bool) -> Iterator[Twins]:
     """Replace a model's tensors with fake tensors on the card, and restore its modules afterwards.
 
-    Modules may store computed values, such as masks or caches. Inside the with block, these are
-    fake as well.
+    Modules may store computed values, such as masks or caches. Inside the with block, these values
+    are fake as well.
 
-    ``dtype`` is the type of the floating-point parameters, or None to keep their types. Buffers
-    keep their types: those that are used in computations, such as running means, are small, and
+    ``dtype`` is the dtype of floating-point parameters, or None to keep their dtypes. Buffers keep
+    their dtypes. Buffers that are used in computations, such as running means, are small, and
     others, such as the angles of rotary embeddings, stay in float32 when a model is loaded in
-    another type.
+    another dtype.
     """
     with untouched(model):
         model.train(training)
@@ -59,7 +59,7 @@ def fake_tensors(model: nn.Module, dtype: torch.dtype | None, *, training: bool)
 
 
 def _replace_metric_states(module: nn.Module) -> None:
-    """Replace the states of torchmetrics metrics, which are neither parameters nor buffers."""
+    """Replace the states of torchmetrics metrics, as they are neither parameters nor buffers."""
     attributes = vars(module)
     defaults = attributes.get("_defaults")
     if not isinstance(defaults, dict) or "_device" not in attributes:
@@ -73,9 +73,10 @@ def _replace_metric_states(module: nn.Module) -> None:
 def inputs(call: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
     """Replace the tensors in nested inputs with fake tensors on the card.
 
-    ``dtype`` is the type of floating-point tensors, or None to keep their types. ``batch`` is the
-    new size of the first dimension of every tensor that has the same first dimension as the first
-    tensor. Raises `EstimateError` if a tensor is not dense, or if no tensor has a first dimension.
+    ``dtype`` is the dtype of floating-point tensors, or None to keep their dtypes. ``batch`` is the
+    new batch size, which is applied to every tensor whose first dimension has the same size as that
+    of the first tensor. Raises `EstimateError` if a tensor is not dense, or if all tensors are
+    zero-dimensional.
     """
     first = next((each.shape[0] for each in nests.tensors(call) if each.dim()), None)
     if first is None and batch is not None:
@@ -101,10 +102,10 @@ def inputs(call: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
 
 
 def _of_rows(tensor: torch.Tensor, shape: Any) -> torch.Tensor:
-    """Return a tensor with a different batch size, by repeating or omitting rows."""
+    """Change the batch size of a tensor by repeating or omitting rows."""
     with unset_fake_temporarily():
         same = tensor.shape == shape
-        # Make a copy, because the model may write to it.
+        # Copy the tensor, because the model may write to it.
         return tensor.clone() if same else tensor[torch.arange(shape[0]) % tensor.shape[0]]
 
 

@@ -1,4 +1,4 @@
-"""Restore a model's modules after a trace, and unwrap methods that use HPU Graphs."""
+"""Restore the modules of a model after a trace, and unwrap methods that replay HPU Graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WRAPPERS = ("habana_frameworks.torch.hpu.", "hpu_magic.runtime.graphs.")
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """Restore each module of a model afterwards, including its lists, sets and dicts."""
+    """On exit, restore each module of a model, including its lists, sets and dicts."""
     modules = [(module, dict(vars(module))) for module in model.modules()]
     # These include the dicts of parameters, buffers and submodules.
     held = [found for _, attributes in modules for found in _contents(attributes.values(), 2)]
@@ -30,7 +30,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
 
 
 def _contents(values: Any, levels: int) -> Iterator[tuple[Any, Any]]:
-    """Yield all containers, including those inside dicts, with a copy of their contents."""
+    """Yield all containers, including those inside dicts, along with copies of their contents."""
     for value in values:
         if isinstance(value, dict):
             yield value, dict(value)
@@ -61,17 +61,17 @@ def _restore(container: Any, content: Any) -> None:
 
 
 def unwrap(module: nn.Module) -> None:
-    """Remove the vendor's wrappers that replay HPU Graphs, because the graphs use real tensors."""
+    """Remove the vendor's wrappers that replay HPU Graphs, because graphs use real tensors."""
     forwards = list(_wrapped(vars(module).get("forward")))
     if not any(map(_is_graphs, forwards)):
         return
     del vars(module)["forward"]
-    if not _is_graphs(forwards[-1]):  # the module may have had a forward attribute of its own
+    if not _is_graphs(forwards[-1]):  # the module may have had its own forward attribute
         vars(module)["forward"] = forwards[-1]
 
 
 def _wrapped(forward: Any) -> Iterator[Callable[..., Any]]:
-    """Yield a function and the functions that it wraps, ending with the innermost."""
+    """Yield a function and the functions that it wraps, ending with the innermost one."""
     while forward is not None:
         yield forward
         forward = getattr(forward, "__wrapped__", None)
