@@ -37,7 +37,8 @@ _CPU_NAMES = [
 # Operator names from the vendor's older lists, mapped to PyTorch's names.
 _AUTOCAST_NAMES = {"cross_entropy": "cross_entropy_loss"}
 _loaded = False
-# Acquired once and never released, because several threads may create their first tensor at once.
+# Acquired once and never released, so that the banner is printed only once even if several threads
+# create their first tensor at the same time.
 _banner_lock = threading.Lock()
 
 
@@ -49,7 +50,7 @@ def load() -> None:
     GpuPresent
         PyTorch uses a GPU on this machine.
     TooLateError
-        PyTorch has already decided that this process has no such device.
+        PyTorch has already determined that no HPU is available in this process.
     OperatorListError
         An autocast list contains a line that is not an operator name.
     """
@@ -86,7 +87,7 @@ def load() -> None:
 
 
 def narrow_types() -> _card_types.NarrowTypes:
-    """Return the 64-bit types that this process's card stores in 32 bits."""
+    """Return the 64-bit dtypes that this process's card stores in 32 bits."""
     return _card_types.narrow_types(lazy=is_lazy(), generation=_generation())
 
 

@@ -1,4 +1,4 @@
-"""Card data types: the largest FP8 values, and the 64-bit types that are stored in 32 bits."""
+"""Dtypes of the cards: the largest FP8 values, and the 64-bit dtypes that are stored in 32 bits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ E4M3FN_MAX = {"GAUDI": GAUDI2_E4M3FN_MAX, "GAUDI2": GAUDI2_E4M3FN_MAX, "GAUDI3":
 E5M2_MAX = torch.finfo(torch.float8_e5m2).max
 
 EXACT = "HPU_MAGIC_EXACT_64_BIT"
-"""Environment variable that makes cards keep all 64 bits, unlike a real card."""
+"""Environment variable that makes simulated cards keep all 64 bits, unlike real cards."""
 
 
 class NarrowTypes(NamedTuple):
-    """64-bit types that are stored in 32 bits, and whether copies from the host check the range."""
+    """64-bit dtypes stored in 32 bits, and whether copies from the host check the value range."""
 
     float64: bool
     int64: bool
@@ -25,7 +25,7 @@ class NarrowTypes(NamedTuple):
 
 
 def narrow_types(*, lazy: bool, generation: str) -> NarrowTypes:
-    """Return the types that a card of `generation` stores in 32 bits.
+    """Return the dtypes that a card of `generation` stores in 32 bits.
 
     No card supports float64. All cards support int64 if ``PT_ENABLE_INT64_SUPPORT`` is set; without
     it, only second-generation and later cards do, and only in eager mode. In lazy mode, a copy from

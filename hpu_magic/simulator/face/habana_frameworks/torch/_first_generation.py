@@ -1,4 +1,4 @@
-"""Operators and types that first-generation cards do not support."""
+"""Operators and dtypes that first-generation cards do not support."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _KEY = torch._C.DispatchKey.BackendSelect
 _BELOW = torch._C._dispatch_keyset_full_after(_KEY)
 _AUTOCAST_TYPES = "HPU Autocast on GAUDI only supports dtypes of torch.bfloat16 currently."
 
-# Error messages, keyed by the C++ names of the types.
+# Error messages, keyed by the C++ names of the dtypes.
 LACKING_TYPES = {"Half": _NO_FLOAT16, "Float8_e4m3fn": NO_FP8, "Float8_e5m2": NO_FP8}
 
 # Keep the libraries alive: a library unregisters its kernels when it is freed.
@@ -29,7 +29,7 @@ _float16_refused = False
 
 
 def refuse_operators() -> None:
-    """Make ``torch.ops.hpu`` reject operators and types that the card does not support.
+    """Make ``torch.ops.hpu`` reject operators and dtypes that the card does not support.
 
     The check runs before dispatch to a backend, so it covers both modes as well as inference.
     """
@@ -88,8 +88,8 @@ def _checking_types(operator: torch._ops.OpOverload) -> Callable[..., Any]:
 def refuse_float16_in_autocast() -> None:
     """Make ``torch.autocast("hpu", dtype=torch.float16)`` warn and disable itself.
 
-    PyTorch has a single list of autocast types for all generations of ``hpu``. The warning is the
-    same one that PyTorch shows for a type that is not in this list.
+    PyTorch has a single list of autocast dtypes for all generations of ``hpu``. The warning is the
+    same as the one that PyTorch shows for a dtype that is not in this list.
     """
     global _float16_refused
     _float16_refused = True

@@ -42,11 +42,11 @@ DEFAULTS = {
 _RESERVED = "PT_HCCL_MEMORY_ALLOWANCE_MB"
 
 IN_FORCE = {name: os.environ.get(name, default) for name, default in DEFAULTS.items()}
-"""Flag values by name, taken from the environment or from the defaults of release 1.23."""
+"""Values of the flags by name, from the environment or from the defaults of release 1.23."""
 
 
 def pool_percentage() -> int:
-    """Return the percentage of a card's memory that the allocator uses, from 1 to 100."""
+    """Return the percentage of a card's memory that the allocator may use, from 1 to 100."""
     text = IN_FORCE["PT_HPU_POOL_MEM_ACQUIRE_PERC"].strip()
     if not (text.isascii() and text.isdigit() and 1 <= int(text) <= 100):
         raise ValueError(
@@ -57,7 +57,7 @@ def pool_percentage() -> int:
 
 
 def reserved_for_collectives() -> int:
-    """Return how many bytes of a card the allocator leaves free; 0 for a single process."""
+    """Return the number of bytes that the allocator leaves free; 0 for a single process."""
     if int(os.environ.get("WORLD_SIZE") or 1) == 1:
         return 0
     text = os.environ.get(_RESERVED, "0").strip()

@@ -1,4 +1,4 @@
-"""Lazy-mode functions of the vendor's extensions, whose operators have different schemas there."""
+"""Lazy-mode functions of the vendor's extensions, whose operator schemas differ in lazy mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]
 
 
 def _of_lazy_mode(frontend: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Make a function raise in eager mode; `frontend` is its name in the vendor's bridge."""
+    """Make a function raise an error in eager mode; `frontend` is its name in the bridge."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -67,29 +67,29 @@ sparse_adagrad_with_valid_count = _calling(
 embedding_bag_sum_fwd = _calling("embedding_bag_sum_hpu_wrap", "embedding_bag_sum")
 """Return the sum of each bag's rows, with shape [bags, channels].
 
-Arguments: the table [rows, channels]; the row indices of all bags; the start of each bag and the
-end of the last one; a 1D count, which has no effect; and the mode. Mode 0 ignores the bags and
-returns a row for each index; modes 1 and 2 return the sums.
+Arguments: the embedding table [rows, channels]; the row indices of all bags; the start offset of
+each bag and the end offset of the last one; a 1D count tensor, which has no effect; and the mode.
+Mode 0 ignores the bags and returns a row for each index; modes 1 and 2 return the sums.
 """
 embedding_bag_sum_bwd = _calling("embedding_bag_sum_bwd_hpu_wrap", "embedding_bag_sum_bwd_out")
-"""Add the gradients of each used row to the first rows of a tensor, and return this tensor.
+"""Add the gradients of each row in use to the first rows of a tensor, and return this tensor.
 
-Arguments: the tensor, whose first rows are in the order of the used rows that
-`embedding_bag_preproc` returns; the gradient of each bag; the bags grouped by row and the start of
+Arguments: the tensor, whose first rows are in the order of the rows returned by
+`embedding_bag_preproc`; the gradient of each bag; the bags grouped by row, and the start offset of
 each group, also from `embedding_bag_preproc`; the number of rows; and the mode.
 """
 expand_into_jagged_permute = _calling(
     "expand_into_jagged_permute_hpu_wrap", "habana_expand_into_jagged_permute"
 )
-"""Return the original positions of the elements of permuted segments.
+"""Return the original positions of the elements in permuted segments.
 
-Arguments: the segment at each position; the start of each segment and the end of the last one,
-before and after the permutation; and the number of elements in these segments.
+Arguments: the segment index at each position; the start offset of each segment and the end offset
+of the last one, before and after the permutation; and the number of elements in these segments.
 """
 bounds_check_indices = _calling("bounds_check_indices_hpu_wrap", "habana_bounds_check_indices")
 """Like ``hpex.kernels.bounds_check_indices``, but with the arguments in a different order."""
 split_permute_cat = _calling("split_permute_cat_hpu_wrap", "habana_split_permute_cat")
-"""Permute the blocks of each row. Arguments: input [batch, features * dims], block at each
+"""Permute the blocks of each row. Arguments: input [batch, features * dims], block index at each
 position, batch, features, dims."""
 
 
@@ -115,17 +115,17 @@ def embedding_bag_preproc(
     Parameters
     ----------
     indices, offsets : torch.Tensor
-        int32 tensors on the CPU: the row indices of all bags, and the start of each bag followed by
-        the end of the last one.
+        int32 tensors on the CPU: the row indices of all bags, and the start offset of each bag
+        followed by the end offset of the last one.
     table_len : int
         Number of rows in the table; an out-of-range index raises ValueError.
 
     Returns
     -------
     tuple of torch.Tensor
-        The number of used rows (one element); the used rows in order; the bags that use them,
-        grouped by row; and the start of each group. The tensors always have their maximum length:
-        unused row entries are 0 and have no bags.
+        The number of rows in use (one element); the sorted indices of these rows; the bags that use
+        them, grouped by row; and the start offset of each group. The tensors always have their
+        maximum length: unused row entries are 0 and have no bags.
     """
     count = indices.numel()
     if count and not 0 <= int(indices.min()) <= int(indices.max()) < table_len:
@@ -166,7 +166,7 @@ def _permuting(name: str) -> Callable[..., Triple]:
 
 
 permute_1D_sparse_data = _permuting("permute_1D_sparse_data")
-"""Permute segments: segment i of the result is segment ``permute[i]``.
+"""Permute segments: segment i of the result is segment ``permute[i]`` of the input.
 
 `lengths` contains the length of each segment, and is flattened if it has several dimensions.
 Returns the permuted lengths, indices, and weights (or None).
@@ -177,7 +177,7 @@ permute_2D_sparse_data = _permuting("permute_2D_sparse_data")
 
 @_of_lazy_mode("matmul_ex_wrap")
 def matmul_ex(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Multiply as ``torch.matmul`` does, and return the result in `dtype`."""
+    """Compute ``torch.matmul(a, b)`` and return the result in `dtype`."""
     return torch.matmul(a.float(), b.float()).to(dtype)
 
 
@@ -195,5 +195,5 @@ def matmul_ex_backward(
 
 @_of_lazy_mode("random_seed_wrap")
 def random_seed(seed: torch.Tensor) -> torch.Tensor:
-    """Return the seed; simulated cards have no seed register."""
+    """Return `seed` unchanged, because simulated cards have no seed register."""
     return seed

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from hpu_magic.simulator import engine
 
-# Whether the method returns an address that callers read from. Callers of the other method may need
-# only the storage's size or identity; the engine detects when they copy it.
+# Whether the method returns an address that callers read from. Callers of ``untyped_storage`` may
+# need only the storage's size or identity; the engine detects when they copy the storage.
 _METHODS = {"data_ptr": True, "untyped_storage": False}
 
 

@@ -53,8 +53,8 @@ def _has_pinning_loaders() -> bool:
 
 
 def _has_compiled_autograd() -> bool:
-    # On every device, Dynamo 2.6 traces the backward graph as user code inside compiled autograd,
-    # which mixes two fake modes. Only the release number reveals this.
+    # Inside compiled autograd, Dynamo 2.6 traces the backward graph as user code and mixes two fake
+    # tensor modes. This affects every device and can only be detected by the version number.
     return torch.__version__ >= (2, 7)
 
 
@@ -63,6 +63,6 @@ def _has_profiled_cards() -> bool:
 
 
 def _has_optional_lists() -> bool:
-    # The list of types that functionalization accepts is in a module that is slow to import, so
-    # check the release instead.
+    # The module that lists the types accepted by functionalization is slow to import, so check the
+    # version instead.
     return torch.__version__ >= (2, 7)

@@ -16,8 +16,8 @@ def once_differentiable(name: str) -> Callable[[Backward], Backward]:
     """Return a decorator that makes second derivatives of the function `name` raise an error.
 
     PyTorch's decorator of the same name does not raise an error if the incoming gradients do not
-    require grad, for example those of a sum. ``backward(inputs=...)`` and ``torch.autograd.grad``
-    also bypass its error. In both cases, the second derivative is lost.
+    require grad, as is the case for a sum. ``backward(inputs=...)`` and ``torch.autograd.grad``
+    also bypass its error. In both cases, the second derivative is silently lost.
     """
     refusal = (
         f"{name} has first derivatives only, but create_graph=True and a second backward pass need "

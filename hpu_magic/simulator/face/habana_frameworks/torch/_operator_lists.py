@@ -1,4 +1,4 @@
-"""User files that list operator names, one per line, for autocast and mixed precision."""
+"""Read user-provided lists of operator names, one per line, for autocast and mixed precision."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _PYTHON_NAMES = frozenset({"cross_entropy", "iadd", "idiv", "imul", "isub", "itr
 
 
 class OperatorListError(ValueError):
-    """Raised if a file is not a list of operators; the message has the file, the line and a fix."""
+    """Raised if a file is not an operator list; the message names the file, the line and a fix."""
 
 
 def read(path: str | Path) -> list[str]:
@@ -52,7 +52,7 @@ def known() -> frozenset[str]:
 
 
 def defaults(kind: str) -> list[str]:
-    """Return the vendor's list `kind`: ``lower_precision``, ``fp32`` or ``promote``."""
+    """Return the vendor's default list of the given kind: lower_precision, fp32 or promote."""
     return (_DEFAULTS / f"{kind}.txt").read_text().split()
 
 

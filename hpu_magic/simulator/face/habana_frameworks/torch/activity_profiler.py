@@ -1,7 +1,7 @@
 """PyTorch's profiler, extended with bridge events: compilations, fallbacks, synchronizations.
 
 PyTorch's trace already contains the operators, because the simulator runs them on the host. The
-simulator does not add device kernels, because their times would be made up.
+simulator does not add device kernels to the trace, because it would have to invent their times.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _Theirs = torch.profiler.ProfilerActivity
 
 
 class ProfilerActivity(Enum):
-    """Activities to record; each compares equal to PyTorch's activity with the same name."""
+    """Activities to record; each is equal to PyTorch's activity of the same name."""
 
     CPU = 1
     CUDA = 2
@@ -113,7 +113,7 @@ def supported_activities() -> set[ProfilerActivity]:
 
 
 def _theirs(activities: Iterable[Any]) -> list[Any]:
-    """Return PyTorch's activities; a dict maps an activity to its recording options."""
+    """Convert activities to PyTorch's; a dict maps each activity to its recording options."""
 
     def converted(activity: Any) -> Any:
         if isinstance(activity, dict):
@@ -124,7 +124,7 @@ def _theirs(activities: Iterable[Any]) -> list[Any]:
 
 
 def _add_pytorchs_parameters(initialize: Callable[..., None]) -> None:
-    """Add PyTorch's options to the signature, which libraries check before they pass an option."""
+    """Add PyTorch's options to the signature, because libraries inspect it before passing them."""
     own = inspect.signature(initialize).parameters
     theirs = inspect.signature(torch.profiler.profile.__init__).parameters
     initialize.__signature__ = inspect.Signature(  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Step marks, inference, and changes to PyTorch's random number functions."""
+"""Step marks, inference mode, and changes to PyTorch's random number functions."""
 
 import importlib
 import os

@@ -1,6 +1,6 @@
 """Constant parameters and value ranges of quantized tensors, for the vendor's graph compiler.
 
-Simulated graphs read all tensors on each run, so these settings do not affect results.
+Simulated graphs read all tensors each time they run, so these settings do not affect results.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _mark_params_as_const(
 
 
 def _check_params_as_const(model: nn.Module | None = None, only_scales: bool = False) -> None:
-    """Read the marks; this has no effect."""
+    """Do nothing; the vendor's function reads the marks on the parameters."""
     for _, tensor in _named_tensors(model, only_scales):
         getattr(tensor, "is_const_tensor", False)
 

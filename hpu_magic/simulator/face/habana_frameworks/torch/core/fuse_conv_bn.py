@@ -10,7 +10,7 @@ _NORMALIZATIONS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
 def fuse(model: nn.Module) -> nn.Module:
-    """Return a copy of `model` with fused normalizations, or `model` itself if none can be fused.
+    """Return a copy of `model` with fused batch norms, or `model` itself if none can be fused.
 
     For each output channel, the weight becomes ``w * gamma / sqrt(var + eps)`` and the bias
     ``(b - mean) * gamma / sqrt(var + eps) + beta``.

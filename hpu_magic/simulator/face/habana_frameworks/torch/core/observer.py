@@ -1,4 +1,4 @@
-"""Observers that track the largest absolute value, with scales that are free on Gaudi2."""
+"""Observers that track the largest absolute value and use scales that Gaudi2 applies at no cost."""
 
 from __future__ import annotations
 
@@ -58,7 +58,8 @@ class _AbsMax(_ObserverBase):
 
         The scale is the largest absolute value, divided by half the quantized range and multiplied
         by ``2**backoff_margin``, but at least `eps`. On all cards, it is rounded up to one of the
-        scales that are free on Gaudi2: 2^-8, 2^-4, 1 or 2^4. For float8_e5m2, it is always 1.
+        scales that Gaudi2 applies at no cost: 2^-8, 2^-4, 1 or 2^4. For float8_e5m2, the scale is
+        always 1.
         """
         largest = self._largest()
         scale = largest / ((self.quant_max - self.quant_min) / 2) * 2.0**self.backoff_margin
@@ -76,7 +77,7 @@ class _AbsMax(_ObserverBase):
 class AbsMaxObserver(_AbsMax):
     """Record the smallest and the largest value in ``min_val`` and ``max_val``.
 
-    Raises NotImplementedError for types other than float8, and for asymmetric, per-channel,
+    Raises NotImplementedError for dtypes other than float8, and for asymmetric, per-channel,
     reduced-range or dynamic quantization.
     """
 

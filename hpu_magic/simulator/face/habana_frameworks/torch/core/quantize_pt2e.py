@@ -23,7 +23,7 @@ def export(
     """Export a model as a graph, using sample arguments.
 
     Raises NotImplementedError if `args` is None or `kwargs` contains ``graph_break_present``. In
-    these cases, the vendor's function exports the model in pieces.
+    these cases, the vendor's function exports the model as several graphs.
     """
     keywords = dict(kwargs or {})
     if args is None or keywords.pop("graph_break_present", False):
@@ -45,7 +45,7 @@ def convert_pt2e(
     use_reference_representation: bool = False,
     fold_quantize: bool = True,
 ) -> torch.fx.GraphModule:
-    """Replace the observers in a graph with quantization operators that use their scales."""
+    """Replace the observers in a graph with quantization operators that use the observed scales."""
     options = {"use_reference_representation": True} if use_reference_representation else {}
     return _framework().convert_pt2e(model, fold_quantize=fold_quantize, **options)
 

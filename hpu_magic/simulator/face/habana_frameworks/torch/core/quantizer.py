@@ -17,11 +17,11 @@ QUANTIZER_MIN_MAX = {
     torch.float8_e5m2: _FLOAT8_RANGE,
     torch.float8_e4m3fn: _FLOAT8_RANGE,
 }
-"""Range of the quantized values, by type."""
+"""Range of the quantized values for each dtype."""
 
 _SMALLEST_SCALE = 2**-12
 _aten = torch.ops.aten
-_INPUTS = {  # kinds of an operator's inputs, in order
+_INPUTS = {  # the kind of each operator input, in order
     _aten.linear.default: ("activation", "weight", "bias"),
     _aten.conv2d.default: ("activation", "weight", "bias"),
     _aten.matmul.default: ("activation", "activation"),
@@ -33,7 +33,7 @@ _Quantizer: Any = _module.Quantizer if _module else object
 
 @dataclass(frozen=True)
 class QuantizationConfig:
-    """How an operator's tensors are quantized; None means that a tensor is not quantized."""
+    """Quantization settings of an operator's tensors; a tensor set to None is not quantized."""
 
     input_activation: Any
     output_activation: Any
@@ -42,7 +42,7 @@ class QuantizationConfig:
 
 
 def habana_quant_config_symmetric(dtype: torch.dtype) -> QuantizationConfig:
-    """Return the symmetric per-tensor configuration for an 8-bit type in `QUANTIZER_MIN_MAX`.
+    """Return the symmetric per-tensor configuration for an 8-bit dtype in `QUANTIZER_MIN_MAX`.
 
     Raises ImportError if PyTorch's quantization of exported graphs is not installed.
     """
@@ -83,7 +83,7 @@ class habana_quantizer(_Quantizer):
         return self
 
     def annotate(self, model: torch.fx.GraphModule) -> torch.fx.GraphModule:
-        """Annotate each supported operator with the quantization of its inputs and output."""
+        """Annotate each supported operator with quantization settings for its inputs and output."""
         config = self.global_config
         if config is None:
             return model

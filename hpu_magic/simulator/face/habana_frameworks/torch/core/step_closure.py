@@ -18,8 +18,8 @@ _closures: list[tuple[Callable[..., Any], tuple[Any, ...]]] = []
 def mark_step(device_str: str = "", sync: bool = False) -> None:
     """Execute the recorded operations, then run the step closures.
 
-    `device_str` is ignored, because a process has only one device. `sync` is meant to wait until
-    the host has launched the graph, which the simulator always does.
+    `device_str` is ignored, because a process has only one device. On a card, `sync` waits until
+    the host has launched the graph; the simulator always waits.
     """
     engine.load().mark_step()
     EventDispatcher.instance().deliver()
@@ -53,7 +53,7 @@ def _run_closures() -> None:
             closure, args = pending.pop(0)
             try:
                 closure(*args)
-            except Exception:  # the step has already been executed
+            except Exception:  # the step has already run, so log the error and continue
                 logging.getLogger("habana_frameworks.torch").exception(
                     "The step closure %s failed", getattr(closure, "__qualname__", closure)
                 )

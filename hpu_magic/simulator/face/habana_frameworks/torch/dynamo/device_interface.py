@@ -18,7 +18,7 @@ class HpuInterface(DeviceInterface):
     Stream = torch.Stream
 
     class Worker:
-        """Functions for compiler processes, which must not acquire the card."""
+        """Functions for compile worker processes, which must not acquire the card."""
 
         @staticmethod
         def set_device(device: int) -> None:

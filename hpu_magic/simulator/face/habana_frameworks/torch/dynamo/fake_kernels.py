@@ -1,7 +1,7 @@
-"""Fake kernels for operators whose predicted results depend on the device.
+"""Fake kernels for operators whose predicted outputs depend on the device.
 
-The device uses CPU kernels, so the predictions for the CPU are correct. For other devices, PyTorch
-predicts that convolutions, group norms and elementwise operators return contiguous results.
+The device uses CPU kernels, so PyTorch's predictions for the CPU are correct. For other devices,
+PyTorch predicts that convolutions, group norms and elementwise operators return contiguous outputs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _BY_DEVICE = frozenset(
 )
 _GROUPED = frozenset({getattr(aten, "_grouped_mm", aten.mm).default}) - {aten.mm.default}
 _BY_REFERENCE = (aten.native_group_norm.default,)
-"""With symbolic sizes, PyTorch uses a reference implementation that depends on the device."""
+"""Operators that PyTorch computes with a device-dependent reference if sizes are symbolic."""
 
 
 def register() -> None:
@@ -43,7 +43,7 @@ def register() -> None:
 
 
 def _keeps_strides(device: torch.device | None) -> bool:
-    """Return whether results may be non-contiguous; True for every device."""
+    """Return True: outputs may be non-contiguous on every device."""
     return True
 
 
@@ -52,7 +52,7 @@ def _creates_tensors(op: Any) -> bool:
 
 
 def _on_chosen_card(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Create tensors for ``hpu:3`` on ``hpu:0``, as the device does after choosing that card."""
+    """Place tensors for ``hpu:3`` on ``hpu:0``, as the device does once that card is chosen."""
     device = kwargs.get("device")
     if device is None or device.type != "hpu" or not device.index:
         return NotImplemented
@@ -73,7 +73,7 @@ def _on_cpu(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 def _grouped_product(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Predict the shape in bfloat16, because PyTorch rejects types that CUDA does not support."""
+    """Predict the shape in bfloat16, because PyTorch rejects dtypes that CUDA does not support."""
     dtype = args[0].dtype
     if dtype == torch.bfloat16:
         return NotImplemented

@@ -21,5 +21,5 @@ def auto_map(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def str_join(separator: str, values: Iterable[Any]) -> str:
-    """Return the values as text, separated by `separator`."""
+    """Convert the values to strings, and join them with `separator`."""
     return separator.join(map(str, values))

@@ -1,10 +1,10 @@
 """Run CUDA code on the card; import this module before all others.
 
-It follows the documentation of the vendor's toolkit: it maps calls to ``torch.cuda``, device
+This module follows the documentation of the vendor's toolkit: it maps ``torch.cuda`` calls, device
 arguments, and the backends of `torch.distributed` and `torch.compile`. Features that the card does
 not have do nothing, return a dummy value or raise an error. The mapping stays in effect until the
 process ends. Functions that were imported from torch earlier (``from torch import zeros``) are not
-mapped. Devices have the type ``hpu``, so comparing ``device.type`` with ``"cuda"`` yields False.
+mapped. The device type is ``hpu``, so comparing ``device.type`` with ``"cuda"`` yields False.
 
 If ``PT_HPU_GPU_MIGRATION=1`` is set, the bridge imports this module. With
 ``GPU_MIGRATION_LOG_LEVEL``, calls that are mapped, modified or have no counterpart are logged to

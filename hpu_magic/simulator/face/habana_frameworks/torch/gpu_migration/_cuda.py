@@ -42,12 +42,12 @@ def _owner(name: str) -> tuple[Any, str]:
         return torch.cuda, last
     try:
         return importlib.import_module(f"{_CUDA}.{module}"), last
-    except ModuleNotFoundError:  # exists only in other releases
+    except ModuleNotFoundError:  # this release does not have the module
         return None, last
 
 
 def _replace_everywhere(name: str, original: Any, replacement: Any) -> None:
-    """Replace the name in all modules of torch.cuda and in ``torch.nn.parallel.comm``."""
+    """Replace an attribute in all modules of torch.cuda and in ``torch.nn.parallel.comm``."""
     for module_name, module in list(sys.modules.items()):
         if module_name.startswith((_CUDA, "torch.nn.parallel.comm")) and (
             getattr(module, name, None) is original
@@ -71,7 +71,7 @@ def _replacement(entry: torch_cuda.CudaName, original: Any) -> Any:
             return _of_the_card(full, counterpart, became)
     if isinstance(counterpart, type):
         if counterpart.__module__ == "torch.hpu" or issubclass(counterpart, BaseException):
-            return counterpart  # the arguments of typed tensors and exceptions are not mapped
+            return counterpart  # arguments of typed tensors and exceptions are not mapped
         construct = _logged(entry.category, full, became, counterpart)
         return type_replacement(counterpart, construct, full)
     call = _logged(entry.category, full, became, counterpart)

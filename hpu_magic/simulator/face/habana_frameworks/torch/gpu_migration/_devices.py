@@ -14,7 +14,7 @@ _PARAMETERS = ("device", "device_type", "map_location", "pin_memory_device")
 
 
 def place(value: Any) -> Any:
-    """Return the HPU for a GPU with any index, because a process has only one card.
+    """Return the HPU if `value` is a GPU, whatever its index, because a process has only one card.
 
     Other values are returned unchanged.
     """
@@ -28,7 +28,7 @@ def place(value: Any) -> Any:
 
 
 def numbered(value: Any) -> Any:
-    """Like `place`, but also map a number, for arguments in which it can only mean a GPU."""
+    """Like `place`, but also map numbers, for arguments in which a number can only mean a GPU."""
     return "hpu:0" if type(value) is int else place(value)
 
 
@@ -44,7 +44,7 @@ def module_of(value: Any) -> Any:
 def places(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Replace GPUs in a call's arguments with the HPU; return the same objects if there are none.
 
-    A number is treated as a GPU only in the argument `device`.
+    A number is treated as a GPU index only in the `device` argument.
     """
     for index, value in enumerate(args):
         if isinstance(value, _NAMING) and (mapped := place(value)) is not value:

@@ -1,4 +1,4 @@
-"""Map GPU checkpoints, compilation and the profiler to the card."""
+"""Make checkpoint loading, compilation and the profiler use the card instead of a GPU."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COMPILER = "hpu_backend"
 
 
 def install() -> None:
-    """Map `torch.load`, `torch.compile` and `torch.profiler` to the card."""
+    """Make `torch.load`, `torch.compile` and `torch.profiler` use the card."""
     torch.serialization.register_package(_BEFORE_CUDA, lambda storage: None, _from_gpu)
     for owner, name in (
         (torch, "torch"),
@@ -70,7 +70,7 @@ def _compile(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _install_in_dynamo() -> None:
-    """Make compiled code treat its tensors as CUDA tensors, and the replacements as operators."""
+    """Make Dynamo treat the card's tensors as CUDA tensors, and the replacements as operators."""
     from torch._dynamo import allow_in_graph, trace_rules
     from torch._dynamo.variables.constant import ConstantVariable
     from torch._dynamo.variables.tensor import TensorVariable

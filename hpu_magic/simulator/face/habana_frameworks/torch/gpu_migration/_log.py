@@ -1,4 +1,4 @@
-"""Log calls that are mapped, modified or have no counterpart, with the line of the caller."""
+"""Log calls that are mapped, modified or have no counterpart, with the caller's source line."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def note(
     """Log a call from code outside torch, once per source line.
 
     `kind` is a category of `hpu_magic.torch_cuda`, and `became` is the replacement of the call.
-    If `argument` is true, only the device arguments of one of torch's own functions change.
+    `argument` means that only the device arguments of one of torch's own functions change.
     """
     if not LEVEL or (argument and LEVEL == _WITHOUT_ARGUMENTS) or torch.compiler.is_compiling():
         return
@@ -92,7 +92,7 @@ def _write(entry: str) -> None:
 
 
 def shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Return a call's arguments as text, without tensor values, which would cause a sync."""
+    """Return a call's arguments as text, without tensor values, because reading them would sync."""
     keywords = (f"{name}={_short(value)}" for name, value in kwargs.items())
     return ", ".join([*map(_short, args), *keywords])
 

@@ -44,7 +44,7 @@ _METHODS = (
     (torch.Tensor, "new_tensor", "torch.Tensor.new_tensor"),
 )
 _DEVICE_TYPES = ("Device", "Optional[Device]")
-_EXCLUDED = ("eq", "ne", "to")  # eq and ne compare devices in TorchScript; `to` is mapped below
+_EXCLUDED = ("eq", "ne", "to")  # eq and ne compare devices in TorchScript; to is mapped below
 
 
 def install() -> None:
@@ -142,7 +142,7 @@ def _first_numbered(
 def _one_generator(
     args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Map any list of GPUs to the process's card, as in ``fork_rng([0, 1])``."""
+    """Map any list of GPUs, as in ``fork_rng([0, 1])``, to the process's card."""
     args, kwargs = places(args, kwargs)
     devices = args[0] if args else kwargs.get("devices")
     if devices is None:
@@ -158,7 +158,7 @@ def _to_card(name: str, options: tuple[str, ...] = ("non_blocking", "memory_form
             return handle_torch_function(cuda, (self,), self, device, *args, **kwargs)
         devices = () if device is None else (device,)
         _log.note(MATCH, name, devices, kwargs, "to('hpu')", argument=True)
-        # The lists have equal lengths, because older Dynamo releases support only strict zips.
+        # Slice both to the same length, because older Dynamo releases support only strict zips.
         positional = zip(options[: len(args)], args[: len(options)], strict=True)
         kwargs = {**dict(positional), **kwargs}
         if "async" in kwargs:
@@ -177,10 +177,10 @@ def _no_cuda_memory(self: torch.Tensor) -> Any:
 
 
 def _typed(original: Any) -> Any:
-    """Let ``tensor.type`` accept CUDA tensor types, either as classes or by name."""
+    """Make ``tensor.type`` accept CUDA tensor types, either as classes or by name."""
 
     def type(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Return the name of the type, or the tensor converted to `dtype`."""
+        """Return the name of the tensor type, or the tensor converted to `dtype`."""
         if isinstance(dtype, str) and dtype.startswith(("torch.cuda.", "torch.hpu.")):
             dtype = getattr(hpu, dtype.rpartition(".")[2])
         if getattr(dtype, "__module__", None) == "torch.hpu":

@@ -37,12 +37,12 @@ def mapped_to_card(
     name : str
         Name of the function, used in the log and by pickle.
     translate : callable
-        Returns the args and kwargs to call the function with: the same objects if nothing changes.
+        Returns the args and kwargs to call the function with, or the same objects if none change.
     method : bool
         Whether the first argument is ``self``, which the log omits.
     tensors : bool
-        Whether tensor subclasses and function modes can override the function. If they do, they
-        receive the replacement as the function.
+        Whether tensor subclasses and function modes can override the function. An override receives
+        the replacement as its ``func`` argument.
     """
     first = int(method)
 
@@ -67,8 +67,8 @@ def mapped_to_card(
 class _TypeReplacement(type):
     """Metaclass of the replacements for types whose constructor is mapped.
 
-    Except for its constructor, a replacement behaves like the original type: in isinstance and
-    issubclass, as a base class, as a dictionary key, and in its attributes.
+    Apart from its constructor, a replacement behaves like the original type: in isinstance and
+    issubclass checks, as a base class, as a dictionary key, and when its attributes are accessed.
     """
 
     __wrapped__: type

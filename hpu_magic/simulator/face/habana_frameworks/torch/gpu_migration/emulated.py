@@ -1,6 +1,6 @@
-"""Replacements for the names in torch.cuda that have the category hpu_modified.
+"""Replacements for the names in torch.cuda that belong to the category hpu_modified.
 
-Each keeps its original name, except that the dots of submodules become underscores.
+Each replacement keeps its original name, but with underscores instead of the dots of submodules.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def is_bf16_supported(including_emulation: bool = True) -> bool:
 
 @dataclass(frozen=True)
 class Properties:
-    """The properties of a GPU that scripts read.
+    """The device properties that scripts commonly read.
 
     `name` is the card's generation, `major` and `minor` are the driver version, `total_memory` is
     in bytes, and `multi_processor_count` is the number of tensor processor cores.
@@ -79,7 +79,7 @@ class Properties:
 
 
 def get_device_properties(device: Any = None) -> Properties:
-    """Return the card's properties in the same form as a GPU's; this acquires the card."""
+    """Acquire the card, and return its properties in the format that torch.cuda uses."""
     properties = hpu.get_device_properties(module_of(device))
     cores = int(re.search(r"tpcEnabledMask=(\d+)", properties)[1])  # type: ignore[index]
     return Properties(
@@ -152,7 +152,7 @@ def comm_scatter(
     *,
     out: Sequence[torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Split a tensor into parts on the card: one per device, or one per given chunk size."""
+    """Split a tensor into chunks on the card: one per device, or one per given chunk size."""
     if out is not None:
         sizes = [each.size(dim) for each in out]
         for each, part in zip(out, tensor.split(sizes, dim), strict=True):
@@ -209,7 +209,7 @@ def comm_reduce_add_coalesced(
 
 
 class amp_autocast(torch.autocast):
-    """Autocast on the HPU, with bfloat16 as the default type."""
+    """Autocast on the HPU, with bfloat16 as the default dtype."""
 
     def __init__(
         self, enabled: bool = True, dtype: torch.dtype | None = None, cache_enabled: bool = True

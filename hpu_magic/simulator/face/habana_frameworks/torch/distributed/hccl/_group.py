@@ -1,4 +1,4 @@
-"""Create a process group, in which ranks exchange their identities and connect."""
+"""Create a process group: the ranks exchange their identities and connect to each other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ANNOUNCEMENTS = "announcements"
 
 
 def create(options: Any) -> Any:
-    """Wait for all ranks of a new process group, and return its backend.
+    """Wait for all ranks of a new process group, and return the group's backend.
 
     `options` are PyTorch's backend options.
     """
@@ -49,7 +49,7 @@ def _exchange_members(store: Any, rank: int, ranks: list[int]) -> list[Member]:
 
 
 def _network(members: list[Member]) -> Any:
-    """Return the network device to connect with: loopback if all ranks are on the same machine."""
+    """Return the network device to use, which is loopback if all ranks are on the same machine."""
     if interface := os.environ.get(_INTERFACE):
         return dist.ProcessGroupGloo.create_device(interface=interface)
     if len({member.host for member in members}) == 1:
@@ -62,7 +62,7 @@ def _shared_file(store: Any, rank: int, members: list[Member], size: int) -> Ite
     """Yield the descriptor of a file in which ranks announce their calls, or -1 if unavailable.
 
     The ranks must connect inside the ``with`` block. Once they are connected, all of them have
-    opened the file, so its name can be deleted. Ranks on different machines cannot share memory.
+    opened the file, so it can be unlinked. Ranks on different machines cannot share memory.
     """
     if len({member.host for member in members}) > 1:
         yield -1

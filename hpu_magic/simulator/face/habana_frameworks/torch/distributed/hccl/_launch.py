@@ -16,12 +16,12 @@ _FROM_MPI = {
 def initialize_distributed_hpu(
     world_size: int | None = None, rank: int | None = None, local_rank: int | None = None
 ) -> tuple[int, int, int]:
-    """Return the ranks of this process, and select its card if there are several processes.
+    """Return the world size and this process's ranks; with several processes, select its card.
 
     Under ``mpirun``, this sets ``WORLD_SIZE``, ``RANK`` and ``LOCAL_RANK``, as well as
     ``MASTER_ADDR`` and ``MASTER_PORT`` if they are not set. It sets ``ID``, the name of the log
-    folder, to the rank. With several processes, it also sets ``HLS_MODULE_ID``, unless it is
-    already set, to the card in ``HABANA_VISIBLE_MODULES`` at the index given by the local rank.
+    folder, to the rank. With several processes, it also sets ``HLS_MODULE_ID`` to the card in
+    ``HABANA_VISIBLE_MODULES`` at the index given by the local rank, unless it is already set.
 
     Returns
     -------

@@ -16,7 +16,7 @@ class Member:
 
     `rank` is the rank among all processes. `host` identifies the machine and the PID namespace;
     process IDs can be compared only between members with the same host. `started` is the start time
-    of the process, which is needed because the system reuses process IDs.
+    of the process; it is needed because the operating system reuses process IDs.
     """
 
     rank: int
@@ -34,7 +34,7 @@ class Member:
         return cls(**json.loads(text))
 
     def has_ended(self) -> bool:
-        """Return whether the process has ended; always False for a process on another host."""
+        """Return whether the process has exited; always False for a process on another host."""
         if self.host != _host():
             return False
         try:
@@ -47,7 +47,7 @@ class Member:
         return state in ("Z", "X") or started != self.started
 
     def is_stopped(self) -> bool:
-        """Return whether a signal or debugger has stopped the process; False on another host."""
+        """Return whether a signal or debugger has stopped the process (False on another host)."""
         return self.host == _host() and _state(self.pid)[0] in ("T", "t")
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Explain failed collectives: ranks report failures to each other and name silent ranks."""
+"""Explain failed collectives: ranks report failures to each other and name unresponsive ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from habana_frameworks.torch.distributed.hccl._members import Member
 _TIMED_OUT = re.compile(r"[Tt]imed out.*?(\d+) ?ms")
 _OF_A_LIBRARY = re.compile(r"/(site-packages|python3\.\d+|hpu_magic/\w+)/|<frozen ")
 _EXIT_TIMEOUT = 3.0  # seconds that the system may take to remove a killed process
-_REPORT_DELAY = 1.0  # seconds to wait for other ranks that time out at the same moment
+_REPORT_DELAY = 1.0  # seconds to wait for reports from ranks that time out at the same moment
 _STORE_TIMEOUT = 2.0  # seconds
 
 
@@ -47,15 +47,15 @@ class Reasons:
         Parameters
         ----------
         call : str
-            Name and number of the collective in the group.
+            Name of the collective, and its sequence number in the group.
         transport_error : str
             Error message from the transport, which contains addresses instead of ranks.
         own_call : str
             This rank's call with its arguments.
         others : dict
-            Calls by other ranks that do not match this rank's call.
+            Calls of other ranks that do not match this rank's call.
         where_is : callable
-            Returns the source line that a rank is at, or an empty string if it does not answer.
+            Returns the line that a rank is executing, or an empty string if it does not respond.
         """
         timed_out = _TIMED_OUT.search(transport_error)
         self._report(call, bool(timed_out))
@@ -76,7 +76,7 @@ class Reasons:
         return f"{where} failed on {me}: {self._lost(call, transport_error, where_is)}."
 
     def _lost(self, call: str, transport_error: str, where_is: Callable[[int], str]) -> str:
-        """Return a description of which ranks have ended, after a connection was lost."""
+        """Describe which ranks have exited, after a connection was lost."""
         until = time.monotonic() + _EXIT_TIMEOUT
         while True:
             if ended := [str(member) for member in self._others() if member.has_ended()]:
@@ -93,7 +93,7 @@ class Reasons:
         return f"a rank has left the group or is not reachable ({transport_error.rstrip('.')})"
 
     def _late(self, call: str, where_is: Callable[[int], str]) -> str:
-        """Return a description of which ranks have not joined the call, after a timeout."""
+        """Describe which ranks have not joined the call, after a timeout."""
         time.sleep(_REPORT_DELAY)
         failures = self._failures()
         parts = []
@@ -126,7 +126,7 @@ class Reasons:
     def _failures(self) -> dict[int, tuple[str, bool]] | None:
         """Return the other ranks' failed calls, and whether each of them timed out.
 
-        The result is None if the rank that hosts the store does not answer.
+        Returns None if the rank that hosts the store does not respond.
         """
         failures: dict[int, tuple[str, bool]] = {}
 
@@ -140,7 +140,7 @@ class Reasons:
         return failures if self._use_store(read) else None
 
     def _use_store(self, request: Callable[[], None]) -> bool:
-        """Send a request, and return whether the store answered; its process may have ended."""
+        """Send a request, and return whether the store responded; its process may have exited."""
         if self._store_is_lost:
             return False
         answered: list[bool] = []
@@ -158,7 +158,7 @@ class Reasons:
 
 
 def users_line() -> str:
-    """Return the file and line of the user's code in the main thread, or an empty string."""
+    """Return the file and line of the main thread's innermost user code, or an empty string."""
     frame = sys._current_frames().get(threading.main_thread().ident or 0)
     while frame is not None and _OF_A_LIBRARY.search(frame.f_code.co_filename):
         frame = frame.f_back

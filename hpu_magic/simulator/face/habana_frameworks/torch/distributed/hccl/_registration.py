@@ -39,7 +39,7 @@ def register() -> None:
     if not dist.is_available() or hasattr(dist.Backend, NAME.upper()):
         return
     dist.Backend.register_backend(NAME, _create, extended_api=True, devices=["hpu"])
-    # In some releases, Dynamo first imports a test backend that claims the device.
+    # In some releases, Dynamo may already have imported a test backend that claims the device.
     dist.Backend.default_device_backend_map["hpu"] = NAME
     _bind_groups_to_cards()
     _accept_devices_of_barriers()
@@ -97,10 +97,10 @@ def _accept_devices_of_barriers() -> None:
 
 
 def _draw_by_offsets() -> None:
-    """Make DTensor leave its random number context even after an error, unlike PyTorch's DTensor.
+    """Make DTensor exit its random number context even after an error, which PyTorch does not do.
 
-    DTensor can then also use a user-supplied generator. PyTorch expects the state of this generator
-    to consist of a seed and an offset.
+    This also lets DTensor use a generator passed by the user, whose state PyTorch expects to
+    consist of a seed and an offset.
     """
     from habana_frameworks.torch.hpu.random import PhiloxStates
 
@@ -162,7 +162,7 @@ def _leaving_context(tracker: Any) -> Iterator[None]:
 
 
 def _average_by_sums() -> None:
-    """Make FSDP divide the sum of the gradients, because HCCL cannot average."""
+    """Make FSDP sum the gradients and then divide, because HCCL has no averaging reduction."""
     from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
     _fsdp_collectives._get_gradient_divide_factors = _dividing(
@@ -176,7 +176,7 @@ def _dividing(original: Callable[..., Any]) -> Callable[..., Any]:
         def factors(
             scatter: Any, reduce: Any, dtype: Any, device_type: str = "", *args: Any, **kwargs: Any
         ) -> Any:
-            # FSDP has a special case for MTIA, whose library cannot average.
+            # FSDP has a special case for MTIA, whose library has no averaging reduction either.
             known = "mtia" if device_type == "hpu" else device_type
             return original(scatter, reduce, dtype, known, *args, **kwargs)
 
@@ -193,7 +193,7 @@ def _dividing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wait_on_current_stream() -> None:
-    """Let FSDP release an unused all-gather; older releases use a CUDA stream to do so."""
+    """Let FSDP release an unused all-gather, for which older releases use a CUDA stream."""
     from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 
     original = FSDPParamGroup.finalize_backward

@@ -30,8 +30,8 @@ def register() -> None:
     register_backend(hpu_backend, name=NAME)
     if is_lazy():
         return
-    # The schema does not declare that the operator writes to the gradients, so a graph would drop
-    # it.
+    # The schema does not declare that the operator writes to the gradients, so a graph would
+    # eliminate it as dead code.
     torch._dynamo.disallow_in_graph(torch.ops.hpu.accumulate_grads_)
     experimental.enable_if_flag_is_set()
 
@@ -45,7 +45,7 @@ def hpu_backend(
 ) -> Callable[..., Any]:
     """Compile a graph captured by Dynamo, for training or inference.
 
-    Forward and backward are compiled separately, and backward is compiled on first use.
+    The forward and backward graphs are compiled separately, the backward graph on first use.
     `example_inputs` are fake tensors and numbers. `options` are settings for this compilation; see
     `config`. Raises RuntimeError in lazy mode.
     """
@@ -85,10 +85,10 @@ def hpu_backend(
 
 
 def _keep_saved_tensors() -> None:
-    """Prevent backward from overwriting tensors that forward saved.
+    """Do not let backward graphs overwrite tensors that forward saved.
 
-    AOTAutograd allows it to do so, and therefore raises an error for ``retain_graph=True``.
-    Programs never overwrite saved tensors.
+    AOTAutograd allows this, and therefore raises an error for ``retain_graph=True``. Programs never
+    overwrite saved tensors.
     """
     context = torch._guards.TracingContext.try_get()
     donated = getattr(context and context.fw_metadata, "bw_donated_idxs", None)
@@ -127,7 +127,7 @@ def _decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 class _Compiler:
-    """Compiles one graph; `tracing_since` is the start time of its tracing in nanoseconds."""
+    """Compiles a graph; `tracing_since` is the time at which tracing started, in nanoseconds."""
 
     def __init__(self, name: str, tracing_since: int | None = None) -> None:
         self._name = name
@@ -173,7 +173,7 @@ def _generated(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
 
 
 def _run_unboxed(forward: Callable[..., Any], arguments: list[Any]) -> Any:
-    """Call the code in releases that do not support boxed code."""
+    """Call generated code in releases that do not support boxed code."""
     unpacked = tuple(arguments)
     arguments.clear()
     return forward(*unpacked)

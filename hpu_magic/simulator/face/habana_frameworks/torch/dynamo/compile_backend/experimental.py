@@ -13,7 +13,7 @@ _enabled = contextlib.ExitStack()
 
 
 def enable_compiled_autograd(**kwargs: Any) -> None:
-    """Capture each backward pass of this process while it runs, and compile its graph.
+    """Capture each backward pass in this process as it runs, and compile the resulting graph.
 
     `kwargs` are passed to `torch.compile` for these graphs; the default backend is
     ``hpu_backend``.

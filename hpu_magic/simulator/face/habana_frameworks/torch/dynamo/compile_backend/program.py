@@ -25,7 +25,7 @@ class _BeyondPrograms(Exception):
 
 
 def program_of(graph: torch.fx.Graph) -> Any:
-    """Convert the graph to a program whose ``run`` empties its list of inputs.
+    """Convert a graph to a program whose ``run`` method empties its list of inputs.
 
     Returns None if the graph contains anything other than operators and arithmetic on sizes, for
     example higher-order operators or constants.
@@ -75,7 +75,7 @@ def _lowered_call(
     operands = {name: _operand(value, values) for name, value in arguments.items()}
     results = _traced_results(op, node)
     orders = [
-        _promised_order(result) if each.alias_info is None else None  # only for new tensors
+        _promised_order(result) if each.alias_info is None else None  # new tensors only
         for each, result in zip(returns, results, strict=False)
     ]
     compared = engine.load().checks_geometry()
@@ -84,7 +84,7 @@ def _lowered_call(
 
 
 def _traced_results(op: torch._ops.OpOverload, node: torch.fx.Node) -> list[Any]:
-    """Return the traced value of each result, or an empty list if they are unknown."""
+    """Return the traced value of each result, or an empty list if the values are unknown."""
     returns, results = op._schema.returns, node.meta.get("val")
     if len(returns) == 1:
         return [results]
@@ -93,9 +93,9 @@ def _traced_results(op: torch._ops.OpOverload, node: torch.fx.Node) -> list[Any]
 
 
 def _visible(op: torch._ops.OpOverload, results: list[Any]) -> list[Any]:
-    """Omit a batch norm's saved statistics, because PyTorch predicts their type for CUDA.
+    """Omit a batch norm's saved statistics, because PyTorch predicts their dtype for CUDA.
 
-    Only the backward kernel reads them, and it accepts whatever its forward kernel returns.
+    Only the backward kernel reads them, and it accepts whatever the forward kernel returns.
     """
     return results[:1] if "batch_norm" in op._schema.name else results
 
@@ -112,7 +112,7 @@ def _layout(result: Any) -> tuple[torch.dtype, list[int], list[int]] | None:
 
 
 def _promised_order(result: Any) -> list[int] | None:
-    """Return the dimensions by decreasing stride, or None if there are gaps or unknown sizes."""
+    """Return the dimensions ordered by decreasing stride, or None for gaps or unknown sizes."""
     if not isinstance(result, torch.Tensor):
         return None
     sizes, strides = _hints(result.shape), _hints(result.stride())
@@ -136,7 +136,7 @@ def _hints(numbers: Sequence[int | torch.SymInt]) -> list[int] | None:
 
 
 def _lowered_choice(program: Any, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
-    """Return the slot of one of several results, or of an element of a single list."""
+    """Return the slot of one of an operator's results, or of one element of a list result."""
     source, index = node.args
     if not isinstance(source, torch.fx.Node) or not isinstance(index, int) or index < 0:
         raise _BeyondPrograms

@@ -18,9 +18,9 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 
 class Partition:
-    """Splits joint graphs with AOTAutograd's default partitioner, and stores the last backward.
+    """Splits joint graphs with AOTAutograd's default partitioner, and keeps the backward graph.
 
-    It also stores the names of the forward graph's results, because later passes rename nodes.
+    It also keeps the names of the forward graph's outputs, because later passes rename nodes.
     """
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ def differentiable(
         or not all(
             isinstance(node.meta.get("val"), torch.Tensor) for node in (*returned, *backward_inputs)
         )
-        or program_of(partition.backward.graph) is None  # otherwise compiled on first use
+        or program_of(partition.backward.graph) is None  # only a check; it is compiled on first use
     ):
         return None
     return engine.load().DifferentiableProgram(

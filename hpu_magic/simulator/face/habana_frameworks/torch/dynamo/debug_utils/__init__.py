@@ -1,1 +1,1 @@
-"""Debug output of the compile backend."""
+"""Debug output from the compile backend."""

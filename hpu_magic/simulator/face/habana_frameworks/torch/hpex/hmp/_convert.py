@@ -38,27 +38,28 @@ def convert(
     fp32_file_path: str = "",
     isVerbose: bool = False,
 ) -> None:
-    """Make PyTorch's functions compute in bfloat16 or float32 on the device, according to lists.
+    """Make PyTorch's functions compute in bfloat16 or float32 on the device, based on lists.
 
-    Call it once before training; a second call replaces the lists. In all threads, the functions of
-    ``torch``, ``torch.nn.functional`` and ``torch.Tensor`` cast their float32 and bfloat16 tensors
-    on the device.
+    Call this function once before training; a second call replaces the lists. In all threads, the
+    functions of ``torch``, ``torch.nn.functional`` and ``torch.Tensor`` cast their float32 and
+    bfloat16 tensors on the device.
 
-    An operator in a list computes in the type of that list. Other operators with several tensors
-    (``add``, ``cat``, ...) compute in the widest type, and the remaining ones in the type of their
-    first input. In-place operators and out= variants always compute in the type of the tensor that
-    they write to. Unless the lists contain them, ``linear`` follows ``addmm`` and ``matmul``
-    follows ``mm``. TorchScript compiles the original functions, so its code does not cast.
+    An operator in a list computes in the dtype of that list. Other operators with several tensors
+    (``add``, ``cat``, ...) compute in the widest dtype, and all remaining operators in the dtype of
+    their first input. In-place operators and out= variants always compute in the dtype of the
+    tensor that they write to. Unless the lists contain them, ``linear`` follows the rule for
+    ``addmm``, and ``matmul`` the rule for ``mm``. TorchScript compiles the original functions, so
+    scripted code does not cast.
 
     Parameters
     ----------
     opt_level : {"O1", "O2"}
-        O1 uses the lists; O2 computes matrix products and convolutions in bfloat16 and all other
-        operators in float32.
+        O1 uses the lists; O2 computes matmuls and convolutions in bfloat16 and all other operators
+        in float32.
     bf16_file_path, fp32_file_path : str
         Files that replace the O1 lists, with one operator name per line.
     isVerbose : bool
-        Log the type of each call, and the reason, to ``habana_frameworks.torch.hpex.hmp``.
+        Log the dtype of each call, and the reason, to ``habana_frameworks.torch.hpex.hmp``.
 
     Raises
     ------
@@ -83,7 +84,7 @@ def convert(
 def disable_casts() -> Iterator[None]:
     """Disable casts in this thread inside the ``with`` block, for example for an optimizer step.
 
-    The caller chooses the types of the tensors in the block, for example with ``.float()``.
+    The caller chooses the dtypes of the tensors in the block, for example with ``.float()``.
     """
     _thread.disabled += 1
     try:
@@ -99,7 +100,7 @@ def _requested(level: str, bf16_file: str, fp32_file: str) -> Rules:
         raise ValueError(f"opt_level={level!r} is unknown; use 'O1' (lists) or 'O2'.")
     bf16 = _from_file("bf16_file_path", bf16_file, BF16)
     fp32 = _from_file("fp32_file_path", fp32_file, FP32)
-    # A file replaces its list, and the operators in it are removed from the other default list.
+    # A file replaces one list; its operators are also removed from the default of the other list.
     if bf16_file and not fp32_file:
         fp32 -= bf16
     elif fp32_file and not bf16_file:
@@ -187,7 +188,7 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _copy_back(copy: Any, argument: Any) -> None:
-    """Copy the values that a function wrote to a cast copy back to the original argument."""
+    """Copy the values that a function wrote to a cast copy into the original argument."""
     if copy is not argument:
         with torch.no_grad():
             argument.copy_(copy)

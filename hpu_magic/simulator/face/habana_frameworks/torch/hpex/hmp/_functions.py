@@ -1,4 +1,4 @@
-"""PyTorch functions that cast: those that compute on tensors, except those that return views."""
+"""PyTorch functions that cast their inputs: all that compute on tensors and do not return views."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NOT_COMPUTING = frozenset(
 )
 _OPERATORS = ("add", "sub", "mul", "truediv", "matmul", "pow", "floordiv", "mod", "div")
 _SPECIAL = frozenset(f"__{prefix}{name}__" for name in _OPERATORS for prefix in ("", "r", "i"))
-# Statistics that normalizations update.
+# Running statistics that normalization functions update.
 _RUNNING = frozenset({"running_mean", "running_var"})
 _RUNNING_PLACES = {
     (functional, "batch_norm"): (1, 2),
@@ -88,12 +88,12 @@ class Function:
 
     @property
     def original(self) -> Callable[..., Any]:
-        """The current function."""
+        """The function that `owner` currently has."""
         return getattr(self.owner, self.attribute)
 
     @property
     def path(self) -> str:
-        """The dotted name."""
+        """The function's dotted name."""
         module = "torch." if isinstance(self.owner, type) else ""
         return f"{module}{self.owner.__name__}.{self.attribute}"
 
@@ -122,7 +122,7 @@ def _computes(owner: Any, attribute: str, listed: frozenset[str]) -> bool:
     function = getattr(owner, attribute, None)
     if isinstance(function, type) or not callable(function):
         return False
-    # Other functions call operators, which do the casting.
+    # Other functions call operators that do the casting.
     return name in listed | PRODUCTS | WIDENING or (not _makes(name) and _is_operator(name))
 
 

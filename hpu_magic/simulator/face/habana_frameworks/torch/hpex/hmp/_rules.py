@@ -1,4 +1,4 @@
-"""Rules for the type that an operator computes in: the lists take precedence over the inputs."""
+"""Rules for the dtype in which an operator computes; the lists take precedence over the inputs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PRODUCTS = BF16 | {
     "linear",
     "matmul",
 }
-"""Operators that compute in bfloat16 at level O2: matrix products and convolutions."""
+"""Operators that compute in bfloat16 at level O2: matmuls and convolutions."""
 WIDENING = frozenset(
     {
         "add",
@@ -41,9 +41,9 @@ WIDENING = frozenset(
         "where",
     }
 )
-"""Operators that take several tensors, and compute in the widest type."""
+"""Operators that take several tensors and compute in the widest dtype of these tensors."""
 
-# The device computes these products with another operator, so they follow that operator's list.
+# The device computes these products with a different operator, so that operator's list applies.
 _COMPUTED_BY = {"linear": "addmm", "matmul": "mm"}
 _REFLECTED = {f"r{name}": name for name in ("add", "div", "mul", "truediv", "matmul")}
 _SPELLINGS = {
@@ -65,11 +65,11 @@ class Rules:
     def dtype(
         self, name: str, inputs: Sequence[torch.dtype], in_place: bool
     ) -> tuple[torch.dtype, str]:
-        """Return the type that an operator computes in, and a description of the applied rule.
+        """Return the dtype in which an operator computes, and a description of the rule applied.
 
-        `name` has no underscores. `inputs` are the types of the operator's float32 and bfloat16
-        tensors, and must not be empty; if `in_place` is true, the first belongs to the tensor that
-        is written to.
+        `name` has no underscores. `inputs` contains the dtypes of the operator's float32 and
+        bfloat16 tensors, and must not be empty; if `in_place` is true, the first dtype is that of
+        the tensor that is written to.
         """
         if in_place:
             return inputs[0], "type of its output"

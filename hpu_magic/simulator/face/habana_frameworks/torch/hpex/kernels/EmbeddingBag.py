@@ -4,7 +4,7 @@ from habana_frameworks.torch import _hpex_C
 
 
 class EmbeddingBag:
-    """Sums each bag's rows and each row's gradients, but is not connected to autograd."""
+    """Sums the rows of each bag and the gradients of each row, without support for autograd."""
 
     forward = staticmethod(_hpex_C.embedding_bag_sum_fwd)
     backward = staticmethod(_hpex_C.embedding_bag_sum_bwd)

@@ -40,23 +40,24 @@ def fp8_fused_sdpa(
 ) -> Outputs:
     """Compute attention like `FusedSDPA`, but in FP8 if scales are passed, and without gradients.
 
-    Query, key and value can be FP8. Scales have one element each: ``d_scale`` dequantizes query,
-    key, value and probabilities (s), and ``q_scale`` quantizes probabilities and result (o).
+    Query, key and value can be FP8. Each scale has one element: the ``d_scale`` arguments
+    dequantize query, key, value and probabilities (s), and the ``q_scale`` arguments quantize
+    probabilities and output (o).
 
     Parameters
     ----------
     is_amax_s, is_amax_o : bool
-        Whether to measure the largest magnitude of the probabilities and of the result.
+        Whether to measure the largest magnitude of the probabilities and of the output.
     recompute : bool, optional
-        Whether to avoid storing the probabilities; defaults to
-        ``torch.hpu.recompute_sdp_enabled()``. Only in this case can the result be FP8 and be
-        measured.
+        Whether to recompute the probabilities instead of storing them; defaults to
+        ``torch.hpu.recompute_sdp_enabled()``. The output can be FP8, and can be measured, only if
+        this is true.
 
     Returns
     -------
     tuple of torch.Tensor
-        The result and both magnitudes (float32, with one element each). The last one is None if the
-        probabilities are stored.
+        The output and both magnitudes (float32, with one element each). The last magnitude is None
+        if the probabilities are stored.
     """
     training = q.requires_grad or k.requires_grad or v.requires_grad
     assert is_causal or not training, "Fp8 FusedSDPA in trining only supports Triangular mask"

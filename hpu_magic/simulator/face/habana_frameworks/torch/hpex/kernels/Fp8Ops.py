@@ -1,4 +1,4 @@
-"""Casts to FP8, as functions for libraries to import."""
+"""FP8 cast functions for libraries to import."""
 
 from __future__ import annotations
 

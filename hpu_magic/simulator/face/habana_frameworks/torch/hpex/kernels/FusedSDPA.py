@@ -14,7 +14,7 @@ Results = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 class Groups:
-    """Groups query heads that share a KV head, by broadcasting over an additional dimension.
+    """Groups the query heads that share a KV head by adding a dimension to broadcast over.
 
     If there are no groups, the methods return the tensors unchanged.
     """
@@ -26,7 +26,7 @@ class Groups:
 
     @property
     def are_several(self) -> bool:
-        """Whether the query heads are in groups."""
+        """Whether several query heads share a KV head."""
         return bool(self._heads)
 
     def queries(self, q: torch.Tensor) -> torch.Tensor:
@@ -56,14 +56,14 @@ class Groups:
 
 
 def is_gqa(q: torch.Tensor, k: torch.Tensor) -> bool:
-    """Return whether several query heads share a KV head, so `gqa_input_reshape_fwd` is needed."""
+    """Return whether several query heads share a KV head and need `gqa_input_reshape_fwd`."""
     return Groups(q, k).are_several
 
 
 def gqa_input_reshape_fwd(
     q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, attention_mask: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | None]:
-    """Reshape the operands of attention to have a group dimension after the KV heads.
+    """Reshape the attention operands so that a group dimension follows the KV heads.
 
     Raises ValueError if the number of query heads is not a multiple of the number of KV heads.
     """
@@ -72,7 +72,7 @@ def gqa_input_reshape_fwd(
 
 
 def gqa_output_reshape(tensor: torch.Tensor) -> torch.Tensor:
-    """Reshape the result of the reshaped operands to [batch, query heads, ...]."""
+    """Reshape the output computed from reshaped operands to [batch, query heads, ...]."""
     return tensor.flatten(1, 2)
 
 
@@ -101,13 +101,13 @@ def _check_training(training: bool, probabilities: bool, fast: bool, is_causal: 
 class FusedSDPA(torch.autograd.Function):
     """``FusedSDPA.apply(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, scale=None)``.
 
-    The other positional arguments are ``softmax_mode="None"``, ``recompute_mode=None``,
+    The remaining positional arguments are ``softmax_mode="None"``, ``recompute_mode=None``,
     ``valid_seq_len=None``, ``seq_padding_type="left"``, ``return_dropout_mask=False``,
     ``return_attn_probs=False``, ``window_size=(-1, -1)`` and ``sink=None``. Query, key and value
     have the shape [batch, heads, length, channels] or [batch, length, channels]; several query
-    heads can share a KV head. The result is the same as that of PyTorch's
-    ``scaled_dot_product_attention``, with the causal mask aligned to the upper left corner. If an
-    operand requires a gradient, the call counts as training. Two options work only in inference:
+    heads can share a KV head. The output is the same as that of PyTorch's
+    ``scaled_dot_product_attention``, with the causal mask aligned to the upper left corner. A call
+    counts as training if an operand requires a gradient. Two options work only in inference:
     ``window_size`` is the number of visible keys before and after a query's position (-1 for all),
     and ``sink`` is an additional score per query head, for a key whose value is zero.
     """
@@ -131,14 +131,15 @@ class FusedSDPA(torch.autograd.Function):
         window_size: tuple[int, int] = (-1, -1),
         sink: torch.Tensor | None = None,
     ) -> Results:
-        """Return the result, followed by the probabilities and the dropout mask if requested.
+        """Return the output, followed by the probabilities and the dropout mask if requested.
 
         Raises
         ------
         AssertionError
-            The options are incompatible; the message is the vendor's.
+            The options are incompatible; the message is the same as the vendor's.
         ValueError
-            A window or a sink is passed in training, or there is not one sink per query head.
+            A window or a sink is passed in training, or the number of sinks differs from the number
+            of query heads.
         """
         training = q.requires_grad or k.requires_grad or v.requires_grad
         softmax_mode = softmax_mode.lower()

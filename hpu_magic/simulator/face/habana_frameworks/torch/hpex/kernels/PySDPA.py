@@ -21,7 +21,8 @@ def _probabilities(q: torch.Tensor, k: torch.Tensor, scale: float, is_causal: bo
 class PySDPA(torch.autograd.Function):
     """``PySDPA.apply(q, k, v, is_causal=False, with_slice=False)`` over [batch, heads, length, E].
 
-    With slices, it computes one head at a time, so that only one head's scores are in memory.
+    If `with_slice` is true, it computes one head at a time, so that only the scores of one head are
+    in memory.
     """
 
     @staticmethod
@@ -33,7 +34,7 @@ class PySDPA(torch.autograd.Function):
         is_causal: bool = False,
         with_slice: bool = False,
     ) -> torch.Tensor:
-        """Return the result of attention."""
+        """Return the attention output."""
         ctx.save_for_backward(q, k, v)
         ctx.is_causal = is_causal
         ctx.scale = 1.0 / math.sqrt(q.shape[-1])
@@ -64,7 +65,7 @@ class PySDPA(torch.autograd.Function):
 
 
 class PySDPAHinted(PySDPA):
-    """`PySDPA` with slices by default; on a card, the compiler preserves their order."""
+    """`PySDPA`, slicing by default; on a card, the compiler preserves the order of the slices."""
 
     @staticmethod
     def forward(
@@ -75,5 +76,5 @@ class PySDPAHinted(PySDPA):
         is_causal: bool = False,
         with_slice: bool = True,
     ) -> torch.Tensor:
-        """Return the result of attention."""
+        """Return the attention output."""
         return PySDPA.forward(ctx, q, k, v, is_causal, with_slice)

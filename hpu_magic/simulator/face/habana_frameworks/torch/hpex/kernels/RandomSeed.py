@@ -1,4 +1,4 @@
-"""Seed of the card's hardware generator."""
+"""Seed of the card's hardware random number generator."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ Gradients = tuple[torch.Tensor | None, ...]
 
 
 class RotaryPosEmbeddingMode(Enum):
-    """Which channels are rotated in pairs: one from each half, or neighboring channels."""
+    """How channels are paired for rotation: one from each half, or neighboring channels."""
 
     BLOCKWISE = 0
     PAIRWISE = 1
@@ -30,7 +30,7 @@ _BLOCKWISE = RotaryPosEmbeddingMode.BLOCKWISE
 def _matched(
     p: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Convert the tensors to float32 if any of them is float32, or else to the type of `p`."""
+    """Convert the tensors to float32 if any of them is float32, or else to the dtype of `p`."""
     in_float = torch.float32 in (p.dtype, cos.dtype, sin.dtype)
     dtype = torch.float32 if in_float else p.dtype
     return p.to(dtype), cos.to(dtype), sin.to(dtype)
@@ -53,21 +53,21 @@ def _rotate(
 def parse_rope_cache(
     p: torch.Tensor, rope_cache: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the cos and sin of each channel that is rotated by a cache of pairs.
+    """Return the cosine and sine of each channel that a cache of (cos, sin) pairs rotates.
 
     Parameters
     ----------
     p : torch.Tensor
         Tensor of shape [length, batch, heads, channels].
     rope_cache : torch.Tensor
-        Tensor of shape [positions, ..., pairs, 2], with cosines before sines. The first `length`
-        rows contain the angles of each position, either shared by all samples or separate for each
-        sample; other caches raise ValueError.
+        Tensor of shape [positions, ..., pairs, 2], with each cosine before its sine. The first
+        `length` rows contain the angles of each position, either shared by all samples or separate
+        for each sample; other caches raise ValueError.
 
     Returns
     -------
     tuple of torch.Tensor
-        Both have the shape [length, batch or 1, 1, 2 * pairs] and the type of `p`.
+        Both have the shape [length, batch or 1, 1, 2 * pairs] and the dtype of `p`.
     """
     _check_cache(p, rope_cache)
     length, pairs = p.shape[0], rope_cache.shape[-2]
@@ -101,7 +101,7 @@ def _check_cache(p: torch.Tensor, rope_cache: torch.Tensor) -> None:
 def _rotate_first(
     p: torch.Tensor, rope_cache: torch.Tensor, *, backward: bool = False
 ) -> torch.Tensor:
-    """Rotate the channels that a cache of pairs covers; the other channels do not change."""
+    """Rotate the channels that a cache covers, and leave the other channels unchanged."""
     cos, sin = parse_rope_cache(p, rope_cache)
     channels = cos.shape[-1]
     hpu = torch.ops.hpu
@@ -112,12 +112,13 @@ def _rotate_first(
 
 
 def apply_rotary_pos_emb(*args: Any) -> torch.Tensor:
-    """Rotate queries or keys, given either ``(p, rope_cache)`` or tables of angles.
+    """Rotate queries or keys, given either a cache, ``(p, rope_cache)``, or cos and sin tables.
 
     With tables, the arguments are ``(p, cos, sin, position_ids=None, offset=0, mode=BLOCKWISE)``,
     and the function computes in float32 if any of the tensors is float32. `position_ids`, of shape
     [batch, length], select the rows of ``cos`` and ``sin``, and `offset` selects the first column.
-    A cache rotates neighboring channels. Only the classes in this module are differentiable.
+    With a cache, neighboring channels are rotated. Only the classes in this module are
+    differentiable.
     """
     if len(args) == 2:
         return _rotate_first(*args)
@@ -132,7 +133,7 @@ def apply_rotary_pos_emb_bwd(
     offset: int = 0,
     mode: RotaryPosEmbeddingMode = _BLOCKWISE,
 ) -> torch.Tensor:
-    """Return the gradient of ``p``, given the gradient of the result of `apply_rotary_pos_emb`."""
+    """Return the gradient of ``p``, given the gradient of the output of `apply_rotary_pos_emb`."""
     backward = torch.ops.hpu.rotary_pos_embedding_backward
     return _rotate(backward, p_grad_in, cos, sin, position_ids, offset, mode)
 

@@ -10,7 +10,7 @@ import torch
 class RaggedSoftmax(torch.autograd.Function):
     """``RaggedSoftmax.apply(input, dim, half_to_float, valid_count)``.
 
-    ``valid_count`` is the number of elements to normalize in each row; the others become 0.
+    ``valid_count`` is the number of elements to normalize in each row; the others are set to 0.
     """
 
     @staticmethod
@@ -25,14 +25,14 @@ class RaggedSoftmax(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        """Return the gradient of the input, which is 0 for elements that became 0."""
+        """Return the gradient of the input, which is 0 for elements that were set to 0."""
         (result,) = ctx.saved_tensors
         gradient = torch._softmax_backward_data(grads[0], result, ctx.dim, result.dtype)
         return gradient, None, None, None
 
 
 def valid_counts(p: int, q: int, device: torch.device | str) -> torch.Tensor:
-    """Return the counts for a causal mask: int32 values from 1 to `q`, repeated `p` times."""
+    """Return the valid counts for a causal mask: int32 values from 1 to `q`, repeated `p` times."""
     return torch.arange(1, q + 1, dtype=torch.int32, device=device).repeat(p)
 
 

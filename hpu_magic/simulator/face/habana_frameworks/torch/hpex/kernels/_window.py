@@ -10,7 +10,7 @@ def windowed(
 ) -> torch.Tensor | None:
     """Return a mask that also hides keys outside a query's window.
 
-    `mask` is either boolean, with True for visible keys, or contains numbers to add to the scores.
+    `mask` is either boolean, with True for visible keys, or contains values to add to the scores.
     `window_size` is the number of visible keys before and after a query's position (-1 for all).
     """
     before, after = window_size
@@ -31,13 +31,13 @@ def windowed(
 def share_next_to_sink(
     sink: torch.Tensor, largest: torch.Tensor, inverse_sum: torch.Tensor
 ) -> torch.Tensor:
-    """Return the total probability of all keys when the softmax includes a sink.
+    """Return the total probability of all keys if the softmax includes a sink.
 
-    A sink is an additional score of each query head that has no value. If there is not one sink per
-    query head, ValueError is raised. `largest` is the largest score of each query, and
-    `inverse_sum` is the inverse of its sum of exponentials. Their shape is
-    [batch, heads, length, 1], with the heads in one or two dimensions. The result has the same
-    shape; multiply the probabilities and the result of attention by it.
+    A sink is an additional score per query head, without a corresponding value. Raises ValueError
+    if the number of sinks differs from the number of query heads. `largest` is the largest score
+    of each query, and `inverse_sum` is the inverse of the query's sum of exponentials. Both have
+    the shape [batch, heads, length, 1], with the heads in one or two dimensions. The result has the
+    same shape; multiply the probabilities and the attention output by it.
     """
     heads = largest.shape[1:-2]
     if sink.dim() != 1 or sink.numel() != heads.numel():

@@ -32,13 +32,13 @@ def bounds_check_indices(
     Parameters
     ----------
     rows_per_table, indices, offsets : torch.Tensor
-        The number of rows in each table; the row indices of all bags; and the start of each bag in
-        each table, followed by the end of the last one.
+        The number of rows in each table; the row indices of all bags; and the start offset of each
+        bag in each table, followed by the end offset of the last bag.
     bounds_check_mode : int
-        0 marks errors with -1; 1 sets indices to 0, fixes offsets and adds the number of errors to
-        the first element of `warning`; 2 does the same without counting; 3 does nothing.
+        0 marks errors with -1; 1 sets invalid indices to 0, fixes offsets, and adds the number of
+        errors to the first element of `warning`; 2 does the same without counting; 3 does nothing.
     warning : torch.Tensor
-        Tensor of integers.
+        Integer tensor; its first element counts the errors in mode 1.
     weights : torch.Tensor, optional
         One weight per index.
     """
@@ -57,23 +57,24 @@ def split_embedding_codegen_lookup_function(
     pooling_mode: int,
     kernel_mode: Sequence[int] | None = None,
 ) -> torch.Tensor:
-    """Sum the rows of each bag in each table; the result has shape [batch, total_D].
+    """Sum the rows of each bag in each table, and return a tensor of shape [batch, total_D].
 
     Parameters
     ----------
     host_weights : torch.Tensor
         The flattened tables.
     weights_offsets : torch.Tensor
-        Start of each table.
+        Start offset of each table.
     D_offsets : torch.Tensor
-        Start of each table's channels in a row of the result, and the end of the last table's.
+        Start offset of each table's channels in a row of the result, followed by the end offset of
+        the last table's channels.
     total_D : int
         Total number of channels in all tables.
     indices, offsets : torch.Tensor
-        The row indices of all bags, and the start of each bag in each table, followed by the end of
-        the last one.
+        The row indices of all bags; and the start offset of each bag in each table, followed by the
+        end offset of the last bag.
     pooling_mode : int
-        FBGEMM's mode; only the sum is supported.
+        FBGEMM's pooling mode; only the sum is supported.
     kernel_mode : sequence of int, optional
         For each table, 0 gathers a row for each index; 1 (the default) and 2 sum the rows.
     """

@@ -33,8 +33,8 @@ def _values(model: torch.nn.Module) -> list[torch.Tensor]:
 class FusedEMA:
     """Keeps a copy of a model, `ema`, that holds moving averages of the model's values.
 
-    `decay` is the weight that the old average has after many updates; at first, the weight is
-    smaller. `updates` is the number of updates that have already been made.
+    `decay` is the weight that the previous average has after many updates; during the first
+    updates, the weight is smaller. `updates` is the number of updates made so far.
     """
 
     def __init__(self, model: torch.nn.Module, decay: float = 0.9999, updates: int = 0) -> None:
@@ -64,7 +64,7 @@ class FusedEMA:
         include: Collection[str] = (),
         exclude: Collection[str] = ("process_group", "reducer"),
     ) -> None:
-        """Copy the model's public attributes (only `include`, if it is given), except `exclude`."""
+        """Copy the model's public attributes, or only those in `include`, except `exclude`."""
         for name, value in model.__dict__.items():
             private = name.startswith("_") or name in exclude
             if not (private or (include and name not in include)):

@@ -24,8 +24,8 @@ class FusedClipNorm:
     def clip_norm(self, parameters: Iterable[torch.Tensor] | torch.Tensor) -> torch.Tensor:
         """Scale gradients in place so that their norm is at most `max_norm`; return the old norm.
 
-        The norm is a one-element tensor on the device, in the type of the first parameter, or 0 on
-        the CPU if no parameter has a gradient.
+        The norm is a one-element tensor on the device, with the dtype of the first parameter, or 0
+        on the CPU if no parameter has a gradient.
         """
         listed = [parameters] if isinstance(parameters, torch.Tensor) else list(parameters)
         grads = [parameter.grad for parameter in listed if parameter.grad is not None]

@@ -11,7 +11,7 @@ import torch
 
 
 class RmsNormBwdMode(Enum):
-    """Partitioning of the backward kernel, which does not affect results."""
+    """How the backward kernel partitions its work; this does not affect results."""
 
     DEFAULT = 0
     STATIC_CASE_WIDTH_PARTITIONING = 1
@@ -21,7 +21,7 @@ class FusedRMSNorm(torch.autograd.Function):
     """``FusedRMSNorm.apply(data_in, gamma, eps, use_stages=True, bwd_mode=0, fast_math=False)``.
 
     The result is ``data_in * gamma / sqrt(mean(data_in**2) + eps)`` over the last dimension, in
-    the type of both tensors, or in float32 if their types differ. The last three arguments select
+    the dtype of both tensors, or in float32 if their dtypes differ. The last three arguments select
     the card's kernels and have no effect in the simulator.
     """
 

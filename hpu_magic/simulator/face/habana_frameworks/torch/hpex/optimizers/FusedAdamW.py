@@ -27,7 +27,7 @@ class FusedAdamW(GroupOptimizer):
     bias_correction : bool
         Whether to correct the bias of moments that start at zero.
     moments_dtype : torch.dtype or tuple of torch.dtype, optional
-        Type of both moments, or one type for each; by default, the type of the parameter. FP8
+        Dtype of both moments, or one dtype for each; defaults to the dtype of the parameter. FP8
         moments have scales.
     """
 
@@ -67,10 +67,10 @@ class FusedAdamW(GroupOptimizer):
             group.setdefault("bias_correction", True)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a saved state, and convert its moments to this optimizer's types."""
+        """Load a saved state, and convert its moments to this optimizer's dtypes."""
         saved: dict[str, Any] = {}
-        # Other pre-hooks run before this one so that they can change the state, and other
-        # post-hooks run after the moments are loaded so that they see the result.
+        # Other pre-hooks must run before this one, because they may change the state. Other
+        # post-hooks must run after the moments are loaded, because they expect the final state.
         before = self.register_load_state_dict_pre_hook(lambda _, state: saved.update(state))
         after = self.register_load_state_dict_post_hook(
             lambda _: self._load_moments(saved), prepend=True

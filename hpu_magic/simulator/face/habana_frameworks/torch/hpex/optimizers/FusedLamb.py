@@ -11,7 +11,7 @@ import torch
 
 
 class FusedLamb(torch.optim.Optimizer):
-    """Adam whose steps are multiplied by the ratio of the weight's norm to the step's norm.
+    """Adam with each step multiplied by the ratio of the weight's norm to the step's norm.
 
     `adam_w_mode`, `fused` and `set_grad_none` have no effect; weight decay is always decoupled.
 
@@ -22,14 +22,14 @@ class FusedLamb(torch.optim.Optimizer):
     amsgrad : bool
         Not supported.
     grad_averaging : bool
-        Whether to multiply the gradient by 1 - beta1 in its moving average.
+        Whether to multiply gradients by 1 - beta1 when adding them to the moving average.
     max_grad_norm : float, optional
         Maximum total norm of all gradients; the value passed to the constructor applies to all
         groups.
     use_lamb : bool
         Whether to use the ratio of norms even without weight decay.
     dtype : torch.dtype, optional
-        Type in which to compute the total norm.
+        Dtype in which to compute the total norm.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class FusedLamb(torch.optim.Optimizer):
         return loss
 
     def _clip(self, parameters: list[torch.nn.Parameter]) -> torch.Tensor:
-        """Return the number to divide the gradients by."""
+        """Return the factor by which to divide the gradients."""
         largest = self.defaults["max_grad_norm"]
         if largest is None:
             return torch.tensor([1.0]).to(parameters[0].device)

@@ -13,11 +13,11 @@ import torch
 
 
 class FusedLars(torch.optim.Optimizer):
-    """Multiplies gradients by the learning rate and a ratio of norms, then calls an optimizer.
+    """Multiplies gradients by the learning rate and a ratio of norms, then steps an optimizer.
 
     Use it with ``FusedResourceApplyMomentum``, which expects gradients that include the learning
     rate. FusedLars also applies the optimizer's weight decay. For each parameter in a group,
-    `skip_mask` tells whether to use the ratio; if not, the gradient is only multiplied by the
+    `skip_mask` specifies whether to use the ratio; if not, the gradient is only multiplied by the
     learning rate. The ratio is multiplied by `eeta`, and `eps` is added to its denominator.
     """
 

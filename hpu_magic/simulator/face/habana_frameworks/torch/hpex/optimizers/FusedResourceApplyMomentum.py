@@ -12,7 +12,7 @@ import torch
 class FusedResourceApplyMomentum(GroupOptimizer):
     """``buf = momentum * buf - grad; w += buf``; the first step is ``buf = grad; w += grad``.
 
-    `lr`, `weight_decay` and `nesterov` have no effect here; they are read by a wrapping optimizer.
+    `lr`, `weight_decay` and `nesterov` have no effect here; a wrapping optimizer reads them.
     """
 
     _sparse_error = "FusedResourceApplyMomentum does not support sparse gradients"

@@ -1,4 +1,4 @@
-"""State and step of AdamW, shared by the two optimizers with that name."""
+"""State and step of AdamW, shared by both optimizers with that name."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def fill_state(state: dict[str, Any], parameter: torch.Tensor, moments: MomentsD
 def load_moments(
     state: dict[str, Any], saved: dict[str, Any], parameter: torch.Tensor, moments: MomentsDtype
 ) -> None:
-    """Load the moments of a saved state, converted to the optimizer's types for moments.
+    """Load the moments of a saved state, converted to the optimizer's moment dtypes.
 
-    Otherwise, PyTorch would convert them to the type of the parameter.
+    Otherwise, PyTorch would convert them to the dtype of the parameter.
     """
     dtypes = _dtypes(parameter, moments)
     scales = {}
@@ -66,7 +66,7 @@ def _no_scale(parameter: torch.Tensor) -> torch.Tensor:
 
 
 def _scale_of(moment: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return the largest power of two that keeps a scaled moment in the type's range."""
+    """Return the largest power of two that keeps the scaled moment within the range of `dtype`."""
     one = torch.ones(1, dtype=moment.dtype, device=moment.device)
     if dtype not in _LARGEST or not moment.numel():
         return one
@@ -93,8 +93,8 @@ def update(
     eps: float,
     weight_decay: float,
 ) -> None:
-    """Perform a step with the learning rate `rate`; `lr` is used for the weight decay."""
-    # The operator rounds these numbers to the type of each weight.
+    """Perform a step with the learning rate `rate`; `lr` is used only for the weight decay."""
+    # The operator rounds these numbers to the dtype of each weight.
     widest = functools.reduce(torch.promote_types, {each.dtype for each in parameters})
 
     def number(value: float) -> torch.Tensor:

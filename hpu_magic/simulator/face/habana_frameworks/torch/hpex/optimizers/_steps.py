@@ -13,7 +13,7 @@ import torch
 
 
 def marked(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Call `mark_step` before and after an optimizer step in lazy mode."""
+    """Wrap an optimizer step so that lazy mode calls `mark_step` before and after it."""
 
     @functools.wraps(step)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -63,8 +63,8 @@ class GroupOptimizer(torch.optim.Optimizer):
 def move_to_parameters(group: dict[str, Any], *names: str) -> None:
     """Move tensors in a group to the device of its parameters.
 
-    They are on the CPU after a checkpoint is loaded with ``map_location="cpu"``, because PyTorch
-    moves only the tensors in the parameters' states.
+    These tensors are on the CPU after a checkpoint is loaded with ``map_location="cpu"``, because
+    PyTorch moves only the tensors in the state of each parameter.
     """
     for name in names:
         if name in group:

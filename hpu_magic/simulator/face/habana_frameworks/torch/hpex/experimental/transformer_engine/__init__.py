@@ -1,6 +1,7 @@
 """FP8 training, with layers that multiply FP8 tensors and use delayed scaling.
 
-It follows the documentation of the vendor's package, and uses the operators of ``torch.ops.hpu``.
+This package follows the documentation of the vendor's package and uses operators in
+``torch.ops.hpu``.
 """
 
 from habana_frameworks.torch.hpex.experimental.transformer_engine import (

@@ -1,4 +1,4 @@
-"""Attention whose matrix products multiply FP8 tensors."""
+"""Attention whose matmuls multiply FP8 tensors."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Attention(torch.autograd.Function):
             module.note_forward(_FWD.PROBABILITIES, amax)
         if not use.has_backward:
             return groups.joined(out.to(use.out_dtype))
-        # Recomputation cannot reproduce dropout.
+        # Recomputation cannot reproduce the dropout mask.
         recompute = module.enable_recompute and not module.dropout
         ctx.save_for_backward(*casts, *((None, None) if recompute else (probabilities, kept)), out)
         ctx.module, ctx.use, ctx.groups = module, use, groups
@@ -107,10 +107,10 @@ class _Attention(torch.autograd.Function):
 class FusedAttention(Fp8Module):
     """Scaled dot-product attention, in FP8 within `fp8_autocast` if the card supports it.
 
-    Training uses FP8 only with the causal mask. The card must support products of the recipe's two
-    formats; for ``HYBRID``, only the third generation does. In FP8, the result has autocast's type,
-    or bfloat16 without autocast. Without FP8, the module computes attention in the type of the
-    query, like ``hpex.kernels.FusedSDPA``.
+    Training uses FP8 only with a causal mask. The card must support matmuls that combine the
+    recipe's two formats; for ``HYBRID``, only the third generation does. In FP8, the output has
+    autocast's dtype, or bfloat16 without autocast. Without FP8, the module computes attention in
+    the query's dtype, like ``hpex.kernels.FusedSDPA``.
 
     Parameters
     ----------
@@ -118,14 +118,14 @@ class FusedAttention(Fp8Module):
         Factor to multiply the scores by; defaults to one over the square root of the number of
         channels.
     attention_dropout : float
-        Fraction of the probabilities to drop during training.
+        Fraction of the attention probabilities to drop during training.
     enable_recompute : bool
-        Whether to recompute the probabilities in the backward pass instead of storing them.
+        Whether to recompute the attention probabilities in backward instead of storing them.
 
     Raises
     ------
     ValueError
-        The dropout is not in [0, 1).
+        The dropout probability is not in [0, 1).
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class FusedAttention(Fp8Module):
 
     @property
     def dropout(self) -> float:
-        """The current dropout, which is 0 in evaluation mode."""
+        """The current dropout probability, which is 0 in evaluation mode."""
         return self.attention_dropout if self.training else 0.0
 
     def scale_of(self, query: torch.Tensor) -> float:

@@ -1,4 +1,4 @@
-"""Linear layer whose three matrix products multiply FP8 tensors."""
+"""Linear layer whose three matmuls multiply FP8 tensors."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _cast(
 ) -> tuple[_Cast, _Cast, torch.Tensor]:
     """Cast an input or a weight to FP8.
 
-    Returns the casts for the products in the forward and backward passes, and the largest magnitude
-    if `measured` is true. Both casts are the same tensor if both passes use the same type, or if
+    Returns the casts for the matmuls in the forward and backward passes, and the largest magnitude
+    if `measured` is true. Both casts are the same tensor if both passes use the same dtype, or if
     `for_backward` is false.
     """
     hpu, dtypes = torch.ops.hpu, use.recipe.fp8_format
@@ -70,7 +70,7 @@ def _cast_weight(
         if is_first is not None:
             module.kept_weight = kept
     if is_first is not None:
-        use.weight = kept  # for recomputation by a checkpoint
+        use.weight = kept  # in case a checkpoint recomputes the forward pass
     if use.measures_forward:
         module.note_forward(_WEIGHT, weight.abs().amax().float() if amax is None else amax)
     return casts[0], casts[1]
@@ -162,7 +162,7 @@ def _linear(
     bias: torch.Tensor | None,
     is_first_microbatch: bool | None,
 ) -> torch.Tensor:
-    """Compute ``inp @ weight.T + bias``, in FP8 in an enabled region, or else in inp's type."""
+    """Compute ``inp @ weight.T + bias``, in FP8 in an enabled region or else in `inp`'s dtype."""
     require_features(module, inp, weight.shape[1])
     use = module.begin_forward(inp, weight)
     if use is not None:
@@ -177,15 +177,15 @@ class Linear(Fp8Module):
     """A linear layer that computes in FP8 within `fp8_autocast`, and otherwise like PyTorch's.
 
     In FP8, inputs, weights and gradients are multiplied by their scales, rounded to the recipe's
-    format and then multiplied together. The result has autocast's type if autocast is on; otherwise
-    it has the type `params_dtype`, or bfloat16 if that is None.
+    format, and then multiplied together. The output has autocast's dtype if autocast is enabled;
+    otherwise, its dtype is `params_dtype`, or bfloat16 if that is None.
 
     Parameters
     ----------
     in_features, out_features : int
     bias : bool
     params_dtype : torch.dtype, optional
-        Type of the parameters; by default PyTorch's default type.
+        Dtype of the parameters; defaults to PyTorch's default dtype.
     skip_weight_param_allocation : bool
         Do not create parameters; assign weight and bias to the module, or pass them to `forward`.
     minimize_memory : bool
@@ -197,7 +197,7 @@ class Linear(Fp8Module):
     Raises
     ------
     ValueError
-        The number of features or the parameter type is not supported.
+        The number of features or the parameter dtype is not supported.
     """
 
     def __init__(
@@ -229,8 +229,8 @@ class Linear(Fp8Module):
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
         """Return the tensors that have scales, grouped by meta.
 
-        If the card cannot multiply gradients by inputs of another type, inputs and weights are cast
-        to both types and have scales for both.
+        If the card cannot multiply gradients by inputs of another dtype, inputs and weights are
+        cast to both dtypes and have scales for both.
         """
         formats = recipe.fp8_format
         one_type = formats.forward == formats.backward or _scales.products_take_two_formats()
@@ -261,7 +261,7 @@ class Linear(Fp8Module):
         ValueError
             The module has no weight, or the input has the wrong number of features.
         TypeError
-            Within `fp8_autocast`, the input's type or device does not support casts to FP8.
+            Within `fp8_autocast`, the input's dtype or device does not support casts to FP8.
         """
         weight = self.weight if weight is None else weight
         if weight is None:

@@ -1,4 +1,4 @@
-"""Base class of modules that compute in FP8, with their scales, steps and state."""
+"""Base class for modules that compute in FP8; it manages their scales, steps and state."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ _OF_FORWARD = ("scaling_fwd", "scaling_hybrid")
 class _Progress:
     """A module's position in its recipe's interval.
 
-    `steps` is the number of training steps, `forced` tells whether measurement was forced on or off
-    in the last step, and `pending` lists the metas whose scales do not yet reflect the latest
+    `steps` is the number of training steps, `forced` indicates whether measurement was forced on or
+    off in the last step, and `pending` lists the metas whose scales do not yet reflect the latest
     measurements.
     """
 
@@ -55,7 +55,7 @@ class Fp8Module(nn.Module):
     fp8_meta : dict
         After the first run in FP8, this contains "scaling_fwd" and "scaling_bwd", each an
         `FP8TensorMeta`, and "recipe". It also contains "scaling_hybrid" if inputs and weights are
-        cast to the type of the gradients. All of these are part of the module's ``state_dict``.
+        cast to the dtype of the gradients. All of these are part of the module's ``state_dict``.
     """
 
     def __init__(self, params_dtype: torch.dtype | None) -> None:
@@ -76,9 +76,9 @@ class Fp8Module(nn.Module):
         self._gradients_measured = False
 
     def begin_forward(self, *tensors: torch.Tensor) -> Use | None:
-        """Return the settings of the forward pass, or None to compute in the type of the input.
+        """Return the settings for the forward pass, or None to compute in the dtype of the input.
 
-        Raises TypeError if a tensor's type or device does not support casts to FP8.
+        Raises TypeError if a tensor's dtype or device does not support casts to FP8.
         """
         if torch._C._current_graph_task_id() != -1:
             # A checkpoint recomputes a forward pass with the original scales.
@@ -142,7 +142,7 @@ class Fp8Module(nn.Module):
                 _scales.note_amax(self.fp8_meta[name], tensor, amax)
 
     def gradient_scales(self, use: Use) -> torch.Tensor:
-        """Return the scales of gradients, which are 1 if a state was loaded after forward."""
+        """Return the scales of the gradients, which are 1 if a state was loaded after forward."""
         meta = self.fp8_meta.get("scaling_bwd")
         if meta is None:
             return use.scale.new_ones(len(self.metas(use.recipe)["scaling_bwd"]))
@@ -161,7 +161,7 @@ class Fp8Module(nn.Module):
         self._reduce_after_backward(use)
 
     def forward_amaxes(self) -> list[torch.Tensor]:
-        """Return the magnitudes to reduce over processes, or [] if the recipe does not reduce."""
+        """Return the amaxes to reduce across processes, or [] if the recipe reduces none."""
         if not self.fp8_meta["recipe"].reduce_amax:
             return []
         return [
@@ -188,9 +188,9 @@ class Fp8Module(nn.Module):
         torch.autograd.Variable._execution_engine.queue_callback(reduce)
 
     def _reduce_gradients(self, group: Any) -> None:
-        # Each use of the module in a backward pass queues this call, but only the first call has an
-        # effect. A nested backward pass, such as that of a reentrant checkpoint, leaves the
-        # reduction to the outer one.
+        # Each use of the module in a backward pass queues this callback, but only the first one has
+        # an effect. A nested backward pass, such as that of a reentrant checkpoint, leaves the
+        # reduction to the outer backward pass.
         if self._gradients_measured and torch._C._current_autograd_node() is None:
             self._gradients_measured = False
             with torch.no_grad():
@@ -219,7 +219,7 @@ class Fp8Module(nn.Module):
         if self._updates:
             self._update_scales(*_OF_FORWARD)
 
-    # Training cannot write to tensors that were created in inference mode.
+    # Training cannot modify tensors that were created in inference mode.
     @torch.inference_mode(False)
     def _prepare_meta(self, recipe: DelayedScaling, device: torch.device) -> None:
         old, metas, new = self.fp8_meta, {"recipe": recipe}, []
@@ -232,8 +232,8 @@ class Fp8Module(nn.Module):
                 meta = _scales.new_meta(len(tensors), recipe.amax_history_len, device)
                 new.append(name)
             metas[name] = meta
-        self.fp8_meta = metas  # assigned at once, because other threads may use the module
-        self._await_update(*new)  # no effect yet, but a graph of the first step must include it
+        self.fp8_meta = metas  # assigned in one step, because other threads may use the module
+        self._await_update(*new)  # no effect yet, but a graph captured from the first step needs it
 
     def _out_dtype(self) -> torch.dtype:
         if not torch.is_autocast_enabled("hpu"):

@@ -1,4 +1,4 @@
-"""Arithmetic of delayed scaling."""
+"""Arithmetic for delayed scaling."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from habana_frameworks.torch.hpex.experimental.transformer_engine.utils import F
 import torch
 from torch import distributed
 
-# Its inverse is still a normal number, and bfloat16 can represent both.
+# The inverse of this scale is still a normal number, and bfloat16 can represent both.
 _LARGEST_SCALE = 2.0**126
 
 
 def largest(dtype: torch.dtype) -> float:
-    """Return the largest value of an FP8 type on this card."""
+    """Return the largest value of an FP8 dtype on this card."""
     if dtype == torch.float8_e5m2:
         return E5M2_MAX
     return E4M3FN_MAX[hpu.get_device_name()]
 
 
 def products_take_two_formats() -> bool:
-    """Return whether the operands of a product may have different FP8 types."""
+    """Return whether the operands of a matmul may have different FP8 dtypes."""
     return hpu.get_device_name() not in ("GAUDI", "GAUDI2")
 
 
@@ -46,9 +46,9 @@ def note_amax(meta: FP8TensorMeta, tensor: int, amax: torch.Tensor) -> None:
 
 
 def reduce_maximum(amaxes: list[torch.Tensor], group: Any) -> None:
-    """Replace each magnitude with its maximum over the processes in `group` (None means all).
+    """Replace each amax with its maximum over the processes in `group` (None means all processes).
 
-    `amaxes` are 1D tensors, which must belong to the same modules in all processes.
+    `amaxes` are 1D tensors that must belong to the same modules in all processes.
     """
     if not (amaxes and distributed.is_available() and distributed.is_initialized()):
         return
@@ -61,7 +61,7 @@ def reduce_maximum(amaxes: list[torch.Tensor], group: Any) -> None:
 
 
 def factor_of(scale: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a scale in the type that casts multiply in, and its exact inverse."""
+    """Return a scale in the dtype in which casts multiply, and its exact inverse."""
     factor = scale.to(dtype)
     return factor, factor.float().reciprocal()
 
@@ -88,7 +88,7 @@ def copied(meta: FP8TensorMeta) -> FP8TensorMeta:
 
 @torch.no_grad()
 def restore(meta: FP8TensorMeta, saved: FP8TensorMeta) -> None:
-    """Restore saved tensors in place, so that replays of a captured step continue from there."""
+    """Restore saved tensors in place, so that replays of a captured step continue from them."""
     for name, each in vars(saved).items():
         current = getattr(meta, name)
         if current.shape == each.shape:
@@ -103,7 +103,7 @@ def multiply(meta: FP8TensorMeta, factor: float) -> None:
 
 
 def moved(meta: FP8TensorMeta, device: torch.device) -> FP8TensorMeta:
-    """Return `meta`, moved to a device."""
+    """Move `meta` to a device and return it."""
     if meta.scale.device == device:
         return meta
     return FP8TensorMeta(**{name: each.to(device) for name, each in vars(meta).items()})

@@ -17,13 +17,13 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 @dataclass
 class Use:
-    """Settings of a module's forward pass and of the corresponding backward pass.
+    """Settings for a module's forward pass and the corresponding backward pass.
 
     Attributes
     ----------
     scale, hybrid_scale : torch.Tensor
-        Copies of the scales for the forward pass and for casts to the type of the gradients,
-        because later steps change the module's scales.
+        Copies of the scales for the forward pass and for casts to the dtype of the gradients; they
+        are copies because later steps change the module's scales.
     step : object
         The outermost region.
     updates : bool
@@ -32,7 +32,7 @@ class Use:
         Whether to measure gradients, and whether to measure inputs and weights. The latter is False
         when a checkpoint recomputes the pass.
     has_backward : bool
-        Whether autograd records the pass.
+        Whether autograd records the forward pass.
     group : torch.distributed.ProcessGroup or None
         Processes that share measurements; None means all processes.
     weight : object
@@ -53,7 +53,7 @@ class Use:
 
 
 class Uses:
-    """A module's uses that checkpoints may recompute; None stands for a use without FP8.
+    """Stores a module's uses that checkpoints may recompute; None stands for a use without FP8.
 
     Each use is stored with its checkpointed region for as long as autograd's graph refers to the
     region. A reentrant checkpoint is a node in the graph. For other checkpoints, saved tensors
@@ -73,7 +73,7 @@ class Uses:
     def repeated(self) -> Use | None:
         """Return the use that the current backward pass is recomputing.
 
-        Returns the latest use if the backward pass does not recompute a region of this module.
+        Returns the latest use if the backward pass is not recomputing a region with this module.
         """
         region = next(filter(None, map(self._region_of, _stack())), None)
         use = self._latest if region is None else region.next()
@@ -95,7 +95,7 @@ class Uses:
 
 
 class _Repeats:
-    """One module's uses in one region, in the order that each backward pass recomputes them."""
+    """A module's uses in one region, in the order in which each backward pass recomputes them."""
 
     def __init__(self) -> None:
         self.uses: list[Use | None] = []
@@ -128,7 +128,7 @@ def _full_name(function: object) -> str:
 
 
 def _functions() -> list[BackwardCFunction]:
-    """Return the autograd functions whose forward is running, in which autograd is disabled."""
+    """Return the autograd functions whose forward is running; autograd is disabled in a forward."""
     if torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         return []
     within = (_first_argument(frame) for frame in _stack() if frame.f_code.co_name == "forward")
@@ -145,12 +145,12 @@ def _stack() -> Iterator[FrameType]:
 def _first_argument(frame: FrameType) -> object:
     code = frame.f_code
     if not code.co_argcount or code.co_varnames[0] == "self":
-        return None  # f_locals could keep the variables of a module's forward alive
+        return None  # reading f_locals could keep a forward's local variables alive
     return frame.f_locals.get(code.co_varnames[0])
 
 
 def _runs(frame: FrameType, function: object) -> bool:
-    """Return whether a frame runs this function, and not another closure with the same code."""
+    """Return whether a frame executes this function, not another closure with the same code."""
     code = getattr(function, "__code__", None)
     if code is not frame.f_code:
         return False

@@ -1,4 +1,4 @@
-"""Casts that use the scales of a module's tensors."""
+"""Casts that use the scales stored for a module's tensors."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def cast_to_fp8(
     fp8_meta_tensor, fp8_tensor : FP8TensorMeta, int
         The scales, and the index of the tensor in them.
     otype : torch.dtype
-        ``torch.float8_e5m2`` or ``torch.float8_e4m3fn``; other types raise ValueError.
+        ``torch.float8_e5m2`` or ``torch.float8_e4m3fn``; other dtypes raise ValueError.
     stochastic_rounding : bool
-        Whether to round up or down at random, so that the mean is exact, or else to nearest.
+        Whether to round up or down at random, so that the result is unbiased, instead of rounding
+        to nearest.
     measure_amax : bool
         Whether to write the largest magnitude to the history.
     out : torch.Tensor, optional
@@ -64,7 +65,7 @@ def cast_from_fp8(
 ) -> torch.Tensor:
     """Convert FP8 values to `otype` (float32 or bfloat16) and multiply by their inverse scale.
 
-    Raises ValueError if the type of `inp` is not `itype`.
+    Raises ValueError if the dtype of `inp` is not `itype`.
     """
     if inp.dtype != itype:
         raise ValueError(f"itype={itype} is not the type of the input, which is {inp.dtype}.")

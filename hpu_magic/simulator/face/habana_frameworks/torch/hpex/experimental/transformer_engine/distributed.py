@@ -21,5 +21,5 @@ def activation_checkpointing() -> Iterator[None]:
 def checkpoint(
     function: Callable[..., Any], *args: Any, use_reentrant: bool = False, **kwargs: Any
 ) -> Any:
-    """Call `torch.utils.checkpoint.checkpoint`, with ``use_reentrant`` off by default."""
+    """Call `torch.utils.checkpoint.checkpoint`, with ``use_reentrant=False`` by default."""
     return torch.utils.checkpoint.checkpoint(function, *args, use_reentrant=use_reentrant, **kwargs)

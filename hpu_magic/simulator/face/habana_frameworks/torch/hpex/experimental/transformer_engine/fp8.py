@@ -21,7 +21,7 @@ _FORCED_ROUNDING = "PT_TE_FORCE_SR_BWD"
 
 @dataclass(frozen=True)
 class Region:
-    """The arguments of `fp8_autocast`, and the step that the region belongs to."""
+    """The arguments of `fp8_autocast`, and the step to which the region belongs."""
 
     enabled: bool
     recipe: DelayedScaling
@@ -33,8 +33,8 @@ class Region:
 class Step:
     """An outermost region; nested regions belong to the same step.
 
-    `measured` maps the measured modules, in the order of their first use, to the group of processes
-    that share measurements.
+    `measured` maps each measured module, in the order of first use, to the group of processes that
+    share measurements.
     """
 
     def __init__(self) -> None:
@@ -52,21 +52,21 @@ _regions = _Regions()
 class fp8_autocast(contextlib.ContextDecorator):
     """Context manager or decorator that lets modules of this package compute in FP8.
 
-    It must contain only the forward pass; the backward pass uses the same settings. Each outermost
-    region is a step. Scales are computed from the measurements of earlier steps, at the recipe's
-    interval. Replays of a captured graph also update the scales.
+    The region must contain only the forward pass; the backward pass uses the same settings. Each
+    outermost region is a step. Scales are computed from the measurements of earlier steps, at the
+    recipe's interval. Replays of a captured graph also update the scales.
 
     Parameters
     ----------
     enabled : bool
-        If False, modules compute in the type of their inputs, even inside another region.
+        If False, modules compute in the dtype of their inputs, even inside another region.
     fp8_recipe : recipe.DelayedScaling, optional
         The recipe to use; defaults to ``DelayedScaling()``.
     force_measurement : bool, optional
         Whether to measure in this step, regardless of the recipe's interval.
         `FP8GlobalStateManager.set_measurement_mode` sets it for all steps.
     fp8_group : torch.distributed.ProcessGroup, optional
-        Processes that share the largest magnitudes; by default, all processes. They must use the
+        Processes that share the largest magnitudes; defaults to all processes. They must use the
         same modules in the same order.
 
     Raises
@@ -108,10 +108,11 @@ def get_default_fp8_recipe() -> DelayedScaling:
 
 
 def get_fp8_te_sr(fp8_recipe: DelayedScaling, fprop: bool) -> bool:
-    """Return whether casts round stochastically.
+    """Return whether casts use stochastic rounding.
 
-    Forward passes round to nearest. Gradients round stochastically with ``Format.HYBRID``, unless
-    ``PT_TE_FORCE_SR_BWD`` is 0 (to nearest) or 1 (stochastically). Other values raise ValueError.
+    The forward pass rounds to nearest. Gradients use stochastic rounding with ``Format.HYBRID``,
+    unless ``PT_TE_FORCE_SR_BWD`` is set to 0 (round to nearest) or 1 (round stochastically). Other
+    values raise ValueError.
     """
     forced = os.environ.get(_FORCED_ROUNDING, "").strip()
     if forced not in ("", "0", "1"):
@@ -127,7 +128,7 @@ def get_fp8_te_sr(fp8_recipe: DelayedScaling, fprop: bool) -> bool:
 class FP8GlobalStateManager:
     """Manages the calling thread's regions, and the measurement mode of all threads.
 
-    `resets` counts how often the state was reset; after a reset, modules count steps from 0 again.
+    `resets` counts state resets; after a reset, modules count their steps from 0 again.
     """
 
     resets = 0
@@ -168,7 +169,7 @@ class FP8GlobalStateManager:
 
     @classmethod
     def fp8_autocast_exit(cls, completed: bool = True) -> None:
-        """Leave the innermost region; leaving the outermost one reduces amaxes over processes.
+        """Leave the innermost region; leaving the outermost one reduces amaxes across processes.
 
         Pass ``completed=False`` if an exception ended the region; its measurements then count
         toward the next step. This method has no effect after `reset_global_state`.
@@ -179,7 +180,7 @@ class FP8GlobalStateManager:
         if _regions.entered:
             return
         groups = dict(measured)
-        measured.clear()  # modules refer to the step, and the step must not keep modules alive
+        measured.clear()  # modules keep a reference to the step, so it must not keep them alive
         if completed:
             for group in dict.fromkeys(groups.values()):
                 amaxes = [module.forward_amaxes() for module in groups if groups[module] is group]

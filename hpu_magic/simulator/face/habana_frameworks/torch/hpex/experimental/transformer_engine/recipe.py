@@ -1,4 +1,4 @@
-"""Recipes, which define the formats for FP8 training and how scales follow from measurements."""
+"""Recipes, which define the formats for FP8 training and how to derive scales from measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ALGORITHMS = ("most_recent", "max")
 
 
 class Format(Enum):
-    """The FP8 types of the forward pass and of the gradients."""
+    """The FP8 dtypes of the forward pass and of the gradients."""
 
     E5M2 = (torch.float8_e5m2, torch.float8_e5m2)
     HYBRID = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -19,12 +19,12 @@ class Format(Enum):
 
     @property
     def forward(self) -> torch.dtype:
-        """The type of inputs and weights."""
+        """The dtype of inputs and weights."""
         return self.value[0]
 
     @property
     def backward(self) -> torch.dtype:
-        """The type of gradients."""
+        """The dtype of gradients."""
         return self.value[1]
 
 
@@ -32,7 +32,7 @@ class Format(Enum):
 class DelayedScaling:
     """Recipe that computes scales from the largest magnitudes in earlier steps.
 
-    A scale is ``largest value of the format / amax / 2**margin``. It does not change if all values
+    A scale is ``largest value of the format / amax / 2**margin``. It stays unchanged if all values
     are zero or any of them is infinite.
 
     Parameters
@@ -42,17 +42,17 @@ class DelayedScaling:
     interval : int
         Number of steps from one measurement to the next. The second step of each interval measures,
         and the first step of the next interval computes scales. If the interval is 1, each step
-        measures, and computes scales from the previous step. After a forced measurement, the next
-        step computes scales.
+        measures, and also computes scales from the measurements of the previous step. After a
+        forced measurement, the next step computes scales.
     fp8_format : Format
     amax_history_len : int
         Number of stored measurements.
     amax_compute_algo : str
-        "most_recent" uses the latest measurement, and "max" the maximum of the stored ones.
+        "most_recent" uses the latest measurement, and "max" uses the maximum of all stored ones.
     reduce_amax : bool
-        Whether the processes in a group use the maximum of their magnitudes.
+        Whether the processes in a group use the maximum of their largest magnitudes.
     override_linear_precision : tuple of bool
-        Which products are not computed in FP8; only False is supported.
+        Which matmuls are not computed in FP8; only False is supported.
 
     Raises
     ------

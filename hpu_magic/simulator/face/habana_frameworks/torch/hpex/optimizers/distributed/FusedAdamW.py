@@ -1,4 +1,4 @@
-"""AdamW as a single operator, with the gradients passed to each step."""
+"""AdamW as a single operator; the caller passes the gradients to each step."""
 
 from __future__ import annotations
 
