@@ -28,8 +28,8 @@ from hpu_magic.testing.limits import add_cost, allowed_of
 from hpu_magic.testing.process import Companion, ending
 
 _GRACE = 5.0  # seconds that other ranks have to return after a failure, or to exit
-_WRITING = 5.0  # seconds that a rank has to write its stack
-_PAUSE = 0.2  # seconds without a new line after which a stack is considered complete
+_WRITING = 5.0  # seconds that a rank has to write its stack trace
+_PAUSE = 0.2  # seconds without a new line after which a stack trace is considered complete
 _STARTING = 300.0  # seconds; this is long because the simulator may have to be compiled first
 
 
@@ -61,7 +61,7 @@ class Ranks:
         self._count, self._item = count, item
         self._backend, self._timeout = backend, timeout
         self._processes: list[Companion] = []
-        self._stacks: list[IO[str]] = []  # files to which the ranks write their stacks on SIGUSR1
+        self._stacks: list[IO[str]] = []  # files to which the ranks write stack traces on SIGUSR1
         self._waiting: dict[Any, int] = {}  # ranks that have not replied, by connection
         available = device.torch_with_hpu().hpu.device_count()
         if available < count:

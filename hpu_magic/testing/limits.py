@@ -48,7 +48,7 @@ class Cost:
         for cause in report.causes(FALLBACK):
             lines[cause.name] += cause.count
             cost.fallbacks[cause.name, _place(cause.where, rank)] = cause.count
-        # The totals in the metrics also include events that have no line.
+        # The totals in the metrics also include events that are not attributed to a line.
         for operator, count in report.fallbacks.items():
             if missing := count - lines[operator]:
                 cost.fallbacks[operator, _place("", rank)] = missing
@@ -114,7 +114,7 @@ def add_cost(item: pytest.Item, cost: Cost) -> None:
 
 
 def allowed_of(item: pytest.Item) -> Allowed:
-    """Return a test's limits, which its markers or else the command line specify.
+    """Return a test's limits, as specified by its markers or else by the command line.
 
     Fail the test if the arguments of a marker are invalid.
     """

@@ -1,4 +1,4 @@
-"""Provides the device to a test, detects leftover tensors, and frees failed tests' memory."""
+"""Provides the device to a test, detects leftover tensors, and frees the memory of failed tests."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _PROGRAM = (
 
 
 class Companion:
-    """Runs a function in a separate process, and passes it that process's end of a pipe.
+    """Runs a function in a separate process, and passes one end of a pipe to the function.
 
     The process is not in the terminal's foreground process group, so that Ctrl-C does not interrupt
     it. It ends when this process ends for any reason. `function` has the form ``module:name``,

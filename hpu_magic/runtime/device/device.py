@@ -32,7 +32,7 @@ DTYPES = {
 
 
 def bridge_loaded() -> bool:
-    """Return whether the vendor's package is loaded, which fixes import-time settings."""
+    """Return whether the vendor's package is loaded; import-time settings are fixed once it is."""
     torch = sys.modules.get("torch")
     return "habana_frameworks.torch" in sys.modules or hasattr(torch, "hpu")
 
@@ -156,7 +156,7 @@ _own_number = _OwnNumber()
 
 
 def own_number() -> int | None:
-    """Return the module id of this process's card, or None if it has no card or it is unknown."""
+    """Return the module ID of this process's card, or None if there is no card or no known ID."""
     return _own_number() if taken() else None
 
 
@@ -182,7 +182,7 @@ def family() -> str:
 
 
 def dtype_named(name: Any) -> Any:
-    """Return the torch dtype for "bf16", "fp16", "fp32", one of their long forms, or a dtype."""
+    """Return the torch dtype for a dtype, "bf16", "fp16", "fp32" or one of their long forms."""
     import torch
 
     if isinstance(name, torch.dtype):
@@ -194,10 +194,10 @@ def dtype_named(name: Any) -> Any:
 
 
 def width(dtype: Any) -> int:
-    """Return the size in bytes of an element of a dtype on a card, which stores some in 32 bits.
+    """Return the size of an element on a card in bytes, which may be half of the dtype's size.
 
     Cards do not support float64 or complex128. They support int64 if ``PT_ENABLE_INT64_SUPPORT``
-    is set, and from the second generation on also in eager mode.
+    is set. Cards of the second generation and later also support it in eager mode.
     """
     torch = torch_with_hpu()
     narrow = dtype in (torch.float64, torch.complex128)

@@ -31,7 +31,7 @@ class MoveReport(Report):
 
     device: str
     sizes: dict[str, int]
-    """Size in bytes of each object's moved tensors on the target; 0 if all were there already."""
+    """Size of each object's moved tensors on the target, in bytes; 0 if all were already there."""
     seconds: float  # duration of the move, including a synchronization
     free: int | None  # free bytes on the device; None if the target is the cpu
     moved: dict[str, Any]  # the objects after the move, by name
@@ -69,7 +69,7 @@ def _listed(names: Iterable[str]) -> str:
 
 
 def moved(objects: Sequence[Any], *, device: str, dtype: Any) -> Any:
-    """Move objects and return them, as one object or a tuple; see `hpu_magic.to`."""
+    """Move objects and return them, as a single object or a tuple; see `hpu_magic.to`."""
     if not objects:
         raise HPUError("Nothing to move: pass a module, a tensor, or a container of tensors.")
     named = {f"Argument {number}": value for number, value in enumerate(objects, 1)}

@@ -1,4 +1,4 @@
-"""The tensors that a move copies, their sizes, and the copies."""
+"""Plan a move: collect the tensors to copy, compute their sizes, and copy them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALIGNMENT = 128
 
 @dataclass
 class _Span:
-    """Tensors that overlap in a storage; they are copied together, and then recreated as views."""
+    """Overlapping tensors in a storage, which are copied together and then recreated as views."""
 
     start: int  # in elements, from the start of the storage
     end: int
@@ -64,7 +64,7 @@ class MovePlan:
         return id(tensor) in self._tensors
 
     def size(self, rounded: Callable[[int], int] = int) -> int:
-        """Return the total bytes of all copies, each `rounded`; shared memory counts once."""
+        """Return the total size of all copies, each `rounded`; shared memory is counted once."""
         total = 0
         for span in self._spans():
             if len(span.tensors) > 1:

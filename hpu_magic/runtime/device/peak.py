@@ -38,7 +38,7 @@ class Peak:
         self._bytes = 0
 
     def open(self, *, reset: bool = True) -> None:
-        """Start with a reset, or with the peak since the user's last reset."""
+        """Start observing, either with a reset or with the peak since the user's last reset."""
         with _lock:
             if reset:
                 _restart()

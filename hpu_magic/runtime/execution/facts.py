@@ -24,7 +24,7 @@ class Facts:
     loaded: str | None
     requested: str | None
     """The mode loaded in this process, and the mode that the next process will load."""
-    card: int | None = None  # module id of the card that this process holds
+    card: int | None = None  # module ID of the card that this process holds
     in_use: int | None = None
     peak: int | None = None
     limit: int | None = None

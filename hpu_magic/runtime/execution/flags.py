@@ -21,7 +21,7 @@ from hpu_magic.runtime.present.table import Table
 from hpu_magic.runtime.start import first_import
 from hpu_magic.runtime.start import restart as kernel
 
-# Maps when a flag is read to its text in the table.
+# Maps the time at which a flag is read to its description in the table.
 READ = {
     "import": "at import",
     "load": "at import, by the bridge",
@@ -41,7 +41,7 @@ class Flag:
     kind: str  # "switch", "whole" (number), "text", or "choice:" followed by the values
     default: str  # value used if the variable is not set; empty if there is none
     read: str  # when it is read, which determines when a change takes effect; see `READ`
-    simulated: str  # why it has no effect on the simulator; empty if it has the same effect
+    simulated: str  # why it has no effect on the simulator; empty if it has one
     meaning: str
 
     def choices(self) -> list[str]:
@@ -63,11 +63,11 @@ class Flag:
         return value == other
 
     def explained(self) -> str:
-        """Return its meaning and, if it has no effect on the simulator, the reason."""
+        """Return the flag's meaning and, if it has no effect on the simulator, the reason."""
         return " ".join(filter(None, (self.meaning, self.without_effect())))
 
     def without_effect(self) -> str:
-        """Return why it has no effect on the simulator; empty if it has one, or on real cards."""
+        """Return why the flag has no effect on the simulator, or "" if it has an effect."""
         if not (self.simulated and backend.is_simulated()):
             return ""
         return f"No effect on the simulator: {self.simulated}."
@@ -101,8 +101,8 @@ class FlagsReport(Table):
     """Flags and their values."""
 
     flags: list[Flag]  #: the flags in the table
-    values: dict[str, str]  #: current values by name, without flags that are not set
-    pending: dict[str, str | None]  #: differing values after the next start; None if not set
+    values: dict[str, str]  #: current values by name, omitting flags that are not set
+    pending: dict[str, str | None]  #: values that will change at the next start; None if unset
     restarting: bool = False  #: whether the kernel is being restarted
     folded: bool = False  #: show only the number of flags that have default values
     remarks: list[str] = field(default_factory=list)  #: notes about the flag that was set
@@ -160,7 +160,7 @@ class FlagsReport(Table):
         return f"{f'{len(others.flags)} others' if self.flags else 'All'} have their defaults"
 
     def _parted(self) -> tuple[FlagsReport, FlagsReport]:
-        """Return the flags that differ from their defaults (with all notes), and the others."""
+        """Return the flags that differ from their defaults (with all notes), and all others."""
         changed = [flag for flag in self.flags if self.differs(flag)]
         others = [flag for flag in self.flags if not self.differs(flag)]
         return (
@@ -265,7 +265,7 @@ def _in_time(flag: Flag) -> bool:
 
 
 def _state() -> tuple[dict[str, str], dict[str, str | None]]:
-    """Return the values in this process, and those that will change at the next start."""
+    """Return the current values, and the values that will change at the next start."""
     at_import = first_import.environment_at_import() if device.bridge_loaded() else os.environ
     values: dict[str, str] = {}
     pending: dict[str, str | None] = {}

@@ -88,7 +88,7 @@ def _set_by_user() -> str | None:
     value = os.environ.get(VARIABLE)
     if value == "0" and loaded_mode() == "eager":
         at_import = first_import.environment_at_import()
-        # It was not set at the import, or torch was imported before the observer started.
+        # The variable was not set at import, or torch was imported before the observer started.
         if at_import is os.environ or VARIABLE not in at_import:
             return None
     return value
@@ -146,8 +146,8 @@ def request(
 def in_lazy_mode(call: Callable[[], _Result], *, restart: bool) -> _Result:
     """Return the result of a call that may raise `LazyNeededError`.
 
-    If it does and ``restart`` is true, the kernel is restarted in lazy mode, and an `HPUError` says
-    so.
+    If the call raises it and ``restart`` is true, restart the kernel in lazy mode, and raise an
+    `HPUError` that says so.
     """
     try:
         return call()
@@ -161,10 +161,10 @@ def in_lazy_mode(call: Callable[[], _Result], *, restart: bool) -> _Result:
 def restore(stored: str) -> None:
     """Request the mode stored in a notebook's file, before its first cell runs.
 
-    This neither loads nor prints anything. A mode that a cell has requested later is kept.
+    This neither loads nor prints anything. A mode that a cell requested since then is kept.
     """
     value = VALUES[_known(stored)]
-    with contextlib.suppress(OSError):  # without a writable folder, it only applies to this process
+    with contextlib.suppress(OSError):  # without a writable folder, it applies only to this process
         value = kernel.merge(VARIABLE, value)
     if not device.bridge_loaded():
         kernel.put(VARIABLE, value)
@@ -179,7 +179,7 @@ def _known(name: str) -> str:
 
 def _request(requested: str, loaded: str | None, by: first_import.Origin | None) -> None:
     if loaded is None or loaded == requested:
-        # Even if it is already loaded, because functions of the vendor read the variable again.
+        # Set it even if the mode is already loaded: some vendor functions read the variable again.
         os.environ[VARIABLE] = VALUES[requested]
     elif not kernel.interactive():
         raise HPUError(

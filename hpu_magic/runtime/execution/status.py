@@ -32,7 +32,7 @@ class StatusReport(Report):
     conflicts: Sequence[Conflict] = ()
     """Installed packages whose requirements contradict each other."""
     commands: Sequence[tuple[str, str]] = field(default=(), repr=False)
-    """The commands and what they do; only filled in a notebook."""
+    """The commands and what they do; empty outside a notebook."""
 
     def title(self) -> str:
         """Return the headline."""

@@ -21,7 +21,7 @@ class Capture:
     The warm-up runs create the objects that code creates when it first runs, such as optimizer
     state; otherwise, each replay would create them again. ``inputs`` are the variables in
     ``namespace`` whose tensors the graph reads; later replays copy new values into these tensors.
-    ``keep`` is called with the captured graph, which replaces any graph of the same name.
+    ``keep`` is called with the captured graph, which replaces any graph with the same name.
 
     Raises `HPUError` if the process is not in lazy mode, if an input is not a tensor on the
     device, or if ``warmup`` is negative.

@@ -46,7 +46,7 @@ class CaptureRefusal(Report):
 
     @classmethod
     def of(cls, name: str, operator: Any, error: RuntimeError) -> CaptureRefusal | None:
-        """Explain an error that ``operator`` (an overload) raised in the capture of graph ``name``.
+        """Explain an error that ``operator`` (an overload) raised while capturing graph ``name``.
 
         Returns None if the error is unrelated to the capture.
         """
@@ -103,7 +103,7 @@ def _is_in_mask_code(traceback: TracebackType | None) -> bool:
 
 
 def _users_lines(traceback: TracebackType | None) -> list[tuple[str, int, str]]:
-    """Return the cell's line and, if it is different, the user's innermost line.
+    """Return the cell's line and, if different, the user's innermost line.
 
     PyTorch's frames below that line are removed from the traceback, because they do not help the
     user.

@@ -1,7 +1,8 @@
 """HPU Graphs: record the device operations of a piece of code, and replay them without Python.
 
-A captured graph reads and writes the same tensors as its capture did. To replay it on new data, the
-data is first copied into the graph's input tensors. Each replay overwrites its output tensors.
+A captured graph always reads and writes the tensors that it was captured with. To replay it on new
+data, the data is first copied into the graph's input tensors. Each replay overwrites the output
+tensors.
 """
 
 from __future__ import annotations
@@ -30,10 +31,10 @@ class CapturedGraph(Report):
     name: str
     graph: Any  #: the vendor's object
     inputs: dict[str, Any]
-    """The tensors that it reads, keyed by the variable whose value a replay copies into them."""
+    """The input tensors, keyed by the variable whose value a replay copies into them."""
     outputs: dict[str, Any] = field(default_factory=dict)
-    """The variables that the code assigned, with the graph's tensors. Each replay overwrites these
-    tensors."""
+    """The variables that the code assigned, mapped to the graph's tensors, which each replay
+    overwrites."""
     operations: Counter[str] = field(default_factory=Counter)
     """The recorded operators and how often each is called."""
     memory: int = 0  #: device memory still in use after the capture, in bytes
@@ -120,7 +121,7 @@ class ReplayReport(Report):
     name: str
     replays: int  #: number of replays
     seconds: float  #: total time of the replays, synchronized before and after
-    grown: int  #: change of the device memory in use, in bytes
+    grown: int  #: change in device memory usage, in bytes
     copied: list[str]  #: inputs into which new data was copied
     outputs: list[str]  #: variables that contain the results
 
@@ -191,7 +192,7 @@ class GraphList(Table):
 
 
 def register(graph: CapturedGraph) -> None:
-    """Store a captured graph, dropping any existing graph of the same name."""
+    """Store a captured graph, dropping any existing graph with the same name."""
     if graph.name in _graphs:
         drop(graph.name)
     _graphs[graph.name] = graph

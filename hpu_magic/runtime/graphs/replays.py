@@ -29,7 +29,7 @@ class ReplayCounter:
     """Counts the replays in this process while at least one observer is open.
 
     From the first `open` to the last `close`, the replay methods of ``torch.hpu.HPUGraph`` are
-    replaced by wrappers. These do not count calls of a method that was looked up earlier, as in
+    replaced by wrappers. These do not count calls to a method that was looked up earlier, as in
     ``again = graph.replay``, replays in a block that itself imports the vendor's package, or
     replays that raised an error.
     """
@@ -51,14 +51,14 @@ class ReplayCounter:
                 self._replace()
 
     def close(self) -> None:
-        """Undo one call of `open`; the last call restores the class."""
+        """Undo one call to `open`; the last call restores the class."""
         with self._lock:
             self._observers -= 1
             if not self._observers:
                 self._restore()
 
     def _replace(self) -> None:
-        # In eager mode, this class is missing from some of the vendor's releases.
+        # Some of the vendor's releases do not provide this class in eager mode.
         hpu = getattr(sys.modules.get("torch"), "hpu", None)
         self._graph = getattr(hpu, "HPUGraph", None)
         for name in _METHODS:

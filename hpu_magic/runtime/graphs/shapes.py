@@ -20,24 +20,24 @@ _SMALLEST_BUCKET = 8
 _LIBRARIES = ("torch", "transformers", "hpu_magic", "habana_frameworks")
 
 Shape = tuple[int, ...]
-# The name or argument number of each tensor, and its shape.
+# The name or position of each tensor argument, and its shape.
 Kind = tuple[tuple[object, Shape], ...]
 
 
 @dataclass
 class Use:
-    """The calls with one kind of inputs."""
+    """The calls with one combination of input shapes."""
 
     calls: int
     memory: int  # device memory still in use after the first call, in bytes
-    graphed: bool  # whether a graph was allowed by the limit
+    graphed: bool  # whether the limit allowed a graph
 
 
 class ShapeWatch:
     """Records the input shapes of a wrapped module, and warns once if there are many.
 
     ``limit`` is the maximum number of graphs. ``hint`` returns further advice that is appended to
-    the warning. ``uses`` is in the order of the first calls.
+    the warning. ``uses`` is ordered by first call.
     """
 
     def __init__(self, name: str, limit: int | None) -> None:
@@ -48,7 +48,7 @@ class ShapeWatch:
 
     @property
     def memory(self) -> int:
-        """Bytes still in use after the first calls, as an estimate of the memory of all graphs."""
+        """Estimated memory of all graphs: the bytes still in use after the first calls."""
         return sum(use.memory for use in self.uses.values())
 
     def around(
@@ -93,7 +93,7 @@ class ShapeWatch:
         return result
 
     def sentence(self) -> str:
-        """Return a warning with the shapes, the memory of their graphs, and how to use fewer."""
+        """Return a warning that lists the shapes and their graphs' memory, and suggests padding."""
         name, shapes = self._most_varied()
         listed = ", ".join(str(shape) for shape in shapes)
         memory = units.size(self.memory)
@@ -108,7 +108,7 @@ class ShapeWatch:
         )
 
     def _most_varied(self) -> tuple[str, list[Shape]]:
-        """Return the tensor with the largest number of shapes, and its shapes."""
+        """Return the name of the tensor with the largest number of shapes, and its shapes."""
         shapes: dict[str, dict[Shape, None]] = {}
         for kind in self.uses:
             for name, shape in kind:
@@ -122,7 +122,7 @@ class ShapeWatch:
 
 
 def described(kind: Kind) -> str:
-    """Return a description of one kind of inputs, with names and shapes."""
+    """Return a description of one combination of inputs, with their names and shapes."""
     return ", ".join(f"{_named(name)} {tuple(shape)}" for name, shape in kind) or "no tensors"
 
 
@@ -131,7 +131,7 @@ def _named(name: Any) -> str:
 
 
 def _bucket(shapes: list[Shape]) -> str:
-    """Return the padding that leaves at most two different sizes in a dimension."""
+    """Return advice on padding that leaves at most two sizes in the most varied dimension."""
     if len({len(shape) for shape in shapes}) != 1:
         return "to a few sizes"
     sizes = max((set(sizes) for sizes in zip(*shapes, strict=True)), key=len, default=set())

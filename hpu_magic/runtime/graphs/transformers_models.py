@@ -66,16 +66,16 @@ def _register_attention() -> None:
 
 
 class GraphedModel:
-    """Decides which calls of a wrapped model replay graphs, and keeps the caches they write to.
+    """Decides which calls to a wrapped model replay graphs, and owns the graphs' caches.
 
     A graph always reads and writes the tensors that it was captured with. A graph therefore cannot
-    use a cache that grows, and if each call of ``generate`` created a new static cache, it would
+    use a cache that grows, and if each call to ``generate`` created a new static cache, it would
     also need new graphs. For this reason, ``generate`` uses a static cache by default, and reuses
     an earlier cache of the same size.
 
     The model has already been wrapped by the vendor's wrapper; its ``forward`` and ``generate`` are
-    replaced. ``cleared`` is called after the graphs have been freed because a cache of a different
-    length replaces their caches.
+    replaced. When a cache of a different length replaces the graphs' caches, the graphs are freed
+    and ``cleared`` is called.
     """
 
     def __init__(self, model: Any, cleared: Callable[[], None]) -> None:
@@ -185,7 +185,7 @@ class GraphedModel:
         return value.clone(memory_format=torch.contiguous_format)
 
     def _with_mask(self, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Add a mask for text without padding if there is none, to avoid host reads of the text.
+        """Add a mask without padding if there is none, so that the text is not read on the host.
 
         Inputs that have positions but no mask may contain several packed texts, so they are not
         changed.
@@ -206,7 +206,7 @@ class GraphedModel:
         return bool(self._generating) and not getattr(cache, "_is_user_defined", False)
 
     def _pooled(self, cache: Any, inputs: dict[str, Any]) -> Any:
-        """Return the cache of this size that graphs use, after resetting it, or else `cache`."""
+        """Reset and return the graphs' cache of this size, or return `cache` if there is none."""
         import torch
 
         lengths = tuple(layer.max_cache_len for layer in _layers(cache))
@@ -229,7 +229,7 @@ class GraphedModel:
         self._cleared()
 
     def _kept(self, outputs: Any, cache: Any) -> Any:
-        """Return a graph's outputs, copying those that the caller uses after another replay."""
+        """Return a graph's outputs, copying those that the caller uses after the next replay."""
         of_dict = isinstance(outputs, dict)
         if not of_dict and not isinstance(outputs, tuple):
             return outputs
@@ -280,7 +280,7 @@ class _HeldCache:
 
 
 def _has_pictures(inputs: dict[str, Any]) -> bool:
-    """Return whether the inputs have images, whose text positions models read on the host."""
+    """Return whether the inputs have images; models read their text positions on the host."""
     return any(name.startswith("pixel_values") and inputs[name] is not None for name in inputs)
 
 

@@ -42,7 +42,7 @@ class WrapReport(Report):
     model: Any  #: the module, the same object as before
     purpose: str  #: "inference" or "training"
     wrapper: str  #: the vendor's function that wrapped it
-    max_graphs: int | None  #: maximum number of graphs, one per kind of input; None for no limit
+    max_graphs: int | None  #: maximum number of graphs, one per input shape; None for no limit
     first_seconds: float | None = None
     """Duration of the first run with the sample, including the capture."""
     remarks: list[str] = field(default_factory=list)  #: further notes
@@ -108,7 +108,7 @@ def wrapped(
 
 
 def explain(error: BaseException) -> str | None:
-    """Return what to do if a module wrapped for training could not be captured, or else None."""
+    """Return advice if a module wrapped for training could not be captured, or None otherwise."""
     training = [model for model, noted in _wrapped.items() if noted.purpose == "training"]
     if not training or not any("graph captur" in str(each) for each in chain(error)):
         return None

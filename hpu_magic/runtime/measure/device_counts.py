@@ -19,7 +19,7 @@ class DeviceCounts:
     """Counts at a point in time; use `since` to compute differences."""
 
     compilations: int = 0  # number of compiled graphs
-    compile_seconds: float = 0.0  # total time to compile them, in seconds
+    compile_seconds: float = 0.0  # total compilation time, in seconds
     fallbacks: dict[str, int] = field(default_factory=dict)
     """The number of calls that ran on the CPU, by operator."""
     activity: tuple[int, ...] = ()  # counts that increase when the device allocates memory
@@ -47,13 +47,13 @@ class DeviceCounts:
 
 
 def compilations() -> tuple[int, float]:
-    """Return the number of compiled graphs, and the time to compile them in seconds."""
+    """Return the number of compiled graphs and their total compilation time in seconds."""
     stats = _statistics("graph_compilation")
     return int(stats.get("TotalNumber", 0)), float(stats.get("TotalTime", 0.0)) / 1e6
 
 
 def growth(before: Number, after: Number) -> Number:
-    """Return the increase of a count, which may have been reset to zero in the meantime."""
+    """Return the increase in a count, which may have been reset to zero in the meantime."""
     return after - before if after >= before else after
 
 

@@ -76,7 +76,7 @@ def storage_of(tensor: Any) -> tuple[int, int, Any] | None:
 
 
 def holders(variables: Mapping[str, Any], known: Iterable[int] = ()) -> list[VariableHolder]:
-    """Return the variables that hold memory, largest first; shared memory counts once.
+    """Return the variables that hold memory, largest first; shared memory is counted once.
 
     The memory of parameters is attributed to their module, not to its optimizer. Storages in
     ``known`` are not counted.

@@ -64,8 +64,7 @@ class Ledger:
     line; if it is empty, all parts are shown.
     """
 
-    # Set by the first event, because a device that cannot report waits looks like one that never
-    # waited.
+    # Set by the first event: a device that cannot report waits looks like one that never waited.
     _waits_are_reported = False
 
     def __init__(

@@ -61,10 +61,10 @@ class LedgerReport(Table):
     waited for the device, or if a tensor in the ledger's namespace was written in place. In eager
     mode, in-place operations on other tensors cannot be detected."""
     compilations: int = 0  #: number of compiled graphs
-    compile_seconds: float = 0.0  #: total time to compile them, in seconds
+    compile_seconds: float = 0.0  #: total compilation time, in seconds
     graph_breaks: int = 0
-    """How often ``torch.compile`` split a graph or skipped a function because it cannot compile the
-    Python code. This is counted when a function is compiled, not on each call."""
+    """How often ``torch.compile`` split a graph or skipped a function because it could not compile
+    the Python code. This is counted when a function is compiled, not on each call."""
     fallbacks: dict[str, int] = field(default_factory=dict)
     """The number of calls that ran on the CPU, by operator."""
     synchronizations: int | None = None
@@ -156,7 +156,7 @@ class LedgerReport(Table):
 class LedgerState(Report):
     """Whether the ledger is on."""
 
-    on: bool  # whether a line is added below each later cell
+    on: bool  # whether a line is added below each subsequent cell
     last: LedgerReport | None  # the report of the last cell with such a line
 
     def title(self) -> str:
@@ -199,7 +199,7 @@ def _counted(number: int, what: str) -> str:
 
 
 def _differing(causes: list[Entry]) -> str:
-    """Return the shapes by which several compilations differ, such as ``[5], [9], [14]``."""
+    """Return the shapes that distinguish several compilations, such as ``[5], [9], [14]``."""
     shapes = [re.findall(r"\[[^\]]*\]", cause.shapes) for cause in causes]
     if len(shapes) < 2 or len(set(map(len, shapes))) != 1:
         return ""
@@ -208,7 +208,7 @@ def _differing(causes: list[Entry]) -> str:
 
 
 def _examples(causes: list[Entry], attribute: str, summary: str = "") -> str:
-    """Return the first cause and the number of others, or a summary, in parentheses."""
+    """Return the first cause and the number of other causes, or a summary, in parentheses."""
     if not causes:
         return ""
     described: dict[tuple[str, str], None] = {}

@@ -35,7 +35,7 @@ _WORDS = {
     "TotalActiveAllocs": "not freed since the start",
 }
 _MOST_NAMES = 12
-_MOST_OPENED = 3  # variables whose modules are listed
+_MOST_OPENED = 3  # maximum number of variables whose modules are listed
 _MOST_PARTS = 5
 TRACEBACK = "the last traceback"
 _FEW = 64 << 10
@@ -53,9 +53,9 @@ class MemoryReport(Table):
     """The device's memory statistics, with descriptions and the vendor's names."""
 
     stats: dict[str, int]
-    """The bytes and counts from ``torch.hpu.memory_stats()``, in the same order. The peak is the
-    one since the user's last reset, and is not affected by hpu_magic's resets. Empty without a
-    card."""
+    """The bytes and counts from ``torch.hpu.memory_stats()``, in the same order. The peak is
+    measured since the user's last reset, and is not affected by hpu_magic's resets. Empty without
+    a card."""
     holders: list[VariableHolder] = field(default_factory=list)
     """The variables that hold memory, with their modules."""
     everything: bool = False  #: list all variables and modules instead of only the largest ones
@@ -152,7 +152,7 @@ class MemoryUse(Report):
 
     @property
     def _elsewhere(self) -> int:
-        """Bytes that no variable holds, or 0 if there are few, because sizes are rounded up."""
+        """Bytes that no variable holds; small amounts count as 0, because sizes are rounded up."""
         unnamed = self.after - self.before - sum(self.left.values())
         return unnamed if unnamed > max(_FEW, 0.05 * (self.after - self.before)) else 0
 
@@ -244,7 +244,7 @@ class MemoryWatch:
 def held(
     namespace: Mapping[str, Any], hidden: Mapping[str, Any], known: Iterable[int] = ()
 ) -> dict[str, int]:
-    """Return the number of bytes on the device by variable; shared memory counts once.
+    """Return the device memory of each variable in bytes; shared memory is counted once.
 
     ``namespace`` includes IPython's ``Out``. Names in ``hidden`` and storages in ``known`` are not
     counted.

@@ -1,6 +1,6 @@
 """The memory of a model by module and cache, with the layers in a list combined.
 
-A model with forty layers takes as many lines as a single layer, with the sums over all layers.
+A model with forty layers takes as many lines as a model with one; each line is a sum over layers.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ StorageOf = Callable[[Any], "tuple[int, int, Any] | None"]
 class Part:
     """A module, a group of similar modules, or a cache."""
 
-    path: str  # path from its variable, e.g. ``model.layers.*.mlp`` for a group in a list
+    path: str  # path relative to its variable, e.g. ``model.layers.*.mlp`` for a group in a list
     size: int  # size of the whole group in bytes
     what: str  # the class, and the number and sizes of the modules
     parts: Sequence[Part] = ()  # its parts, largest first
@@ -33,7 +33,7 @@ def parts_of(value: Any, fresh: Mapping[int, int], storage_of: StorageOf) -> lis
     """Return the modules and caches of an object, largest first.
 
     The object is a module, or has modules as attributes or items, as a Trainer or a pipeline does.
-    ``fresh`` maps the ids of the storages to count to their sizes in bytes; each storage is
+    ``fresh`` maps the id of each storage to be counted to its size in bytes. Each storage is
     attributed to the first module that has it. ``storage_of`` returns the id and size of a tensor's
     storage, or None if the storage is not on the device.
     """
@@ -106,7 +106,7 @@ def _gradients(weights: list[Any]) -> list[Any]:
 
 
 def _part(path: str, nodes: list[_Node]) -> Part:
-    """Return similar modules as one part, which has parts only if they contain lists of layers."""
+    """Combine similar modules into one part, with subparts only for lists of layers."""
     size = sum(node.size for node in nodes)
     if len(nodes) == 1:
         what = nodes[0].kind
@@ -138,7 +138,7 @@ def _inner(path: str, nodes: list[_Node]) -> list[Part]:
 
 
 def _with_lists(kind_of_list: str, by_name: dict[str, list[_Node]]) -> dict[str, list[_Node]]:
-    """Combine modules of the same class whose names are numbers if there are several of them."""
+    """Combine numbered modules of the same class into one entry if there are several of them."""
     lists: dict[str, list[str]] = {}
     for name, nodes in by_name.items():
         if name.isdecimal():
@@ -155,7 +155,7 @@ def _with_lists(kind_of_list: str, by_name: dict[str, list[_Node]]) -> dict[str,
         if name not in alike:
             combined[name] = nodes
         else:
-            # If the layers are of several classes, the name includes the class.
+            # If the layers have different classes, the name includes the class.
             several = "*" if len(kinds) == 1 else f"{alike[name]}*"
             combined.setdefault(several, []).extend(nodes)
     return combined

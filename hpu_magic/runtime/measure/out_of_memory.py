@@ -27,8 +27,8 @@ def explain(
 ) -> str | None:
     """Return advice if an error means that the card is full, or None for other errors.
 
-    ``namespace`` contains the user's variables. ``hidden`` contains those names in it that are not
-    the user's.
+    ``namespace`` contains the user's variables. ``hidden`` contains the names in it that do not
+    belong to the user.
     """
     errors = list(chain(error))
     requested = next((size for each in errors if (size := _requested(each)) is not None), None)
@@ -46,7 +46,7 @@ def explain(
             f"card has {units.size(memory.limit)}. Request less, for example with a smaller batch."
         )
     request = f"{units.size(requested)} were requested" if requested else "more was requested"
-    # Intermediate results of the cell that failed have already been freed.
+    # Intermediate results of the failed cell have already been freed.
     free = max(memory.limit - memory.in_use, 0)
     left = f"{units.size(free)} of {units.size(memory.limit)} are free"
     sentences = [f"The card is full: {request}, and {left} now that the cell has ended."]
@@ -64,7 +64,7 @@ def explain(
 
 
 def _requested(error: BaseException) -> int | None:
-    """Return the requested bytes (0 if the message has no number), or None for other errors."""
+    """Return the requested size in bytes, 0 if it is unknown, or None for other errors."""
     if not isinstance(error, RuntimeError):
         return None
     if match := _REFUSED.search(str(error)):

@@ -121,7 +121,7 @@ class Stopwatch:
                 yield True
             device.synchronize()
             self.report.steady.append((clock.perf_counter() - start) / self.report.runs)
-            # Updated after each repeat, because an interrupted cell reports its completed repeats.
+            # Update after each repeat, so that an interrupted cell reports completed repeats.
             slow = [
                 number
                 for number, seconds in enumerate(singles, 1)

@@ -32,7 +32,7 @@ _DTYPES = {
 _STARRED = "with * is not ported: write its arguments explicitly"
 _COMPILED = ("fullgraph", "dynamic", "backend", "mode", "options", "disable")
 _OF_CUDA = ("device", "non_blocking", "memory_format")
-# Maps parameters of torch.cuda's functions to their names on the card, or to None if the card's
+# Maps parameters of torch.cuda functions to their names on the card, or to None if the card's
 # function does not have them.
 _PARAMETERS: dict[str, dict[str, str | None]] = {
     "torch.hpu.is_bf16_supported": {"including_emulation": None},
@@ -161,7 +161,7 @@ def _type(cell: Cell, node: ast.Call, function: ast.Attribute) -> bool:
 
 
 def _default_type(cell: Cell, node: ast.Call, name: str) -> None:
-    """Convert setting a default CUDA tensor type to setting the default device."""
+    """Convert a call that sets a default CUDA tensor type to one that sets the default device."""
     if len(node.args) == 1 and _cuda_type(cell, node.args[0]) is not None:
         dtype = _cuda_type(cell, node.args[0])
         cell.rename(node.func, "torch.set_default_device")
@@ -174,7 +174,7 @@ def _default_type(cell: Cell, node: ast.Call, name: str) -> None:
 
 
 def _cuda_type(cell: Cell, node: ast.expr) -> str | None:
-    """Return the dtype of a tensor type such as ``torch.cuda.HalfTensor``, a class or a string."""
+    """Return the dtype of a tensor type, such as ``torch.cuda.HalfTensor`` or its name."""
     text = node.value if isinstance(node, ast.Constant) else cell.bindings.dotted(node)
     if isinstance(text, str) and text.startswith("torch.cuda."):
         return _DTYPES.get(text.removeprefix("torch.cuda."))
@@ -194,7 +194,7 @@ def _set_device(cell: Cell, node: ast.Call, name: str) -> None:
 
 
 def _any_number(cell: Cell, node: ast.Call, *, known: bool) -> None:
-    """Replace a number with 0 and, unless `known`, also a variable that may be a number."""
+    """Replace a card number with 0; unless `known`, also replace a variable that may be one."""
     devices = [*node.args, *(each.value for each in node.keywords if each.arg == "device")]
     if (
         len(devices) == 1

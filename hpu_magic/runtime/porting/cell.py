@@ -54,7 +54,7 @@ class Cell(ast.NodeVisitor):
         self._parents.pop()
 
     def text(self, value: str) -> str:
-        """Return a string literal in the cell's quotes, or in different ones inside an f-string."""
+        """Return a string literal with the cell's quotes, or others inside an f-string."""
         taken = self._quotes_taken()
         quote = self._quote if not taken else "'" if taken[-1] == '"' else '"'
         return f"{quote}{value}{quote}"
@@ -78,7 +78,7 @@ class Cell(ast.NodeVisitor):
         self.edits.append(Edit(offset, offset, text, text))
 
     def rename(self, node: ast.expr, text: str) -> None:
-        """Replace a name with another full name, unless it is a name from a converted import."""
+        """Replace a name with another full name, unless the name comes from a converted import."""
         if isinstance(node, ast.Name) and node.id in self.bindings.imported:
             return
         self.needs_torch = True
@@ -91,7 +91,7 @@ class Cell(ast.NodeVisitor):
             self.findings.append(finding)
 
     def remark(self, node: Any, name: str, known: Counterpart) -> None:
-        """Add a finding with the explanation of a name from the table."""
+        """Add a finding with the table's explanation of a name."""
         if known.action == "name":
             if known.why:
                 self.note(node, REMARK, f"{name}: {known.why.rstrip('.')}")

@@ -36,7 +36,7 @@ from hpu_magic.runtime.porting.names import Names
 
 # How a string is used.
 TAKEN = "taken"  # passed as a device
-INDEXED = "indexed"  # compared with a tensor's device, which includes a number
+INDEXED = "indexed"  # compared with a tensor's device, which includes an index
 NAMED = "named"  # assigned to a device name, or chosen from several devices
 COMPARED = "compared"  # compared with another value
 TEXT = "text"  # part of another string, or a key
@@ -51,7 +51,7 @@ _CHANGES = ("replace", "removeprefix", "removesuffix", "partition")
 _FORMATS = ("format", "str", "repr", "join")
 _UNIQUE = ("set", "frozenset", "dict", "fromkeys", "Counter", "OrderedDict", "add")
 _EQUALITIES = (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot)
-# Paths to a string in a compared value, or in a container that is searched.
+# Paths to a string in a compared value or in a searched container.
 _ALIKE = ((), (ITEM,), (KEY,), (ANYWHERE,))
 _MOST = 8  # number of positions to check in a call with *
 _SHOWS = (
@@ -69,7 +69,7 @@ _SEVERAL = (
 
 
 class Devices:
-    """The device strings in a cell: the replacement for each (`written`), and `remarks`."""
+    """Finds the device strings in a cell, the replacement for each (`written`), and `remarks`."""
 
     def __init__(self, tree: ast.Module, bindings: Bindings) -> None:
         self._names = Names(tree)
@@ -261,7 +261,7 @@ class Devices:
         return self._names.made(node)
 
     def _passed(self, text: Text, node: ast.expr, path: Path) -> Iterator[str]:
-        """Yield the uses as an argument for a parameter that is not a device."""
+        """Yield the uses of a value that is passed to a parameter that is not a device."""
         parent = self._names.parents[node]
         call = parent if isinstance(parent, ast.Call) else self._names.parents[parent]
         if not isinstance(call, ast.Call) or node is call.func:
@@ -284,13 +284,13 @@ class Devices:
             yield from () if self._flow.follows(node, path) else (OPAQUE,)
 
     def _looked_up(self, text: Text, container: ast.expr) -> Iterator[str]:
-        """Yield the uses as a key to look up in a container."""
+        """Yield the uses of a string that is looked up in a container."""
         text.compared.append(container)
         made = [container, *self._values(container)]
         yield COMPARED if any(isinstance(each, ast.Dict | ast.DictComp) for each in made) else TEXT
 
     def _method(self, text: Text, node: ast.expr, path: Path) -> Iterator[str]:
-        """Yield the uses in attributes or methods of a value, or of a dict that has it as a key."""
+        """Yield the uses in attributes and methods of a value, or of a dict with it as a key."""
         attribute = self._names.parents[node]
         call = self._names.parents[attribute]
         assert isinstance(attribute, ast.Attribute)
@@ -320,7 +320,7 @@ class Devices:
             yield COMPARED
 
     def _compared_with(self, text: Text, node: ast.expr, deep: int = 3) -> str:
-        """Return the use in a comparison with an expression, or "" if that is not a device."""
+        """Return the use in a comparison with an expression, or "" if it is not a device."""
         node = _bare(node)
         if isinstance(node, ast.Attribute) and node.attr == "type":
             return _TYPE
@@ -378,9 +378,9 @@ def _is_device(text: Text) -> bool:
 
 
 def _kept(devices: list[Text]) -> set[Text]:
-    """Return the strings to keep because they must differ, but would become equal.
+    """Return the strings to leave unchanged because they must differ but would become equal.
 
-    All strings in the cell that are also used as something other than devices are considered.
+    This considers all strings in the cell that are also used as something other than a device.
     """
     observed = {each for each in devices if each.uses & _OBSERVED}
     varies = any(each.varies for each in observed)

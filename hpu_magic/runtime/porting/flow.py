@@ -50,7 +50,7 @@ class Flow:
     def __init__(self, names: Names, bindings: Bindings) -> None:
         self._names = names
         self._bindings = bindings
-        # Maps called expressions to the cell's functions that they refer to, or that they contain.
+        # Maps called expressions to the functions in the cell that they refer to or contain.
         self._called: dict[ast.expr, list[Signature]] = defaultdict(list)
         self._called_within: dict[ast.expr, list[Signature]] = defaultdict(list)
         self._known_steps: dict[Carrier, tuple[list[Carrier], list[Carrier]]] = {}
@@ -76,7 +76,7 @@ class Flow:
     def carriers(
         self, start: ast.expr, is_taken: Callable[[ast.expr], bool] = lambda _: False
     ) -> list[Carrier]:
-        """Return all expressions that can have the value of `start`, which comes first, with paths.
+        """Return all expressions that can hold the value of `start`, with paths; `start` is first.
 
         If `is_taken` is true for an argument, the result of an unknown call is assumed not to
         contain that argument's value.
@@ -95,14 +95,14 @@ class Flow:
         return list(found)
 
     def _steps(self, node: ast.expr, path: Path) -> tuple[list[Carrier], list[Carrier]]:
-        """Return the next expressions with the value: modeled ones, and those of unknown calls."""
+        """Return the next expressions with the value, through modeled steps and unknown calls."""
         if (node, path) not in self._known_steps:
             unknown = list(self._into_unknown(node, path))
             self._known_steps[node, path] = (list(self._next(node, path)), unknown)
         return self._known_steps[node, path]
 
     def follows(self, node: ast.expr, path: Path) -> bool:
-        """Return whether the analysis models the call that an expression is an argument of."""
+        """Return whether the analysis models the call that takes an expression as an argument."""
         call, slot = self._call(node)
         if call is None or slot is None:
             return False
@@ -210,7 +210,7 @@ class Flow:
                 names += self._names.made(each)
 
     def _displayed(self, node: ast.expr, parent: ast.expr, path: Path) -> Iterator[Carrier]:
-        """Follow an element of a display, which is unpacked if assigned to as many targets."""
+        """Follow an element of a display; an assignment to as many targets unpacks the display."""
         above = self._names.parents.get(parent)
         elements = getattr(parent, "elts", [])
         before = elements[: elements.index(node)][-1:]
@@ -251,7 +251,7 @@ class Flow:
     # Calls
 
     def _call(self, node: ast.expr) -> tuple[ast.Call | None, int | str | None]:
-        """Return the call that an expression is an argument of, and its position or name there.
+        """Return the call that an expression is passed to, and the argument's position or name.
 
         The name is "*" for ``*a`` and "**" for ``**a``.
         """
@@ -322,7 +322,7 @@ class Flow:
                 yield call, path if path and path[0].startswith(VALUE) else (ANYWHERE,)
 
     def _passes(self, function: ast.expr) -> bool:
-        """Return whether the result contains only the arguments, as with Python's containers."""
+        """Return whether a function's result contains only its arguments, as for a container."""
         made = [each.func for each in self._names.made(function) if isinstance(each, ast.Call)]
         for each in (function, *made):
             if (self._bindings.dotted(each) or "").startswith(_PASSING_MODULES):
@@ -383,7 +383,7 @@ class Flow:
 
 
 def is_numbered(node: ast.AST) -> bool:
-    """Return whether an f-string consists of a value, a colon and a number, as in a device."""
+    """Return whether an f-string consists of a value, a colon and a number, like a device."""
     match node:
         case ast.JoinedStr([ast.FormattedValue(), ast.Constant(":"), ast.FormattedValue()]):
             return True
@@ -398,13 +398,13 @@ def _is_called(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
 
 
 def _annotated(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the expressions in the annotations of a node, which have no effect."""
+    """Yield the expressions in a node's annotations, because annotations have no effect."""
     for annotation in (getattr(node, "annotation", None), getattr(node, "returns", None)):
         yield from ast.walk(annotation) if annotation is not None else ()
 
 
 def _in(path: Path, *steps: str) -> list[Path]:
-    """Return the path after one of the steps as a list, empty if it begins with another step."""
+    """Return, as a list, the rest of a path if it starts with one of the steps, or else []."""
     if path[:1] == (ANYWHERE,):
         return [path]
     return [path[1:]] if path and any(_meets(path[0], each) for each in steps) else []
@@ -416,7 +416,7 @@ def _meets(step: str, other: str) -> bool:
 
 
 def _inside(path: Path) -> Path:
-    """Return the path to a value within a part or a sum of values."""
+    """Return the path to a value in a slice or a concatenation."""
     return path or (ANYWHERE,)
 
 

@@ -13,7 +13,7 @@ _CAUGHT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException")
 
 
 def plain(cell: Cell, node: ast.Import) -> None:
-    """Add findings about packages that need a GPU; imports of torch modules do not change."""
+    """Add findings about packages that need a GPU; imports of torch modules are left unchanged."""
     for alias in node.names:
         _package(cell, node, alias.name)
 
@@ -69,7 +69,7 @@ def _package(cell: Cell, node: ast.stmt, name: str) -> None:
 
 
 def _guarded(cell: Cell, node: ast.stmt) -> bool:
-    """Return whether the cell handles failure of the import."""
+    """Return whether the cell handles a failure of the import."""
     for around in cell.within(ast.Try):
         if node.lineno <= (around.body[-1].end_lineno or 0) and any(
             handler.type is None or _catches(handler.type) for handler in around.handlers

@@ -51,8 +51,8 @@ class Names:
 
     ``parents`` maps each node to its parent. ``reads`` maps each variable or attribute to all of
     its reads, ``values`` to the expressions assigned to it, and ``functions`` to the functions and
-    classes with its name. ``attributes`` maps names to all reads of attributes or entries that the
-    cell does not define.
+    classes with its name. ``attributes`` maps the name of each attribute or entry that the cell
+    does not define to all of its reads.
     """
 
     def __init__(self, tree: ast.Module) -> None:
@@ -157,7 +157,7 @@ class Names:
         return CellVariable(scope, name)
 
     def _bases(self, of: ast.ClassDef) -> list[ast.ClassDef]:
-        """Return a class's base classes that are in the cell, followed by the class itself."""
+        """Return a class's base classes that the cell defines, followed by the class itself."""
         classes = [of]
         for each in classes:
             scope = self._scopes[each]
@@ -195,7 +195,7 @@ class Names:
         return None
 
     def _only_class(self, node: ast.Attribute) -> ast.ClassDef | None:
-        """Return the only class with this attribute if the object comes from the cell."""
+        """Return the only class that defines this attribute if the object comes from the cell."""
         classes = self._classes.get(node.attr, ())
         if len(classes) != 1 or not self.is_own(node.value):
             return None
@@ -211,7 +211,7 @@ class Names:
         return name.id in self._scopes[name].find(name.id).names
 
     def kind(self, node: ast.AST) -> ast.ClassDef | None:
-        """Return the cell's class that an expression is (or is an instance of), if known."""
+        """Return the class in the cell that an expression is (or is an instance of), if known."""
         scope = self._scopes[node].node
         around = self.parents.get(scope)
         first = _first_parameter(scope) if isinstance(scope, _FUNCTIONS) else None
@@ -235,7 +235,7 @@ class Names:
         return self.values.get(variable, []) if variable is not None else []
 
     def called(self, function: ast.expr) -> list[Signature]:
-        """Return the signatures of the cell's functions that calling an expression may run."""
+        """Return the signatures of the cell's functions that a call to an expression may run."""
         if isinstance(function, ast.Lambda):
             return [self.signature(function)]
         variable = self.variable(function)
@@ -321,7 +321,7 @@ def _first_parameter(function: Function) -> str | None:
 
 def _evaluated_outside(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, _COMPREHENSIONS):
-        return []  # its first iterable is, too, but that does not affect the analysis
+        return []  # the first iterable is, but this does not affect the analysis
     nodes: list[ast.AST] = list(getattr(node, "decorator_list", []))
     nodes += getattr(node, "bases", [])
     nodes += getattr(node, "keywords", [])

@@ -21,7 +21,7 @@ _WITHOUT_PARENTHESES = (
     *(ast.Return, ast.Lambda),
 )
 _SETTINGS = ("torch.backends.cudnn.", "torch.backends.cuda.")
-# Replacements for attributes of torch.cuda.get_device_properties(), which is a string on Gaudi.
+# Replacements for attributes of torch.cuda.get_device_properties(). On Gaudi, it returns a string.
 _PROPERTIES = {
     "total_memory": "torch.hpu.mem_get_info()[1]",
     "name": "torch.hpu.get_device_name()",
@@ -235,7 +235,7 @@ def _is_plain(node: ast.AST) -> bool:
 
 
 def _is_magic(node: ast.AST) -> bool:
-    """Return whether a node is a call into which IPython has transformed a magic."""
+    """Return whether a node is a call that IPython generated from a magic."""
     return (
         isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)

@@ -13,7 +13,7 @@ class Edit:
 
     start: int
     end: int
-    """The offsets of the piece in the source."""
+    """The offsets of the replaced piece in the source."""
     shown: str  # the replacement in the displayed code, which may add lines
     executed: str
     """The replacement in the executed code. It has as many line breaks as the piece, so that each
@@ -33,7 +33,7 @@ class Source:
     def offset(self, line: int, column: int) -> int:
         """Return the offset of a position whose column is in bytes, as in the syntax tree.
 
-        A position after the last line is the end of the text.
+        A position after the last line maps to the end of the text.
         """
         if line > len(self._lines):
             return len(self.text)

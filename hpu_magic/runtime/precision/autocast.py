@@ -20,7 +20,7 @@ _LOWER_DTYPES = ("bfloat16", "float16")
 class AutocastReport(Report):
     """The precision in which each operator is computed under autocast."""
 
-    dtype: str  #: the lower precision, or "off"
+    dtype: str  #: the lower-precision dtype, or "off"
     lists: operators.OperatorLists  #: the loaded operator lists
     operators: Counter[tuple[str, str]] = field(default_factory=Counter)
     """The number of calls for each (operator, compute dtype). Only the forward pass is counted,

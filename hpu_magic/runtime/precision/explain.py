@@ -47,7 +47,7 @@ class AutocastExplanation(Table):
     """The dtype of each operation in a model under autocast, and the reason for it."""
 
     model: str  #: the model's class
-    dtype: str  #: the lower precision
+    dtype: str  #: the lower-precision dtype
     lists: operators.OperatorLists  #: the loaded operator lists
     operations: Counter[AutocastOperation] = field(default_factory=Counter)
     """The number of calls for each `AutocastOperation`, in the order of the first calls."""
@@ -177,7 +177,7 @@ def _restored(torch: Any, model: Any) -> Iterator[None]:
         torch.hpu.set_rng_state(random_there)
         for owner, name, buffer, before in buffers:
             owner[name] = buffer
-            # A buffer that has not changed may not be writable, e.g. if it is an expanded tensor.
+            # An unchanged buffer may not be writable, e.g. if it is an expanded tensor.
             if not torch.equal(buffer, before):
                 with torch.inference_mode(buffer.is_inference()), torch.no_grad():
                     buffer.copy_(before)
@@ -248,8 +248,8 @@ class _Reader:
         listed = operators.list_of(_plain(call.name), self._explanation.lists)
         if listed is None:
             return None
-        # Operators may also call themselves for other reasons: in lazy mode, on tensors without
-        # memory, to infer shapes, and under vmap, with the same dtype.
+        # Operators may also call themselves for other reasons: in lazy mode to infer shapes (on
+        # tensors without memory), and under vmap (with the same dtype).
         dtype = {"lower": self._explanation.dtype, "fp32": "float32"}.get(listed)
         for child in call.children:
             types = self._types(child) if child.name == call.name else []
@@ -326,7 +326,7 @@ def _widest_of(types: Sequence[Any]) -> str:
 
 
 def _plain(operator: str) -> str:
-    """Return an operator's name as in the lists; operators of other libraries keep their prefix."""
+    """Return an operator's name as it appears in the lists; other libraries' prefixes are kept."""
     return operator.removeprefix("aten::").replace("::", ".")
 
 
@@ -354,7 +354,7 @@ _NUMBER = re.compile(r"\b(?:0|[1-9]\d*)\b")
 
 
 def _merged(operations: Counter[AutocastOperation]) -> dict[AutocastOperation, int]:
-    """Join modules that have the same operations and whose paths differ only in numbers.
+    """Merge modules that have the same operations and whose paths differ only in their numbers.
 
     For example, ``layers.0`` to ``layers.5`` become ``layers.0-5``, provided that the range is
     complete.
@@ -375,7 +375,7 @@ def _merged(operations: Counter[AutocastOperation]) -> dict[AutocastOperation, i
 
 
 def _joined(modules: Sequence[str]) -> Iterable[tuple[str, str]]:
-    """Return modules with their labels, or only the first one if they form a complete range."""
+    """Return modules with labels, or one module with a joint label for a complete range."""
     numbers = {tuple(map(int, _NUMBER.findall(module))) for module in modules}
     spans = [range(min(column), max(column) + 1) for column in zip(*numbers, strict=True)]
     if math.prod(map(len, spans)) != len(modules):

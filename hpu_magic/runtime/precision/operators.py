@@ -179,7 +179,7 @@ def _is_operator(name: str) -> bool:
 
 
 def ensure(lists: OperatorLists) -> None:
-    """Set the lists for the import of the library, or store them for the next start.
+    """Set the lists before the library is imported, or store them for the next start.
 
     Raises `RestartNeededError` if the library has been loaded with other lists.
     """

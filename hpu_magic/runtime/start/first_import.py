@@ -27,7 +27,7 @@ class Origin:
     place: str  # such as ``In [3], line 2`` or ``train.py, line 2``
     text: str  # the stripped source line; empty if it is not available
     through: str | None = None
-    """The package that the line imported and that imported torch in turn; None if it was torch."""
+    """The package that the line imported, which in turn imported torch; None if it was torch."""
 
     def __str__(self) -> str:
         text = f"`{self.text}` ({self.place})" if self.text else self.place
@@ -79,7 +79,7 @@ def origin(cells: Sequence[str] = ()) -> Origin | None:
 
 
 def environment_at_import() -> Mapping[str, str]:
-    """Return the environment when torch was imported, or the current one before that."""
+    """Return the environment at the time torch was imported, or the current one before that."""
     if _observer is not None and _observer.environment is not None:
         return _observer.environment
     return os.environ

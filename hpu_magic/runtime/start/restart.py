@@ -50,7 +50,7 @@ class RestartUnavailableError(HPUError):
 def attach(connection_file: str | None) -> None:
     """Mark this process as interactive, and store the kernel's id from its connection file.
 
-    The file's name is ``kernel-<id>.json``; it is None in a terminal.
+    The file is named ``kernel-<id>.json``. In a terminal, ``connection_file`` is None.
     """
     global _interactive
     _interactive = True
@@ -129,7 +129,7 @@ def merge(name: str, value: str) -> str:
 
 
 def apply() -> dict[str, str]:
-    """Set the stored variables in this process and return them; must run before they are read."""
+    """Set the stored variables in this process before they are read, and return them."""
     if not interactive():
         return {}
     remembered = recall()
@@ -257,7 +257,7 @@ def _file() -> Path:
 
 
 def _server() -> dict[str, Any] | None:
-    """Return the information, e.g. URL and token, on the Jupyter server that is the parent."""
+    """Return information about the parent Jupyter server, such as its URL and token."""
     from jupyter_core.paths import jupyter_runtime_dir
 
     parent = os.environ.get("JPY_PARENT_PID", "")

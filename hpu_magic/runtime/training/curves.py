@@ -16,7 +16,7 @@ MOST_FOLLOWED = 64
 MOST_CHARTS = 6
 _MOST_REQUESTED = 12
 _MOST_IN_ONE = 6
-_SAME = 1e-5  # dividing and multiplying again may change the last bits
+_SAME = 1e-5  # division followed by multiplication may change the last bits
 
 
 class Point(NamedTuple):
@@ -32,10 +32,10 @@ class Point(NamedTuple):
 class Curve:
     """The values of one logged metric."""
 
-    name: str  # its name on its own, as on Lightning's progress bar
-    metric: str  # the chart it belongs to: its name without the word for the stage
+    name: str  # its full name, as on Lightning's progress bar
+    metric: str  # the chart it belongs to: the metric's name without the stage
     stage: str  # ``training`` or ``validation``
-    every: str  # ``step`` or ``epoch``; an epoch has a single value
+    every: str  # ``step``, or ``epoch`` for one value per epoch
     on_bar: bool = True  # whether it was logged with ``prog_bar=True``
     goal: str | None = None  # ``min`` or ``max``, if known
     returned: bool = False  # whether it is the loss that the training step returned

@@ -1,4 +1,4 @@
-"""Values from batches, epochs and validations that stay on the device until read together."""
+"""Values from batches, epochs and validations, kept on the device until they are read together."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _MOST_VALUES = 4096
 class LoggedValues:
     """The values logged in one batch, epoch or validation."""
 
-    number: int  # index within its kind, counting those whose values are not kept
+    number: int  # index within its kind, including those whose values are not kept
     moment: float  # when it ended, in seconds of ``time.monotonic()``
     step: int
     epoch: int
     """The number of optimizer steps and the epoch when it ended."""
-    place: str  # description in words
+    place: str  # human-readable position in the fit
     values: Mapping[Curve, Any]  # tensors may be on the device
     divided_by: int = 1  # divisor of the returned loss
 

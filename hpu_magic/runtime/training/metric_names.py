@@ -25,7 +25,7 @@ _WITH_A_NUMBER = frozenset({"f", "r", "top"})
 
 
 def metric_of(name: str, stage: str) -> str:
-    """Return a metric's name without the word for its stage (``training`` or ``validation``).
+    """Return a metric's name without its stage (``training`` or ``validation``).
 
     For example, both ``val/acc`` and ``train_acc`` become ``acc``.
     """

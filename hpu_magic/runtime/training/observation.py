@@ -1,4 +1,4 @@
-"""What is observed about a fit besides its curves: waits, compilations and settings."""
+"""Observations of a fit other than its curves: waits, compilations and settings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpu_magic.runtime.measure.ledger import innermost
 from hpu_magic.runtime.measure.ledger_report import LedgerReport
 
 SETTLED = 3
-"""Number of steps with initial compilations; later compilations are due to new shapes."""
+"""Number of initial steps that may compile; later compilations are due to new shapes."""
 
 
 @dataclass(frozen=True)
@@ -53,12 +53,12 @@ class Observation:
     training_seconds: float = 0.0  # time spent on training, without validation
     waited_seconds: float | None = None
     """The part of `training_seconds` spent waiting for batches; None if it was not measured."""
-    first_batches_seconds: float = 0.0  # the part of it for the first batch of each epoch
+    first_batches_seconds: float = 0.0  # the part of it spent on the first batch of each epoch
     counts: DeviceCounts = field(default_factory=DeviceCounts)  # compilations and fallbacks
     later: DeviceCounts = field(default_factory=DeviceCounts)
-    """The part of `counts` from after the first `SETTLED` steps."""
+    """The part of `counts` recorded after the first `SETTLED` steps."""
     ledger: LedgerReport | None = None
-    """The report of the ledger around the fit, which is complete once that ledger ends."""
+    """The report of the ledger that encloses the fit; it is complete once that ledger ends."""
     peak: int | None = None
     limit: int | None = None
     """Device memory in bytes; None without a card."""
@@ -187,7 +187,7 @@ class Observer:
 
 
 def loader_settings(loader: Any) -> LoaderSettings | None:
-    """Return the settings of a loader, or of the first of several loaders that has any, or None."""
+    """Return the settings of a loader, or of the first of several that has any, or None."""
     if isinstance(loader, Mapping):
         loader = list(loader.values())
     if isinstance(loader, list | tuple):
@@ -203,7 +203,7 @@ def loader_settings(loader: Any) -> LoaderSettings | None:
 
 
 def optimizer_name(optimizers: Any) -> str | None:
-    """Return the class name of an optimizer, or of the first of several, ignoring a wrapper."""
+    """Return the class name of an optimizer, or of the first of several, ignoring any wrapper."""
     several = list(optimizers) if isinstance(optimizers, Iterable) else [optimizers]
     if not several or several[0] is None:
         return None

@@ -15,7 +15,7 @@ class RankState:
     rank: int  # number of the rank
     host: str  # name of the machine
     pid: int  # process id
-    card: int | None = None  # module id of its card
+    card: int | None = None  # module ID of its card
     in_use: int | None = None
     peak: int | None = None
     limit: int | None = None
@@ -28,7 +28,7 @@ class RankState:
 
 
 def slowest(states: Sequence[RankState]) -> RankState | None:
-    """Return the rank with the longest step (without backward pass), for which the others wait.
+    """Return the rank that the others wait for, based on step times without the backward pass.
 
     Returns None if fewer than two ranks have a measured time, or if the longest time exceeds the
     shortest by at most a fifth.

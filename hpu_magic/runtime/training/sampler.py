@@ -84,7 +84,7 @@ class Mark:
 
 @dataclass(eq=False)
 class Subscription:
-    """A subscription of one reader to the sampler; ``close()`` ends it."""
+    """A reader's subscription to the sampler; ``close()`` ends it."""
 
     sampler: Sampler
     callback: Callable[[Sampler], None] | None
@@ -180,7 +180,7 @@ class Sampler:
 
     @property
     def rate(self) -> float:
-        """Ticks per second, which is the highest rate among all subscriptions."""
+        """Ticks per second: the highest rate among all subscriptions."""
         with self._lock:
             return max((s.rate for s in self._subscriptions), default=IDLE_RATE)
 

@@ -45,7 +45,7 @@ class StepReport:
         return self._to.stopped.is_set()
 
     def begin(self, steps_before: int = 0) -> float:
-        """Start counting, also when training restarts after a failure, and return the current time.
+        """Start counting, or start over when training restarts, and return the current time.
 
         ``steps_before`` is the number of steps in an earlier fit that this one continues.
         """
@@ -115,7 +115,7 @@ class StepReport:
         self.add(values, self.steps + ahead, ahead)
 
     def add(self, values: Mapping[Curve, Any], number: int, ahead: int = 0) -> None:
-        """Keep the current values, which are the ``number``-th of their kind."""
+        """Keep the current values as the ``number``-th of their kind."""
         progress = self.progress
         place = f"epoch {progress.epoch + 1}, batch {progress.batch}"
         if progress.phase == "validating":

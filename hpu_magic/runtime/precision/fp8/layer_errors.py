@@ -54,7 +54,7 @@ class LayerError:
     total: Difference = field(default_factory=Difference)
     """The error with all layers quantized; its input contains the errors of earlier layers."""
     own: Difference = field(default_factory=Difference)
-    """The error of this layer alone, given its input from before quantization."""
+    """The error of this layer alone, given the input that it had before quantization."""
     calls: int = 0  # number of times the layer was called with the sample
 
 

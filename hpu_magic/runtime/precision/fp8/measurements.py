@@ -1,4 +1,4 @@
-"""The files produced by a measurement: their contents, their origin, and checks of a model."""
+"""The files that a measurement produces: contents, origin, and checks that a model matches them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Range:
 
     inputs: tuple[float, ...]
     outputs: tuple[float, ...]
-    """The largest magnitude of each input, and of each output that was measured."""
+    """The largest magnitude of each input and of each measured output."""
     weight: float | None  # largest magnitude of the layer's weight
 
     @property
@@ -75,7 +75,7 @@ class Measurements:
             ) from None
 
     def write_origin(self, model: Any, layers: Iterable[Layer]) -> None:
-        """Write a file with the generation, model and layers that the measurements are from."""
+        """Write a file with the generation, model and layers that were measured."""
         kept = {
             "generation": device.generation(),
             "model": type(model).__name__,
@@ -127,7 +127,7 @@ class Measurements:
                 )
 
     def _read_origin(self) -> tuple[str | None, dict[str, str]]:
-        """Return the generation and layers, which are empty for measurements by other programs."""
+        """Return the generation and layers; both are empty for measurements by other programs."""
         try:
             origin = json.loads(self.origin.read_text(encoding="utf-8"))
             generation, layers = origin["generation"], dict(origin["layers"])

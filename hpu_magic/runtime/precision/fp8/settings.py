@@ -148,7 +148,7 @@ class Settings:
                 )
 
     def check_lists(self, modules: Mapping[str, str], quantizable: Sequence[str]) -> None:
-        """Raise `HPUError` for names and classes that are not in the model, suggesting others.
+        """Raise `HPUError` for names and classes that are not in the model, and suggest others.
 
         ``modules`` maps the name of each module to its class, and ``quantizable`` lists the classes
         that Neural Compressor supports.
