@@ -10,8 +10,8 @@ namespace hpu {
 const at::Generator& default_generator();
 at::Generator new_generator();
 
-/// Sets the function that generators call before their state is read or changed. Lazy mode sets it
-/// once, because recorded operations draw numbers when they run.
+/// Sets the function that generators call before their state is read or changed. Lazy mode needs
+/// it, because recorded operations draw their numbers only when they run.
 void settle_generators_by(void (*settle)());
 
 /// Returns the device generator for the argument `generator`: the default generator if the argument

@@ -28,7 +28,8 @@ void accumulate_grads_(at::TensorList variables, at::TensorList new_grads) {
   }
 }
 
-/// A card stores convolution weights in an order of its own, which users cannot see.
+/// Returns the input unchanged. A card stores convolution weights in its own internal order, which
+/// users cannot see.
 at::Tensor weight_permutation(const at::Tensor& input) {
   return input;
 }

@@ -43,8 +43,8 @@ at::Tensor matmul(const at::Tensor& self, const at::Tensor& other) {
   return at::matmul(self, other);
 }
 
-/// A vector on the left is treated as a matrix with one row, and a vector on the right as a matrix
-/// with one column.
+/// Treats a vector on the left as a matrix with one row, and a vector on the right as a matrix with
+/// one column.
 TwoTensors matmul_bwd(
     const at::Tensor& grad_out, const at::Tensor& self, const at::Tensor& other) {
   TORCH_CHECK(

@@ -13,8 +13,8 @@ namespace hpu::events {
 namespace {
 
 constexpr size_t kCapacity = 10000;
-// The limit for each kind of event. It is needed because the number of recipes and compiled graphs
-// is unbounded.
+// The maximum number of names that are counted for each kind of event. A limit is needed because
+// the number of recipes and compiled graphs is unbounded.
 constexpr size_t kMostNames = 4096;
 constexpr const char* kOtherNames = "(others)";
 

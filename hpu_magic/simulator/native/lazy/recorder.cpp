@@ -34,7 +34,7 @@ UnfinishedWork unfinished;
 /// per process, and it includes the operations of all threads.
 struct Capture {
   bool active = false;
-  bool dry_run = false;  // record, but do not run
+  bool dry_run = false;  // record operations, but do not run them
   size_t number = 0;
   std::vector<Node> nodes;
 

@@ -47,7 +47,7 @@ int64_t capacity();
 /// Reserves device memory. Raises the vendor's out-of-memory error if it exceeds the capacity.
 void reserve(size_t bytes);
 
-/// Raises the same error unless `bytes` fit on the card in addition to the reserved bytes and
+/// Raises the same error if `bytes` do not fit on the card in addition to the reserved bytes and
 /// `unreserved` more bytes.
 void check_room(size_t bytes, int64_t unreserved = 0);
 

@@ -99,7 +99,7 @@ FourDimensional four_dimensional(
 }
 
 constexpr int64_t kQueriesAtOnce = 64;
-constexpr int64_t kScoresAtOnce = 1 << 17;  // 512 KiB, which fits into a core's cache
+constexpr int64_t kScoresAtOnce = 1 << 17;  // 512 KiB, which fits in a core's cache
 
 /// The four-dimensional operands of attention, and its results.
 struct Heads {

@@ -122,7 +122,7 @@ void define_rounding(Operators& define, const std::string& name) {
 
 using MedianOut = std::tuple<at::Tensor&, at::Tensor&>;
 
-// The CPU kernels read past the end of an expanded tensor.
+// Makes the input contiguous, because the CPU kernels read past the end of an expanded tensor.
 TwoTensors median(const at::Tensor& self, int64_t dim, bool keepdim) {
   return at::median(self.contiguous(), dim, keepdim);
 }
@@ -141,8 +141,8 @@ MedianOut nanmedian_out(
   return at::nanmedian_out(values, indices, self.contiguous(), dim, keepdim);
 }
 
-/// In eager mode, a card returns None for results that were not requested, whereas the CPU returns
-/// empty tensors.
+/// In eager mode, a card returns None for results that were not requested, whereas the CPU kernel
+/// returns empty tensors.
 ThreeTensors unique2(
     const at::Tensor& self, bool sorted, bool return_inverse, bool return_counts) {
   auto [values, inverse, counts] = at::_unique2(self, sorted, return_inverse, return_counts);

@@ -30,7 +30,7 @@ void check_bags(
       offsets.sym_sizes(), ".");
 }
 
-/// Returns the sum of each bag's rows, in float32.
+/// Returns the sum of the rows in each bag, in float32.
 at::Tensor sums_of_bags(
     const at::Tensor& input, const at::Tensor& indices, const at::Tensor& offsets) {
   check_offsets("Embedding", offsets, indices.numel());

@@ -97,14 +97,14 @@ HPU_INLINE uint8_t fp8_bits(float value, float limit, uint16_t draw) {
   constexpr uint32_t kUnit = kSmallestNormal - (uint32_t{kMantissa} << 23);  // of subnormal values
   const uint32_t bits = same_bits<uint32_t>(value);
   const uint32_t magnitude = bits & 0x7fffffffU;
-  // Nonnegative floating-point numbers are in the same order as their bits.
+  // Nonnegative floating-point numbers sort in the same order as their bit patterns.
   const uint32_t size = std::min(magnitude, same_bits<uint32_t>(limit));
   const bool is_subnormal = size < kSmallestNormal;
   uint32_t normal;
   uint32_t subnormal;
   if constexpr (kStochastic) {
     normal = size + (uint32_t{draw} << (kDropped - 16)) + (1U << (kDropped - 17));
-    const float small = same_bits<float>(select(is_subnormal, size, 0));  // fits into an integer
+    const float small = same_bits<float>(select(is_subnormal, size, 0));  // fits in an integer
     const float units = small * same_bits<float>((254U << 23) - kUnit);
     subnormal = static_cast<uint32_t>(
         static_cast<int32_t>(units + (static_cast<float>(draw) + 0.5F) * (1.0F / 65536.0F)));
@@ -122,7 +122,7 @@ HPU_INLINE uint8_t fp8_bits(float value, float limit, uint16_t draw) {
 struct Narrowing {
   float factor;
   float limit;
-  const uint16_t* draws;  // null without stochastic rounding
+  const uint16_t* draws;  // null if rounding is not stochastic
 };
 
 template <int kMantissa, bool kStochastic, class Wide>
