@@ -1,1 +1,1 @@
-"""The project's figures: ``python -m bench`` prints them and writes build/bench.json."""
+"""The project's benchmarks: ``python -m bench`` prints the results and writes build/bench.json."""

@@ -1,4 +1,4 @@
-"""Measure every figure, print them as a table and write build/bench.json.
+"""Measure all figures, print them as a table and write build/bench.json.
 
 ``python -m bench FAMILY`` measures one family and prints a line of JSON for each figure.
 """

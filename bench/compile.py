@@ -2,7 +2,7 @@
 
 A training step is compared with eager mode. Inference is also compared with a backend that runs the
 graph unchanged, and its target is based on this comparison: TorchDynamo's guards, which run before
-any backend, take a tenth of the time of a short inference.
+any backend, account for a tenth of the time of a short inference.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def listening_ratio() -> None:
 def unheard_percent() -> None:
     """Print an upper bound for the share of a lazy step that events without a listener take.
 
-    Such an event only increments a counter. It is timed from Python, which takes longer.
+    Such an event only increments a counter. It is timed from Python, which adds overhead.
     """
     from hpu_magic.simulator import engine
 

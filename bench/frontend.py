@@ -32,7 +32,8 @@ sys.stdin.read()
 """
 
 # At the end of each frame, the browser calculates styles and layout as it does before painting, and
-# then the layout of the full page as it does after a resize, so both are measured at the same time.
+# then the layout of the full page as it does after a resize, so both are measured under the same
+# conditions.
 OBSERVE = """() => {
   window.hpuFrames = [];
   const measure = performance.measure.bind(performance);
@@ -67,7 +68,7 @@ def figures() -> Iterator[Figure]:
 
 
 def frame_ratio(chromium: str, flags: tuple[str, ...]) -> float:
-    """Return the time that a frame of the sidebar takes, relative to a layout of the full page."""
+    """Return the time to draw a sidebar frame, relative to the time to lay out the full page."""
     from playwright.sync_api import sync_playwright
 
     from tests.browser.conftest import run_lab

@@ -1,7 +1,8 @@
 """Alternating time measurements of two functions, and the resulting figures.
 
 Absolute times depend on the machine and its load. Therefore, a figure compares a candidate with a
-baseline that alternates with it, using the quarter of the rounds that were disturbed the least.
+baseline that alternates with it, using the lower quartiles of the rounds' times, which are the
+least disturbed.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def in_turn(
 def quiet_ratio(pairs: Sequence[tuple[float, float]]) -> float:
     """Return the ratio of candidate to baseline, computed from the lower quartiles of both.
 
-    Other processes make some rounds longer, mainly the long ones, but never make a round shorter.
+    Other processes can make a round longer but never shorter, so short rounds are disturbed less.
     """
     before, after = (statistics.quantiles(times, n=4)[0] for times in zip(*pairs, strict=True))
     return after / before
@@ -87,7 +88,7 @@ class Companion:
     """A process that calls `serve` and runs its function once for each call of this object."""
 
     def __init__(self, code: str, **environ: str) -> None:
-        self.spent = 0.0  # seconds of all calls
+        self.spent = 0.0  # total time of all calls, in seconds
         self.process = subprocess.Popen(
             [sys.executable, "-c", code],
             env={**os.environ, "HPU_MAGIC_SIMULATOR": "1", **environ},
@@ -117,7 +118,7 @@ def serve(run: Callable[[], object], clock: Callable[[], float] = perf_counter) 
     """Run a function once, then for each line on standard input; print the seconds of each run."""
     answers, sys.stdout = sys.stdout, sys.stderr  # the function may print
     run()
-    gc.freeze()  # exclude existing objects from garbage collection, which would take long
+    gc.freeze()  # exclude existing objects from garbage collection, to make it fast
     print(0.0, file=answers, flush=True)
     for _ in sys.stdin:
         print(seconds(run, clock), file=answers, flush=True)

@@ -75,7 +75,7 @@ class Account:
         self.spent = 0.0  # seconds in the panel's hooks
         self.ends = monotonic() + LONGEST
         self._left = warm_up  # steps
-        self._times: list[tuple[float, float, float]] = []  # of a clock, the process, the panel
+        self._times: list[tuple[float, float, float]] = []  # elapsed, process and panel
 
     def markers(self, base: type[Any]) -> tuple[Any, Any, Any]:
         """Return a callback to call twice before the panel's callback, and two to call after it.
@@ -129,7 +129,7 @@ class Account:
         """Return the percentage by which the panel lengthens the fit, and three standard errors.
 
         The number of samples depends on elapsed time. If other processes use the CPU, more samples
-        are taken per second of the fit's CPU time, which is corrected for here.
+        are taken per second of the fit's CPU time, so the share is corrected for that.
         """
         shares = []
         for begin, end in zip(self._times, self._times[1:], strict=False):

@@ -17,7 +17,7 @@ from bench.training import TRANSFORMER_BATCH, transformer_layer
 SHAPES = ((512, 784), (512,), (512, 512), (512,)) * 8
 ATTENTION = (4, 8, 256, 64)
 ROWS = (4096, 1024)
-LINEAR = (512, 1024, 1024)  # rows, features before and after
+LINEAR = (512, 1024, 1024)  # rows, input features, output features
 
 
 def optimizer_step(device: str) -> Callable[[], object]:

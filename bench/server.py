@@ -192,7 +192,7 @@ def processor_seconds(process: psutil.Process) -> float:
 
 
 async def growth_per_sample() -> float:
-    """Return by how many bytes per sample the server's memory grows, beyond the history."""
+    """Return the growth of the server's memory in bytes per sample, excluding the history."""
     from hpu_magic.server import reader
     from hpu_magic.server.sampler import CardSampler, Record
 

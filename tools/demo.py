@@ -40,7 +40,7 @@ def execute(notebook: Any) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Return the exit code, which is 1 if a cell fails or the accuracy is too low."""
+    """Run the demo and return its exit code: 1 if a cell fails or the accuracy is too low."""
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     EXECUTED.parent.mkdir(exist_ok=True)
     started = perf_counter()

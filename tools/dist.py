@@ -28,11 +28,11 @@ TOOLS_OF_A_BUILD = ("ninja", "packaging", "psutil", "setuptools")
 
 
 class LeftOut(Exception):
-    """An engine cannot be built here; the message contains the reason."""
+    """Raised if an engine cannot be built here; the message contains the reason."""
 
 
 def main(arguments: list[str]) -> int:
-    """Build everything that can be built here, and print the rest."""
+    """Build everything that can be built here, and list the engines that cannot."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--into", type=Path, metavar="FOLDER", default=PROJECT / "build" / "dist")
     parser.add_argument("--keep", type=Path, metavar="FOLDER")

@@ -1,4 +1,4 @@
-"""Adds the JupyterLab extension, the server's configuration and the startup file to the wheel."""
+"""Add the JupyterLab extension, the server's configuration and the startup file to the wheel."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ export class Place {
     }
   }
 
-  /** Whether a tab is in front. */
+  /** Whether a tab is in the foreground. */
   isCurrent(tab: Widget): boolean {
     return tab === (this._tree ? this._tree.currentWidget : this._app.shell.currentWidget);
   }

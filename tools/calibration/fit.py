@@ -1,4 +1,4 @@
-"""The fit of the constants: least squares of log(estimated / published)."""
+"""Fit the constants by minimizing the squares of log(estimated / published)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _FEW = 6
 
 @dataclass(frozen=True)
 class Figures:
-    """Estimates of all measurements, in their order."""
+    """Estimates of all measurements, in the order of the measurements."""
 
     estimated: Sequence[float]
     held_out: Sequence[float]
@@ -52,8 +52,8 @@ def fitted(jobs: Iterable[Job], start: Constants) -> Constants:
     """Return the constants that best fit the measurements."""
     scored = [job for job in jobs if job.measurement.scored]
 
-    # Errors of rows with the same family and kind are correlated, so many such rows count like a
-    # few.
+    # Errors of rows with the same family and kind are correlated, so a large group of such rows
+    # counts no more than a small one.
     alike = Counter((job.measurement.family, job.measurement.kind) for job in scored)
     noise = [
         _NOISE * sqrt(max(alike[job.measurement.family, job.measurement.kind] / _FEW, 1.0))

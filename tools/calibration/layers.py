@@ -18,20 +18,20 @@ SHALLOW, DEEPER = 2, 4
 
 _COLUMNS = [each.name for each in fields(Operations)]
 _OF_PRODUCTS = [each.name for each in fields(Products)][1:]
-_PRODUCTS_AT_MOST = 2  # per operation, for the backward pass of a convolution
-# Columns that do not grow with the number of equal operations.
+_PRODUCTS_AT_MOST = 2  # per operation: the backward pass of a convolution has two
+# Columns that do not grow with the number of identical operations.
 _SHARED = {"optimizer", "rows", "columns"}
 _TIMES = _COLUMNS.index("operators")
 _OPTIMIZER = _COLUMNS.index("optimizer")
 
 
 def alike_added(step: Workload) -> Workload:
-    """Return a workload in which equal operations are merged."""
+    """Return a workload in which identical operations are merged."""
     return _step(step, *_counted(step))
 
 
 def deep(shallow: Workload, deeper: Workload, layers: int) -> Workload:
-    """Return the workload for a number of layers, from those for two and four layers."""
+    """Return the workload for a number of layers, extrapolated from two and four layers."""
     each, counts = _counted(shallow)
     two, more = _counted(deeper)
     often = (layers - SHALLOW) / (DEEPER - SHALLOW)
@@ -66,7 +66,7 @@ def _sum(rows: Column, counts: Column) -> Column:
 
 
 def _counted(step: Workload) -> tuple[Column, Column]:
-    """Return the distinct operations as rows, and the number of runs of each."""
+    """Return the distinct operations as rows, and how often each of them runs."""
     columns = [getattr(step.operations, name) for name in _COLUMNS]
     owner = step.products.owner
     first = np.concatenate([[True], owner[1:] != owner[:-1]])[: len(owner)]

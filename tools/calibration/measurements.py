@@ -25,7 +25,7 @@ from hpu_magic.estimates.tracing.optimizers import maker
 from hpu_magic.estimates.tracing.program import Program
 from hpu_magic.estimates.tracing.step import StepOptions, trace_step
 
-_BUCKET = 128  # step size of the cache length that graphs read
+_BUCKET = 128  # graphs read the KV cache in multiples of this length
 _HERE = Path(__file__).parent
 TRAINING, BATCHED, SINGLE = "training", "batched generation", "batch-1 generation"
 PRODUCTS = "matrix products"
@@ -34,7 +34,7 @@ KINDS = (TRAINING, BATCHED, SINGLE, PRODUCTS)
 
 @dataclass(frozen=True)
 class Measurement:
-    """A published figure: samples, tokens or seconds, according to `unit`."""
+    """A published figure: samples, tokens or seconds, depending on `unit`."""
 
     row: dict[str, str]
     kind: str
@@ -46,7 +46,7 @@ class Measurement:
 
     @property
     def scored(self) -> bool:
-        """Whether the card is what limits the speed, as far as is known."""
+        """Whether, as far as is known, the card is the bottleneck."""
         return self.row["trust"] in ("h", "m")
 
     @property
@@ -76,7 +76,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Job:
-    """A measurement with its workloads and the number of runs of each."""
+    """A measurement, its workloads, and the number of times that each of them runs."""
 
     measurement: Measurement
     steps: tuple[tuple[Workload, float], ...]
@@ -116,7 +116,7 @@ def job_of(measurement: Measurement) -> Job:
 
 
 def _product(item: Measurement) -> Job:
-    """Return a square product without casts, because its operands have the type."""
+    """Return the job for a square matmul whose operands already have the dtype and need no cast."""
     size, dtype = int(item.row["size"]), item.row["dtype"]
     card = generation_named(item.row["generation"])
     product = Product(1, size, size, size)
@@ -165,7 +165,7 @@ def _training(each: Measurement) -> Job:
     amount = samples * (int(row["tokens"]) if row["unit"] == "tokens/s" else 1)
     workload = _of_all_layers(row["model"], step)
     if row["attention"] == "fused":
-        # PyTorch's kernel was replaced by the vendor's, which keeps the scores on the die.
+        # The vendor's kernel replaced PyTorch's; it keeps the attention scores on the die.
         operations = workload.operations
         operations = replace(operations, scores=np.zeros_like(operations.scores))
         workload = replace(workload, operations=operations)
@@ -236,7 +236,7 @@ def _generation(each: Measurement) -> Job:
 def _generation_programs(
     name: str, layers: int | None, batch: int, prompt: int, new: int, kv: str, cache: str
 ) -> tuple[Program, ...]:
-    """Return the prompt's pass, and that of the middle token; graphs read full buckets."""
+    """Return the programs for the prompt and the middle token; graphs read full buckets."""
     model = models.built(name, layers).eval()
     with passes_of(model, protocol_of(model), torch.bfloat16) as passes:
         found = [passes.prompt(batch, prompt)]

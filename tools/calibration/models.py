@@ -1,4 +1,4 @@
-"""The measured models, without weights, from their published shapes."""
+"""The measured models, built without weights from their published shapes."""
 
 from __future__ import annotations
 

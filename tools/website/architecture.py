@@ -11,7 +11,7 @@ from statistics import fmean
 _ROW = re.compile(r"^\| `hpu_magic/(\w+)/` \| ([^|]+) \| ([^|]+) \|", re.MULTILINE)
 _DRAWING = re.compile(r"^```text\n.*?^```$", re.MULTILINE | re.DOTALL)
 _BRIDGE = "habana_frameworks.torch"
-# Packages that the table mentions but that have no row: their descriptions and imports.
+# Descriptions and imports of packages that the table mentions but that have no row of their own.
 _OUTSIDE = {_BRIDGE: ("the vendor's package, or the simulator's face", ("simulator",))}
 
 _WIDTH, _HEIGHT, _GAP, _BETWEEN = 152, 74, 12, 40

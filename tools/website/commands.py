@@ -50,7 +50,7 @@ class Command:
 
     @property
     def shown(self) -> str:
-        """Its forms, such as ``%name, %%name``."""
+        """The forms of the magic, such as ``%name, %%name``."""
         return ", ".join(f"{mark}{self.name}" for mark in self.forms)
 
     @property

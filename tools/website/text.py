@@ -14,13 +14,13 @@ _MARKED = re.compile(r"([*_<\[\]|$\\])")
 
 
 def code(text: str) -> str:
-    """Return a text as inline code."""
+    """Return text as inline code."""
     marks = "``" if "`" in text else "`"
     return f"{marks}{text}{marks}"
 
 
 def fenced(language: str, text: str) -> str:
-    """Return a text as a block of code."""
+    """Return text as a code block."""
     return f"```{language}\n{text.rstrip()}\n```"
 
 
@@ -33,7 +33,7 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def from_docstring(text: str, language: str = "") -> str:
-    """Return a docstring's prose as Markdown, and its indented examples as blocks of code."""
+    """Return a docstring's prose as Markdown, and its indented examples as code blocks."""
     parts = []
     literal = False
     for kind, block in _blocks(inspect.cleandoc(text)):

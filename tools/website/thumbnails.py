@@ -35,7 +35,7 @@ def thumbnail(notebook: Any, cell_id: str) -> tuple[str, bytes]:
 
 
 def drawn(text: str) -> bytes:
-    """Return the first lines of a text as SVG."""
+    """Return the first lines of text as SVG."""
     lines = text.strip("\n").splitlines()[:_LINES]
     shown = "".join(
         f'<text x="18" y="{30 + at * 1.3 * _SIZE:.1f}" xml:space="preserve"'

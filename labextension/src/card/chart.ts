@@ -81,7 +81,7 @@ export class Chart {
     this._plot?.redraw(false, true);
   }
 
-  /** Draw samples, as shares of `whole` if it is known; NaN makes a gap. */
+  /** Draw samples, as shares of `whole` if it is known; NaN creates a gap. */
   draw(time: Float64Array, values: Float64Array, whole: number | null): void {
     const { min, max } = this._context.range();
     this._time.length = this._values.length = time.length;

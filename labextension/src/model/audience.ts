@@ -7,7 +7,7 @@ export type VisibilitySource = Pick<
   'hidden' | 'addEventListener' | 'removeEventListener'
 >;
 
-/** Milliseconds without a visible view before the stream closes, so that views can be switched. */
+/** Milliseconds to keep the stream open while no view is visible, for example between two views. */
 const GRACE = 2000;
 
 /**

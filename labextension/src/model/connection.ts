@@ -8,7 +8,7 @@ import { fetchSnapshot, ServerError, streamUrl } from './server';
 import { parseMessage } from './snapshot';
 import type { StreamMessage } from './snapshot';
 
-/** The state of the stream; times are on the clock of `Date.now()`. */
+/** The state of the stream; times are comparable to `Date.now()`. */
 export type ConnectionState =
   | { readonly kind: 'idle' }
   | { readonly kind: 'connecting' }
@@ -33,7 +33,7 @@ export function failureOf(error: unknown): Exclude<Failure, 'blocked'> {
   return status === 401 || status === 403 ? 'refused' : 'lost';
 }
 
-/** Milliseconds of silence after which a stream is lost, or three intervals if they are longer. */
+/** Milliseconds of silence after which a stream is considered lost; at least three intervals. */
 const LONGEST_SILENCE = 15_000;
 
 /**
@@ -201,7 +201,7 @@ export class StreamConnection implements IDisposable {
   private _socket: WebSocket | null = null;
   private _timer = 0;
   private _watchdog = 0;
-  /** Number of the current attempt, used to ignore late answers. */
+  /** Number of the current attempt, used to ignore late replies. */
   private _attempt = 0;
   private _isDisposed = false;
 }

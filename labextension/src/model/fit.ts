@@ -1,4 +1,4 @@
-// The progress of a fit, as reported by its kernel, and its description in words.
+// The progress of a fit, as reported by its kernel, and a human-readable description of it.
 
 import { percent, rate, rough } from './units';
 import { trans } from './translation';
@@ -23,7 +23,7 @@ export interface Fit {
   /** Optimizer steps per second. */
   readonly rate: number | null;
   readonly loss_name: string;
-  /** A string if the loss is not finite, because JSON has no such numbers. */
+  /** A string if the loss is not finite, because JSON cannot represent such numbers. */
   readonly loss: number | string | null;
   /** The values that became NaN or infinite, and at which step; empty if there are none. */
   readonly broken: string;

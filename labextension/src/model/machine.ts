@@ -17,7 +17,7 @@ export interface MachineOptions {
   readonly interval: number;
   /** Minutes of samples to keep. */
   readonly history: number;
-  /** Percentages of a card's memory. */
+  /** Thresholds, as percentages of a card's memory. */
   readonly memoryWarning: number;
   readonly memoryCritical: number;
 }

@@ -17,13 +17,13 @@ export class Asking {
     return this._hopeful || this._answered;
   }
 
-  /** A new process, in which no cell has run yet, has started. */
+  /** Call this when a new process has started, in which no cell has run yet. */
   started(): void {
     this._hopeful = this._answered = false;
     this._silences = 0;
   }
 
-  /** A cell that uses the extension has run. */
+  /** Call this when a cell that uses the extension has run. */
   used(): void {
     this._hopeful = true;
     this._silences = 0;
@@ -35,12 +35,12 @@ export class Asking {
     this._silences = 0;
   }
 
-  /** The kernel does not support the request, because the extension is not loaded. */
+  /** Call this if the kernel does not support requests, because the extension is not loaded. */
   refused(): void {
     this._hopeful = this._answered = false;
   }
 
-  /** No reply arrived in time, because the process is stuck or uses another protocol. */
+  /** Call this if no reply arrives in time: the process is stuck or uses another protocol. */
   silent(): void {
     this._silences += 1;
     if (this._silences >= PATIENCE) {

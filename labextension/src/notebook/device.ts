@@ -268,13 +268,13 @@ export class NotebookDevice implements IDisposable {
   }
 
   private async _onUsed(): Promise<void> {
-    // The reply to a request that was sent before the extension was loaded is not valid.
+    // Ignore the reply to a request that was sent before the extension was loaded.
     await this._refreshing;
     this._asking.used();
     await this.refresh();
   }
 
-  /** Kept across a restart, because a cell may set the mode and request a restart at once. */
+  /** Kept across a restart, because a cell may set the mode and immediately request a restart. */
   private _askedInCell = false;
   private readonly _asking = new Asking();
   private readonly _changed = new Signal<this, void>(this);

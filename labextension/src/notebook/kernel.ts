@@ -6,7 +6,7 @@ import { parseFacts, type KernelFacts, type Mode } from './facts';
 /** Milliseconds without a reply after which a kernel is considered stuck. */
 const TIMEOUT = 3000;
 
-/** Milliseconds by which a reply may arrive after the idle status of its request. */
+/** Milliseconds to wait for a reply after the idle status of its request. */
 const OVERTAKING = 500;
 
 /** Why there is no reply: the kernel does not support the request, or it does not respond. */

@@ -46,7 +46,7 @@ export class ModeSwitch extends Widget {
   private _refresh(): void {
     this.setHidden(!this._isWanted || !this._device.inUse);
     const view = modeView(this._device.facts, this._device.storedMode);
-    // Facts arrive every two seconds, but a list that is open must not change.
+    // Updates arrive every two seconds, but the list must not change while it is open.
     const looks = JSON.stringify(view);
     if (looks === this._looks) {
       return;

@@ -37,7 +37,7 @@ export function merge(
       known = time;
       knownBy = series;
     }
-    // To reach the edges, lines need neighbors outside them.
+    // Lines need samples just outside the visible range to reach its edges.
     if (time < sight.min - 3 * interval || time > sight.max + 3 * interval) {
       return;
     }

@@ -5,7 +5,7 @@ interface Scale {
   readonly base: number;
 }
 
-/** The ends of a line; values between them only move to the left. */
+/** The ends of a line; the values between them do not change, but only move to the left. */
 export interface Ends {
   /** Times of the first and last values. */
   readonly oldest: number;
@@ -31,7 +31,7 @@ export function looksAlike(first: Ends, second: Ends, pixel: number): boolean {
 /** Points that are closer than this to the previous point, in pixels, are omitted. */
 const NEAR = 1;
 
-/** Return the path of the values and that of the area below them; NaN makes a gap. */
+/** Return the paths of the values and of the area below them; NaN creates a gap. */
 function trace(time: Float64Array, values: Float64Array, scale: Scale): [Path2D, Path2D] {
   const line = new Path2D();
   const area = new Path2D();
@@ -73,8 +73,8 @@ function trace(time: Float64Array, values: Float64Array, scale: Scale): [Path2D,
 }
 
 /**
- * A line that shows one measurement over the last few minutes. It is only decoration, because the
- * values next to it are text.
+ * A line that shows one measurement over the last few minutes. It is only decorative, because the
+ * values are also shown as text next to it.
  */
 export class Sparkline {
   constructor() {
@@ -89,7 +89,7 @@ export class Sparkline {
     this._context = null;
   }
 
-  /** Draw `values` of at most `edge` over `time`; the width corresponds to `span` seconds. */
+  /** Draw `values`, with `edge` as the top, over `time`; the width covers `span` seconds. */
   draw(time: Float64Array, values: Float64Array, span: number, edge: number): void {
     const context = this._context ?? this._prepare();
     if (!context || time.length < 2) {

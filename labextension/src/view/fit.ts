@@ -8,7 +8,7 @@ import { trans } from '../model/translation';
 /**
  * The state of a fit, with a button that stops it.
  *
- * Each value has a fixed place, so that the others do not move when it changes.
+ * Each value has a fixed place, so that the other values do not move when it changes.
  */
 export class FitView {
   /** `stop` resolves to whether the fit received the request. */

@@ -1,7 +1,7 @@
 /** Name of the entry in the browser's performance timeline for each frame that is drawn. */
 export const DRAW_MEASURE = 'hpu_magic:draw';
 
-/** Collects the redraws for the next frame, each of them once. */
+/** Collects the redraws for the next frame, without duplicates. */
 class FrameQueue {
   /** Draw in the next frame. */
   request(draw: () => void): void {
