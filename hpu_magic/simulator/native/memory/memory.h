@@ -90,8 +90,8 @@ RecordMark* record_mark(const c10::Storage& storage);
 /// memory. A tensor with memory keeps its address, and the result is copied into it.
 void place(const at::Tensor& result, const at::Tensor& output);
 
-// A failed storage does not have its values, because the operation that should have written them
-// failed.
+// A failed storage does not contain valid values, because the operation that should have written
+// them failed.
 
 /// Returns the reason why a storage does not have the values that the program expects, or null if
 /// it has them. Every use of a failed storage raises an error with this reason.

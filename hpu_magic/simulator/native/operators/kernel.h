@@ -2,7 +2,7 @@
 //
 // Kernel<at::_ops::add_Tensor>::call has the operator's own signature. It is equivalent to the
 // boxed fallback, but takes half a microsecond instead of two because it needs no stack. It
-// supports operators whose results have new storages or are written arguments of the operator.
+// supports operators whose results either have new storages or are arguments that they write to.
 #pragma once
 
 #include "calls/dtypes.h"
