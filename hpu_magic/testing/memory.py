@@ -92,7 +92,7 @@ def _in_use_after_collection(torch: Any, expected: int) -> int:
 
 
 class Failures:
-    """Frees the tensors of failed tests, which the tracebacks' local variables keep alive."""
+    """Frees tensors that are kept alive by local variables in the tracebacks of failed tests."""
 
     def __init__(self) -> None:
         self._errors: list[BaseException] = []
@@ -118,7 +118,7 @@ class Failures:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
-        """Free the variables before fixtures are torn down, because one of them checks memory."""
+        """Free the variables before fixtures are torn down, because one fixture checks memory."""
         self._free()
 
     def pytest_runtest_logfinish(self) -> None:

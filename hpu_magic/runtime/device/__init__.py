@@ -1,1 +1,1 @@
-"""The device, moving objects to it, and its peak memory usage."""
+"""Access the device, move objects to it, and track its peak memory usage."""

@@ -182,7 +182,7 @@ def family() -> str:
 
 
 def dtype_named(name: Any) -> Any:
-    """Return the torch dtype for a dtype, "bf16", "fp16", "fp32" or one of their long forms."""
+    """Return the torch dtype named "bf16", "fp16", "fp32" or a long form; pass dtypes through."""
     import torch
 
     if isinstance(name, torch.dtype):

@@ -63,7 +63,7 @@ class MoveReport(Report):
 
 
 def _listed(names: Iterable[str]) -> str:
-    """Return the names as the subject and verb of a sentence, e.g. ``model and batch are``."""
+    """Return the names followed by "is" or "are", e.g. ``model and batch are``."""
     *others, last = names
     return f"{', '.join(others)} and {last} are" if others else f"{last} is"
 

@@ -17,7 +17,7 @@ from typing import Any
 from hpu_magic.runtime.device import device
 
 _RESETS = ("reset_peak_memory_stats", "reset_accumulated_memory_stats")
-# Weak references, because a peak that was never closed is useless once its owner is gone.
+# These references are weak, because an unclosed peak is useless once its owner is gone.
 _observed: weakref.WeakSet[Peak] = weakref.WeakSet()
 _lock = threading.Lock()
 _before = 0  # peak in bytes between the user's last reset and our last reset

@@ -1,1 +1,1 @@
-"""The execution mode, runtime flags, device status, and releasing the card."""
+"""The execution mode, runtime flags, device status, and the restart that releases the card."""

@@ -170,7 +170,7 @@ class GraphedModel:
         return self._graphed(cache, args, kwargs)
 
     def _graphed(self, cache: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        # The wrapper would capture another graph for views, or for names in a different order.
+        # The wrapper would capture another graph for views, or for keywords in a different order.
         args = [self._own_memory(value) for value in args]
         kwargs = {name: self._own_memory(kwargs[name]) for name in sorted(kwargs)}
         return self._kept(self._forward(*args, **kwargs), cache)
@@ -280,7 +280,7 @@ class _HeldCache:
 
 
 def _has_pictures(inputs: dict[str, Any]) -> bool:
-    """Return whether the inputs have images; models read their text positions on the host."""
+    """Return whether the inputs have images, whose positions in the text are read on the host."""
     return any(name.startswith("pixel_values") and inputs[name] is not None for name in inputs)
 
 

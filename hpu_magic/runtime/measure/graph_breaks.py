@@ -2,8 +2,7 @@
 
 There are two records, and both are incomplete. ``graph_break_reasons`` lists breaks with their
 stacks, but ``torch._dynamo.reset()`` clears it. ``counters`` counts breaks by reason, without their
-location; it does not include branches on the value of a tensor, but it does include skipped
-functions.
+location. It omits branches on the value of a tensor, but includes skipped functions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The memory of a model by module and cache, with the layers in a list combined.
+"""Break down a model's memory by module and cache, combining the layers in a list.
 
 A model with forty layers takes as many lines as a model with one; each line is a sum over layers.
 """

@@ -1,4 +1,4 @@
-"""The state of a cell while it is ported: source, names, device strings, edits and findings."""
+"""The state of a cell that is being ported: source, names, device strings, edits and findings."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def _parts(node: ast.expr) -> list[Part]:
 
 
 def pieces(node: ast.expr) -> list[ast.expr]:
-    """Return the strings that are parts of a string expression, and recursively their parts."""
+    """Return the strings that make up a string expression, including their own parts."""
     strings: list[ast.expr] = []
     match node:
         case ast.JoinedStr():

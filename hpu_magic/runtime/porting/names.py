@@ -40,7 +40,7 @@ class _Scope:
     outer: set[str] = field(default_factory=set)  # from ``global`` and ``nonlocal``
 
     def find(self, name: str, *, inside: bool = True) -> _Scope:
-        """Return the scope that defines a name; methods do not see the names in their class."""
+        """Return the scope that defines a name; methods do not see the names of their class."""
         visible = inside or not isinstance(self.node, ast.ClassDef)
         own = visible and name in self.names and name not in self.outer
         return self if own or self.around is None else self.around.find(name, inside=False)

@@ -12,7 +12,7 @@ _WIDEST = 60
 
 
 class Table(Report):
-    """A titled table with named columns, and with the notes of a `Report` below it."""
+    """A titled table with named columns, followed by the notes of a `Report`."""
 
     def columns(self) -> Sequence[str]:
         """Return the names of the columns."""

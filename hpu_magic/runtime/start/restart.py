@@ -34,9 +34,8 @@ _NOTEBOOKS_KEPT = 500
 
 _interactive = False
 _kernel_id: str | None = None
-# Variables whose values in the environment and in the stored settings differ: the environment's
-# values that were replaced in a notebook, and the stored values that are overridden by the
-# environment in a terminal.
+# Variables whose environment and stored values differ. In a notebook, these are the environment's
+# values that were replaced; in a terminal, the stored values that the environment overrides.
 _replaced: dict[str, str] = {}
 _overruled: dict[str, str] = {}
 # Stored settings are written both by cells and by the kernel's control thread.

@@ -74,9 +74,9 @@ class Observation:
 class Waiting:
     """A clock that runs while a batch is being requested.
 
-    It measures the total waiting time in ``seconds``, the part for the first batch of each epoch,
-    which may start worker processes, in ``seconds_of_first``, and the number of requests, including
-    the one that ends an epoch, in ``batches``.
+    ``seconds`` is the total waiting time, and ``seconds_of_first`` is the part spent on the first
+    batch of each epoch, which may start worker processes. ``batches`` is the number of requests,
+    including the one that ends an epoch.
     """
 
     def __init__(self) -> None:

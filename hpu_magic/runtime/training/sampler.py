@@ -138,7 +138,7 @@ class Sampler:
             buffer.append(moment, *values.values())
 
     def forget(self, series: str) -> None:
-        """Delete a series, after which a new one with the same name can have other columns."""
+        """Delete a series, so that a new one with the same name can have different columns."""
         with self._lock:
             self._series.pop(series, None)
 

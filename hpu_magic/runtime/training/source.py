@@ -62,7 +62,7 @@ class FitSource(Protocol):
         """Report on the fit that runs inside the block, and remove all hooks afterwards."""
 
     def stop(self) -> None:
-        """End the fit soon; any thread may call this after it has set `FitReport.stopped`."""
+        """Ask the fit to end; any thread may call this after setting `FitReport.stopped`."""
 
     def interrupted(self, error: BaseException) -> bool:
         """Return whether an error in the fit is an interrupt by the user."""

@@ -13,7 +13,7 @@ from hpu_magic.runtime.precision.fp8.step import Layer
 
 @dataclass
 class Difference:
-    """The difference between tensors and their references, accumulated over all tensors added."""
+    """The difference between tensors and their references, accumulated over all added tensors."""
 
     squares: float = 0.0  # sum of the squared differences
     reference: float = 0.0  # sum of the squared references

@@ -21,7 +21,7 @@ _MOST_SHOWN = 40
 
 @dataclass(repr=False)
 class QuantizeReport(Table):
-    """A quantized model, and its errors compared with the model before quantization."""
+    """A quantized model, and its errors relative to the model before quantization."""
 
     model: Any  #: the model, the same object as before
     settings: Settings  #: the quantization settings

@@ -293,7 +293,7 @@ def _some(words: str, names: Iterable[str]) -> str:
 
 
 def layer_lists(model: Any, names: str | Sequence[str]) -> dict[str, list[str]]:
-    """Return names of layers, parts of names, and classes in the JSON format of a layer list.
+    """Convert layer names, parts of names, and classes to the JSON format of a layer list.
 
     The full name of a layer matches only that layer. Raises `HPUError` if the list is empty.
     """

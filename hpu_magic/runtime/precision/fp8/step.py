@@ -198,7 +198,7 @@ def explained() -> Iterator[None]:
 
 @contextmanager
 def config(settings: Settings) -> Iterator[Any]:
-    """Yield the settings as a Neural Compressor configuration, which it reads from a file.
+    """Yield the settings as a Neural Compressor configuration, which is read from a file.
 
     Scales are always calculated from the measurements, because scale files do not record their FP8
     format and backoff. File names do not contain a rank.
