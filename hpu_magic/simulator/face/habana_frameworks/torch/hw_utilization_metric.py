@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class Usage(NamedTuple):
-    """Percentage of the time during which the hardware was busy; NaN if unknown."""
+    """Percentage of time during which the hardware was busy; NaN if unknown."""
 
     hl_smi: float
     esync: float
@@ -16,7 +16,7 @@ class Usage(NamedTuple):
 class HWUtilizationMetrics:
     """Measures the hardware utilization from `start` to `stop`.
 
-    A simulated card does not have these counters, so its utilization is NaN.
+    A simulated card does not have utilization counters, so its utilization is NaN.
     """
 
     def __init__(self) -> None:

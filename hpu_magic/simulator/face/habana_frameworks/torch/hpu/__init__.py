@@ -144,7 +144,7 @@ def is_available() -> bool:
 
 
 def device_count() -> int:
-    """Return the number of cards in the machine, whether free or not, without acquiring one."""
+    """Return the number of cards in the machine, including busy ones, without acquiring one."""
     return cards.device_count()
 
 
@@ -155,7 +155,7 @@ def current_device() -> int:
 
 
 def set_device(device: Any) -> None:
-    """Choose the card by its position in ``HABANA_VISIBLE_MODULES``, before it is acquired.
+    """Choose which card to acquire, by its index in ``HABANA_VISIBLE_MODULES``.
 
     Raises AssertionError if the card does not exist or this process already uses another card.
     """
@@ -185,8 +185,8 @@ def set_device(device: Any) -> None:
 class device:
     """Context manager that selects the process's only device.
 
-    The first explicit index chooses the card, if none has been acquired. Raises AssertionError if
-    this process already uses another card.
+    The first explicit index chooses the card if none has been acquired yet. Raises AssertionError
+    if this process already uses another card.
     """
 
     def __init__(self, device: Any) -> None:
@@ -212,7 +212,7 @@ class device_of(device):
 
 
 def synchronize(device: Any = None) -> None:
-    """Execute recorded operations, and wait until the device has finished."""
+    """Execute recorded operations, and wait until the device has finished all work."""
     _check_device(device)
     native = engine.load()
     if native.pending_operations():
@@ -296,16 +296,16 @@ def is_autocast_hpu_enabled() -> bool:
 
 
 def set_autocast_hpu_dtype(dtype: torch.dtype) -> None:
-    """Set the lower-precision type of autocast on ``hpu``.
+    """Set the lower-precision dtype of autocast on ``hpu``.
 
-    On a first-generation card, float16 only causes a warning and has no other effect.
+    On a first-generation card, float16 causes a warning and has no other effect.
     """
     if not _first_generation.refuses_autocast_type(dtype):
         torch.set_autocast_dtype("hpu", dtype)
 
 
 def get_autocast_hpu_dtype() -> torch.dtype:
-    """Return the lower-precision type of autocast on ``hpu``."""
+    """Return the lower-precision dtype of autocast on ``hpu``."""
     return torch.get_autocast_dtype("hpu")
 
 
@@ -315,7 +315,7 @@ def _check_device(device: Any) -> None:
 
 
 def _share_submodules() -> None:
-    """Make imports such as ``torch.hpu.memory`` return these modules instead of copies."""
+    """Make imports of ``torch.hpu.memory`` and the like return these modules, not copies."""
     for name in ("events", "graphs", "memory", "metrics", "random", "streams"):
         sys.modules[f"torch.hpu.{name}"] = sys.modules[f"{__name__}.{name}"]
 

@@ -31,12 +31,12 @@ _dynamic_shape = _Option("PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES")
 enable_dynamic_shape, disable_dynamic_shape = _dynamic_shape.enable, _dynamic_shape.disable
 get_dynamic_shape_status = _dynamic_shape.is_on
 
-# For outputs whose size depends on data.
+# This option is for outputs whose sizes depend on data.
 _optim_output_sif = _Option()
 enable_optim_output_sif = _optim_output_sif.enable
 disable_optim_output_sif = _optim_output_sif.disable
 
-# Declares that the process does not compute gradients.
+# This option declares that the process does not compute gradients.
 _inference_mode = _Option("PT_HPU_INFERENCE_MODE")
 enable_inference_mode, disable_inference_mode = _inference_mode.enable, _inference_mode.disable
 is_inference_mode_enabled = _inference_mode.is_on
@@ -44,7 +44,7 @@ is_inference_mode_enabled = _inference_mode.is_on
 _quantization = _Option()
 enable_quantization, disable_quantization = _quantization.enable, _quantization.disable
 
-# Computes products of 3D tensors as products of 2D matrices.
+# This option computes matmuls of 3D tensors as matmuls of 2D tensors.
 _matmul3d_2d_reshape = _Option("PT_HPU_MATMUL3D_2D_RESHAPE")
 enable_matmul3d_2d_reshape = _matmul3d_2d_reshape.enable
 disable_matmul3d_2d_reshape = _matmul3d_2d_reshape.disable
@@ -64,7 +64,7 @@ def get_sync_debug_mode() -> str:
 
 
 def enable_const_section_serialization(path: str, clear_path: bool, use_compression: bool) -> None:
-    """Accept a folder for recipe constants; simulated recipes do not have any."""
+    """Accept a folder for recipe constants; simulated recipes have no constants."""
 
 
 def disable_const_section_serialization() -> None:
@@ -72,11 +72,11 @@ def disable_const_section_serialization() -> None:
 
 
 def set_mark_scale_const(value: bool) -> None:
-    """Set whether the scales of a quantized model are constants of its graph."""
+    """Set whether the scales of a quantized model are constants in its graph."""
 
 
 def set_mark_non_scale_const(value: bool) -> None:
-    """Set whether the other parameters of a model are constants of its graph."""
+    """Set whether the other parameters of a model are constants in its graph."""
 
 
 def enable_recompute_sdp(value: bool) -> None:

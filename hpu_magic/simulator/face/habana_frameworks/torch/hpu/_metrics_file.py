@@ -42,7 +42,7 @@ class MetricsFile:
         self._writing = threading.Lock()
 
     def append(self, trigger: str, metrics: Iterable[Metric]) -> None:
-        """Append the current statistics of the metrics; the first call creates the file."""
+        """Append the current statistics of all given metrics; the first call creates the file."""
         records = [_record(metric, trigger) for metric in metrics]
         with self._writing:
             if self.path is None:
@@ -123,7 +123,7 @@ def _known(values: list[str], known: Sequence[str], variable: str) -> list[str]:
 
 
 def start(metrics: Sequence[Metric]) -> None:
-    """Write to ``PT_HPU_METRICS_FILE`` on the triggers that the environment lists."""
+    """Write to ``PT_HPU_METRICS_FILE`` on the triggers listed in the environment."""
     name = _variable("FILE")
     if not name:
         return

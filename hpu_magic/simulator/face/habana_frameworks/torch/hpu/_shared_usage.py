@@ -1,4 +1,4 @@
-"""POSIX shared memory that contains the bytes in use, for monitors outside the process."""
+"""POSIX shared memory that publishes the number of bytes in use to monitors in other processes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _published: tuple[int, str] | None = None  # process ID and name
 
 
 def name() -> str:
-    """Return the name of the shared memory; the first call creates it and starts to update it.
+    """Return the name of the shared memory; the first call creates it and starts updating it.
 
     Raises RuntimeError if the machine does not support shared memory or if it is not writable.
     """
@@ -37,7 +37,7 @@ def name() -> str:
 def _publish() -> str:
     path = _FOLDER / f"hpu_magic-memory-{os.getpid()}"
     try:
-        path.unlink(missing_ok=True)  # a killed process with the same ID may have left it
+        path.unlink(missing_ok=True)  # a killed process with the same ID may have left it behind
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as refused:
         raise RuntimeError(

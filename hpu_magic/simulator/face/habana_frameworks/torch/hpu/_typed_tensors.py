@@ -10,7 +10,7 @@ import torch
 
 
 class _TypedTensor(type):
-    """Type of the device tensors that have a given dtype, for construction and isinstance."""
+    """Type of device tensors with a given dtype, for construction and isinstance checks."""
 
     dtype: torch.dtype
 
@@ -56,7 +56,7 @@ class _TypedTensor(type):
 
 
 def _is_size(value: Any) -> bool:
-    """Return whether a single argument is a shape or a size, rather than values."""
+    """Return whether a single argument is a shape or a size rather than a sequence of values."""
     if isinstance(value, (bool, torch.Tensor)):
         return False
     try:

@@ -10,7 +10,7 @@ from hpu_magic.simulator import engine
 
 
 def named_index(device: Any, allow_cpu: bool = False) -> int | None:
-    """Return the index in ``"hpu:1"``, ``torch.device("hpu", 1)`` or ``1``, or None if absent.
+    """Return the index of ``"hpu:1"``, ``torch.device("hpu", 1)`` or ``1``, or None if missing.
 
     With `allow_cpu`, the index of the CPU is -1. Raises ValueError for any other device type.
     """
@@ -51,7 +51,7 @@ def _get_module_id_from_environ() -> int:
 
 
 def _get_available_modules_from_environ() -> list[int]:
-    """Return the card numbers in ``HABANA_VISIBLE_MODULES``, which default to 0 through 7.
+    """Return the card numbers in ``HABANA_VISIBLE_MODULES``, which defaults to 0 through 7.
 
     Raises AssertionError if the variable is not a list of one to eight numbers.
     """

@@ -37,9 +37,9 @@ class Event(torch.Event):
         super().synchronize()
 
     def elapsed_time(self, end_event: torch.Event) -> float:
-        """Return the milliseconds between this event and `end_event`.
+        """Return the time between this event and `end_event`, in milliseconds.
 
-        Raises RuntimeError if either of them has not been recorded.
+        Raises RuntimeError if either event has not been recorded.
         """
         end = end_event._time if isinstance(end_event, Event) else end_event
         if not self._time.event_id or not end.event_id:

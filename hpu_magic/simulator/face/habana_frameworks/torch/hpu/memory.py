@@ -1,4 +1,4 @@
-"""Memory statistics of the card, in bytes or counts, under the vendor's keys."""
+"""Memory statistics of the card, as bytes or counts, under the vendor's keys."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def max_memory_allocated(device: Any = None) -> int:
 
 
 def memory_reserved(device: Any = None) -> int:
-    """Return the size of the pool in bytes, which is the entire card."""
+    """Return the size of the pool in bytes; the pool covers the entire card."""
     return memory_stats(device)["Limit"]
 
 
@@ -94,7 +94,7 @@ def reset_peak_memory_stats(device: Any = None) -> None:
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
-    """Set the counts and the largest allocation to 0, and the peak to the current bytes in use."""
+    """Set the counts and the largest allocation to 0, and the peak to the current memory usage."""
     engine.load().reset_accumulated_memory_stats()
 
 
@@ -127,11 +127,11 @@ def formatted_memory_stats(device: Any = None) -> str:
 
 
 def _get_hlml_shared_object_name() -> str:
-    """Acquire the card and return the name of a shared-memory object with the bytes in use.
+    """Acquire the card, and return the name of a shared-memory object with its memory usage.
 
     The object is a file in ``/dev/shm`` that contains three unsigned 64-bit integers: the version
-    (1), the seconds since the epoch, and the bytes in use. A thread updates it every second until
-    the process ends. Raises RuntimeError if it cannot be created.
+    (1), the seconds since the epoch, and the number of bytes in use. A thread updates the object
+    every second until the process ends. Raises RuntimeError if the object cannot be created.
     """
     engine.load().acquire()
     return _shared_usage.name()
@@ -141,7 +141,7 @@ def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
     """Return how the bytes of the pool are used.
 
     All bytes in use are persistent and belong to tensors, because simulated work does not need a
-    workspace and does not free anything later. The free bytes are one contiguous chunk.
+    workspace and does not free memory with a delay. The free bytes form one contiguous chunk.
     """
     stats = memory_stats(device)
     return {

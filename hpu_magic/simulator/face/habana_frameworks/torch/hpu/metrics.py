@@ -23,7 +23,7 @@ class MetricNotFound(Exception):
 
 @dataclass(frozen=True)
 class _Kind:
-    """A metric's events, keyed by the engine's counter names, and how to compute statistics."""
+    """A metric's events, keyed by engine counter name, and how to compute statistics from them."""
 
     events: dict[str, EventId]
     statistics: Callable[..., Statistics]
@@ -182,7 +182,7 @@ _global: dict[str, Metric] = {}
 
 
 def _start_global() -> None:
-    """Start the process-wide metrics; they include events that the engine has already counted."""
+    """Start the process-wide metrics, which include events that the engine has already counted."""
     for name in _KINDS:
         metric = _global[name] = Metric(name)
         metric.start()

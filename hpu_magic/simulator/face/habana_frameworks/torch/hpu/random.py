@@ -31,9 +31,9 @@ def set_rng_state(new_state: torch.Tensor, device: Any = "hpu") -> None:
 def set_rng_ctx(ctx: str) -> None:
     """Use 16-byte Philox states, which consist of a seed and an offset, in the calling thread.
 
-    DTensor adds to the offset, so that each shard uses its own part of a single sequence of
-    numbers. The seed and the offset determine the numbers in every process. The generator's own
-    state contains both, so a run that restores this state draws the same numbers for DTensors.
+    DTensor adds to the offset, so that each shard uses its own part of a single random sequence.
+    The seed and the offset determine the random numbers in every process. The generator's own state
+    contains both, so a run that restores this state draws the same random numbers for DTensors.
     Raises ValueError if `ctx` is not "philox".
     """
     _check_context(ctx)
@@ -100,9 +100,9 @@ class PhiloxStates:
     def get_state(self) -> torch.Tensor:
         """Return the seed and the offset as a ByteTensor on the CPU.
 
-        The simulator's Mersenne Twister has no offset after a draw. Therefore, this method derives
-        an offset from the generator's state and moves the generator to it, so that the numbers
-        drawn next are the same as after `set_state`.
+        The simulator's Mersenne Twister does not track an offset. After a draw, this method
+        therefore derives an offset from the generator's state and moves the generator to it, so
+        that the next random numbers are the same as after `set_state`.
         """
         generator = self._generator
         seed, offset = generator.initial_seed() % _WORD, generator.get_offset()
@@ -145,7 +145,7 @@ def _set(generator: torch.Generator, seed: int, offset: int) -> torch.Generator:
 
 def _offset_of(state: torch.Tensor) -> int:
     digest = hashlib.blake2b(state.numpy().tobytes(), digest_size=8).digest()
-    # Offsets are multiples of 4, and DTensor adds to them as int64.
+    # Offsets are multiples of 4 that fit in an int64, because DTensor adds to them as int64.
     return (int.from_bytes(digest, sys.byteorder) >> 2) & ~3
 
 

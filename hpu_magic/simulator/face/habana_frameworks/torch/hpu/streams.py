@@ -1,4 +1,4 @@
-"""Streams, which have no effect, because simulated work is done when the call returns."""
+"""Streams, which have no effect because simulated work is complete when a call returns."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Stream(torch.Stream):
     """A queue of device work; `device` and `priority` are ignored."""
 
     def __new__(cls, device: Any = None, priority: int = 0, **kwargs: Any) -> Stream:
-        """Create a stream, or return an existing one if given the values of `get_stream_info`."""
+        """Create a stream, or look up an existing one from the values of `get_stream_info`."""
         if kwargs:
             return super().__new__(cls, **kwargs)
         return super().__new__(cls, device="hpu")
@@ -59,7 +59,7 @@ class StreamContext:
         if self._previous is None:
             return
         try:
-            if kind is None:  # otherwise, an error here would hide the error raised in the block
+            if kind is None:  # else this error would hide the one raised in the block
                 _run_before(self._previous)
         finally:
             torch.accelerator.set_stream(self._previous)

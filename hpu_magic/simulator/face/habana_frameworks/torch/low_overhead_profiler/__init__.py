@@ -1,1 +1,1 @@
-"""Low-overhead profiler for the stages that run on the host; see `profiler`."""
+"""Low-overhead profiler for pipeline stages that run on the host; see `profiler`."""

@@ -1,4 +1,4 @@
-"""Empty module that the vendor has deprecated; importing it shows a warning."""
+"""Empty module, deprecated by the vendor; importing it shows a warning."""
 
 import warnings
 

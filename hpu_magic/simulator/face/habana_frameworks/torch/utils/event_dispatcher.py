@@ -1,11 +1,11 @@
 """Deliver device events to subscribers, which receive them through a callback or on request.
 
-An event has a timestamp in nanoseconds, and (key, value) pairs of strings:
+An event has a timestamp in nanoseconds and a list of (key, value) pairs of strings:
 
 ``event``
     The kind of event: ``graph_compilation``, ``cpu_fallback``, ``host_synchronization``, ...
 ``name``
-    The recipe that was compiled, or the operator that fell back or read from the device.
+    The recipe that was compiled, or the operator that fell back to the CPU or read from the device.
 ``duration``
     The duration in microseconds.
 ``file``, ``line``
@@ -99,7 +99,8 @@ class EventDispatcher:
         """Subscribe to future events of one kind, and return a handle.
 
         Pass the handle to `process` and `unsubscribe`. `callback` is called as
-        ``callback(timestamp, [(key, value), ...])``; without a callback, events wait for `process`.
+        ``callback(timestamp, [(key, value), ...])``; without a callback, events are queued until
+        `process` is called.
         """
         native = engine.load()
         with self._lock:
@@ -154,7 +155,7 @@ class EventDispatcher:
                     self._call_all(subscription, subscription.callback)
 
     def _fetch(self) -> None:
-        """Fetch new device events, and add each of them to the subscriptions to its kind."""
+        """Fetch new device events, and queue each event for the subscriptions to its kind."""
         self._position, events = engine.load().take_events(self._position)
         for event in events:
             kind = _NATIVE.get(event[1], EventId.CUSTOM_EVENT)

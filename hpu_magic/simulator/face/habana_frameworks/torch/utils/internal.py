@@ -11,7 +11,7 @@ from habana_frameworks.torch._flags import is_lazy
 
 
 def lazy_only(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function do nothing in eager mode, except warn once."""
+    """Make a function do nothing in eager mode except warn once."""
     warned = False
 
     @functools.wraps(function)
@@ -37,8 +37,8 @@ class Timer:
 
     The attribute `seconds` is 0 until the block ends.
 
-    To include operations that lazy mode has only recorded, call ``torch.hpu.synchronize()`` at the
-    end of the block.
+    To include operations that lazy mode has recorded but not yet executed, call
+    ``torch.hpu.synchronize()`` at the end of the block.
     """
 
     seconds = 0.0

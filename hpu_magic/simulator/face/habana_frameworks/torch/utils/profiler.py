@@ -1,4 +1,4 @@
-"""Profile the process under the control of function calls instead of a ``with`` block."""
+"""Profile the process with function calls that start and stop the profiler."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from hpu_magic.simulator import engine
 
 @dataclass
 class CachedParams:
-    """A captured graph, with the tensors that it reads and writes."""
+    """A captured graph and the tensors that it reads and writes."""
 
     graph_inputs: list[torch.Tensor]
     graph_outputs: Any
@@ -33,7 +33,7 @@ class CachedParams:
     cleared: bool = False
 
     def free_inputs(self) -> None:
-        """Free the memory of the inputs that are not also outputs, until the next replay."""
+        """Free the memory of all inputs that are not also outputs, until the next replay."""
         self.cleared = True
         outputs = {tensor.untyped_storage()._cdata for tensor in tensors_within(self.graph_outputs)}
         for tensor in self.graph_inputs:
@@ -141,7 +141,7 @@ class _CachedForward:
         own_args, own_kwargs = fixed_copy((args, kwargs))
         inputs = tensors_of((own_args, own_kwargs))
         captured = WrappedGraph()
-        # Outputs that are created in inference mode could not be used outside of it.
+        # Outputs created in inference mode could not be used outside of it.
         with (
             torch.inference_mode(False),
             torch.no_grad(),
@@ -198,37 +198,37 @@ def wrap_in_hpu_graph(
 ) -> torch.nn.Module:
     """Make a module capture and replay one graph per kind of input, for inference.
 
-    The outputs are tensors of the graph, and the next call with the same kind of input overwrites
-    them; clone them to keep them. `input_key` defines the kinds. An object that contains tensors is
-    always the same kind, so a replay ignores changed attributes and replaced tensors; pass values
-    that change as separate arguments.
+    The outputs belong to the graph, and the next call with the same kind of input overwrites them;
+    clone outputs that you want to keep. `input_key` defines the kinds. An object that contains
+    tensors always counts as the same kind, so a replay ignores changed attributes and replaced
+    tensors; pass values that change as separate arguments.
 
     Parameters
     ----------
     module : Module
-        Changed in place: its forward accepts the additional arguments ``bypass_hpu_graphs`` (run
+        Modified in place: its forward accepts the additional arguments ``bypass_hpu_graphs`` (run
         without a graph) and ``warmup_mode`` (skip the replay), and the module gets the methods
         ``clear_cache()`` and ``clear_inputs()``.
     asynchronous : bool
         See `HPUGraph.replay`.
     disable_tensor_cache : bool
         Keep only the outputs between calls: each replay frees inputs and intermediate results, so
-        its peak memory is the same as that of a run without a graph. This implies `dry_run`.
-        ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` sets it for all modules.
+        its peak memory is the same as without a graph. This option implies `dry_run`.
+        ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` enables it for all modules.
     dry_run : bool
         Capture the operations without executing them; the first replay executes them.
     max_graphs : int, optional
         Maximum number of graphs; additional kinds of input run without a graph.
     free_inplace : bool
-        Has no effect, because the vendor does not document it.
+        Has no effect, because the vendor does not document this option.
     verbose : bool
         Print the number of replays and captures every `log_frequency` calls.
 
     Raises
     ------
     RuntimeError
-        The process is in eager mode. Calls also raise it if an input is not on the device, or if
-        its dtype differs from that of the captured input with the same shape.
+        The process is in eager mode. Calls also raise RuntimeError if an input is not on the
+        device, or if its dtype differs from that of the captured input with the same shape.
     """
     forward = _cached(
         module.forward,
@@ -257,8 +257,8 @@ def wrap_in_hpu_graph_func(
 ) -> Callable[..., Any]:
     """Return a function that captures and replays one graph per kind of input.
 
-    See `wrap_in_hpu_graph` for the options. The result has the methods ``clear_cache()`` and
-    ``clear_inputs()``.
+    See `wrap_in_hpu_graph` for the options. The returned function has the methods
+    ``clear_cache()`` and ``clear_inputs()``.
     """
     return _cached(
         func,

@@ -30,10 +30,10 @@ def is_current_stream_capturing() -> bool:
 
 
 class HPUGraph:
-    """Captured operations, which `replay` executes again on the same tensors.
+    """A captured sequence of operations, which `replay` executes again on the same tensors.
 
-    Calls in the wrong order raise an error, including `capture_end` without a capture, which a real
-    card ignores. The constructor raises RuntimeError in eager mode.
+    Calls in the wrong order raise an error. This includes `capture_end` without a capture, which a
+    real card ignores. The constructor raises RuntimeError in eager mode.
     """
 
     _may_be_empty = False
@@ -53,7 +53,7 @@ class HPUGraph:
         With `dry_run`, the operations are not executed during the capture but in the first replay.
         Raises RuntimeError if a capture is in progress.
         """
-        # A replay would not repeat the casts of weights that autocast has cached.
+        # A replay would not repeat weight casts that autocast has already cached.
         torch.clear_autocast_cache()
         self._native.capture_begin(dry_run)
         self._started = True
@@ -65,7 +65,7 @@ class HPUGraph:
         """End the capture. A capture without operations is valid; see `replay`.
 
         Raises RuntimeError if no capture of this graph is in progress, if an unsupported operation
-        has ended it, or if it started on a stream other than the current one.
+        has ended the capture, or if the capture started on a stream other than the current one.
         """
         if not self._started:
             raise RuntimeError(
@@ -91,8 +91,9 @@ class HPUGraph:
     def replay(self, asynchronous: bool = False) -> None:
         """Execute the captured operations on the captured tensors.
 
-        If no operations were captured, the first replay warns. `asynchronous` has no effect in the
-        simulator; on a card, it makes the call return before the host has launched all operations.
+        If no operations were captured, the first replay shows a warning. `asynchronous` has no
+        effect in the simulator; on a card, the call then returns before the host has launched all
+        operations.
         Raises RuntimeError if a capture is in progress.
         """
         if (
@@ -134,7 +135,7 @@ class HPUGraph:
         self._inputs = list(inputs)
 
     def mark_user_outputs(self, outputs: Sequence[torch.Tensor]) -> None:
-        """Set the tensors that each replay writes for the user; call this only once per capture."""
+        """Set the output tensors that each replay writes; call this only once per capture."""
         if self._outputs is not None:
             raise RuntimeError(
                 "Error:mark_user_outputs is called more than once for the same graph?"
@@ -167,7 +168,7 @@ class HPUGraph:
 
 
 class WrappedGraph(HPUGraph):
-    """A graph of a user's function, which may be empty."""
+    """The graph of a user's function; it may be empty."""
 
     _may_be_empty = True
 
@@ -176,20 +177,20 @@ class WrappedGraph(HPUGraph):
     ) -> None:
         """Free intermediate results after each replay, except the tensors in `kept`.
 
-        `backward` is the graph that reads some of these results later; it then frees them, as well
-        as its own.
+        `backward` is the graph that later reads some of these results; it then frees them along
+        with its own.
         """
         self._native.free_intermediates(list(kept), None if backward is None else backward._native)
 
     def free_for_backward(self) -> None:
-        """Free the results that are kept for the backward graph, because it will not run."""
+        """Free the results kept for the backward graph, which will not run."""
         self._native.free_for_backward()
 
 
 class graph:
     """Context manager that captures the ``with`` block in `hpu_graph`.
 
-    `stream` is the stream to capture on; by default, a separate stream is used. For `dry_run`, see
+    `stream` is the stream to capture on; defaults to a separate stream. For `dry_run`, see
     `HPUGraph.capture_begin`.
     """
 
@@ -208,8 +209,8 @@ class graph:
     def __enter__(self) -> None:
         torch.hpu.synchronize()
         gc.collect()
-        # A backward pass after a capture finds gradients from the stream of the capture. PyTorch
-        # warns about this, but it is safe here because the work of all streams runs in sequence.
+        # After a capture, a backward pass accumulates into gradients from the capture's stream.
+        # PyTorch warns about this, but it is safe here because all streams execute sequentially.
         set_warning = getattr(
             torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None
         )

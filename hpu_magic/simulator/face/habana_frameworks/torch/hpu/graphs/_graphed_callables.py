@@ -23,9 +23,9 @@ def without_tensor_cache(requested: bool) -> bool:
 class TrainingGraphs:
     """Graphs of a function's forward and backward passes, for inputs of fixed shapes.
 
-    `function` takes no arguments, reads `inputs`, and returns tensors or a structure of them. Each
-    call fills the inputs. `parameters` are other tensors that have gradients. The options are the
-    same as those of `make_graphed_callables`.
+    `function` takes no arguments, reads `inputs`, and returns tensors or a structure of tensors.
+    Each call fills `inputs` with new values. `parameters` are other tensors that have gradients.
+    The options are the same as those of `make_graphed_callables`.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class TrainingGraphs:
         self._cacheless = disable_tensor_cache
         dry_run = dry_run or disable_tensor_cache
         self._inputs = list(inputs)
-        self._replays = 0  # also identifies the call that an output belongs to
+        self._replays = 0  # also identifies the call to which an output belongs
         self._freed_call = 0  # the call whose backward has freed its results
         self._is_reset = False
         self._forward = WrappedGraph()
@@ -90,7 +90,7 @@ class TrainingGraphs:
     def __call__(self, inputs: Sequence[torch.Tensor], parameters: Sequence[torch.Tensor]) -> Any:
         """Replay with new inputs, and return the outputs, structured like the function's result.
 
-        The outputs are tensors of the graph, and the next call overwrites them.
+        The outputs belong to the graph, and the next call overwrites them.
         """
         fill(self._inputs, inputs)
         if self._backward is None or not torch.is_grad_enabled():
@@ -201,31 +201,32 @@ def make_graphed_callables(
     Parameters
     ----------
     callables : callable or tuple of callables
-        A module is changed in place: its forward replays the graph if the module is in the same
+        A module is modified in place: its forward replays the graph if the module is in the same
         mode (training or evaluation) as during the capture; otherwise, it calls the original
         forward.
     sample_args : tuple of Tensor, or one tuple per callable
-        Inputs that have the same shapes, dtypes and requires_grad as later inputs. The graphs read
-        these tensors, and each call copies its inputs to them.
+        Sample inputs with the same shapes, dtypes and requires_grad flags as later inputs. The
+        graphs read these tensors, and each call copies its inputs into them.
     warmups : int
         Number of calls to make before the capture.
     allow_unused_input : bool
-        Accept inputs and parameters that do not affect the outputs.
+        Whether to accept inputs and parameters that do not affect the outputs.
     asynchronous, dry_run : bool
         See `HPUGraph`.
     disable_tensor_cache : bool
         Keep only inputs, outputs and gradients between replays. Intermediate results are freed
         after the last operation that reads them, which may be in backward, or by the next forward.
-        This implies `dry_run`. ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` sets it for all callables.
+        This option implies `dry_run`. ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` enables it for all
+        callables.
 
     Raises
     ------
     AssertionError
-        A module has hooks, a buffer requires a gradient, or a sample is not a tensor.
+        A module has hooks, a buffer requires a gradient, or a sample input is not a tensor.
     RuntimeError
-        The process is in eager mode, a sample is not on the device, or a callable contains
-        operations that a capture does not support. Calls also raise it if an input differs from its
-        sample in shape or dtype, or is not on the device.
+        The process is in eager mode, a sample input is not on the device, or a callable contains
+        operations that a capture does not support. Calls also raise RuntimeError if an input
+        differs from its sample in shape or dtype, or is not on the device.
     """
     require_lazy()
     single = not isinstance(callables, tuple)

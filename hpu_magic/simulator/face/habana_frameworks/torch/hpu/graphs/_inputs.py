@@ -25,7 +25,7 @@ class Parts:
     about : object
         Other properties that distinguish the container, such as keys and attributes.
     make : callable
-        Returns the same container with different children.
+        Returns the same kind of container with different children.
     """
 
     children: Sequence[Any]
@@ -65,7 +65,7 @@ def _copied(
     own: Sequence[str],
     replace: Callable[[Any, Sequence[Any], Sequence[Any]], None],
 ) -> Parts:
-    """Return parts whose `make` changes a shallow copy; `own` lists attributes with children."""
+    """Return parts whose `make` modifies a shallow copy; `own` lists attributes with children."""
 
     def make(new: Sequence[Any]) -> Any:
         copied = copy.copy(obj)
@@ -90,8 +90,8 @@ def _set_attributes(container: Any, names: Sequence[Any], new: Sequence[Any]) ->
 def fixed_copy(obj: Any) -> Any:
     """Return the same structure, with copies of all tensors on the device.
 
-    A graph always reads the addresses used during its capture. Because these belong to copies, a
-    replay does not overwrite the caller's tensors.
+    A graph always reads from the addresses used during its capture. Because these belong to copies,
+    filling the graph's inputs does not overwrite the caller's tensors.
     """
     if isinstance(obj, torch.Tensor):
         return _fixed(obj)
@@ -162,7 +162,7 @@ def copy_to(dst: Any, src: Any) -> Any:
 
 
 def fill(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
-    """Check new inputs, and copy them to the inputs of a graph; see `check` for errors."""
+    """Check new inputs, and copy them to the inputs of a graph; `check` describes the errors."""
     check(fixed, new)
     _copy(fixed, new)
 

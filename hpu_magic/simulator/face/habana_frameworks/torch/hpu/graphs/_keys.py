@@ -26,7 +26,7 @@ class _ContainsTensorsError(NoKeyError):
 
 
 class _Identity:
-    """Compares an object by identity, and keeps it alive so that its ID is not reused."""
+    """Compares an object by identity, and keeps the object alive so that its ID is not reused."""
 
     def __init__(self, obj: Any) -> None:
         self._object = obj
@@ -44,7 +44,7 @@ class _Identity:
 def input_hash(obj: Any) -> int:
     """Return the hash of `input_key`, or a new number on each call if the inputs have no key."""
     try:
-        return hash(repr(input_key(obj)))  # hash the text, because hash(-1) equals hash(-2)
+        return hash(repr(input_key(obj)))  # hash the repr, because hash(-1) equals hash(-2)
     except NoKeyError:
         return hash(f"no key {next(_without_key)}")
 
@@ -53,11 +53,11 @@ def input_key(obj: Any) -> Hashable:
     """Return the key of the graph for these inputs.
 
     The key includes the autocast state. Tensors are compared by shape, strides and storage offset,
-    but not by dtype or values. This includes tensors in lists, tuples, dicts, other mutable
-    mappings, dataclasses, and types registered with PyTorch's pytree, which are inputs of the
-    graph. Modules, functions and classes are compared by identity. Other objects, such as NumPy
-    arrays, sets and slices, are compared by their pickled values and their attributes. If they
-    contain tensors, as a KV cache does, they are compared by identity, and changes in them are
+    but not by dtype or values. This also applies to tensors in lists, tuples, dicts, other mutable
+    mappings, dataclasses, and types registered with PyTorch's pytree; these tensors are inputs of
+    the graph. Modules, functions and classes are compared by identity. Other objects, such as NumPy
+    arrays, sets and slices, are compared by their pickled values and their attributes. If such an
+    object contains tensors, as a KV cache does, it is compared by identity, and changes to it are
     ignored.
 
     Raises
@@ -76,7 +76,7 @@ def _key(obj: Any, parents: tuple[int, ...], *, in_object: bool = False) -> Hash
     """Return the key of a value.
 
     `parents` are the IDs of the enclosing objects, used to detect cycles. If `in_object` is true,
-    the value is in an object that is not a container, and tensors in it are not inputs.
+    the value belongs to an object that is not a container, and its tensors are not inputs.
     """
     kind = type(obj)
     if kind in _EXACT:
@@ -108,7 +108,7 @@ def _key(obj: Any, parents: tuple[int, ...], *, in_object: bool = False) -> Hash
 
 
 def _pickled_key(obj: Any, parents: tuple[int, ...]) -> Hashable:
-    """Return the key of an object, based on the values that pickle and copy recreate it from."""
+    """Return the key of an object, based on the values from which pickle and copy recreate it."""
     kind = type(obj)
     try:
         reduce = copyreg.dispatch_table.get(kind)
@@ -117,7 +117,7 @@ def _pickled_key(obj: Any, parents: tuple[int, ...]) -> Hashable:
             return _Identity(obj)
         create, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
         content = [create, arguments, state, list(items or ()), list(pairs or ())]
-        if state is not None or isinstance(create, type):  # else it may be global, like a logger
+        if state is not None or isinstance(create, type):  # else it may be a global, like a logger
             content.append(_omitted(obj, state))
         return (kind, tuple([_key(child, parents, in_object=True) for child in content]))
     except _ContainsTensorsError:

@@ -1,4 +1,4 @@
-"""Graphs for training with varying input shapes: a forward and a backward per kind of input."""
+"""Graphs for training with varying input shapes: a forward and backward graph per kind of input."""
 
 from __future__ import annotations
 
@@ -25,10 +25,11 @@ class ModuleCacher:
     """Makes a model capture and replay its forward and backward passes for each kind of input.
 
     ``ModuleCacher(max_graphs=10)(model)`` returns the model; `max_graphs` is the maximum number of
-    kinds of input that get graphs, and `input_key` defines the kinds. Graphs are used only for
-    training; in evaluation mode, without gradients, or in eager mode, the original model runs. Wrap
-    a model before applying DistributedDataParallel, not after. As with `wrap_in_hpu_graph`, pass
-    values that change as separate arguments instead of in an object that contains tensors.
+    kinds of input for which graphs are captured, and `input_key` defines the kinds. Graphs are used
+    only for training; in evaluation mode, without gradients, or in eager mode, the original model
+    runs. Wrap a model before applying DistributedDataParallel, not after. As with
+    `wrap_in_hpu_graph`, pass values that change as separate arguments instead of in an object that
+    contains tensors.
     """
 
     def __init__(self, max_graphs: int = 10) -> None:
@@ -60,17 +61,17 @@ class ModuleCacher:
         model : Module
             Its forward must not have ``*args`` or positional-only arguments.
         use_lfu : bool
-            Once there are `max_graphs` kinds, free the least frequently used graph to make room. If
-            False, new kinds run without a graph.
+            Once there are graphs for `max_graphs` kinds, free the least frequently used one to make
+            room. If False, new kinds run without a graph.
         allow_unused_input : bool
-            Accept inputs and parameters that do not affect the outputs.
+            Whether to accept inputs and parameters that do not affect the outputs.
         asynchronous, disable_tensor_cache : bool
             See `HPUGraph.replay` and `make_graphed_callables`.
         have_grad_accumulation : bool
-            Has no effect; gradients always accumulate correctly.
+            Has no effect, because gradients always accumulate correctly.
         dry_run : bool
-            Has no effect, and neither does PT_HPUGRAPH_ENABLE_DRY_RUN: a capture never executes the
-            operations, so that the first call executes them only once.
+            Has no effect, and neither does PT_HPUGRAPH_ENABLE_DRY_RUN. A capture never executes the
+            operations, so the first call executes them only once.
 
         Raises
         ------
@@ -98,7 +99,7 @@ class ModuleCacher:
 
 
 class _TrainingCache:
-    """The graphs of one model, by kind of input."""
+    """The graphs of a model, keyed by kind of input."""
 
     def __init__(
         self,

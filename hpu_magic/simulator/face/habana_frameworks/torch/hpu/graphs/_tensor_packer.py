@@ -11,7 +11,7 @@ import torch
 
 
 class _TensorIndex(int):
-    """Index of a tensor in the tuple; its own type distinguishes it from an integer output."""
+    """Index of a tensor in the tuple; a separate type distinguishes it from an integer output."""
 
 
 class TensorPacker:

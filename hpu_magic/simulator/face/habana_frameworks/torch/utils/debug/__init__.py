@@ -1,4 +1,4 @@
-"""Functions for debugging fallbacks, compiled graphs and device memory."""
+"""Functions for debugging CPU fallbacks, compiled graphs and device memory."""
 
 from habana_frameworks.torch.utils.debug._bridge import (
     _clear_jit_cache,

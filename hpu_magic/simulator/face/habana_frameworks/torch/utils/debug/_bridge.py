@@ -1,4 +1,4 @@
-"""Bridge state (fallbacks, graphs, tensor memory), and functions that write to the bridge's log."""
+"""Functions that query the bridge (fallbacks, graphs, tensor memory) or write to its log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _get_fallback_op_count() -> dict[str, int]:
 
 
 def get_tensor_info(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """Return the address and the size in bytes of a tensor's device memory, or None if absent."""
+    """Return the address and size in bytes of a tensor's device memory, or None if it has none."""
     if tensor.device.type != "hpu":
         return None
     storage = tensor.untyped_storage()
@@ -28,7 +28,8 @@ def get_tensor_info(tensor: torch.Tensor) -> tuple[int, int] | None:
 def _get_jit_cache_size() -> int:
     """Return the number of graphs in lazy mode's recipe cache.
 
-    It is 0 in eager mode, which runs operators without recipes; compiled programs belong to Dynamo.
+    The number is 0 in eager mode, which runs operators without recipes; Dynamo manages compiled
+    programs.
     """
     return engine.load().recipe_count()
 

@@ -1,7 +1,7 @@
-"""Functions for the vendor's graph compiler, its caches and its logs.
+"""Functions that configure the vendor's graph compiler, its caches and its logs.
 
 They do nothing, because the simulator does not have this compiler: recipes have fixed shapes, exist
-only in memory, do not use device memory and are never refined.
+only in host memory, and are never refined.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def _set_module_name(name: str = "") -> None:
 
 
 def _towl_configure(flag: bool, config: str = "") -> None:
-    """Do nothing: launches of simulated work are not traced."""
+    """Do nothing: the simulator does not trace the work that it launches."""
 
 
 def _towl_print(text: str) -> None:
-    """Do nothing: launches of simulated work are not traced."""
+    """Do nothing: the simulator does not trace the work that it launches."""

@@ -1,7 +1,7 @@
-"""Allocator log, which consists of memory statistics that are appended to a file.
+"""Allocator log: memory statistics that are appended to a file.
 
-The file is ``habana_log.livealloc.log_<rank>``; ``PT_HABANA_MEM_LOG_FILENAME`` replaces the part
-before ``_<rank>``. The log has no rows for chunks of the pool, because there is only one chunk.
+The file is ``habana_log.livealloc.log_<rank>``; ``PT_HABANA_MEM_LOG_FILENAME`` overrides the part
+before ``_<rank>``. The log has no rows for individual chunks, because the pool is a single chunk.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Write Python profiles for ``pstats`` to separate files."""
+"""Write Python profiles that ``pstats`` can read, each to a separate file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class cprofile:
     """Decorator or context manager that writes profiles to a directory, creating it if needed.
 
     As a decorator, it writes ``<function>_<process ID>_<number>`` for each call, and the decorated
-    function returns None, as it does with the vendor's decorator. As a context manager, it writes
+    function returns None, as with the vendor's decorator. As a context manager, it writes
     ``<process ID>-<number>.prof`` and returns the path. Raises RuntimeError if `dirname` is a file.
     """
 

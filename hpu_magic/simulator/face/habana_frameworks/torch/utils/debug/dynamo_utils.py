@@ -14,7 +14,7 @@ _analyzers: list[FxGraphAnalyzer] = []
 
 @dataclass
 class OpCount:
-    """The numbers of compiled calls and of eager-mode calls to an operator in a graph."""
+    """The number of compiled calls and of eager-mode calls to an operator in a graph."""
 
     graph_count: int = 0
     eager_count: int = 0
@@ -34,7 +34,7 @@ class FxGraphAnalyzer:
     reset_dynamo : bool
         Whether to reset Dynamo on entry, so that all graphs are compiled again.
     capture_non_hpu_output : bool
-        Whether to also count operators whose results are not on the device.
+        Whether to also count operators whose outputs are not on the device.
     """
 
     def __init__(self, reset_dynamo: bool = False, capture_non_hpu_output: bool = False) -> None:
@@ -77,7 +77,7 @@ class FxGraphAnalyzer:
 
 
 def operators_to_note(graph: torch.fx.Graph) -> dict[str, tuple[int, int]] | None:
-    """Return a graph's operators if an analyzer is active; call this before any passes run."""
+    """Return a graph's operator counts if an analyzer is active; call this before passes run."""
     return operators_of(graph) if _analyzers else None
 
 
@@ -88,7 +88,7 @@ def note_graph(operators: Mapping[str, tuple[int, int]] | None, compiled: bool) 
 
 
 def operators_of(graph: torch.fx.Graph) -> dict[str, tuple[int, int]]:
-    """Count, for each operator, the calls with a result on the device and all calls."""
+    """Count, for each operator, the calls whose output is on the device, and all calls."""
     operators: dict[str, tuple[int, int]] = {}
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload):

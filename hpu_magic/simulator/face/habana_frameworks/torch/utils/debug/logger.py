@@ -22,7 +22,7 @@ class Logger:
 
     The arguments of a message are either a format string with ``{}`` or ``%``, followed by values,
     or values to join with commas. `data` contains the messages of all levels that were logged since
-    `set_store_data`.
+    `set_store_data` was called.
     """
 
     def __init__(self, type: str) -> None:

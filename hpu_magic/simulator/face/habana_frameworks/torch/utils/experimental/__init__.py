@@ -1,4 +1,4 @@
-"""Hardware information, and tools for dealing with input shapes that change."""
+"""Hardware information, and tools for dealing with varying input shapes."""
 
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch.utils.experimental._accepted import (

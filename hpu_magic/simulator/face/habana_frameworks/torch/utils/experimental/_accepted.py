@@ -1,4 +1,4 @@
-"""Functions for the vendor's graph compiler and allocator, which have no effect here."""
+"""Settings for the vendor's graph compiler and allocator, which have no effect in the simulator."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import torch
 
 
 def _set_is_dynamic_quantization(is_dynamic: bool) -> None:
-    """Accept whether scales are computed at run time; operators support both cases."""
+    """Accept a flag for scales computed at run time; operators support both cases."""
 
 
 def _set_scale_attributes(hw_aligned: bool, scale_method: int) -> None:
     """Accept the properties of scales that can change between runs.
 
-    `hw_aligned` tells whether the hardware applies the scales at no cost, and `scale_method` is the
-    number of a Neural Compressor method.
+    `hw_aligned` specifies whether the hardware applies the scales at no cost, and `scale_method` is
+    the number of a scaling method in Neural Compressor.
     """
 
 

@@ -1,4 +1,4 @@
-"""Loader that yields batches of constant shapes."""
+"""Data loader that yields batches of constant shapes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import torch
 
 
 class const_shape_dataloader:
-    """Loader that yields batches of constant shapes, so that each graph is compiled only once.
+    """Data loader that yields batches of constant shapes, so that each graph is compiled only once.
 
     It reads all batches of `dataloader` to find the largest size of each dimension, and then pads
-    tensors at the end to these sizes. If the last batch has fewer samples, it is dropped, because
-    padded samples would change a loss.
+    the end of each tensor to these sizes. If the last batch has fewer samples, it is dropped,
+    because padded samples would change the loss.
 
     Parameters
     ----------
@@ -23,8 +23,8 @@ class const_shape_dataloader:
         Iterated over again in each epoch. Batches are tensors, or lists, tuples and mappings of
         tensors.
     maxlen : int, optional
-        Size to use, instead of the largest size in the batches, for every dimension after the first
-        whose size varies between batches.
+        Size of every dimension after the first whose size varies between batches; used instead of
+        the largest size in the batches.
     pad_value : number or mapping
         Padding value. A mapping contains values by batch key, for example ``{"labels": -100}``;
         other keys use 0.
@@ -34,8 +34,8 @@ class const_shape_dataloader:
     TypeError
         `dataloader` can be read only once.
     ValueError
-        A batch other than the last has fewer samples, a tensor's number of dimensions changes, no
-        batch contains tensors, or a batch is longer than `maxlen`.
+        A batch other than the last has fewer samples, the number of dimensions of a tensor changes,
+        no batch contains tensors, or a batch is longer than `maxlen`.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class const_shape_dataloader:
     def __iter__(self) -> Iterator[Any]:
         for batch in self.dataloader:
             if samples_of(batch) >= self._samples:
-                self._measure(batch)  # other batches of a shuffled loader may be larger
+                self._measure(batch)  # a shuffled loader may later yield larger batches
                 yield mapped(batch, self._padded)
 
     def _measure(self, batch: Any) -> None:

@@ -25,7 +25,7 @@ def _get_device_type() -> synDeviceType:
 
 
 def _is_fp16_supported() -> bool:
-    """Return whether the card supports float16, as all but the first generation do."""
+    """Return whether the card supports float16; all generations but the first do."""
     return _get_device_type() != synDeviceType.synDeviceGaudi
 
 

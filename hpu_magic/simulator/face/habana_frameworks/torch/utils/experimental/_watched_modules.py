@@ -23,9 +23,9 @@ _MODULES = ("Module name", "Recompile count")
 
 
 class CallRecord(NamedTuple):
-    """The calls to a model with the same input shapes, and the compilations after each call.
+    """The calls to a model with the same input shapes, and the compilations that they caused.
 
-    All compilations up to the next call count toward a call.
+    Each call is counted as causing all compilations until the next call.
     """
 
     shapes: Shapes
@@ -61,7 +61,7 @@ class _ModuleCall(NamedTuple):
 
 
 def watch(model: torch.nn.Module, name: str, csv_out: str) -> torch.nn.Module:
-    """Replace the ``forward`` methods of `model` and its modules with recording functions."""
+    """Replace the ``forward`` methods of `model` and its submodules with recording functions."""
     log = _Log(csv_out)
     for path, module in model.named_modules():
         if module is not model:
@@ -118,8 +118,8 @@ class _Log:
 
 
 class _RecordingForward:
-    # This is not a closure, so that a deep copy of the model also copies it and calls the copied
-    # module.
+    # This class is not a closure, so that a deep copy of the model also copies its instances, which
+    # then call the copied modules.
     def __init__(self, module: torch.nn.Module, name: str, log: _Log) -> None:
         functools.update_wrapper(self, module.forward)
         self._forward = module.forward
@@ -163,7 +163,7 @@ class _RecordingForward:
 
 
 class _WatchedForward:
-    """The forward of the model; each call is a step."""
+    """Replacement for the model's forward; each call is a step."""
 
     def __init__(self, forward: Callable[..., Any], log: _Log) -> None:
         functools.update_wrapper(self, forward)
@@ -176,7 +176,7 @@ class _WatchedForward:
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         """Call the original forward and record the shapes of its inputs."""
-        hpu.synchronize()  # operations recorded by other code do not belong to a module
+        hpu.synchronize()  # do not attribute operations recorded by other code to a module
         self._end_last()
         self._log.step += 1
         self._last = shapes_of((inputs, keywords))
@@ -184,7 +184,7 @@ class _WatchedForward:
         return self._forward(*inputs, **keywords)
 
     def report(self) -> list[CallRecord]:
-        """Execute recorded operations; print and return counts by input shapes."""
+        """Execute recorded operations, then print and return the counts for each set of shapes."""
         hpu.synchronize()
         self._end_last()
         records = [
@@ -211,5 +211,5 @@ def _compilations() -> int:
 def _location(kind: type) -> str:
     try:
         return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
-    except (OSError, TypeError):  # the class is defined in a notebook or built in
+    except (OSError, TypeError):  # the class is built in or was defined in a notebook
         return kind.__module__

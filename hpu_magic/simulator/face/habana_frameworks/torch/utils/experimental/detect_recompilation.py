@@ -18,7 +18,7 @@ _DYNAMICITY = ((1, "There is no"), (5, "There is a little"), (20, "There is some
 
 
 def get_shape(x: Any) -> Any:
-    """Return a key for the shapes in `x`, which can be used to compare the inputs of two calls.
+    """Return a key for the shapes in `x` that can be used to compare the inputs of two calls.
 
     The key is the shape for a tensor, a tuple of keys for a list or tuple, a tuple of (key, value)
     pairs for a dict, and the hash for any other object, which is also printed. Raises TypeError for
@@ -35,12 +35,13 @@ def get_shape(x: Any) -> Any:
 
 
 def data_dynamicity(dl: Iterable[Any]) -> dict[Shapes, int]:
-    """Read all batches of a loader, and print and return the frequencies of their shapes.
+    """Read all batches of a loader, then print and return the frequencies of their shapes.
 
-    Each combination of shapes causes the operations on a batch to be compiled. Batches are tensors,
-    or lists, tuples and mappings of tensors. The result maps the shapes of a batch's tensors to the
-    number of such batches, with the most frequent shapes first. Raises AssertionError if
-    `torch.distributed` is in use, because a process then sees only its part of the data.
+    Each new combination of shapes causes the operations on a batch to be compiled. Batches are
+    tensors, or lists, tuples and mappings of tensors. The result maps the shapes of a batch's
+    tensors to the number of batches with these shapes, with the most frequent shapes first. Raises
+    AssertionError if `torch.distributed` is in use, because each process then sees only part of the
+    data.
     """
     refuse_several_processes()
     counts = collections.Counter(shapes_of(batch) for batch in dl)
@@ -62,8 +63,8 @@ def detect_recompilation_auto_model(
 
     ``report()``
         Prints a table of input shapes, and returns it as a list of records with the fields
-        ``shapes``, ``calls`` and ``compilations``. All compilations until the next call count
-        toward a call, including those of the backward pass and the optimizer step.
+        ``shapes``, ``calls`` and ``compilations``. Each call is counted as causing all compilations
+        until the next call, including those of the backward pass and the optimizer step.
     ``raw_logs()``
         Returns one line of text per module call.
     ``analyse_dynamicity()``
@@ -71,7 +72,7 @@ def detect_recompilation_auto_model(
         tables to the files ``<csv_out>_1.csv`` and ``<csv_out>_2.csv``.
 
     Recorded operations are executed at the end of each module call, so that lazy mode compiles them
-    there. `mdlname` is the model's name in the tables. `waittime` has no effect, because
+    at that point. `mdlname` is the model's name in the tables. `waittime` has no effect, because
     compilations finish before the call returns. Raises AssertionError if `torch.distributed` is in
     use.
     """

@@ -17,7 +17,7 @@ def is_distributed_emulation_enabled() -> bool:
 
 
 def distributed_emulation_apply_if_enabled() -> None:
-    """Exit unless this process is the emulated rank, whose barriers are removed.
+    """Exit unless this process is the emulated rank, and remove the barriers of that rank.
 
     This has no effect without ``PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK``. Raises KeyError if
     ``RANK`` is not set.
@@ -38,4 +38,4 @@ def distributed_emulation_apply_if_enabled() -> None:
 
 
 def _no_barrier(*arguments: Any, **options: Any) -> None:
-    """Do not wait, because the other ranks have ended."""
+    """Return without waiting, because the other ranks have exited."""
