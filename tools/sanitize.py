@@ -37,7 +37,7 @@ SUITES = (
     ("graphs", False, ("tests/simulator/graphs",)),
     ("compiled programs", False, ("tests/simulator/compile",)),
 )
-"""Name, lazy mode, arguments of pytest."""
+"""Name of the suite, whether it uses lazy mode, and pytest's arguments."""
 
 
 @dataclass(frozen=True)

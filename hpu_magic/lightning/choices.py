@@ -72,7 +72,7 @@ class Choices:
     def check_config_and_set_final_flags(
         self, original: Callable[..., Any], connector: Any, **options: Any
     ) -> None:
-        """Select the accelerator that our strategies need, and reject unsupported options."""
+        """Select the accelerator that our strategies require, and reject unsupported options."""
         strategy, accelerator = options["strategy"], options["accelerator"]
         name = strategy.lower() if isinstance(strategy, str) else None
         if name == _DEEPSPEED:

@@ -1,4 +1,4 @@
-"""HMP, the vendor's mixed precision from before autocast, with the user's operator lists."""
+"""HMP, the vendor's mixed-precision API that predates autocast, with the user's operator lists."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def convert(
     """Make PyTorch's functions cast on the device for the rest of the process.
 
     ``O1``, the default, casts according to the operator lists; the files, with one operator per
-    line, replace these lists. ``O2`` casts only matrix products and convolutions to bfloat16.
-    `verbose` logs each cast.
+    line, replace these lists. ``O2`` casts only matrix multiplications and convolutions to
+    bfloat16. `verbose` logs each cast.
 
     Raises
     ------

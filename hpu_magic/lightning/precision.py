@@ -1,4 +1,4 @@
-"""The precision plug-in: float32, autocast to a 16-bit type, or autocast with FP8 layers.
+"""The precision plug-in: float32, autocast to a 16-bit dtype, or autocast with FP8 layers.
 
 FP8 training uses the vendor's Transformer Engine, and FP8 inference uses Neural Compressor.
 """
@@ -261,9 +261,9 @@ class FabricPrecisionBase(HPUPrecisionPluginBase):
     """
 
     def convert_input(self, data: Any) -> Any:
-        """Return a model's floating-point inputs in the 16-bit type."""
+        """Convert a model's floating-point inputs to the 16-bit dtype."""
         return data if self._mixed is None else self._mixed.convert_input(data)
 
     def convert_output(self, data: Any) -> Any:
-        """Return a model's floating-point outputs in the default type."""
+        """Convert a model's floating-point outputs to the default dtype."""
         return data if self._mixed is None else self._mixed.convert_output(data)

@@ -143,7 +143,7 @@ def _register(shell: InteractiveShell) -> None:
 def _forget_wrong_defaults(shell: InteractiveShell, settings: Any) -> None:
     """Remove values that `settings` rejects from the shell's configuration.
 
-    IPython keeps the value of a rejected ``%config`` there for the next object.
+    After a rejected ``%config``, IPython keeps the value there and applies it to the next object.
     """
     from traitlets import TraitError
 

@@ -44,13 +44,13 @@ _SYNONYMS = {
     "off": "--off --stop --disable --end",
     "on": "--on --start --enable",
 }
-"""Options and values of a switch, each with other names that users try."""
+"""Options and values of a switch, each with alternative names that users try."""
 _WORDS = {
     **dict.fromkeys(("stop", "end", "kill", "shutdown", "disable", "close", "quit"), "off"),
     **dict.fromkeys(("start", "enable", "begin", "run"), "on"),
     **dict.fromkeys(("list", "show", "status", "ls"), ""),
 }
-"""Words that users try, each with the value of the switch that they mean."""
+"""Words that users try, each with the switch value that it stands for."""
 _OTHER_COMMAND = {
     ("hpu_autocast", "explain"): "%hpu_explain_autocast model --inputs x",
     ("hpu_autocast", "--explain"): "%hpu_explain_autocast model --inputs x",
@@ -71,7 +71,7 @@ _OTHER_COMMAND = {
     ("hpu", "--all"): "%hpu_doctor --all",
     ("hpu_fp8_quantize", "--data"): "%hpu_fp8_measure model --data loader",
 }
-"""Commands with a word that belongs to another command, and the line to type for the latter."""
+"""Commands with a word that belongs to another command, each mapped to the line to type instead."""
 _COMMANDS = {
     "%%hpu_capture NAME (first line of the cell to capture), %hpu_replay NAME, or %hpu_graphs to "
     "list the graphs": "hpu_graph hpu_record hpu_cuda_graph",
@@ -102,7 +102,7 @@ _COMMANDS = {
     "%hpu_advise model --inputs x": "hpu_advice hpu_suggest hpu_optimize",
     "for batch in hpu_magic.watch(loader) in your loop": "hpu_watch hpu_loop",
 }
-"""Lines of existing commands, each with other command names that users try."""
+"""Lines of existing commands, each with nonexistent command names that users try."""
 _VALUES = {
     "prompt": "512",
     "new_tokens": "128",

@@ -16,10 +16,10 @@ from hpu_magic.panels.view import Head
 PANELS = ("auto", "widget", "picture")
 
 _ANSWER_SECONDS = 1.0
-"""Time within which a fast page with widgets requests the charts, in seconds."""
+"""Time within which a fast page with widget support requests the charts, in seconds."""
 
 _OFTEN, _SELDOM = 2.0, 15.0
-"""Seconds between two pictures if no page shows the panel, and at most if a page does.
+"""Seconds between two pictures if no page shows the panel, and the maximum if a page does.
 
 In the latter case, the interval grows with the age of the fit, because a picture of a new fit is
 soon out of date.

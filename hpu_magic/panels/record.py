@@ -90,7 +90,7 @@ class RunRecord:
             number, step, length = row[1:]
             epochs += self.epochs.add(row[0] - self.began, step, number, length)
         if ended is not None and self._progress is not None and self._progress.epoch_over:
-            # Add the start of the next epoch, although no such epoch follows.
+            # Add an epoch start at the end of the run, although no further epoch begins.
             number, step = self._progress.epoch + 2.0, self._latest.get("step", math.nan)
             epochs += self.epochs.add(ended - self.began, step, number, math.nan)
             epochs += self.epochs.end()
@@ -98,7 +98,7 @@ class RunRecord:
         return News(self._new_lines(new, ended, peak), curves, epochs, self._new_marks())
 
     def _cut(self, ended: float, new: dict[str, deque[Values]]) -> None:
-        """Drop samples after the end of the run; the sampler may go on for other panels."""
+        """Drop samples after the end of the run; the sampler may continue for other panels."""
         for rows in new.values():
             while rows and rows[-1][0] > ended:
                 rows.pop()

@@ -14,7 +14,7 @@ DRAW_SECONDS = 0.5
 """Seconds between two redraws of a panel.
 
 Each redraw wakes up the kernel's sending threads, the server and the browser. On two cores, this
-slows the training down by about 1.5 ms, whatever the amount of data.
+slows training down by about 1.5 ms, regardless of the amount of data.
 """
 
 STOPPING = "Stopping"

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 SECONDS = 0.1
-"""Time between updates."""
+"""Time between updates, in seconds."""
 
 _LONG, _LARGE = 400, 100_000  # lines, characters
 _BREAKS = re.compile(r"(\r\n|\n|\r)")

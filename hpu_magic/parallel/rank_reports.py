@@ -19,7 +19,7 @@ KEY = "hpu_magic.rank"
 CELL = "hpu_magic.cell"
 """Key of the cell's number in the metadata of a request."""
 SECONDS = 0.5
-"""Time between reports."""
+"""Time between reports, in seconds."""
 
 
 class RankReports:
@@ -44,7 +44,7 @@ class RankReports:
         threading.Thread(target=self._run, name="hpu_magic rank", daemon=True).start()
 
     def state(self, *, over: bool = False) -> RankState:
-        """Return the current state with the recent pace or, if ``over``, the cell's pace."""
+        """Return the state with the recent pace or, if ``over`` is set, the cell's overall pace."""
         memory = device.memory()
         if self._card is None and memory:
             card = device.own_card()

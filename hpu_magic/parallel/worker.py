@@ -31,7 +31,7 @@ class RankSettings:
 
     environment: Mapping[str, str]  # torchrun's variables, the card and the notebook's flags
     folder: str | None  # the notebook's working directory
-    path: Sequence[str] | None  # the notebook's module path
+    path: Sequence[str] | None  # the notebook's module search path
     leader: str  # name of the notebook or its process
 
 
@@ -105,7 +105,7 @@ def rank() -> int | None:
 
 
 def receive(payload: bytes, path: Sequence[str] | None) -> None:
-    """Set variables sent by a notebook whose module path is `path`.
+    """Set variables sent by a notebook whose module search path is `path`.
 
     Raises
     ------

@@ -211,7 +211,7 @@ class Workers:
         self._cluster.stop(at_exit=at_exit)
 
     def _path(self) -> list[str] | None:
-        """Return this process's module path, or None if the workers are on other machines."""
+        """Return this process's ``sys.path``, or None if the workers are on other machines."""
         return list(sys.path) if self._cluster.local else None
 
     def _request(

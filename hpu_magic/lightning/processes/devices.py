@@ -62,7 +62,7 @@ def number_of_cards(devices: object) -> int:
     Raises
     ------
     HPUError
-        `devices` is something else, or the machine has fewer cards.
+        `devices` is invalid, or the machine has fewer cards.
     """
     hpu = vendor_hpu()
     cards = 0 if hpu is None else int(hpu.device_count())

@@ -27,8 +27,8 @@ from hpu_magic.plain_text import printable
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
 STARTED_BY = "HPU_MAGIC_STARTED_BY"
-"""Environment variable with the PID of the process that started this rank, and a pipe of that
-process."""
+"""Environment variable with the PID of the process that started this rank and the file descriptor
+of its pipe."""
 _ENDED = b"."  # rank 0 writes this for each other rank when it ends normally
 _POLL = 0.2  # seconds between checks of the processes
 _COLLECTIVE = 15.0  # seconds within which a collective fails if a rank is missing

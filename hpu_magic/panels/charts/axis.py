@@ -57,7 +57,7 @@ const places = source => choice.value === "time" ? source.data.time
 """
 )
 _TRANSFORM = f"{_PLACES}\nreturn Float64Array.from(places(source))"
-# Extend the axis by a quarter at a time, not at every point.
+# Extend the axis by a quarter at a time, not for every new point.
 _EXTEND = (
     _PLACES
     + f"""
