@@ -1,1 +1,1 @@
-"""Suggestions for making training and inference faster, from estimates and measurements."""
+"""Suggestions for speeding up training and inference, based on estimates and measurements."""

@@ -1,4 +1,4 @@
-"""`hpu_magic.advise`: changes that make a step faster, sorted by gain."""
+"""`hpu_magic.advise`: changes that speed up a step, sorted by gain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-# Precision as named by a framework -> dtype of an estimate.
+# A framework's name for a precision -> the corresponding dtype of an estimate.
 _DTYPES = {
     **dict.fromkeys(("32-true", "32", "fp32"), "fp32"),
     **dict.fromkeys(("bf16-mixed", "16-mixed", "fp16-mixed", "hmp"), "bf16-mixed"),
@@ -31,7 +31,7 @@ def advise(
 ) -> Advice:
     """Return advice on a step; see `hpu_magic.advise`.
 
-    ``name`` is what the model is called in the suggested code.
+    ``name`` is the name of the model in the suggested code.
     """
     device.torch_with_hpu()
     from hpu_magic.advice.comparison import Comparison
@@ -64,7 +64,7 @@ _UNMEASURED = "Pass the result of a fit as observed= to add measured suggestions
 def advise_on_fit(
     observation: Observation | None, subject: str, model: Any = None, *inputs: Any, **arguments: Any
 ) -> Advice:
-    """Suggest changes from a fit's measurements and, given a model and inputs, from estimates."""
+    """Suggest changes based on a fit's measurements and, if a model is given, on estimates."""
     if model is not None:
         return advise(model, *inputs, observed=observation, **arguments)
     if inputs or arguments:

@@ -15,7 +15,7 @@ from hpu_magic.advice import fused
 from hpu_magic.estimates.result import Estimate
 from hpu_magic.estimates.tracing.recomputation import layers
 
-LARGEST_BATCH_FACTOR = 64  # multiple of the current batch; much larger batches train differently
+LARGEST_BATCH_FACTOR = 64  # maximum multiple of the current batch; larger ones train differently
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Choice:
     command: str = ""
     by_hand: str = ""
     during: Callable[[], AbstractContextManager[Any]] | None = None
-    """Creates the context in which the step is traced, if other operators are to run."""
-    remark: str = ""  # additional information in a sentence
+    """Creates the context in which the step is traced, if different operators are to run."""
+    remark: str = ""  # additional information, as a sentence
 
 
 def choices(model: nn.Module, base: Estimate, name: str, framework: str | None) -> Iterator[Choice]:
@@ -54,7 +54,7 @@ def as_code(name: str) -> str:
 
 
 def of_batch(size: int | str, base: Estimate, framework: str | None) -> Choice:
-    """Return the choice to use another batch size, which may be ``largest``."""
+    """Return the choice of a different batch size, which may be ``largest``."""
     change = f"loader = DataLoader(..., batch_size={size})"
     if framework == "transformers" and base.options.train:
         change = f"args = TrainingArguments(..., per_device_train_batch_size={size})"
@@ -172,7 +172,7 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
     }
     order = list(titles)
     for kind, title in titles.items():
-        # More recomputation is slower, so it is only suggested if the step does not fit.
+        # Recomputing more is slower, so it is only suggested if the step does not fit.
         if kind == now or (base.fits and order.index(kind) > order.index(now)):
             continue
         command = ""
@@ -185,7 +185,7 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
         else:
             change = _SELECTIVE if kind == "selective" else _FULL
         yield Choice(
-            # A change that takes a single command forms its own group, so that it is shown as well.
+            # A change that requires only one command has its own group, so that it is also shown.
             f"checkpointing {command}".rstrip(),
             title,
             change,
@@ -203,7 +203,7 @@ def _recomputes(model: nn.Module) -> bool:
 
 
 def _methods(model: nn.Module) -> tuple[str, str]:
-    """Return transformers' methods that enable and disable recomputation, or empty strings."""
+    """Return the names of the methods that enable and disable recomputation, or empty strings."""
     if not getattr(model, "supports_gradient_checkpointing", True):
         return "", ""
     found = [
@@ -225,7 +225,7 @@ kept += [torch.ops.aten.convolution.default]
 contexts = partial(create_selective_checkpoint_contexts, kept)
 output = checkpoint(layer, hidden, use_reentrant=False, context_fn=contexts)  # for each layer"""
 
-# PyTorch's classes, keyed by the layout names of estimates, in the order of the ZeRO stages.
+# Code with PyTorch's classes, keyed by an estimate's layout names, in the order of ZeRO stages.
 _STAGES = {
     "ddp": (
         "Keep the whole model on each card",
@@ -282,7 +282,7 @@ def _operators(model: nn.Module, base: Estimate, name: str) -> Iterator[Choice]:
             during=partial(fused.fused_norms, norms),
             by_hand="your norm may do more than the fused one",
         )
-    # The first generation of cards supports neither this operator nor FP8.
+    # First-generation cards support neither this operator nor FP8.
     if base.card.has_fp8 and fused.uses_unfused_attention(base.program):
         yield Choice(
             "attention",
@@ -310,6 +310,6 @@ def _epsilon_code(norms: Sequence[nn.Module]) -> str:
     own = next((f"norm.{name}" for name in sorted(filter(None, names))), "")
     if None not in names:
         return own
-    # Use PyTorch's default.
+    # This is PyTorch's default.
     default = "torch.finfo(torch.float32).eps"
     return f"{own} or {default}" if own else default

@@ -33,7 +33,7 @@ class _Estimated:
 
 
 class Comparison:
-    """Estimates a model's current step, with the given arguments of `estimate`, and alternatives.
+    """Compares a model's current step with alternatives, using the given `estimate` arguments.
 
     Raises `EstimateError` if the current step cannot be estimated.
     """
@@ -49,7 +49,7 @@ class Comparison:
         self._arguments["mode"] = self.base.options.mode
 
     def suggestions(self, name: str, framework: str | None) -> Iterator[Suggestion]:
-        """Yield changes that are beneficial or needed; see `choices` for the arguments."""
+        """Yield changes that are useful or necessary; see `choices` for the arguments."""
         groups: dict[str, list[_Estimated]] = {}
         for choice in choices(self._model, self.base, name, framework):
             found = self._with(choice)
@@ -84,7 +84,7 @@ class Comparison:
     def _of_the_same(
         self, mode: str | None = None, cards: int | None = None, parallel: str | None = None
     ) -> Estimate:
-        """Return an estimate of the traced operations with another mode or layout."""
+        """Return an estimate of the traced operations with a different mode or layout."""
         base = self.base
         options = base.options if mode is None else replace(base.options, mode=mode)
         layout = base.layout if cards is None else parse(cards, parallel)
@@ -104,7 +104,7 @@ class Comparison:
         return estimated(*paces, (self.base.band, found.band))
 
     def _suggestion(self, several: list[_Estimated]) -> Suggestion:
-        """Return the best choice in a group; its reason mentions the others."""
+        """Suggest the best choice in a group, and mention the others in the reason."""
         base = self.base
         if not base.fits:
             several = [each for each in several if each.found.fits] or several
@@ -132,7 +132,7 @@ class Comparison:
         )
 
     def _batch(self, framework: str | None) -> _Estimated | None:
-        """Return the batch after which gains are small, or the largest if the step does not fit."""
+        """Return the batch above which gains are small, or the largest if the step does not fit."""
         if self._arguments.get("batch") == "largest" or not self.base.batch:
             return None
         best = None
@@ -153,7 +153,7 @@ class Comparison:
         return _Estimated(of_batch(best.batch, self.base, framework), best)
 
     def _buckets(self, name: str) -> Iterator[Suggestion]:
-        """Suggest a change to the gradient exchange, whose buckets are not part of the estimate."""
+        """Suggest a different gradient exchange; the estimate does not model its buckets."""
         base = self.base
         if base.layout.data == 1 or base.layout.zero or not base.options.train:
             return

@@ -20,13 +20,13 @@ _EPSILONS = ("eps", "variance_epsilon", "epsilon")
 def plain_norms(model: nn.Module) -> dict[str, list[nn.Module]]:
     """Return the RMS norms that the fused operator can replace, by class name.
 
-    Each library has its own class, so norms are recognized by the name of their class. Their
-    results for a few numbers are checked as well, because some norms add 1 to their weight.
+    Each library has its own class, so norms are recognized by their class names. Their results for
+    a few numbers are also checked, because some norms add 1 to their weight.
     """
     found: dict[str, list[nn.Module]] = {}
     with one_at_a_time:  # another thread may have temporarily replaced them
         for module in model.modules():
-            # If a module instance overrides forward, it has a hook or has already been replaced.
+            # A module instance that overrides forward has a hook or has already been replaced.
             own = "forward" in vars(module)
             if type(module).__name__.endswith("RMSNorm") and not own and _is_plain(module):
                 found.setdefault(type(module).__name__, []).append(module)
@@ -43,7 +43,7 @@ def _is_plain(norm: nn.Module) -> bool:
     x = torch.linspace(-1, 2, len(weight), device="cpu")
     vars(twin)["_parameters"] = {"weight": nn.Parameter(gamma, requires_grad=False)}
     try:
-        # Use three dimensions, like most inputs of norms in a model.
+        # Use three dimensions, like most inputs to norms in a model.
         result = twin.forward(x[None, None])
     except (AttributeError, TypeError, ValueError, RuntimeError):
         return False  # it takes more arguments than the fused operator, or needs tensors on a card
@@ -91,7 +91,7 @@ def _fused(norm: nn.Module, operator: Any) -> Callable[[torch.Tensor], torch.Ten
 
 
 def uses_unfused_attention(program: Program) -> bool:
-    """Return whether a step calls PyTorch's attention, which consists of several operations."""
+    """Return whether a step uses PyTorch's attention, which consists of several operations."""
     return any(
         "scaled_dot_product" in operation.operator._schema.name
         and "fused_sdpa" not in operation.operator.name()
@@ -100,7 +100,7 @@ def uses_unfused_attention(program: Program) -> bool:
 
 
 def fused_attention() -> TorchFunctionMode:
-    """Return a context that makes this thread use the fused operator for PyTorch's attention."""
+    """Return a context that replaces PyTorch's attention with the fused operator in this thread."""
     return _FusedAttention()
 
 

@@ -11,13 +11,13 @@ from hpu_magic.advice.suggestion import Gain, Suggestion, measured
 from hpu_magic.runtime.measure.ledger_report import COMPILATION, FALLBACK, WAIT, Entry, LedgerReport
 from hpu_magic.runtime.training.observation import SETTLED, FitSettings, Observation
 
-_LEAST_SHARE = 0.02  # share of the training time
+_LEAST_SHARE = 0.02  # fraction of the training time
 _LINES_SHOWN = 3
 _OURS = os.path.join(os.path.dirname(hpu_magic.__file__), "")
 
 
 def of_fit(observation: Observation) -> Iterator[Suggestion]:
-    """Yield suggestions based on a fit."""
+    """Yield suggestions based on measurements of a fit."""
     yield from _waiting(observation)
     yield from _shapes(observation)
     yield from _fallbacks(observation.counts.fallbacks, observation.ledger, observation)
@@ -26,7 +26,7 @@ def of_fit(observation: Observation) -> Iterator[Suggestion]:
 
 
 def of_ledger(report: LedgerReport) -> Iterator[Suggestion]:
-    """Yield suggestions based on a ledger without a fit, whose training time is unknown."""
+    """Yield suggestions based on a ledger without a fit; its training time is unknown."""
     causes = report.causes(COMPILATION)
     if report.compilations > 1:
         yield Suggestion(
@@ -103,7 +103,7 @@ def _workers(count: int) -> str:
 def _loader_code(
     settings: FitSettings, workers: int = 0, *, pinned: bool = False, persistent: bool = False
 ) -> str:
-    """Return the changed options as code that creates the loader."""
+    """Return code that creates the loader with the changed options."""
     options = [f"num_workers={workers}"] * bool(workers)
     options += ["pin_memory=True"] * pinned + ["persistent_workers=True"] * persistent
     if settings.framework == "transformers":
@@ -156,7 +156,7 @@ def _fallbacks(
 
 
 def _without(operator: str, framework: str | None) -> str:
-    """Return code that avoids an operator; PyTorch's fused optimizers have alternatives."""
+    """Return code that avoids an operator, such as an alternative to a fused optimizer."""
     optimizer = _FUSED_OPTIMIZERS.get(operator)
     if optimizer == "AdamW" and framework == "transformers":
         return 'args = TrainingArguments(..., optim="adamw_torch")'
@@ -180,7 +180,7 @@ def _short(operator: str) -> str:
 
 
 def _host_reads(report: LedgerReport, training: float | None) -> Iterator[Suggestion]:
-    # The reads by the panel itself cannot be avoided.
+    # Reads by the panel itself cannot be avoided.
     causes = [cause for cause in report.causes(WAIT) if not cause.file.startswith(_OURS)]
     total = sum(cause.count for cause in causes)
     if total <= 1:

@@ -12,14 +12,14 @@ from hpu_magic.errors import HPUError
 from hpu_magic.runtime.present.report import Report
 
 _CELL = "text-align:left;vertical-align:top;padding:4px 12px 4px 0"
-# Code takes the full width and scrolls, because pages would otherwise wrap its lines.
+# Code uses the full width and scrolls, because pages would otherwise wrap its lines.
 _SCROLLED = "width:0;min-width:100%;overflow-x:auto"
 _CODE = "margin:0;font-size:smaller;white-space:pre"
 
 
 @dataclass(frozen=True, repr=False)
 class Advice(Report):
-    """A sequence of `Suggestion`: first those needed to make the step fit, then by gain."""
+    """Suggestions sorted by gain, after those that are needed to make the step fit."""
 
     subject: str  #: such as ``GPT on gaudi2 (lazy mode, bf16, batch 8, adamw)``
     suggestions: tuple[Suggestion, ...]  #: the suggestions, in order
@@ -35,7 +35,7 @@ class Advice(Report):
         return self.suggestions[index]
 
     def numbered(self, number: int) -> Suggestion:
-        """Return the suggestion with a number in the table, from 1; raise `HPUError` if unknown."""
+        """Return the suggestion with a given number, starting at 1; raise `HPUError` if unknown."""
         if 1 <= number <= len(self):
             return self.suggestions[number - 1]
         if not self.suggestions:

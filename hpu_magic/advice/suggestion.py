@@ -1,4 +1,4 @@
-"""A suggested change that makes a step faster or makes it fit, together with its gain."""
+"""A suggested change that speeds up a step or makes it fit, together with its gain."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ Band = tuple[float, float]
 class Gain:
     """The speedup of a change."""
 
-    factor: float  # ratio of the samples per second after and before the change
-    source: str  # "estimate", or "measured" for a fit without its lost time
+    factor: float  # samples per second after the change, divided by those before
+    source: str  # "estimate", or "measured" if based on the lost time of a fit
     band: Band | None = None  # for an estimate, the range in which a measurement is expected
 
     def __str__(self) -> str:
@@ -35,7 +35,7 @@ class Suggestion:
     gain: Gain | None = None  #: None if it was neither measured nor estimated
     saves: int = 0  #: estimated bytes freed on one card; negative if it needs more
     needed: bool = False
-    """Whether the step does not fit on a card without this or another needed change."""
+    """Whether the step only fits on a card with this change or with another needed change."""
     command: str = ""  #: a line that applies the change in a notebook; empty if there is none
     by_hand: str = ""  #: why there is no such line
 
@@ -54,7 +54,7 @@ def times(factor: float) -> str:
 
 
 def estimated(before: float, after: float, bands: tuple[Band, Band]) -> Gain:
-    """Return the gain from one estimated rate to another, both in samples per second.
+    """Return the gain between two estimated rates, both in samples per second.
 
     The errors of the two estimates are assumed to be independent factors.
     """
@@ -66,5 +66,5 @@ def estimated(before: float, after: float, bands: tuple[Band, Band]) -> Gain:
 
 
 def measured(share: float) -> Gain:
-    """Return the gain of a fit if a share of its time, from 0 to 1, were not lost."""
+    """Return the gain if a fit did not lose a share of its time, from 0 to 1."""
     return Gain(1 / (1 - min(share, 0.99)), "measured")

@@ -1,8 +1,8 @@
 """The checks of ``hpu_magic.doctor()``, which find problems on this machine and suggest fixes.
 
 They examine the installation, versions, driver, cards, host, environment flags, folders and
-Jupyter. They do not import torch or any other package that they check, do not acquire a card, and
-need neither a card nor IPython.
+Jupyter. They do not acquire a card or import any package that they check, such as torch, and they
+require neither a card nor IPython.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from hpu_magic.health.machine import Machine
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's parser, which sets the option `run`."""
+    """Add the parser of the command, which sets the `run` option."""
     doctor = commands.add_parser(
         "doctor",
         help="find problems with installation, cards, host and Jupyter, and suggest fixes",
@@ -53,11 +53,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _write(output: str, out: TextIO) -> str:
-    """Write the output and return the error, if any; a closed pipe does not count as an error."""
+    """Write the output and return the error, if any; a closed pipe is not considered an error."""
     try:
         print(output, file=out, flush=True)
     except OSError as error:
-        # Keep Python's flush at exit from printing an error.
+        # Prevent Python's flush at exit from printing an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), out.fileno())
         return "" if isinstance(error, BrokenPipeError) else str(error.strerror)
     return ""

@@ -15,7 +15,7 @@ from hpu_magic.health.finding import STATES, Finding, State
 from hpu_magic.health.machine import Machine
 
 SCHEMA = 1
-"""Incremented if a key of `Diagnosis.to_dict` is removed or changes its meaning."""
+"""Incremented whenever a key of `Diagnosis.to_dict` is removed or its meaning changes."""
 
 LEFT_OUT = (
     "Left out: names of users, hosts, folders, files and notebooks, holders of cards, addresses, "
@@ -24,7 +24,7 @@ LEFT_OUT = (
 
 
 class JsonRecord(dict[str, Any]):
-    """Plain data that prints as JSON."""
+    """Plain data that is printed as JSON."""
 
     def __repr__(self) -> str:
         return json.dumps(self, indent=2)
@@ -49,7 +49,7 @@ class Diagnosis:
 
     @property
     def state(self) -> State:
-        """The worst state among all findings."""
+        """The worst state of all findings."""
         return next(state for state in STATES if state == "green" or self.of(state))
 
     def of(self, state: State) -> list[Finding]:
@@ -63,7 +63,7 @@ class Diagnosis:
                 yield examined.group, finding
 
     def headline(self) -> str:
-        """Return a line with the number of findings in each state."""
+        """Return a line that states how many findings are in each state."""
         kind = "simulated cards" if self.simulated else "Intel Gaudi"
         counts = [f"{len(self.of(state))} {state}" for state in STATES if self.of(state)]
         return f"Doctor, {kind}: {', '.join(counts)}"
@@ -71,11 +71,11 @@ class Diagnosis:
     def to_dict(self) -> JsonRecord:
         """Return all findings as plain data that can be shared.
 
-        Keys: ``schema`` (`SCHEMA`), ``hpu_magic`` (its version), ``time`` (in seconds since the
-        epoch), ``simulated``, ``state`` (the worst one), ``left_out`` (a sentence), and
+        The keys are ``schema`` (`SCHEMA`), ``hpu_magic`` (its version), ``time`` (in seconds since
+        the epoch), ``simulated``, ``state`` (the worst one), ``left_out`` (a sentence), and
         ``findings``. Each finding has ``group``, ``check``, ``about``, ``state``, ``text``,
-        ``fix``, ``values`` (with sizes in bytes) and ``left_out``, which lists the names of
-        placeholders such as ``{folder}`` that replace private information in ``text`` and ``fix``.
+        ``fix``, ``values`` (with sizes in bytes) and ``left_out``. The latter lists the names of
+        placeholders, such as ``{folder}``, for private information in ``text`` and ``fix``.
         """
         return JsonRecord(
             schema=SCHEMA,
@@ -102,7 +102,7 @@ class Diagnosis:
         return display.html(self.headline(), self._shown(), self._folded())
 
     def _shown(self) -> Sequence[tuple[str, Finding]]:
-        """Return the findings to list, with their groups, from worst to best."""
+        """Return the findings to list together with their groups, from worst to best."""
         listed = STATES if self.everything else STATES[:-1]
         shown = [pair for pair in self.findings() if pair[1].state in listed]
         return sorted(shown, key=lambda pair: STATES.index(pair[1].state))
@@ -113,13 +113,13 @@ class Diagnosis:
 
 
 def examine(machine: Machine, *, everything: bool = False) -> Diagnosis:
-    """Run all checks on a machine; if `everything` is true, green findings are listed as well."""
+    """Run all checks on a machine; if `everything` is true, also list green findings."""
     examined = []
     for group, checks in CHECKS.items():
         for check in checks:
             try:
                 findings = tuple(check(machine))
-            # A file or variable may contain invalid text or a number that is too large.
+            # A file or variable may contain invalid text, or a number that is too large.
             except (OSError, ValueError) as error:
                 findings = (_failed(check.__name__, error),)
             examined.append(Examined(group, check.__name__, findings))

@@ -13,7 +13,7 @@ _TERMINAL_COLOURS = {"red": "\x1b[31m", "amber": "\x1b[33m", "green": "\x1b[32m"
 _END = "\x1b[0m"
 _CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
 _MARK = "display:inline-block;width:9px;height:9px;border-radius:50%;margin-right:6px"
-# These are readable on light and dark backgrounds; the state is also written as a word.
+# These colors are legible on light and dark backgrounds. The state is also given as a word.
 _COLOURS = {"red": "#d64545", "amber": "#b8790f", "green": "#3f8f50"}
 
 
@@ -23,7 +23,7 @@ def text(
     folded: Sequence[tuple[str, Finding]],
     colours: bool,
 ) -> str:
-    """Return the findings by group, with their fixes, and a line that counts those not listed."""
+    """Return the findings by group with their fixes, and a line that counts unlisted findings."""
     lines = [headline]
     for (state, group), members in groupby(shown, lambda each: (each[1].state, each[0])):
         mark = f"{_TERMINAL_COLOURS[state]}{state}{_END}" if colours else state

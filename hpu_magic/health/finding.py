@@ -1,4 +1,4 @@
-"""The result of a check: its state, a message with the value found, and the fix."""
+"""The result of a check: a state, a message with the observed value, and a fix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ State = Literal["green", "amber", "red"]
 Value = str | int | float | bool | None
 
 STATES: tuple[State, ...] = ("red", "amber", "green")
-"""From worst to best: a failure, a possible problem, and no problem."""
+"""States from worst to best: a failure, a possible problem, and no problem."""
 
 _PLACE = re.compile(r"\{(\w+)\}")
 
@@ -29,7 +29,7 @@ class Finding:
     state: State
     text: str  # the result in full sentences
     fix: str = ""  # empty if the state is green
-    values: Mapping[str, Value] = field(default_factory=dict)  # not private
+    values: Mapping[str, Value] = field(default_factory=dict)  # without private information
     private: Mapping[str, str] = field(default_factory=dict)  # the text for each placeholder
 
     def filled(self) -> tuple[str, str]:

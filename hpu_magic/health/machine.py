@@ -21,13 +21,13 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine as seen by one process; this is the only input of a check."""
+    """A machine as seen by a process, which is the only input of a check."""
 
     environment: Mapping[str, str]
     root: Path  # the folder that contains /proc, /sys, /dev and /etc
     home: Path  # ~ if the system does not define one for the user
     prefix: Path  # the folder of the Python environment
-    search_path: tuple[str, ...]  # folders in which Python finds distributions
+    search_path: tuple[str, ...]  # folders in which Python looks for distributions
     python: Version
     simulated: bool  # whether the device is simulated because the vendor's package is missing
     cards: Snapshot
@@ -86,7 +86,7 @@ class Machine:
 
 
 def numbers(version: str) -> Version:
-    """Return the leading numbers of a version: ``(2, 13, 0)`` for ``2.13.0+cpu``."""
+    """Return the leading numbers of a version, such as ``(2, 13, 0)`` for ``2.13.0+cpu``."""
     found = re.match(r"\D{0,3}(\d+(?:\.\d+)*)", version)
     return tuple(int(part) for part in found[1].split(".")) if found else ()
 

@@ -23,10 +23,10 @@ __all__ = ["CardReading", "Holder", "Snapshot", "snapshot"]
 def snapshot() -> Snapshot:
     """Read all cards of the machine.
 
-    Real cards are read through HLML, or through ``hl-smi`` if the binding or the library of HLML is
-    missing. If there are no real cards, the result contains the simulated cards. If the vendor's
-    package is installed, however, the simulator is not used, and `reason` explains why the snapshot
-    is empty.
+    Real cards are read through HLML, or through ``hl-smi`` if the HLML library or its binding is
+    missing. If there are no real cards, the result contains the simulated cards, unless the
+    vendor's package is installed. In that case, the simulator is not used, and `reason` explains
+    why the snapshot is empty.
     """
     real = _real()
     if real.cards or not is_simulated():
@@ -71,7 +71,7 @@ def _numbered(cards: Sequence[CardReading]) -> tuple[CardReading, ...]:
 
 
 def _real() -> Snapshot:
-    # Imported here because `%load_ext` imports this package but rarely reads the cards.
+    # These are imported here because `%load_ext` imports this package but rarely reads the cards.
     from hpu_magic.monitor import allotted, hlml, hlsmi
 
     try:
@@ -99,7 +99,7 @@ def _real() -> Snapshot:
 
 
 def _hidden_holders(cards: tuple[CardReading, ...], hidden: bool) -> str | None:
-    """Return a sentence about cards in use whose holders are not visible, or None."""
+    """Return a sentence about used cards whose holders are not visible, or None."""
     used = [card.label for card in cards if not card.holders and card.in_use]
     if not used:
         return None

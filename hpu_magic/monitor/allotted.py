@@ -20,9 +20,9 @@ _OF_ANOTHER = "a process of another user"
 
 
 def named(cards: Sequence[CardReading]) -> tuple[CardReading, ...]:
-    """Return the cards, with the user each one is assigned to as the user of its holders.
+    """Set the user of each card's holders to the user that the card is assigned to.
 
-    A card that is in use without a visible holder gets a holder with `pid` 0.
+    A card that is in use but has no visible holder gets a holder with `pid` 0.
     """
     users = _users()
     return tuple(_named(card, users.get(card.module_id)) for card in cards)
@@ -44,5 +44,5 @@ def _users() -> Mapping[int | None, str]:
         with open(path, encoding="utf-8") as file:
             content = json.load(file)
         return {int(module): str(user) for module, user in content.items()}
-    except (OSError, ValueError, AttributeError):  # missing or not completely written yet
+    except (OSError, ValueError, AttributeError):  # the file is missing or incomplete
         return {}

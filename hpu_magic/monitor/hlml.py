@@ -24,7 +24,7 @@ _LOST = 15
 _NO_DATA = 21
 _ABSENT = (_INVALID_ARGUMENT, _NOT_SUPPORTED, _NOT_FOUND, _NO_DATA)
 
-# Descriptions of other codes.
+# Descriptions of the other return codes.
 _MEANINGS = {
     _DRIVER_NOT_LOADED: "The Gaudi driver is not loaded",
     _TIMED_OUT: "The Gaudi driver did not answer in time",
@@ -32,13 +32,13 @@ _MEANINGS = {
 }
 
 _ON_AIP = 0
-"""Index of the temperature sensor on the chip."""
+"""Index of the on-chip temperature sensor."""
 _SOC = 0
 """Index of the chip's clock."""
 
 
 class HlmlUnavailableError(HPUError):
-    """HLML failed; the message is one sentence with the reason, and `code` is HLML's code."""
+    """Raised if HLML fails; the message states the reason, and `code` is HLML's return code."""
 
     def __init__(self, text: str, code: int | None = None) -> None:
         super().__init__(text)
@@ -50,7 +50,7 @@ _binding: Any = None
 
 
 def read() -> tuple[tuple[CardReading, ...], DeviceHolders]:
-    """Return the cards reported by HLML and their holders, without acquiring a card.
+    """Return the cards that HLML reports and their holders, without acquiring a card.
 
     Raises HlmlUnavailableError if the binding, library or driver is missing or returns an error.
     """
@@ -98,7 +98,7 @@ def _connect() -> Any:
         return _binding
     try:
         with warnings.catch_warnings():
-            # pyhlml imports a module of its own that is deprecated.
+            # pyhlml imports one of its own modules that is deprecated.
             warnings.simplefilter("ignore", DeprecationWarning)
             import pyhlml
             from pyhlml.hlml_lib import LibHLML
@@ -109,7 +109,7 @@ def _connect() -> Any:
         ) from None
     library = inspect.signature(LibHLML).parameters["path"].default
     try:
-        # pyhlml prints a message if loading the library fails, so try it here first.
+        # pyhlml prints a message if it cannot load the library, so try to load it here first.
         ctypes.CDLL(library)
     except OSError:
         raise HlmlUnavailableError(

@@ -22,7 +22,7 @@ from hpu_magic.plain_text import printable
 from hpu_magic.simulator.cards import hl_smi
 
 _PROGRAM = "hl-smi"
-_TIMEOUT = 4.0  # seconds for all calls that make up one reading
+_TIMEOUT = 4.0  # seconds for all calls of one reading
 _FIELDS = (
     "index",
     "module_id",
@@ -37,7 +37,7 @@ _FIELDS = (
 )
 
 _MEMORY = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "": 1 << 20}
-# Field -> factor for its values, by the unit given in the cell or in the column heading.
+# Field -> factor for its values, keyed by the unit in the cell or in the column heading.
 _SCALES: dict[str, Mapping[str, float]] = {
     "memory.used": _MEMORY,
     "memory.total": _MEMORY,
@@ -52,7 +52,7 @@ _VALUE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%]*)")
 
 _BUS = r"(?P<bus>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])"
 _FIRST_LINE = re.compile(rf"\|\s*(?P<index>[0-9]+)\s+(?P<name>HL-\S+)\s.*?\|\s*{_BUS}\s")
-# Parts of the second line; each of them can be N/A.
+# Parts of a card's second line, each of which can be N/A.
 _PARTS = {
     "memory.used": re.compile(r"([0-9]+\s*[KMG]iB)\s*/\s*[0-9]+\s*[KMG]iB"),
     "memory.total": re.compile(r"[0-9]+\s*[KMG]iB\s*/\s*([0-9]+\s*[KMG]iB)"),
@@ -61,13 +61,13 @@ _PARTS = {
     "power.draw": re.compile(r"\s([0-9]+\s*W)\s*/"),
 }
 _DRIVER = re.compile(r"(?<!Nic )Driver Version:\s*([0-9][\w.+-]*)")
-# The name of a firmware build contains the release, as in hl-gaudi2-1.21.0-fw-59.1.0.
+# Names of firmware builds contain the release, for example hl-gaudi2-1.21.0-fw-59.1.0.
 _FIRMWARE = re.compile(r"\bhl-(?:\w+-)?([0-9]+\.[0-9]+\.[0-9]+)-fw")
 _PROCESS = re.compile(r"\|\s*(?P<index>[0-9]+)\s+(?P<pid>[0-9]+)\s+\S.*\|")
 
 
 class HlSmiUnavailableError(HPUError):
-    """``hl-smi`` failed; the message is one sentence with the reason."""
+    """Raised if ``hl-smi`` fails; the message states the reason in one sentence."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ _supports_fields = True
 
 
 def installed() -> bool:
-    """Return whether the vendor's program is installed; the simulator's own does not count."""
+    """Return whether the vendor's program is installed; the simulator's does not count."""
     return program() is not None
 
 
@@ -108,7 +108,7 @@ def program() -> str | None:
 
 
 def read() -> tuple[tuple[CardReading, ...], DeviceHolders]:
-    """Return the cards reported by the driver and their holders, without acquiring a card.
+    """Return the cards that the driver reports and their holders, without acquiring a card.
 
     Raises HlSmiUnavailableError if the program is missing, fails, takes too long, or prints output
     in an unknown format.
@@ -179,7 +179,7 @@ def _run(deadline: float, *arguments: str) -> str:
 def parse_fields(text: str) -> list[_Listed]:
     """Parse the comma-separated output.
 
-    Raises HlSmiUnavailableError if there is no heading with the columns index and memory.used.
+    Raises HlSmiUnavailableError if the headings do not include index and memory.used.
     """
     lines = csv.reader(text.splitlines(), skipinitialspace=True)
     for line in lines:
@@ -250,7 +250,7 @@ def _row(values: Mapping[str, str], units: Mapping[str, str]) -> _Listed:
 
 
 def _number(text: str, unit: str, scales: Mapping[str, float]) -> float | None:
-    """Return a value in the unit that `CardReading` uses, or None for N/A and unknown formats."""
+    """Return a value in the unit used by `CardReading`, or None for N/A and unknown formats."""
     found = _VALUE.fullmatch(text)
     if not found:
         return None

@@ -1,4 +1,4 @@
-"""Find processes that have a card's device node open. They may end during the search."""
+"""Find processes that have a card's device node open; they may end during the search."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpu_magic.holders import Holder, holder
 from hpu_magic.monitor.reading import Snapshot
 from hpu_magic.program_name import full_command
 
-# Monitoring programs open the control nodes (accel_controlD0, hl_controlD0) without holding cards.
+# Monitoring programs open control nodes (accel_controlD0, hl_controlD0) without holding cards.
 _DEVICE_NODE = re.compile(r"/dev/(?:accel/accel|hl)([0-9]+)")
 # Folders in /sys/class that map device nodes to cards on the bus.
 _NODES = (("accel", re.compile(r"accel([0-9]+)")), ("habanalabs", re.compile(r"hl([0-9]+)")))
@@ -23,7 +23,7 @@ _NODES = (("accel", re.compile(r"accel([0-9]+)")), ("habanalabs", re.compile(r"h
 class DeviceHolders:
     """Processes that have a card's device node open, keyed by the card's minor number.
 
-    `hidden` tells whether there are processes that only root can examine.
+    `hidden` indicates whether there are processes that only root can examine.
     """
 
     by_minor: dict[int, tuple[Holder, ...]]
@@ -52,7 +52,7 @@ def device_holders(proc: Path = Path("/proc")) -> DeviceHolders:
 
 
 def minors_by_bus(classes: Path = Path("/sys/class")) -> dict[str, int]:
-    """Return the minor number of each card, keyed by its PCI address in lower case."""
+    """Return the minor number of each card, keyed by its PCI address in lowercase."""
     minors = {}
     for folder, node in _NODES:
         for entry in _listing(classes / folder):
@@ -67,7 +67,7 @@ def describe(pid: int) -> Holder:
 
 
 def with_user(holder: Holder) -> Holder:
-    """Return a holder with the login name of its owner, if that is visible."""
+    """Return the holder with the login name of its owner, if that is visible."""
     import psutil
 
     try:
@@ -77,10 +77,10 @@ def with_user(holder: Holder) -> Holder:
 
 
 def with_arguments(snapshot: Snapshot, *, of_others: bool = False) -> Snapshot:
-    """Return a snapshot whose holders show their full command lines, in at most 80 characters.
+    """Return a snapshot whose holders show their command lines, truncated to 80 characters.
 
-    Kernels keep the names of their notebooks. Only processes of this user are changed or, with
-    `of_others`, all readable processes.
+    Kernels keep the names of their notebooks. Only this user's processes are changed, unless
+    `of_others` is true, in which case all readable processes are changed.
     """
 
     def shown(holder: Holder) -> Holder:

@@ -1,4 +1,4 @@
-"""A snapshot of the machine's cards, independent of where it comes from."""
+"""A snapshot of the machine's cards, independent of its source."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from hpu_magic.holders import Holder
 Source = Literal["hlml", "hl-smi", "simulator", "none"]
 
 UNKNOWN = -1
-"""Module ID of a card that does not report one, until `snapshot` assigns it."""
+"""Module ID of a card that does not report one, until `snapshot` assigns an ID."""
 
 
 @dataclass(frozen=True)
 class CardReading:
-    """One card at one point in time; values that the source does not report are None.
+    """A card at one point in time; values that the source does not report are None.
 
     Attributes
     ----------
     index : int
-        Position in the driver's list; numbering may differ in a container.
+        Position in the driver's list; the numbering may be different in a container.
     module_id : int
         The number that users and the vendor's bridge use to identify the card.
     name : str
-        Such as ``"HL-225"`` for a real card or ``"GAUDI2"`` for a simulated card.
+        Product name, such as ``"HL-225"`` for a real card or ``"GAUDI2"`` for a simulated card.
     generation : str or None
         ``"GAUDI"``, ``"GAUDI2"`` or ``"GAUDI3"``.
     simulated : bool
@@ -35,15 +35,15 @@ class CardReading:
     utilization : float or None
         Percentage of time during which the card is computing.
     temperature : float or None
-        Temperature on the chip in degrees Celsius.
+        On-chip temperature in degrees Celsius.
     power : float or None
         Power draw in watts.
     clock : float or None
         Clock rate of the chip in megahertz.
     holders : tuple of Holder
-        Processes that hold the card, as far as this user can see them.
+        Processes that hold the card, as far as they are visible to this user.
     error : str or None
-        Why the card could not be read.
+        The reason why the card could not be read.
     """
 
     index: int
@@ -73,7 +73,7 @@ class CardReading:
 
     @property
     def in_use(self) -> bool:
-        """Whether more memory is in use than on an idle card, where the driver uses about 1 %."""
+        """Whether more memory is used than on an idle card, where the driver uses about 1 %."""
         return bool(
             self.memory_used and self.memory_total and self.memory_used > self.memory_total / 50
         )
@@ -89,7 +89,7 @@ class Snapshot:
         Sorted by module ID.
     source : {"hlml", "hl-smi", "simulator", "none"}
     reason : str or None
-        Why there are no cards, or what information is missing, in one sentence.
+        One sentence that explains why there are no cards or which information is missing.
     """
 
     cards: tuple[CardReading, ...]
@@ -114,5 +114,5 @@ _GENERATIONS = {"HL-20": "GAUDI", "HL-22": "GAUDI2", "HL-3": "GAUDI3"}
 
 
 def generation(name: str) -> str | None:
-    """Return the generation of a real card by its name; ``"GAUDI2"`` for ``"HL-225"``."""
+    """Return a real card's generation, given its name, such as ``"GAUDI2"`` for ``"HL-225"``."""
     return next((label for prefix, label in _GENERATIONS.items() if name.startswith(prefix)), None)

@@ -12,11 +12,11 @@ MESSAGE_TYPES = tuple(
 
 
 def leave_untracked(server: Any) -> None:
-    """Let a kernel count as idle while it only answers messages from the extension.
+    """Make kernels count as idle while they only answer messages from the extension.
 
-    Otherwise, the kernels of open notebooks would never be culled, and a running cell would appear
-    to have finished, because ipykernel reports busy and idle for each answer. The server passes the
-    setting on to its JupyterLab pages.
+    Otherwise, the kernels of open notebooks would never be culled. A running cell would also appear
+    to have finished, because ipykernel reports a busy and an idle status for each answer. The
+    server passes this setting on to its JupyterLab pages.
     """
     tracked = getattr(server.kernel_manager, "untracked_message_types", None)
     if tracked is None:  # this kernel manager does not track activity

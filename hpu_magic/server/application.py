@@ -1,4 +1,4 @@
-"""The application that Jupyter Server loads."""
+"""The extension application that Jupyter Server loads."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class HpuMagicServer(ExtensionApp):
         return seconds
 
     def initialize_settings(self) -> None:
-        """Exclude the extension's messages from kernel activity, and warn about old front ends."""
+        """Exclude the extension's messages from kernel activity; warn about outdated front ends."""
         for old in requirements.old_front_ends(requirements.installed_version):
             self.log.warning(old)
         leave_untracked(self.serverapp)

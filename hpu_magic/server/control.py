@@ -13,11 +13,11 @@ from jupyter_client.session import Session
 from hpu_magic.errors import HPUError
 
 PATIENCE = 5.0
-"""How many seconds to wait for a kernel's answer."""
+"""Number of seconds to wait for a kernel's answer."""
 
 
 class NoAnswerError(HPUError):
-    """The kernel did not answer in time."""
+    """Raised if a kernel does not answer in time."""
 
 
 async def request(kernel: Any, topic: str, content: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -26,7 +26,7 @@ async def request(kernel: Any, topic: str, content: Mapping[str, Any]) -> Mappin
     `kernel` is the kernel's KernelManager; `hpu_magic.magics.control` handles the topics. Raises
     NoAnswerError if the kernel hangs or does not support the request.
     """
-    # A new session has a new identity. If two sockets had the same identity, only the newer one
+    # Create a session with a new identity. If two sockets had the same identity, only the newer one
     # would work.
     session = Session(key=kernel.session.key, signature_scheme=kernel.session.signature_scheme)
     place = {**kernel.get_connection_info(session=True), "session": session}

@@ -1,21 +1,21 @@
-"""Routes of the extension, all of them under ``hpu_magic/``.
+"""The routes of the extension, all of which start with ``hpu_magic/``.
 
 ``GET snapshot``
     A new sample: ``time``, ``source``, ``reason`` and ``cards``.
 ``GET history?since=T``
-    Samples of the last 24 hours after T (seconds since the epoch) as columns, and the spans during
-    which ``holders`` held cards.
+    The samples of the last 24 hours that were taken after T (seconds since the epoch), as columns,
+    and the time spans during which ``holders`` held cards.
 ``GET stream?interval=S`` (WebSocket)
     One message of type ``history``, then one message of type ``snapshot`` per sample. The client
     can send ``{"type": "interval", "seconds": S}`` to change the interval.
 ``DELETE cards/CARD/holders/KERNEL``
-    Shuts down the kernel; returns 204.
+    Shuts down the kernel and returns 204.
 ``DELETE cards/CARD/holders/KERNEL/fit``
-    Stops the kernel's fit after the current batch; returns 202, or 504 if the kernel does not
+    Stops the kernel's fit after the current batch and returns 202, or 504 if the kernel does not
     answer.
 
-The last two return 404 if the kernel does not belong to this server or if the machine has no such
-card, and 409 if the kernel does not hold the card or refuses to stop.
+The last two routes return 404 if the kernel does not belong to this server or if the machine has no
+such card. They return 409 if the kernel does not hold the card or refuses to stop.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from hpu_magic.server.kernels import Kernels
 from hpu_magic.server.sampler import DEFAULT_INTERVAL, LONGEST, SHORTEST, CardSampler, Record
 
 RESOURCE = "hpu_magic"
-"""The resource for which an authorizer grants access to the cards."""
+"""The name of the resource by which an authorizer grants access to the cards."""
 
 _REFUSED = 1008  # WebSocket close code: policy violation
 _LINGER = 30.0  # seconds to keep sampling after a request, for clients that poll
@@ -58,7 +58,7 @@ class SnapshotHandler(_CardsHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Return a new snapshot; concurrent requests share one snapshot."""
+        """Return a new snapshot; concurrent requests share the same snapshot."""
         record = await self._sampler.fresh()
         self._sampler.linger(_LINGER)
         self.finish(json.dumps(record))
@@ -70,7 +70,7 @@ class HistoryHandler(_CardsHandler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        """Return the samples taken after ``since``, in seconds since the epoch."""
+        """Return the samples taken after ``since``, which is in seconds since the epoch."""
         text = self.get_argument("since", "0")
         try:
             since = float(text)
@@ -96,7 +96,7 @@ class _HeldHandler(APIHandler):
     async def _holders(self, number: str, kernel_id: str, outcome: str) -> list[Record]:
         """Return the kernel's processes that hold the card; raise an HTTP error if there are none.
 
-        `outcome` ends the error message, for example with ``nothing was shut down``.
+        `outcome` is the end of the error message, such as ``nothing was shut down``.
         """
         if kernel_id not in self._kernels:
             raise web.HTTPError(404, f"That kernel does not belong to this server; {outcome}.")
@@ -133,7 +133,7 @@ class FitHandler(_HeldHandler):
     @web.authenticated
     @authorized
     async def delete(self, number: str, kernel_id: str) -> None:
-        """Stop the fit after its current batch; the cell continues after that."""
+        """Stop the fit after its current batch; the cell then continues."""
         holders = await self._holders(number, kernel_id, "nothing was stopped")
         fitting = [holder["pid"] for holder in holders if holder["fit"]]
         if not fitting:
@@ -148,13 +148,13 @@ class FitHandler(_HeldHandler):
             ) from None
         if refusal is not None:
             raise web.HTTPError(409, refusal)
-        # The fit stops at some later time.
+        # The fit stops some time later.
         self.set_status(202)
         self.finish()
 
 
 class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
-    """A WebSocket that sends the history, followed by each new sample."""
+    """A WebSocket that sends the history and then each new sample."""
 
     auth_resource = RESOURCE
 
@@ -182,7 +182,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         self._sampler.subscribe(self._send, interval)
 
     def on_message(self, message: str | bytes) -> None:
-        """Set the interval that the client has requested."""
+        """Set the interval requested by the client."""
         try:
             request = json.loads(message)
         except (ValueError, RecursionError):
@@ -190,7 +190,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         interval = None
         if isinstance(request, dict) and request.get("type") == "interval":
             seconds = request.get("seconds")
-            # In Python, JSON's true would count as an int.
+            # In Python, the JSON value true would count as an int.
             if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
                 interval = _seconds(seconds)
         if interval is None:
@@ -218,12 +218,12 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         except WebSocketClosedError:
             self._sampler.unsubscribe(self._send)
         else:
-            # If the connection is lost while a message is sent, `on_close` handles it.
+            # If the connection is lost while a message is being sent, `on_close` handles that.
             self._sending.add_done_callback(lambda sent: sent.cancelled() or sent.exception())
 
 
 def _seconds(value: str | float) -> float | None:
-    """Return the interval if it is within the allowed range, otherwise None."""
+    """Return the interval in seconds if it is within the allowed range, otherwise None."""
     try:
         seconds = float(value)
     except (ValueError, OverflowError):

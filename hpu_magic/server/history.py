@@ -27,7 +27,7 @@ class History:
         return min(self._count, self._capacity)
 
     def append(self, record: Mapping[str, Any]) -> None:
-        """Add a sample; if the buffers are full, it replaces the oldest sample."""
+        """Add a sample, replacing the oldest one if the buffers are full."""
         place = self._count % self._capacity
         cards = {card["module_id"]: card for card in record["cards"]}
         for number in cards.keys() - self._cards.keys():
@@ -56,7 +56,7 @@ class History:
         }
 
     def message(self) -> dict[str, Any]:
-        """Return all samples as a message for the stream."""
+        """Return all samples as a message to be streamed."""
         return {"type": "history", **self.columns()}
 
     def _column(self) -> array[float]:

@@ -1,4 +1,4 @@
-"""Which processes held each card over time, stored in a limited amount of memory."""
+"""A record of which processes held each card, stored in a limited amount of memory."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Key = tuple[int, str | int]
 
 @dataclass
 class Span:
-    """The time during which a process held a card, from its first to its last sample."""
+    """The time during which a process held a card, from the first to the last such sample."""
 
     id: int
     card: int
@@ -29,7 +29,7 @@ class Span:
     seen: float
 
     def as_record(self, *, held: bool) -> dict[str, Any]:
-        """Return the span as data for JSON; `held` means that it has not ended yet."""
+        """Return the span as data for JSON; `held` indicates that it has not ended yet."""
         return {
             "id": self.id,
             "card": self.card,
@@ -47,8 +47,8 @@ class Holdings:
     """Spans during which cards are held, derived from samples.
 
     A kernel and its child processes count as one holder of a card. If a card cannot be read for
-    more than `patience` seconds, its holder is unknown: the span ends at the last sample, and a new
-    span begins later.
+    more than `patience` seconds, its holder is unknown. The span then ends at the last sample, and
+    a new span begins later.
     """
 
     def __init__(self, patience: float) -> None:
@@ -62,7 +62,7 @@ class Holdings:
         time: float = record["time"]
         read: set[int] = set()
         for card in record["cards"]:
-            # A single failed reading of a card does not end a span.
+            # A single failure to read a card does not end a span.
             if card["error"] is None or card["holders"]:
                 read.add(card["module_id"])
             for holder in card["holders"]:
@@ -99,7 +99,7 @@ class Holdings:
                 self._count, number, holder["pid"], "", None, None, time, time
             )
         notebook = kernel and kernel["notebook"]
-        # Update these each time, as notebooks can be renamed and kernels may report them late.
+        # Update these each time, because notebooks can be renamed and kernels may report them late.
         span.command = holder["command"][:_LONGEST_NAME]
         span.kernel = kernel and kernel["name"]
         span.notebook = notebook["path"][-_LONGEST_NAME:] if notebook else None

@@ -1,4 +1,4 @@
-"""Kernels of this server that hold cards, and their notebooks."""
+"""The server's kernels that hold cards, and their notebooks."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpu_magic.server import control
 
 
 class Kernels:
-    """The kernels and sessions of this server, as known to the server's managers."""
+    """The kernels and sessions of this server, according to the server's managers."""
 
     def __init__(self, kernel_manager: Any, session_manager: Any) -> None:
         self._kernels = kernel_manager
@@ -26,9 +26,9 @@ class Kernels:
 
         A kernel has the keys ``id``, ``name``, ``state`` and ``notebook``. The notebook is either
         None or has the keys ``path``, ``name`` and ``type``. The kernel is None unless the holder
-        is a kernel of this server or a descendant of one. If a kernel does not publish its idle
-        time, the last activity known to the server is used. Only fits in kernels of this server can
-        be stopped.
+        is a kernel of this server or a descendant of such a kernel. If a kernel does not publish
+        its idle time, the last activity known to the server is used instead. Only fits in kernels
+        of this server can be stopped.
         """
         pids = self._pids()
         found: list[tuple[dict[str, Any], str]] = []
@@ -48,7 +48,7 @@ class Kernels:
             for session in await ensure_async(self._sessions.list_sessions())
         }
         for holder, kernel_id in found:
-            if kernel_id in self:  # it may have ended while sessions were requested
+            if kernel_id in self:  # it may have ended while sessions were listed
                 holder["kernel"] = self._describe(kernel_id, sessions.get(kernel_id))
                 if holder["idle"] is None:
                     holder["idle"] = self._idle(kernel_id)
@@ -58,7 +58,7 @@ class Kernels:
         await ensure_async(self._kernels.shutdown_kernel(kernel_id))
 
     async def stop_fit(self, kernel_id: str, pid: int) -> str | None:
-        """Stop a kernel's fit in the process `pid`; return the reason if it cannot be stopped.
+        """Stop a kernel's fit in the process `pid`, or return why it cannot be stopped.
 
         Raises control.NoAnswerError if the kernel hangs.
         """
@@ -77,7 +77,7 @@ class Kernels:
         return pids
 
     def _idle(self, kernel_id: str) -> float | None:
-        """Return the seconds since the kernel's last activity; 0 if busy, None if unknown."""
+        """Return the seconds since a kernel's last activity: 0 if busy, None if unknown."""
         kernel = self._kernels.get_kernel(kernel_id)
         if getattr(kernel, "execution_state", None) != "idle":
             return 0.0 if getattr(kernel, "execution_state", None) == "busy" else None

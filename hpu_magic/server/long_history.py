@@ -10,22 +10,23 @@ from hpu_magic.server.history import History
 from hpu_magic.server.holdings import Holdings
 
 LENGTH = 24 * 3600.0
-"""Length of the history in seconds."""
+"""Length of the history, in seconds."""
 
 DEFAULT_INTERVAL = 20.0
 SHORTEST, LONGEST = 2.0, 3600.0
-"""Allowed range of seconds between stored samples."""
+"""Allowed range for the number of seconds between stored samples."""
 
 _METRICS = ("memory_used", "utilization")
 _GAP = 3
-"""If this many intervals pass without a sample, the values in between are unknown."""
+"""Number of intervals without a sample after which the values in between are unknown."""
 
 
 class LongHistory:
     """Stores at most one sample per interval (in seconds), and the spans of holders.
 
-    The memory for a card is allocated only once: ``16 * LENGTH / interval`` bytes, or 70 KiB with
-    the default interval. Each of the last `holdings.SPANS` holders adds a few hundred bytes.
+    The memory for a card is allocated only once. It takes ``16 * LENGTH / interval`` bytes, or
+    70 KiB with the default interval. Each of the last `holdings.SPANS` holders adds a few hundred
+    bytes.
     """
 
     def __init__(self, interval: float = DEFAULT_INTERVAL) -> None:
@@ -38,7 +39,7 @@ class LongHistory:
         """Record the holders in a sample, and store the sample if the interval has passed."""
         time: float = record["time"]
         if time < self._latest - _GAP * self.interval:
-            # The clock was set back; start over, because times must increase.
+            # The clock was set back, so start over, because times must increase.
             self._begin()
         self._begun = min(self._begun, time)
         self._holdings.observe(record)
@@ -49,7 +50,7 @@ class LongHistory:
             self._latest = time
 
     def message(self, since: float, now: float) -> dict[str, Any]:
-        """Return samples after `since` as columns, and spans that were open at that time or later.
+        """Return samples after `since` as columns, and spans that had not ended by then.
 
         Clients recognize a restarted server by ``begun``, which is the time of the first sample.
         """
@@ -58,7 +59,7 @@ class LongHistory:
             "length": LENGTH,
             "begun": None if self._begun == inf else self._begun,
             **self._samples.columns(since),
-            # A span ends at the time of a finer sample, shortly before the coarse sample.
+            # A span ends at the time of a fine sample, shortly before the coarse sample.
             "holders": self._holdings.since(since - _GAP * self.interval, now),
         }
 

@@ -16,7 +16,7 @@ MAX_AGE = 3 * LINGER_INTERVAL
 
 _LABELS = ("card", "module_id", "name")
 
-# Metric -> key in a card's record, factor for converting to the metric's unit, and help text.
+# Metric -> key in a card's record, conversion factor to the metric's unit, and help text.
 _GAUGES = {
     "hpu_memory_used_bytes": ("memory_used", 1, "Device memory in use."),
     "hpu_memory_total_bytes": ("memory_total", 1, "Device memory of the card."),
@@ -28,11 +28,11 @@ _GAUGES = {
 
 
 class CardCollector(Collector):
-    """Exports the last sample; missing values are omitted.
+    """Exports the last sample, omitting missing values.
 
-    `latest` returns the last sample if it is not older than the given number of seconds. Each
-    scrape calls `keep_sampling`, possibly from another thread, to request the sample for the next
-    scrape, because a scrape must not wait for the cards to be read.
+    `latest` returns the last sample if it is not older than the given number of seconds. A scrape
+    must not wait for the cards to be read. Therefore, each scrape calls `keep_sampling`, possibly
+    from another thread, to request the sample for the next scrape.
     """
 
     def __init__(

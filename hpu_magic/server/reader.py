@@ -1,8 +1,8 @@
 """The child process in which the server reads the cards, because a driver may hang or crash.
 
-``python -m hpu_magic.server.reader`` first writes ``ready``. It then answers each line on standard
-input with one line of JSON, and exits at the end of its input. The names of holders only include
-arguments if the option ``--arguments`` is given.
+``python -m hpu_magic.server.reader`` first writes ``ready``. It then answers each line of standard
+input with one line of JSON, and exits at the end of the input. The names of holders only include
+arguments if the ``--arguments`` option is given.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LONGEST = 60.0  # seconds
 def read(*, arguments: bool = False) -> dict[str, Any]:
     """Return a snapshot in the form that the server sends, except for ``ancestors``.
 
-    The server replaces a holder's ``ancestors``, which are listed nearest first, with its
+    The server replaces the ``ancestors`` of a holder, which start with its parent, with its
     ``kernel``. If `arguments` is true, the names of holders are full command lines.
     """
     snapshot = monitor.snapshot()
@@ -40,13 +40,13 @@ def read(*, arguments: bool = False) -> dict[str, Any]:
 
 def main() -> None:
     """Answer requests until the input ends."""
-    # The driver's libraries may print something, which must not become part of an answer.
+    # The driver's libraries may print text, which must not become part of an answer.
     answers = os.dup(sys.stdout.fileno())
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     try:
         _write(answers, READY)
         while sys.stdin.readline():
-            # The server kills a reader that hangs; this timer works even if the server was killed.
+            # The server kills a hanging reader, but this timer works even if the server was killed.
             faulthandler.dump_traceback_later(_LONGEST, exit=True)
             answer = json.dumps(read(arguments=ARGUMENTS in sys.argv[1:]), allow_nan=False)
             faulthandler.cancel_dump_traceback_later()

@@ -26,10 +26,10 @@ class ReadError(HPUError):
 class ReaderProcess:
     """Reads the cards in a child process, and replaces the child if it hangs or crashes.
 
-    The first replacement starts immediately, so that a single failure loses only one reading. After
-    further failures, the pause doubles each time, up to one minute. `timeout` is the maximum
-    duration of a reading in seconds. If `arguments` is true, the names of holders are full command
-    lines.
+    The first replacement starts immediately, so that only one reading is lost after a single
+    failure. With each further failure, the pause before a replacement doubles, up to one minute.
+    `timeout` is the maximum duration of a reading in seconds. If `arguments` is true, the names of
+    holders are full command lines.
     """
 
     def __init__(self, timeout: float, *, arguments: bool = False) -> None:
@@ -42,13 +42,13 @@ class ReaderProcess:
 
     @property
     def pid(self) -> int | None:
-        """The PID of the child, or None if there is no child."""
+        """The PID of the child process, or None if there is none."""
         return self._process.pid if self._process else None
 
     async def read(self) -> dict[str, Any]:
         """Return the result of `hpu_magic.server.reader.read`.
 
-        Raises ReadError if the child hung or crashed, or during the pause after a failure.
+        Raises ReadError if the child hangs or crashes, or during the pause after a failure.
         """
         pause = self._not_before - asyncio.get_running_loop().time()
         if pause > 0:
@@ -66,7 +66,7 @@ class ReaderProcess:
         return record
 
     async def stop(self) -> None:
-        """Stop the child; the next reading starts a new one."""
+        """Stop the child process; the next reading starts a new one."""
         process = self._take()
         if process is None:
             return
@@ -116,7 +116,7 @@ async def _start(options: list[str]) -> asyncio.subprocess.Process:
         stdout=asyncio.subprocess.PIPE,
         limit=_LONGEST_LINE,
         env=child_python.environment(),
-        # Protects it from interrupts in the server's terminal; its children are killed with it.
+        # Protect it from interrupts in the server's terminal, and allow killing its children, too.
         start_new_session=True,
     )
     assert process.stdout is not None
@@ -159,5 +159,5 @@ async def _kill(process: asyncio.subprocess.Process | None) -> None:
     if process.returncode is None:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-    # A process that is waiting for hardware cannot be killed, and must not block the server.
+    # A process that is waiting for hardware cannot be killed and must not block the server.
     await _ended(process)

@@ -1,4 +1,4 @@
-"""The sampler of the cards, which is shared by all clients of this server."""
+"""The card sampler, which is shared by all clients of this server."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from hpu_magic.server.long_history import LongHistory
 from hpu_magic.server.reader_process import ReadError
 
 SHORTEST, LONGEST = 0.5, 60.0
-"""Allowed range of seconds between samples for a client."""
+"""Allowed range for the number of seconds between samples for a client."""
 
 DEFAULT_INTERVAL = 2.0
 LINGER_INTERVAL = 5.0
-"""Seconds between samples if no client is connected, but one recently made a request."""
+"""Seconds between samples if no client is connected but one recently made a request."""
 
-# Without clients: the pause as a multiple of a reading's duration, and its maximum in intervals.
+# Without clients: pause as a multiple of a reading's duration, and maximum pause in intervals.
 _RESTRAINT = 100
 _RAREST = 2.5
 
@@ -42,14 +42,14 @@ class Reader(Protocol):
 
 
 class CardSampler:
-    """Takes samples while clients are connected, stores them and sends new ones to listeners.
+    """Takes samples while clients are connected, stores them, and sends new ones to listeners.
 
     Parameters
     ----------
     reader : Reader
-        Reads the cards; may raise `ReadError`.
+        Object that reads the cards; it may raise `ReadError`.
     join : callable
-        Adds what the server knows about holders to a record.
+        Function that adds the server's information about holders to a record.
     log : Logger
         Logger for failures.
     past : LongHistory, optional
@@ -100,9 +100,9 @@ class CardSampler:
         return [self._history_message] + ([_snapshot_message(record)] if record else [])
 
     def subscribe(self, listener: Listener, interval: float = DEFAULT_INTERVAL) -> None:
-        """Call `listener` with the message for each new sample; call again to change the interval.
+        """Call `listener` with the message for each new sample.
 
-        The shortest interval applies to all listeners.
+        The shortest interval applies to all listeners. Subscribe again to change the interval.
         """
         self._listeners[listener] = interval
         self._wake()
@@ -113,7 +113,7 @@ class CardSampler:
         self._changed.set()
 
     def begin(self) -> None:
-        """Start taking samples without clients, if `unattended` is set."""
+        """Start taking samples without clients if `unattended` is set."""
         if self._unattended:
             self._wake()
 
@@ -161,7 +161,7 @@ class CardSampler:
             return LINGER_INTERVAL
         if not self._unattended:
             return None
-        # Read a slow driver less often, but often enough to avoid gaps in the history.
+        # Read a slow driver less often, but still often enough to avoid gaps in the history.
         pause = max(self._unattended, _RESTRAINT * self._took)
         return min(pause, _RAREST * self._unattended)
 
@@ -179,7 +179,7 @@ class CardSampler:
             try:
                 await self.fresh(interval / 2, attended=self._attended)
             except Exception:  # noqa: BLE001
-                # Do not raise; the next sample may succeed, and clients are waiting for it.
+                # Do not raise, because the next sample may succeed and clients are waiting for it.
                 self._log.exception("hpu_magic could not take a sample of the cards.")
             await self._pause(started)
 
@@ -199,7 +199,7 @@ class CardSampler:
             record = await self._reader.read()
             self._missing = False
         except ReadError as error:
-            # Log one warning for a series of failures, because there can be many.
+            # Log only one warning for a series of failures, because there can be many.
             if not self._missing:
                 self._log.warning("hpu_magic missed a sample of the cards: %s", error)
             self._missing = True
@@ -220,7 +220,7 @@ class CardSampler:
                 listener(message)
 
     def _missed(self, reason: str) -> Record:
-        """Return a sample with the same cards as the last one, but without values."""
+        """Return a sample with the same cards as the last sample, but without values."""
         before = self._latest or {"source": "none", "cards": []}
         unknown: Record = {"error": reason, "holders": [], **dict.fromkeys(_MEASUREMENTS)}
         return {

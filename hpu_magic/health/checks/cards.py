@@ -1,4 +1,4 @@
-"""Check the driver and the cards: visibility, holders, and memory without a known holder."""
+"""Check the driver and the cards, including visibility, holders, and memory without a holder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _VENDOR = "0x1da3"
 def driver(machine: Machine) -> Iterator[Finding]:
     """Check for cards on the bus and for the driver's kernel module."""
     on_bus = _on_bus(machine)
-    # A container may hide the module although the driver responds.
+    # A container may hide the kernel module even though the driver responds.
     answers = machine.cards.source in ("hlml", "hl-smi") and bool(machine.cards.cards)
     loaded = answers or machine.path("/sys/module/habanalabs").is_dir()
     values = {"cards_on_bus": on_bus, "loaded": loaded}
@@ -111,7 +111,7 @@ def held(machine: Machine) -> Iterator[Finding]:
 
 
 def orphaned_memory(machine: Machine) -> Iterator[Finding]:
-    """Check for device memory that is in use without a known holder."""
+    """Check for device memory that is in use but has no known holder."""
     for card in _orphaned(list(machine.cards.cards)):
         used, total = card.memory_used or 0, card.memory_total or 0
         yield Finding(

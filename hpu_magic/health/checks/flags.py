@@ -1,4 +1,4 @@
-"""Check environment variables. ``flags.tsv`` lists harmful values."""
+"""Check environment variables; ``flags.tsv`` lists harmful values."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _EAGER_BY_DEFAULT, _LAZY_KNOWN = (1, 21), (1, 23)
 # These libraries read PT_HPU_LAZY_MODE and assume lazy mode if it is unset.
 _ASSUME_LAZY = ("optimum-habana", "accelerate")
 _MOST_CARDS = 8
-# If one of these has a value outside _ON and _OFF, importing the compile backend fails.
+# Importing the compile backend fails if one of these has a value that is in neither _ON nor _OFF.
 _STRICT = (
     *("PT_HPU_COMPILE_USE_RECIPES", "PT_HPU_KEEP_INPUT_MUTATIONS", "PT_HPU_USE_EAGER_FALLBACK"),
     *("PT_HPU_COMPILE_REMOVE_UNNECESSARY_CLONES", "PT_HPU_USE_INPLACE_COLLECTIVE"),
@@ -32,7 +32,7 @@ _FILES = {
 
 
 def harmful(machine: Machine) -> Iterator[Finding]:
-    """Check for flags that slow down programs, fill up disks or change results."""
+    """Check for flags that slow down programs, fill disks or change results."""
     for row in _table():
         value = machine.environment.get(row["name"])
         if value is None or not _means(value.strip().lower(), row["values"]):
@@ -55,7 +55,7 @@ def harmful(machine: Machine) -> Iterator[Finding]:
 
 
 def lazy_mode(machine: Machine) -> Iterator[Finding]:
-    """Check the execution mode set in the environment, and libraries that assume another mode."""
+    """Check the execution mode set in the environment, and libraries that assume another one."""
     name = "PT_HPU_LAZY_MODE"
     value = machine.environment.get(name)
     release = _release(machine)
@@ -116,7 +116,7 @@ def fallbacks(machine: Machine) -> Iterator[Finding]:
 
 
 def pool(machine: Machine) -> Iterator[Finding]:
-    """Check how much of the card's memory the bridge may use."""
+    """Check how much of the card's memory the bridge is allowed to use."""
     name = "PT_HPU_POOL_MEM_ACQUIRE_PERC"
     value = machine.environment.get(name, "")
     if value.isdecimal() and int(value) < 100:
@@ -135,7 +135,7 @@ def metrics_file(machine: Machine) -> Iterator[Finding]:
 
 
 def files(machine: Machine) -> Iterator[Finding]:
-    """Check that the files named in environment variables can be read."""
+    """Check that files specified by environment variables can be read."""
     for name, effect in _FILES.items():
         value = machine.environment.get(name)
         if not value:
@@ -158,7 +158,7 @@ def strict(machine: Machine) -> Iterator[Finding]:
 
 
 def visible_modules(machine: Machine) -> Iterator[Finding]:
-    """Check the list of cards that this process is allowed to use."""
+    """Check the list of cards that this process may use."""
     name = "HABANA_VISIBLE_MODULES"
     value = machine.environment.get(name)
     if value is None:
@@ -188,7 +188,7 @@ def visible_modules(machine: Machine) -> Iterator[Finding]:
 
 
 def chosen_module(machine: Machine) -> Iterator[Finding]:
-    """Check which card this process is told to use."""
+    """Check which card this process has been told to use."""
     name = "HLS_MODULE_ID"
     value = machine.environment.get(name)
     known = {str(card.module_id) for card in machine.cards.cards}
@@ -237,7 +237,7 @@ def _table() -> list[dict[str, str]]:
 
 
 def _means(value: str, kind: str) -> bool:
-    """Return whether a value is ``on``, ``off``, ``set``, ``positive`` or a listed value."""
+    """Return whether a value is of a kind: ``on``, ``off``, ``set``, ``positive`` or a list."""
     if kind == "positive":
         return value.isdecimal() and int(value) > 0
     if kind == "set":

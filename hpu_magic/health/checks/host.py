@@ -14,7 +14,7 @@ from hpu_magic.health.machine import Machine
 _LITTLE_MEMORY = 1 << 30
 _LITTLE_SHARED = 1 << 30
 _FULL_SHARED = 64 << 20
-# Control group folders (versions 2 and 1), with the files for the memory limit and usage.
+# Folders of control groups (v2 and v1), with the names of the memory limit and usage files.
 _LIMITS = (
     ("/sys/fs/cgroup{own}", "memory.max", "memory.current"),
     ("/sys/fs/cgroup", "memory.max", "memory.current"),
@@ -140,10 +140,10 @@ def home(machine: Machine) -> Iterator[Finding]:
 
 
 def own_folder(machine: Machine) -> Iterator[Finding]:
-    """Check the folder through which this user's processes share data about cards and fits."""
+    """Check the folder that this user's processes use to share data about cards and fits."""
     first, *others = private_folder.places()
     existing = private_folder.found()
-    # The doctor does not change anything, so it does not create the folder.
+    # The doctor must not change anything, so it does not create the folder.
     free = (place for place in (first, *others) if _can_be_made(place))
     folder = existing or next(free, None)
     if folder is None:

@@ -9,7 +9,7 @@ from hpu_magic import backend
 from hpu_magic.health.finding import Finding, State
 from hpu_magic.health.machine import Machine
 
-# Required distributions -> the features that need them, and the extra that installs them.
+# Required distribution -> the features that need it, and the extra that installs it.
 _NEEDED = {
     "lightning": ("fits with Lightning", "lightning"),
     "ipywidgets": ("live panels", "notebook"),
@@ -108,8 +108,8 @@ def one_torch(machine: Machine) -> Iterator[Finding]:
     versions = [copy.version for copy in copies]
     folders = {f"folder_{at}": str(copy.locate_file("")) for at, copy in enumerate(copies, 1)}
     listed = ", ".join(f"{each} in {{folder_{at}}}" for at, each in enumerate(versions, 1))
-    # Copies in the same folder have overwritten each other. If the folders differ, the first copy
-    # is complete.
+    # Copies in the same folder have overwritten each other. In different folders, the first copy is
+    # complete.
     mixed = len(set(folders.values())) < len(folders)
     state: State = "red" if mixed else "amber"
     why = "their files are mixed" if mixed else "Python uses the first, other programs may not"

@@ -17,14 +17,14 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _OWN = ("localhost", "127.0.0.1")
 _HUB = "JUPYTERHUB_SERVICE_PREFIX"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# Front-end extensions -> the features that need them.
+# Front-end extension -> the features that need it.
 _EXTENSIONS = {
     "hpu_magic": "the sidebar, the status bar and the mode switch",
     "@jupyter-widgets/jupyterlab-manager": "live panels",
     "anywidget": "live panels",
 }
 _SYSTEM = ("/usr/local", "/usr")
-# Python part of a widget library -> its JavaScript part, and the major versions that match.
+# Python part of a widget library, its JavaScript part, and their matching major versions.
 _HALVES = (
     ("ipywidgets", "jupyterlab_widgets", {7: 1, 8: 3}),
     ("bokeh", "jupyter_bokeh", {2: 3, 3: 4}),
@@ -156,7 +156,7 @@ def widget_halves(machine: Machine) -> Iterator[Finding]:
 
 
 def _access(machine: Machine, server: dict[str, Any]) -> Finding:
-    """Return a finding about who can access a server; its address is private information."""
+    """Return a finding about who can access a server, whose address is private information."""
     about = "Jupyter server"
     private = {"server": _address(server)}
     local = server.get("hostname") in _LOOPBACK or bool(server.get("sock"))
@@ -219,7 +219,7 @@ def _address(server: dict[str, Any]) -> str:
 
 
 def _extension(machine: Machine, name: str) -> dict[str, Any] | None:
-    """Return the ``package.json`` of an installed extension; like JupyterLab, use the first one."""
+    """Return the ``package.json`` of an installed extension; the first one wins."""
     for folder in _data_folders(machine):
         if package := _json(folder / "labextensions" / name / "package.json"):
             return package
@@ -227,7 +227,7 @@ def _extension(machine: Machine, name: str) -> dict[str, Any] | None:
 
 
 def _disabled(machine: Machine) -> dict[str, bool]:
-    """Return whether each extension is disabled, by name; the user's setting takes precedence."""
+    """Return whether each extension is disabled, by name; user settings take precedence."""
     places = [folder / "labconfig" for folder in _config_folders(machine)]
     places.append(machine.prefix / "share" / "jupyter" / "lab" / "settings")
     states: dict[str, bool] = {}
@@ -263,7 +263,7 @@ def _config_folders(machine: Machine) -> list[Path]:
 
 
 def _in_order(machine: Machine, user: Path, environment: Path) -> list[Path]:
-    """Return the user's and the environment's folder, in Jupyter's order of precedence."""
+    """Return the folders of the user and the environment in Jupyter's order of precedence."""
     virtual = (machine.prefix / "pyvenv.cfg").exists()
     preference = machine.environment.get("JUPYTER_PREFER_ENV_PATH")
     first = virtual if preference is None else machine.switched_on("JUPYTER_PREFER_ENV_PATH")

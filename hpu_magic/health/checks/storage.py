@@ -26,7 +26,7 @@ _YES, _NO = ("1", "true"), ("", "0", "false")
 
 @dataclass(frozen=True)
 class _Content:
-    """The size of a folder, its number of files, and the size of files written within a day."""
+    """A folder's size, number of files, and size of the files written within the last day."""
 
     size: int
     files: int
@@ -86,7 +86,7 @@ def recipe_cache(machine: Machine) -> Iterator[Finding]:
 
 
 def logs(machine: Machine) -> Iterator[Finding]:
-    """Check the log folder: its size, its growth within a day, and the free disk space."""
+    """Check the log folder's size, its growth within a day, and the free disk space."""
     configured = machine.environment.get("HABANA_LOGS")
     default = machine.path("/var/log/habana_logs")
     if not machine.in_container() or not default.is_dir():
@@ -142,7 +142,7 @@ def _cache_settings(machine: Machine) -> _CacheSettings | None:
 
 
 def _wrong(settings: _CacheSettings) -> str:
-    """Return what is wrong with an invalid field; empty if all fields are valid."""
+    """Return what is wrong with the settings; empty if all fields are valid."""
     if settings.most and not settings.most.isdecimal():
         return "has an invalid third field, which must be a number of megabytes."
     for field in (settings.delete, settings.shared):
@@ -152,7 +152,7 @@ def _wrong(settings: _CacheSettings) -> str:
 
 
 def _writable(folder: Path) -> tuple[State, str, str]:
-    """Return why a folder is not writable, and the fix; both are empty if it is writable."""
+    """Return why a folder is not writable and how to fix that; both are empty if it is writable."""
     if folder.is_dir():
         if os.access(folder, os.W_OK | os.X_OK):
             return "green", "", ""
@@ -184,7 +184,7 @@ def _usage(folder: Path, settings: _CacheSettings, private: dict[str, str]) -> F
 
 
 def _content(folder: Path) -> _Content:
-    """Measure a folder, counting a limited number of files."""
+    """Measure a folder, up to a maximum number of files."""
     size = files = recent = 0
     now = time.time()
     for place, _, names in os.walk(folder):

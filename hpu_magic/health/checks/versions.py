@@ -1,4 +1,4 @@
-"""Check for versions that are known to be incompatible or have not been tested together."""
+"""Check for versions that are known to be incompatible or that have not been tested together."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _OPTIMUM, _TRANSFORMERS = (1, 21), (4, 55)
 
 
 def torch_for_hpu_magic(machine: Machine) -> Iterator[Finding]:
-    """Compare the PyTorch release with the releases that hpu_magic is tested with."""
+    """Compare the PyTorch release with those that hpu_magic is tested with."""
     version = machine.version("torch")
     if not version:
         return
@@ -81,7 +81,7 @@ def plugin_and_driver(machine: Machine) -> Iterator[Finding]:
     if not plugin:
         return
     driver = machine.driver.driver if machine.driver else None
-    # If hl-smi does not report a version, use the version of the kernel module.
+    # Use the version of the kernel module if hl-smi does not report one.
     driver = driver or (machine.text("/sys/module/habanalabs/version") or "").strip() or None
     values = {"plugin": plugin, "driver": driver}
     about = "plug-in and driver"

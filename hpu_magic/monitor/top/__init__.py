@@ -22,7 +22,7 @@ _SHORTEST = 0.2  # seconds
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run the command and return its exit status."""
+    """Run the command and return the exit status."""
     try:
         if options.json:
             print(json.dumps(_only(_sample(), options.number).as_record(), indent=2))
@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader has closed the pipe; keep Python's flush at exit from printing an error.
+        # The reader has closed the pipe, so prevent Python's flush at exit from printing an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except _NoSuchCardError as missing:
         print(f"hpu-magic: {missing}", file=sys.stderr)
@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the command's parser, which sets the option `run`."""
+    """Add the parser of the command, which sets the `run` option."""
     top = commands.add_parser(
         "top",
         help="show all cards with their memory and holders",
@@ -71,7 +71,7 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 class _NoSuchCardError(HPUError):
-    """The machine has no card with the given number."""
+    """Raised if the machine has no card with the given number."""
 
 
 def _seconds(text: str) -> float:
@@ -87,12 +87,12 @@ def _seconds(text: str) -> float:
 
 
 def _sample() -> Snapshot:
-    """Return a snapshot that includes the arguments of this user's processes."""
+    """Return a snapshot that shows the command-line arguments of this user's processes."""
     return with_arguments(monitor.snapshot())
 
 
 def _only(snapshot: Snapshot, number: int | None) -> Snapshot:
-    """Return a snapshot of only the card with a module ID; None keeps all cards."""
+    """Return a snapshot with only the card that has the given module ID; None keeps all cards."""
     if number is None:
         return snapshot
     cards = tuple(card for card in snapshot.cards if card.module_id == number)
@@ -114,7 +114,7 @@ def _once(snapshot: Snapshot, options: argparse.Namespace) -> list[str]:
 class _Samples:
     """Takes samples in a separate thread, so that keys work even if the driver is slow.
 
-    `interval` is in seconds; each sample wakes up the screen.
+    `interval` is in seconds. Each sample wakes up the screen.
     """
 
     def __init__(self, interval: float, screen: Screen) -> None:
@@ -124,7 +124,7 @@ class _Samples:
         threading.Thread(target=self._run, daemon=True).start()
 
     def take(self) -> Snapshot | None:
-        """Return the latest sample if it is new, else None; raise an error from the thread."""
+        """Return the latest sample if it is new, else None; reraise any error from the thread."""
         latest, self._latest = self._latest, None
         if isinstance(latest, BaseException):
             raise latest

@@ -18,7 +18,7 @@ _JOINT = "  "
 
 
 class MemoryHistory:
-    """Memory usage of each card since the program started, drawn as one character per sample."""
+    """Recent memory usage of each card, drawn with one character per sample."""
 
     def __init__(self) -> None:
         self._shares: dict[int, deque[float | None]] = {}
@@ -31,7 +31,7 @@ class MemoryHistory:
             self._shares.setdefault(card.module_id, deque(maxlen=_KEPT)).append(share)
 
     def drawn(self, card: int, room: int) -> str:
-        """Draw the newest samples that fit, with a space for each unknown value."""
+        """Draw the most recent samples that fit, with a space for each unknown value."""
         shares = list(self._shares.get(card, ()))[-room:]
         return "".join(
             " " if share is None else _STEPS[1 + round(share * (len(_STEPS) - 2))]

@@ -1,4 +1,4 @@
-"""Text in terminal cells, where some characters occupy two cells."""
+"""Fit text to terminal cells; some characters occupy two cells."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A full-screen terminal with keyboard input, restored when the program ends or is stopped."""
+"""A full-screen terminal with keyboard input that is restored when the program ends or stops."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 _STYLES = {"": "", "bold": "\x1b[1m", "selected": "\x1b[7m"}
 _PLAIN = "\x1b[0m"
 
-# The escape sequences that terminals send, in both of their modes.
+# The escape sequences that terminals send in either of their modes.
 _SEQUENCES = {
     **{
         f"{start}{letter}": name
@@ -87,7 +87,7 @@ class Screen:
         return self._input is not None
 
     def wake(self) -> None:
-        """Make `wait` return; can be called from any thread."""
+        """Make `wait` return. This method can be called from any thread."""
         with contextlib.suppress(BlockingIOError):  # if the pipe is full, `wait` returns anyway
             os.write(self._wake, b".")
 
@@ -136,7 +136,7 @@ class Screen:
         self.wake()
 
     def _on_stop(self, number: int, frame: FrameType | None) -> None:
-        """Restore the terminal while the program is suspended."""
+        """Restore the terminal for as long as the program is suspended."""
         self._restore()
         signal.signal(signal.SIGTSTP, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTSTP)

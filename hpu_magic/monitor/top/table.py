@@ -14,7 +14,7 @@ from hpu_magic.monitor.top.cells import clipped, padded, width
 from hpu_magic.plain_text import printable
 
 ORDERS = ("card", "memory", "busy", "idle", "pid", "name")
-"""Columns that the cards can be sorted by."""
+"""Columns by which the cards can be sorted."""
 
 _BAR = 10  # characters
 _GAP = "  "
@@ -22,8 +22,8 @@ _GOOD_NAME, _SHORTEST_NAME = 24, 12
 _NONE = "-"
 _HELD_BY = "held by"
 
-# If the terminal is narrow, these columns are dropped, in this order, until the name column has the
-# given width. The card, PID and name columns are always shown.
+# If the terminal is narrow, these columns are dropped in this order until the name column reaches
+# the given width. The card, PID and name columns are always shown.
 _DROPPED = {
     **dict.fromkeys(("clock", "power", "bar", "temp", "user", "model"), _GOOD_NAME),
     **dict.fromkeys(("memory", "busy", "idle", "full", "fit"), _SHORTEST_NAME),
@@ -34,7 +34,7 @@ _RIGHT = {"full", "busy", "temp", "power", "clock", "pid"}
 
 
 class TableLine(NamedTuple):
-    """A line of the table, with the module ID of its card."""
+    """A line of the table together with the module ID of its card."""
 
     text: str
     card: int | None = None
@@ -64,10 +64,10 @@ class Order:
 def table(
     snapshot: Snapshot, room: int | None = None, order: Order = Order(), shift: int = 0
 ) -> list[TableLine]:
-    """Return the lines of a table of all cards; a dash stands for a missing value.
+    """Return the lines of a table of all cards; a dash represents a missing value.
 
     `room` is the number of cells per line; None means no limit. `shift` is the number of characters
-    cut off the start of names.
+    to cut off from the start of names.
     """
     if not snapshot.cards:
         return _remark(f"No Gaudi cards to show: {snapshot.reason}", room)
@@ -111,7 +111,7 @@ def figures(card: CardReading) -> dict[str, str]:
 
 
 def idleness(holder: Holder) -> str:
-    """Return a session's idle time as the text of its column, such as ``2 h``."""
+    """Return a session's idle time as text for its column, such as ``2 h``."""
     return sessions.activity(holder.idle).removeprefix("idle for ") or _NONE
 
 

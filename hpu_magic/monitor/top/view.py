@@ -1,4 +1,4 @@
-"""The command's pages, and what its keys do."""
+"""The command's pages and key bindings."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _HELP = (
 class View:
     """The command's pages: all cards, a single card, and the help page.
 
-    `order` is the initial sort order. `card` is the card to show first; None shows all cards.
+    `order` is the initial sort order. `card` is the card to show initially; None shows all cards.
     """
 
     def __init__(self, order: Order, card: int | None = None) -> None:
@@ -106,7 +106,7 @@ class View:
         return [(heading.text, "bold" if rows else ""), *styled]
 
     def _scroll(self, rows: list[TableLine], room: int) -> int:
-        """Return the first row to display, such that the selected card is visible."""
+        """Return the index of the first row to display so that the selected card is visible."""
         chosen = [at for at, row in enumerate(rows) if row.card == self._chosen is not None]
         if chosen:
             self._top = min(max(self._top, chosen[-1] - room + 1), chosen[0])
