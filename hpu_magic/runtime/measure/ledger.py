@@ -1,8 +1,8 @@
 """The device overhead of code: compilations, fallbacks and synchronizations.
 
-The vendor's metrics provide the totals. The vendor's event dispatcher reports the source line of
-each event that has one. PyTorch records graph breaks and in-place operations. Replays are counted
-by `hpu_magic.runtime.graphs.replays`.
+The vendor's metrics provide the totals. The vendor's event dispatcher reports events and, if known,
+their source lines. PyTorch records graph breaks and in-place operations. Replays are counted by
+`hpu_magic.runtime.graphs.replays`.
 """
 
 from __future__ import annotations

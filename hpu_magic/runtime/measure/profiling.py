@@ -111,7 +111,7 @@ class profile:
     def __enter__(self) -> profile:
         device.synchronize()
         # On Gaudi, the default activities include the device.
-        # A recording has only one cycle, but without `acc_events`, torch 2.10 and 2.11 warn that
+        # This recording has only one cycle, but without `acc_events`, torch 2.10 and 2.11 warn that
         # the events of earlier cycles are cleared.
         self._profiler = self._torch.profiler.profile(record_shapes=True, acc_events=True)
         self._profiler.__enter__()

@@ -73,7 +73,7 @@ class Source:
     def after(self, node: ast.stmt, statement: str) -> list[Edit]:
         """Return the edits that add a statement after a simple statement.
 
-        It is on a separate line in the displayed code if possible, and on the same line as `node`
+        The statement is on a separate line in the displayed code if possible, and on `node`'s line
         in the executed code.
         """
         here = self.end(node)

@@ -123,8 +123,8 @@ def requested(
     ``lower`` and ``fp32`` are operator names: an iterable, a comma-separated string, or the path of
     a file with one name per line. "default" stands for the library's list, and None for the loaded
     list. ``level`` is a level from the former Habana mixed precision package: O1 uses the lists,
-    and O2 computes only matrix products and convolutions in lower precision, and all other
-    operators in fp32.
+    and O2 computes only matmuls and convolutions in lower precision, and all other operators
+    in fp32.
 
     Raises `HPUError` for an unknown operator or level, an unreadable file, or the combination of O2
     with lists.

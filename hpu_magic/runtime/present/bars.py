@@ -19,7 +19,7 @@ BAR = "#3d85c6"
 MARK = "#d9822b"
 
 Bar = tuple[str, float, float]
-"""The name and length of a bar, and the position of its mark."""
+"""The name and length of a bar, followed by the position of its mark."""
 
 
 def draw(bars: Sequence[Bar], bar: str, mark: str, unit: str) -> str:

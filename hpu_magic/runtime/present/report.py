@@ -1,4 +1,4 @@
-"""Results that can be shown as text in a terminal or as HTML in a notebook, with typed fields."""
+"""Results with typed fields that can be shown as text in a terminal or as HTML in a notebook."""
 
 from __future__ import annotations
 

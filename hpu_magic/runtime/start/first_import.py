@@ -86,7 +86,7 @@ def environment_at_import() -> Mapping[str, str]:
 
 
 def _origin(frame: FrameType | None, number: int | None) -> Origin | None:
-    """Return the line of the user's frame among the callers, and the outermost package below it."""
+    """Return the line in the user's frame, and the outermost package that this line called."""
     inside: str | None = None
     while frame is not None:
         module = str(frame.f_globals.get("__name__", ""))

@@ -13,7 +13,7 @@ from hpu_magic.runtime.training.not_finite import ValueWatch
 from hpu_magic.runtime.training.sampler import Sampler
 
 FIRST_STEPS = 200
-"""All values of this many initial steps are read, so that even short fits have curves."""
+"""The number of initial steps whose values are all read, so that even short fits have curves."""
 
 _MOST_KEPT = 256  # batches, epochs and validations
 _MOST_VALUES = 4096

@@ -54,7 +54,7 @@ class FitProgress:
     """Number of completed epochs in this fit."""
 
     batches_over: int = 0
-    """Number of batches in incomplete epochs."""
+    """Number of batches that belong to incomplete epochs."""
 
     curves: Curves = field(default_factory=Curves)
     """The logged metrics, including the returned loss."""

@@ -102,7 +102,7 @@ class Subscription:
 
 
 class Sampler:
-    """Named series of limited length that are written by a background thread and by callers.
+    """Named series of limited length, written by a background thread and by callers.
 
     Times are in seconds of ``time.monotonic()``, and memory is in bytes.
     """

@@ -75,7 +75,7 @@ class StepReport:
         self._to.sampler.record("epochs", number=number, step=step, length=length)
 
     def epoch_ended(self, *, whole: bool) -> None:
-        """Count the epoch if it is complete."""
+        """Count the epoch if it was completed."""
         self.progress.epoch_over = whole
         if whole:
             self.progress.epochs_done += 1

@@ -52,7 +52,7 @@ class LayerError:
     kind: str
     """The name of the layer and its class."""
     total: Difference = field(default_factory=Difference)
-    """The error with all layers quantized; its input contains the errors of earlier layers."""
+    """The error with all layers quantized; it includes the errors of earlier layers."""
     own: Difference = field(default_factory=Difference)
     """The error of this layer alone, given the input that it had before quantization."""
     calls: int = 0  # number of times the layer was called with the sample

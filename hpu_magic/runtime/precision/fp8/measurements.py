@@ -39,7 +39,7 @@ class Range:
 
 
 class Measurements:
-    """The measurement files for the name prefix and the observer in the settings."""
+    """The measurement files that belong to the name prefix and observer in the settings."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings

@@ -15,7 +15,7 @@ Run = Callable[[Any], Any]
 
 
 def of_inputs(model: Any, inputs: Any) -> Run:
-    """Return a function that runs a model on these inputs, or the inputs if they are a function.
+    """Return a function that runs a model on the inputs; an existing function is returned as is.
 
     Floating-point tensors are converted to the dtype of the model's parameters. Raises `HPUError`
     if the inputs are neither tensors nor a function.
