@@ -22,7 +22,7 @@ FEWEST_ROUNDS = 8
 
 @dataclass(frozen=True)
 class Figure:
-    """A measured value; it holds if it is at most `target`, or if there is no target."""
+    """A measured value, which passes if it is at most `target` or if there is no target."""
 
     name: str
     value: float

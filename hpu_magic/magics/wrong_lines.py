@@ -206,7 +206,7 @@ def _usual(action: argparse.Action) -> str:
 
 
 def _split(word: str) -> list[str]:
-    """Return an option and its value as two words."""
+    """Split ``--option=value`` into two words; leave other words unchanged."""
     name, equals, value = word.partition("=")
     return [name, value] if equals and name.startswith("--") else [word]
 
@@ -282,7 +282,7 @@ class _Line:
         return f"does not take {word!r}", other or self._with_word(word)
 
     def _with_option(self, word: str) -> str | list[str] | None:
-        """Return the words with an unknown option replaced by an existing one."""
+        """Return the words after replacing an unknown option with an existing one."""
         name, equals, value = word.partition("=")
         if attached := re.fullmatch(r"(-[a-zA-Z])(\d+)", word):
             name, equals, value = attached[1], "=", attached[2]
@@ -305,7 +305,7 @@ class _Line:
         return None
 
     def _with_word(self, word: str) -> list[str] | None:
-        """Return the words with a surplus word turned into an option."""
+        """Return the words after converting a surplus word to an option."""
         return next((fixed for fixed in self._options_for(word) if self._parses(fixed)), None)
 
     def _options_for(self, word: str) -> Iterator[list[str]]:

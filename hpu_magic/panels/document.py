@@ -16,7 +16,7 @@ from bokeh.protocol import Protocol
 from traitlets import Unicode
 
 CHOICE = "choice"
-"""Name of the model whose value is sent to the kernel when the reader changes it."""
+"""Name of the model whose value is sent to the kernel when the user changes it."""
 
 
 class DocumentWidget(anywidget.AnyWidget):
@@ -28,7 +28,7 @@ class DocumentWidget(anywidget.AnyWidget):
 
     ``restore`` updates the models with the changes that pages have already received. Its argument
     is the setter to use for these changes, which keeps them from being sent again. ``drawing``
-    locks the models, and ``on_choice`` is called with the value that the reader selects in the
+    locks the models, and ``on_choice`` is called with the value that the user selects in the
     model named `CHOICE`.
     """
 

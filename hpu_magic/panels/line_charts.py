@@ -38,7 +38,7 @@ class LineChart:
     lines: tuple[Line, ...]
     hover: str  # tooltip, in Bokeh's format
     title: Callable[[RunRecord], str]
-    sentence: Callable[[RunRecord], str]  # for readers who cannot see it; "" without samples
+    sentence: Callable[[RunRecord], str]  # for users who cannot see it; "" if there are no samples
     of_memory: bool = False  # its axis is in bytes and can extend to the limit
     longest_title: str = ""  # the legend must not cover it
 

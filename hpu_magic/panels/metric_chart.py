@@ -98,7 +98,7 @@ def title(metric: str, traces: Mapping[Curve, Trace], curves: Sequence[Curve]) -
 
 
 def sentence(metric: str, traces: Mapping[Curve, Trace], curves: Sequence[Curve]) -> str:
-    """Return the last values and the best value in a chart for readers who cannot see it."""
+    """Return the last values and the best value in a chart for users who cannot see it."""
     last = ", ".join(
         f"{curve.name} {number(curve.last.value)}" for curve in curves if curve.last is not None
     )

@@ -40,7 +40,7 @@ class NotebookView:
     picture is drawn more often and with a header.
 
     ``kinds`` contains names from `line_charts.KINDS`. ``on_stop`` is called once if Stop is
-    pressed, and ``on_add`` with the name of a metric if the reader requests a chart of it; both may
+    pressed, and ``on_add`` with the name of a metric if the user requests a chart of it; both may
     be called from any thread. ``panel`` is one of `PANELS`; ``auto`` shows the widget in pages that
     request it.
     """

@@ -51,7 +51,7 @@ def draw(record: RunRecord, kinds: Sequence[str] = KINDS, name: str = "") -> str
     """Return the run as an SVG image of at most a few dozen kilobytes.
 
     `kinds` contains names from `line_charts.KINDS`, and `name` is the model's name, which is given
-    to readers who cannot see the picture.
+    to users who cannot see the picture.
     """
     metrics = METRICS in kinds
     listed = [chart for chart in LINE_CHARTS if chart.name in kinds]
@@ -79,7 +79,7 @@ def inline(picture: str) -> str:
 
 
 def _description(record: RunRecord, charts: Sequence[LineChart], *, metrics: bool) -> str:
-    """Return the last and best values as sentences for readers who cannot see the picture."""
+    """Return the last and best values as sentences for users who cannot see the picture."""
     sentences = []
     if metrics:
         sentences += [

@@ -1,4 +1,4 @@
-"""The interface for views of a fit, which show its state in words and its new samples."""
+"""The interface for views of a fit, which show a description of its state and its new samples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STOPPING = "Stopping"
 
 @dataclass(frozen=True)
 class Head:
-    """The state of a fit, in words."""
+    """A description of the state of a fit."""
 
     word: str  # the current activity, such as Training
     model_name: str

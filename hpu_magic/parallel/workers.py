@@ -120,7 +120,7 @@ class Workers:
         return self.lost
 
     def busy(self) -> list[int]:
-        """Return the ranks still running a cell whose result is no longer awaited."""
+        """Return the ranks that are still running a cell whose result nobody is waiting for."""
         self.unanswered = {
             rank: reply for rank, reply in self.unanswered.items() if not reply.done()
         }

@@ -15,7 +15,7 @@ _COLORS = re.compile(r"\x1b\[[\d;]*m")
 
 
 def thumbnail(notebook: Any, cell_id: str) -> tuple[str, bytes]:
-    """Return the picture of a notebook as the suffix and contents of a file.
+    """Return the thumbnail of a notebook as a file suffix and file contents.
 
     It is the output of a cell, or its source if the notebook has no outputs.
     """

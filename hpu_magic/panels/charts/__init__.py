@@ -1,4 +1,4 @@
-"""The live charts: Bokeh figures with a shared time axis and controls for the reader."""
+"""The live charts: Bokeh figures with a shared time axis and controls for the user."""
 
 from __future__ import annotations
 

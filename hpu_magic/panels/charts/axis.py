@@ -118,7 +118,7 @@ class SharedAxis:
 
     ``lines`` and ``epochs`` are data sources. ``window`` is the length, in seconds, of an axis that
     follows the newest point. If it is None, the axis starts at 0 and shows everything, and the
-    reader selects time, step or epoch.
+    user selects time, step or epoch.
     """
 
     def __init__(
@@ -160,7 +160,7 @@ class SharedAxis:
         plot.add_layout(above, "above")
 
     def follow(self, charts: Any, lowest: Any) -> None:
-        """Let the browser extend the axis as rows arrive, and redraw if the reader changes it."""
+        """Let the browser extend the axis as rows arrive, and redraw if the user changes it."""
         if not self.chosen:
             return
         args = {**self._args, "range": self.range, "ticker": self._ticker}

@@ -31,7 +31,7 @@ class Charts:
 
     ``capacity`` is the maximum number of points in a line, ``kinds`` contains names from
     `line_charts.KINDS`, and ``window`` is passed to `SharedAxis`. ``on_add`` is called with the
-    name of a metric if the reader requests a chart of it.
+    name of a metric if the user requests a chart of it.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Charts:
         self._outbox.restore(setter)
 
     def choose(self, metric: str) -> None:
-        """Pass the reader's choice in `AddMetric` to ``on_add``."""
+        """Pass the user's choice in `AddMetric` to ``on_add``."""
         self._on_add(metric)
 
     def connect(self, send: Callable[[list[Event]], None]) -> None:

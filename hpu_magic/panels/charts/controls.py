@@ -54,7 +54,7 @@ def titled(control: Select, title: str, width: int) -> Any:
 
 
 class AddMetric:
-    """A list of the metrics that have no chart; pages send the reader's choice to the kernel."""
+    """A list of the metrics that have no chart; pages send the user's choice to the kernel."""
 
     def __init__(self) -> None:
         self._offered: list[str] = []

@@ -1,4 +1,4 @@
-// The data about the cards that the server sends. The server uses the same field names.
+// The card data that the server sends. The server uses the same field names.
 
 import type { Fit } from './fit';
 

@@ -17,7 +17,7 @@ const NARROW = 6;
 /** Number of lanes for simultaneous holders of the same card. */
 export const LANES = 3;
 
-/** Return the end of a span; the span of a current holder ends now. */
+/** Return the end of a span; for a current holder, it is the current time. */
 export function spanEnd(span: HolderSpan, now: number): number {
   return span.held ? Math.max(span.to, now) : span.to;
 }
