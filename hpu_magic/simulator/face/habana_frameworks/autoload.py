@@ -9,8 +9,8 @@ import os
 def __autoload() -> None:
     """Import the bridge unless ``PT_HPU_AUTOLOAD`` is 0.
 
-    If the variable is not set, the bridge is not imported in lazy mode (``PT_HPU_LAZY_MODE=1``)
-    either, because lazy-mode scripts import it themselves.
+    If the variable is not set, lazy mode (``PT_HPU_LAZY_MODE=1``) also prevents the import, because
+    lazy-mode scripts import the bridge themselves.
     """
     autoload = os.environ.get("PT_HPU_AUTOLOAD", "-1")
     lazy = os.environ.get("PT_HPU_LAZY_MODE", "0") == "1"

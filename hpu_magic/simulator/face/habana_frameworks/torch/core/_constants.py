@@ -35,7 +35,7 @@ def _mark_params_as_const(
 
 
 def _check_params_as_const(model: nn.Module | None = None, only_scales: bool = False) -> None:
-    """Do nothing; the vendor's function reads the marks on the parameters."""
+    """Read the marks on a model's tensors; this has no effect."""
     for _, tensor in _named_tensors(model, only_scales):
         getattr(tensor, "is_const_tensor", False)
 

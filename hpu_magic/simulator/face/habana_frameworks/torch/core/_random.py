@@ -13,7 +13,7 @@ import torch
 
 
 def install() -> None:
-    """Replace `torch.manual_seed`, `torch.seed` and `torch.random.fork_rng`, if not yet done."""
+    """Replace PyTorch's seeding functions and `fork_rng`, unless they are already replaced."""
     if hasattr(torch.manual_seed, "_seeds_hpu"):
         return
     torch.manual_seed = torch.random.manual_seed = _seeding_hpu(torch.random.manual_seed)

@@ -61,11 +61,11 @@ def hpu_inference_initialize(
     Parameters
     ----------
     mark_scales, mark_non_scales : bool
-        Which parameters to mark.
+        Whether to mark scales, and whether to mark all other parameters.
     mark_only_scales_as_const : bool
         Deprecated; same as ``mark_scales=True, mark_non_scales=False``.
     optimizer, args
-        Parameters of older releases; ignored.
+        Arguments from older releases; ignored.
     """
     hpu.set_mark_scale_const(mark_scales or mark_only_scales_as_const)
     hpu.set_mark_non_scale_const(mark_non_scales and not mark_only_scales_as_const)

@@ -43,7 +43,7 @@ def register() -> None:
 
 
 def _keeps_strides(device: torch.device | None) -> bool:
-    """Return True: outputs may be non-contiguous on every device."""
+    """Return True, because outputs may be non-contiguous on every device."""
     return True
 
 

@@ -51,7 +51,8 @@ def note(
     """Log a call from code outside torch, once per source line.
 
     `kind` is a category of `hpu_magic.torch_cuda`, and `became` is the replacement of the call.
-    `argument` means that only the device arguments of one of torch's own functions change.
+    If `argument` is true, the call is to one of torch's own functions, and only its device
+    arguments change.
     """
     if not LEVEL or (argument and LEVEL == _WITHOUT_ARGUMENTS) or torch.compiler.is_compiling():
         return

@@ -64,7 +64,7 @@ def get_sync_debug_mode() -> str:
 
 
 def enable_const_section_serialization(path: str, clear_path: bool, use_compression: bool) -> None:
-    """Accept a folder for recipe constants; simulated recipes have no constants."""
+    """Ignore a folder for recipe constants, because simulated recipes have no constants."""
 
 
 def disable_const_section_serialization() -> None:

@@ -161,7 +161,7 @@ class _Compiler:
 
 
 def _generated(graph: torch.fx.GraphModule) -> Callable[[list[Any]], Any]:
-    """Return the graph as a Python function, for graphs that programs do not support."""
+    """Return the graph as a Python function, for graphs that programs cannot represent."""
     # Boxed code empties its argument list, so that each argument is freed after its last use.
     boxed = getattr(torch.fx.graph, "_BoxedCodeGen", None)
     if boxed is None:

@@ -131,7 +131,7 @@ def _casting(function: Function) -> Callable[..., Any]:
     @functools.wraps(original)
     def casting(*args: Any, **kwargs: Any) -> Any:
         tensors = _tensors((*args, *kwargs.values()))
-        if has_torch_function(tensors):  # overrides receive the replacement as the function
+        if has_torch_function(tensors):  # overrides receive the replacement as `func`
             return handle_torch_function(casting, tensors, *args, **kwargs)
         if _rules is None or _thread.disabled:
             return original(*args, **kwargs)

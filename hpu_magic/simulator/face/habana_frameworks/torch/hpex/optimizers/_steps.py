@@ -13,7 +13,7 @@ import torch
 
 
 def marked(step: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap an optimizer step so that lazy mode calls `mark_step` before and after it."""
+    """Wrap an optimizer step so that `mark_step` runs before and after it in lazy mode."""
 
     @functools.wraps(step)
     def wrapper(*args: Any, **kwargs: Any) -> Any:

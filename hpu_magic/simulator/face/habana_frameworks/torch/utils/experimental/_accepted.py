@@ -6,11 +6,11 @@ import torch
 
 
 def _set_is_dynamic_quantization(is_dynamic: bool) -> None:
-    """Accept a flag for scales computed at run time; operators support both cases."""
+    """Ignore whether scales are computed at run time, because operators support both cases."""
 
 
 def _set_scale_attributes(hw_aligned: bool, scale_method: int) -> None:
-    """Accept the properties of scales that can change between runs.
+    """Ignore the properties of scales that can change between runs.
 
     `hw_aligned` specifies whether the hardware applies the scales at no cost, and `scale_method` is
     the number of a scaling method in Neural Compressor.
@@ -25,7 +25,7 @@ def _record_param(
     is_grad: bool = False,
     is_optim_state: bool = False,
 ) -> None:
-    """Accept a name for a tensor's memory, which the simulator does not report."""
+    """Ignore the name of a tensor's memory, because the simulator does not report such names."""
 
 
 def _record_params(
@@ -33,4 +33,4 @@ def _record_params(
     optimizer: torch.optim.Optimizer,
     force_model_update: bool = False,
 ) -> None:
-    """Accept the names of the tensors in a model and an optimizer; see `_record_param`."""
+    """Ignore the names of the tensors in a model and an optimizer; see `_record_param`."""

@@ -40,7 +40,7 @@ def new_meta(tensors: int, history: int, device: torch.device) -> FP8TensorMeta:
 
 
 def note_amax(meta: FP8TensorMeta, tensor: int, amax: torch.Tensor) -> None:
-    """Record the largest magnitude of a tensor, which may be used several times in a step."""
+    """Record the largest magnitude of a tensor; a step may use the tensor several times."""
     running = meta.amax_history[0, tensor]
     running.copy_(torch.maximum(running, amax.reshape(())))
 
