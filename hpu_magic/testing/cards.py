@@ -208,7 +208,7 @@ class Ranks:
 
 
 def _written(stack: IO[str], end: float) -> str:
-    """Wait until a process has stopped writing to a file, and return the text."""
+    """Wait until a process has stopped writing to a file, and return the file's contents."""
     text, before = "", None
     while text != before or (not text and time.monotonic() < end):
         before = text

@@ -29,9 +29,9 @@ class ReplayCounter:
     """Counts the replays in this process while at least one observer is open.
 
     From the first `open` to the last `close`, the replay methods of ``torch.hpu.HPUGraph`` are
-    replaced by wrappers. These do not count calls to a method that was looked up earlier, as in
-    ``again = graph.replay``, replays in a block that itself imports the vendor's package, or
-    replays that raised an error.
+    replaced by wrappers. The wrappers do not count replays that raised an error, replays in a block
+    that itself imports the vendor's package, or calls to a method that was looked up earlier, as in
+    ``again = graph.replay``.
     """
 
     def __init__(self) -> None:

@@ -187,8 +187,8 @@ class GraphedModel:
     def _with_mask(self, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
         """Add a mask without padding if there is none, so that the text is not read on the host.
 
-        Inputs that have positions but no mask may contain several packed texts, so they are not
-        changed.
+        Inputs that have positions but no mask may contain packed sequences, so they are left
+        unchanged.
         """
         text = args[0] if args else kwargs.get("input_ids")
         positions = kwargs.get("position_ids") is not None and not self._generating

@@ -53,7 +53,7 @@ class WrapReport(Report):
         return f"{kind} wrapped in HPU Graphs for {self.purpose} on {device.label()}"
 
     def rows(self) -> Sequence[Row]:
-        """Return the wrapper, when graphs are captured or how long it took, and the limit."""
+        """Return the wrapper, the time or duration of the capture, and the limit."""
         rows = [("by", f"torch.hpu.{self.wrapper}")]
         if self.first_seconds is None:
             rows.append(("captures", "at the first call with inputs of each new shape"))

@@ -1,4 +1,4 @@
-"""Counts of compilations and fallbacks since the process started, from the vendor's metrics."""
+"""Count compilations and fallbacks since the process started, using the vendor's metrics."""
 
 from __future__ import annotations
 

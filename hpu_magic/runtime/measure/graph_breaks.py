@@ -52,7 +52,7 @@ class Record:
 
 
 def since(before: Record) -> list[GraphBreak]:
-    """Return the graph breaks since `before`, including repeated occurrences."""
+    """Return the graph breaks since `before`, including repeated ones."""
     after = Record.now()
     utils = sys.modules.get("torch._dynamo.utils")
     reasons = list(getattr(utils, "graph_break_reasons", ()))

@@ -39,8 +39,8 @@ class FitProgress:
     """Number of training batches in this fit."""
 
     planned_epochs: int | None = None
-    """Number of epochs planned for this fit, excluding earlier epochs that `epochs` includes; None
-    if unknown."""
+    """Number of epochs planned for this fit, excluding earlier epochs that count towards `epochs`;
+    None if unknown."""
 
     planned_steps: int | None = None
     planned_batches: int | None = None
