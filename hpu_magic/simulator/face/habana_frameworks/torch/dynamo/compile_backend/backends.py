@@ -30,8 +30,8 @@ def register() -> None:
     register_backend(hpu_backend, name=NAME)
     if is_lazy():
         return
-    # The schema does not declare that the operator writes to the gradients, so a graph would
-    # eliminate it as dead code.
+    # The schema does not declare that the operator writes to the gradients, so the operator would
+    # be dropped from a graph.
     torch._dynamo.disallow_in_graph(torch.ops.hpu.accumulate_grads_)
     experimental.enable_if_flag_is_set()
 
@@ -85,7 +85,7 @@ def hpu_backend(
 
 
 def _keep_saved_tensors() -> None:
-    """Do not let backward graphs overwrite tensors that forward saved.
+    """Prevent backward graphs from overwriting tensors that forward saved.
 
     AOTAutograd allows this, and therefore raises an error for ``retain_graph=True``. Programs never
     overwrite saved tensors.

@@ -1,8 +1,8 @@
 """Settings of the compile backend, read from the environment once.
 
 Setting ``configuration_flags[key]`` affects all later compilations, whereas
-``torch.compile(..., options={key: value})`` affects only one. The simulator runs the graph exactly
-as Dynamo captured it, so the settings for the vendor's graph passes do not change results.
+``torch.compile(..., options={key: value})`` affects only one. The simulator runs the graph that
+Dynamo captured, so the settings for the vendor's graph passes do not change results.
 """
 
 from __future__ import annotations
