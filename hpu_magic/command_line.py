@@ -112,7 +112,7 @@ def _add_build(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
 
 
 def _build(options: argparse.Namespace) -> int:
-    # Imported here because the other commands do not import torch.
+    # Imported here so that the other commands do not import torch.
     from hpu_magic.simulator import engine
 
     try:

@@ -149,7 +149,7 @@ def check_device(environment: EmptyEnvironment, what: str) -> None:
 
 
 def check_mixed(environment: EmptyEnvironment) -> None:
-    """Check the error for an engine of the older version, with the package to install."""
+    """Check that the error for an engine of the older version names the package to install."""
     done = environment.run("import torch; torch.ones(2, device='hpu')", HPU_MAGIC_SIMULATOR="1")
     refused = f"it belongs to hpu_magic {OLD}, but this is {hpu_magic.__version__}."
     offered = f'pip install "{wheels.DISTRIBUTION}=={hpu_magic.__version__}"'
@@ -207,7 +207,7 @@ def others(keep: Path | None) -> Iterator[tuple[wheels.Made, Path]]:
 
 
 def check_other(built: Path, row: wheels.Made, python: Path, place: Path) -> None:
-    """Check that pip does not replace another torch, and that its engine is loaded."""
+    """Check that pip does not replace another torch, and that the engine for it is loaded."""
     environment = borrowing(python, place)
     installed = environment.run("import torch; print(torch.__version__)").stdout
     environment.install(*OWN, wheels=built, alone=True)

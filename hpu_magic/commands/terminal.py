@@ -64,7 +64,7 @@ def _declarations() -> tuple[CommandDeclaration, CommandDeclaration]:
 
 
 def _estimate(options: dict[str, Any]) -> Any:
-    # Imported here because the other commands do not import torch.
+    # Imported here so that the other commands do not import torch.
     from hpu_magic.estimates.command.inputs import parse_inputs
     from hpu_magic.estimates.command.models import load_function, load_model
 

@@ -223,7 +223,7 @@ def _checked(precision: str, by_hmp: bool, options: bool) -> str:
     Raises
     ------
     HPUError
-        The precision is unknown, is not supported by this card, or does not have these options.
+        The precision is unknown, is not supported by this card, or does not support these options.
     """
     known = (*SUPPORTED_PRECISIONS, "fp8")
     precision = _SHORT.get(str(precision), precision)

@@ -114,7 +114,7 @@ class Declaration(declaration.CommandDeclaration):
 
 
 def _configured(command: str, name: str, default: Any) -> Any:
-    """Return the trait that holds a parameter's default, or the default itself if there is none."""
+    """Return the trait for a parameter's default, or the default itself if it has no trait."""
     traits = HPUMagics.class_traits(config=True)
     for trait in (f"{command}_{name}", name):
         if trait in traits and traits[trait].default_value == default:

@@ -27,9 +27,9 @@ class DocumentWidget(anywidget.AnyWidget):
     servers and the saved notebook does not contain BokehJS.
 
     ``restore`` updates the models with the changes that pages have already received. Its argument
-    is the setter to use for these changes, which keeps them from being sent again. ``drawing``
-    locks the models, and ``on_choice`` is called with the value that the user selects in the
-    model named `CHOICE`.
+    is the setter for these changes, which keeps them from being sent to the pages again.
+    ``drawing`` locks the models, and ``on_choice`` is called with the value that the user selects
+    in the model named `CHOICE`.
     """
 
     # Pass text, because anywidget would watch a path for changes and keep the widget alive.

@@ -82,7 +82,7 @@ class LinePlot:
         self.plot.add_layout(legend, "above")
 
     def _add_limit(self, lines: ColumnDataSource) -> None:
-        """Draw the limit, and let the browser set the range of the axis, which is in bytes."""
+        """Draw the limit, and let the browser set the range of the axis, in bytes."""
         plot = self.plot
         limit = HSpan(y="limit", line_color=palette.COMPILATION, line_width=1.2)
         plot.renderers = [*plot.renderers, drawn(self._pool, limit)]

@@ -1,9 +1,9 @@
 """Collect changes to the charts into one message in Bokeh's wire protocol.
 
 For each row, ``ColumnDataSource.stream`` stores every column in this process, looks for listeners
-and visits all models in the document. This slows down training several times as much as the message
-itself does. Charts that are never read in this process only need the message. A page that is opened
-later gets all rows from the place where they are recorded.
+and visits all models in the document. For the training loop, this is several times as expensive as
+the message itself. Charts that are never read in this process only need the message. A page that is
+opened later gets all rows from the place where they are recorded.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class _Pending:
         return {name: column[-self._rollover :] for name, column in self._data().items()}
 
     def take(self, source: ColumnDataSource) -> Event | None:
-        """Return an event with the new rows, or None if there are none."""
+        """Return an event with the unsent rows, or None if there are none."""
         rows, self.rows = self.rows, []
         replaced, self.replaced = self.replaced, False
         if replaced:

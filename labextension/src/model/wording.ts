@@ -98,7 +98,7 @@ export function memoryText(card: Card): string {
   return usage(card.memory_used, card.memory_total);
 }
 
-/** Return a card's other measurements, as far as they are known. */
+/** Return a card's other known measurements. */
 export function measurements(card: Card): { text: string; label: string }[] {
   const known: { text: string; label: string }[] = [];
   if (card.utilization !== null) {
