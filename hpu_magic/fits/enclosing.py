@@ -1,4 +1,4 @@
-"""Where a call is: the lines from its cell or script to the call, and the loops around it."""
+"""Locate a call: the lines that lead from its cell or script to the call, and enclosing loops."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _TOKEN = "__hpu_magic_call__"
 
 
 class Loop(NamedTuple):
-    """A running loop: the call that is running it, and the bytecode offsets of its body."""
+    """A running loop: the function call that runs it, and the bytecode offsets of its body."""
 
     call: object
     code: CodeType
@@ -23,7 +23,7 @@ class Loop(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The position of a call: one line per caller, and the running loops around it."""
+    """The location of a call: one line per caller, and the running loops that enclose it."""
 
     lines: tuple[tuple[CodeType, int], ...]
     loops: frozenset[Loop]
@@ -32,8 +32,8 @@ class Place(NamedTuple):
 def place_of(frame: FrameType | None) -> Place:
     """Return the place of a frame, following its callers up to the cell or script.
 
-    Loops in another call of the same function are different loops. Callers in other threads may
-    loop forever, so loops are only reported for the main thread.
+    A loop in another call of the same function is a different loop. Loops are only reported for the
+    main thread, because callers in other threads may loop forever.
     """
     lines, loops = [], set()
     while frame is not None:
@@ -65,9 +65,9 @@ def passes_through(traceback: TracebackType | None, loops: frozenset[Loop]) -> b
 def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
     """Return the first and last offset of each loop's body, which ends with a jump back.
 
-    The body excludes the first instruction of the loop. In a ``for`` loop, this instruction fetches
-    the next item. If a generator such as tqdm's computes the item, it is therefore not called from
-    the body.
+    The body excludes the first instruction of the loop, which fetches the next item in a ``for``
+    loop. Therefore, a generator that computes the item, such as tqdm's, is not called from the
+    body.
     """
     instructions = [each for each in dis.get_instructions(code) if each.opname != "EXTENDED_ARG"]
     offsets = [each.offset for each in instructions]
@@ -75,7 +75,7 @@ def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
     return tuple(
         (offsets[bisect_left(offsets, each.argval) + 1], each.offset)
         for each in instructions
-        # Waiting for a coroutine also involves a jump back.
+        # Awaiting a coroutine also involves a jump back.
         if each.opcode in jumps and each.opname != "JUMP_BACKWARD_NO_INTERRUPT"
         if each.argval < each.offset
     )
@@ -84,7 +84,7 @@ def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
 def _call(frame: FrameType) -> object:
     """Return an object that identifies a call without keeping its frame and variables alive."""
     if not frame.f_code.co_flags & _OPTIMIZED:
-        return id(frame)  # unique, because the frame exists as long as its cell runs
+        return id(frame)  # unique, because the frame exists while its cell is running
     variables = frame.f_locals
     token = variables.get(_TOKEN) or object()
     if isinstance(variables, dict):

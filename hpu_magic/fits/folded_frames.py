@@ -23,9 +23,9 @@ _FRAMEWORKS = (
 
 
 class FoldedFrames:
-    """Folds the frames of exceptions that leave the with block, and of their chained exceptions.
+    """Folds traceback frames of exceptions that leave the with block and of chained exceptions.
 
-    The user's frames, the frames of libraries called by them, and the frame that raised the
+    The user's frames, the frames of libraries that they call, and the frame that raised the
     exception are kept. Python's own tracebacks still show all frames.
     """
 
@@ -57,7 +57,7 @@ class _Folders(NamedTuple):
     """Folders of packages, each ending with a separator."""
 
     fit: tuple[str, ...]  # frameworks and hpu_magic
-    vendor: tuple[str, ...]  # the vendor's package, or the simulator's inside hpu_magic
+    vendor: tuple[str, ...]  # the vendor's package, or its simulated version inside hpu_magic
     between: tuple[str, ...]  # packages that call back into the code that called them
 
     @classmethod
@@ -74,7 +74,7 @@ class _Folders(NamedTuple):
 
 
 def _of_packages(*names: str) -> tuple[str, ...]:
-    """Return the folders of those packages that have been imported."""
+    """Return the folders of the packages that have been imported."""
     return tuple(
         os.path.join(folder, "")
         for name in names
@@ -83,7 +83,7 @@ def _of_packages(*names: str) -> tuple[str, ...]:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and all of its causes and contexts, each of them once."""
+    """Yield an exception and all of its causes and contexts, each only once."""
     waiting, seen = [error], set()
     while waiting:
         exception = waiting.pop()
@@ -98,7 +98,7 @@ def _frames(error: BaseException) -> list[FrameType]:
 
 
 def _folded(frames: list[FrameType], folders: _Folders) -> Iterator[FrameType]:
-    """Yield the frames to fold, but never the last frame, which raised the exception."""
+    """Yield the frames to fold, excluding the last one, which raised the exception."""
     between: list[FrameType] | None = None
     for frame in frames:
         if folders.runs_the_fit(frame):
@@ -117,6 +117,6 @@ def _hide(frame: FrameType) -> None:
         return  # the variables of a module or class are used by other code
     variables = frame.f_locals
     if isinstance(variables, dict):
-        # This is a copy up to Python 3.12, which would keep the tensors of a cleared frame alive.
+        # Up to Python 3.12, this is a copy, which would keep the tensors of a cleared frame alive.
         variables.clear()
     variables[_HIDDEN] = _BY_US

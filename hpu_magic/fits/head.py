@@ -1,4 +1,4 @@
-"""Describe the state of a fit in words, for views and for other processes."""
+"""Describe the state of a fit in text, for views and other processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def head_of(
 ) -> Head:
     """Return the current state of a fit.
 
-    ``stopping`` is True as soon as Stop is pressed; the fit itself only checks after its batch.
+    ``stopping`` is True as soon as Stop is pressed; the fit only checks this after a batch.
     """
     details = [device_label]
     if (pace := progress.steps_per_second) is not None:
@@ -45,7 +45,7 @@ def head_of(
 
 
 def not_finite_text(noted: Sequence[NotFinite]) -> str:
-    """Return the curves that became NaN or infinite; those that did not recover come first."""
+    """List the curves that became NaN or infinite, starting with those that did not recover."""
     ordered = sorted(noted, key=lambda each: not each.lasting)
     more = len(ordered) - _NOT_FINITE_NAMED
     named = ", ".join(each.brief for each in ordered[:_NOT_FINITE_NAMED])

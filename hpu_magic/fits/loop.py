@@ -1,4 +1,4 @@
-"""A plain loop as the source of a panel: its progress, and the values that its body logs."""
+"""A plain loop as the data source of a panel: its progress and the values that its body logs."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class LoopSource:
     """Observes a loop that reports each of its batches; a batch counts as a step.
 
     If `device` is None, the device is the card if this process uses memory on it, otherwise the
-    CPU. `loss` returns the loss of the last batch or a dict of values by name; it is None if the
-    loop logs them.
+    CPU. `loss` returns the loss of the last batch, or a dict of values by name; it is None if the
+    loop logs its values.
     """
 
     kind = "Loop"
@@ -78,7 +78,7 @@ class LoopSource:
 
     @property
     def settings(self) -> FitSettings:
-        """The settings of the loader; no other settings of a loop are known."""
+        """The settings of the loader, which are the only known settings of a loop."""
         return FitSettings(loader=self._loader)
 
     @contextmanager
@@ -93,16 +93,16 @@ class LoopSource:
             self._steps.close()
 
     def stop(self) -> None:
-        """Do nothing, because the loop checks `stops` after each batch."""
+        """Do nothing, because the loop calls `stops` after each batch."""
 
     def interrupted(self, error: BaseException) -> bool:
         """Return whether the loop was ended by an interrupt."""
         return isinstance(error, KeyboardInterrupt)
 
-    # Reports of the loop
+    # Reports by the loop
 
     def plan(self, epochs: int | None, batches: int | None) -> None:
-        """Record the plan at the start of training; numbers that are unknown are None."""
+        """Record the plan at the start of training; unknown numbers are None."""
         progress = self._running().progress
         self._running().begin()
         progress.epochs, progress.batches = epochs, batches
@@ -123,7 +123,7 @@ class LoopSource:
         self._epochs_begun += 1
 
     def batches(self, loader: Any) -> Iterator[Any]:
-        """Return the batches of a loader, measuring how long the loop waits for them."""
+        """Return the batches of a loader, and measure how long the loop waits for them."""
         waiting = self._running().progress.observer.waiting
         self._loader = loader_settings(loader)
         waiting.start()
@@ -132,7 +132,7 @@ class LoopSource:
         return waiting.over(batches)
 
     def batch_began(self) -> None:
-        """Note that the loop body has received a batch."""
+        """Record that the loop body has received a batch."""
         self._in_batch, self._logged_in_batch = True, False
 
     def batch_ended(self) -> None:
@@ -147,7 +147,7 @@ class LoopSource:
         steps.answer()
 
     def stops(self) -> bool:
-        """Return whether Stop was pressed; if so, the loop ends."""
+        """Return whether Stop was pressed, which ends the loop."""
         if self.stopped:
             self._running().progress.stopping = True
         return self.stopped
@@ -162,7 +162,7 @@ class LoopSource:
         self._running().validate(0)  # code between epochs is not training
 
     def _break_off(self) -> None:
-        """End the last batch, which the loop may have left early, and keep its logged values."""
+        """End the last batch, which the loop may have exited early, and keep its logged values."""
         steps = self._running()
         ahead = int(self._in_batch and self._logged_in_batch)
         if self._in_batch:
@@ -179,7 +179,7 @@ class LoopSource:
         self._running().validate(batch)
 
     def validated(self) -> None:
-        """Add the values of a validation, or any values between epochs, at the current time."""
+        """Add values from a validation, or logged between epochs, at the current time."""
         values = {
             curve: self._logged.pop(curve)
             for curve in list(self._logged)
@@ -195,7 +195,7 @@ class LoopSource:
         self._running().train()
 
     def go_on(self, batches: int | None, loss: Callable[[], Any] | None) -> None:
-        """Set the length and the loss function, from the watch that runs the next epochs."""
+        """Use the length and the loss function of the watch that runs the next epochs."""
         self._running().progress.batches = batches
         self._loss = loss
 
@@ -218,7 +218,7 @@ class LoopSource:
         return self._steps
 
     def _read_loss(self) -> None:
-        """Call the user's loss function; an error in it must not stop the training."""
+        """Call the user's loss function, whose errors must not stop the training."""
         if self._loss is None:
             return
         try:

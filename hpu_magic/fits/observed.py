@@ -1,4 +1,4 @@
-"""Show a panel for every fit, of any framework, inside a with block."""
+"""Show a panel for every fit inside a with block, whatever framework it uses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from hpu_magic.runtime.start.after_import import AfterImport
 from hpu_magic.runtime.training.source import FitSource
 
 _METHODS = {**dict.fromkeys(NAMESPACES, "fit"), TRAINER_MODULE: "train"}
-"""Modules that define a class ``Trainer``, and the name of its training method."""
+"""Modules that define a ``Trainer`` class, and the name of its training method."""
 
 _Method = Callable[..., Any]
 
@@ -30,8 +30,8 @@ _Method = Callable[..., Any]
 def observed_fits(interval: float = INTERVAL, panel: str = "auto") -> Iterator[list[FitResult]]:
     """Show a panel for every ``trainer.fit(...)`` and ``trainer.train()`` inside the with block.
 
-    The block itself may import the frameworks. Yields a list to which the result of each fit is
-    added when it ends, even if it fails. Raises HPUError if an argument is invalid.
+    The frameworks may be imported inside the block. Yields a list to which the result of each fit
+    is added when it ends, even if it fails. Raises HPUError if an argument is invalid.
     """
     checked_interval(interval)
     check_panel(panel)
@@ -65,7 +65,7 @@ def observed_fits(interval: float = INTERVAL, panel: str = "auto") -> Iterator[l
 
 
 def _source(method: str, trainer: Any, *args: Any, **kwargs: Any) -> FitSource | None:
-    """Return the source that observes a Trainer's fit; None if the fit is already observed."""
+    """Return the source that observes a Trainer's fit, or None if it is already observed."""
     if method == "train":
         from hpu_magic.huggingface.source import source_of as of_transformers
 
@@ -76,7 +76,7 @@ def _source(method: str, trainer: Any, *args: Any, **kwargs: Any) -> FitSource |
 
 
 def _wrap(trainer_class: Any, method: str, observed: _Method, patches: ExitStack) -> None:
-    """Redirect calls of a method to ``observed``, also in existing and future subclasses."""
+    """Redirect calls of a method to ``observed``, including in current and future subclasses."""
 
     def wrap(cls: Any) -> None:
         original = vars(cls).get(method)

@@ -26,9 +26,9 @@ def published(
 ) -> Iterator[None]:
     """Publish a fit inside the with block, once per second and at the start of each phase.
 
-    The sampler's thread publishes it, even if a view fails. `stopping` returns whether Stop was
-    pressed. `stop` has the same effect as pressing Stop, and can be called from any thread; it is
-    None if that would not end the entire fit.
+    The sampler's thread publishes the fit even if a view fails. `stopping` returns whether Stop was
+    pressed. `stop` has the same effect as pressing Stop and can be called from any thread; it is
+    None if this would not end the entire fit.
     """
     publisher = _Publisher(progress, model_name[:_LONGEST_NAME], stopping, stop)
     publisher.tick(source)
@@ -91,7 +91,7 @@ class _Publisher:
         )
 
     def _loss(self) -> tuple[str, float | None]:
-        """Return the newest loss of this fit or, without a loss, the value of the first curve."""
+        """Return the latest loss of the fit or, if it has none, the value of the first curve."""
         curve = self._progress.curves.first
         if curve is None or curve.last is None:
             return "loss", None

@@ -1,4 +1,4 @@
-"""The result of a fit: a table for people, and numbers for code."""
+"""The result of a fit, as a table for users and as values for code."""
 
 from __future__ import annotations
 
@@ -18,42 +18,42 @@ if TYPE_CHECKING:
 
 
 _METRICS_SHOWN = 12
-_SHARE_SHOWN = 0.1  # the wait for batches is shown if its share of the time is larger
+_SHARE_SHOWN = 0.1  # the time spent waiting for batches is shown above this share
 
 
 @dataclass(repr=False)
 class FitResult(Report):
-    """The outcome of one fit.
+    """The result of a fit.
 
     Attributes
     ----------
     outcome : str
-        ``finished``, ``stopped`` (by Stop), ``interrupted``, ``failed``, or ``left`` if the body of
-        a loop exited it early.
+        ``finished``, ``stopped`` (by Stop), ``interrupted``, ``failed``, or ``left`` if the loop
+        was exited early by its body.
     where : str
-        The last batch, such as ``epoch 3 of 10, batch 40 of 57``.
+        Position of the last batch, such as ``epoch 3 of 10, batch 40 of 57``.
     device : str
-        Such as ``HPU 0 (simulated GAUDI2)``.
+        Name of the device, such as ``HPU 0 (simulated GAUDI2)``.
     steps : int
         Number of optimizer steps.
     seconds : float
-        Time from calling ``fit`` until it ended, in seconds.
+        Time from the call of ``fit`` until its end, in seconds.
     steps_per_second, batches_per_second : float or None
         Training speed, excluding validation.
     peak, limit : int or None
-        Peak memory and memory limit in bytes; None if no card was used.
+        Peak memory usage and memory limit in bytes; None if no card was used.
     metrics : dict of str to float
         The last values logged by the model.
     trained : str
-        How much was trained, such as ``3 epochs``.
+        Amount of training, such as ``3 epochs``.
     batches : int
         Number of training batches; larger than `steps` if gradients are accumulated.
     not_finite : list of NotFinite
-        The curves that became NaN or infinite, and the step at which this happened.
+        Curves that became NaN or infinite, and the step at which this happened.
     error : str or None
         The error, if the fit failed.
     ended_by : str or None
-        What ended a finished fit early, for example
+        The reason why a finished fit ended early, for example
         ``EarlyStopping: val_loss did not improve in 3 checks``.
     picture : str
         The curves as an SVG image.
@@ -91,8 +91,8 @@ class FitResult(Report):
     def advice(self, model: Any = None, inputs: Any = (), **arguments: Any) -> Advice:
         """List the causes of lost time in this fit, the most expensive first.
 
-        Given a model and its inputs, estimates also show what would be gained by another precision,
-        batch size or mode, and by fused operators. `arguments` are the arguments of
+        If a model and its inputs are given, estimates also show the potential gain of a different
+        precision, batch size or mode, and of fused operators. `arguments` are the arguments of
         `hpu_magic.advise`; an unknown argument raises HPUError.
         """
         from hpu_magic.advice.advise import advise_on_fit
@@ -149,7 +149,7 @@ class FitResult(Report):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Return the reason for an early end, and the number of metrics that are not shown."""
+        """Return the reason for an early end, and the number of hidden metrics."""
         notes = [f"The error was {self.error}"] if self.error else []
         if self.ended_by:
             notes.append(f"Ended in {self.where} by {self.ended_by}.")
@@ -166,7 +166,7 @@ class FitResult(Report):
         return [table, {"image/svg+xml": self.picture, "text/plain": spoken(self.picture)}]
 
     def note_shown(self) -> None:
-        """Record that the running cell already shows the result."""
+        """Record that the running cell has already shown the result."""
         self._shown_by_cell = running_cell()
 
     def _ipython_display_(self) -> None:

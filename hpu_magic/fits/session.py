@@ -1,4 +1,4 @@
-"""A fit with a panel: its source, sampling, views and result."""
+"""A fit with a panel: its data source, sampling, views and result."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from hpu_magic.runtime.training.source import FitReport, FitSource
 
 _Value = TypeVar("_Value")
 
-# A new fit is drawn more often, because the user is watching and there is little data to draw.
+# A new fit is drawn more often, because the user is watching it and there is little data to draw.
 _FIRST_SECONDS, _FIRST_DRAW_SECONDS = 2.0, 0.2
 
 
 class FitSession:
-    """An observed fit; ``tick`` runs in the sampler's thread, the rest in the thread of the fit.
+    """An observed fit; ``tick`` runs in the sampler's thread, all else in the thread of the fit.
 
-    If several processes train together, only the first one shows its progress, as lines of text,
-    because the button of a panel would stop only one process. `interval` is in seconds; `panel` is
-    one of `notebook.PANELS`.
+    If several processes train together, only the first one shows its progress. It does so as lines
+    of text, because the Stop button of a panel would only stop one process. `interval` is in
+    seconds, and `panel` is one of `notebook.PANELS`.
     """
 
     def __init__(self, source: FitSource, interval: float = INTERVAL, panel: str = "auto") -> None:
@@ -55,7 +55,7 @@ class FitSession:
         self._drawing = threading.Lock()
         self._views = self._new_views(panel)
         self._running = ExitStack()
-        # The time for opening the panel does not count as part of the fit.
+        # The time that it takes to open the panel does not count as part of the fit.
         self.progress.began = time.monotonic()
         if self._peak is not None:
             self._peak.open()
@@ -69,7 +69,7 @@ class FitSession:
 
     @property
     def device_label(self) -> str:
-        """The card, whose number is known once the first tensor exists, or another device."""
+        """The name of the device; the number of a card is unknown until the first tensor exists."""
         if self._peak is None:
             return str(self._source.device)
         if self._label is None and device.own_number() is not None:
@@ -91,10 +91,10 @@ class FitSession:
         error: BaseException | None = None,
         moment: float | None = None,
     ) -> FitResult:
-        """Replace the views with the result and return the result.
+        """Replace the views with the result, and return the result.
 
-        `outcome` is None if the fit finished or was ended by Stop. `moment` is the time at which it
-        ended, in seconds as returned by ``time.monotonic()``; None means now.
+        `outcome` is None if the fit finished or was ended by Stop. `moment` is the time at which
+        the fit ended, in seconds as returned by ``time.monotonic()``; None means now.
         """
         traceback = None if error is None else error.__traceback__
         self._running.__exit__(type(error) if error else None, error, traceback)
@@ -137,7 +137,7 @@ class FitSession:
         )
 
     def tick(self, source: Sampler) -> None:
-        """Draw the new samples if it is time to draw."""
+        """Draw the new samples if a redraw is due."""
         now = time.monotonic()
         if now < self._draw_due:
             return
@@ -150,7 +150,7 @@ class FitSession:
             self.collect()
 
     def rest(self) -> None:
-        """Note the memory peak of a loop that may have ended; `close` decides whether to use it."""
+        """Save the peak memory of a loop that may have ended; `close` decides whether to use it."""
         self._rested_peak = None if self._peak is None else self._peak.so_far()
 
     def collect(self, ended: float | None = None, peak: float | None = None) -> None:
@@ -219,7 +219,7 @@ def observed_fit(
     panel: str,
     ended: Callable[[FitResult], None],
 ) -> _Value:
-    """Run ``fit()``, which `source` observes, with a panel, and return its value.
+    """Run ``fit()``, which `source` observes, with a panel, and return the value of the call.
 
     ``ended`` is called with the result, even if the fit fails, before the exception propagates.
 

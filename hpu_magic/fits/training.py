@@ -1,4 +1,4 @@
-"""A plain training loop with a panel, including its epochs and their validations."""
+"""A plain training loop with a panel, including its epochs and validations."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class TrainingPlan:
 
     loader: Iterable[Any]
     length: int | None  # number of batches per epoch, if known
-    epochs: int  # number of passes
-    name: str  # this and the next two are passed to `LoopSource`
+    epochs: int  # number of passes over the loader
+    name: str  # this argument and the next two are passed to `LoopSource`
     device: Any
     loss: Callable[[], Any] | None
-    interval: float  # this and the next are passed to `FitSession`
+    interval: float  # this argument and the next one are passed to `FitSession`
     panel: str
 
     def resembles(self, other: TrainingPlan) -> bool:
@@ -41,17 +41,17 @@ class TrainingPlan:
 
 
 class _Rest(NamedTuple):
-    """How and when a waiting training ended, in case no further epoch follows."""
+    """How and when a waiting training ended if no further epoch follows."""
 
     outcome: str | None
     moment: float
 
 
 class Training:
-    """A training with a panel, which is opened immediately.
+    """A training run with a panel, which is opened immediately.
 
-    `plan` is the plan of the first watch. `place` is None for a ``with`` block, whose end is also
-    the end of the training.
+    `plan` is the plan of the first watch. `place` is None for a ``with`` block; the training ends
+    with the block.
     """
 
     def __init__(self, plan: TrainingPlan, place: Place | None) -> None:
@@ -59,7 +59,7 @@ class Training:
         self.source = LoopSource(plan.name, plan.device, plan.loss)
         self._plan = plan
         self._place = place
-        # A plan with several epochs is a complete run; loops around it repeat the whole run.
+        # A plan with several epochs is a complete run; enclosing loops repeat the entire run.
         self._waits = place is not None and bool(place.loops) and plan.epochs == 1
         self._learns = _gradients()
         self._in_epoch = False
@@ -85,9 +85,9 @@ class Training:
     def role(self, plan: TrainingPlan, place: Place) -> Literal["epoch", "validation", "none"]:
         """Return the role of another watch in this training.
 
-        A watch is the next epoch if it uses the same loader, or if it is at the same place and its
-        loader has the same dataset or number of batches. Until the loops around the training end,
-        any other watch during or between epochs is a validation, and so is any watch that runs
+        A watch is the next epoch if it uses the same loader, or if it is at the same location and
+        its loader has the same dataset or number of batches. Until the loops around the training
+        end, any other watch during or between epochs is a validation, as is any watch that runs
         without gradients.
         """
         first = self._plan
@@ -114,7 +114,7 @@ class Training:
             for _ in range(plan.epochs):
                 yield from self.epoch(plan.loader)
         except GeneratorExit:
-            # Python does not tell whether the body was left by break, return or an exception.
+            # Python does not reveal whether break, return or an exception exited the body.
             outcome = "left"
             raise
         except BaseException as error:
@@ -178,7 +178,8 @@ class Training:
     def end(self, error: BaseException | None = None) -> None:
         """Close the panel because its cell has ended or because no further epoch follows.
 
-        `error` ended the cell; it also ended the training if it was raised inside its loops.
+        `error` is the exception that ended the cell. It also ended the training if it was raised
+        inside the loops of the training.
         """
         loops = frozenset() if self._place is None else self._place.loops
         if error is not None and passes_through(error.__traceback__, loops):
@@ -203,13 +204,13 @@ class Training:
             warnings.warn("watch received no batch: the loader is empty.", stacklevel=callers)
 
     def _wait(self, outcome: str | None) -> None:
-        """Keep the panel for further epochs until the loops around this one have ended."""
+        """Keep the panel open for further epochs until the enclosing loops have ended."""
         if self._session is not None:
             self._rest = _Rest(outcome, time.monotonic())
             self._session.rest()
 
     def _validated(self) -> None:
-        """Keep values that were logged between epochs, and count the time until now."""
+        """Keep values that were logged between epochs, and include the time until now."""
         self.source.validated()
         if self._rest is not None:
             self._wait(self._rest.outcome)
@@ -221,7 +222,7 @@ def current_training() -> Training | None:
 
 
 def end_trainings(error: BaseException | None = None) -> None:
-    """Close the panels of this thread's trainings; `error` is what ended the cell, if any."""
+    """Close the panels of this thread's trainings; `error` is the exception that ended the cell."""
     for training in [*_trainings()]:
         training.end(error)
 
@@ -233,7 +234,7 @@ def _trainings() -> list[Training]:
 
 
 def _gradients() -> bool:
-    """Return whether torch records gradients; True if torch is not loaded."""
+    """Return whether torch has gradients enabled; True if torch is not loaded."""
     torch: Any = sys.modules.get("torch")
     return torch is None or torch.is_grad_enabled()
 

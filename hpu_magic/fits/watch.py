@@ -33,7 +33,7 @@ class Watch:
 
     @property
     def result(self) -> FitResult | None:
-        """The result after the loop has ended; reading it closes the panel of a nested loop."""
+        """The result, once the loop has ended; reading it closes the panel of a nested loop."""
         if self._training is None or self._validates:
             return None
         if self._training.waits:
@@ -56,7 +56,7 @@ class Watch:
         Parameters
         ----------
         **values
-            Numbers, or tensors with one element, which are only read when a report is due. Names
+            Numbers, or tensors with one element. Tensors are only read when a report is due. Names
             that start with ``val`` or ``eval`` belong to a validation.
 
         Raises
@@ -96,7 +96,7 @@ class Watch:
             self._training.fail(error)
 
     def _batches(self, place: Place) -> Iterator[Any]:
-        """Yield the batches of all epochs, or of a validation in the current training."""
+        """Yield the batches of all epochs, or those of a validation in the current training."""
         training, plan = current_training(), self._plan
         role = "none" if training is None else training.role(plan, place)
         if training is None or role == "none":
@@ -124,38 +124,39 @@ def watch(
     interval: float = INTERVAL,
     panel: str = "auto",
 ) -> Watch:
-    """Iterate over a loader with the live panel of a fit; Stop ends the loop after the batch.
+    """Iterate over a loader with the live panel of a fit; Stop ends the loop after a batch.
 
     In the body of the loop, log values with ``hpu_magic.watch.log(loss=loss)`` or `Watch.log`, or
     pass a function as `loss`. Tensors are only read when a report is due. A second watch in the
-    body does not have a panel; it is treated as the validation of the first one.
+    body does not have a panel; it is treated as a validation of the first one.
 
     In ``for epoch in range(3): for batch in hpu_magic.watch(loader):``, each pass is an epoch in
     the same panel. A watch is the next epoch if it has the same loader, or if it is on the same
     line and has a new loader with the same ``dataset`` or number of batches. Any other watch
-    between two epochs is their validation, and so is any watch under ``torch.no_grad()``. The panel
-    is closed when the cell ends or when `Watch.result` is read. Watches with different names have
-    separate panels.
+    between two epochs is treated as a validation, as is any watch under ``torch.no_grad()``. The
+    panel is closed when the cell ends or when `Watch.result` is read. Watches with different names
+    have separate panels.
 
     Parameters
     ----------
     loader : iterable
         Yields the batches.
     epochs : int
-        Number of passes made by one ``for`` loop. Inside ``with hpu_magic.watch(...) as watched``,
-        each ``for batch in watched`` is an epoch in the same panel, and this is the planned number
-        of epochs.
+        Number of passes over the loader in one ``for`` loop. Inside
+        ``with hpu_magic.watch(...) as watched``, each ``for batch in watched`` is an epoch in the
+        same panel, and this is the planned number of epochs.
     loss : callable, optional
-        Called without arguments after a batch for which a report is due; returns the loss, or a
-        dict of values by name.
+        Function that is called without arguments whenever a report is due after a batch. It returns
+        the loss, or a dict of values by name.
     total : int, optional
         Number of batches, for loaders without a length.
     name : str
-        Name of the training.
+        Name of the training run.
     device : torch.device or str, optional
-        The device; by default, the card if this process uses memory on it, otherwise the CPU.
+        The device. By default, it is the card if this process uses memory on it, or else the CPU.
     interval : float
-        Seconds between two samples, from 0.02 to 60. The panel is drawn at most twice per second.
+        Seconds between two samples, from 0.02 to 60. The panel is drawn no more than twice per
+        second.
     panel : str
         As in `hpu_magic.fit`.
 
@@ -201,7 +202,7 @@ def watch(
 
 
 def _log(**values: Any) -> None:
-    """Log values of the innermost loop in this thread; see `Watch.log`."""
+    """Log values for the innermost loop in this thread; see `Watch.log`."""
     training = current_training()
     if training is None:
         raise HPUError(

@@ -11,7 +11,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 def activity(idle: float | None, fit: Fit | None = None) -> str:
     """Return a session's activity, such as ``idle for 2 h``, ``busy`` or ``fit: 42 %, 40 s left``.
 
-    The text is empty if the activity is unknown.
+    The string is empty if the activity is unknown.
     """
     if fit is not None:
         return printable(f"fit: {fit.brief()}")

@@ -1,4 +1,4 @@
-"""Read, write and remove the files of sessions."""
+"""Read, write and remove session files."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def read(pid: int) -> Any:
 
 
 def write(state: Mapping[str, Any]) -> None:
-    """Write this process's file, using a rename so that nobody reads an incomplete file.
+    """Write this process's file atomically, so that no other process reads an incomplete file.
 
-    Errors such as a full disk are ignored; the session continues without the file.
+    Errors such as a full disk are ignored, and the session continues without the file.
     """
     path = _own_path(private_folder.made())
     if path is None:
@@ -98,7 +98,7 @@ def _refuse(constant: str) -> None:
 
 def _started(pid: int) -> str | None:
     try:
-        # In clock ticks since boot. The program name, in parentheses, may contain spaces.
+        # This is in clock ticks since boot. The program name, in parentheses, may contain spaces.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     except (FileNotFoundError, ProcessLookupError):
         return None if os.path.exists("/proc/self/stat") else _started_without_proc(pid)
@@ -107,7 +107,7 @@ def _started(pid: int) -> str | None:
 def _started_without_proc(pid: int) -> str | None:
     import psutil
 
-    # Not used on Linux, where the time depends on the system clock, which can be adjusted.
+    # This is not used on Linux, where it depends on the system clock, which can be adjusted.
     try:
         return str(psutil.Process(pid).create_time())
     except psutil.Error:
@@ -119,7 +119,7 @@ def _owner(pid: int) -> int:
 
 
 def _content(path: Path) -> bytes:
-    """Read a file, which its owner may have replaced with another type of file."""
+    """Read a file, considering that its owner may have replaced it with another type of file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

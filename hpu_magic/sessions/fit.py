@@ -21,26 +21,26 @@ _LARGEST = 1 << 53
 
 @dataclass(frozen=True)
 class Fit:
-    """State of a running fit; unknown values are None."""
+    """The state of a running fit; unknown values are None."""
 
     model: str  # class name of the model
-    began: float  # start time, as ``time.time()``
+    began: float  # start time, as returned by ``time.time()``
     phase: Phase = "starting"
     epoch: int | None = None  # counted from 1; None before the first batch
     epochs: int | None = None
     batch: int = 0  # within the current epoch
     batches: int | None = None
     step: int = 0  # number of completed optimizer steps
-    share: float | None = None  # completed share, from 0 to 1
+    share: float | None = None  # fraction completed, from 0 to 1
     remaining: float | None = None  # estimated seconds until the planned end
     rate: float | None = None  # optimizer steps per second
     loss_name: str = "loss"
-    loss: float | None = None  # the newest value, which may be NaN or infinite
+    loss: float | None = None  # the latest value, which may be NaN or infinite
     broken: str = ""  # which value became NaN or infinite, and when
-    stoppable: bool = False  # whether another process can ask it to stop
+    stoppable: bool = False  # whether another process can request a stop
 
     def as_record(self) -> dict[str, Any]:
-        """Return the state as plain data for JSON; a loss that is not finite becomes a string."""
+        """Return the state as plain data for JSON, with a non-finite loss as a string."""
         record = dict(vars(self))
         if self.loss is not None and not math.isfinite(self.loss):
             record["loss"] = _written(self.loss)
@@ -48,10 +48,10 @@ class Fit:
 
     @staticmethod
     def from_record(record: object) -> Fit | None:
-        """Return the fit in a record from another process; None if the record is invalid."""
+        """Create a fit from another process's record; return None if the record is invalid."""
         if not isinstance(record, dict) or not {"model", "began"} <= set(record):
             return None
-        # Another release may write different keys.
+        # A different release may write different keys.
         record = {name: record.get(name, default) for name, default in _DEFAULTS.items()}
         valid = (
             record["phase"] in _PHASES
@@ -68,7 +68,7 @@ class Fit:
         return Fit(**{**record, "loss": None if loss is None else float(loss)})
 
     def described(self) -> str:
-        """Return all values, for example ``Net: epoch 3 of 10, 42.0 steps/s, about 40 s left``."""
+        """Return a full summary, such as ``Net: epoch 3 of 10, 42.0 steps/s, about 40 s left``."""
         parts = [self.phase if self.phase != "training" else "", self._where(), self.broken]
         if self.rate is not None:
             parts.append(units.rate(self.rate))
@@ -79,7 +79,7 @@ class Fit:
         return f"{self.model}: {', '.join(filter(None, parts))}"
 
     def brief(self) -> str:
-        """Return the main values, such as ``42 %, 40 s left``, ``epoch 3`` or ``starting``."""
+        """Return a short summary, such as ``42 %, 40 s left``, ``epoch 3`` or ``starting``."""
         if self.phase in ("starting", "stopping"):
             return self.phase
         if self.share is None:

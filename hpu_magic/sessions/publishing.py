@@ -1,4 +1,4 @@
-"""The published state of this process, in a file that exists while a session or fit does."""
+"""The published state of this process, in a file that exists as long as a session or fit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpu_magic.sessions.fit import Fit
 
 
 class _Process:
-    """The published state of this process, and its lock. In a fork, the state is empty at first."""
+    """The published state of this process, with a lock. A forked process starts without state."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -41,7 +41,7 @@ class _Process:
             files.remove_ended()
         state: dict[str, Any] = {
             "notebook": self.session and self.session.notebook,
-            # A fit in another thread counts as activity too, even in a process without cells.
+            # A fit in another thread also counts as activity, even in a process without cells.
             "idle_since": self.session.idle_since if self.session and fit is None else None,
             "name": self.name,
             "fit": fit and fit.as_record(),
@@ -49,17 +49,17 @@ class _Process:
         files.write(state)
 
     def fit(self) -> Fit | None:
-        """Return the newest fit that has published its state; the caller must hold the lock."""
+        """Return the latest fit that has published its state; the caller must hold the lock."""
         published = [fit for fit in self.fits if fit.state is not None]
         if not published:
             return None
-        # A process with a name is a worker of another process, and cannot be reached from a page.
+        # A named process is a worker of another process and cannot be reached from a page.
         reachable = self.session is not None and self.session.stoppable and self.name is None
         state = published[-1].state
         return state and replace(state, stoppable=published[-1].stop is not None and reachable)
 
     def end(self) -> None:
-        """Remove the file, and ignore later changes by other threads."""
+        """Remove the file and ignore later changes by other threads."""
         with self.lock:
             if self._has_file:
                 files.remove()
@@ -72,7 +72,7 @@ atexit.register(_here.end)
 
 
 def name_this_process(name: str) -> None:
-    """Set the name under which other processes show this one, starting with the next update."""
+    """Set the name that other processes show for this process, starting with the next update."""
     _here.name = name
 
 
@@ -80,7 +80,7 @@ class Announcement:
     """The session of this process, published until it is withdrawn or the process ends.
 
     A new announcement replaces the previous one. `notebook` is the path reported by the front end,
-    and `stoppable` tells whether this process handles requests to stop its fit.
+    and `stoppable` indicates whether this process handles requests to stop its fit.
     """
 
     def __init__(self, notebook: str | None, *, running: bool, stoppable: bool = False) -> None:
@@ -93,7 +93,7 @@ class Announcement:
             _here.write()
 
     def begin(self) -> None:
-        """Publish that a cell is running; the subshells of a kernel can run several at once."""
+        """Publish that a cell is running; a kernel with subshells can run several cells at once."""
         self._count(1)
 
     def end(self) -> None:
@@ -119,7 +119,7 @@ class Announcement:
 class PublishedFit:
     """A fit of this process, published until it is withdrawn or the process ends.
 
-    `stop` requests the end of the fit from any thread; None if the fit cannot be stopped.
+    `stop` can be called from any thread to end the fit; it is None if the fit cannot be stopped.
     """
 
     def __init__(self, stop: Callable[[], None] | None = None) -> None:
@@ -150,7 +150,7 @@ def own_fit() -> Fit | None:
 
 
 def stop_fit() -> Fit | None:
-    """Stop the fit of this process and return it; None if there is no fit that can be stopped."""
+    """Stop this process's fit and return it, or return None if no fit can be stopped."""
     with _here.lock:
         stoppable = [fit for fit in _here.fits if fit.stop is not None and fit.state is not None]
     if not stoppable:

@@ -13,7 +13,7 @@ from hpu_magic.sessions.fit import Fit, is_number
 class SessionState:
     """The published state of a running session."""
 
-    notebook: str | None  # path; None in a terminal or if the front end does not report it
+    notebook: str | None  # its path; None in a terminal or if the front end does not report it
     idle: float  # seconds since the last cell ended; 0 while a cell or a fit runs
     name: str | None = None  # for a process without its own notebook, such as a worker
     fit: Fit | None = None
