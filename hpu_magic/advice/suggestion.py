@@ -35,7 +35,7 @@ class Suggestion:
     gain: Gain | None = None  #: None if it was neither measured nor estimated
     saves: int = 0  #: estimated bytes freed on one card; negative if it needs more
     needed: bool = False
-    """Whether the step only fits on a card with this change or with another needed change."""
+    """Whether the step does not fit on a card unless this or another needed change is made."""
     command: str = ""  #: a line that applies the change in a notebook; empty if there is none
     by_hand: str = ""  #: why there is no such line
 

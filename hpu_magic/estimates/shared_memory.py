@@ -89,7 +89,7 @@ def collective_buffers(program: Program, layout: Layout) -> int:
 
 
 def _largest_layer(program: Program, role: Role) -> int:
-    """Return the bytes of a role in the largest layer; a module outside of layers is a layer."""
+    """Return the size in bytes of a role in the largest layer or module outside of a layer."""
     layers: Counter[str] = Counter()
     for storage in program.storages:
         if storage.role is role:

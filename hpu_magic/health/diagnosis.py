@@ -34,8 +34,8 @@ class JsonRecord(dict[str, Any]):
 class Examined:
     """A check and its findings."""
 
-    group: str  # such as "host"
-    check: str  # such as "shared_memory"
+    group: str  # name of the group, such as "host"
+    check: str  # name of the check, such as "shared_memory"
     findings: tuple[Finding, ...]  # empty if the check does not apply to this machine
 
 

@@ -1,13 +1,13 @@
 """The routes of the extension, all of which start with ``hpu_magic/``.
 
 ``GET snapshot``
-    A new sample: ``time``, ``source``, ``reason`` and ``cards``.
+    Returns a new sample with ``time``, ``source``, ``reason`` and ``cards``.
 ``GET history?since=T``
-    The samples of the last 24 hours that were taken after T (seconds since the epoch), as columns,
-    and the time spans during which ``holders`` held cards.
+    Returns the samples of the last 24 hours that were taken after T (seconds since the epoch) as
+    columns, and the time spans during which ``holders`` held cards.
 ``GET stream?interval=S`` (WebSocket)
-    One message of type ``history``, then one message of type ``snapshot`` per sample. The client
-    can send ``{"type": "interval", "seconds": S}`` to change the interval.
+    Sends one message of type ``history``, then one message of type ``snapshot`` per sample. The
+    client can send ``{"type": "interval", "seconds": S}`` to change the interval.
 ``DELETE cards/CARD/holders/KERNEL``
     Shuts down the kernel and returns 204.
 ``DELETE cards/CARD/holders/KERNEL/fit``

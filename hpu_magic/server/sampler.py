@@ -21,7 +21,8 @@ DEFAULT_INTERVAL = 2.0
 LINGER_INTERVAL = 5.0
 """Seconds between samples if no client is connected but one recently made a request."""
 
-# Without clients: pause as a multiple of a reading's duration, and maximum pause in intervals.
+# Without clients, the pause is at least _RESTRAINT times the duration of a reading, but at most
+# _RAREST times the `unattended` interval.
 _RESTRAINT = 100
 _RAREST = 2.5
 

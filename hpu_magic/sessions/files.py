@@ -107,7 +107,7 @@ def _started(pid: int) -> str | None:
 def _started_without_proc(pid: int) -> str | None:
     import psutil
 
-    # This is not used on Linux, where it depends on the system clock, which can be adjusted.
+    # This is not used on Linux, where the time depends on the adjustable system clock.
     try:
         return str(psutil.Process(pid).create_time())
     except psutil.Error:
@@ -119,7 +119,7 @@ def _owner(pid: int) -> int:
 
 
 def _content(path: Path) -> bytes:
-    """Read a file, considering that its owner may have replaced it with another type of file."""
+    """Read a file; raise an error if its owner has replaced it with another type of file."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

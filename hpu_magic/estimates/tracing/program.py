@@ -22,7 +22,7 @@ class Phase(StrEnum):
 
 
 class Role(StrEnum):
-    """What a storage contains."""
+    """The kind of data that a storage contains."""
 
     WEIGHTS = "weights"
     BUFFERS = "buffers"

@@ -6,12 +6,12 @@ import unicodedata
 
 
 def width(text: str) -> int:
-    """Return the number of cells that a text occupies."""
+    """Return the number of cells that a string occupies."""
     return sum(map(_cells, text))
 
 
 def clipped(text: str, room: int) -> str:
-    """Return a text truncated to `room` cells, with an ellipsis if it is too long."""
+    """Truncate a string to `room` cells, with an ellipsis if it is too long."""
     if width(text) <= room:
         return text
     taken, kept = 0, []
@@ -24,7 +24,7 @@ def clipped(text: str, room: int) -> str:
 
 
 def padded(text: str, room: int, *, right: bool = False) -> str:
-    """Return a text truncated to `room` cells and padded with spaces."""
+    """Truncate a string to `room` cells or pad it with spaces."""
     text = clipped(text, room)
     blanks = " " * (room - width(text))
     return blanks + text if right else text + blanks

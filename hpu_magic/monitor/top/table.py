@@ -111,7 +111,7 @@ def figures(card: CardReading) -> dict[str, str]:
 
 
 def idleness(holder: Holder) -> str:
-    """Return a session's idle time as text for its column, such as ``2 h``."""
+    """Format a session's idle time for its column, such as ``2 h``."""
     return sessions.activity(holder.idle).removeprefix("idle for ") or _NONE
 
 
