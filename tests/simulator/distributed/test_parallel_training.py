@@ -395,10 +395,18 @@ def random_operators():
     return random_operators_on("hpu"), random_operators_on("cpu")
 
 
+def draws_from_the_device():
+    """Return whether DTensor uses the device's state; up to torch 2.8, it keeps its own."""
+    from torch.distributed.tensor._random import OffsetBasedRNGTracker
+
+    return hasattr(OffsetBasedRNGTracker, "_get_device_state")
+
+
 def test_random_operators_draw_different_numbers_for_each_shard(pair):
     (first, first_cpu), (second, second_cpu) = pair(random_operators)
-    for each, again in (first, second):
-        assert each == again
+    if draws_from_the_device():
+        for each, again in (first, second):
+            assert each == again
     mine, other, on_cpu = first[0], second[0], first_cpu[0]
     assert mine.pop("after") == other.pop("after")
     on_cpu.pop("after")
@@ -512,6 +520,8 @@ def draws_from_another_generator():
 
 
 def test_dtensor_uses_the_specified_generator(pair):
+    if not draws_from_the_device():
+        pytest.skip("this release of DTensor ignores generators")
     one, other = pair(draws_from_another_generator)
     assert one == other
     (first, again), untouched = one

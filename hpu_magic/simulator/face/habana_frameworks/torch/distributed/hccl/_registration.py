@@ -106,9 +106,11 @@ def _draw_by_offsets() -> None:
 
     from torch.distributed.tensor._random import OffsetBasedRNGTracker as Tracker
 
-    read, enter = Tracker._get_device_state, Tracker._distribute_region
-    if "set_rng_ctx" not in inspect.unwrap(enter).__code__.co_names:  # older releases
+    enter = Tracker._distribute_region
+    if "set_rng_ctx" not in inspect.unwrap(enter).__code__.co_names:
+        _draw_by_offsets_before_contexts(Tracker)
         return
+    read = Tracker._get_device_state
 
     @functools.wraps(read)
     def get_device_state(self: Any) -> torch.Tensor:
@@ -127,10 +129,42 @@ def _draw_by_offsets() -> None:
     Tracker._distribute_region = distribute_region
 
 
-def _draw_in_one_operator() -> None:
-    """Let DTensor's random operator, in torch 2.15 and later, read a seed and an offset."""
+def _draw_by_offsets_before_contexts(tracker: Any) -> None:
+    """Let the DTensor of torch 2.8 and earlier, which has no random number context, use one.
+
+    It expects the state of the device to consist of a seed and an offset.
+    """
+    initialize, enter = tracker.__init__, tracker._distribute_region
+
+    @functools.wraps(initialize)
+    def init(self: Any, *args: Any, **kwargs: Any) -> None:
+        with _offsets():
+            initialize(self, *args, **kwargs)
+
+    @functools.wraps(enter)
+    @contextlib.contextmanager
+    def distribute_region(self: Any, spec: Any) -> Iterator[None]:
+        with _offsets(), enter(self, spec):
+            yield
+
+    tracker.__init__ = init
+    tracker._distribute_region = distribute_region
+
+
+@contextlib.contextmanager
+def _offsets() -> Iterator[None]:
+    """Draw random numbers by a seed and an offset."""
     from habana_frameworks.torch.hpu.random import set_rng_ctx, unset_rng_ctx
 
+    set_rng_ctx("philox")
+    try:
+        yield
+    finally:
+        unset_rng_ctx("philox")
+
+
+def _draw_in_one_operator() -> None:
+    """Let DTensor's random operator, in torch 2.15 and later, read a seed and an offset."""
     from torch._prims import rng_prims
 
     operator = getattr(rng_prims, "run_dtensor_rng_op", None)
@@ -142,11 +176,8 @@ def _draw_in_one_operator() -> None:
     def draw(*args: Any, **kwargs: Any) -> Any:
         if not any(isinstance(each, torch.Tensor) and each.device.type == "hpu" for each in args):
             return original(*args, **kwargs)
-        set_rng_ctx("philox")
-        try:
+        with _offsets():
             return original(*args, **kwargs)
-        finally:
-            unset_rng_ctx("philox")
 
     operator.py_kernels[torch._C.DispatchKey.BackendSelect] = draw
     operator._dispatch_cache.clear()
