@@ -81,7 +81,7 @@ class Account:
         """Return a callback to call twice before the panel's callback, and two to call after it.
 
         After a step has replaced the contents of the CPU caches, the first call takes longer,
-        whatever it calls, so only the second one counts. The time from the first to the second
+        so only the second call counts. The time from the first to the second
         callback covers the panel's hook and two calls; the time from the second to the third covers
         one call.
         """

@@ -69,3 +69,24 @@ def test_stochastic_rounding_is_unbiased_for_normal_and_subnormal_values(fp8):
         result = result.cpu().double()
         step = float(result.max() - result.min()) or unit
         assert abs(float(result.mean()) - value) < 0.01 * step
+
+
+@pytest.mark.parametrize("fp8", FORMATS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda values: values[:0],
+        lambda values: values.t(),
+        lambda values: values[:, ::3],
+        lambda values: values[:1].expand(7, 400),
+        lambda values: values.flatten()[1:70_000],
+    ],
+    ids=["empty", "transposed", "strided", "expanded", "offset"],
+)
+def test_cast_of_a_view_keeps_its_shape_and_values(view, dtype, fp8):
+    values = view(torch.randn(300, 400).mul(100).to(dtype).to("hpu"))
+    result, _ = torch.ops.hpu.cast_to_fp8_v2(values, None, False, False, fp8)
+    assert torch.equal(result.cpu().float(), expected(values.cpu(), fp8).float())
+    rounded, _ = torch.ops.hpu.cast_to_fp8_v2(values, None, True, False, fp8)
+    assert rounded.shape == values.shape
