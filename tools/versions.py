@@ -156,12 +156,20 @@ def _install(chosen: Combination, folder: Path) -> Path:
         subprocess.run([found, "-I", "-m", "venv", folder / "venv"], check=True)
     pinned = (PROJECT / "constraints.txt").read_text().splitlines()
     constraints = folder / "constraints.txt"
-    constraints.write_text("\n".join(line for line in pinned if not re.match(_FREE, line)))
+    kept = [line for line in pinned if not re.match(_FREE, line)]
     pip = [python, "-I", "-m", "pip", "--disable-pip-version-check", "install", "-q"]
     index = os.environ.get("TORCH_INDEX")
     subprocess.run(
         [*pip, f"torch{chosen.torch}", *(["--index-url", index] if index else [])], check=True
     )
+    # Otherwise, a package that does not support this torch yet would replace it with an older one.
+    installed = subprocess.run(
+        [python, "-c", "from importlib.metadata import version; print(version('torch'))"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    constraints.write_text("\n".join([*kept, f"torch=={installed.stdout.strip()}"]))
     listed = subprocess.run(
         [python, PROJECT / "tools" / "requirements.py"], capture_output=True, text=True, check=True
     )
