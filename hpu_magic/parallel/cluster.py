@@ -1,7 +1,7 @@
-"""The worker processes: an ipyparallel cluster that never outlives the notebook.
+"""The worker processes, which form an ipyparallel cluster that never outlives the notebook.
 
-ipyparallel launches the engines. By default, they run on this machine with one process per worker;
-with a profile, they may be launched through SLURM, MPI or SSH.
+ipyparallel launches the engines. By default, the engines run on this machine, with one process per
+worker; a profile can launch them through SLURM, MPI or SSH.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Cluster:
     Parameters
     ----------
     count
-        Number of engines. If it is None, the profile's number (``c.Cluster.n``) is used.
+        Number of engines, or None to use the number set in the profile (``c.Cluster.n``).
     profile
         Name of an IPython profile whose ``ipcluster_config.py`` configures how engines are
-        launched. If it is None, they are launched on this machine.
+        launched, or None to launch them on this machine.
 
     Raises
     ------
@@ -53,7 +53,7 @@ class Cluster:
 
         self._ends: dict[int, int | None] = {}
         self._guard: Guard | None = None
-        self._session: int | None = None  # session of the controller and its schedulers
+        self._session: int | None = None  # session shared by the controller and its schedulers
         self.client: Any = None  # ipyparallel.Client
         options = _options(count, profile)
         try:
@@ -64,7 +64,7 @@ class Cluster:
                 shutdown_atexit=False,  # it would print messages
                 **options,
             )
-        except Exception as error:  # the profile's code may raise anything
+        except Exception as error:  # the profile's code can raise any exception
             raise HPUError(
                 f"The profile {profile!r} cannot launch workers: {type(error).__name__}: {error}"
             ) from error
@@ -93,7 +93,7 @@ class Cluster:
         try:
             self._do(self._cluster.start_engines(count))
         except (OSError, CalledProcessError) as error:
-            self._cluster.engines.clear()  # no engine needs to be stopped
+            self._cluster.engines.clear()  # there are no engines to stop
             raise HPUError(f"The workers could not be launched: {error}") from error
         engines = self._cluster.engine_set
         for launcher in self._launchers(engines):
@@ -107,7 +107,7 @@ class Cluster:
             self.client.wait_for_engines(expected, interactive=False, timeout=seconds)
         except TimeoutError as late:
             raise HPUError(
-                f"{len(self.client)} of {expected} workers started within {seconds} s: "
+                f"Only {len(self.client)} of {expected} workers started within {seconds} s: "
                 f"{self._last_line(engines)}"
             ) from late
 
@@ -118,8 +118,8 @@ class Cluster:
     def _last_line(self, engines: Any) -> str:
         lines = [line for line in (engines.get_output() or "").splitlines() if line.strip()]
         if lines:
-            return f"the launcher's last line is {lines[-1].strip()!r}."
-        return "set a longer c.Cluster.engine_timeout in the profile's ipcluster_config.py."
+            return f"the last line of the launcher's output is {lines[-1].strip()!r}."
+        return "increase c.Cluster.engine_timeout in the profile's ipcluster_config.py."
 
     def _do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
         doing = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
@@ -136,16 +136,16 @@ class Cluster:
         """Return how a process on this machine ended, if known."""
         until = time.monotonic() + (_NOTICE_SECONDS if self.local else 0.0)
         while pid not in self._ends and time.monotonic() < until:
-            time.sleep(0.02)  # the exit code arrives later than the notification
+            time.sleep(0.02)  # the exit code arrives after the notification that the engine is gone
         return how_ended(self._ends.get(pid))
 
     def interrupt(self, engines: list[int]) -> None:
-        """Send SIGINT, the signal of Ctrl-C, to engines."""
+        """Send SIGINT to engines, like Ctrl-C."""
         if engines:
             self.client.send_signal(signal.SIGINT, targets=engines, block=False)
 
     def stop(self, *, at_exit: bool = False) -> None:
-        """End all processes, using SIGKILL if necessary; an interrupt does not stop this."""
+        """End all processes, using SIGKILL if necessary; an interrupt does not stop the cleanup."""
         if at_exit:  # the interpreter can no longer start threads
             self._stop()
             return
@@ -161,7 +161,7 @@ class Cluster:
             self._end_together()
             self._do(self._cluster.stop_cluster())
             if self._session is not None:
-                # A controller that is terminated while it is starting does not end its schedulers.
+                # A controller that is terminated during startup leaves its schedulers running.
                 with suppress(ProcessLookupError):
                     os.killpg(self._session, signal.SIGTERM)
         finally:
@@ -174,7 +174,8 @@ class Cluster:
     def _end_together(self) -> None:
         """End all engines on this machine at the same time.
 
-        ipyparallel would end them one after the other, and each takes a second with PyTorch.
+        ipyparallel would end them one by one, and an engine that has imported PyTorch takes a
+        second.
         """
         if not self.local or self._cluster.engine_set is None:
             return
@@ -187,7 +188,7 @@ class Cluster:
             while left and time.monotonic() < until:
                 time.sleep(0.02)
                 still = [each for each in left if each.running]
-                if len(still) < len(left):  # wait again after each process that ended
+                if len(still) < len(left):  # restart the timeout whenever a process ends
                     until = time.monotonic() + _END_SECONDS
                 left = still
 
@@ -211,7 +212,7 @@ def _options(count: int | None, profile: str | None) -> dict[str, Any]:
 def _controller() -> type:
     """Return a launcher for a controller that imports nothing from the working directory.
 
-    Engines do import from there, because they run the notebook's code.
+    Engines do import from that directory, because they run the notebook's code.
     """
     from ipyparallel.cluster.launcher import LocalControllerLauncher
     from traitlets import default
@@ -231,8 +232,8 @@ def _controller() -> type:
 def how_ended(code: int | None) -> str:
     """Return how a process ended, such as ``was killed by SIGKILL``.
 
-    `code` is the exit code that its parent received. It is negative for a signal, and None if it is
-    unknown.
+    `code` is the exit code that the parent process received. It is negative if a signal ended the
+    process, and None if it is unknown.
     """
     if code is None:
         return "ended"

@@ -1,4 +1,4 @@
-"""The failure of a cell on one or more ranks, reported once."""
+"""A single error for a cell that failed on one or more ranks."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ class RankFailure:
 
     @property
     def sentence(self) -> str:
-        """The failure, as the end of a sentence about its rank."""
+        """A description of the failure that can be appended to the rank's name."""
         if not self.name:
             return self.message
-        # The traceback above the sentence contains the complete message.
+        # The complete message is in the traceback, which is printed above this sentence.
         lines = (line.strip() for line in _COLORS.sub("", self.message).splitlines())
         first = _IN_CELL.sub(r"(\1 of the cell)", next(filter(None, lines), ""))
         return f"raised {self.name}: {first}" if first else f"raised {self.name}"
 
 
 class RanksFailedError(HPUError):
-    """Some ranks did not complete the cell, although they may have executed a part of it.
+    """Some ranks did not complete the cell, but they may have run part of it.
 
     Attributes
     ----------
@@ -50,7 +50,7 @@ class RanksFailedError(HPUError):
         interrupted: Sequence[int] = (),
         advice: Sequence[str] = (),
     ) -> None:
-        # A process that ended caused the other failures, even if it was detected after them.
+        # If a process ended, this caused the other failures, even if it was detected later.
         self.failures = dict(sorted(failures.items(), key=lambda item: bool(item[1].name)))
         self.interrupted = list(interrupted)
         super().__init__(" ".join([*self._sentences(), *advice]))
@@ -71,7 +71,7 @@ class RanksFailedError(HPUError):
         ]
 
     def _render_traceback_(self) -> list[str]:
-        """Return the first failure's traceback and the sentences, instead of Python's traceback."""
+        """Return the first failure's traceback and this error's message, not Python's traceback."""
         first = next(iter(self.failures.values()))
         lines = first.traceback.splitlines()
         return [*lines, *([""] if lines else []), str(self)]
@@ -81,5 +81,5 @@ class RanksInterrupt(KeyboardInterrupt):
     """Raised on Ctrl-C, after the ranks have been interrupted."""
 
     def _render_traceback_(self) -> list[str]:
-        """Return one sentence, because the traceback would only show that the notebook waited."""
+        """Return only the message, because the traceback would just show the waiting notebook."""
         return [str(self)]

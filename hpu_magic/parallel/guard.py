@@ -1,8 +1,8 @@
-"""A program that ends the workers after the notebook's process has ended, even if it was killed.
+"""A program that ends the workers once the notebook's process has ended or has been killed.
 
-``python guard.py PARENT PID...`` reads from a pipe whose other end the notebook's process holds.
-The operating system closes that end when the process ends. Forks of the process may keep it open,
-so the guard also checks whether its parent still exists.
+``python guard.py PARENT PID...`` reads from a pipe whose write end is held by the notebook's
+process. The operating system closes that end when the process ends. Forks of the process may keep
+it open, so the guard also checks whether its parent still exists.
 """
 
 from __future__ import annotations

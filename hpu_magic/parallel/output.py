@@ -1,8 +1,8 @@
 """The streamed output of ranks, grouped by rank.
 
-In a notebook, a single output that is updated in place contains all text, with a heading for each
-rank or group of ranks with the same text. A new output begins when the current one gets too long or
-a picture follows. In a terminal, each line is prefixed with its rank.
+In a notebook, all text is shown in a single output that is updated in place, under a heading for
+each rank or group of ranks with the same text. A new output is created if the current one becomes
+too long or a rank displays an image. In a terminal, each line is prefixed with its rank.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def named(ranks: Sequence[int]) -> str:
 
 
 class Lines:
-    """Lines of text as in a terminal, where text after a carriage return replaces the line."""
+    """Lines of text as in a terminal: text after a carriage return replaces the current line."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -68,7 +68,7 @@ class TerminalOutput:
         self._lines = {rank: Lines() for rank in ranks}
 
     def text(self, rank: int, text: str) -> None:
-        """Print the lines that a rank has completed."""
+        """Add text printed by a rank, and print the lines that are now complete."""
         self._lines[rank].write(text)
         self._print_done(rank)
 
@@ -78,7 +78,7 @@ class TerminalOutput:
             print(f"[{rank}] {line}")
 
     def show(self, rank: int, content: Mapping[str, Any], *, update: bool = False) -> None:
-        """Print the text form of a rank's output."""
+        """Print the plain-text representation of a rank's output."""
         self._lines[rank].write_block(content["data"].get("text/plain", ""))
         self._print_done(rank)
 

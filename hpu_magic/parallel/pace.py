@@ -1,8 +1,8 @@
-"""The pace of a rank, and its own time per step.
+"""The pace of a rank (its steps per second) and its own time per step.
 
 Ranks wait for each other in the backward pass, where they reduce gradients. The rest of a step
-(batch, forward pass, optimizer) is the rank's own time, and the other ranks wait for the rank whose
-own time is longest. All times are measured on the host.
+(loading the batch, forward pass, optimizer) is the rank's own time; the rank with the longest own
+time makes the other ranks wait. All times are measured on the host.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Pace:
         return self._last.steps
 
     def watch(self, torch: Any) -> None:
-        """Start counting if torch is not None; a second call does nothing."""
+        """Start counting unless torch is None; further calls have no effect."""
         if self._watching or torch is None:
             return
         self._watching = True
         optimizer = importlib.import_module("torch.optim.optimizer")
         optimizer.register_optimizer_step_post_hook(self._stepped)
-        # Tensor.backward looks the function up under this name.
+        # Tensor.backward looks up the function by this name.
         torch.autograd.backward = self._timed(torch.autograd.backward)
 
     def reset(self) -> None:
@@ -54,7 +54,7 @@ class Pace:
         return _between(since, self._read)
 
     def overall(self) -> tuple[float | None, float | None]:
-        """Return the steps per second and the rank's own time per step, without the first step."""
+        """Return the steps per second and own time per step, excluding the first step."""
         return _between(self._first, self._last)
 
     def _stepped(self, *_: Any) -> None:

@@ -17,7 +17,7 @@ from hpu_magic.runtime.training.ranks import RankState
 KEY = "hpu_magic.rank"
 """Key of a rank's state in the published data."""
 CELL = "hpu_magic.cell"
-"""Key of the cell's number in the metadata of a request."""
+"""Key of the cell number in the request's metadata."""
 SECONDS = 0.5
 """Time between reports, in seconds."""
 
@@ -44,7 +44,7 @@ class RankReports:
         threading.Thread(target=self._run, name="hpu_magic rank", daemon=True).start()
 
     def state(self, *, over: bool = False) -> RankState:
-        """Return the state with the recent pace or, if ``over`` is set, the cell's overall pace."""
+        """Return the rank's state with its recent pace, or the whole cell's if ``over`` is set."""
         memory = device.memory()
         if self._card is None and memory:
             card = device.own_card()
@@ -74,7 +74,7 @@ class RankReports:
         self._running.set()
 
     def _cache_cell(self, code: str, number: int = 0, raw_code: str | None = None) -> str:
-        """Cache a cell's source for tracebacks under the cell's number in the notebook."""
+        """Cache a cell's source for tracebacks under the notebook's cell number."""
         name: str = self._cache(code, self._number or number, raw_code)
         return name
 

@@ -50,7 +50,9 @@ class WorkersReport(Table):
             The workers have been stopped.
         """
         if self._run is None:
-            raise HPUError("The workers were stopped: call hpu_magic.workers('on') first.")
+            raise HPUError(
+                "The workers have been stopped: start them again with hpu_magic.workers('on')."
+            )
         return self._run(code, **options)
 
     def title(self) -> str:
@@ -74,7 +76,7 @@ class WorkersReport(Table):
         return self._lines
 
     def notes(self) -> Sequence[str]:
-        """Return the fix if the group is incomplete."""
+        """Return advice on restarting the workers if some of them have ended."""
         return (RESTART,) if self._lost else ()
 
 

@@ -1,4 +1,4 @@
-"""Keep the notebook's process from using its workers' cards, which they acquire on first use."""
+"""Keep the notebook's process off the cards that its workers will acquire on first use."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Reservation:
             os.environ[VISIBLE] = self._set
 
     def release(self) -> None:
-        """Let this process use any card again, unless other code has changed the variable."""
+        """Restore ``HABANA_VISIBLE_MODULES``, unless other code has changed it."""
         if not self._set or os.environ.get(VISIBLE) != self._set:
             return
         if self._before is None:

@@ -1,8 +1,8 @@
-"""Run one cell on some ranks, with streamed output, interrupts and errors.
+"""Runs a cell on some ranks: streams the output, forwards interrupts and collects errors.
 
-If a rank fails, the others may be waiting for it in a collective. They have a few seconds to finish
-before they are interrupted. After a failure or an interrupt, all ranks leave their process group,
-because they may have entered different collectives.
+If a rank fails, the others may be waiting for it in a collective. The other ranks are interrupted
+if they do not finish within a few seconds. After a failure or an interrupt, all ranks leave their
+process group, because they may have entered different collectives.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from hpu_magic.runtime.training.ranks import RankState
 
 _TICK = 0.1  # seconds
 _INTERRUPT_SECONDS = 30.0
-_AGAIN_SECONDS = 0.5  # another interrupt within this time counts as the same one
-_INTERRUPTED = ("KeyboardInterrupt", "CancelledError")  # the latter if a cell uses await
+_AGAIN_SECONDS = 0.5  # interrupts within this time count as one
+_INTERRUPTED = ("KeyboardInterrupt", "CancelledError")  # cells that use await raise CancelledError
 
 
 @dataclass
 class CellRun:
-    """A cell that is run on some ranks."""
+    """One run of a cell on some of the ranks."""
 
     workers: Workers
     ranks: Sequence[int]
     output: NotebookOutput | TerminalOutput
-    watch: Callable[[dict[int, RankState]], None]  # called ten times per second with all states
+    # Called ten times per second with the states of all ranks.
+    watch: Callable[[dict[int, RankState]], None]
     grace: float  # seconds to wait after a rank fails before interrupting the others
     states: dict[int, RankState] = field(default_factory=dict)
     failures: dict[int, RankFailure] = field(default_factory=dict)
@@ -41,7 +42,7 @@ class CellRun:
     _waiting: dict[int, set[str]] = field(default_factory=dict)
     _replies: dict[int, Any] = field(default_factory=dict)
     _interrupted: list[int] = field(default_factory=list)
-    _interrupted_at: float | None = None  # when the user interrupted the cell
+    _interrupted_at: float | None = None  # time at which the user interrupted the cell
     _deadline: float | None = None
     _due: float = 0.0
     _gave_up: bool = False
@@ -88,7 +89,7 @@ class CellRun:
         )
 
     def _listen(self, rank: int, future: Any) -> None:
-        """Turn messages received by ipyparallel's thread into events for this thread."""
+        """Forward messages received in ipyparallel's thread to this thread as events."""
         put = self._events.put
         future.iopub_callbacks.append(lambda message: put((rank, "message", message)))
         future.add_done_callback(lambda done: put((rank, "reply", done.result())))
@@ -97,7 +98,7 @@ class CellRun:
     def _step(self) -> None:
         """Handle one event, and check deadlines at intervals."""
         now = time.monotonic()
-        if now >= self._due:  # even while ranks print without a pause
+        if now >= self._due:  # also when ranks print continuously
             self._due = now + _TICK
             self.output.refresh()
             self.watch(self.states)
@@ -120,8 +121,8 @@ class CellRun:
             self._gave_up = True  # do not wait for ranks that ignore an interrupt
         else:
             self._interrupted = sorted(self._waiting)
-            # A backward pass that is waiting for the failed ranks ignores an interrupt, but ends
-            # with an error when they leave their group.
+            # A backward pass that waits for the failed ranks cannot be interrupted, but it ends
+            # with an error when these ranks leave their process group.
             self.workers.begin_to_leave(list(self.failures))
             self._interrupt(time.monotonic() + _INTERRUPT_SECONDS)
 
@@ -172,7 +173,7 @@ class CellRun:
         from ipyparallel import serialize
 
         data, _ = serialize.deserialize_object(message["buffers"])
-        if isinstance(data, dict) and KEY in data:  # a cell may publish other data
+        if isinstance(data, dict) and KEY in data:  # cells may publish data of their own
             self.states[rank] = data[KEY]
 
     def _raise(self) -> None:
@@ -186,7 +187,7 @@ class CellRun:
         raise RanksInterrupt(" ".join([f"Interrupted on {named(self.ranks)}.", *advice]))
 
     def _advice(self, silent: list[int]) -> list[str]:
-        """Let ranks leave their group, and return sentences about the workers and the next step."""
+        """Let ranks leave their process group, and return advice on how to continue."""
         if silent:
             verb = "does" if len(silent) == 1 else "do"
             return [f"{named(silent).capitalize()} {verb} not respond to the interrupt.", RESTART]
@@ -196,7 +197,7 @@ class CellRun:
         if stuck:
             return [f"{named(stuck).capitalize()} could not leave the process group.", RESTART]
         if left:
-            return ["The ranks have left their process group: the next cell may form a new one."]
+            return ["The ranks have left their process group: the next cell can create a new one."]
         return []
 
     def _leave(self) -> tuple[bool, list[int]]:

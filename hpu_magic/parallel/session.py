@@ -1,4 +1,4 @@
-"""The set of workers of a notebook; a notebook has at most one set."""
+"""Starts and stops the notebook's workers; a notebook has at most one set of workers."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def start(count: int | None, profile: str | None = None) -> Workers:
     global _workers
     if (rank := worker.rank()) is not None:
         raise HPUError(
-            f"This is rank {rank} of a notebook's workers, which cannot start workers: "
+            f"This process is rank {rank} of a notebook's workers and cannot start workers itself: "
             "run this in the notebook."
         )
     if _workers is not None:
         raise HPUError(
-            f"{len(_workers)} workers already run: end them with %hpu_workers off (their "
+            f"{len(_workers)} workers are already running: end them with %hpu_workers off (their "
             "variables are lost)."
         )
     _workers = Workers(count, profile)
@@ -51,7 +51,7 @@ def stop(*, at_exit: bool = False) -> int:
     return len(ended)
 
 
-# This is for workers on other machines, which have no guard.
+# Workers on other machines have no guard, so they are ended at exit.
 atexit.register(stop, at_exit=True)
 
 
@@ -100,7 +100,7 @@ def ready(count: int | None, ranks: Sequence[int] | None) -> tuple[Workers, list
         )
     if busy := existing.busy():
         raise HPUError(
-            f"The previous cell still runs on {named(busy)}: wait for it, or run "
+            f"The previous cell is still running on {named(busy)}: wait for it, or run "
             "%hpu_workers restart."
         )
     return existing, chosen

@@ -38,7 +38,7 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def _has_memory(value: Any) -> bool:
-    """Return whether a value is a tensor with its own memory, not a wrapper of other tensors."""
+    """Return whether a value is a tensor with its own memory, not a tensor wrapper."""
     kind: Any = getattr(sys.modules.get("torch"), "Tensor", None)
     return (
         kind is not None
@@ -63,16 +63,16 @@ def _device(name: str) -> Any:
 
 
 def pack(values: Mapping[str, Any], device: str) -> bytes:
-    """Return variables as bytes; in the other process, their tensors will be on `device`.
+    """Serialize variables to bytes; the receiving process loads their tensors onto `device`.
 
     Raises
     ------
     HPUError
-        A value cannot be sent; the message gives its name and the reason.
+        A value cannot be sent; the message contains its name and the reason.
     """
     try:
         return _packed(dict(values), device)
-    except Exception as error:  # the values' own code may raise anything
+    except Exception as error:  # serializing values may run user code that raises any exception
         name, reason = _culprit(values, device, error)
         raise HPUError(
             f"{name} cannot be sent to another process: {type(reason).__name__}: {reason}"
@@ -95,7 +95,7 @@ def _culprit(values: Mapping[str, Any], device: str, error: Exception) -> tuple[
 
 
 def unpack(payload: bytes) -> dict[str, Any]:
-    """Return the variables contained in bytes made by `pack`.
+    """Deserialize the variables from bytes created by `pack`.
 
     Raises
     ------
@@ -104,7 +104,7 @@ def unpack(payload: bytes) -> dict[str, Any]:
     """
     try:
         values: dict[str, Any] = pickle.loads(payload)
-    except Exception as error:  # the values' own code may raise anything
+    except Exception as error:  # loading values may run user code that raises any exception
         raise HPUError(
             f"This process cannot load the variables: {type(error).__name__}: {error}"
         ) from error

@@ -54,7 +54,8 @@ def free_port() -> int:
 def become_rank(settings: RankSettings) -> list[str]:
     """Make this worker a rank, and load hpu_magic in it.
 
-    Returns the modules that were imported before the rank was set. In a new worker, there are none.
+    Returns the list of modules that were imported before the rank was set. In a new worker, the
+    list is empty.
     """
     global _reports
     from IPython.core.getipython import get_ipython
@@ -78,7 +79,7 @@ def become_rank(settings: RankSettings) -> list[str]:
 class _MainThread:
     """A substitute for the shell channel's thread, which an ipyparallel engine does not have.
 
-    While a cell is awaiting something, ipykernel 7.2 and newer uses this thread to handle
+    While a cell is awaiting something, ipykernel 7.2 and later use this thread to handle
     interrupts. All other code must treat the thread as missing.
     """
 
@@ -110,7 +111,7 @@ def receive(payload: bytes, path: Sequence[str] | None) -> None:
     Raises
     ------
     HPUError
-        This process cannot load them.
+        This process cannot load the variables.
     """
     _look_in(path)
     _namespace().update(transfer.unpack(payload))

@@ -31,10 +31,10 @@ RESTART = "Run %hpu_workers restart to start all ranks again (their variables ar
 class Workers:
     """A set of processes that run cells together, each with its own card.
 
-    They take a few seconds to start, which a line on standard output announces. If `count` is None,
-    there is one worker per free card in this machine, unless the profile sets the number.
-    `profile` is an IPython profile whose ``ipcluster_config.py`` configures how they are launched.
-    If it is None, they are launched on this machine.
+    Starting them takes a few seconds, so a line is printed to standard output first. If `count` is
+    None, one worker is started per free card, unless the profile sets the number. `profile` is an
+    IPython profile whose ``ipcluster_config.py`` configures how they are launched, or None to
+    launch them on this machine.
 
     Raises
     ------
@@ -102,11 +102,11 @@ class Workers:
 
     @property
     def client(self) -> Any:
-        """The ipyparallel client, whose engines `engines` lists in rank order."""
+        """The ipyparallel client; `engines` lists its engines in rank order."""
         return self._cluster.client
 
     def interrupt(self, ranks: Sequence[int]) -> None:
-        """Interrupt ranks in the same way as Ctrl-C."""
+        """Interrupt ranks, like Ctrl-C."""
         self._cluster.interrupt([self.engines[rank] for rank in ranks if rank not in self.lost])
 
     def how_ended(self, rank: int) -> str:
@@ -120,7 +120,7 @@ class Workers:
         return self.lost
 
     def busy(self) -> list[int]:
-        """Return the ranks that are still running a cell whose result nobody is waiting for."""
+        """Return the ranks that are still running a cell whose result is no longer waited for."""
         self.unanswered = {
             rank: reply for rank, reply in self.unanswered.items() if not reply.done()
         }
@@ -138,7 +138,7 @@ class Workers:
         self._call(ranks, worker.receive, payload, self._path())
 
     def pull(self, names: Sequence[str], ranks: Sequence[int]) -> dict[str, list[Any]]:
-        """Return variables from ranks: for each name, a list in the order of `ranks`.
+        """Return variables from ranks: a list in the order of `ranks` for each name.
 
         Raises
         ------
@@ -154,14 +154,14 @@ class Workers:
         return self._last_states[rank]
 
     def remember(self, states: Mapping[int, RankState]) -> None:
-        """Store the last states of ranks, without the steps made by the cell."""
+        """Store the last states of ranks, excluding the cell's step count and speed."""
         for rank, state in states.items():
             self._last_states[rank] = dataclasses.replace(
                 state, steps=0, steps_per_second=None, own_seconds=None
             )
 
     def states(self) -> list[RankState | None]:
-        """Return the current state of each rank; None means that it did not answer in time."""
+        """Return the current state of each rank, or None if a rank did not answer in time."""
         self.look()
         requests = {
             rank: self.client[engine].apply_async(worker.state)
@@ -176,12 +176,12 @@ class Workers:
         return states
 
     def begin_to_leave(self, ranks: Sequence[int]) -> None:
-        """Let ranks leave their process group without waiting for them."""
+        """Make ranks leave their process group, without waiting for them."""
         gone = self.look()
         self._request([rank for rank in ranks if rank not in gone], worker.leave_group)
 
     def leave_group(self) -> tuple[bool, list[int]]:
-        """Let every rank leave its process group.
+        """Make every rank leave its process group.
 
         Returns whether there was a process group, and the ranks that could not leave it.
         """
@@ -284,5 +284,5 @@ def _busy(cards: Sequence[CardReading], free: int) -> str:
     who = "; ".join(f"{card.label} is held by {card.held_by()}" for card in busy)
     own = device.own_card() is not None
     fewer = f", or pass --cards {free}" if free else ""
-    fix = "release the card of this notebook with %hpu_restart" if own else "wait for one"
-    return f"{free} of {len(cards)} are free: {who}. You can {fix}{fewer}."
+    fix = "release this notebook's card with %hpu_restart" if own else "wait for one"
+    return f"only {free} of {len(cards)} are free: {who}. You can {fix}{fewer}."

@@ -107,8 +107,8 @@ def test_data_published_by_a_cell_does_not_disturb_its_output(notebook):
 def test_workers_cannot_start_workers(notebook):
     below = notebook.run("%%hpu_workers --ranks 1\n%hpu_workers on --cards 1")
     assert (
-        "This is rank 1 of a notebook's workers, which cannot start workers: run this in the "
-        "notebook."
+        "This process is rank 1 of a notebook's workers and cannot start workers itself: run this "
+        "in the notebook."
     ) in below.error
 
 
@@ -280,7 +280,7 @@ def test_failed_rank_interrupts_the_others(notebook):
     assert below.error.count("Traceback") == 1
     assert below.error.endswith(
         "Rank 1 raised ValueError: no data. Rank 0 was interrupted. The ranks have left their "
-        "process group: the next cell may form a new one."
+        "process group: the next cell can create a new one."
     )
     assert notebook.run(JOIN).texts == JOINED
 
@@ -318,7 +318,7 @@ def test_failed_rank_interrupts_a_backward_pass(notebook):
     )
     assert below.error.endswith(
         "Rank 1 raised ValueError: no data. Rank 0 was interrupted. The ranks have left their "
-        "process group: the next cell may form a new one."
+        "process group: the next cell can create a new one."
     )
     assert notebook.run(JOIN).texts == JOINED
 
@@ -383,7 +383,7 @@ def test_rank_that_ignores_the_interrupt_is_reported(notebook, moments, tmp_path
     )
     refused = notebook.run("%%hpu_workers\npass")
     assert refused.texts == [
-        "UsageError: The previous cell still runs on rank 1: wait for it, or run "
+        "UsageError: The previous cell is still running on rank 1: wait for it, or run "
         "%hpu_workers restart.\n"
     ]
     assert "busy with the previous cell" in notebook.run("%hpu_workers").texts[0]
@@ -452,9 +452,9 @@ def test_commands_without_workers_report_cards_and_next_steps(notebook):
     ]
     notebook.run("import torch\ntorch.ones(1, device='hpu')")
     below = notebook.run("%hpu_workers on --cards 8").texts[-1]
-    assert "8 workers need 8 cards, but 7 of 8 are free" in below
+    assert "8 workers need 8 cards, but only 7 of 8 are free" in below
     assert below.endswith(
-        "You can release the card of this notebook with %hpu_restart, or pass --cards 7.\n"
+        "You can release this notebook's card with %hpu_restart, or pass --cards 7.\n"
     )
     assert notebook.run("%hpu_workers restart").texts == [
         "UsageError: No workers are running: start some with %hpu_workers on --cards N.\n"
