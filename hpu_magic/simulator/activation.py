@@ -20,8 +20,8 @@ class TooLateError(RuntimeError):
     def __init__(self) -> None:
         super().__init__(
             "PyTorch has already decided that this process has no hpu device (it decides at the "
-            "first backward() or torch.accelerator query); restart, and turn the simulator on "
-            "earlier, preferably before 'import torch'."
+            "first backward() or torch.accelerator query); restart Python, and turn the simulator "
+            "on earlier, preferably before 'import torch'."
         )
 
 
@@ -30,9 +30,9 @@ class GpuPresent(RuntimeError):
 
     def __init__(self) -> None:
         super().__init__(
-            "PyTorch uses this machine's GPU, and a process can have only one kind of accelerator; "
-            "hide the GPU with CUDA_VISIBLE_DEVICES= (an empty value) before Python starts, or "
-            "install PyTorch's CPU build."
+            "PyTorch is using this machine's GPU, and a process can use only one type of "
+            "accelerator; hide the GPU with CUDA_VISIBLE_DEVICES= (an empty value) before Python "
+            "starts, or install PyTorch's CPU build."
         )
 
 
@@ -45,8 +45,8 @@ def activate(*, announce: bool = True) -> None:
     """Make ``hpu`` a simulated device in this process.
 
     If torch has already been imported, the engine is loaded now; otherwise, it is loaded during
-    ``import torch``. It is compiled when it is first used on this machine. A card is not acquired
-    until the first tensor is created. Further calls have no effect.
+    ``import torch``. The engine is compiled the first time it is used on this machine. A card is
+    not acquired until the first tensor is created. Further calls have no effect.
 
     Parameters
     ----------
@@ -68,7 +68,7 @@ def activate(*, announce: bool = True) -> None:
     if real := vendor_package():
         raise RuntimeError(
             f"The vendor's habana_frameworks is installed ({real}), and the simulator never "
-            "replaces it; use an environment without it to simulate."
+            "replaces it; to use the simulator, create an environment without it."
         )
     Configuration.from_environment()
     install_finder()
@@ -85,7 +85,7 @@ def announcement() -> str:
     cards = Configuration.from_environment()
     count = "1 card" if cards.count == 1 else f"{cards.count} cards"
     return (
-        f"No Gaudi driver package here: the hpu device is SIMULATED on the CPU "
+        f"No Gaudi driver package found: the hpu device is SIMULATED on the CPU "
         f"({count}, {cards.generation}, {units.capacity(cards.capacity)} each)."
     )
 

@@ -31,7 +31,7 @@ class SimulatedPlugin(Distribution):
     """Metadata of the simulated release, whose version contains ``simulated``. It has no files."""
 
     def read_text(self, filename: str) -> str | None:
-        """Return one of the two metadata files, or None."""
+        """Return the text of a metadata file, or None if there is no such file."""
         return _TEXTS.get(filename)
 
     def locate_file(self, path: str | os.PathLike[str]) -> Path:

@@ -1,7 +1,7 @@
 """Installs the import finders when Python starts. Called by ``hpu_magic_simulator.pth``.
 
 The finders are needed this early because a script may import the bridge before ``import torch``
-turns the simulator on. In addition, child processes of a simulated process, such as pip, must
+turns the simulator on. In addition, child processes of a simulated process (such as pip) must
 report the same versions.
 """
 

@@ -27,7 +27,7 @@ _rank: int | None = None
 
 
 def choose_for(own: int | None, index: int, configuration: Configuration) -> None:
-    """Choose the card at an index; see `choose`. `own` is the process's card if it has one."""
+    """Choose the card at an index, as in `driver.choose`; `own` is the process's card, if any."""
     global _choice
     modules = _module_ids("HABANA_VISIBLE_MODULES") or list(range(configuration.count))
     chosen = _chosen()
@@ -49,7 +49,7 @@ def forget() -> None:
 
 
 def _chosen() -> _Choice | None:
-    """Return the choice of this process. A forked child does not inherit it."""
+    """Return this process's choice, which forked children do not inherit."""
     return _choice if _choice is not None and _choice.pid == os.getpid() else None
 
 
@@ -91,7 +91,7 @@ def candidates(configuration: Configuration) -> list[int]:
     Raises
     ------
     AcquireError
-        The environment excludes all cards.
+        The environment variables exclude all cards.
     ValueError
         An environment variable has an invalid value.
     """
@@ -101,8 +101,8 @@ def candidates(configuration: Configuration) -> list[int]:
     wanted = _module_ids("HLS_MODULE_ID")
     if wanted is not None and len(wanted) != 1:
         raise ValueError(
-            f"HLS_MODULE_ID={os.environ['HLS_MODULE_ID']!r} is not a module id; "
-            f"write one whole number from 0 to {configuration.count - 1}."
+            f"HLS_MODULE_ID={os.environ['HLS_MODULE_ID']!r} is not a module id; use a single "
+            f"integer from 0 to {configuration.count - 1}."
         )
     everything = range(configuration.count)
     if visible is None:
@@ -121,8 +121,8 @@ def candidates(configuration: Configuration) -> list[int]:
         ]
         raise AcquireError(
             "synStatus=8 [Device not found] Device acquire failed. No devices found. "
-            f"{' with '.join(settings)} excludes all module ids "
-            f"of the simulated cards, 0 to {configuration.count - 1}; unset it or use one of them."
+            f"{' with '.join(settings)} excludes all simulated cards, whose module ids are 0 to "
+            f"{configuration.count - 1}; unset it or use one of these ids."
         )
     return candidates
 
@@ -134,7 +134,7 @@ def _module_ids(variable: str) -> list[int] | None:
     entries = [entry.strip() for entry in text.split(",")]
     if not all(entry.isascii() and entry.isdigit() and len(entry) < 10 for entry in entries):
         raise ValueError(
-            f"{variable}={text!r} is not a list of module ids; "
-            f"write whole numbers from 0 to {MOST_CARDS - 1}, separated by commas, or unset it."
+            f"{variable}={text!r} is not a list of module ids; use comma-separated integers from 0 "
+            f"to {MOST_CARDS - 1}, or unset it."
         )
     return list(dict.fromkeys(int(entry) for entry in entries))

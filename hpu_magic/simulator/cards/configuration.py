@@ -1,4 +1,4 @@
-"""Configuration of this process's simulated cards, which is read from environment variables."""
+"""The simulated cards of this process, as configured by environment variables."""
 
 from __future__ import annotations
 
@@ -70,15 +70,15 @@ def _generation(text: str) -> DeviceType:
         return DeviceType[text.strip().upper()]
     except KeyError:
         raise ValueError(
-            f"HPU_MAGIC_CARD={text!r} is not a card generation; write gaudi, gaudi2 or gaudi3."
+            f"HPU_MAGIC_CARD={text!r} is not a card generation; use gaudi, gaudi2 or gaudi3."
         ) from None
 
 
 def _count(text: str) -> int:
     if not re.fullmatch(rf"\s*[1-{MOST_CARDS}]\s*", text):
         raise ValueError(
-            f"HPU_MAGIC_CARDS={text!r} is not a number of cards; "
-            f"write a whole number from 1 to {MOST_CARDS}."
+            f"HPU_MAGIC_CARDS={text!r} is not a valid number of cards; use an integer from 1 to "
+            f"{MOST_CARDS}."
         )
     return int(text)
 
@@ -91,7 +91,7 @@ def _bytes(text: str) -> int:
         size = int(whole + decimals) * _UNITS[unit] // 10 ** len(decimals)
     if not 0 < size < 1 << 63:
         raise ValueError(
-            f"HPU_MAGIC_MEMORY={text!r} is not an amount of memory; "
-            "write a size per card such as 96GiB, 512MiB or a number of bytes."
+            f"HPU_MAGIC_MEMORY={text!r} is not a valid memory size; use a size per card, such as "
+            "96GiB or 512MiB, or a number of bytes."
         )
     return size

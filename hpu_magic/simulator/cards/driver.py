@@ -37,7 +37,7 @@ class Card:
 
 @dataclass(frozen=True)
 class CardState(Counters):
-    """The public state of a card. The counters of a free card are zero.
+    """The public state of a card. All counters of a free card are zero.
 
     Attributes
     ----------
@@ -101,10 +101,10 @@ def in_bad_fork() -> bool:
 def choose(index: int) -> None:
     """Choose a card by its index among those that this process may use, before acquiring it.
 
-    The index refers to ``HABANA_VISIBLE_MODULES``, or is the module id if that variable is not set.
-    Choosing the same card again has no effect. If the process uses another card, an index that is
-    equal to the process's rank has no effect either, because libraries use that index to refer to
-    the process's card.
+    The index is a position in ``HABANA_VISIBLE_MODULES``, or the module id if that variable is not
+    set. Choosing the same card again has no effect. If the process uses another card, an index that
+    is equal to the process's rank has no effect either, because libraries use that index to refer
+    to the process's card.
 
     Raises
     ------
@@ -179,7 +179,7 @@ def _free(
     holder: holders.Holder | None = None,
     error: str | None = None,
 ) -> CardState:
-    """Return the state of a card that has no counters: it is free, just acquired, or damaged."""
+    """Return the state of a card without counters, which is free, just acquired, or damaged."""
     return CardState(
         module_id=module,
         generation=configuration.generation,
@@ -247,7 +247,7 @@ def _take(configuration: Configuration, candidates: Iterable[int], directory: Pa
     cards = "All cards are" if len(held) > 1 else "The card that this process may use is"
     message = holders.refusal(held, cards)
     if configuration.count < MOST_CARDS:
-        message += f", or simulate more than {configuration.count} with HPU_MAGIC_CARDS"
+        message += f", or set HPU_MAGIC_CARDS to simulate more than {configuration.count}"
     raise AcquireError(f"synStatus=8 [Device not found] Device acquire failed. {message}.")
 
 

@@ -125,15 +125,20 @@ def read_page(path: Path) -> Page | None:
 
 def _parse(path: Path, content: bytes) -> Page:
     if len(content) != PAGE_SIZE:
-        raise PageError(f"{path} does not have the {PAGE_SIZE} bytes of a card's page.")
+        raise PageError(f"{path} is not a card's page: its size is not {PAGE_SIZE} bytes.")
     magic, version, capacity, number, owner_pid, acquired_ns = HEADER.unpack_from(content)
     if magic != MAGIC:
         raise PageError(f"{path} is not a card's page: it starts with {magic!r}.")
     if version != VERSION:
-        raise PageError(f"{path} has page version {version}; this hpu_magic reads {VERSION}.")
+        raise PageError(
+            f"{path} has page version {version}, but this hpu_magic supports only "
+            f"version {VERSION}."
+        )
     if capacity <= 0 or number not in set(DeviceType):
-        raise PageError(f"{path} has an invalid card: type {number} with {capacity} bytes.")
+        raise PageError(f"{path} describes an invalid card: type {number} with {capacity} bytes.")
     counters = Counters(*COUNTERS.unpack_from(content, COUNTERS_OFFSET))
     if not 0 <= counters.in_use <= capacity:
-        raise PageError(f"{path} has {counters.in_use} of {capacity} bytes in use.")
+        raise PageError(
+            f"{path} is damaged: it reports {counters.in_use} of {capacity} bytes in use."
+        )
     return Page(capacity, DeviceType(number), owner_pid, acquired_ns, counters)

@@ -1,8 +1,8 @@
 """The native engine, which is loaded from a wheel or a cache, or compiled on first use.
 
-It is searched for in the system cache (filled by ``hpu-magic build --dir``), the user's cache, and
-the wheels installed by pip, in this order. A newly compiled engine is stored in the user's cache,
-or in a private temporary directory if that cache cannot be used.
+The engine is looked up in the system cache (filled by ``hpu-magic build --dir``), the user's cache,
+and the wheels installed by pip, in this order. A newly compiled engine is stored in the user's
+cache, or in a private temporary directory if that cache cannot be used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _renew_lock() -> None:
     _loading = threading.Lock()
 
 
-# Another thread may be loading the engine during the fork.
+# Another thread may have been loading the engine when the process was forked.
 os.register_at_fork(after_in_child=_renew_lock)
 
 
@@ -58,7 +58,7 @@ def _loaded() -> ModuleType:
         if not wheels.is_installed(library):
             raise
         # For example, the C library may be older than the one the wheel was built for.
-        _say(f"the installed engine {library} does not load ({failed}).")
+        _say(f"the installed engine {library} cannot be loaded ({failed}).")
         return _import(_built(cache.entry()))
 
 
@@ -104,7 +104,7 @@ def install(directory: Path) -> Path:
 
 
 def _built(entry: Path) -> Path:
-    """Build the engine, and store it in the user's cache or, if necessary, the temporary cache."""
+    """Build the engine, and store it in the user's cache or, if that fails, the temporary cache."""
     library = cache.user_directory() / entry
     try:
         cache.make_private(library.parent)
@@ -134,7 +134,10 @@ def _kept_elsewhere(entry: Path, why: str, built: Path) -> Path:
     library = cache.temporary_directory() / entry
     cache.make_private(library.parent)
     cache.store(built, library)
-    _say(f"{why}; the compiled engine is kept in {library.parent} (set HPU_MAGIC_CACHE to change).")
+    _say(
+        f"{why}; the compiled engine is stored in {library.parent} (set HPU_MAGIC_CACHE to use "
+        "another folder)."
+    )
     return library
 
 

@@ -62,7 +62,7 @@ def _remove_abandoned(place: Path) -> None:
 
 def _compile(scratch: Path, units: Path, log: Path, alive: Callable[[], None]) -> None:
     with log.open("wb") as output:
-        # The builder runs in a session of its own, so that all compilers can be terminated. It also
+        # The builder runs in its own session, so that all compilers can be terminated. It also
         # exits when its standard input is closed.
         builder = subprocess.Popen(
             child_python.command(f"{__package__}.compile_units", scratch, units, *flags.FLAGS),
@@ -95,11 +95,10 @@ def check_tools() -> None:
     compiled = "The simulated device is compiled on first use"
     if not (shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")):
         raise BuildError(
-            f"{compiled}, but no C++ compiler was found: "
-            "install one (Debian and Ubuntu: apt-get install g++; macOS: xcode-select --install), "
-            "set CXX to its name, or use an engine that a similar machine has compiled "
-            "(there: hpu-magic build --dir DIR; here: HPU_MAGIC_SYSTEM_CACHE=DIR). "
-            f"{wheels.offer(key.here())}"
+            f"{compiled}, but no C++ compiler was found: install one (Debian and Ubuntu: apt-get "
+            "install g++; macOS: xcode-select --install), set CXX to its name, or use an engine "
+            "compiled on a similar machine (run hpu-magic build --dir DIR there, and set "
+            f"HPU_MAGIC_SYSTEM_CACHE=DIR here). {wheels.offer(key.here())}"
         )
     headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
     if not headers.exists():
@@ -110,7 +109,8 @@ def check_tools() -> None:
         )
     if _ninja_directory() is None:
         raise BuildError(
-            f"{compiled}, but ninja was not found: pip install ninja. {wheels.offer(key.here())}"
+            f"{compiled}, but ninja was not found: install it with pip install ninja. "
+            f"{wheels.offer(key.here())}"
         )
 
 
@@ -137,7 +137,9 @@ def _show_progress(
 ) -> None:
     import torch
 
-    what = f"hpu_magic: compiling the simulated device for torch {torch.__version__}, once"
+    what = (
+        f"hpu_magic: compiling the simulated device for torch {torch.__version__} (first use only)"
+    )
     total = len(sources.units())
     started = time.monotonic()
     shown = -1

@@ -76,7 +76,7 @@ def python_abi() -> str:
 
 
 def system() -> str:
-    """Return the target of a binary: the system, the processor and the C library."""
+    """Return the platform of a binary: the system, the processor and the C library."""
     return "-".join((sys.platform, platform.machine(), "".join(platform.libc_ver())))
 
 

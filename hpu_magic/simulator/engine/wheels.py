@@ -138,14 +138,14 @@ def _refusal(folder: Path, library: Path, key: Key) -> str | None:
     if built.python != key.python:
         return f"it was built for {built.python}, but this is {key.python}."
     if built.abi != key.abi:
-        return f"it was built for the {built.abi} C++ ABI, but this torch has the {key.abi} one."
+        return f"it was built for the {built.abi} C++ ABI, but this torch uses the {key.abi} ABI."
     if version != __version__:
         return (
-            f"it belongs to hpu_magic {version}, but this is {__version__}. "
-            f"Get the matching one with pip install {DISTRIBUTION}=={__version__}."
+            f"it belongs to hpu_magic {version}, but this is {__version__}. Get the matching "
+            f"engine with pip install {DISTRIBUTION}=={__version__}."
         )
     if built.sources != key.sources:
-        return "it was built from other sources than the installed ones."
+        return "its sources differ from the installed ones."
     if not library.exists():
         return f"its file {library.name} is missing. Fix it with {reinstall(key.torch)}."
     if _digest(library) != digest:

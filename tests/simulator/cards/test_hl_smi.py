@@ -140,7 +140,7 @@ def test_version_of_the_simulator(query):
     [
         (("-Q", "index,colour", "-f", "csv"), 2, "unknown field 'colour'"),
         (("-Q", "index", "-f", "xml"), 2, "unknown format 'xml'"),
-        (("-Q", "index", "-f", "noheader"), 2, "write csv,noheader"),
+        (("-Q", "index", "-f", "noheader"), 2, "use csv,noheader"),
         (("-Q", "index"), 1, "-Q requires a format: -f csv"),
         (("-q", "-d", "colours"), 2, "unknown section 'COLOURS'"),
         (("-i", "0000:09:00.0"), 1, "use one of ffff:00:00.0, ffff:01:00.0."),
@@ -152,7 +152,9 @@ def test_invalid_options_are_rejected_with_a_fix(query, options, status, message
 
 def test_invalid_setting_of_the_cards_is_one_sentence(query, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS", "many")
-    assert query(status=1).startswith("hl-smi: HPU_MAGIC_CARDS='many' is not a number of cards;")
+    assert query(status=1).startswith(
+        "hl-smi: HPU_MAGIC_CARDS='many' is not a valid number of cards;"
+    )
 
 
 def test_simulated_processes_and_their_children_find_it(forked_script):

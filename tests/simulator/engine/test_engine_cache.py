@@ -179,7 +179,7 @@ def test_user_cache_that_others_can_write_is_replaced_with_a_private_folder(plac
     assert loaded.read_bytes() == b"engine"
     assert stat.S_IMODE(loaded.parents[1].stat().st_mode) == 0o700
     [message] = capfd.readouterr().err.splitlines()
-    assert "can be written by all users; the compiled engine is kept in" in message
+    assert "can be written by all users; the compiled engine is stored in" in message
     assert engine.compiled() == loaded
     assert len(builds) == 1
 

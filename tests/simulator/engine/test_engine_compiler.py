@@ -128,7 +128,7 @@ def test_builds_from_different_sources_do_not_share_changed_units(monkeypatch, t
     ("missing", "message"),
     [
         ("headers", r"Python's headers are missing \(.*Python\.h\): install them .*python3-dev"),
-        ("ninja", r"ninja was not found: pip install ninja\."),
+        ("ninja", r"ninja was not found: install it with pip install ninja\."),
     ],
 )
 @pytest.mark.usefixtures("failing_compiler", "places")

@@ -127,14 +127,14 @@ def tampered(package):
         ),
         (
             change("abi", "old"),
-            "it was built for the old C++ ABI, but this torch has the cxx11 one.",
+            "it was built for the old C++ ABI, but this torch uses the cxx11 ABI.",
         ),
         (
             change("version", "0.0.9"),
             "it belongs to hpu_magic 0.0.9, but this is {version}. "
-            "Get the matching one with pip install hpu_magic_engine=={version}.",
+            "Get the matching engine with pip install hpu_magic_engine=={version}.",
         ),
-        (change("sources", "0" * 16), "it was built from other sources than the installed ones."),
+        (change("sources", "0" * 16), "its sources differ from the installed ones."),
         (tampered, "its file {file} has changed since it was built. Fix it with {reinstall}."),
         (
             lambda package: (package / Path(cache.entry()).name).unlink(),
@@ -175,7 +175,7 @@ def test_engine_that_cannot_be_loaded_is_compiled(package, places, builds, monke
     assert engine.load() == places / "user" / cache.entry()
     library = package / Path(cache.entry()).name
     assert capfd.readouterr().err == (
-        f"hpu_magic: the installed engine {library} does not load (GLIBC_2.99 not found).\n"
+        f"hpu_magic: the installed engine {library} cannot be loaded (GLIBC_2.99 not found).\n"
     )
 
 

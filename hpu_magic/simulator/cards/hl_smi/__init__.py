@@ -17,7 +17,7 @@ _PYTHON = "HPU_MAGIC_PYTHON"
 
 
 def offer() -> None:
-    """Make ``hl-smi`` available to this process and its children, after any other ``hl-smi``."""
+    """Append the folder of ``hl-smi`` to the PATH of this process and its children."""
     places = os.environ.get("PATH", os.defpath).split(os.pathsep)
     if str(BIN) not in places:
         os.environ["PATH"] = os.pathsep.join([*places, str(BIN)])
@@ -31,6 +31,6 @@ def is_offered() -> bool:
 
 
 def is_simulated(program: str | os.PathLike[str]) -> bool:
-    """Return whether a program is this command, from any installation of hpu_magic."""
+    """Return whether a program is the simulated ``hl-smi`` of any installation of hpu_magic."""
     parts = Path(program).resolve().parts
     return parts[-5:] == (*BIN.parts[-4:], "hl-smi")

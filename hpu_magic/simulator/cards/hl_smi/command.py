@@ -19,7 +19,7 @@ _FORMATS = {"csv", "noheader", "nounits"}
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run ``hl-smi`` and return its exit status."""
     parser = argparse.ArgumentParser(
-        prog="hl-smi", description="The simulated Gaudi cards of this machine."
+        prog="hl-smi", description="Show the simulated Gaudi cards of this machine."
     )
     add_options(parser)
     return run(parser.parse_args(arguments))
@@ -35,7 +35,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--query-aip",
         type=_fields,
         metavar="FIELDS",
-        help=f"show these fields, separated by commas: {', '.join(fields.FIELDS)}",
+        help=f"show these comma-separated fields: {', '.join(fields.FIELDS)}",
     )
     output.add_argument("-v", "--version", action="store_true", help="show the version")
     parser.add_argument(
@@ -50,9 +50,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--format",
         type=_format,
         metavar="FORMAT",
-        help="with -Q: csv, and optionally noheader and nounits, separated by commas",
+        help="output format of -Q: csv, optionally followed by ,noheader and ,nounits",
     )
-    parser.add_argument("-i", "--id", metavar="BUS_ID", help="show only the card at this address")
+    parser.add_argument("-i", "--id", metavar="BUS_ID", help="show only the card with this bus ID")
     parser.add_argument(
         "-l",
         "--loop",
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:
-        # The reader has closed the pipe. Keep Python's flush at exit from printing an error.
+        # The reader has closed the pipe. Prevent Python's flush at exit from printing an error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (RuntimeError, ValueError) as error:
@@ -132,7 +132,7 @@ def _sections(text: str) -> list[str]:
 def _format(text: str) -> list[str]:
     words = _known(text, _FORMATS, "format")
     if "csv" not in words:
-        raise argparse.ArgumentTypeError(f"{text!r} does not contain csv; write csv,{text}")
+        raise argparse.ArgumentTypeError(f"{text!r} does not contain csv; use csv,{text}")
     return words
 
 

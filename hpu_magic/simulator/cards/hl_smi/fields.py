@@ -48,7 +48,7 @@ def now() -> str:
 
 
 def rows(aips: Iterable[Aip], fields: Sequence[str], *, header: bool, units: bool) -> list[str]:
-    """Return a line for each card, after an optional header line with the names of the fields."""
+    """Return one line per card, optionally preceded by a header line with the field names."""
     lines = [", ".join(map(_heading, fields))] if header else []
     return lines + [", ".join(_cell(aip, field, units) for field in fields) for aip in aips]
 

@@ -33,7 +33,7 @@ def table(aips: Sequence[Aip]) -> list[str]:
 
 
 def versions() -> list[str]:
-    """Return the lines that contain the versions."""
+    """Return the lines with the version numbers."""
     versions = {
         "HL-SMI Version:": f"hl-{DRIVER}",
         "Driver Version:": DRIVER,
