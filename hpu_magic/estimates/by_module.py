@@ -1,4 +1,4 @@
-"""Time and memory of a step, by module."""
+"""Break down the time and memory of a step by module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 OPTIMIZER = "the optimizer"
-"""Name under which the optimizer's operations appear in the tree of modules."""
+"""Name under which the optimizer's operations appear in the module tree."""
 
 
 @dataclass
@@ -14,7 +14,7 @@ class ModuleShare:
     """A module and its submodules, with their share of time and memory."""
 
     name: str
-    """Name of the module within its parent; empty for the model."""
+    """Name of the module within its parent; empty for the root module."""
     kind: str
     """Name of the module's class."""
     seconds: float = 0.0
@@ -26,7 +26,7 @@ class ModuleShare:
 
     @property
     def limit(self) -> str:
-        """The limit that accounts for most of the module's time; empty if the module takes none."""
+        """The resource that limits most of the module's time; empty if the module takes no time."""
         return max(self.limits, key=self.limits.__getitem__) if self.limits else ""
 
     def walk(self, path: str = "") -> Iterator[tuple[str, ModuleShare]]:
@@ -41,10 +41,10 @@ def shares(
     times: Sequence[tuple[str, float, str]],
     memory: Mapping[str, int],
 ) -> ModuleShare:
-    """Return the model as a tree.
+    """Build a tree of the model's modules.
 
     ``classes`` and ``memory`` map the path of each module to its class name and its memory usage in
-    bytes. ``times`` contains the module, time and limit of each operation.
+    bytes. ``times`` contains the module path, time and limiting resource of each operation.
     """
     root = ModuleShare("", classes.get("", ""))
     for path, seconds, limit in times:
@@ -72,9 +72,10 @@ def _along(root: ModuleShare, path: str, classes: Mapping[str, str]) -> Iterator
 def alike(model: ModuleShare) -> dict[str, ModuleShare]:
     """Return the time and memory of each module excluding its submodules, slowest first.
 
-    Modules of the same class whose paths differ only in numbers are merged. An asterisk replaces
-    the number in their name, for example ``layers.*.mlp.up_proj``. If the path consists of only a
-    number, the name is, for example, ``2 x Linear``.
+    Modules of the same class whose paths differ only in numbers are merged. In the name of the
+    merged module, an asterisk replaces each number, for example ``layers.*.mlp.up_proj``. If the
+    paths consist only of numbers, the name states how many modules were merged, for example ``2 x
+    Linear``.
     """
     found: dict[str, ModuleShare] = {}
     paths: dict[str, list[str]] = {}
@@ -92,7 +93,7 @@ def alike(model: ModuleShare) -> dict[str, ModuleShare]:
 
 
 def _name_of(paths: Sequence[str], pattern: str, kind: str) -> str:
-    """Return a name for the modules with these paths."""
+    """Return one name for all modules with these paths."""
     if len(paths) > 1:
         return pattern if pattern.strip("*.") else f"{len(paths)} x {kind}"
     return paths[0] if paths[0].strip("0123456789.") else f"{kind} {paths[0]}".rstrip()

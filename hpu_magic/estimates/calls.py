@@ -32,9 +32,8 @@ def call_of(
     """Return the positional and keyword arguments for calling a model.
 
     A single mapping whose keys are argument names of the model, such as a batch from transformers,
-    is passed as keyword arguments. For training, as in transformers' `Trainer`, a transformers
-    language model runs without a cache, and its inputs also serve as the labels unless labels are
-    given.
+    is passed as keyword arguments. During training, a transformers language model runs without a KV
+    cache and uses its inputs as labels unless labels are passed, as in transformers' `Trainer`.
     """
     if not inputs and not named:
         raise EstimateError(
@@ -60,7 +59,7 @@ def call_of(
 def check_names(model: nn.Module, named: Mapping[str, Any], arguments: Iterable[str]) -> None:
     """Raise `EstimateError` if a name is an argument of neither `estimate` nor the model."""
     parameters = inspect.signature(model.forward).parameters
-    trains = hasattr(model, "training_step")  # a LightningModule, whose batch can use any names
+    trains = hasattr(model, "training_step")  # a LightningModule; its batch can have any keys
     open_ended = trains or _is_open_ended(parameters)
     for name in named:
         similar = suggestion(name, arguments)
@@ -69,7 +68,7 @@ def check_names(model: nn.Module, named: Mapping[str, Any], arguments: Iterable[
         known = [each.name for each in parameters.values() if each.kind is not each.VAR_KEYWORD]
         fix = similar or suggestion(name, known) or f"use {', '.join(known) or 'none'}."
         raise EstimateError(
-            f"{name!r} is neither an argument of an estimate nor of {type(model).__name__}: {fix}"
+            f"{name!r} is not an argument of the estimate or of {type(model).__name__}: {fix}"
         )
 
 

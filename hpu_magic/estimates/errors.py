@@ -6,4 +6,4 @@ from hpu_magic.errors import HPUError
 
 
 class EstimateError(HPUError):
-    """Raised if these arguments do not allow an estimate; the message says how to fix them."""
+    """Raised if the arguments do not allow an estimate; the message explains how to fix them."""

@@ -1,4 +1,4 @@
-"""Rows of an estimate's table: values with their error bands, and shares of the time."""
+"""Format the rows of an estimate's table: values with their error bands, and shares of the time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LEAST = 0.005
 
 
 def note(rows: str) -> str:
-    """Return the note that an estimate's error band is based on measurements of `rows`."""
+    """Return a note that describes the measurements on which an estimate's error band is based."""
     return (
         "These figures are not measurements but estimates from the operations of the model, with "
         f"the band of {rows}."
@@ -42,12 +42,12 @@ def compilation(seconds: float) -> list[Row]:
 
 
 def memory(used: int, limit: int) -> str:
-    """Format the memory usage of a card together with its limit."""
+    """Format the memory usage of a card along with its limit."""
     return f"{units.usage(used, limit)} (estimate)"
 
 
 def times(by_kind: Mapping[str, float]) -> list[Row]:
-    """Return rows with the shares of the time, largest first."""
+    """Return a row for each limiting resource with its share of the time, largest first."""
     total = sum(by_kind.values())
     return [
         (f"time: {kind}", _percent(seconds / total))
@@ -57,7 +57,7 @@ def times(by_kind: Mapping[str, float]) -> list[Row]:
 
 
 def slowest(model: ModuleShare) -> list[Row]:
-    """Return rows with the slowest modules, excluding their submodules, and their limits."""
+    """Return rows with the slowest modules, excluding their submodules, and what limits them."""
     return [
         (f"slowest: {module.name}", f"{_percent(module.seconds / model.seconds)}, {module.limit}")
         for module in list(alike(model).values())[:_SLOWEST]

@@ -411,7 +411,7 @@ def test_layouts_with_deepspeeds_memory_have_a_remark():
     [
         (
             {"dtpye": "bf16"},
-            "'dtpye' is neither an argument of an estimate nor of Sequential: did you mean "
+            "'dtpye' is not an argument of the estimate or of Sequential: did you mean "
             "'dtype'?",
         ),
         (

@@ -244,7 +244,7 @@ def test_argument_of_wrong_type_is_refused(shell, changed, sentence):
     ("changed", "sentence"),
     [
         ({"parallel": "pp=64", "cards": 64}, "pp=64 .* Sequential has 3 layers in .*at most pp=3"),
-        ({"parallel": "tp=7", "cards": 7}, "tp=7 divides no layer .* 256 outputs: use a divisor"),
+        ({"parallel": "tp=7", "cards": 7}, "divisible by tp=7; .* 256 outputs: use a divisor"),
         ({"parallel": "zero3", "cards": 8, "train": False}, "zero3 is only for training"),
     ],
 )
@@ -269,7 +269,7 @@ def test_heads_of_handwritten_attention_are_not_split():
     for width in (24, 192):  # slices of a width of 24 are too narrow
         model, x = Attention(width), torch.empty(2, 16, width, device="meta")
         assert estimate(model, x, parallel="tp=3", cards=3).seconds > 0
-        with pytest.raises(EstimateError, match="6 attention heads cannot be divided among tp=4"):
+        with pytest.raises(EstimateError, match="6 attention heads are not divisible by tp=4"):
             estimate(model, x, parallel="tp=4", cards=4)
 
 

@@ -102,8 +102,7 @@ def test_unknown_name_is_refused_with_a_similar_one(name, suggestion):
     with pytest.raises(EstimateError) as refused:
         estimate(nn.Bilinear(4, 4, 4), torch.empty(2, 4), **{name: torch.empty(2, 4)})
     assert str(refused.value) == (
-        f"{name!r} is neither an argument of an estimate nor of Bilinear: "
-        f"did you mean {suggestion}?"
+        f"{name!r} is not an argument of the estimate or of Bilinear: did you mean {suggestion}?"
     )
 
 

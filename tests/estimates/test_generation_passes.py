@@ -114,7 +114,7 @@ def test_model_without_a_cache_is_refused():
 
     with pytest.raises(EstimateError, match="Plain has no cache"):
         protocol_of(Plain())
-    with pytest.raises(EstimateError, match="Linear has no input_ids"):
+    with pytest.raises(EstimateError, match="Linear has no argument input_ids"):
         protocol_of(torch.nn.Linear(2, 2))
 
 

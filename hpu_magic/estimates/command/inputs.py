@@ -1,4 +1,4 @@
-"""Inputs described on the command line, such as ``8x512:int64``."""
+"""Parse model inputs that are described on the command line, such as ``8x512:int64``."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ _DTYPES = {
 
 
 def parse_inputs(text: str) -> tuple[Any, ...]:
-    """Return tensors that use no memory, or a dict of such tensors if the inputs have names.
+    """Return meta tensors, or a dict of meta tensors if the inputs have names.
 
-    The text contains shapes separated by commas. Each shape has an optional dtype after a colon
+    ``text`` is a comma-separated list of shapes. Each shape has an optional dtype after a colon
     (float32 by default) and an optional name, as in ``8x3x224x224`` or
     ``input_ids=8x512:int64,mask=8x512:int64``.
     """
@@ -54,7 +54,7 @@ def parse_inputs(text: str) -> tuple[Any, ...]:
     if not named or None not in names:
         return (dict(named),) if named else ()
     if any(names):
-        raise EstimateError(f"--inputs {text!r}: name all inputs, or none.")
+        raise EstimateError(f"--inputs {text!r} names only some of the inputs: name all or none.")
     return tuple(tensor for _, tensor in named)
 
 

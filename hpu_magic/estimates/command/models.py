@@ -1,4 +1,4 @@
-"""Load models that the command line names by a function or by a configuration file."""
+"""Load the model that the command line specifies as a function or a configuration file."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def load_model(text: str) -> nn.Module:
 
 
 def load_function(text: str) -> Any:
-    """Return the object ``module:name``; the module may be in the working directory."""
+    """Import and return the object ``module:name``; the module may be in the working directory."""
     module_name, colon, name = text.partition(":")
     if not (colon and module_name and name):
         raise EstimateError(
-            f"{text!r} is not a model: use module:callable, such as models:make, or the folder or "
-            "JSON file of a model's configuration."
+            f"{text!r} is not a model: use module:callable, such as models:make, or the path "
+            "of a folder or JSON file with a model's configuration."
         )
     with _working_directory_first():
         try:
@@ -61,7 +61,7 @@ def _call(text: str, make: Any) -> Any:
     try:
         with torch.device("meta"):
             return make()
-    except NotImplementedError:  # it moves or reads its weights, which requires memory
+    except NotImplementedError:  # it moves or reads its weights, but meta tensors have no data
         return make()
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:

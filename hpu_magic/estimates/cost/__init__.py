@@ -1,1 +1,1 @@
-"""The cost of operations on a card: published hardware data, fitted constants, and the result."""
+"""Calculate the cost of operations on a card from published hardware data and fitted constants."""

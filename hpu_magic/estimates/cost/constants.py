@@ -9,21 +9,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-# A value has no unit unless its description gives one.
+# Constants without a unit in their description are dimensionless.
 MEANINGS = {
-    "matrix_efficiency": "share of the matrix engines' peak rate that full arrays reach",
-    "memory_efficiency": "share of the memory bandwidth that streaming access reaches",
-    "vector_efficiency": "share of the vector processors' instruction rate that kernels reach",
-    "block": "edge of an output block in elements; a matrix product reads its operands once per "
+    "matrix_efficiency": "fraction of the matrix engines' peak rate that full arrays achieve",
+    "memory_efficiency": "fraction of the memory bandwidth that streaming accesses achieve",
+    "vector_efficiency": "fraction of the vector processors' instruction rate that kernels achieve",
+    "block": "edge length of an output block in elements; a matmul reads its operands once per "
     "block",
-    "fusion": "share of the data between vector operations of a graph that stays on the die",
-    "node_seconds": "start of a kernel in a graph, in seconds; not for matrix products whose "
-    "weights are loaded in advance",
-    "launch_seconds": "launch of an operator in eager mode, in seconds",
-    "link_latency": "start of a reduce-scatter or an all-gather, in seconds",
-    "exchange": "time that the exchange of gradients and weights adds to a step, as a multiple of "
-    "the collectives alone: below 1 if DDP overlaps it with the backward pass, above 1 if ZeRO "
-    "fills buckets, waits for them and reduces whole gradients",
+    "fusion": "fraction of the data between a graph's vector operations that stays on the die",
+    "node_seconds": "time to start a kernel in a graph, in seconds; not counted for matmuls whose "
+    "weights are prefetched",
+    "launch_seconds": "time to launch an operator in eager mode, in seconds",
+    "link_latency": "time to start a reduce-scatter or an all-gather, in seconds",
+    "exchange": "time that exchanging gradients and weights adds to a step, as a multiple of the "
+    "time of the collectives alone: below 1 if DDP overlaps it with the backward pass, above 1 if "
+    "ZeRO fills buckets, waits for them and reduces whole gradients",
 }
 
 
@@ -55,7 +55,7 @@ FITTED = Constants(
 )
 
 
-# The error factor for each kind of work. The band that it spans around the estimate contains 90 %
-# of the measurements of model families that were held out of the fit; see docs/estimates.md for the
-# errors. If there are no measurements, the factor is an assumption.
+# The error factor for each kind of work. A band of this factor around the estimate contains 90 % of
+# the measurements of held-out model families; docs/estimates.md lists the errors. The factor for
+# unmeasured work is an assumption.
 BANDS = {"training": 1.3, "batches": 1.3, "single sequences": 1.25, "unmeasured": 2.5}

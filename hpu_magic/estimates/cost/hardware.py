@@ -9,13 +9,13 @@ from hpu_magic.estimates.errors import EstimateError
 
 GIB = 2**30
 
-# An all-reduce of at least 32 MiB among eight Gaudi2 cards reaches 258.2 of 262.5 GB/s.
+# An all-reduce of at least 32 MiB among eight Gaudi2 cards achieves 258.2 of the peak 262.5 GB/s.
 LINK_EFFICIENCY = 0.98
 
 
 @dataclass(frozen=True)
 class Generation:
-    """The specifications of one card; the sources are given next to the values."""
+    """The specifications of one card generation; comments on the values state their sources."""
 
     name: str
     card: str
@@ -50,13 +50,13 @@ class Generation:
 # vendor's page "Network Configuration". The memory limits are reported by `memory_stats` since
 # release 1.17 on Gaudi2 (94.62 GiB) and by later releases on Gaudi (29.47) and Gaudi3 (126.5). A
 # vector processor has 128 bf16 lanes, each with one multiplication and one addition per cycle.
-# There are 24 processors at 1.65 GHz and 64 at 1.75 GHz. The float32 peak of the matrix engines is
-# not published; a quarter of the bf16 peak is assumed.
+# Gaudi2 has 24 vector processors at 1.65 GHz, and Gaudi3 has 64 at 1.75 GHz. The float32 peak of
+# the matrix engines is not published; a quarter of the bf16 peak is assumed.
 GENERATIONS: dict[str, Generation] = {
     "gaudi": Generation(
         name="gaudi",
         card="HL-205",
-        matrix_flops={"bf16": 60e12, "fp32": 15e12},  # from a slide that says 60 to 80
+        matrix_flops={"bf16": 60e12, "fp32": 15e12},  # a slide states 60 to 80 TFLOPS
         matrix_engines=2,
         array=(128, 128),  # not published; derived from the peak and the clock rate
         array_shapes=((128, 128),),

@@ -1,4 +1,4 @@
-"""The time that communication between cards takes."""
+"""Calculate how long communication between cards takes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time cost of a program: how long each operation and the entire step take."""
+"""Calculate how long each operation of a program and the entire step take."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECONDS_PER_OPERATOR = 0.3e-3
 in 28 s. One pass of such a model runs 1,300 operators."""
 
 COMPILATION_BAND = 1 / 4, 4.0
-"""An assumption, because the only log is from inference and names neither host nor release."""
+"""An assumption: the only log is from inference and mentions neither the host nor the release."""
 
 
 @dataclass(slots=True)
@@ -57,10 +57,10 @@ class Prices:
     seconds: float = 0.0
     """Duration of the step."""
     by_kind: dict[str, float] = field(default_factory=dict)
-    """`seconds` by limit: ``"matrix"``, ``"vector"``, ``"memory"``, ``"links"``, ``"launches"``,
-    and ``"waiting"``, which is time spent waiting for other cards of a pipeline."""
+    """`seconds` split by what limits them: ``"matrix"``, ``"vector"``, ``"memory"``, ``"links"``,
+    ``"launches"``, and ``"waiting"``, which is time spent waiting for other cards of a pipeline."""
     band: tuple[float, float] = (0.5, 2.0)
-    """Range in which 90 % of measurements are expected, as lower and upper factors of `seconds`."""
+    """Range that is expected to contain 90 % of measurements, as two factors of `seconds`."""
     exchange: float = 0.0
     """The part of `seconds` that cards spend exchanging gradients and weights."""
 
@@ -154,7 +154,7 @@ def workload_of(
         raise EstimateError(f"dtype={dtype!r} is unknown: use one of {', '.join(DTYPES)}.")
     if dtype == "fp8" and not card.has_fp8:
         raise EstimateError(
-            f"dtype='fp8': {card.name} does not support FP8: use bf16, gaudi2 or gaudi3."
+            f"dtype='fp8' is not supported by {card.name}: use bf16, gaudi2 or gaudi3."
         )
     operations, products = quantities(
         program, card, fused=mode != "eager", fp8=dtype == "fp8", layout=layout
@@ -178,7 +178,7 @@ def seconds_of(workload: Workload, constants: Constants) -> Columns:
     bandwidth = card.memory_bandwidth * constants.memory_efficiency[card.name]
     moved = np.maximum(operations.moved, _streamed(workload, constants))
     moved += operations.spared * (1 - constants.fusion) + operations.scores
-    # An instruction multiplies and adds, which counts as two operations in the peak rate.
+    # Each instruction multiplies and adds, and the peak rate counts this as two operations.
     rate = card.vector_flops / 2 * constants.vector_efficiency
     matrix = operations.arrays / constants.matrix_efficiency[card.name]
     vector = operations.instructions / rate
@@ -199,7 +199,7 @@ def seconds_of(workload: Workload, constants: Constants) -> Columns:
 
 
 def _streamed(workload: Workload, constants: Constants) -> Column:
-    """Return the memory traffic of matmuls in bytes, by operation.
+    """Return the memory traffic of each operation's matmuls, in bytes.
 
     Operands are read once for each block of the output.
     """
@@ -222,7 +222,7 @@ def _reduced(workload: Workload, constants: Constants) -> Column:
 
 
 def add_up(workload: Workload, columns: Columns, constants: Constants) -> Prices:
-    """Return the prices of a step, given the times of its operations, but without listing them."""
+    """Add up the times of a step's operations; the result does not list the operations."""
     operations, layout = workload.operations, workload.layout
     times = np.where(operations.optimizer > 0, 1.0, float(workload.accumulate))
     engines = np.stack([columns.matrix, columns.vector, columns.memory])
@@ -245,9 +245,9 @@ def add_up(workload: Workload, columns: Columns, constants: Constants) -> Prices
 
 
 def _in_parallel(engines: Column, optimizer: npt.NDArray[np.bool_]) -> float:
-    """Return the time of the graphs for passes and optimizer, in which engines run in parallel.
+    """Return the time of the graphs for passes and optimizer if their engines run in parallel.
 
-    According to the fit, real graphs achieve 0.98 to 1 of this parallelism.
+    According to the fit, real graphs achieve 98 to 100 % of the speed of fully parallel engines.
     """
     return sum(float(engines[:, wanted].sum(axis=1).max()) for wanted in (optimizer, ~optimizer))
 

@@ -1,4 +1,4 @@
-"""The amount of work that each operation performs on one card, as columns of numbers."""
+"""The amount of work that each operation performs on one card, as one array per quantity."""
 
 from __future__ import annotations
 
@@ -23,35 +23,35 @@ _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 
 @dataclass(frozen=True)
 class Operations:
-    """One row per operation, multiplied by the number of times it runs in the program."""
+    """Arrays with one value per operation, multiplied by the number of times the operation runs."""
 
     arrays: Column
-    """Time on the matrix engines at their peak rate, given how much of the arrays is filled."""
+    """Time on the matrix engines at their peak rate; it is longer if arrays are not full."""
     instructions: Column
     """Number of vector instructions, each of which processes one bf16 element."""
     thin_arrays: Column
     """Like `arrays`, but for very thin matmuls, which the vector processors can also compute."""
     thin_instructions: Column
-    """Like `instructions`, but for these thin matmuls."""
+    """Like `instructions`, but for very thin matmuls."""
     moved: Column
     """Size in bytes of the operands that are read from or written to memory."""
     spared: Column
-    """Size in bytes of the operands that stay on the die if the compiler fuses all it can."""
+    """Bytes of the operands that stay on the die if the compiler fuses as much as possible."""
     scores: Column
     """Size in bytes of attention scores, counted once for each read and write."""
     reduced: Column
     """Size in bytes of the operation's all-reduce in a tensor-parallel group."""
     operators: Column
-    """Number of runs; 0 for views."""
+    """Number of times that the operation runs; 0 for views."""
     kernels: Column
-    """Number of kernels in a graph that start here without having their weights prefetched."""
+    """Number of graph kernels that start with this operation and do not have prefetched weights."""
     optimizer: Column
     """1 for operations of the optimizer, which runs once per step."""
 
 
 @dataclass(frozen=True)
 class Products:
-    """One row for each matmul in linear layers and convolutions."""
+    """Arrays with one value for each matmul in a linear layer or convolution."""
 
     owner: npt.NDArray[np.int64]
     """Index of the operation that contains the matmul."""
@@ -70,7 +70,7 @@ def quantities(
 ) -> tuple[Operations, Products]:
     """Return the work of a program on one card.
 
-    If ``fused`` is true, the operations run as graphs. If ``fp8`` is true, linear layers use FP8.
+    If ``fused`` is true, the operations run in graphs. If ``fp8`` is true, linear layers use FP8.
     Raises `EstimateError` if the layout is not suitable for the model.
     """
     return _Reader(program, card, fp8, layout).read(fused)
@@ -112,7 +112,7 @@ class _Reader:
         )
 
     def _in_8_bits(self, storage: int) -> bool:
-        """Return whether a storage is a weight in FP8, which occurs only during inference."""
+        """Return whether a storage holds FP8 weights; training does not store weights in FP8."""
         return self._fp8 and not self._trains and storage in self._weights
 
     def _row(
@@ -139,7 +139,7 @@ class _Reader:
                     arrays += by_arrays
             if work.kind is Kind.MATRIX:
                 cast = self._cast(work) if dtype == "fp8" and self._fp8 else 0.0
-                sizes[0] += 3 * cast  # two bytes are read and one is written
+                sizes[0] += 3 * cast  # each cast reads two bytes and writes one
                 instructions += cast
                 self._stream(number, work, _WIDTHS[dtype])
         optimizer = operation.phase is Phase.OPTIMIZER
@@ -193,12 +193,12 @@ class _Reader:
 
 
 def array_seconds(product: Product, card: Generation, dtype: str) -> float:
-    """Return the time in seconds of a matmul on the arrays at their peak rate, ignoring memory."""
+    """Return the time in seconds that a matmul takes at the arrays' peak rate, ignoring memory."""
     return product.flops / (card.matrix_flops[dtype] * filled(product, card))
 
 
 def filled(product: Product, card: Generation) -> float:
-    """Return the share of the arrays that a matmul's output fills, given the best array shape."""
+    """Return the fraction of the arrays that a matmul's output fills with the best array shape."""
     if not product.flops:  # an empty tensor
         return 1.0
     best = 0.0

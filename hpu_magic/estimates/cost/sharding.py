@@ -1,11 +1,11 @@
-"""The distribution of operations across the cards of a tensor-parallel group.
+"""Determine how operations are distributed across the cards of a tensor-parallel group.
 
-The distribution depends on the operands, not on module names. A matmul of complete activations and
-a weight has a sharded output, because the weight is sharded by columns. A matmul of sharded
+The distribution depends on the operands, not on module names. A matmul of replicated activations
+and a weight has a sharded output, because the weight is sharded by columns. A matmul of sharded
 activations and a weight produces partial sums, because the weight is sharded by rows. An all-reduce
-adds the partial sums before any operation other than a sum reads them. Elementwise operations on
-sharded tensors are sharded as well, attention is sharded by heads, and the gradient of a weight is
-sharded like the weight. The same rules apply to the backward pass.
+adds the partial sums before they are read by any operation other than an addition. Elementwise
+operations on sharded tensors are sharded as well, attention is sharded by heads, and the gradient
+of a weight is sharded like the weight. The same rules apply to the backward pass.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from hpu_magic.estimates.cost.work import Kind, Product, Work, name_of
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.tracing.program import Operand, Operation, Phase, Program, Role
 
-# Weights whose shards would be narrower are not sharded, because communication would cost more.
+# Weights are not sharded if the shards would be narrower than this, because the communication would
+# cost more than sharding saves.
 _NARROWEST = 32
 _SOFTMAX = {"_softmax", "_safe_softmax"}
 
@@ -27,9 +28,9 @@ class Share:
 
     work: Work
     divided: int = 1
-    """Number of cards that share the operation's bytes and vector work."""
+    """Number of cards among which the operation's memory traffic and vector work are divided."""
     reduced: float = 0.0
-    """Size in bytes of the all-reduce before the operation."""
+    """Size in bytes of the all-reduce that precedes the operation."""
     makes_parts: bool = False
     """Whether each card holds a shard of the outputs."""
 
@@ -44,8 +45,8 @@ class Sharding:
             number for number, each in enumerate(program.storages) if each.role is Role.WEIGHTS
         }
         self._divided: set[int] = set()
-        self._partial: dict[int, int] = {}  # bytes of each storage with partial sums
-        self._widths: set[int] = set()  # numbers of columns or summed rows in matmuls with weights
+        self._partial: dict[int, int] = {}  # size in bytes of each storage with partial sums
+        self._widths: set[int] = set()  # sharded sizes of matmuls with weights
 
     def share(self, operation: Operation, work: Work) -> Share:
         """Return one card's share of an operation; must be called in program order."""
@@ -68,15 +69,15 @@ class Sharding:
         return replace(self._of_complete_sums(operation, work, reads), reduced=float(reduced))
 
     def check_layers(self) -> None:
-        """Raise `EstimateError` if no layer has a size that is divisible by the number of cards.
+        """Raise `EstimateError` if no layer's size is divisible by the number of cards.
 
-        Must be called after `share` has been called for the last operation.
+        Call this method after `share` has been called for all operations.
         """
         if self._cards > 1 and self._widths and all(size % self._cards for size in self._widths):
             widest = max(self._widths)
             raise EstimateError(
-                f"tp={self._cards} divides no layer of the model; the widest layer has {widest} "
-                f"outputs: use a divisor of {widest}."
+                f"No layer of the model is divisible by tp={self._cards}; the widest layer has "
+                f"{widest} outputs: use a divisor of {widest}."
             )
 
     def _of_complete_sums(self, operation: Operation, work: Work, reads: list[Operand]) -> Share:
@@ -96,7 +97,7 @@ class Sharding:
         return Share(_part(work, self._cards), self._cards, makes_parts=True)
 
     def _is_cache(self, reads: list[Operand]) -> bool:
-        """Return whether an operation reads the KV cache, which is sharded by attention heads."""
+        """Return whether an operation reads the KV cache, which is sharded across heads."""
         storages = self._program.storages
         return any(
             len(each.shape) == 4 and storages[each.storage].role is Role.CACHE for each in reads
@@ -116,7 +117,7 @@ class Sharding:
 
 
 def _is_softmax_of_scores(operation: Operation) -> bool:
-    """Return whether an operation is a softmax of scores: batch x heads x queries x keys."""
+    """Return whether an operation is a softmax of attention scores, which have four dimensions."""
     if name_of(operation.operator) not in _SOFTMAX:
         return False
     return len(operation.reads[0].shape) == 4 and operation.arguments[1] in (-1, 3)
@@ -128,8 +129,8 @@ def check_heads(operation: Operation, cards: int) -> None:
     queries = max(shapes, default=None)
     if queries is not None and queries[1] % cards:
         raise EstimateError(
-            f"{queries[1]} attention heads cannot be divided among tp={cards} cards: use a divisor "
-            f"of {queries[1]}."
+            f"{queries[1]} attention heads are not divisible by tp={cards}: use a divisor of "
+            f"{queries[1]}."
         )
 
 
@@ -145,6 +146,6 @@ def _part(work: Work, cards: int, by: str = "") -> Work:
 
 
 def _divide(product: Product, cards: int, by: str) -> Product:
-    if not by:  # by heads, or else along the longest side of the output
+    if not by:  # along the heads, or else along the longer side of the output
         by = "batch" if product.batch >= cards else "m" if product.m >= product.n else "n"
     return replace(product, **{by: max(-(-getattr(product, by) // cards), 1)})

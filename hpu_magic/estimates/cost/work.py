@@ -13,7 +13,7 @@ from hpu_magic.estimates.tracing.program import Operand, Operation
 
 
 class Kind(StrEnum):
-    """The part of a card that runs an operation."""
+    """The component of a card that runs an operation."""
 
     NOTHING = "nothing"
     MATRIX = "matrix"
@@ -31,13 +31,13 @@ class Product:
     n: int
     k: int
     unfolded: str = ""
-    """The unfolded image, in which elements are repeated: ``"left"``, ``"right"``, ``"result"``, or
-    empty if there is none."""
+    """Matrix that is an unfolded image with repeated elements: ``"left"``, ``"right"``,
+    ``"result"``, or empty if there is none."""
     times: float = 1.0
-    """Average number of times that each element of the image is repeated."""
+    """Average number of copies of each image element in the unfolded matrix."""
 
     def elements(self, operand: str) -> float:
-        """Return the number of elements of an operand or ``"result"``, ignoring repetitions."""
+        """Return the number of elements of an operand or the result, not counting repeated ones."""
         rows, columns = {
             "left": (self.m, self.k),
             "right": (self.k, self.n),
@@ -48,13 +48,13 @@ class Product:
 
     @property
     def flops(self) -> float:
-        """Number of multiplications plus number of additions."""
+        """Total number of multiplications and additions."""
         return 2.0 * self.batch * self.m * self.n * self.k
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """The work of one run of an operation."""
+    """The work required to run an operation once."""
 
     kind: Kind
     products: tuple[Product, ...] = ()
@@ -64,7 +64,8 @@ class Work:
     """Bytes that engines exchange within the operation, such as attention scores."""
 
 
-# Number of instructions per element. A function such as exp uses a lookup table and a polynomial.
+# Number of instructions per element. Special functions such as exp use a lookup table and a
+# polynomial.
 PLAIN, SPECIAL = 1.0, 10.0
 _SPECIAL = {
     *("exp", "exp2", "expm1", "log", "log2", "log1p", "sin", "cos", "tan", "tanh", "sigmoid"),
@@ -73,7 +74,7 @@ _SPECIAL = {
     *("mish_backward", "softplus_backward", "hardswish", "elu", "selu", "logsumexp", "bernoulli"),
     *("native_dropout", "_fused_dropout", "dropout", "rand", "randn", "uniform", "normal"),
 }
-_PASSES = {  # instructions per element for sums, differences and a special function
+_PASSES = {  # instructions per element, including sums, differences and a special function
     "_softmax": 3 + SPECIAL,
     "_log_softmax": 3 + SPECIAL,
     "_safe_softmax": 3 + SPECIAL,
@@ -102,7 +103,7 @@ _GATHER = {"embedding", "index", "index_select", "gather", "take", "embedding_de
 _GATHER |= {"index_put", "_unsafe_index", "_unsafe_index_put", "scatter", "scatter_add"}
 _GATHER |= {"index_add", "index_copy", "select_scatter", "slice_scatter", "nll_loss_forward"}
 _GATHER |= {"_embedding_bag", "_embedding_bag_forward_only", "scatter_reduce", "index_fill"}
-# Operators that use only the shape of all operands, or only the shape of the second operand.
+# Operators that use only the shapes of all operands, or only the shape of the second operand.
 _SHAPES = {"zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "randint_like"}
 _SHAPES |= {"new_zeros", "new_ones", "new_full"}
 _SHAPE_OF_SECOND = {"nll_loss_backward", "nll_loss2d_backward", "avg_pool2d_backward"}
@@ -118,7 +119,7 @@ def name_of(operator: torch._ops.OpOverload) -> str:
 
 
 def work_of(operation: Operation) -> Work:
-    """Return the work of one run of an operation."""
+    """Return the work required to run an operation once."""
     name = name_of(operation.operator)
     if operation.is_view or name in _NOTHING:
         return Work(Kind.NOTHING)
@@ -163,7 +164,8 @@ def _at_most(operands: tuple[Operand, ...], size: int) -> tuple[Operand, ...]:
 
 def _instructions(name: str, operation: Operation) -> float:
     if "foreach" in name or "optimizer" in name or name.startswith("_fused_adam"):
-        # A multi-tensor step such as Adam's computes two moments, a root and a quotient per weight.
+        # Multi-tensor optimizers such as Adam compute two moments, a root and a quotient per
+        # weight.
         return sum(map(_wide, operation.writes)) * (PLAIN + 0.5 * SPECIAL)
     elements = max(map(_wide, (*operation.reads, *operation.writes)), default=0.0)
     plain = name.removesuffix("_backward") if name not in _SPECIAL else name
@@ -171,7 +173,7 @@ def _instructions(name: str, operation: Operation) -> float:
     if name == "pow" and operation.arguments[1:2] in ((1,), (1.0,), (2,), (2.0,), (3,), (3.0,)):
         each = PLAIN
     if name == "div" and not _wide_second(operation):
-        each = PLAIN  # dividing by a number is a multiplication
+        each = PLAIN  # a division by a scalar is computed as a multiplication
     return elements * each
 
 
@@ -180,7 +182,7 @@ def _wide_second(operation: Operation) -> bool:
 
 
 def _wide(operand: Operand) -> float:
-    """Return the number of elements, doubled for 4-byte dtypes, as a vector holds half as many."""
+    """Return the number of elements, doubled for 4-byte dtypes as vectors hold half as many."""
     return operand.elements * max(min(operand.dtype.itemsize, 4), 2) / 2
 
 
@@ -230,7 +232,7 @@ def _grouped(operation: Operation) -> tuple[Product, ...]:
     If there are few rows, some groups are empty, and their matrices are not read.
     """
     left, right = _shapes(operation)[:2]
-    if len(left) == len(right) == 2:  # groups along the summed dimension, as for gradients
+    if len(left) == len(right) == 2:  # groups along the reduction dimension, as for gradients
         groups, rows, columns = operation.writes[0].shape
         return (Product(groups, rows, columns, -(-left[1] // groups)),)
     groups = left[0] if len(left) == 3 else right[0]
@@ -259,7 +261,7 @@ def _unfolded(
     weight: tuple[int, ...],
     options: Sequence[object],
 ) -> Product:
-    """Express a convolution as a matmul of its unfolded input and its weights."""
+    """Return a convolution as a matmul of its unfolded input and its weights."""
     transposed, groups = bool(options[0]), int(options[2])  # type: ignore[call-overload]
     places, image = (source, result) if transposed else (result, source)
     within = prod(weight[2:]) * weight[1]
@@ -302,7 +304,7 @@ _PRODUCTS: dict[str, Callable[[Operation], tuple[Product, ...]]] = {
 
 
 def _attention(name: str, operation: Operation) -> Work:
-    """Express attention as its matmuls and its softmax over all scores.
+    """Return the work of attention: its matmuls, and the softmax of all scores.
 
     PyTorch's attention runs as several operations, because the card has no single kernel for it.
     The vendor's fused operator keeps the scores on the die.
@@ -317,7 +319,7 @@ def _attention(name: str, operation: Operation) -> Work:
     scores = Product(batch, rows, columns, query[-1])
     weighted = Product(batch, rows, value[-1], columns)
     fused = "sdpa" in name
-    # Number of passes that read or write the scores.
+    # Number of times that the scores are read or written.
     passes = 7 if backward else 4
     if not backward:
         return Work(

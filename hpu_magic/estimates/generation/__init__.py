@@ -1,1 +1,1 @@
-"""Text generation: a pass over the prompt, followed by one step per new token, using a KV cache."""
+"""Estimate text generation: a pass over the prompt, then one step per new token with a KV cache."""

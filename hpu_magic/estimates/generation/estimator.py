@@ -29,7 +29,7 @@ class Traced:
 
     prompt: Pass
     tokens: dict[int, Pass]
-    """Passes over a single new token, keyed by the number of previous tokens."""
+    """Passes over a single new token, keyed by the number of tokens that precede it."""
 
     @property
     def last(self) -> Pass:
@@ -44,7 +44,7 @@ class Estimator:
         self._passes, self._settings = passes, settings
 
     def traced(self, batch: int) -> Traced:
-        """Return the passes for a batch size on one card."""
+        """Trace the passes for a batch size per card."""
         settings = self._settings
         first, final = settings.prompt, max(settings.length - 2, settings.prompt)
         positions = {settings.read_at(at) for at in (first, (first + final) // 2, final)}
@@ -56,7 +56,7 @@ class Estimator:
         )
 
     def memory(self, traced: Traced) -> GenerationMemory:
-        """Return the memory needed on one card."""
+        """Return the memory that the passes need on one card."""
         return memory_of(traced.prompt, traced.last, self._settings)
 
     def largest_batch(self, known: Mapping[int, int]) -> int:
@@ -79,7 +79,7 @@ class Estimator:
         )
 
     def times(self, traced: Traced) -> Times:
-        """Return the times of a generation."""
+        """Return the times of the prompt and of all new tokens."""
         return times_of(traced.prompt, traced.tokens, self._settings)
 
     def _converted(self, traced: Pass) -> Pass:
@@ -92,7 +92,7 @@ class Estimator:
 
 
 class NearlyLinear:
-    """A nearly linear function that is traced until linear interpolation predicts its values.
+    """A nearly linear function that is traced until interpolation predicts its values accurately.
 
     After that, values are interpolated from the two nearest traced values.
     """
@@ -114,7 +114,7 @@ class NearlyLinear:
         return self._known[at]
 
     def _line(self, at: int) -> tuple[float, float] | None:
-        """Return the value and the slope of the line at a position."""
+        """Return the value and slope of the line through the two nearest known values."""
         if len(self._known) < 2:
             return None
         first, second = sorted(self._known, key=lambda known: abs(known - at))[:2]
@@ -125,7 +125,7 @@ class NearlyLinear:
 def estimate_of(
     model: nn.Module, protocol: Protocol, settings: GenerationSettings
 ) -> GenerationEstimate:
-    """Return the estimate of text generation with a model.
+    """Estimate text generation with a model.
 
     Raises `EstimateError` if the largest batch is requested but not even one sequence fits, or if
     operations depend on tensor values.

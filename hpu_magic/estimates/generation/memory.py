@@ -17,8 +17,8 @@ KEPT_BY_GRAPHS = 0.13
 
 The log of a Gaudi2 server reports 14.03 GiB for prompts with 9,984 tokens captured in 15 shapes,
 and 0.158 GiB for single tokens of one to four sequences captured in 48 shapes. For a model with the
-same shapes, these correspond to fractions of 0.14 and, assuming an average of 2.3 sequences, 0.13.
-Because this is only one model, the graphs of other models may keep half or twice as much.
+same shapes, these sizes are fractions of 0.14 and, with 2.3 sequences on average, 0.13. The log
+covers only one model; the graphs of other models may keep half or twice as much memory.
 """
 
 
@@ -31,7 +31,7 @@ class GenerationMemory:
     cache: int
     """Keys and values of all tokens."""
     activations: int
-    """Temporary tensors and inputs of the pass with the higher peak."""
+    """Temporary tensors and inputs of the pass with the higher memory peak."""
     logits: int
     graphs: int
     """Memory that captured graphs keep between replays."""
@@ -42,7 +42,7 @@ class GenerationMemory:
         return self.weights + self.cache + self.activations + self.logits + self.graphs
 
     def parts(self) -> dict[str, int]:
-        """Return the size of each component in bytes, by name."""
+        """Map the name of each component to its size in bytes."""
         return {
             "weights": self.weights,
             "KV cache": self.cache,
@@ -55,7 +55,7 @@ class GenerationMemory:
 def memory_of(prompt: Pass, last: Pass, settings: GenerationSettings) -> GenerationMemory:
     """Return the memory usage of one card, given the passes over the prompt and the last token.
 
-    A static cache has its full length in both passes.
+    A static cache is allocated at its full length in both passes.
     """
     static = settings.cache == "static"
     kept = _on_one_card(last, settings)
@@ -116,7 +116,7 @@ def _kept_by_graphs(prompt: Pass, last: Pass, settings: GenerationSettings) -> i
 
 
 def _created(traced: Pass, settings: GenerationSettings) -> int:
-    """Return the size in bytes of what a pass creates on one card, excluding the cache."""
+    """Return the bytes that a pass creates on one card, excluding the cache."""
     sizes = _on_one_card(traced, settings)
     return sum(
         size

@@ -24,7 +24,7 @@ _JOIN = torch.ops.aten.cat.default
 
 @dataclass(frozen=True)
 class Pass:
-    """One call of the model, followed by the selection of the token with the largest logit."""
+    """One call to the model, followed by the selection of the token with the largest logit."""
 
     program: Program
     before: frozenset[int]
@@ -35,8 +35,8 @@ class Pass:
     def heads(self) -> dict[int, int]:
         """Return the number of heads in each storage of the cache.
 
-        Keys and values have the shape batch x heads x positions x width. Other states are also
-        sharded along their second dimension.
+        Keys and values have the shape batch x heads x positions x width. Any other cached state is
+        also sharded along its second dimension.
         """
         cache = self.before | self.after
         return {
@@ -48,17 +48,17 @@ class Pass:
 
 
 class Passes:
-    """Traces the passes of a model, each as a separate program."""
+    """Traces each pass of a model as a separate program."""
 
     def __init__(self, model: nn.Module, protocol: Protocol, tensors: twins.Twins) -> None:
         self._model, self._protocol, self._tensors = model, protocol, tensors
 
     def prompt(self, batch: int, tokens: int) -> Pass:
-        """Return the pass over prompts with ``tokens`` tokens each."""
+        """Trace the pass over prompts of ``tokens`` tokens each."""
         return self._traced(batch, tokens, None)
 
     def token(self, batch: int, position: int) -> Pass:
-        """Return the pass over a new token while the cache holds `position` tokens."""
+        """Trace the pass over one new token when the cache already holds `position` tokens."""
         _, cache = self._run(_tokens(batch, position), None)
         return self._traced(batch, 1, cache)
 
@@ -119,10 +119,10 @@ def passes_of(model: nn.Module, protocol: Protocol, dtype: torch.dtype) -> Itera
 
 
 def preallocated(traced: Pass) -> Pass:
-    """Return the pass with a cache that was allocated for all tokens at the start.
+    """Return the pass with a cache that is allocated for all tokens before the first pass.
 
-    If the model concatenates the cache and new values, only the new values are written. The cache
-    has the size that it has after the pass.
+    If the model concatenates the cache and new values, the returned pass writes only the new
+    values. During the entire pass, the cache has its final size.
     """
     program = traced.program
     operations = [_written_in_place(each, traced) for each in program.operations]
@@ -144,7 +144,7 @@ def _written_in_place(operation: Operation, traced: Pass) -> Operation:
 
 
 def with_cache_in(traced: Pass, dtype: torch.dtype) -> Pass:
-    """Return the pass with a cache of a different dtype."""
+    """Return the pass with its cache converted to a different dtype."""
     cache = traced.before | traced.after
     program = traced.program
     storages = [replace(each) for each in program.storages]
@@ -183,5 +183,5 @@ def _tokens(batch: int, positions: int) -> torch.Tensor:
 
 def _index_of(recorder: Recorder, tensor: torch.Tensor) -> int:
     index = recorder.index_of(tensor)
-    assert index is not None  # the tensor was held or created by an operation
+    assert index is not None  # the recorder holds the tensor, or an operation created it
     return index

@@ -1,4 +1,4 @@
-"""How to call the causal language models in transformers."""
+"""Call the causal language models of transformers."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from torch import nn
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.tracing.fake_card import device_type
 
-# Arguments that limit the logits to the last positions.
+# Possible names of the argument that limits the logits to the last positions.
 _LAST_LOGITS = ("logits_to_keep", "num_logits_to_keep")
-# Names of the argument for the cache of previous tokens.
+# Possible names of the argument for the KV cache.
 _CACHES = ("past_key_values", "cache_params", "past_buckets_states")
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """The arguments with which a model is called."""
+    """The names of a model's arguments, and its maximum length."""
 
     cache: str
     """Name of the cache, both as an argument and as an output."""
@@ -32,7 +32,7 @@ class Protocol:
 
 
 def protocol_of(model: nn.Module) -> Protocol:
-    """Return how to call a model.
+    """Determine the names of a model's arguments.
 
     Raises `EstimateError` if the model is not a causal language model or has no cache.
     """
@@ -48,8 +48,8 @@ def protocol_of(model: nn.Module) -> Protocol:
         )
     if "input_ids" not in parameters:
         raise EstimateError(
-            f"{name} has no input_ids, unlike causal language models of transformers: estimate a "
-            "pass with hpu_magic.estimate(model, inputs, train=False)."
+            f"{name} has no argument input_ids, unlike causal language models of transformers: "
+            "estimate a pass with hpu_magic.estimate(model, inputs, train=False)."
         )
     cache = next((each for each in _CACHES if each in parameters), None)
     if cache is None or "use_cache" not in parameters:
@@ -84,7 +84,7 @@ def call(
 
 
 def tensors_of(cache: Any) -> Iterator[torch.Tensor]:
-    """Yield the floating-point tensors that a cache of any type holds on the card."""
+    """Yield the floating-point tensors on the card that a cache of any type contains."""
     seen: set[int] = set()
     waiting = [cache]
     while waiting:
@@ -117,6 +117,6 @@ def _part(output: Any, name: str, position: int) -> Any:
 
 def _without_cache(name: str) -> str:
     return (
-        f"{name} has no cache, so each new token processes all previous ones again: estimate such "
-        "a pass with hpu_magic.estimate(model, ids, train=False)."
+        f"{name} has no cache, so all previous tokens are processed again for each new one: "
+        "estimate such a pass with hpu_magic.estimate(model, ids, train=False)."
     )

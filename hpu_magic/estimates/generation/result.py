@@ -1,4 +1,4 @@
-"""The estimate of text generation: values with their error bands, and their components."""
+"""The estimate of text generation: time and memory with error bands, and their components."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class GenerationEstimate(Portable, Report):
     model: str
     settings: GenerationSettings
     batch: int
-    """Number of sequences generated simultaneously on all cards together."""
+    """Total number of sequences that all cards generate simultaneously."""
     times: Times
     memory: GenerationMemory
     find_largest: Callable[[], int]
     limits: Band
     largest: int | None = None
     modules: ModuleShare = field(init=False)
-    """Time by module, as a tree, for the prompt and all new tokens."""
+    """Tree of modules with the time that each one takes for the prompt and all new tokens."""
 
     def __post_init__(self) -> None:
         """Calculate the time that each module takes."""
@@ -38,7 +38,7 @@ class GenerationEstimate(Portable, Report):
         object.__setattr__(self, "modules", shares(classes, self.times.by_operation(), {}))
 
     def __getstate__(self) -> dict[str, Any]:
-        # The table shows the largest batch, but a copy has no model with which to calculate it.
+        # The table shows the largest batch, but a copy has no model to calculate it with.
         _ = self.largest_batch
         return super().__getstate__()
 
@@ -64,7 +64,7 @@ class GenerationEstimate(Portable, Report):
 
     @property
     def tokens_per_second(self) -> float:
-        """New tokens per second over all cards, including the time for the prompt."""
+        """New tokens per second on all cards; the time for the prompt is included."""
         return self.batch * self.settings.new_tokens / self.seconds
 
     @property
@@ -74,22 +74,22 @@ class GenerationEstimate(Portable, Report):
 
     @property
     def largest_batch(self) -> int:
-        """Largest number of sequences that fits on all cards together; 0 if none fits."""
+        """Largest total number of sequences that fits on the cards; 0 if none fits."""
         return self.searched()
 
     @property
     def fits(self) -> bool:
-        """Whether the memory of a card is sufficient."""
+        """Whether the generation fits in a card's memory."""
         return self.peak <= self.settings.card.memory
 
     @property
     def band(self) -> tuple[float, float]:
-        """Range in which a measurement is expected, as lower and upper factors of `seconds`."""
+        """Range in which a measurement is expected, as two factors of `seconds`."""
         return self.limits.low, self.limits.high
 
     @property
     def by_kind(self) -> dict[str, float]:
-        """`seconds`, split by limit."""
+        """`seconds`, split by the resource that limits them."""
         return self.times.by_kind
 
     def title(self) -> str:
@@ -106,7 +106,7 @@ class GenerationEstimate(Portable, Report):
         )
 
     def rows(self) -> Sequence[Row]:
-        """Return the values with their error bands, and their components."""
+        """Return the time and memory with error bands, and their components."""
         return [
             ("first token", figures.duration(self.first_token_seconds, self.band)),
             ("each token", figures.duration(self.token_seconds, self.band)),
@@ -124,11 +124,11 @@ class GenerationEstimate(Portable, Report):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Return the explanation of the estimate."""
+        """Return a note that explains the estimate."""
         return (figures.note(f"published measurements of {self.limits.rows}"),)
 
     def warnings(self) -> Sequence[str]:
-        """Return the changes that are necessary if the generation does not fit."""
+        """Suggest changes if the generation does not fit in memory."""
         if self.fits:
             return ()
         return (over_memory(self.memory, self.settings),)
@@ -138,7 +138,7 @@ class GenerationEstimate(Portable, Report):
 
 
 def over_memory(memory: GenerationMemory, settings: GenerationSettings) -> str:
-    """Return a sentence that states how much memory is missing and which changes would help."""
+    """Return a message that states how much memory is missing and which changes would help."""
     over = units.size(memory.total - settings.card.memory)
     fixes = ["a smaller batch"] if settings.batch not in (1, "largest") else []
     if memory.weights > memory.cache:

@@ -15,7 +15,7 @@ from hpu_magic.estimates.options import MODES, one_of, positive
 
 CACHES = ("static", "dynamic")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
-"""Dtype of the computations; with fp8, only linear layers use FP8."""
+"""Maps each ``dtype`` argument to the dtype of the computations; only linear layers use FP8."""
 CACHE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
 
 
@@ -24,7 +24,7 @@ class GenerationSettings:
     """The validated arguments of a generation estimate."""
 
     batch: int | Literal["largest"]
-    """Number of sequences on all cards together."""
+    """Total number of sequences on all cards."""
     prompt: int
     """Number of tokens in each prompt."""
     new_tokens: int
@@ -56,8 +56,8 @@ class GenerationSettings:
     def read_at(self, position: int) -> int:
         """Return how many tokens a step reads from a cache that holds `position` tokens.
 
-        With a static cache, a step reads all positions or, with buckets, as many buckets as the
-        tokens occupy.
+        A static cache is read completely or, with buckets, up to the end of the last occupied
+        bucket.
         """
         if self.cache == "dynamic":
             return position
@@ -75,8 +75,8 @@ def checked(protocol: Protocol, values: dict[str, Any]) -> GenerationSettings:
     length = values["prompt"] + values["new_tokens"]
     if protocol.positions is not None and length > protocol.positions:
         raise EstimateError(
-            f"prompt={values['prompt']} and new_tokens={values['new_tokens']} are {length} tokens, "
-            f"but the model has {protocol.positions} positions: use fewer tokens."
+            f"prompt={values['prompt']} plus new_tokens={values['new_tokens']} is {length} tokens, "
+            f"but the model has only {protocol.positions} positions: use fewer tokens."
         )
     mode = one_of("mode", values["mode"], MODES)
     dtype = one_of("dtype", values["dtype"], tuple(DTYPES))
@@ -88,7 +88,7 @@ def checked(protocol: Protocol, values: dict[str, Any]) -> GenerationSettings:
     for name, value in (("dtype", dtype), ("cache_dtype", cache_dtype)):
         if value == "fp8" and not card.has_fp8:
             raise EstimateError(
-                f"{name}='fp8': {card.name} does not support FP8: use 'bf16', or "
+                f"{name}='fp8' is not supported by {card.name}: use 'bf16', or "
                 "card='gaudi2' or 'gaudi3'."
             )
     return GenerationSettings(
@@ -113,7 +113,7 @@ def _layout(cards: int, parallel: str | None, batch: int | str) -> Layout:
     check_without_training(layout)
     if isinstance(batch, int) and batch % layout.data:
         raise EstimateError(
-            f"batch={batch} cannot be divided among {layout.data} groups of cards: use a "
+            f"batch={batch} is not divisible by the {layout.data} groups of cards: use a "
             f"multiple of {layout.data}."
         )
     return layout

@@ -1,4 +1,4 @@
-"""The time that text generation takes for its prompt and for tokens with a growing cache."""
+"""Calculate how long text generation takes for the prompt and for tokens with a growing cache."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from hpu_magic.estimates.tracing.program import Program
 
 @dataclass(frozen=True)
 class Band:
-    """The range in which a measurement is expected, as factors of the estimated time."""
+    """The range in which a measurement is expected, as two factors of the estimated time."""
 
     low: float
     high: float
     rows: str
-    """The kind of published measurements from which the band is derived."""
+    """The kind of published measurements on which the band is based."""
 
 
 def band_of(batch: int, cards: int, card: Generation) -> Band:
@@ -39,7 +39,7 @@ def band_of(batch: int, cards: int, card: Generation) -> Band:
 
 @dataclass(frozen=True)
 class Priced:
-    """A pass with its prices and the number of passes it represents."""
+    """A pass with its prices, and the number of passes that it represents."""
 
     program: Program
     prices: Prices
@@ -48,11 +48,11 @@ class Priced:
 
 @dataclass(frozen=True)
 class Times:
-    """Time that each part of text generation takes, in seconds."""
+    """The time in seconds that each part of text generation takes."""
 
     prompt: Priced
     tokens: tuple[Priced, ...]
-    """Passes over a new token, for some of the cache lengths."""
+    """Passes over one new token, for only some of the cache lengths."""
     compilation: float
     """Compilation time for all shapes, in seconds."""
 
@@ -63,7 +63,7 @@ class Times:
 
     @property
     def token(self) -> float:
-        """Average time of each token after the first, in seconds."""
+        """Average time per token after the first one, in seconds."""
         passes = sum(each.times for each in self.tokens)
         if not passes:
             return self.tokens[-1].prices.seconds
@@ -76,7 +76,7 @@ class Times:
 
     @property
     def by_kind(self) -> dict[str, float]:
-        """`total`, split by limit."""
+        """`total`, split by the resource that limits the time."""
         kinds: dict[str, float] = defaultdict(float)
         for each in (self.prompt, *self.tokens):
             for kind, seconds in each.prices.by_kind.items():
@@ -84,7 +84,7 @@ class Times:
         return dict(kinds)
 
     def by_operation(self) -> list[tuple[str, float, str]]:
-        """Return the module, total time in seconds and limit of each operation."""
+        """Return the module path, total time in seconds and limiting resource of each operation."""
         return [
             (operation.module, each.times * cost.seconds, cost.limit)
             for each in (self.prompt, *self.tokens)
@@ -93,10 +93,10 @@ class Times:
 
 
 def times_of(prompt: Pass, tokens: Mapping[int, Pass], settings: GenerationSettings) -> Times:
-    """Return the times of text generation, based on some of its passes.
+    """Return the times of text generation, calculated from some of its passes.
 
-    ``tokens`` maps numbers of tokens in the cache to passes over one new token. The cost for other
-    cache lengths is interpolated.
+    ``tokens`` maps some cache lengths to passes over one new token. The cost for the other lengths
+    is interpolated.
     """
 
     def priced(traced: Pass, times: float) -> Priced:
@@ -121,9 +121,9 @@ def times_of(prompt: Pass, tokens: Mapping[int, Pass], settings: GenerationSetti
 
 
 def weights_of(known: list[int], wanted: Iterable[int]) -> dict[int, float]:
-    """Return the weight of each known position in a sum over all wanted positions.
+    """Return the weight of each known position in the sum over all requested positions.
 
-    Values between two known positions are interpolated linearly.
+    Values between two known positions are linearly interpolated.
     """
     weights = dict.fromkeys(known, 0.0)
     for position in wanted:
