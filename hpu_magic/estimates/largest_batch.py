@@ -1,4 +1,4 @@
-"""Find the largest batch that fits, using few traces as memory is nearly linear in batch size."""
+"""Find the largest batch that fits with few traces, as memory is nearly linear in batch size."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ import math
 from collections.abc import Callable
 
 MOST = 1 << 20
-"""The largest batch that the search considers."""
+"""The largest batch size that the search considers."""
 
 _FIRST_STEP = 16
-"""Ratio of the first two batch sizes; it is large because a sample needs little memory."""
+"""Ratio of the first two batch sizes to try; it is large because one sample needs little memory."""
 
 
 def largest_batch(memory_of: Callable[[int], int], limit: int, start: int) -> int:
-    """Return the largest batch that needs at most ``limit`` bytes; 0 if none fits.
+    """Return the largest batch size that needs at most ``limit`` bytes; 0 if none fits.
 
-    ``memory_of`` returns the peak memory in bytes for a batch size, which must not decrease as the
-    batch grows. Each call traces the model. ``start`` is the first batch size to try.
+    ``memory_of`` traces the model with a batch size and returns the peak memory in bytes, which
+    must not decrease as the batch grows. ``start`` is the first batch size to try.
     """
     known: dict[int, int] = {}
     fits, fails = 0, MOST + 1
@@ -37,9 +37,9 @@ def largest_batch(memory_of: Callable[[int], int], limit: int, start: int) -> in
 
 
 def _on_line(known: dict[int, int], fits: int, fails: int, limit: int) -> int:
-    """Return the batch that reaches the limit, interpolating between the nearest known batches.
+    """Interpolate between the nearest known batch sizes to predict which one reaches the limit.
 
-    If all known batches are on the same side of the limit, extrapolate from the nearest two.
+    If all known batch sizes are on the same side of the limit, extrapolate from the nearest two.
     """
     if len(known) == 1:
         return _FIRST_STEP * fits if fits else fails // 2

@@ -9,26 +9,26 @@ from math import prod
 
 from hpu_magic.estimates.errors import EstimateError
 
-# Name -> ZeRO stage; FSDP corresponds to stage 3.
+# Maps names to ZeRO stages; FSDP corresponds to stage 3.
 _STAGES = {"ddp": 0, "zero1": 1, "zero2": 2, "zero3": 3, "fsdp": 3}
 _SIZES = {"tp": "tensor", "pp": "pipeline"}
-_KNOWN = "ddp, zero1, zero2, zero3 (or fsdp), tp=N, pp=N, and products such as tp=2,pp=2,zero1"
+_KNOWN = "ddp, zero1, zero2, zero3 (or fsdp), tp=N, pp=N, and combinations such as tp=2,pp=2,zero1"
 MOST_CARDS = 2**16
-"""Exceeds the number of cards in the largest cluster."""
+"""An upper bound on the number of cards; no cluster is this large."""
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Groups of cards; the total number of cards is `data` times `tensor` times `pipeline`."""
+    """The layout of groups of cards; `cards` equals `data` times `tensor` times `pipeline`."""
 
     cards: int = 1
     data: int = 1
     """Number of cards, or groups of cards, that process different parts of the batch."""
     zero: int = 0
-    """ZeRO stage: 0 shards nothing, 1 optimizer state, 2 also gradients, and 3 also weights."""
+    """ZeRO stage: 0 shards nothing, 1 the optimizer state, 2 also gradients, and 3 also weights."""
     in_float32: bool = False
     """Whether the optimizer keeps its state and its own copy of the weights in float32, as in
-    DeepSpeed's ZeRO. With FSDP, they have the dtype of the model's weights."""
+    DeepSpeed's ZeRO. With FSDP, the state has the dtype of the model's weights."""
     tensor: int = 1
     """Number of cards that compute each matmul together."""
     pipeline: int = 1
@@ -45,11 +45,11 @@ class Layout:
 
 
 def parse(cards: int | None = None, parallel: str | None = None) -> Layout:
-    """Return the layout for a number of cards, which defaults to the number ``parallel`` needs.
+    """Return the layout; by default, the number of cards is the number that ``parallel`` needs.
 
     ``parallel`` is ``"ddp"``, ``"zero1"``, ``"zero2"``, ``"zero3"`` or ``"fsdp"``, ``"tp=N"``,
-    ``"pp=N"``, or several of these, separated by commas, asterisks or plus signs. The batch is
-    divided among the groups of cards that ``tp`` and ``pp`` form.
+    ``"pp=N"``, or a combination separated by commas, asterisks or plus signs. ``tp`` and ``pp``
+    form groups of cards, and the batch is divided among the groups.
     """
     if cards is not None and not _counts(cards):
         raise EstimateError(f"cards={cards!r} is not a number of cards: use 1 to {MOST_CARDS}.")
@@ -62,7 +62,7 @@ def parse(cards: int | None = None, parallel: str | None = None) -> Layout:
         if name in _STAGES and not size:
             if named is not None:
                 raise EstimateError(
-                    f"parallel={parallel!r} divides the batch twice, by {named} and by {name}: use "
+                    f"parallel={parallel!r} divides the batch by both {named} and {name}: use only "
                     "one of them."
                 )
             named = name
@@ -86,14 +86,13 @@ def _layout(cards: int | None, sizes: Mapping[str, int], named: str | None) -> L
     product = " times ".join(f"{name}={size}" for name, size in sizes.items())
     if total % divided:
         raise EstimateError(
-            f"cards={total} cannot be divided by {product}: use cards={divided} or a multiple of "
-            "it."
+            f"cards={total} is not divisible by {product}: use cards={divided} or a multiple of it."
         )
     data, stage = total // divided, _STAGES[named or "ddp"]
     if stage and divided > 1 and data == 1:
         raise EstimateError(
-            f"{named} needs several groups of cards with different data, but {product} forms one "
-            f"group of cards={total}: use cards={2 * divided} or more, or omit {named}."
+            f"{named} needs several groups of cards with different data, but {product} puts all "
+            f"{total} cards into one group: use cards={2 * divided} or more, or omit {named}."
         )
     of_kind = {_SIZES[name]: size for name, size in sizes.items()}
     zero = stage if data > 1 else 0
@@ -105,6 +104,6 @@ def _counts(value: object) -> bool:
 
 
 def check_without_training(layout: Layout) -> None:
-    """Raise `EstimateError` if a layout uses ZeRO for a step without training."""
+    """Raise `EstimateError` if the layout of a step without training uses ZeRO."""
     if layout.zero:
-        raise EstimateError(f"{layout} is only for training: use tp=N, pp=N or ddp.")
+        raise EstimateError(f"{layout} is only supported for training: use tp=N, pp=N or ddp.")

@@ -1,4 +1,4 @@
-"""Memory usage of a card over one step, calculated from the lifetimes of storages."""
+"""Calculate a card's memory usage over one step from the lifetimes of its storages."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ class Moment:
     bytes: int
     by_role: dict[Role, int]
     by_module: dict[str, int]
-    """Bytes of activations and temporary tensors, by the module that creates them."""
+    """Size in bytes of the activations and temporary tensors that each module creates."""
 
 
 def curve(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None) -> list[int]:
     """Return the number of bytes in use while each operation runs.
 
-    If ``recorded`` is true, operations run some time after Python has called them, as in lazy mode.
-    A storage is then freed after its last use, even if Python released it earlier, and int64 values
-    take half the space. ``sizes`` contains the size in bytes of each storage on one card; by
-    default, the sizes in the program are used.
+    If ``recorded`` is true, operations are first recorded and run later, as in lazy mode. A storage
+    is then freed after its last use, even if Python released it earlier, and int64 values take up
+    half the space. ``sizes`` contains the size in bytes of each storage on one card; by default,
+    the sizes in the program are used.
     """
     changes = [0] * (len(program.operations) + 1)
     for storage, size, end in _in_use(program, recorded, sizes):
@@ -85,15 +85,17 @@ def _recorded_first(
         if storage.freed is None or storage.born == NEVER:
             yield storage, size, storage.freed
             continue
-        # A storage that Python releases while a part is being recorded exists until that part runs.
+        # If Python releases a storage while a part is being recorded, the storage exists until the
+        # part runs.
         start = starts[bisect_left(starts, storage.freed) - 1] if storage.freed else 0
         yield storage, size, max(storage.last_used + 1, start)
 
 
 def _starts_of_parts(program: Program) -> list[int]:
-    """Return the indices of operations before which everything recorded so far is run.
+    """Return the indices of the operations before which all recorded operations are run.
 
-    This happens at `mark_step` after the backward pass, and when the host needs a value or shape.
+    Recorded operations run at `mark_step` after the backward pass, and when the host needs a value
+    or shape.
     """
     starts = [0]
     for number, operation in enumerate(program.operations):
@@ -106,7 +108,9 @@ def _starts_of_parts(program: Program) -> list[int]:
 
 
 def _shape_depends_on_values(operation: Operation) -> bool:
-    """Return whether the host must wait for an operation to learn the shape of its output."""
-    if operation.operator is torch.ops.aten.index.Tensor:  # only for masks, not for indices
+    """Return whether the host must wait for an operation to determine the shape of its output."""
+    if (
+        operation.operator is torch.ops.aten.index.Tensor
+    ):  # the shape depends on the values of masks, but not of indices
         return any(each.dtype in (torch.bool, torch.uint8) for each in operation.reads[1:])
     return torch.Tag.dynamic_output_shape in operation.operator.tags

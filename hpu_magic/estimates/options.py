@@ -22,9 +22,9 @@ _TYPES: dict[str, tuple[torch.dtype, torch.dtype | None]] = {
     "bf16-mixed": (torch.float32, torch.bfloat16),
     "fp8": (torch.bfloat16, None),
 }
-"""The dtype of the weights and the autocast dtype, for each ``dtype`` argument."""
+"""Maps each ``dtype`` argument to the dtype of the weights and the autocast dtype."""
 _MOST = 10**9
-"""With larger numbers, the memory of a step in bytes may overflow 64 bits."""
+"""If an argument is larger, the memory of a step in bytes may overflow 64 bits."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Options:
 
 
 def mode_here(model: Any) -> str:
-    """Return the mode in which this process runs a model; lazy if PyTorch has no card."""
+    """Return the mode in which this process runs the model; lazy if PyTorch has no card."""
     loaded = loaded_mode() or "lazy"
     compiled = isinstance(model, nn.Module) and (
         isinstance(model, torch._dynamo.OptimizedModule) or model._compiled_call_impl
@@ -108,18 +108,18 @@ def checked(
 
 
 def one_of(argument: str, value: object, known: tuple[str, ...]) -> str:
-    """Return the known value that matches an argument; raise `EstimateError` if there is none."""
+    """Return the choice that matches an argument's value; raise `EstimateError` if none does."""
     chosen = choice(value, known)
     if chosen is None:
         fix = suggestion(str(value), known) or f"use one of {', '.join(map(repr, known))}."
-        raise EstimateError(f"{argument}={value!r} is not a choice: {fix}")
+        raise EstimateError(f"{argument}={value!r} is not a valid choice: {fix}")
     return chosen
 
 
 def positive(argument: str, value: object) -> None:
     """Raise `EstimateError` if a value is not an integer from 1 to `_MOST`."""
     if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= _MOST:
-        raise EstimateError(f"{argument}={value!r} must be a whole number from 1 to {_MOST}.")
+        raise EstimateError(f"{argument} must be an integer from 1 to {_MOST}, but is {value!r}.")
 
 
 def _dtype_of(model: nn.Module) -> str:

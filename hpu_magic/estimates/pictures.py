@@ -1,4 +1,4 @@
-"""Plots for an estimate: memory usage over one step, and time by module."""
+"""Plot an estimate's memory usage over one step and its time by module."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def modules_picture(modules: ModuleShare) -> str:
 
 
 def _phases(program: Program, ends: list[float]) -> list[tuple[str, float]]:
-    """Return the name and the midpoint of each phase."""
+    """Return the name and the midpoint of each phase of the step."""
     spans: dict[str, list[float]] = {}
     begin = 0.0
     for operation, end in zip(program.operations, ends, strict=True):

@@ -1,4 +1,4 @@
-"""Search for the largest batch, and copy estimates without copying their models."""
+"""Search for the largest batch, and pickle estimates without their models."""
 
 from __future__ import annotations
 
@@ -51,6 +51,6 @@ class Portable:
 
 def _elsewhere() -> int:
     raise EstimateError(
-        "This copy of the estimate has no model to find the largest batch with: read largest_batch "
-        'before copying the estimate, or use batch="largest".'
+        "This copy of the estimate cannot find the largest batch without the model: read "
+        'largest_batch before copying the estimate, or use batch="largest".'
     )

@@ -1,4 +1,4 @@
-"""The estimate of a step: values with their error bands, and their components."""
+"""The estimate of a step: time and memory with error bands, and their components."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _NAMES = {
 
 @dataclass(frozen=True, repr=False)
 class Estimate(Portable, Report):
-    """Time and memory of a step on a card, shown as a table, with plots in a notebook."""
+    """Time and memory of a step on a card, displayed as a table and, in notebooks, with plots."""
 
     program: Program
     """The operations of the step."""
@@ -44,12 +44,12 @@ class Estimate(Portable, Report):
     prices: Prices
     """The costs of the operations, in program order."""
     memory_curve: Sequence[int]
-    """Number of bytes in use on one card while each operation runs."""
+    """The number of bytes in use on one card during each operation."""
     moment: Moment
     exchanged: int
     """Size in bytes of one card's buffers for exchanging gradients and weights."""
     modules: ModuleShare
-    """Time and memory by module, as a tree."""
+    """Tree of modules with the time and memory of each one."""
     find_largest: Callable[[], int]
     largest: int | None = field(default=None)
 
@@ -70,13 +70,13 @@ class Estimate(Portable, Report):
 
     @property
     def samples_per_second(self) -> float:
-        """Samples per second over all cards."""
+        """Total number of samples per second on all cards."""
         passes = self.options.accumulate * self.layout.data
         return self.batch * passes / self.seconds
 
     @property
     def tokens_per_second(self) -> float:
-        """Tokens per second over all cards; 0 if the inputs do not contain tokens."""
+        """Total number of tokens per second on all cards; 0 if the inputs do not contain tokens."""
         if not self.program.samples:
             return 0.0
         return self.samples_per_second * self.program.tokens / self.program.samples
@@ -95,22 +95,22 @@ class Estimate(Portable, Report):
 
     @property
     def fits(self) -> bool:
-        """Whether the memory of a card is sufficient."""
+        """Whether the step fits in a card's memory."""
         return self.peak <= self.card.memory
 
     @property
     def largest_batch(self) -> int:
-        """Largest first dimension of the inputs that fits on a card; 0 if none fits."""
+        """Largest batch (first dimension of the inputs) that fits on a card; 0 if none fits."""
         return self.searched()
 
     @property
     def band(self) -> tuple[float, float]:
-        """Range in which a measurement is expected, as lower and upper factors of `seconds`."""
+        """Range in which a measurement is expected, as two factors of `seconds`."""
         return self.prices.band
 
     @property
     def memory_text(self) -> str:
-        """The peak memory usage and the memory size of a card, as text."""
+        """The formatted peak memory usage and memory size of a card."""
         return figures.memory(self.peak, self.card.memory)
 
     def title(self) -> str:
@@ -130,7 +130,7 @@ class Estimate(Portable, Report):
         return f"Estimate: {kind} of {self.model} on {cards}{self.card.name} ({', '.join(how)})"
 
     def rows(self) -> Sequence[Row]:
-        """Return the values with their error bands, and their components."""
+        """Return the time and memory with error bands, and their components."""
         shown = [
             ("step", figures.duration(self.seconds, self.band)),
             ("throughput", figures.rate(self.samples_per_second, "samples", self.band)),
@@ -144,19 +144,19 @@ class Estimate(Portable, Report):
         return [*shown, *figures.times(self.prices.by_kind), *figures.slowest(self.modules)]
 
     def notes(self) -> Sequence[str]:
-        """Return the explanation of the estimate."""
+        """Return notes that explain the estimate."""
         notes = [figures.note("published measurements of this kind of work")]
         if self.largest == MOST:
-            notes.append(f"The search ends at a batch of {MOST}, which fits.")
+            notes.append(f"The search for the largest batch stops at {MOST}, which fits.")
         return notes
 
     def warnings(self) -> Sequence[str]:
-        """Return the changes that are necessary if the step does not fit."""
+        """Suggest changes if the step does not fit in memory."""
         if self.fits:
             return ()
         over = units.size(self.peak - self.card.memory)
         return (
-            f"The step needs {over} more than a card has: use a smaller batch, "
+            f"The step needs {over} more memory than a card has: use a smaller batch, "
             'checkpointing="full", or more cards with parallel="zero3".',
         )
 

@@ -1,4 +1,4 @@
-"""The memory that a step uses on one of several cards."""
+"""Calculate the memory that a step uses on one of several cards."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from hpu_magic.estimates.cost.work import work_of
 from hpu_magic.estimates.layout import Layout
 from hpu_magic.estimates.tracing.program import Phase, Program, Role, Storage
 
-# The first ZeRO stage that shards each role.
+# The lowest ZeRO stage that shards the storages of each role.
 _SHARED_FROM = {Role.OPTIMIZER: 1, Role.GRADIENTS: 2, Role.WEIGHTS: 3}
 
 
 BUCKET = 10**9
-"""Size in bytes of a ZeRO stage 1 or 2 bucket: DeepSpeed's 5e8 elements in bf16."""
+"""Size in bytes of a bucket in ZeRO stages 1 and 2: DeepSpeed's 5e8 elements in bf16."""
 
 
 def with_optimizer_copies(program: Program, layout: Layout) -> Program:
-    """Return a program that includes the optimizer's own copies of weights.
+    """Add the optimizer's own copies of the weights to a program.
 
-    The optimizer of DeepSpeed's ZeRO updates float32 copies of the weights, keeps its state in
-    float32 as well, and casts the copies to the model's dtype. Every weight that has a gradient is
+    DeepSpeed's ZeRO optimizer updates float32 copies of the weights, keeps its state in float32 as
+    well, and then casts the copies to the model's dtype. Every weight that has a gradient is
     copied.
     """
     has_optimizer = any(True for _ in program.of_phase(Phase.OPTIMIZER))
@@ -71,7 +71,7 @@ def sizes_on_one_card(program: Program, layout: Layout) -> list[int]:
 def collective_buffers(program: Program, layout: Layout) -> int:
     """Return the size in bytes of a card's buffers for data-parallel communication.
 
-    The buckets of DDP are as large as all gradients together. ZeRO stages 1 and 2 use two buckets.
+    DDP's buckets have the same total size as the gradients. ZeRO stages 1 and 2 use two buckets.
     Stage 3 gathers the weights of a layer while the previous layer runs, and holds the gradients of
     one layer.
     """
@@ -89,7 +89,7 @@ def collective_buffers(program: Program, layout: Layout) -> int:
 
 
 def _largest_layer(program: Program, role: Role) -> int:
-    """Return the size in bytes of a role in the largest layer or module outside of a layer."""
+    """Return the bytes of a role in the largest layer or module outside the layers."""
     layers: Counter[str] = Counter()
     for storage in program.storages:
         if storage.role is role:

@@ -15,17 +15,18 @@ def check_stages(model: nn.Module, layout: Layout) -> None:
         several = "1 layer" if count == 1 else f"{count} layers in sequence"
         fix = "omit pp" if count == 1 else f"use at most pp={count}"
         raise EstimateError(
-            f"pp={layout.pipeline} needs a layer for each stage, but {type(model).__name__} has "
-            f"{several}: {fix}."
+            f"pp={layout.pipeline} needs at least one layer per stage, but "
+            f"{type(model).__name__} has {several}: {fix}."
         )
 
 
 def layers_in_sequence(model: nn.Module) -> int:
-    """Return the number of layers that a pipeline can distribute, which is at least 1.
+    """Return the number of layers that a pipeline can distribute; at least 1.
 
     Layers are the modules with parameters in a model's module lists or, if it has no lists, its
     direct children. Within a list, the modules of an `nn.Sequential` are counted separately. Any
-    other module counts as one layer, because its parts may run in parallel, like experts or heads.
+    other module counts as one layer, because its submodules may run in parallel, as experts and
+    heads do.
     """
     listed = _listed(model)
     return listed or max(sum(map(_has_parameters, model.children())), 1)

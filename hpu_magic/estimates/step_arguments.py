@@ -1,4 +1,4 @@
-"""Possible values of an estimate's arguments, defined without importing torch."""
+"""Valid values of an estimate's arguments; this module does not import torch."""
 
 from __future__ import annotations
 

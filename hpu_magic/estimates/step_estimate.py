@@ -55,9 +55,9 @@ class StepEstimator:
         if not batch:
             smallest = self.of(programs[1])
             raise EstimateError(
-                f"A batch of 1 needs {smallest.memory_text}, more than a card has: distribute the "
-                'model (parallel="zero3"), recompute activations (checkpointing="full"), or train '
-                "fewer parameters."
+                f"A batch of 1 needs {smallest.memory_text}, which does not fit on a card: "
+                'distribute the model (parallel="zero3"), recompute activations '
+                '(checkpointing="full"), or train fewer parameters.'
             )
         return replace(self.of(programs[batch]), largest=batch)
 
@@ -103,8 +103,8 @@ class StepEstimator:
         )
         if not prices.seconds:
             raise EstimateError(
-                f"{type(self._model).__name__} runs no operation on the card with these inputs: "
-                "pass inputs that it computes with."
+                f"{type(self._model).__name__} does not run any operations on the card with these "
+                "inputs: pass inputs that it uses in its computations."
             )
         resident = with_optimizer_copies(program, layout)
         sizes = sizes_on_one_card(resident, layout)

@@ -1,4 +1,4 @@
-"""A tree of modules that can be expanded on a page without JavaScript."""
+"""Render a tree of modules whose nodes can be expanded without JavaScript."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from hpu_magic import units
 from hpu_magic.estimates.by_module import ModuleShare, merged
 
 _MARK = "1.2em"
-"""Width of the triangle for expanding a module."""
+"""Width of the triangle that expands a module."""
 _ROW = f"display:inline-flex;width:calc(100% - {_MARK});vertical-align:top"
 _WIDTHS = ("6em", "5em", "7em", "6em")
 _SMALLEST = 0.002
-"""Modules whose shares of the time and memory are smaller are counted but not shown."""
+"""Modules with smaller shares of both time and memory are counted but not shown."""
 
 
 def tree_html(model: ModuleShare) -> str:
-    """Return the module tree as HTML with expandable nodes and with identical layers merged."""
+    """Return the module tree as HTML with expandable nodes; numbered layers are merged."""
     model = merged(model)
     head = _line("module", ("time", "", "memory", "limit"))
     return (
@@ -54,7 +54,7 @@ def _node(module: ModuleShare, model: ModuleShare, depth: int) -> str:
 
 
 def _line(name: str, texts: Sequence[str], depth: int = 0, *, opens: bool = False) -> str:
-    """Return a row; a row that cannot be expanded is indented to align with the others."""
+    """Return a row of the tree; rows that cannot be expanded are indented for alignment."""
     cells = "".join(
         f'<span style="width:{width};text-align:right">{escape(text)}</span>'
         for text, width in zip(texts, _WIDTHS, strict=True)

@@ -411,8 +411,7 @@ def test_layouts_with_deepspeeds_memory_have_a_remark():
     [
         (
             {"dtpye": "bf16"},
-            "'dtpye' is not an argument of the estimate or of Sequential: did you mean "
-            "'dtype'?",
+            "'dtpye' is not an argument of the estimate or of Sequential: did you mean 'dtype'?",
         ),
         (
             {"observed": 3},

@@ -129,7 +129,7 @@ def test_warning_suggests_changes_that_fit():
     assert not found.fits
     (warning,) = found.warnings()
     assert re.fullmatch(
-        r"The step needs 6\d\d GiB more than a card has: use a smaller batch, .*\.", warning
+        r"The step needs 6\d\d GiB more memory than a card has: use a smaller batch, .*\.", warning
     )
     assert found.largest_batch == 0
     with pytest.raises(EstimateError, match=r"A batch of 1 needs 7\d\d / 94\.6 GiB \(estimate\)"):
@@ -210,10 +210,10 @@ def test_magic_accepts_names_of_an_optimizer_and_a_loss(run, shell):
             "model --inputs x --batch many",
             "needs a whole number or largest after --batch, not 'many'",
         ),
-        ("model --inputs x --optimizer adamq", "optimizer='adamq' is unknown in torch.optim"),
+        ("model --inputs x --optimizer adamq", "optimizer='adamq' is not in torch.optim"),
         (
             "model --inputs x --cards 8 --parallel tp=3",
-            "cards=8 cannot be divided by tp=3: use cards=3",
+            "cards=8 is not divisible by tp=3: use cards=3",
         ),
         ("x --inputs x", "The model is a Tensor; pass a torch.nn.Module."),
     ],
@@ -231,7 +231,7 @@ def test_invalid_lines_of_the_magic_get_one_sentence(run, shell, line, sentence)
         ({"parallel": 2}, "parallel=2 is not a string: use ddp"),
         ({"optimizer": torch.optim.Adam}, "optimizer is a type: pass an optimizer, its name,"),
         ({"loss": torch.ones(3)}, "loss is a Tensor; pass a function of the model's output"),
-        ({"loss": lambda output: 3}, "The loss is int, but must be a tensor with one value"),
+        ({"loss": lambda output: 3}, "The loss is int, but must be a tensor with one element"),
         ({"loss": lambda output: output}, r"The loss is \(\d+, \d+\), but must be"),
     ],
 )
@@ -245,7 +245,7 @@ def test_argument_of_wrong_type_is_refused(shell, changed, sentence):
     [
         ({"parallel": "pp=64", "cards": 64}, "pp=64 .* Sequential has 3 layers in .*at most pp=3"),
         ({"parallel": "tp=7", "cards": 7}, "divisible by tp=7; .* 256 outputs: use a divisor"),
-        ({"parallel": "zero3", "cards": 8, "train": False}, "zero3 is only for training"),
+        ({"parallel": "zero3", "cards": 8, "train": False}, "zero3 is only supported for training"),
     ],
 )
 def test_unsuitable_layout_is_refused(changed, sentence):

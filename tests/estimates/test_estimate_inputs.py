@@ -81,7 +81,9 @@ def test_outputs_can_be_in_records(wrap):
     ("wrap", "description"), [(lambda y: None, "None"), (lambda y: y.argmax(-1), r"int64\[2\]")]
 )
 def test_error_describes_an_output_without_a_gradient(wrap, description):
-    with pytest.raises(EstimateError, match=f"returns {description}, which depends on no par"):
+    with pytest.raises(
+        EstimateError, match=f"returns {description}, which does not depend on any par"
+    ):
         estimate(Returning(wrap), X)
     assert estimate(Returning(wrap), X, train=False).seconds > 0
 
@@ -116,7 +118,7 @@ def test_unknown_name_is_refused_with_a_similar_one(name, suggestion):
         ),
         (
             (torch.ones(2, 8, dtype=torch.long),),
-            "0 (Linear) of Sequential cannot process int64[2, 8]: a product cannot have factors of "
+            "0 (Linear) of Sequential cannot process int64[2, 8]: a matmul cannot combine "
             "torch.float32 and torch.int64. Sequential was called with int64[2, 8].",
         ),
         (
@@ -135,7 +137,7 @@ def test_unknown_name_is_refused_with_a_similar_one(name, suggestion):
         ),
         (
             (X.to_sparse(),),
-            "An input is float32[2, 8] with layout torch.sparse_coo, but must be dense: use "
+            "The input float32[2, 8] has the layout torch.sparse_coo, but must be dense: use "
             "to_dense().",
         ),
     ],
@@ -179,11 +181,11 @@ def test_operations_without_elements_take_no_time():
 def test_note_on_a_batch_that_always_fits():
     found = estimate(nn.Linear(4, 4), torch.empty(2, 4), batch="largest")
     assert found.batch == MOST
-    assert found.notes()[-1] == "The search ends at a batch of 1048576, which fits."
+    assert found.notes()[-1] == "The search for the largest batch stops at 1048576, which fits."
 
 
 def test_model_without_operations_is_refused():
-    with pytest.raises(EstimateError, match="Identity runs no operation on the card"):
+    with pytest.raises(EstimateError, match="Identity does not run any operations on the card"):
         estimate(nn.Identity(), X, train=False)
 
 

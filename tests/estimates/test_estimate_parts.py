@@ -128,11 +128,11 @@ def options(model=None, **changed):
 @pytest.mark.parametrize(
     ("changed", "sentence"),
     [
-        ({"mode": "lzay"}, "mode='lzay' is not a choice: did you mean 'lazy'?"),
-        ({"dtype": "int4"}, "dtype='int4' is not a choice: use one of 'fp32', "),
-        ({"checkpointing": True}, "checkpointing=True is not a choice: use one of 'none', "),
-        ({"accumulate": 0}, "accumulate=0 must be a whole number from 1 to 1000000000."),
-        ({"batch": "all"}, "batch='all' must be a whole number from 1 to 1000000000."),
+        ({"mode": "lzay"}, "mode='lzay' is not a valid choice: did you mean 'lazy'?"),
+        ({"dtype": "int4"}, "dtype='int4' is not a valid choice: use one of 'fp32', "),
+        ({"checkpointing": True}, "checkpointing=True is not a valid choice: use one of 'none', "),
+        ({"accumulate": 0}, "accumulate must be an integer from 1 to 1000000000, but is 0."),
+        ({"batch": "all"}, "batch must be an integer from 1 to 1000000000, but is 'all'."),
         ({"model": "model"}, "The model is a str; pass a torch.nn.Module."),
     ],
 )

@@ -222,7 +222,7 @@ def test_operator_without_a_fake_kernel_is_refused_with_a_fix():
             return twice(x)
 
     with pytest.raises(
-        EstimateError, match=r"^hpu_magic_tests::twice cannot determine shapes .*twice\(x\)"
+        EstimateError, match=r"^hpu_magic_tests::twice cannot infer its output shapes .*twice\(x\)"
     ):
         trace_step(Custom(), (torch.ones(2),), {}, StepOptions(train=False))
 

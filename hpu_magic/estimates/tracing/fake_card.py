@@ -59,7 +59,7 @@ _BETWEEN = frozenset(
 """
 _META = torch.device("meta")
 one_at_a_time = threading.RLock()
-"""Held by a thread while it is tracing, during which its model has fake tensors."""
+"""Lock that a thread holds while it traces, because the model then has fake tensors."""
 
 
 def device_type() -> str:
@@ -71,22 +71,22 @@ def device_type() -> str:
 
 
 class FakeCard(FakeTensorMode):
-    """A mode in which tensors on the card are fake and no card is acquired."""
+    """Dispatch mode in which tensors on the card are fake, so no card is acquired."""
 
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
         self.listener: Listener | None = None
         self.sums_gradients = False
-        """Whether the current operator is autograd summing two gradients."""
-        self._within = False  # whether an operator that calls others is running
+        """Whether the current operator is the addition of two gradients by autograd."""
+        self._within = False  # whether an operator is running, which may call other operators
 
     @property
     def avoid_device_init(self) -> bool:
-        """Whether PyTorch should avoid copying constants to the device."""
+        """Whether PyTorch should avoid initializing the device for constants."""
         return True
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operator on shapes only, and notify the listener."""
+        """Run an operator on fake tensors, and notify the listener."""
         if func is _WHICH_DEVICE:  # true for most calls
             fake = args[0]
             return _META if fake.fake_mode.in_kernel_invocation else fake.fake_device
@@ -128,13 +128,13 @@ class FakeCard(FakeTensorMode):
         return result
 
     def _grouped_product(self, types: Any, args: Any, kwargs: Any) -> Any:
-        """Compute the matmul in bfloat16, because PyTorch cannot infer shapes for other dtypes."""
+        """Run a grouped matmul in bfloat16, as PyTorch cannot infer its shape for other dtypes."""
         factors = tuple(each.to(torch.bfloat16) for each in args[:2])
         result: Any = super().__torch_dispatch__(_GROUPED, types, (*factors, *args[2:]), kwargs)
         return result.to(args[0].dtype)
 
     def _ctc(self, logits: torch.Tensor, longest: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss of each sequence, and the table used to compute its gradient."""
+        """Return fake CTC losses of the sequences, and the table used to compute the gradient."""
         steps, batch = (*logits.shape[:2], 1)[:2]
         with self:
             return logits.new_empty(batch), logits.new_empty(batch, steps, 2 * longest + 1)
@@ -142,7 +142,7 @@ class FakeCard(FakeTensorMode):
     def _without_masks(self, indices: Any) -> list[Any] | None:
         """Replace masks in indices with integers; return None if a mask's values are unknown.
 
-        The number of selected elements determines the shape of the result.
+        The number of elements that a mask selects determines the shape of the result.
         """
         found: list[Any] = []
         for each in indices:
@@ -165,7 +165,7 @@ class FakeCard(FakeTensorMode):
 
 
 def _longest(lengths: Any) -> int | None:
-    """Return the largest length in a list, or in a tensor whose values are known."""
+    """Return the maximum of a list of lengths, or of a tensor if its values are known."""
     if isinstance(lengths, torch.Tensor):
         numbers = known_numbers.numbers_of(lengths)
         lengths = None if numbers is None else numbers.flatten().tolist()
@@ -173,11 +173,11 @@ def _longest(lengths: Any) -> int | None:
 
 
 def _check_types(factors: Any) -> None:
-    """Raise an error if integers and floats are multiplied, as all devices except meta do."""
+    """Raise an error if a matmul mixes integers and floats, as all devices except meta do."""
     kinds = {each.dtype for each in factors if isinstance(each, torch.Tensor)}
     torch._check(
         len({each.is_floating_point or each.is_complex for each in kinds}) < 2,
-        lambda: f"a product cannot have factors of {' and '.join(sorted(map(str, kinds)))}",
+        lambda: f"a matmul cannot combine {' and '.join(sorted(map(str, kinds)))}",
     )
 
 
@@ -191,7 +191,7 @@ def _owns_first(args: Any) -> bool:
 
 
 def _adds_bias(args: Any) -> bool:
-    """Return whether a layer adds its bias to a matmul; without a mode, this happens in place."""
+    """Return whether a layer adds its bias, which it does in place without this mode."""
     product, bias = args
     return bool(
         bias.dim() == 1 < product.dim() - 1
@@ -201,7 +201,7 @@ def _adds_bias(args: Any) -> bool:
 
 
 def _sums_gradients(args: Any) -> bool:
-    """Return whether autograd sums two gradients; without a mode, this happens in place."""
+    """Return whether autograd adds two gradients, which it does in place without this mode."""
     if torch._C._current_autograd_node() is None or torch.is_grad_enabled():
         return False
     first, second = args
@@ -220,7 +220,7 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _caller() -> str:
-    """Return the file of the Python function that called the operator directly or through C++."""
+    """Return the file of the Python function that called the operator, directly or from C++."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename in _BETWEEN:
         frame = frame.f_back
@@ -236,7 +236,7 @@ def fake_card() -> Iterator[FakeCard]:
         host_random.same_each_time(),
         _transformers_reads_known_numbers(),
         _without_cpu_operators(),
-        torch.compiler.set_stance("force_eager"),  # compiled code would run the same operators
+        torch.compiler.set_stance("force_eager"),  # compiled code consists of the same operators
         FakeCard() as card,
     ):
         yield card
@@ -244,7 +244,7 @@ def fake_card() -> Iterator[FakeCard]:
 
 @contextmanager
 def _without_tracebacks() -> Iterator[None]:
-    """Keep PyTorch from logging the errors of fake tensors, because they are raised anyway."""
+    """Prevent PyTorch from logging errors of fake tensors, because they are also raised."""
     logger = logging.getLogger("torch._subclasses.fake_tensor")
     before = logger.disabled
     logger.disabled = True
@@ -276,8 +276,9 @@ def _without_cpu_operators() -> Iterator[None]:
 def _transformers_reads_known_numbers() -> Iterator[None]:
     """Let transformers read the known values of fake tensors.
 
-    By default, it does not read them. Instead, it runs code that is correct for all values. For
-    example, it applies a mask that does not mask any token, which it would skip on a card.
+    By default, transformers does not read the values of fake tensors and runs code that is correct
+    for all values. For example, it applies a mask that does not mask any token, although it would
+    skip this mask on a card.
     """
     module: Any = sys.modules.get("transformers.utils.import_utils")
     is_fake: Any = getattr(module, "is_fake_tensor", None)

@@ -15,7 +15,7 @@ import torch
 def same_each_time() -> Iterator[None]:
     """Make Python's and NumPy's generators return the same numbers in each trace.
 
-    Their states and those of PyTorch's generators are restored afterwards.
+    The states of these generators and of PyTorch's generators are restored afterwards.
     """
     python, host = random.getstate(), torch.get_rng_state()
     numpy: Any = sys.modules.get("numpy.random")

@@ -1,7 +1,7 @@
 """Track the values of integer and boolean tensors in a trace, such as masks.
 
 Models read some of these values to decide which operations to run, for example to check whether any
-token is masked or whether positions are consecutive. These few values are computed on the CPU, in
+token is masked or whether positions are consecutive. Such values are computed on the CPU, in
 addition to the fake tensors. A single random number, which may decide whether a model skips a
 layer, is assumed to be the mean of its distribution.
 """
@@ -44,11 +44,11 @@ def numbers_of(tensor: Any) -> torch.Tensor | None:
     if not isinstance(tensor, FakeTensor):
         return None
     known = vars(tensor).get("_known_numbers")
-    if known is None:  # PyTorch itself stores the values of literals in the model code
+    if known is None:  # PyTorch itself stores the values of constants in the model's code
         constant: torch.Tensor | None = tensor.constant
         return constant if constant is not None and _is_followed(constant) else None
     if tensor.is_inference() or tensor._version != known[1]:
-        return None  # the tensor has been written to in the meantime
+        return None  # the tensor was modified after its values were stored
     numbers: torch.Tensor = known[0]
     return numbers
 
@@ -58,13 +58,13 @@ def _store(tensor: torch.Tensor, numbers: torch.Tensor, *, writes: int = 0) -> N
 
 
 def follow(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> None:
-    """Store the values of an operator's results if the values of its operands are known."""
+    """Compute and store the values of an operator's results if its operands have known values."""
     if func.overloadpacket in _MIDDLE and isinstance(result, FakeTensor) and result.numel() == 1:
         middle = torch.full((), _MIDDLE[func.overloadpacket], dtype=result.dtype)
         _store(result, middle.expand(result.shape))
         return
     if func is _LIFT and type(args[0]) is torch.Tensor and isinstance(result, torch.Tensor):
-        set_numbers(result, args[0].detach().clone())  # a constant in the model code
+        set_numbers(result, args[0].detach().clone())  # a constant in the model's code
         return
     if not _may_follow(func, args):
         return
@@ -97,7 +97,7 @@ def _follow_write(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> N
     written = compute(func, args, kwargs)
     if isinstance(written, torch.Tensor):
         _store(target, written, writes=1)
-        # The stored values of a view are a view of the stored values of its base.
+        # The stored values of a view share memory with those of its base.
         if (
             base is not None
             and whole is not None
@@ -130,7 +130,7 @@ def compute(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _may_follow(func: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether result values may be known; usually, the first operand rules this out."""
+    """Return whether an operator's results may have known values, judging by its first operand."""
     first = next(_tensors(args), None)
     if first is None:
         return func.overloadpacket in _WITHOUT_OPERANDS

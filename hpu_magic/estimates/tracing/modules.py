@@ -1,4 +1,4 @@
-"""Find the module that an operation belongs to in the forward and backward pass."""
+"""Find the module to which an operation of the forward or backward pass belongs."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from hpu_magic.estimates.tracing.program import Phase
 
 
 class RunningModules:
-    """Tracks the running module; an autograd node belongs to the module that created it."""
+    """Tracks the running module; in the backward pass, it is the one that created the node."""
 
     def __init__(self, model: nn.Module) -> None:
         self._names = {id(module): name for name, module in model.named_modules()}
         self._stack: list[str] = []
         self._by_node: dict[int, str] = {}
-        self._backward = ""  # the most recent module in the backward pass
+        self._backward = ""  # the module that ran most recently in the backward pass
 
     def __enter__(self) -> RunningModules:
         self._hooks = (
@@ -53,7 +53,7 @@ class RunningModules:
         node = torch._C._current_autograd_node()
         if self._stack:
             name = self._stack[-1]
-            # The autograd node of an operation is created just before the operation runs.
+            # Autograd creates the node of an operation just before the operation runs.
             self._by_node.setdefault(torch._C._autograd._get_sequence_nr() - 1, name)
             return name, Phase.FORWARD if node is None else Phase.RECOMPUTED
         if node is not None:

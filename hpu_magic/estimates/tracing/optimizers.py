@@ -1,4 +1,4 @@
-"""Record an optimizer step, tracing it once for all parameters of the same shape if possible."""
+"""Record an optimizer step; parameters of the same shape are traced only once if possible."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 def maker(optimizer: torch.optim.Optimizer | str | None) -> Make | None:
     """Return a function that creates an equivalent optimizer for other parameters.
 
-    An instance provides its class, parameter groups and options. A string is the name of an
-    optimizer from `torch.optim` or from the vendor, such as ``"FusedAdamW"``, ignoring case and
-    underscores.
+    If ``optimizer`` is an instance, its class, parameter groups and options are used. A string
+    names an optimizer from `torch.optim` or from the vendor, such as ``"FusedAdamW"``; case and
+    underscores are ignored.
     """
     if optimizer is None:
         return None
@@ -46,7 +46,7 @@ class _Like:
     """Creates optimizers with the groups and options of an existing one, but without its state."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        # If accelerate has wrapped the optimizer, use the inner one.
+        # If accelerate has wrapped the optimizer, use the wrapped one.
         inner = getattr(optimizer, "optimizer", None)
         self._optimizer = inner if isinstance(inner, torch.optim.Optimizer) else optimizer
         self._groups = {
@@ -56,11 +56,11 @@ class _Like:
         }
 
     def group_of(self, parameter: nn.Parameter) -> int | None:
-        """Return the group of the parameter that a fake parameter replaces, or None."""
+        """Return the group index of the parameter that a fake parameter replaces, or None."""
         return self._groups.get(id(getattr(parameter, ORIGINAL, None)))
 
     def stepped(self, parameters: list[nn.Parameter]) -> list[nn.Parameter]:
-        """Return the optimizer's parameters, or all if it was created for a copy of the model."""
+        """Return the optimizer's parameters, or all if it belongs to a copy of the model."""
         own = [parameter for parameter in parameters if self.group_of(parameter) is not None]
         return own or parameters
 
@@ -71,7 +71,7 @@ class _Like:
         groups = [group for group in groups if group["params"]]
         made: torch.optim.Optimizer = object.__new__(type(self._optimizer))
         vars(made).update(vars(self._optimizer), state=defaultdict(dict), param_groups=groups)
-        vars(made).pop("step", None)  # set by a scheduler, and bound to the user's optimizer
+        vars(made).pop("step", None)  # a scheduler sets it, and it is bound to the user's optimizer
         for name, value in vars(made).items():
             if name.startswith("_optimizer_") and isinstance(value, OrderedDict):
                 vars(made)[name] = OrderedDict()  # the user's hooks
@@ -96,7 +96,7 @@ def _by_name(name: str) -> Any:
         return kinds[_plain(name)]
     except KeyError:
         raise EstimateError(
-            f"optimizer={name!r} is unknown in torch.optim and habana_frameworks: pass an "
+            f"optimizer={name!r} is not in torch.optim or habana_frameworks: pass an "
             f"optimizer, None, or one of {', '.join(sorted(kinds))}."
         ) from None
 
@@ -106,13 +106,13 @@ def _plain(name: str) -> str:
 
 
 def record_step(make: Make, recorder: Recorder, parameters: Iterable[nn.Parameter]) -> None:
-    """Record an optimizer step for parameters with gradients.
+    """Record an optimizer step for parameters that have gradients.
 
-    Parameters of the same shape and dtype have the same step, so only one of them is traced, and
-    its operations are counted for all of them. If operators take lists of parameters, like
-    PyTorch's multi-tensor operators and the vendor's fused operators, all parameters are traced.
-    The optimizer's state is assumed to exist before the program starts, as is the case in every
-    step except the first.
+    The step is the same for all parameters of the same shape and dtype, so it is traced for one of
+    them, and its operations are counted for all. All parameters are traced if operators take lists
+    of parameters, as PyTorch's multi-tensor operators and the vendor's fused operators do. The
+    optimizer's state is assumed to exist before the program starts, as it does in every step except
+    the first.
 
     Raises `EstimateError` if the optimizer depends on tensor values or does not support these
     parameters.
@@ -134,24 +134,25 @@ def record_step(make: Make, recorder: Recorder, parameters: Iterable[nn.Paramete
             step.record()
     except (DataDependentOutputException, DynamicOutputShapeException, TypeError) as error:
         raise EstimateError(
-            f"The step of this optimizer depends on values ({error}): pass another one, such as "
-            'optimizer="adamw", or None.'
+            f"The optimizer's step depends on tensor values ({error}): pass a different optimizer, "
+            'such as optimizer="adamw", or None.'
         ) from error
     except (ValueError, RuntimeError) as error:
         raise EstimateError(
-            f"The optimizer does not support the model's parameters ({error}): pass one for other "
-            "parameters, another one, or None."
+            f"The optimizer does not support the model's parameters ({error}): pass a different "
+            "optimizer, an optimizer for other parameters, or None."
         ) from error
 
 
 class _OptimizerStep:
-    """An optimizer step for parameters, each of which represents `count` parameters."""
+    """An optimizer step; each of its parameters represents `count` parameters of the model."""
 
     def __init__(
         self, make: Make, recorder: Recorder, parameters: list[nn.Parameter], count: int
     ) -> None:
         self._recorder, self._count = recorder, count
-        # Use copies, because memory for the model's parameters and gradients is already counted.
+        # Use copies, because the memory for the model's parameters and gradients is already
+        # counted.
         self.takes_lists = False
         with recorder.instead(self._look_for_lists):
             self._stand_ins = [_stand_in(each) for each in parameters]
@@ -164,7 +165,7 @@ class _OptimizerStep:
                 self.takes_lists = True
 
     def hold(self) -> None:
-        """Add the tensors that exist before the second step."""
+        """Add the tensors that exist before the second step to the recorder."""
         recorder = self._recorder
         for each in self._stand_ins:
             assert each.grad is not None

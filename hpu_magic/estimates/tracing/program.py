@@ -17,7 +17,7 @@ class Phase(StrEnum):
 
     FORWARD = "forward"
     BACKWARD = "backward"
-    RECOMPUTED = "recomputed"  # parts of the forward pass that are repeated in the backward pass
+    RECOMPUTED = "recomputed"  # parts of the forward pass that the backward pass repeats
     OPTIMIZER = "optimizer"
 
 
@@ -37,10 +37,10 @@ class Role(StrEnum):
 
 @dataclass(slots=True)
 class Storage:
-    """Memory on the card, with its lifetime."""
+    """A block of memory on the card, and its lifetime."""
 
     bytes: int
-    """Size in bytes if the card stores int64 values in 64 bits."""
+    """Size in bytes, assuming that the card stores int64 values in 64 bits."""
     role: Role = Role.TEMPORARY
     module: str = ""
     dtype: torch.dtype | None = None
@@ -50,10 +50,10 @@ class Storage:
     last_used: int = NEVER
     """Index of the last operation that reads or writes the storage, not counting views."""
     continues: int | None = None
-    """Index of the storage whose memory is reused if operations run immediately, because autograd
-    then sums gradients in place."""
+    """Index of the storage whose memory this storage reuses if operations run immediately, because
+    autograd then adds gradients in place."""
     freed: int | None = None
-    """Number of operations before the last reference was deleted; None if the storage is kept."""
+    """Number of operations recorded when the storage was released; None if it is kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +65,8 @@ class Operand:
     shape: tuple[int, ...]
     dtype: torch.dtype
     bytes: int
-    """Bytes of the storage that the tensor covers; an expanded tensor covers fewer bytes than its
-    elements would need."""
+    """Number of bytes that the tensor covers in its storage; an expanded tensor covers fewer bytes
+    than its elements would need."""
 
     @property
     def elements(self) -> int:
@@ -79,7 +79,7 @@ class Operand:
 
 @dataclass(slots=True)
 class Operation:
-    """A call of an operator on tensors on the card."""
+    """An operator call with tensors on the card."""
 
     operator: torch._ops.OpOverload
     reads: tuple[Operand, ...]
@@ -89,9 +89,9 @@ class Operation:
     module: str
     phase: Phase
     arguments: tuple[object, ...] = ()
-    """Positional arguments, with None in place of tensors."""
+    """Positional arguments, in which tensors are replaced by None."""
     times: int = 1
-    """Number of runs per step; an optimizer is traced once for all tensors of the same shape."""
+    """Number of runs per step; optimizers are traced once for all tensors of the same shape."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         # PyTorch's operators cannot be pickled, so they are looked up by name.
@@ -112,16 +112,16 @@ class Program:
     operations: list[Operation] = field(default_factory=list)
     storages: list[Storage] = field(default_factory=list)
     classes: dict[str, str] = field(default_factory=dict)
-    """Class name of each module, keyed by the path of the module; the model's path is empty."""
+    """Maps the path of each module to its class name; the path of the model itself is empty."""
     samples: int = 0
     """Size of the first dimension of the inputs."""
     tokens: int = 0
-    """Number of elements in the first integer input, such as token ids; 0 if there is none."""
+    """Number of elements in the first integer input, such as token IDs; 0 if there is none."""
 
     def of_role(self, role: Role) -> int:
-        """Return the total size in bytes of all storages with a role."""
+        """Return the total size in bytes of all storages with this role."""
         return sum(storage.bytes for storage in self.storages if storage.role is role)
 
     def of_phase(self, *phases: Phase) -> Iterator[Operation]:
-        """Yield the operations that belong to any of the phases."""
+        """Yield the operations that belong to any of these phases."""
         return (operation for operation in self.operations if operation.phase in phases)

@@ -28,10 +28,10 @@ _KEPT = tuple(
 def recomputing(model: nn.Module, kind: str) -> Iterator[None]:
     """Make the model's layers recompute their activations in the backward pass.
 
-    The layers are the modules in the model's longest list whose modules all have the same class.
-    "full" keeps only the inputs of each layer. "selective" also keeps the outputs of matmuls with
-    weights, which are the most expensive to recompute. Raises `EstimateError` if the model has no
-    such list.
+    The layers are the members of the model's longest module list in which all modules have the same
+    class. "full" keeps only the inputs of each layer. "selective" also keeps the outputs of matmuls
+    with weights, which are the most expensive to recompute. Raises `EstimateError` if the model has
+    no such module list.
     """
     if kind == "none":
         yield
@@ -43,7 +43,7 @@ def recomputing(model: nn.Module, kind: str) -> Iterator[None]:
     if not changed:
         raise EstimateError(
             f"checkpointing={kind!r} recomputes layers, but {type(model).__name__} has no "
-            "nn.ModuleList or nn.Sequential with several modules of one class: use "
+            "nn.ModuleList or nn.Sequential with several modules of the same class: use "
             'torch.utils.checkpoint in the model, with checkpointing="none".'
         )
     for layer in changed:
@@ -56,7 +56,7 @@ def recomputing(model: nn.Module, kind: str) -> Iterator[None]:
 
 
 def layers(model: nn.Module) -> list[nn.Module]:
-    """Return the modules in the model's longest list with modules of a single class."""
+    """Return the members of the model's longest module list in which all have the same class."""
     longest: list[nn.Module] = []
     for module in model.modules():
         if isinstance(module, nn.ModuleList | nn.Sequential):

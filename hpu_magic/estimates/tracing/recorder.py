@@ -14,17 +14,17 @@ from hpu_magic.estimates.tracing.fake_card import FakeCard, Listener, device_typ
 from hpu_magic.estimates.tracing.modules import RunningModules
 from hpu_magic.estimates.tracing.program import Operand, Operation, Phase, Program, Role, Storage
 
-# Cards do not support these dtypes and store their elements in half the size.
+# Cards do not support these dtypes and store each element at half its size.
 _NARROWED = frozenset({torch.float64, torch.complex128})
 
 
 class Recorder:
-    """Appends operators that run on the active fake card to a program, inside the with block."""
+    """Inside a with block, appends the operators that run on the active fake card to a program."""
 
     def __init__(self, program: Program, modules: RunningModules) -> None:
         self.program = program
         self._modules = modules
-        # Keyed by the address of the storage; an entry is removed together with its storage.
+        # The keys are addresses of storages; an entry is removed when its storage is deleted.
         self._known: dict[int, tuple[weakref.ref[Any], int]] = {}
         self.phase: Phase | None = None
         """The phase of all operations; if None, the state of autograd determines the phase."""
@@ -43,7 +43,7 @@ class Recorder:
 
     @contextmanager
     def instead(self, listener: Listener | None) -> Iterator[None]:
-        """Inside the with block, call another listener, or none, instead of recording."""
+        """Inside the with block, call another listener or none, instead of recording operators."""
         self._listen(listener)
         try:
             yield
@@ -56,21 +56,21 @@ class Recorder:
         card.listener = listener
 
     def close(self) -> None:
-        """Treat the storages that exist now as permanent."""
+        """Treat all storages that still exist as permanent."""
         self._closed = True
 
     def hold(self, tensor: torch.Tensor, role: Role, module: str = "", *, count: int = 1) -> None:
-        """Add `count` tensors like this one that are not created by any operation."""
+        """Add `count` copies of a tensor that no operation creates."""
         storage = self.program.storages[self._index(tensor)]
         storage.bytes *= count
         storage.role, storage.module = role, module
 
     def stand_for(self, tensor: torch.Tensor) -> None:
-        """Add a tensor with size zero, because it represents tensors that are already counted."""
+        """Add a tensor with size zero that represents tensors whose sizes are already counted."""
         self.program.storages[self._index(tensor)].bytes = 0
 
     def index_of(self, tensor: torch.Tensor) -> int | None:
-        """Return the index of a tensor's storage, or None if the storage is unknown."""
+        """Return the index of a tensor's storage in the program, or None if it was not recorded."""
         found = self._known.get(tensor.untyped_storage()._cdata)
         return None if found is None else found[1]
 
@@ -145,7 +145,7 @@ class Recorder:
 
 
 def card_bytes(dtype: torch.dtype, elements: int) -> int:
-    """Return the size of elements in bytes on a card that stores int64 values in 64 bits."""
+    """Return the size of elements in bytes on a card, assuming that it stores int64 in 64 bits."""
     return elements * dtype.itemsize // (2 if dtype in _NARROWED else 1)
 
 
@@ -167,7 +167,7 @@ def _of(place: str, values: Iterable[Any]) -> Iterator[torch.Tensor]:
 
 
 def _plain(values: Iterable[Any]) -> tuple[Any, ...]:
-    """Return the arguments without their tensors, which must not be kept alive."""
+    """Replace tensors in the arguments with None, because they must not be kept alive."""
     return tuple(
         [
             None

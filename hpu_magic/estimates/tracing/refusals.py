@@ -1,4 +1,4 @@
-"""Errors for steps that cannot be traced, with the line of code or the module and its inputs."""
+"""Report why a step cannot be traced, with the line of code or the module and its inputs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _NOWHERE = "in PyTorch's own code"
 
 
 class UntracedError(EstimateError):
-    """Raised if a step cannot be traced; the message contains the reason."""
+    """Raised if a step cannot be traced; the message states the reason."""
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Add the line of code to tracing errors, and the module to errors of a model.
+    """Add the line of code to tracing errors, and the module to errors that a model raises.
 
     Raises `EstimateError` if operations depend on tensor values, if an operator cannot infer shapes
     without values, or if the inputs do not match a module.
@@ -42,9 +42,9 @@ def explained() -> Iterator[None]:
         yield
     except (DataDependentOutputException, DynamicOutputShapeException) as error:
         raise UntracedError(
-            f"The model's operations depend on values, which an estimate does not have: "
-            f"{_line(error)}. Move that choice out of the model, or estimate the parts before and "
-            "after it."
+            "The model's operations depend on tensor values, which an estimate does not have: "
+            f"{_line(error)}. Move this decision out of the model, or estimate the parts before "
+            "and after it separately."
         ) from error
     except UnsupportedOperatorException as error:
         raise _without_shapes(str(error.args[0]), error) from error
@@ -57,8 +57,8 @@ def explained() -> Iterator[None]:
             raise _without_shapes(named[1] if named else "An operator", error) from error
         if "two different devices" in message or "at least two devices" in message:
             raise EstimateError(
-                f"A tensor would not be on the card like the others: {_line(error)}. To move with "
-                "the model, it must be a parameter, or a buffer by register_buffer."
+                f"A tensor would not be on the card like the others: {_line(error)}. To move it "
+                "with the model, make it a parameter or call register_buffer."
             ) from error
         if _raised_here(error):
             raise
@@ -66,13 +66,13 @@ def explained() -> Iterator[None]:
 
 
 def _raised_here(error: BaseException) -> bool:
-    """Return whether the error was raised by this package."""
+    """Return whether this package raised the error."""
     frames = traceback.extract_tb(error.__traceback__)
     return not frames or frames[-1].filename.startswith(_OURS)
 
 
 def _by_module(error: Exception) -> str:
-    """Return a message that names the innermost module that raised the error, and its inputs."""
+    """Return a message with the innermost module that raised the error, and its inputs."""
     message = str(error).strip().split("\n")[0].strip().rstrip(".") or "no reason"
     if not isinstance(error, RuntimeError | TypeError | ValueError):
         message = f"{type(error).__name__}: {message}"
@@ -106,13 +106,13 @@ def _inputs(call: dict[str, Any]) -> str:
 
 def _without_shapes(operator: str, error: BaseException) -> UntracedError:
     return UntracedError(
-        f"{operator} cannot determine shapes without computing ({_line(error)}): register a fake "
-        "kernel for it with torch.library.register_fake."
+        f"{operator} cannot infer its output shapes without values ({_line(error)}): register a "
+        "fake kernel for it with torch.library.register_fake."
     )
 
 
 def _line(error: BaseException) -> str:
-    """Return the innermost line in the user's code, or else in the model's library."""
+    """Return the innermost line of the traceback in the user's code or the model's library."""
     frames = [
         each
         for each in traceback.extract_tb(error.__traceback__)

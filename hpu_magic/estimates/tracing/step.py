@@ -1,4 +1,4 @@
-"""Trace a step of a model: the forward pass and, in training, the backward pass and optimizer."""
+"""Trace a model's step: the forward pass and, for training, the backward pass and the optimizer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StepOptions:
     """Dtype for `torch.autocast`; None disables autocast."""
     optimizer: optimizers.Make | None = None
     loss: Loss | None = None
-    """Computes the loss from the output; by default, it is the output's `loss` or else its sum."""
+    """Computes the loss from the output; the default is the output's `loss`, or else its sum."""
     batch: int | None = None
     """Size of the inputs' first dimension; None leaves it unchanged."""
     checkpointing: str = "none"
@@ -51,7 +51,7 @@ def trace_step(
     kwargs: Mapping[str, Any],
     options: StepOptions,
 ) -> Program:
-    """Return the program of one step, without computing anything.
+    """Return the program of one step; nothing is computed.
 
     The model and its inputs can be on any device, including ``meta``. The model is not changed, and
     only the shapes and dtypes of the inputs matter. Raises `EstimateError` if operations depend on
@@ -64,7 +64,8 @@ def trace_step(
     try:
         with ExitStack() as stack:
             stack.enter_context(explained())
-            # The options, not the caller's context, determine how the step runs.
+            # The options determine how the step runs, not the caller's autograd and autocast
+            # contexts.
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.set_grad_enabled(options.train))
             stack.enter_context(torch.autocast(device_type(), enabled=False))
@@ -125,7 +126,7 @@ class _Step:
             return self._function()(*args, **kwargs)
 
     def _function(self) -> Callable[..., Any]:
-        """Return the model, or the training step if it is a LightningModule."""
+        """Return the model, or its training step if it is a LightningModule."""
         step = getattr(self._model, "training_step", None)
         trains = self._options.train and self._options.loss is None
         if step is None or not trains or not _is_defined(step):
@@ -133,7 +134,7 @@ class _Step:
         if not getattr(self._model, "automatic_optimization", True):
             raise EstimateError(
                 f"{type(self._model).__name__} uses manual optimization, so its training_step "
-                "needs a Trainer: pass loss=, a function of the output of forward, or train=False."
+                "needs a Trainer: pass loss=, a function of forward's output, or train=False."
             )
 
         def run(*args: Any, **kwargs: Any) -> Any:
@@ -150,11 +151,11 @@ class _Step:
         loss = _loss_of(output, self._options.loss)
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             found = tuple(loss.shape) if isinstance(loss, torch.Tensor) else type(loss).__name__
-            raise EstimateError(f"The loss is {found}, but must be a tensor with one value.")
+            raise EstimateError(f"The loss is {found}, but must be a tensor with one element.")
         if not loss.requires_grad:
             raise EstimateError(
-                "The loss depends on no parameter that requires a gradient: set requires_grad, or "
-                "pass train=False."
+                "The loss does not depend on any parameter that requires a gradient: set "
+                "requires_grad, or pass train=False."
             )
         return loss
 
@@ -216,9 +217,9 @@ def _loss_of(output: Any, function: Loss | None) -> torch.Tensor:
     parts = [tensor for tensor in nests.tensors(output) if tensor.requires_grad]
     if not parts:
         raise EstimateError(
-            f"The model returns {nests.described(output)}, which depends on no parameter that "
-            "requires a gradient: set requires_grad, or pass loss=, a function of the output, or "
-            "train=False."
+            f"The model returns {nests.described(output)}, which does not depend on any parameter "
+            "that requires a gradient: set requires_grad, or pass loss=, a function of the output, "
+            "or train=False."
         )
     return torch.stack(
         [(part.real if part.is_complex() else part).float().sum() for part in parts]
@@ -226,7 +227,7 @@ def _loss_of(output: Any, function: Loss | None) -> torch.Tensor:
 
 
 def _is_defined(step: Any) -> bool:
-    """Return whether a training step has been defined and is not Lightning's empty default."""
+    """Return whether the model defines its own training step instead of Lightning's empty one."""
     module = str(getattr(step, "__module__", ""))
     return callable(step) and not module.startswith(("lightning.", "pytorch_lightning."))
 
@@ -238,10 +239,10 @@ def _do_nothing(*_: Any, **__: Any) -> None:
 def lasting_memory(
     model: nn.Module, dtype: torch.dtype | None, *, train: bool, optimizer: optimizers.Make | None
 ) -> str:
-    """Return a sentence on the memory for weights and, in training, gradients and optimizer state.
+    """Return a sentence on the memory for the weights and, in training, gradients and optimizer.
 
-    The model is not changed. ``dtype`` is the dtype of its floating-point parameters, or None to
-    keep their dtypes. ``optimizer`` is a return value of `optimizers.maker`.
+    The model is not changed. ``dtype`` is the dtype of the model's floating-point parameters, or
+    None to keep their dtypes. ``optimizer`` is a function returned by `optimizers.maker`.
     """
     with fake_card(), twins.fake_tensors(model, dtype, training=train) as tensors:
         weights = list(tensors.parameters.values())

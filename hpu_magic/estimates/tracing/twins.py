@@ -1,4 +1,4 @@
-"""Fake tensors on the card that match the shapes of a model and its inputs but use no memory."""
+"""Replace the tensors of a model and its inputs with fake tensors that use no memory."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from hpu_magic.runtime.device import nests
 from hpu_magic.runtime.device.nests import described
 
 ORIGINAL = "original"
-"""Attribute of a fake parameter that refers to the model's original parameter."""
+"""Attribute of a fake parameter that contains the model's original parameter."""
 
 
 @dataclass(frozen=True)
 class Twins:
-    """Fake tensors of a model, keyed by name; a tied tensor only appears under its first name."""
+    """Fake tensors of a model, keyed by name; a tied tensor appears only under its first name."""
 
     parameters: dict[str, nn.Parameter]
     buffers: dict[str, torch.Tensor]
@@ -34,13 +34,12 @@ class Twins:
 def fake_tensors(model: nn.Module, dtype: torch.dtype | None, *, training: bool) -> Iterator[Twins]:
     """Replace a model's tensors with fake tensors on the card, and restore its modules afterwards.
 
-    Modules may store computed values, such as masks or caches. Inside the with block, these values
-    are fake as well.
+    Any values that modules compute and store inside the with block, such as masks or caches, are
+    fake as well.
 
     ``dtype`` is the dtype of floating-point parameters, or None to keep their dtypes. Buffers keep
-    their dtypes. Buffers that are used in computations, such as running means, are small, and
-    others, such as the angles of rotary embeddings, stay in float32 when a model is loaded in
-    another dtype.
+    their dtypes. Buffers such as running means are small, and others, such as the angles of rotary
+    embeddings, stay in float32 when a model is loaded in another dtype.
     """
     with untouched(model):
         model.train(training)
@@ -59,7 +58,7 @@ def fake_tensors(model: nn.Module, dtype: torch.dtype | None, *, training: bool)
 
 
 def _replace_metric_states(module: nn.Module) -> None:
-    """Replace the states of torchmetrics metrics, as they are neither parameters nor buffers."""
+    """Replace the states of torchmetrics metrics, which are neither parameters nor buffers."""
     attributes = vars(module)
     defaults = attributes.get("_defaults")
     if not isinstance(defaults, dict) or "_device" not in attributes:
@@ -74,20 +73,20 @@ def inputs(call: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
     """Replace the tensors in nested inputs with fake tensors on the card.
 
     ``dtype`` is the dtype of floating-point tensors, or None to keep their dtypes. ``batch`` is the
-    new batch size, which is applied to every tensor whose first dimension has the same size as that
-    of the first tensor. Raises `EstimateError` if a tensor is not dense, or if all tensors are
+    new batch size; it applies to each tensor whose first dimension has the same size as the first
+    tensor's. Raises `EstimateError` if a tensor is not dense, or if all tensors are
     zero-dimensional.
     """
     first = next((each.shape[0] for each in nests.tensors(call) if each.dim()), None)
     if first is None and batch is not None:
         raise EstimateError(
-            "The inputs have no batch dimension; pass inputs with one, or no batch."
+            "The inputs have no batch dimension: pass inputs that have one, or omit batch."
         )
 
     def twin(item: torch.Tensor) -> torch.Tensor:
         if item.layout is not torch.strided:
             raise EstimateError(
-                f"An input is {described(item)} with layout {item.layout}, but must be dense: use "
+                f"The input {described(item)} has the layout {item.layout}, but must be dense: use "
                 "to_dense()."
             )
         resized = batch is not None and item.dim() and item.shape[0] == first
@@ -102,7 +101,7 @@ def inputs(call: Any, dtype: torch.dtype | None, batch: int | None) -> Any:
 
 
 def _of_rows(tensor: torch.Tensor, shape: Any) -> torch.Tensor:
-    """Change the batch size of a tensor by repeating or omitting rows."""
+    """Change the batch size of a tensor by repeating or dropping rows."""
     with unset_fake_temporarily():
         same = tensor.shape == shape
         # Copy the tensor, because the model may write to it.
@@ -111,7 +110,7 @@ def _of_rows(tensor: torch.Tensor, shape: Any) -> torch.Tensor:
 
 def _parameter(parameter: nn.Parameter, dtype: torch.dtype | None) -> nn.Parameter:
     twin = nn.Parameter(_fake(parameter, dtype), requires_grad=parameter.requires_grad)
-    vars(twin).update(vars(parameter))  # libraries add attributes, for example to skip weight decay
+    vars(twin).update(vars(parameter))  # libraries set attributes, for example to skip weight decay
     vars(twin)[ORIGINAL] = parameter
     return twin
 

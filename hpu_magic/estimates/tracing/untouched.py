@@ -15,9 +15,9 @@ _WRAPPERS = ("habana_frameworks.torch.hpu.", "hpu_magic.runtime.graphs.")
 
 @contextmanager
 def untouched(model: nn.Module) -> Iterator[None]:
-    """On exit, restore each module of a model, including its lists, sets and dicts."""
+    """Restore each module of a model on exit, including its lists, sets and dicts."""
     modules = [(module, dict(vars(module))) for module in model.modules()]
-    # These include the dicts of parameters, buffers and submodules.
+    # This includes the dicts of parameters, buffers and submodules.
     held = [found for _, attributes in modules for found in _contents(attributes.values(), 2)]
     try:
         yield
@@ -30,7 +30,7 @@ def untouched(model: nn.Module) -> Iterator[None]:
 
 
 def _contents(values: Any, levels: int) -> Iterator[tuple[Any, Any]]:
-    """Yield all containers, including those inside dicts, along with copies of their contents."""
+    """Yield all containers, including those in dicts, along with copies of their contents."""
     for value in values:
         if isinstance(value, dict):
             yield value, dict(value)
@@ -61,12 +61,12 @@ def _restore(container: Any, content: Any) -> None:
 
 
 def unwrap(module: nn.Module) -> None:
-    """Remove the vendor's wrappers that replay HPU Graphs, because graphs use real tensors."""
+    """Remove wrappers that replay HPU Graphs, because graphs need real tensors."""
     forwards = list(_wrapped(vars(module).get("forward")))
     if not any(map(_is_graphs, forwards)):
         return
     del vars(module)["forward"]
-    if not _is_graphs(forwards[-1]):  # the module may have had its own forward attribute
+    if not _is_graphs(forwards[-1]):  # the module already had its own forward attribute
         vars(module)["forward"] = forwards[-1]
 
 
