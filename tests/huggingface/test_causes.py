@@ -155,8 +155,8 @@ def test_weights_without_data_are_explained(explanation, on_meta, source):
 def test_hpu_to_explains_weights_without_data(run, on_meta):
     cell = run("%hpu_to model")
     assert str(cell.error) == (
-        "model.model.embed_tokens.weight is on the meta device and has no data: load the model by "
-        "from_pretrained, or fill it with to_empty(device='cpu') and load_state_dict()."
+        "model.model.embed_tokens.weight is on the meta device and has no data: load the model "
+        "with from_pretrained(), or fill it with to_empty(device='cpu') and load_state_dict()."
     )
     assert "The model is on the meta" not in cell.err
 
@@ -171,8 +171,8 @@ def test_distributed_model_is_not_moved(run, shell, tmp_path):
     before = [weight.device for weight in model.parameters()]
     cell = run("%hpu_to model")
     assert str(cell.error) == (
-        "model is distributed by its device_map, and its parts on the cpu or a disk move to the "
-        "card when they are used: use it as it is, or load it with device_map='hpu'."
+        "model is distributed by its device_map, and its parts on the CPU or on disk are moved to "
+        "the card when they are used: use it as is, or load it with device_map='hpu'."
     )
     assert [weight.device for weight in model.parameters()] == before
 

@@ -149,7 +149,7 @@ def test_status_contains_card_memory_mode_and_versions(run, shell, torch):
         "bridge": f"simulated by hpu_magic {hpu_magic.__version__}",
         "driver": torch.hpu.get_device_capability(),
     }
-    assert "owned by this process" in cell.out
+    assert "held by this process" in cell.out
     assert hpu_magic.status().card.module_id == state.card.module_id
     assert [each.pid for each in state.card.holders] == [os.getpid()]
 

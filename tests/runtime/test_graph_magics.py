@@ -16,7 +16,7 @@ def test_eager_mode_rejects_graphs_and_names_the_command_for_lazy_mode(run, shel
         shell.user_ns["model"] = torch.nn.Linear(2, 2).to("hpu")
         cell = run(source)
         assert isinstance(cell.error, UsageError)
-        assert "HPU Graphs need lazy mode, and eager mode was loaded" in cell.err
+        assert "HPU Graphs need lazy mode, but eager mode was loaded" in cell.err
         assert "type %hpu_mode lazy, then end this session and start it again." in cell.err
         assert "y" not in shell.user_ns
     assert restart.recall() == {}

@@ -56,7 +56,7 @@ def test_restart_starts_the_notebook_in_the_requested_mode(notebook):
     notebook("%load_ext hpu_magic")
     notebook("import torch")
     assert "%hpu_mode lazy --restart" in notebook("%hpu_mode lazy")
-    assert "restarts now in lazy mode" in notebook("%hpu_mode lazy --restart")
+    assert "Restarting the kernel in lazy mode" in notebook("%hpu_mode lazy --restart")
     notebook.wait_for_restart()
     assert "PT_HPU_LAZY_MODE=1" in notebook("%load_ext hpu_magic")
     assert notebook("os.environ['PT_HPU_LAZY_MODE']") == "'1'"

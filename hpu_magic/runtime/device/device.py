@@ -32,7 +32,7 @@ DTYPES = {
 
 
 def bridge_loaded() -> bool:
-    """Return whether the vendor's package is loaded; import-time settings are fixed once it is."""
+    """Return whether the vendor's package, which reads its settings at import, is loaded."""
     torch = sys.modules.get("torch")
     return "habana_frameworks.torch" in sys.modules or hasattr(torch, "hpu")
 
@@ -40,7 +40,7 @@ def bridge_loaded() -> bool:
 def importing() -> bool:
     """Return whether torch or the vendor's package is being imported, perhaps by another thread.
 
-    In that case, using them would block until the import has finished.
+    Using a module that is being imported would block until the import has finished.
     """
     specs = (getattr(sys.modules.get(name), "__spec__", None) for name in _LIBRARIES)
     return any(getattr(spec, "_initializing", False) for spec in specs)
@@ -57,7 +57,7 @@ class Memory(NamedTuple):
 
     in_use: int  # bytes in use now
     peak: int
-    """Peak number of bytes in use since any caller last reset the statistic; see
+    """Peak number of bytes in use since the last reset by any caller; see
     `hpu_magic.runtime.device.peak`."""
     limit: int  # size of the card's memory
 
@@ -80,11 +80,11 @@ def in_use() -> int:
 
 
 def torch_with_hpu() -> ModuleType:
-    """Import torch and activate ``torch.hpu``; in a script, print its provider to stderr.
+    """Import torch and activate ``torch.hpu``; in a script, print the backend to stderr.
 
     Raises `HPUError` if neither the vendor's package nor the simulator can be used.
     """
-    # In a notebook, the provider was already printed when the extension was loaded.
+    # In a notebook, the backend was already printed when the extension was loaded.
     silent = bridge_loaded() or restart.interactive()
     try:
         announcement = backend.activate()
@@ -123,7 +123,7 @@ def _with_holders(refusal: str) -> str:
 
 
 def synchronize() -> None:
-    """Wait until the device has finished its work; do nothing before a card is acquired."""
+    """Wait for all work on the device to finish; do nothing before a card is acquired."""
     if taken():
         sys.modules["torch"].hpu.synchronize()
 
@@ -156,7 +156,7 @@ _own_number = _OwnNumber()
 
 
 def own_number() -> int | None:
-    """Return the module ID of this process's card, or None if there is no card or no known ID."""
+    """Return the module ID of this process's card, or None if it has none or the ID is unknown."""
     return _own_number() if taken() else None
 
 
@@ -182,7 +182,7 @@ def family() -> str:
 
 
 def dtype_named(name: Any) -> Any:
-    """Return the torch dtype named "bf16", "fp16", "fp32" or a long form; pass dtypes through."""
+    """Return the dtype for a name such as "bf16" or "float32"; dtypes are returned unchanged."""
     import torch
 
     if isinstance(name, torch.dtype):
@@ -194,10 +194,10 @@ def dtype_named(name: Any) -> Any:
 
 
 def width(dtype: Any) -> int:
-    """Return the size of an element on a card in bytes, which may be half of the dtype's size.
+    """Return the size in bytes of an element on a card, which may be half the size of the dtype.
 
-    Cards do not support float64 or complex128. They support int64 if ``PT_ENABLE_INT64_SUPPORT``
-    is set. Cards of the second generation and later also support it in eager mode.
+    Cards do not support float64 or complex128. int64 is supported if ``PT_ENABLE_INT64_SUPPORT`` is
+    set, and on Gaudi 2 and later also in eager mode.
     """
     torch = torch_with_hpu()
     narrow = dtype in (torch.float64, torch.complex128)

@@ -1,4 +1,4 @@
-"""Sample inputs for a model: a tensor, a sequence of arguments, or a dict of named arguments."""
+"""Sample inputs for a model: a tensor, a sequence of arguments, or a dict of keyword arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and keyword arguments for calling a model.
 
     ``inputs`` is one argument, a list or tuple of arguments, or a dict of keyword arguments. A dict
-    at the end of a longer sequence contains keyword arguments, as in `torch.onnx.export`.
+    at the end of a longer sequence is passed as keyword arguments, as in `torch.onnx.export`.
     """
     if isinstance(inputs, Mapping):
         return (), dict(inputs)

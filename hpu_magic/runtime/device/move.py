@@ -31,8 +31,8 @@ class MoveReport(Report):
 
     device: str
     sizes: dict[str, int]
-    """Size of each object's moved tensors on the target, in bytes; 0 if all were already there."""
-    seconds: float  # duration of the move, including a synchronization
+    """Bytes that each object's moved tensors occupy on the target; 0 if none were moved."""
+    seconds: float  # duration of the move, including synchronization
     free: int | None  # free bytes on the device; None if the target is the cpu
     moved: dict[str, Any]  # the objects after the move, by name
     there: frozenset[str] = frozenset()  # names of objects that were already on the target
@@ -42,14 +42,14 @@ class MoveReport(Report):
         """Return the headline."""
         target = devices.label() if self.device != "cpu" else "cpu"
         if self.there >= set(self.sizes):
-            return f"Nothing was moved: {_listed(self.sizes)} on {target} already"
+            return f"Nothing was moved: {_listed(self.sizes)} already on {target}"
         total = units.size(sum(self.sizes.values()))
         return f"Moved {total} to {target} in {units.duration(self.seconds)}"
 
     def rows(self) -> Sequence[Row]:
         """Return the size of each object and the free memory."""
         rows = [
-            (name, "was there already" if name in self.there else units.size(size))
+            (name, "already there" if name in self.there else units.size(size))
             for name, size in self.sizes.items()
             if not self.there >= set(self.sizes)
         ]
@@ -122,7 +122,7 @@ def _checked_device(device: str) -> str:
 
 
 def _collect(plan: MovePlan, path: str, value: Any, torch: Any, depth: int = 0) -> None:
-    """Add the tensors of `value` to the plan, or raise an error if it cannot be moved."""
+    """Add the tensors in `value` to the plan, or raise an error if `value` cannot be moved."""
     if depth > _DEEPEST:
         raise HPUError(f"{path[:60]}... is nested too deeply or contains itself: flatten it.")
     if isinstance(value, torch.optim.Optimizer):
@@ -145,11 +145,11 @@ def _collect(plan: MovePlan, path: str, value: Any, torch: Any, depth: int = 0) 
         return
     if not isinstance(value, Mapping | list | tuple):
         raise HPUError(
-            f"{path} is {_article(value)}: move a module, a tensor, an optimizer, or a dict, list "
-            "or tuple of them."
+            f"{path} is {_article(value)}, which cannot be moved: pass a module, a tensor, an "
+            f"optimizer, or a dict, list or tuple of them."
         )
     if not any(True for _ in tensors_in(value)):
-        raise HPUError(f"{path} is {_article(value)} without a tensor in it: nothing to move.")
+        raise HPUError(f"{path} is {_article(value)} that contains no tensors: nothing to move.")
     items = value.items() if isinstance(value, Mapping) else enumerate(value)
     for key, item in items:
         if isinstance(item, Mapping | list | tuple) and not any(True for _ in tensors_in(item)):
@@ -163,8 +163,8 @@ def _check_offload(path: str, module: Any) -> None:
     places = set((getattr(module, "hf_device_map", None) or {}).values())
     if len(places) > 1 and places & {"cpu", "disk"}:
         raise HPUError(
-            f"{path} is distributed by its device_map, and its parts on the cpu or a disk move to "
-            "the card when they are used: use it as it is, or load it with device_map='hpu'."
+            f"{path} is distributed by its device_map, and its parts on the CPU or on disk are "
+            f"moved to the card when they are used: use it as is, or load it with device_map='hpu'."
         )
 
 
@@ -180,19 +180,18 @@ def _check_fit(plan: MovePlan, sizes: Mapping[str, int], torch: Any) -> None:
         parts = ", ".join(f"{name} {units.size(size)}" for name, size in sizes.items() if size)
         if needed > limit:
             raise HPUError(
-                f"{parts} cannot fit: {units.size(needed)} are needed, more than the "
-                f"{units.size(limit)} of {devices.label()}; move with dtype bf16, or distribute it "
-                "over several cards."
+                f"{parts} cannot fit: {units.size(needed)} are needed, but {devices.label()} has "
+                f"only {units.size(limit)}; use dtype bf16, or distribute it across several cards."
             )
         raise HPUError(
-            f"{parts} cannot fit: {units.size(needed)} are needed and {units.size(free)} of "
-            f"{units.size(limit)} are free on {devices.label()}; delete unused objects, or move "
-            f"with dtype bf16."
+            f"{parts} cannot fit: {units.size(needed)} are needed, but only {units.size(free)} of "
+            f"{units.size(limit)} are free on {devices.label()}; delete unused objects, or use "
+            f"dtype bf16."
         )
 
 
 def _commit(plan: MovePlan, value: Any, torch: Any) -> Any:
-    """Put the copies into `value`, without allocating device memory."""
+    """Return `value` with its tensors replaced by the copies, without allocating device memory."""
     if isinstance(value, torch.optim.Optimizer):
         for state, key, tensor in _optimizer_state(value, torch):
             state[key] = plan.moved(tensor)
@@ -206,10 +205,10 @@ def _commit(plan: MovePlan, value: Any, torch: Any) -> Any:
     if isinstance(value, torch.Tensor):
         return plan.moved(value)
     if isinstance(value, torch.nn.Module):
-        # This method of nn.Module replaces the data of parameters in place, so they stay the same
-        # objects.
+        # nn.Module._apply replaces the parameters' data in place, so the Parameter objects stay the
+        # same.
         value._apply(plan.moved)
-        # This moves nothing, but a LightningModule records its device here.
+        # This call moves nothing, but a LightningModule updates its device attribute here.
         return value.to(plan.device)
     if is_pipeline(value):
         for model in models_of(value).values():
@@ -234,7 +233,7 @@ def _commit(plan: MovePlan, value: Any, torch: Any) -> Any:
 
 
 def _optimizer_state(optimizer: Any, torch: Any) -> list[tuple[dict[Any, Any], Any, Any]]:
-    """Return (state, key, tensor) for each state tensor that belongs on the parameters' device.
+    """Return (state, key, tensor) for each state tensor that must be on its parameter's device.
 
     Step counters stay on the cpu unless the optimizer is fused or capturable, as in
     ``Optimizer.load_state_dict``.
@@ -259,7 +258,7 @@ def _check_optimizers(plan: MovePlan, objects: Mapping[str, Any], torch: Any) ->
                 if parameter not in plan and parameter.device.type != plan.device.type:
                     raise HPUError(
                         f"{name} updates parameters on {parameter.device}, and its state must be "
-                        f"on the same device: move the model of these parameters as well."
+                        f"on the same device: also move the model that owns these parameters."
                     )
 
 
@@ -284,11 +283,11 @@ def _doubts(
             doubts.append(
                 f"{name} updates parameters that are not in {names}"
                 f"{'' if len(foreign) == len(built_on) else f' ({len(foreign)} of them)'}: "
-                f"create it again with the parameters of the moved model to train that model."
+                f"recreate it with the parameters of the moved model to train that model."
             )
         elif not foreign and any(
             state.device.type != torch.device(target).type
             for _, _, state in _optimizer_state(optimizer, torch)
         ):
-            doubts.append(f"The state of {name} is on another device: type %hpu_to {name}.")
+            doubts.append(f"The state of {name} is on a different device: type %hpu_to {name}.")
     return doubts

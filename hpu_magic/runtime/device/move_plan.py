@@ -42,11 +42,11 @@ class MovePlan:
         self._copies: dict[int, Any] = {}
 
     def add(self, path: str, tensor: Any) -> None:
-        """Add a tensor, named ``path`` in error messages; raise `HPUError` if it has no data."""
+        """Add a tensor, called ``path`` in errors; raise `HPUError` if it cannot be moved."""
         if tensor.device.type == "meta":
             raise HPUError(
-                f"{path} is on the meta device and has no data: load the model by from_pretrained, "
-                f"or fill it with to_empty(device='cpu') and load_state_dict()."
+                f"{path} is on the meta device and has no data: load the model with "
+                f"from_pretrained(), or fill it with to_empty(device='cpu') and load_state_dict()."
             )
         if self._torch.nn.parameter.is_lazy(tensor):
             raise HPUError(
@@ -64,7 +64,7 @@ class MovePlan:
         return id(tensor) in self._tensors
 
     def size(self, rounded: Callable[[int], int] = int) -> int:
-        """Return the total size of all copies, each `rounded`; shared memory is counted once."""
+        """Return the sum of the `rounded` sizes of all copies, counting shared memory only once."""
         total = 0
         for span in self._spans():
             if len(span.tensors) > 1:

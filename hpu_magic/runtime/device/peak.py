@@ -17,11 +17,11 @@ from typing import Any
 from hpu_magic.runtime.device import device
 
 _RESETS = ("reset_peak_memory_stats", "reset_accumulated_memory_stats")
-# These references are weak, because an unclosed peak is useless once its owner is gone.
+# Weak references, so that a Peak that is never closed is dropped together with its owner.
 _observed: weakref.WeakSet[Peak] = weakref.WeakSet()
 _lock = threading.Lock()
 _before = 0  # peak in bytes between the user's last reset and our last reset
-_seen = 0  # last value of the device's statistic; a lower value means that it was reset
+_seen = 0  # last peak read from the device; a lower reading means that the statistic was reset
 _ours = threading.local()
 
 
@@ -38,7 +38,7 @@ class Peak:
         self._bytes = 0
 
     def open(self, *, reset: bool = True) -> None:
-        """Start observing, either with a reset or with the peak since the user's last reset."""
+        """Start tracking; without `reset`, include the peak since the user's last reset."""
         with _lock:
             if reset:
                 _restart()
@@ -53,7 +53,7 @@ class Peak:
         return self._bytes
 
     def close(self) -> int:
-        """Stop observing and return the peak in bytes since `open`, or 0 without a card."""
+        """Stop tracking and return the peak in bytes since `open`, or 0 without a card."""
         with _lock:
             _observed.discard(self)
             self._note()
@@ -89,7 +89,7 @@ def _device_peak() -> int:
     memory = device.memory()
     if memory is None:
         return 0
-    if memory.peak < _seen:  # reset through a reference to the vendor's original function
+    if memory.peak < _seen:  # the user called a saved reference to the original reset function
         _before = 0
     _seen = memory.peak
     return max(memory.in_use, memory.peak)  # right after a reset, the statistic may be 0

@@ -21,7 +21,7 @@ from hpu_magic.runtime.present.table import Table
 from hpu_magic.runtime.start import first_import
 from hpu_magic.runtime.start import restart as kernel
 
-# Maps the time at which a flag is read to its description in the table.
+# Maps each possible read time of a flag to its description in the table.
 READ = {
     "import": "at import",
     "load": "at import, by the bridge",
@@ -41,7 +41,7 @@ class Flag:
     kind: str  # "switch", "whole" (number), "text", or "choice:" followed by the values
     default: str  # value used if the variable is not set; empty if there is none
     read: str  # when it is read, which determines when a change takes effect; see `READ`
-    simulated: str  # why it has no effect on the simulator; empty if it has one
+    simulated: str  # why it has no effect on the simulator; empty if it does have an effect
     meaning: str
 
     def choices(self) -> list[str]:
@@ -160,7 +160,7 @@ class FlagsReport(Table):
         return f"{f'{len(others.flags)} others' if self.flags else 'All'} have their defaults"
 
     def _parted(self) -> tuple[FlagsReport, FlagsReport]:
-        """Return the flags that differ from their defaults (with all notes), and all others."""
+        """Return one report of the changed flags, with all notes, and one of the other flags."""
         changed = [flag for flag in self.flags if self.differs(flag)]
         others = [flag for flag in self.flags if not self.differs(flag)]
         return (
@@ -171,7 +171,7 @@ class FlagsReport(Table):
     def notes(self) -> Sequence[str]:
         """Return notes on how a change takes effect."""
         if self.restarting:
-            return [*self.remarks, "The kernel restarts now; run your cells again."]
+            return [*self.remarks, "Restarting the kernel; run your cells again."]
         shown = [flag.name for flag in self.flags if flag.name in self.pending]
         if not shown:
             return self.remarks
@@ -179,8 +179,8 @@ class FlagsReport(Table):
         verb = "is" if len(shown) == 1 else "are"
         return [
             *self.remarks,
-            f"{names} {verb} read once: type %hpu_flags --restart (variables are lost) to apply "
-            "the change.",
+            f"{names} {verb} read only once: type %hpu_flags --restart to apply the change "
+            f"(variables will be lost).",
         ]
 
     def _value(self, flag: Flag) -> str:
@@ -240,7 +240,7 @@ def _set(flag: Flag, value: str) -> list[str]:
         flag.check(value)
     in_time = _in_time(flag)
     if not in_time and not kernel.interactive():
-        raise HPUError(f"{flag.name} has been read already: start python with {flag.name}={value}.")
+        raise HPUError(f"{flag.name} has already been read: start python with {flag.name}={value}.")
     if not value:
         os.environ.pop(flag.name, None)
     elif in_time:

@@ -23,8 +23,8 @@ class RestartReport(Report):
     def title(self) -> str:
         """Return the headline."""
         mode = f" in {self.mode} mode" if self.mode else ""
-        releases = f" and releases {device.label()}" if self.held else ""
-        return f"The kernel restarts now{mode}{releases}; variables are lost."
+        releases = f" and releasing {device.label()}" if self.held else ""
+        return f"Restarting the kernel{mode}{releases}; variables will be lost."
 
     def rows(self) -> Sequence[Row]:
         """Return the memory in use."""

@@ -1,7 +1,7 @@
 """The execution mode: the loaded mode, the requested mode, and how to change it.
 
 The vendor's library reads ``PT_HPU_LAZY_MODE`` once, when it is loaded: "0" means eager mode, and
-any other value means lazy mode. A change therefore requires a new process.
+any other value means lazy mode. Changing the mode therefore requires a new process.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class ModeReport(Report):
         """Return notes on how the requested mode takes effect."""
         if self.restarting:
             mode = f" in {self.requested} mode" if self.requested else ""
-            return [*self.remarks, f"The kernel restarts now{mode}; run your cells again."]
+            return [*self.remarks, f"Restarting the kernel{mode}; run your cells again."]
         if self.needs_restart:
             how = kernel.how(f"%hpu_mode {self.requested}")
-            return [*self.remarks, f"The mode is read once, at import: {how}"]
+            return [*self.remarks, f"The mode is read only once, at import: {how}"]
         return self.remarks
 
 
@@ -84,11 +84,12 @@ def requested_mode() -> str | None:
 
 
 def _set_by_user() -> str | None:
-    """Return the variable's value, or None if the library set it to report its default."""
+    """Return the variable's value, or None if it was set by the library rather than the user."""
     value = os.environ.get(VARIABLE)
     if value == "0" and loaded_mode() == "eager":
         at_import = first_import.environment_at_import()
-        # The variable was not set at import, or torch was imported before the observer started.
+        # The variable was not set at import, or torch was imported before its import could be
+        # observed.
         if at_import is os.environ or VARIABLE not in at_import:
             return None
     return value
@@ -115,7 +116,7 @@ def require_lazy(what: str) -> None:
     elif kernel.interactive():
         fix = f"type %hpu_mode lazy, then {kernel.by_hand()}"
     raise LazyNeededError(
-        f"{what} need lazy mode, and eager mode was loaded{f' by {by}' if by else ''}: {fix}"
+        f"{what} need lazy mode, but eager mode was loaded{f' by {by}' if by else ''}: {fix}"
     )
 
 
@@ -146,8 +147,8 @@ def request(
 def in_lazy_mode(call: Callable[[], _Result], *, restart: bool) -> _Result:
     """Return the result of a call that may raise `LazyNeededError`.
 
-    If the call raises it and ``restart`` is true, restart the kernel in lazy mode, and raise an
-    `HPUError` that says so.
+    If ``call`` raises `LazyNeededError` and ``restart`` is true, restart the kernel in lazy mode,
+    and raise an `HPUError` that says so.
     """
     try:
         return call()
@@ -155,13 +156,14 @@ def in_lazy_mode(call: Callable[[], _Result], *, restart: bool) -> _Result:
         if not restart:
             raise
     request("lazy", restart=True)
-    raise HPUError("The kernel restarts now in lazy mode: run your cells again.")
+    raise HPUError("Restarting the kernel in lazy mode: run your cells again.")
 
 
 def restore(stored: str) -> None:
     """Request the mode stored in a notebook's file, before its first cell runs.
 
-    This neither loads nor prints anything. A mode that a cell requested since then is kept.
+    This neither loads nor prints anything. A mode that a cell has requested since the file was
+    saved is kept.
     """
     value = VALUES[_known(stored)]
     with contextlib.suppress(OSError):  # without a writable folder, it applies only to this process

@@ -14,7 +14,7 @@ from hpu_magic.runtime.device import device
 from hpu_magic.runtime.execution import mode
 from hpu_magic.runtime.present.report import Report, Row, plain
 
-_HELP = "%hpu_to? shows the help of one"
+_HELP = "append ? to show help, as in %hpu_to?"
 
 
 @dataclass(repr=False)
@@ -30,9 +30,9 @@ class StatusReport(Report):
     limit: int | None
     """Device memory of this process in bytes; None without a card."""
     conflicts: Sequence[Conflict] = ()
-    """Installed packages whose requirements contradict each other."""
+    """Installed packages with conflicting requirements."""
     commands: Sequence[tuple[str, str]] = field(default=(), repr=False)
-    """The commands and what they do; empty outside a notebook."""
+    """Available commands with their descriptions; empty outside a notebook."""
 
     def title(self) -> str:
         """Return the headline."""
@@ -78,9 +78,9 @@ class StatusReport(Report):
 
     def _card(self) -> str:
         if self.card is not None:
-            return f"{self.card.label}, owned by this process, which calls it hpu:0"
+            return f"{self.card.label}, held by this process as hpu:0"
         if device.taken():
-            return "owned by this process"
+            return "held by this process"
         free = sum(not card.holders and not card.error for card in self.machine.cards)
         return f"none taken yet: {free} of {len(self.machine.cards)} are free"
 
@@ -161,7 +161,7 @@ def _versions() -> dict[str, str]:
         torch.__version__ if torch else f"{backend.installed_version('torch')} (not imported)"
     )
     versions["bridge"] = backend.version()
-    # The bridge can only report it once a card has been acquired.
+    # The bridge can report the driver version only after a card has been acquired.
     if torch is not None and device.taken():
         versions["driver"] = str(torch.hpu.get_device_capability())
     return versions
