@@ -29,7 +29,7 @@ def test_reports_are_legible_in_both_themes(page, lab, tmp_path):
     )
     open_notebook(page, lab, "legible.ipynb", *cells)
     run_all(page)
-    wait_for_output(page, len(cells) - 1, "The request is larger than the card: ", 120)
+    wait_for_output(page, len(cells) - 1, "The requested allocation is larger than ", 120)
     for folded in page.locator(".jp-OutputArea-output details").all():
         folded.evaluate("details => { details.open = true }")
     for theme in ("Light", "Dark"):

@@ -208,12 +208,12 @@ print(json.dumps([torch.equal(cpu, hpu.cpu()), sentences]))
     assert equal
     (sentence,) = sentences
     assert sentence.startswith(
-        "LlamaForCausalLM was called with inputs of 5 shapes (input_ids (2, 15), (2, 16), "
-        "(2, 17), (2, 18), (2, 19)), and each needs a capture and a graph that keeps its memory, "
+        "LlamaForCausalLM was called with 5 different input shapes (input_ids (2, 15), (2, 16), "
+        "(2, 17), (2, 18), (2, 19)), and each shape needs its own capture and its own graph ("
     )
     assert sentence.endswith(
-        ": pad the inputs in dimension 1 to multiples of 16, which leaves 2 of 5 sizes, and let "
-        "generate use a static cache, which does not grow with the text."
+        ": pad the inputs in dimension 1 to multiples of 16, which reduces the 5 sizes to 2, and "
+        "let generate use a static cache, which does not grow with the text."
     )
 
 

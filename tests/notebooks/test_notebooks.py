@@ -116,7 +116,7 @@ EXPECTED = {
     "before_the_card": re.compile(IMPORT_WARNINGS),
     # A warning that the notebook shows, and the line that causes it.
     "generate": re.compile(
-        IMPORT_WARNINGS + r"|was called with inputs of 5 shapes|^  written = model"
+        IMPORT_WARNINGS + r"|was called with 5 different input shapes|^  written = model"
     ),
 }
 

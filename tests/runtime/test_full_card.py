@@ -57,8 +57,8 @@ def test_explanation_names_request_free_memory_largest_variables_and_remedies(en
     )
     assert advice == (
         f"The largest variables are {largest}. "
-        "Delete unused variables (del batches), delete earlier results of cells (%reset -f out), "
-        "or use a smaller batch or a smaller dtype."
+        "Delete unused variables (del batches), delete earlier cell outputs (%reset -f out), or "
+        "use a smaller batch or a smaller dtype."
     )
 
 
@@ -87,8 +87,8 @@ def test_next_error_frees_the_tensors_of_the_traceback(ended):
         ),
         (
             ("x = torch.ones(1 << 25, device='hpu')",),
-            "The request is larger than the card: 128 MiB were requested, and the card has "
-            "64.0 MiB. Request less, for example with a smaller batch.",
+            "The requested allocation is larger than the card's memory: 128 MiB were requested, "
+            "but the card has 64.0 MiB. Allocate less, for example by using a smaller batch.",
         ),
     ],
     ids=["memory that the cell has freed", "request larger than the card"],

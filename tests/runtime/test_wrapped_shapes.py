@@ -34,9 +34,9 @@ print(listed())
 """
     )
     assert sentences == [
-        "Linear was called with inputs of 5 shapes (input 0 (3, 4), (17, 4), (30, 4), (41, 4), "
-        "(60, 4)), and each needs a capture and a graph that keeps its memory, 153 KiB so far: "
-        "pad the inputs in dimension 0 to multiples of 32, which leaves 2 of 5 sizes."
+        "Linear was called with 5 different input shapes (input 0 (3, 4), (17, 4), (30, 4), (41, "
+        "4), (60, 4)), and each shape needs its own capture and its own graph (153 KiB so far): "
+        "pad the inputs in dimension 0 to multiples of 32, which reduces the 5 sizes to 2."
     ]
     sizes = {3: 1, 17: 0, 30: 0, 41: 0, 60: 0, 61: 0, 90: 0}
     assert eval(listed) == [
@@ -56,8 +56,8 @@ print(listed())
 print(hpu_magic.graphs().title())
 """
     )
-    assert "and 2 of them have a graph, with" in sentence
-    assert "and the others run without: pad the inputs in dimension 0" in sentence
+    assert "and 2 of them have graphs (" in sentence
+    assert "while the others run without graphs: pad the inputs in dimension 0" in sentence
     calls = [line[1] for line in eval(listed)]
     assert calls == ["0", "0", "1 calls without", "1 calls without", "2 calls without"]
     assert re.match(r"2 graphs on HPU \d \(simulated GAUDI2\)", title)

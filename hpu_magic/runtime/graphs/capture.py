@@ -18,10 +18,10 @@ from hpu_magic.runtime.graphs.graphs import CapturedGraph, find, register
 class Capture:
     """Runs code ``warmup`` times and then captures it: ``while again(): ...``.
 
-    The warm-up runs create the objects that code creates when it first runs, such as optimizer
-    state; otherwise, each replay would create them again. ``inputs`` are the variables in
-    ``namespace`` whose tensors the graph reads; later replays copy new values into these tensors.
-    ``keep`` is called with the captured graph, which replaces any graph with the same name.
+    The warm-up runs create the objects that the code creates only once, such as optimizer state;
+    otherwise, each replay would create them again. ``inputs`` are the variables in ``namespace``
+    whose tensors the graph reads; later replays copy new values into these tensors. ``keep`` is
+    called with the captured graph, which replaces any graph with the same name.
 
     Raises `HPUError` if the process is not in lazy mode, if an input is not a tensor on the
     device, or if ``warmup`` is negative.
@@ -40,7 +40,7 @@ class Capture:
             raise HPUError(f"--warmup is {warmup}: use 0 or more.")
         self._torch = device.take()
         if self._torch.hpu.is_current_stream_capturing():
-            raise HPUError("A capture is in progress: end it before the next one starts.")
+            raise HPUError("A capture is already in progress: end it before starting another one.")
         self._namespace = namespace
         self._warmup = warmup
         self._keep = keep
@@ -89,8 +89,8 @@ class Capture:
         captured.operations = self._recorder.operations
         if not captured.operations:
             empty = HPUError(
-                f"The code of graph {captured.name} does nothing on the device, so there is "
-                f"nothing to replay: use tensors on hpu in it."
+                f"The code of graph {captured.name} runs nothing on the device, so there is "
+                f"nothing to replay: use tensors on hpu."
             )
             self._stop_recording(HPUError, empty, None)
             captured.graph.reset()
@@ -143,11 +143,12 @@ def _device_tensor(name: str, namespace: Mapping[str, Any]) -> Any:
 
     if name not in namespace:
         fix = suggestion(name, namespace) or "define it first."
-        raise HPUError(f"Unknown variable {name!r} for an input: {fix}")
+        raise HPUError(f"Unknown input variable {name!r}: {fix}")
     value = namespace[name]
     if not isinstance(value, torch.Tensor):
         raise HPUError(
-            f"Input {name!r} is a {type(value).__name__}: use a tensor as input of a graph."
+            f"Input {name!r} is a {type(value).__name__}, but graph inputs must be tensors: pass "
+            f"a tensor."
         )
     if value.device.type != "hpu":
         raise HPUError(f"Input {name!r} is on {value.device}: type %hpu_to {name} first.")

@@ -12,23 +12,23 @@ from hpu_magic.runtime.device import device
 from hpu_magic.runtime.present.report import Report, Row
 
 _READ = (
-    "the host waits for a value here, and a replay does not run Python: move the line out of the "
-    "capture and read the graph's outputs after it."
+    "the host waits for a device value here, but a replay does not run Python: move the line out "
+    "of the capture, and read the graph's outputs after the capture."
 )
 _SHAPE = (
-    "the shape of its result depends on values, and a graph has fixed shapes: compute with a mask "
+    "the shape of the result depends on tensor values, but a graph has fixed shapes: use a mask "
     "of fixed shape (torch.where), or move the line out of the capture."
 )
 _FALLBACK = (
-    "the operation runs on the CPU, and a graph contains device operations only: move the line out "
-    "of the capture, or use an operator that the device supports."
+    "the operation runs on the CPU, but a graph can contain only device operations: move the line "
+    "out of the capture, or use an operator that the device supports."
 )
-# transformers reads masks on the host so that it can omit those without padding. Its eager
+# transformers reads masks on the host so that it can omit those without padding; its eager
 # attention never omits a mask.
 _MASK = (
     "transformers reads the attention mask on the host: call "
-    "model.set_attn_implementation('eager') and pass attention_mask to the model, or pass a mask "
-    "with four dimensions. For inference, %hpu_wrap captures the model without this read."
+    "model.set_attn_implementation('eager') and pass attention_mask to the model, or pass a "
+    "four-dimensional mask. For inference, %hpu_wrap captures the model without this read."
 )
 _OTHER = "move the line out of the capture."
 
@@ -93,7 +93,7 @@ def _fix(operator: Any, text: str) -> str | None:
 
 
 def _is_in_mask_code(traceback: TracebackType | None) -> bool:
-    """Return whether a function that creates masks in transformers is among the callers."""
+    """Return whether the traceback contains a transformers function that creates masks."""
     while traceback is not None:
         module = str(traceback.tb_frame.f_globals.get("__name__", ""))
         if module.startswith("transformers.") and "mask" in module.rpartition(".")[2]:

@@ -1,8 +1,7 @@
 """HPU Graphs: record the device operations of a piece of code, and replay them without Python.
 
 A captured graph always reads and writes the tensors that it was captured with. To replay it on new
-data, the data is first copied into the graph's input tensors. Each replay overwrites the output
-tensors.
+data, copy the data into the graph's input tensors first. Each replay overwrites the output tensors.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ class CapturedGraph(Report):
     inputs: dict[str, Any]
     """The input tensors, keyed by the variable whose value a replay copies into them."""
     outputs: dict[str, Any] = field(default_factory=dict)
-    """The variables that the code assigned, mapped to the graph's tensors, which each replay
-    overwrites."""
+    """The output tensors, keyed by the variable that the code assigned; each replay overwrites
+    them."""
     operations: Counter[str] = field(default_factory=Counter)
     """The recorded operators and how often each is called."""
     memory: int = 0  #: device memory still in use after the capture, in bytes
@@ -58,7 +57,9 @@ class CapturedGraph(Report):
 
     def notes(self) -> Sequence[str]:
         """Return a note on how to replay it."""
-        return (f"%hpu_replay {self.name} runs it again and overwrites the outputs in place.",)
+        return (
+            f"%hpu_replay {self.name} runs the graph again and overwrites its outputs in place.",
+        )
 
     def replay(self, n: int = 1, inputs: Mapping[str, Any] | None = None) -> ReplayReport:
         """Copy new inputs, passed by name, and then replay the graph ``n`` times.
@@ -87,7 +88,7 @@ class CapturedGraph(Report):
         return ReplayReport(self.name, n, seconds, grown, sorted(changed), list(self.outputs))
 
     def _is_new(self, name: str, value: Any) -> bool:
-        """Return whether `value` is new data for an input; raise an error if it is unsuitable."""
+        """Return whether `value` is new data for an input; raise an error if it does not match."""
         import torch
 
         if name not in self.inputs:
@@ -155,7 +156,8 @@ class GraphList(Table):
         count = len(self.graphs) + sum(use.graphed for use in of_modules)
         if not count:
             return (
-                f"No graphs are captured on {device.label()}: %%hpu_capture NAME captures a cell."
+                f"No graphs have been captured on {device.label()}: %%hpu_capture NAME captures a "
+                f"cell."
             )
         memory = sum(graph.memory for graph in self.graphs)
         memory += sum(use.memory for use in of_modules)
@@ -192,7 +194,7 @@ class GraphList(Table):
 
 
 def register(graph: CapturedGraph) -> None:
-    """Store a captured graph, dropping any existing graph with the same name."""
+    """Store a captured graph, replacing any existing graph with the same name."""
     if graph.name in _graphs:
         drop(graph.name)
     _graphs[graph.name] = graph

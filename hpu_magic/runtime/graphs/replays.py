@@ -69,7 +69,7 @@ class ReplayCounter:
             original = vars(self._graph).get(name)
             try:
                 setattr(self._graph, name, counting)
-            except (AttributeError, TypeError):  # a class of an extension module
+            except (AttributeError, TypeError):  # an immutable class of an extension module
                 continue
             self._originals[name], self._counting[name] = original, counting
 

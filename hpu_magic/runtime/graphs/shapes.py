@@ -98,13 +98,15 @@ class ShapeWatch:
         listed = ", ".join(str(shape) for shape in shapes)
         memory = units.size(self.memory)
         if all(use.graphed for use in self.uses.values()):
-            cost = f"each needs a capture and a graph that keeps its memory, {memory} so far"
+            cost = f"each shape needs its own capture and its own graph ({memory} so far)"
         else:
-            cost = f"{self.limit} of them have a graph, with {memory}, and the others run without"
+            cost = (
+                f"{self.limit} of them have graphs ({memory}), while the others run without graphs"
+            )
         bucket = _bucket(shapes)
         return (
-            f"{self.name} was called with inputs of {len(self.uses)} shapes ({name} {listed}), and "
-            f"{cost}: pad the inputs {bucket}{self.hint()}."
+            f"{self.name} was called with {len(self.uses)} different input shapes ({name} "
+            f"{listed}), and {cost}: pad the inputs {bucket}{self.hint()}."
         )
 
     def _most_varied(self) -> tuple[str, list[Shape]]:
@@ -143,8 +145,8 @@ def _bucket(shapes: list[Shape]) -> str:
         step *= 2
     left = {-(-size // step) for size in sizes}
     return (
-        f"in dimension {axis} to multiples of {step}, which leaves {len(left)} of {len(sizes)} "
-        "sizes"
+        f"in dimension {axis} to multiples of {step}, which reduces the {len(sizes)} sizes to "
+        f"{len(left)}"
     )
 
 

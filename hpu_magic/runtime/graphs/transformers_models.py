@@ -12,10 +12,11 @@ from typing import Any
 
 from hpu_magic.runtime.graphs.shapes import users_level
 
-# PyTorch's attention function with a mask in every call. By default, the library reads the mask on
-# the host so that it can omit a mask without padding, but host reads are not allowed in a capture.
+# PyTorch's attention function, always called with a mask. By default, transformers reads the mask
+# on the host so that it can omit a mask without padding, but host reads are not allowed in a
+# capture.
 _ATTENTION = "sdpa_in_hpu_graphs"
-# Outputs that generate keeps from each step and that the next replay would overwrite.
+# Outputs of each step that generate() keeps and that the next replay would overwrite.
 _KEPT = (
     "hidden_states",
     "attentions",
@@ -73,9 +74,9 @@ class GraphedModel:
     also need new graphs. For this reason, ``generate`` uses a static cache by default, and reuses
     an earlier cache of the same size.
 
-    The model has already been wrapped by the vendor's wrapper; its ``forward`` and ``generate`` are
-    replaced. When a cache of a different length replaces the graphs' caches, the graphs are freed
-    and ``cleared`` is called.
+    The vendor's function has already wrapped the model; this class replaces its ``forward`` and
+    ``generate``. When a cache of a different length replaces the graphs' caches, the graphs are
+    freed and ``cleared`` is called.
     """
 
     def __init__(self, model: Any, cleared: Callable[[], None]) -> None:
@@ -147,7 +148,7 @@ class GraphedModel:
         return self._with_new_cache(cache, args, kwargs)
 
     def _with_new_cache(self, cache: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """Run with a cache that no graph uses yet, or that still lacks the encoder's output."""
+        """Run the model with a cache that no graph uses yet, or that lacks the encoder's output."""
         layers = _layers(cache)
         reason = _unsuitable(cache, layers)
         if reason:
@@ -170,7 +171,8 @@ class GraphedModel:
         return self._graphed(cache, args, kwargs)
 
     def _graphed(self, cache: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        # The wrapper would capture another graph for views, or for keywords in a different order.
+        # The wrapper would capture another graph for views, or for keyword arguments in a different
+        # order.
         args = [self._own_memory(value) for value in args]
         kwargs = {name: self._own_memory(kwargs[name]) for name in sorted(kwargs)}
         return self._kept(self._forward(*args, **kwargs), cache)
@@ -185,9 +187,9 @@ class GraphedModel:
         return value.clone(memory_format=torch.contiguous_format)
 
     def _with_mask(self, args: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """Add a mask without padding if there is none, so that the text is not read on the host.
+        """Add an all-ones mask if there is none, so that the input IDs are not read on the host.
 
-        Inputs that have positions but no mask may contain packed sequences, so they are left
+        Inputs that have position IDs but no mask may contain packed sequences, so they are left
         unchanged.
         """
         text = args[0] if args else kwargs.get("input_ids")

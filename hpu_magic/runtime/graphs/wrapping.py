@@ -70,7 +70,8 @@ class WrapReport(Report):
             return self.remarks
         return [
             *self.remarks,
-            "The next call with the same shape overwrites its results: clone them to keep them.",
+            "The next call with the same input shapes overwrites the outputs: clone them to keep "
+            "them.",
         ]
 
 
@@ -138,7 +139,7 @@ def _wrap_for_training(
         return WrapReport(model, "training", "ModuleCacher", limit, remarks=remarks)
     if max_graphs is not None:
         raise HPUError(
-            "--max-graphs and --inputs exclude each other in training, because --inputs captures "
+            "--max-graphs and --inputs cannot be combined in training, because --inputs captures "
             "one graph: remove one of them."
         )
     start = time.perf_counter()
@@ -165,8 +166,9 @@ def _wrap_for_inference(
         watch.hint = GraphedModel(model, cleared=watch.forget).hint
     if generates:
         report.remarks.append(
-            "generate uses a static cache. Each length of prompt or cache is captured once: pad "
-            "prompts to a few lengths, and pass the same max_cache_len to each generate."
+            "generate uses a static cache. One graph is captured for each prompt length and each "
+            "cache length: pad prompts to a few lengths, and pass the same max_cache_len to each "
+            "generate call."
         )
     if model.training:
         report.remarks.append("The module is in training mode: call model.eval() before using it.")
@@ -195,12 +197,14 @@ def _check(model: Any, max_graphs: int | None) -> None:
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        raise HPUError(f"A {type(model).__name__} cannot be wrapped: pass a torch.nn.Module.")
+        raise HPUError(
+            f"Cannot wrap an object of type {type(model).__name__}: pass a torch.nn.Module."
+        )
     elsewhere = devices_elsewhere(model)
     if "meta" in elsewhere:
         raise HPUError(
-            "The module has parameters on meta, which have no values: load it by from_pretrained, "
-            "or fill it with to_empty(device='hpu') and load_state_dict()."
+            "The module has parameters on the meta device, which have no data: load it with "
+            "from_pretrained(), or fill it with to_empty(device='hpu') and load_state_dict()."
         )
     if elsewhere:
         raise HPUError(
@@ -208,7 +212,7 @@ def _check(model: Any, max_graphs: int | None) -> None:
         )
     if model in _wrapped:
         raise HPUError(
-            f"The module is wrapped already, for {_wrapped[model].purpose}: create a new module to "
+            f"The module is already wrapped for {_wrapped[model].purpose}: create a new module to "
             f"wrap it differently."
         )
     if max_graphs is not None and max_graphs < 1:
@@ -222,7 +226,8 @@ def _samples(torch: Any, sample: Any) -> tuple[Any, ...] | None:
     for value in samples:
         if not isinstance(value, torch.Tensor):
             raise HPUError(
-                f"A {type(value).__name__} cannot be an input: pass a tensor or several tensors."
+                f"Inputs must be tensors, but one of them is a {type(value).__name__}: pass one "
+                f"or more tensors."
             )
         if value.device.type != "hpu":
             raise HPUError(f"The inputs are on {value.device}: move them with %hpu_to first.")

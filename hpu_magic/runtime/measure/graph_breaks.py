@@ -2,7 +2,7 @@
 
 There are two records, and both are incomplete. ``graph_break_reasons`` lists breaks with their
 stacks, but ``torch._dynamo.reset()`` clears it. ``counters`` counts breaks by reason, without their
-location. It omits branches on the value of a tensor, but includes skipped functions.
+location. The counters omit data-dependent branches, but include skipped functions.
 """
 
 from __future__ import annotations

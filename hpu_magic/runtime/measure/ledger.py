@@ -34,7 +34,8 @@ _EVENTS = {
     "CUSTOM_EVENT": WAIT,
 }
 _MOST_ENTRIES = 500
-# The event for a cached graph that runs again; the only event if all operations are in place.
+# The event that is emitted when a cached graph runs again. With only in-place operations, there are
+# no other events.
 _RUN_AGAIN = "CACHE_HIT"
 
 
@@ -64,7 +65,8 @@ class Ledger:
     line; if it is empty, all parts are shown.
     """
 
-    # Set by the first event: a device that cannot report waits looks like one that never waited.
+    # Set when the first wait is reported, because a device that cannot report waits looks like one
+    # that never waits.
     _waits_are_reported = False
 
     def __init__(

@@ -56,20 +56,20 @@ class LedgerReport(Table):
     """The device overhead of a cell or a ``with`` block."""
 
     touched: bool = False
-    """Whether the device was used. It was used if it allocated memory, if it compiled a graph, ran
-    a cached graph or replayed a captured one, if an operator fell back to the CPU, if the host
-    waited for the device, or if a tensor in the ledger's namespace was written in place. In eager
-    mode, in-place operations on other tensors cannot be detected."""
+    """Whether the device was used. The device counts as used if it allocated memory, if it compiled
+    a graph, ran a cached graph or replayed a captured one, if an operator fell back to the CPU, if
+    the host waited for the device, or if a tensor in the ledger's namespace was written in place.
+    In eager mode, in-place operations on other tensors cannot be detected."""
     compilations: int = 0  #: number of compiled graphs
     compile_seconds: float = 0.0  #: total compilation time, in seconds
     graph_breaks: int = 0
     """How often ``torch.compile`` split a graph or skipped a function because it could not compile
-    the Python code. This is counted when a function is compiled, not on each call."""
+    the Python code. Graph breaks are counted when a function is compiled, not on each call."""
     fallbacks: dict[str, int] = field(default_factory=dict)
     """The number of calls that ran on the CPU, by operator."""
     synchronizations: int | None = None
-    """How often the host waited for a value. This is None until the device has reported a wait in
-    this process, because it may not report waits at all."""
+    """How often the host waited for a value. None until the device has reported a wait in this
+    process, because some devices do not report waits."""
     replays: int = 0
     """The number of replays of captured graphs, including the graphs of wrapped models, which have
     separate graphs for their forward and backward passes."""
@@ -172,7 +172,7 @@ class LedgerState(Report):
         notes = ["%hpu_ledger last shows its table."] if self.last is not None else []
         if self.on:
             return [*notes, "%hpu_ledger off switches it off."]
-        return [*notes, "%hpu_ledger on shows the overhead on the device below each later cell."]
+        return [*notes, "%hpu_ledger on shows the device overhead below each subsequent cell."]
 
 
 class LedgerLine:

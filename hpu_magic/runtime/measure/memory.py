@@ -40,11 +40,12 @@ _MOST_PARTS = 5
 TRACEBACK = "the last traceback"
 _FEW = 64 << 10
 _ELSEWHERE = (
-    "Memory without a variable is kept for a later backward pass (torch.no_grad() avoids this), or "
-    "by objects that are not searched."
+    "Memory that no variable holds is kept for a later backward pass (torch.no_grad() avoids "
+    "this) or by objects that are not searched."
 )
 _NO_CARD = (
-    "This process has no card yet, so there is nothing to measure; the first hpu tensor takes one."
+    "This process has no card yet, so there is nothing to measure; the first hpu tensor acquires "
+    "one."
 )
 
 
@@ -148,7 +149,7 @@ class MemoryUse(Report):
             return (_NO_CARD,)
         if self._elsewhere:
             return (_ELSEWHERE,)
-        return () if self.left else ("It left no new tensors on the device.",)
+        return () if self.left else ("The cell left no new tensors on the device.",)
 
     @property
     def _elsewhere(self) -> int:

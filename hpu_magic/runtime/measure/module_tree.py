@@ -1,6 +1,6 @@
 """Break down a model's memory by module and cache, combining the layers in a list.
 
-A model with forty layers takes as many lines as a model with one; each line is a sum over layers.
+A model with forty layers takes as few lines as a model with one: each line is a sum over layers.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ class Part:
 def parts_of(value: Any, fresh: Mapping[int, int], storage_of: StorageOf) -> list[Part]:
     """Return the modules and caches of an object, largest first.
 
-    The object is a module, or has modules as attributes or items, as a Trainer or a pipeline does.
+    The object is a module, or has modules as attributes or items, like a Trainer or a pipeline.
     ``fresh`` maps the id of each storage to be counted to its size in bytes. Each storage is
-    attributed to the first module that has it. ``storage_of`` returns the id and size of a tensor's
-    storage, or None if the storage is not on the device.
+    attributed to the first module that contains it. ``storage_of`` returns the id and size of a
+    tensor's storage, or None if the storage is not on the device.
     """
     torch = sys.modules["torch"]
     count = _Count(dict(fresh), storage_of)
@@ -138,7 +138,7 @@ def _inner(path: str, nodes: list[_Node]) -> list[Part]:
 
 
 def _with_lists(kind_of_list: str, by_name: dict[str, list[_Node]]) -> dict[str, list[_Node]]:
-    """Combine numbered modules of the same class into one entry if there are several of them."""
+    """Combine numbered modules of the same class into one entry if there are enough of them."""
     lists: dict[str, list[str]] = {}
     for name, nodes in by_name.items():
         if name.isdecimal():

@@ -27,8 +27,8 @@ def explain(
 ) -> str | None:
     """Return advice if an error means that the card is full, or None for other errors.
 
-    ``namespace`` contains the user's variables. ``hidden`` contains the names in it that do not
-    belong to the user.
+    ``namespace`` contains the user's variables. ``hidden`` contains the names in ``namespace`` that
+    do not belong to the user.
     """
     errors = list(chain(error))
     requested = next((size for each in errors if (size := _requested(each)) is not None), None)
@@ -42,8 +42,9 @@ def explain(
         return None
     if requested > memory.limit:
         return (
-            f"The request is larger than the card: {units.size(requested)} were requested, and the "
-            f"card has {units.size(memory.limit)}. Request less, for example with a smaller batch."
+            f"The requested allocation is larger than the card's memory: {units.size(requested)} "
+            f"were requested, but the card has {units.size(memory.limit)}. Allocate less, for "
+            f"example by using a smaller batch."
         )
     request = f"{units.size(requested)} were requested" if requested else "more was requested"
     # Intermediate results of the failed cell have already been freed.
@@ -77,9 +78,9 @@ def _advice(largest: list[str]) -> str:
     names = [name for name in largest if name.isidentifier()]
     advice = [f"delete unused variables (del {names[0]})"] if names else []
     if any(name.startswith("Out[") for name in largest):
-        advice.append("delete earlier results of cells (%reset -f out)")
+        advice.append("delete earlier cell outputs (%reset -f out)")
     if TRACEBACK in largest:
-        advice.append("run another cell that fails, which replaces this traceback")
+        advice.append("run another cell that fails, to replace this traceback")
     advice.append("use a smaller batch or a smaller dtype")
     if restart.available():
         advice.append("restart with %hpu_restart")

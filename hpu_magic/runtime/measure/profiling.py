@@ -25,7 +25,7 @@ class Operator:
     calls: int
     host: float
     on_device: float
-    """Time on the host and on the device in seconds, excluding operators that it calls."""
+    """Host and device time in seconds, excluding the operators that this operator calls."""
     shapes: str  # input shapes of the most expensive calls
 
 

@@ -1,4 +1,4 @@
-"""Timing that waits for the device and reports the first runs, which compile, separately."""
+"""Timing that waits for the device and reports the warm-up runs separately."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Stopwatch:
         keep: Callable[[TimeReport], object] = lambda report: None,
     ) -> None:
         if runs < 0:
-            raise HPUError(f"-n is {runs}: use 1 or more, or 0 for a suitable number.")
+            raise HPUError(f"-n is {runs}: use 1 or more, or 0 to choose a number automatically.")
         if repeats < 1:
             raise HPUError(f"-r is {repeats}: use 1 or more.")
         self.report = TimeReport()

@@ -19,7 +19,7 @@ _MOST_ITEMS_OF_ONE = 1_000
 
 
 def versions(namespace: Mapping[str, Any]) -> dict[int, int]:
-    """Return the version of each device tensor in ``namespace``, keyed by the tensor's ``id``.
+    """Return the version counter of each device tensor in ``namespace``, keyed by its ``id``.
 
     This includes tensors, parameters and buffers of modules, and parameters of optimizers. The
     values in the namespace are searched first, and then the items of lists, tuples and dicts, up to
@@ -75,5 +75,5 @@ def _note(tensors: Iterable[Any], known: dict[int, int]) -> None:
         try:
             if tensor.device.type == "hpu":
                 known[id(tensor)] = tensor._version
-        except RuntimeError:  # created in inference mode, so it has no counter
+        except RuntimeError:  # created in inference mode, so it has no version counter
             continue
