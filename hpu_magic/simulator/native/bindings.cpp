@@ -26,8 +26,8 @@ bool remove_cuda_accelerator();              // device/device.cpp
 
 namespace {
 
-/// Sets the function that acquires a card. It returns a tuple (page, offset of the counters in the
-/// page, capacity in bytes, float8 limit).
+/// Sets the function that acquires a card. The function returns a tuple (page, offset of the
+/// counters in the page, capacity in bytes, float8 limit).
 void set_driver(py::function acquire) {
   // Leaked on purpose, because any thread may call the driver until the process ends.
   auto* function = new py::function(std::move(acquire));
@@ -96,7 +96,7 @@ py::tuple take_events(uint64_t since) {
 }
 
 void bind_execution(py::module_& module) {
-  // A flush may take the GIL while it holds the recorder's lock. To avoid a deadlock, these
+  // A flush may acquire the GIL while holding the recorder's lock. To avoid a deadlock, these
   // functions must release the GIL before they wait for that lock.
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   module.def("define_operators_of_mode", &hpu::custom::Operators::define_of_mode, py::arg("lazy"));

@@ -55,7 +55,7 @@ def test_killed_rank_is_reported_by_the_others(launch, monkeypatch):
     ranks.ask(reduce_once, of=(0, 2, 3))
     for rank in (0, 2, 3):
         _, error = ranks.answer(rank, 100)
-        assert "This process group has failed and cannot run collectives any more" in error
+        assert "This process group has failed and can no longer run collectives" in error
 
 
 def reduce_once():

@@ -12,7 +12,8 @@ namespace {
 
 std::atomic<double> e4m3fn_limit{kGaudi2Float8Limit};
 
-/// Returns whether PyTorch's own rule allows oneDNN, or false if PyTorch was built without it.
+/// Returns the result of `rule`, a PyTorch operator that checks whether oneDNN can be used, or
+/// false if PyTorch was built without oneDNN.
 bool onednn_rule(const char* rule) {
   const auto op = c10::Dispatcher::singleton().findSchema({rule, ""});
   if (!op) {
@@ -31,7 +32,8 @@ bool is_slow(c10::ScalarType dtype) {
   return !onednn_supports(dtype);
 }
 
-// Matmuls with fewer rows or terms take less time than converting their operands to a wider dtype.
+// Below these numbers of rows and terms, a matmul is faster than converting its operands to a wider
+// dtype.
 constexpr int64_t kRows = 16;
 constexpr int64_t kTerms = int64_t{1} << 13;
 

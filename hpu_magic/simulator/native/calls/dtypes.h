@@ -1,4 +1,5 @@
-// Reduced-precision dtypes. The device supports them, but CPU kernels may be missing or slow.
+// Reduced-precision dtypes. The device supports these dtypes, but CPU kernels for them may be
+// missing or slow.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,17 +9,17 @@
 
 namespace hpu {
 
-/// The largest finite float8_e4m3fn value on Gaudi2. On Gaudi3, it is 448, as in PyTorch.
+/// The largest finite float8_e4m3fn value on Gaudi2. On Gaudi3, the limit is 448, as in PyTorch.
 constexpr double kGaudi2Float8Limit = 240.0;
 
 /// Returns whether a dtype is bfloat16, float16, float8 or complex half.
 bool is_reduced(c10::ScalarType dtype);
 
-/// Returns the wider dtype in which the CPU computes instead of a reduced-precision dtype.
+/// Returns the wider dtype that the CPU uses to compute with a reduced-precision dtype.
 c10::ScalarType wider(c10::ScalarType dtype);
 
-/// Converts CPU `values` to `dtype` as the device does: float8_e4m3fn saturates at the largest
-/// value of the card's generation, whereas the CPU returns NaN.
+/// Converts CPU `values` to `dtype` like the device: float8_e4m3fn saturates at the largest value
+/// of the card's generation, whereas the CPU returns NaN.
 at::Tensor narrow(const at::Tensor& values, c10::ScalarType dtype);
 
 /// Sets the largest finite float8_e4m3fn value for the card's generation: 240 on Gaudi2, 448 on
@@ -26,8 +27,8 @@ at::Tensor narrow(const at::Tensor& values, c10::ScalarType dtype);
 void set_float8_e4m3fn_limit(double limit);
 double float8_e4m3fn_limit();
 
-// PyTorch's own matmul kernels for 16-bit operands accumulate in float32, as a card does. On
-// processors without instructions for 16-bit matmuls, they take up to a hundred times as long as
+// PyTorch's own matmul kernels for 16-bit operands accumulate in float32, like a card. On
+// processors without instructions for 16-bit matmuls, these kernels take up to 100 times as long as
 // oneDNN's float32 kernels.
 
 /// Returns whether an operator is a convolution or its backward pass.
@@ -48,9 +49,9 @@ constexpr bool is_product(std::string_view name) {
   return is_convolution(name);
 }
 
-/// Returns whether PyTorch's own kernel is fast for two matrices or batches of matrices. It is fast
-/// for small matrices, for few rows or columns if both matrices are contiguous along the summed
-/// dimension, and for few columns if the columns of the left matrix are contiguous.
+/// Returns whether PyTorch's own kernel is fast for two matrices or batches of matrices. The kernel
+/// is fast for small matrices, for few rows or columns if both matrices are contiguous along the
+/// summed dimension, and for few columns if the columns of the left matrix are contiguous.
 bool is_quick(const at::Tensor& left, const at::Tensor& right);
 
 /// Returns whether PyTorch uses oneDNN for a 16-bit type on this processor.

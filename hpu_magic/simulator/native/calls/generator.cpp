@@ -20,7 +20,8 @@ thread_local const at::Generator* in_trial = nullptr;
 // twister, and an unused word.
 constexpr size_t kOffsetInState = (3 + at::MERSENNE_STATE_N) * sizeof(uint64_t);
 
-/// Returns the engine at an offset in a seed's sequence without generating the preceding numbers.
+/// Returns the Mersenne twister at an offset in a seed's sequence, without generating the preceding
+/// numbers.
 at::mt19937 engine_at(uint64_t seed, uint64_t offset) {
   at::mt19937 engine(seed);
   if (offset != 0) {
@@ -49,7 +50,7 @@ struct GeneratorImpl final : c10::GeneratorImpl {
     host.set_current_seed(seed);
     offset_ = 0;
   }
-  /// After this call, the same numbers are drawn in every process.
+  /// After this call, every process draws the same random numbers.
   void set_offset(uint64_t offset) override {
     settle();
     auto* cpu = at::check_generator<at::CPUGeneratorImpl>(host);
@@ -59,7 +60,7 @@ struct GeneratorImpl final : c10::GeneratorImpl {
     cpu->set_engine(engine_at(seed, offset));
     offset_ = offset;
   }
-  /// Returns the last offset that was set for this seed, regardless of the numbers drawn since.
+  /// Returns the last offset set for this seed, regardless of how many numbers were drawn since.
   uint64_t get_offset() const override {
     return offset_;
   }
@@ -106,8 +107,8 @@ at::Generator copy_of_cpu_default() {
 }  // namespace
 
 const at::Generator& default_generator() {
-  // Starts with the state of the CPU's generator: both draw the same numbers until one of them is
-  // reseeded.
+  // The device generator starts in the state of the CPU generator, so both draw the same numbers
+  // until one of them is reseeded.
   static const at::Generator& generator =
       *new at::Generator(at::make_generator<GeneratorImpl>(copy_of_cpu_default()));
   return generator;

@@ -1,6 +1,6 @@
-// The device's random generator. It is the CPU's Mersenne twister, so a given seed produces the
-// same state and the same numbers as on the CPU. DTensor sets an offset, which selects a position
-// in the seed's sequence and is part of the state.
+// The device's random generator. It uses the same Mersenne twister as the CPU, so a given seed
+// produces the same state and the same numbers as on the CPU. DTensor sets an offset, which selects
+// a position in the seed's sequence and is part of the state.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -11,7 +11,7 @@ const at::Generator& default_generator();
 at::Generator new_generator();
 
 /// Sets the function that generators call before their state is read or changed. Lazy mode needs
-/// it, because recorded operations draw their numbers only when they run.
+/// this function, because recorded operations draw random numbers only when they run.
 void settle_generators_by(void (*settle)());
 
 /// Returns the device generator for the argument `generator`: the default generator if the argument
@@ -19,11 +19,11 @@ void settle_generators_by(void (*settle)());
 /// generator.
 at::Generator device_generator(const at::Generator& generator);
 
-/// Returns the CPU generator that a kernel uses for this argument.
+/// Returns the CPU generator that a kernel uses when it is passed `generator`.
 at::Generator host_generator(const at::Generator& generator);
 
-/// While an instance exists, `host_generator` returns a separate generator on this thread, so
-/// drawing numbers has no effect on other generators.
+/// While an instance exists, `host_generator` returns a separate generator on this thread, so that
+/// drawing random numbers does not affect other generators.
 class DrawsInTrial {
  public:
   DrawsInTrial();

@@ -1,4 +1,4 @@
-// The type, sizes, strides and offset of a tensor, and a check of the results of a kernel.
+// Tensor metadata (dtype, sizes, strides and offset), and a check that a kernel's results match it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,7 +24,7 @@ std::ostream& operator<<(std::ostream& stream, const Geometry& geometry);
 
 Geometry geometry_of(const at::Tensor& tensor);
 
-/// An argument (out=) that a call writes to and resizes.
+/// An out= argument that a call resizes and writes to.
 struct Resized {
   size_t argument;
   size_t item;  // index in a list of tensors, otherwise 0

@@ -213,8 +213,8 @@ void HostCall::run_kernel() {
   drop_unwanted(wanted);
 }
 
-/// Returns false if the float32 kernel would behave differently, which is the case if operands have
-/// different dtypes or include CPU tensors, or if elements that are written share memory.
+/// Returns false if the float32 kernel would behave differently: if operands have different dtypes
+/// or include CPU tensors, or if elements of an output share memory.
 bool HostCall::multiplies_slowly() const {
   const std::string& name = op_.operator_name().name;
   const auto dtype = operands_.front().view.scalar_type();
@@ -236,14 +236,14 @@ bool HostCall::multiplies_slowly() const {
   if (is_convolution(name)) {
     return keeps_strides_in_float32();
   }
-  // The tensor that is added comes before the matrices.
+  // In operators that add a tensor to the product, this tensor comes before the matrices.
   const size_t left = name == "aten::mm" || name == "aten::bmm" ? 0 : 1;
   return !is_quick(operands_[left].view, operands_[left + 1].view);
 }
 
 /// For channels-last tensors, the CPU kernels for 16-bit types and for float32 choose different
 /// strides if there are multiple groups or only one channel. The operands of 3D convolutions become
-/// contiguous when they are widened.
+/// contiguous when they are converted to a wider dtype.
 bool HostCall::keeps_strides_in_float32() const {
   const c10::IValue& groups = (*stack_)[first_ + *schema_.argumentIndexWithName("groups")];
   const bool in_groups = !groups.isInt() || groups.toInt() != 1;
@@ -279,7 +279,7 @@ void HostCall::redispatch(int64_t widening) {
   }
 }
 
-// CPU kernels do not support some of the device's types. In that case, a wider type is used.
+// Some of the device's dtypes are not supported by CPU kernels, so a wider dtype is used instead.
 void HostCall::run_reduced() {
   const Stack arguments(stack_->begin() + static_cast<ptrdiff_t>(first_), stack_->end());
   try {
@@ -407,7 +407,7 @@ void HostCall::results_to_device() {
   }
 }
 
-/// Copies a result that uses the memory of another output, before that output is filled.
+/// Copies each result that shares memory with another output, before that output is overwritten.
 void HostCall::move_apart() {
   MemoryReuse::stop();
   size_t next = 0;
@@ -444,7 +444,7 @@ at::Tensor HostCall::written_operand(
   return result;  // a 0-dim CPU tensor was written
 }
 
-/// Returns a written argument with the size that it has after the call.
+/// Returns a written argument with the sizes that it will have after the call.
 at::Tensor HostCall::with_final_size(const at::Tensor& tensor, size_t argument, size_t item) const {
   for (const Resized& resized : resized_) {
     if (resized.argument == argument && resized.item == item) {

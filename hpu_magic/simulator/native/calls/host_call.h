@@ -1,5 +1,5 @@
-// One call of an operator on device tensors: move the arguments to the host, run the CPU kernel,
-// and move the results to the device.
+// A single operator call on device tensors: convert the arguments to CPU tensors, run the CPU
+// kernel, and convert the results to device tensors.
 #pragma once
 
 #include "calls/geometry.h"
@@ -16,7 +16,7 @@ namespace hpu {
 
 /// The namespace of kernels that replace an operator's own CPU kernels. As on a card, the vendor's
 /// operators have no CPU kernels under their own names, and some of PyTorch's CPU kernels support
-/// fewer types than a card does.
+/// fewer dtypes than a card.
 constexpr const char* kHostKernels = "hpu_host";
 
 /// Returns the operator whose kernels compute `op` on CPU tensors and infer its results from
@@ -26,7 +26,7 @@ const c10::OperatorHandle& host_kernel(const c10::OperatorHandle& op);
 
 class HostCall {
  public:
-  /// The arguments are at the end of `stack`, and the results replace them.
+  /// The arguments are at the top of `stack`, and are replaced by the results.
   HostCall(const c10::OperatorHandle& op, torch::jit::Stack* stack);
 
   /// Runs the call and creates device tensors for new results.
@@ -41,7 +41,7 @@ class HostCall {
   void run_on_shapes();
 
  private:
-  /// A device tensor among the arguments, and the CPU view that replaces it in the call.
+  /// A device tensor in the arguments, and the CPU view that replaces it during the call.
   struct Operand {
     at::Tensor tensor;
     at::Tensor view;

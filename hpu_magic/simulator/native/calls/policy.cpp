@@ -21,7 +21,7 @@ std::string short_name(const c10::OperatorName& name) {
   return name.overload_name.empty() ? base : base + "." + name.overload_name;
 }
 
-/// A view operator never falls back, because it only describes memory.
+/// View operators never fall back to the CPU, because they only change metadata.
 bool is_view(const c10::FunctionSchema& schema) {
   for (const auto& declared : schema.returns()) {
     if (declared.alias_info() && !declared.alias_info()->isWrite()) {

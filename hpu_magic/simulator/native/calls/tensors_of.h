@@ -10,7 +10,8 @@
 
 namespace hpu {
 
-/// Returns whether an operator writes to an argument, or returns one that it has written to.
+/// Returns whether an operator writes to this argument, or whether this return value is an argument
+/// that it has written to.
 inline bool is_written(const c10::Argument& declared) {
   return declared.alias_info() && declared.alias_info()->isWrite();
 }

@@ -46,11 +46,11 @@ class DefaultDtype {
   caffe2::TypeMeta before_;
 };
 
-/// Makes this thread run the backward passes that it starts. On a separate device thread, OpenMP
-/// would start a second team of workers, which would compete for the cores. PyTorch stores this
-/// setting per thread and per node of a backward pass, so the engine sets it whenever autograd may
-/// use the device for the first time: when autograd requests the device's stream, and when a tensor
-/// is created, for example for a gradient that comes from the CPU.
+/// Makes the backward passes that this thread starts run on this thread. On a separate device
+/// thread, OpenMP would start a second team of threads, which would compete for the cores. PyTorch
+/// stores this setting per thread and per node of a backward pass, so the engine sets it whenever
+/// autograd may use the device for the first time: when autograd requests the device's stream, and
+/// when a tensor is created, for example for a gradient that comes from the CPU.
 inline void run_backward_on_this_thread() {
   c10::AutogradState& state = c10::AutogradState::get_tls_state();
   if (state.get_multithreading_enabled()) {

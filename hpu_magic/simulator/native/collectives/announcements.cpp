@@ -62,7 +62,8 @@ bool match(const Call& call, const Call& other) {
 
 }  // namespace
 
-/// An announced call. Only the rank that makes the call writes to it. `place` is 0 during a write.
+/// An announced call. Only the rank that makes the call writes to this slot. `place` is 0 while the
+/// slot is being written.
 struct Announcements::Slot {
   std::atomic<uint64_t> place;
   std::atomic<int64_t> elements;
@@ -71,8 +72,8 @@ struct Announcements::Slot {
   std::array<std::atomic<uint64_t>, std::tuple_size_v<Name>> name;
 };
 
-/// The current Python line of a rank. Only this rank writes to it, except that other ranks
-/// increment the number of requests.
+/// The Python line that a rank is currently executing. Only this rank writes to this memory, except
+/// that other ranks increment the number of requests.
 struct Announcements::Response {
   std::atomic<uint64_t> requested;
   std::atomic<uint64_t> responded;
@@ -210,7 +211,7 @@ void respond_with(
   if (!announcements->shared()) {
     return;
   }
-  // The thread is detached because a forked child does not have it.
+  // The thread is detached because it does not exist in forked children.
   std::thread([weak = std::weak_ptr<Announcements>(announcements), location = std::move(location)] {
     for (;;) {
       if (const auto held = weak.lock()) {

@@ -14,8 +14,8 @@ namespace hpu::collectives {
 
 class Announcements {
  public:
-  /// `file` is the descriptor of a file of `bytes_for(size)` bytes, which must initially be zero.
-  /// It is -1 if the ranks do not share memory.
+  /// `file` is the descriptor of a zero-filled file of `bytes_for(size)` bytes, or -1 if the ranks
+  /// do not share memory.
   Announcements(int file, int rank, int size);
   ~Announcements();
   Announcements(const Announcements&) = delete;
@@ -35,7 +35,7 @@ class Announcements {
 
   /// Sends a request to a rank and returns the number of the request.
   uint64_t request(int rank) const;
-  /// Returns a rank's response to this request or a later one. Returns an empty value until the
+  /// Returns a rank's response to this request or a later one. Returns an empty string until the
   /// rank responds.
   std::string response(int rank, uint64_t request) const;
   /// Returns whether another rank is waiting for a response from this rank.
@@ -59,13 +59,13 @@ class Announcements {
 std::string described(const Call& call);
 
 /// Starts a thread that sends the result of `location` to the ranks that request it, until
-/// `announcements` is destroyed. The thread polls the shared memory and takes the GIL only when it
-/// has to respond.
+/// `announcements` is destroyed. The thread polls the shared memory and acquires the GIL only when
+/// it has to respond.
 void respond_with(
     const std::shared_ptr<Announcements>& announcements, std::function<std::string()> location);
 
-/// Returns the current Python line of another rank, or an empty string if that rank does not
-/// respond within a second.
+/// Returns the Python line that another rank is currently executing, or an empty string if that
+/// rank does not respond within a second.
 std::string location_of(const Announcements& announcements, int rank);
 
 }  // namespace hpu::collectives

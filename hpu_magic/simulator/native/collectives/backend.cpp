@@ -29,7 +29,7 @@ std::string words_of(const std::exception_ptr& failure) {
 constexpr const char* kLeft = "this rank has left it.";
 
 /// State that Work objects need even after their process group has been destroyed. After a failure,
-/// it closes the connections, so that the ranks that are waiting for this rank get an error.
+/// the connections are closed, so that the ranks that are waiting for this rank get an error.
 struct Hccl::State {
   State(
       c10::intrusive_ptr<c10d::Backend> transport, Explain why,
@@ -47,13 +47,13 @@ struct Hccl::State {
     if (!transport_) {
       C10_THROW_ERROR(
           DistBackendError,
-          "This process group has failed and cannot run collectives any more: " +
+          "This process group has failed and can no longer run collectives: " +
               failure_);
     }
     return transport_;
   }
 
-  /// Announces a call. Throws an error if a call of another rank does not match it.
+  /// Announces a call. Throws an error if another rank's call does not match this call.
   void announce(const Call& call) {
     announcements->announce(call);
     if (auto others = announcements->differing(call); !others.empty()) {
@@ -150,7 +150,8 @@ class Hccl::Pending {
         steps_(std::move(steps)),
         left_(steps_.size()) {}
 
-  /// Deletes a collective. A guard is needed because its tensors may have Python objects.
+  /// Deletes a collective. An interpreter guard is needed because the collective's tensors may have
+  /// Python objects.
   static void drop(const Pending* pending) {
     if (const InterpreterGuard guard; guard) {
       delete pending;

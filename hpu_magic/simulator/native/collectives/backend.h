@@ -121,8 +121,8 @@ class Hccl final : public c10d::Backend {
     return options;
   }
 
-  /// Sends a part of a tensor to each rank. `sent` and `received` are the sizes of the parts in
-  /// bytes. They are empty if all parts have the same size.
+  /// Sends a chunk of a tensor to each rank. `sent` and `received` are the sizes of the chunks in
+  /// bytes, or empty if all chunks have the same size.
   static Step exchange(
       const at::Tensor& from, const at::Tensor& to, std::vector<int64_t> sent,
       std::vector<int64_t> received, const c10d::AllToAllOptions& options);
@@ -138,7 +138,8 @@ class Hccl final : public c10d::Backend {
       c10d::OpType type, const char* name, const Tensors& outputs, const Tensors& inputs,
       Operands operands, const c10d::ReduceScatterOptions& requested);
 
-  /// Runs the recorded operations, then starts all steps. The work completes with the last step.
+  /// Runs the recorded operations, then starts all steps. The returned work completes together with
+  /// the last step.
   Started launch(Call call, Tensors outputs, Operands operands, std::vector<Step> steps);
 
   const std::shared_ptr<State> state_;  // outlives the group while collectives are running

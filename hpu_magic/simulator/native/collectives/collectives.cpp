@@ -24,13 +24,13 @@ void check_reduction(const c10d::ReduceOp& operation, c10::ScalarType dtype) {
           operation == c10d::ReduceOp::MIN || operation == c10d::ReduceOp::MAX,
       "Unsupported ReduceOp for HCCL process group: use SUM, PRODUCT, MIN or MAX.");
   TORCH_CHECK(
-      !c10::isComplexType(dtype), "HCCL does not reduce complex numbers: pass "
-      "torch.view_as_real(tensor) if the operation is valid for both parts.");
+      !c10::isComplexType(dtype), "HCCL does not support reductions of complex tensors: pass "
+      "torch.view_as_real(tensor) if the operation can be applied to the real and imaginary parts "
+      "separately.");
 }
 
 /// Returns the type in which tensors of `dtype` are reduced: bfloat16 for bfloat16, and float32 for
-/// all other types. Therefore, summing bools computes their OR, and multiplying them computes their
-/// AND.
+/// all other types. As a result, SUM of bools computes their OR, and PRODUCT computes their AND.
 c10::ScalarType reduced_as(c10::ScalarType dtype) {
   return dtype == at::kBFloat16 ? dtype : at::kFloat;
 }
@@ -162,8 +162,8 @@ Hccl::Started Hccl::allgather_coalesced(
     std::vector<Tensors>& /*outputs*/, Tensors& /*inputs*/,
     const c10d::AllgatherOptions& /*options*/) {
   TORCH_CHECK(
-      false, "HCCL has no allgather_coalesced: gather each tensor with all_gather, or all of them "
-      "with all_gather_into_tensor.");
+      false, "HCCL does not support allgather_coalesced: gather each tensor with all_gather, or "
+      "all of them with all_gather_into_tensor.");
 }
 
 Hccl::Started Hccl::allgather_into_tensor_coalesced(

@@ -98,7 +98,8 @@ class Arguments {
 };
 
 /// The kernel of an operator that calls a method of the backend. The operator returns the Work
-/// object that the method returns. If it also returns tensors, these are its first argument.
+/// object that the method returns. If the operator also returns tensors, they are its first
+/// argument.
 template <auto method>
 struct Collective;
 

@@ -109,8 +109,8 @@ Hccl::Started Hccl::alltoall_base(
     at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_rows,
     std::vector<int64_t>& input_rows, const c10d::AllToAllOptions& requested) {
   TORCH_CHECK(
-      output.scalar_type() == input.scalar_type(), "hccl's all_to_all_single needs tensors of one "
-      "type, but got ", output.scalar_type(), " and ", input.scalar_type(), ".");
+      output.scalar_type() == input.scalar_type(), "hccl's all_to_all_single requires tensors "
+      "of the same dtype, but got ", output.scalar_type(), " and ", input.scalar_type(), ".");
   Operands operands;
   auto sent = split_in_bytes(input_rows, input, size_);
   auto received = split_in_bytes(output_rows, output, size_);
@@ -126,14 +126,15 @@ Hccl::Started Hccl::alltoall(
     Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& requested) {
   const auto ranks = static_cast<size_t>(size_);
   TORCH_CHECK(
-      outputs.size() == ranks && inputs.size() == ranks, "hccl's all_to_all needs a tensor for "
-      "each of the ", size_, " ranks, but got ", outputs.size(), " outputs and ", inputs.size(),
+      outputs.size() == ranks && inputs.size() == ranks, "hccl's all_to_all requires a tensor "
+      "for each of the ", size_, " ranks, but got ", outputs.size(), " outputs and ", inputs.size(),
       " inputs.");
   for (const Tensors* tensors : {&outputs, &inputs}) {
     for (const at::Tensor& tensor : *tensors) {
       TORCH_CHECK(
-          tensor.scalar_type() == inputs[0].scalar_type(), "hccl's all_to_all needs tensors of "
-          "one type, but got ", inputs[0].scalar_type(), " and ", tensor.scalar_type(), ".");
+          tensor.scalar_type() == inputs[0].scalar_type(), "hccl's all_to_all requires tensors "
+          "of the same dtype, but got ", inputs[0].scalar_type(), " and ", tensor.scalar_type(),
+          ".");
     }
   }
   Operands operands;
@@ -172,7 +173,7 @@ Hccl::Started Hccl::recv(Tensors& tensors, int source, int tag) {
 }
 
 Hccl::Started Hccl::recvAnysource(Tensors& /*tensors*/, int /*tag*/) {
-  TORCH_CHECK(false, "HCCL does not receive from any source; specify the rank.");
+  TORCH_CHECK(false, "HCCL cannot receive from an arbitrary source; specify the source rank.");
 }
 
 }  // namespace hpu::collectives

@@ -16,7 +16,7 @@ namespace {
 void check(const at::Tensor& tensor) {
   TORCH_CHECK(
       is_real(tensor) && tensor.layout() == at::kStrided,
-      "hccl needs dense tensors in device memory, but got one on ", tensor.device(),
+      "hccl requires dense tensors in device memory, but got one on ", tensor.device(),
       " with layout ", tensor.layout(), ".");
 }
 
@@ -107,7 +107,7 @@ void Operands::settle() {
   if (recorder::enabled()) {
     TORCH_CHECK(
         !recorder::capturing(),
-        "A collective cannot be captured in an HPU graph: end the capture before it.");
+        "A collective cannot be captured in an HPU graph: end the capture before calling it.");
     recorder::flush(recorder::Cause::mark_step);
   }
   for (const at::Tensor& tensor : kept_) {
@@ -148,7 +148,7 @@ std::vector<at::Tensor> bytes(const std::vector<at::Tensor>& tensors) {
 
 const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* name) {
   TORCH_CHECK(
-      tensors.size() == 1, "hccl's ", name, " needs one tensor on the rank's card, but got ",
+      tensors.size() == 1, "hccl's ", name, " requires one tensor on the rank's card, but got ",
       tensors.size(), ".");
   return tensors[0];
 }
@@ -157,7 +157,7 @@ const std::vector<at::Tensor>& only(
     const std::vector<std::vector<at::Tensor>>& lists, int size, const char* name) {
   TORCH_CHECK(
       lists.size() == 1 && lists[0].size() == static_cast<size_t>(size), "hccl's ", name,
-      " needs one list with a tensor for each of the ", size, " ranks.");
+      " requires one list with a tensor for each of the ", size, " ranks.");
   return lists[0];
 }
 
@@ -166,22 +166,23 @@ void check_pairs(
     const char* name) {
   TORCH_CHECK(
       outputs.size() == inputs.size(), "hccl's ", name,
-      " needs as many outputs as inputs, but got ", outputs.size(), " and ", inputs.size(), ".");
+      " requires as many outputs as inputs, but got ", outputs.size(), " and ", inputs.size(),
+      ".");
 }
 
 void check_same_size(const at::Tensor& one, const at::Tensor& other, const char* name) {
   TORCH_CHECK(
       one.scalar_type() == other.scalar_type() && one.numel() == other.numel(), "hccl's ", name,
-      " needs tensors of one type and size, but got ", one.scalar_type(), " of ", one.sizes(),
-      " and ", other.scalar_type(), " of ", other.sizes(), ".");
+      " requires tensors of the same dtype and size, but got ", one.scalar_type(), " of ",
+      one.sizes(), " and ", other.scalar_type(), " of ", other.sizes(), ".");
 }
 
 void check_parts(const at::Tensor& whole, const at::Tensor& part, int size, const char* name) {
   TORCH_CHECK(
       whole.scalar_type() == part.scalar_type() && whole.numel() == part.numel() * size,
-      "hccl's ", name, " needs two tensors of one type, the larger with the elements of all ",
-      size, " ranks, but got ", whole.scalar_type(), " of ", whole.sizes(), " and ",
-      part.scalar_type(), " of ", part.sizes(), ".");
+      "hccl's ", name, " requires two tensors of the same dtype, the larger of which has the "
+      "elements of all ", size, " ranks, but got ", whole.scalar_type(), " of ", whole.sizes(),
+      " and ", part.scalar_type(), " of ", part.sizes(), ".");
 }
 
 Subject like(const at::Tensor& tensor, int64_t root) {

@@ -53,7 +53,7 @@ class Operands {
   std::vector<Copy> copies_;  // contains CPU views after a call to `settle`
 };
 
-/// Returns the memory of a contiguous device tensor as a 1-dim tensor of numbers or of bytes.
+/// Returns the memory of a contiguous device tensor as a 1D tensor of its elements or its bytes.
 at::Tensor numbers(const at::Tensor& tensor);
 at::Tensor bytes(const at::Tensor& tensor);
 std::vector<at::Tensor> bytes(const std::vector<at::Tensor>& tensors);

@@ -87,7 +87,8 @@ bool Work::wait(std::chrono::milliseconds timeout) {
 }
 
 std::vector<at::Tensor> Work::result() {
-  TORCH_CHECK(isCompleted(), "The ", call_.name, " has not ended: call wait() before result().");
+  TORCH_CHECK(
+      isCompleted(), "The ", call_.name, " has not completed: call wait() before result().");
   return outputs_;
 }
 

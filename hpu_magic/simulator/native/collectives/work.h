@@ -9,21 +9,23 @@
 
 namespace hpu::collectives {
 
-/// The properties that must be the same in the calls of all ranks. A property that is not compared
-/// is -1.
+/// The properties that must be the same in the calls of all ranks. -1 means that a property is not
+/// compared.
 struct Subject {
   int64_t elements = -1;
   c10::ScalarType dtype = c10::ScalarType::Byte;
   int root = -1;
 };
 
-/// A collective and its number in its group. The number is 0 for a message between two ranks.
+/// A collective and its sequence number in its process group. The number is 0 for a point-to-point
+/// message.
 struct Call {
   c10d::OpType type;
   const char* name;
   uint64_t number;
   Subject subject{};
-  // The position in the order in which this rank started its calls in the group; 0 for a message.
+  // The position of this call among the calls that this rank started in the group; 0 for a
+  // point-to-point message.
   uint64_t place = 0;
 };
 
@@ -55,8 +57,8 @@ class Work final : public c10d::Work {
   const c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 
-/// Waits until all collectives of this process have completed, with or without an error, as a card
-/// waits for its streams. Rethrows an exception that a signal handler raises.
+/// Waits until all collectives of this process have completed, with or without an error, like a
+/// card waiting for its streams. Rethrows an exception that was raised by a signal handler.
 void wait_for_all();
 
 /// Calls `then` once when `transport` completes, on an arbitrary thread. The argument is the error,

@@ -57,7 +57,8 @@ Slot call(
     Program& program, const std::string& name, const std::string& overload,
     const py::dict& arguments, Program::Orders orders, const TracedResults& traced_results) {
   const auto op = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str());
-  // In type promotion, a number that is passed as a tensor argument, as in x + 1, stays a number.
+  // A number passed as a tensor argument, as in x + 1, is still treated as a number in type
+  // promotion.
   const torch::jit::ToIValueAllowNumbersAsTensors numbers(true);
   std::vector<Operand> operands;
   for (const c10::Argument& declared : op.schema().arguments()) {

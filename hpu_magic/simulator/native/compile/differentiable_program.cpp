@@ -75,8 +75,8 @@ at::Tensor laid_out(
 
 constexpr const char* kRefusal = "refusal";
 constexpr const char* kCompiled =
-    "A compiled graph has first derivatives only, but create_graph=True and a second backward pass "
-    "need second ones; run this model without torch.compile.";
+    "A compiled graph supports only first derivatives, but create_graph=True and a second backward "
+    "pass require second derivatives; run this model without torch.compile.";
 
 /// Returns aliases of gradients. Differentiating the aliases raises an error.
 struct Once : torch::autograd::Function<Once> {
@@ -96,9 +96,9 @@ struct Once : torch::autograd::Function<Once> {
   }
 };
 
-/// Makes any attempt to differentiate the gradients again raise an error. Connects the gradients to
-/// the next nodes of their node and to the gradients from which they were computed, because
-/// autograd skips nodes that are not on a path to the requested gradients.
+/// Makes differentiating the gradients again an error. Connects the gradients to the next nodes of
+/// their node and to the gradients from which they were computed, because autograd skips nodes that
+/// are not on a path to the requested gradients.
 void refuse_twice(
     variable_list& gradients, const Node& node, const variable_list& upstream,
     const std::string& refusal) {
@@ -129,10 +129,9 @@ void refuse_twice(
   }
 }
 
-/// Makes any attempt to differentiate the gradients of AOTAutograd's node raise an error. The
-/// node's own error is raised only on the paths to tensors that it saved. The incoming gradients
-/// are not changed, because AOTAutograd cannot change the strides of a gradient that requires a
-/// gradient.
+/// Makes differentiating the gradients of AOTAutograd's node an error. The node's own error is
+/// raised only on the paths to tensors that it saved. The incoming gradients are not changed,
+/// because AOTAutograd cannot change the strides of a gradient that requires a gradient.
 struct RefusalAfter : torch::autograd::FunctionPostHook {
   explicit RefusalAfter(const Node& node) : node(node) {}
 
@@ -147,8 +146,8 @@ struct RefusalAfter : torch::autograd::FunctionPostHook {
   const Node& node;  // the node owns this hook
 };
 
-/// Adds the hook to AOTAutograd's nodes that compute a tensor, even if views and copies were
-/// applied to their results.
+/// Adds the hook to the AOTAutograd nodes that computed a tensor, even through views and copies of
+/// their results.
 void refuse_after(Node* node, int steps) {
   if (!node) {
     return;
@@ -268,7 +267,7 @@ const Program& DifferentiableProgram::backward() {
   const std::lock_guard one_at_a_time(locks::compilation);
   if (!backward_) {
     backward_ = compile_backward_();
-    TORCH_CHECK(backward_, "The backward of a compiled graph could not be compiled.");
+    TORCH_CHECK(backward_, "The backward pass of a compiled graph could not be compiled.");
     compile_backward_ = {};
     compiled_.store(true, std::memory_order_release);
   }

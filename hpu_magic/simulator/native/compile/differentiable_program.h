@@ -12,7 +12,7 @@
 namespace hpu {
 
 /// Runs a forward program and, when autograd passes gradients, a backward program. Saves values of
-/// the forward program as autograd does: modifying a saved tensor in place is an error, and saved
+/// the forward program like autograd: modifying a saved tensor in place is an error, and saved
 /// tensors are freed after their last use.
 class DifferentiableProgram {
  public:
@@ -52,7 +52,7 @@ class DifferentiableProgram {
   std::vector<Layout> layouts_;
 };
 
-/// If a tensor is a result of an AOTAutograd node, makes computing second derivatives raise an
+/// If a tensor was computed by an AOTAutograd node, makes computing its second derivatives an
 /// error.
 void refuse_second_derivatives(const at::Tensor& result);
 

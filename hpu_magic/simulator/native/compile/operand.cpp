@@ -21,7 +21,7 @@ c10::IValue converted(const c10::IValue& number, const c10::Type& declared);
 /// single number for all of its elements.
 c10::IValue repeated(
     const c10::IValue& number, const c10::TypePtr& element, std::optional<int32_t> length) {
-  TORCH_CHECK(length, "A number cannot replace a list without a fixed length.");
+  TORCH_CHECK(length, "A number cannot be expanded to a list without a fixed length.");
   c10::impl::GenericList list(element);
   for (int32_t i = 0; i < *length; ++i) {
     list.push_back(converted(number, *element));

@@ -179,8 +179,8 @@ void refuse_forward_mode(at::TensorList tensors) {
   for (const at::Tensor& tensor : tensors) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         !tensor._fw_grad(/*level=*/0).defined(),
-        "A compiled graph has no derivatives in forward mode, but an input of it is a dual tensor; "
-        "run this model without torch.compile.");
+        "A compiled graph does not support forward-mode derivatives, but one of its inputs is a "
+        "dual tensor; run this model without torch.compile.");
   }
 }
 

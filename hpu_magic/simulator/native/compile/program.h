@@ -14,8 +14,8 @@ namespace hpu {
 /// The dimensions of a dense tensor, sorted by decreasing stride.
 using Order = std::vector<int64_t>;
 
-/// The type, sizes and strides that a tensor had during tracing. A size or stride that varies
-/// between calls is -1.
+/// The type, sizes and strides that a tensor had during tracing. -1 represents a size or stride
+/// that varies between calls.
 struct Traced {
   c10::ScalarType dtype;
   std::vector<int64_t> sizes;
@@ -36,7 +36,7 @@ class Program {
   Slot call(
       const c10::OperatorHandle& op, std::vector<Operand> operands, Orders orders,
       AllTraced traced);
-  /// Adds the selection of one element of a list.
+  /// Adds an instruction that selects one element of a list.
   Slot element(Slot list, int64_t index);
   /// Adds an integer operation on sizes: +, -, *, / or %. The last two round down.
   Slot arithmetic(char operation, Item left, Item right);

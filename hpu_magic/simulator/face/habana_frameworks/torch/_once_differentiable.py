@@ -20,8 +20,8 @@ def once_differentiable(name: str) -> Callable[[Backward], Backward]:
     also bypass its error. In both cases, the second derivative is silently lost.
     """
     refusal = (
-        f"{name} has first derivatives only, but create_graph=True and a second backward pass need "
-        "second ones; run this part of the model without it."
+        f"{name} supports only first derivatives, but create_graph=True and a second backward "
+        "pass require second derivatives; run this part of the model without it."
     )
 
     def decorated(backward: Backward) -> Backward:
