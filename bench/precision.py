@@ -92,9 +92,9 @@ def linear_layer(in_8_bits: bool) -> Callable[[], object]:
 
 def figures() -> Iterator[Figure]:
     for name, step, target, rounds in (
-        ("FusedAdamW / AdamW(fused=True) of the CPU", optimizer_step, 1.1, 100),
-        ("FusedSDPA / scaled_dot_product_attention of the CPU", attention, 1.1, 60),
-        ("FusedRMSNorm / rms_norm of the CPU", normalization, 1.1, 60),
+        ("FusedAdamW / AdamW(fused=True) on the CPU", optimizer_step, 1.1, 100),
+        ("FusedSDPA / scaled_dot_product_attention on the CPU", attention, 1.1, 60),
+        ("FusedRMSNorm / rms_norm on the CPU", normalization, 1.1, 60),
         ("bfloat16 autocast cell: hpu / cpu", autocast_cell, 1.05, 60),
     ):
         pairs = in_turn(step("cpu"), step("hpu"), rounds)

@@ -1,4 +1,4 @@
-"""Sphinx configuration of the site, whose sources `tools/build_site.py` collects."""
+"""Sphinx configuration of the documentation site built by `tools/build_site.py`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ extensions = [
     "website.autodoc",
 ]
 
-# Several results have an attribute `peak`, so Sphinx cannot resolve the name alone.
+# Several classes have a `peak` attribute, so Sphinx cannot resolve a reference to the bare name.
 suppress_warnings = ["ref.python"]
 
 myst_enable_extensions = ["attrs_block", "attrs_inline", "colon_fence", "deflist"]
@@ -51,7 +51,7 @@ html_theme = "pydata_sphinx_theme"
 html_title = "hpu_magic"
 html_static_path = ["_static", "images"]
 html_context = {"default_mode": "auto"}
-# Pages with grids of cards use the space of the side columns.
+# Pages with card grids also use the space of the sidebars.
 html_sidebars: dict[str, list[str]] = {"index": [], "notebooks/index": []}
 html_css_files = ["site.css"]
 html_show_sourcelink = False
@@ -72,7 +72,7 @@ html_theme_options = {
 
 
 def setup(app: Sphinx) -> None:
-    """Highlight blocks of Python like notebook cells, and output as text."""
+    """Highlight Python blocks as notebook cells and output blocks as plain text."""
     for name in ("python", "py", "ipython", "ipython3"):
         app.add_lexer(name, NotebookLexer)
     app.add_lexer("output", TextLexer)

@@ -15,7 +15,8 @@ from tornado import web
 
 c = get_config()  # noqa: F821 (JupyterHub defines it)
 
-# The user of each card, for the sidebars. All users can read this file; only JupyterHub writes it.
+# The user of each card, shown in the sidebars. All users can read this file; only JupyterHub writes
+# it.
 CARD_USERS = Path(os.environ.get("CARD_USERS", "/run/hpu_magic/card_users.json"))
 
 
@@ -53,7 +54,7 @@ class OneCard:
         return environment
 
     def get_state(self):
-        """Save the card for a restart of JupyterHub, during which servers keep running."""
+        """Save the assigned card, because servers keep running while JupyterHub restarts."""
         state = super().get_state()
         if self.card is not None:
             state["card"] = self.card
@@ -66,7 +67,7 @@ class OneCard:
             self._assign(state["card"])
 
     def clear_state(self):
-        """Free the card after the server has ended, whatever the reason."""
+        """Free the card when the server has ended, for any reason."""
         super().clear_state()
         if not self._starting:
             self._free_card()
@@ -80,13 +81,14 @@ class OneCard:
         ]
         if not free:
             raise refusal(
-                f"No card is free: {self._holders(cards) or 'this machine has none'}. Ask a user "
-                "to stop their server (File > Hub Control Panel), and start again."
+                f"No card is free: {self._holders(cards) or 'this machine has none'}. Ask "
+                "another user to stop their server (File > Hub Control Panel), then start yours "
+                "again."
             )
         self._assign(free[0])
 
     async def _read_cards(self):
-        """Read the cards in a separate process, because a driver may hang."""
+        """Query the cards in a separate process, because the driver may hang."""
         command = ("hpu-magic", "top", "--json")
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
         try:

@@ -92,8 +92,8 @@ def test_user_has_a_card_until_their_server_ends(spawner, tmp_path):
     message = refused.value.jupyterhub_message
     assert re.fullmatch(
         r"No card is free: HPU 0 is in use by ada since \d\d:\d\d, HPU 1 is in use by grace since "
-        r"\d\d:\d\d\. Ask a user to stop their server \(File > Hub Control Panel\), "
-        r"and start again\.",
+        r"\d\d:\d\d\. Ask another user to stop their server \(File > Hub Control Panel\), "
+        r"then start yours again\.",
         message,
     )
     ada.clear_state()
