@@ -23,7 +23,8 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-# Public names and the modules that define them. A module is imported on first use of a name.
+# Public names and the modules that define them. Modules are imported lazily, on first access to one
+# of their names.
 _FUNCTIONS = {
     "HPUError": "hpu_magic.errors",
     "status": "hpu_magic.commands.device",

@@ -44,6 +44,6 @@ def activate() -> str:
         The simulator cannot be activated; the message gives the reason.
     """
     if not is_simulated():
-        return "Intel Gaudi: the hpu device is the vendor's (habana_frameworks)."
+        return "Intel Gaudi: the vendor's package (habana_frameworks) provides the hpu device."
     _activate_simulator(announce=False)
     return _announce_simulator()

@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that lists all commands if none is given, and suggests similar ones for a typo."""
+    """A parser that lists all commands if none is passed, and suggests similar ones for a typo."""
 
     def error(self, message: str) -> NoReturn:
         if message.endswith("required: COMMAND"):
@@ -60,7 +60,7 @@ def parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="hpu-magic",
         usage="hpu-magic [-h] [--version] COMMAND ...",
-        description="Gaudi cards, real or simulated, from a terminal.",
+        description="Work with real or simulated Gaudi cards from a terminal.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=hpu_magic.__version__)
@@ -95,18 +95,18 @@ def _overview(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
 def _add_build(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     build = commands.add_parser(
         "build",
-        help="compile the simulated device, for this user or for all users of the machine",
-        description="Compile the simulated device for this Python and its torch, if necessary, and "
-        "print its location.",
-        epilog="Machines of the same kind load it without a compiler. Python looks first into "
-        "HPU_MAGIC_SYSTEM_CACHE, by default share/hpu_magic/engine in the environment's folder. "
+        help="compile the simulator's engine, for this user or for all users of the machine",
+        description="Compile the simulator's engine for this Python and its torch, if necessary, "
+        "and print its location.",
+        epilog="Machines of the same kind can load it without a compiler. Python first searches "
+        "HPU_MAGIC_SYSTEM_CACHE, which defaults to share/hpu_magic/engine in the environment. "
         "Example, as root: hpu-magic build --dir /opt/hpu_magic/engine",
     )
     build.add_argument(
         "--dir",
         type=Path,
         metavar="DIR",
-        help="store it in this system cache, from which all users load engines stored by root",
+        help="store the engine in this system cache; other users load only engines stored by root",
     )
     build.set_defaults(run=_build)
 
@@ -138,7 +138,7 @@ def _add_hl_smi(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
         "hl-smi",
         help="print the output of the vendor's hl-smi for the simulated cards",
         description="Print the output of the vendor's hl-smi for the simulated cards. Processes "
-        "with the simulator and their children find this command as hl-smi, at the end of PATH.",
+        "that use the simulator and their children find this command as hl-smi at the end of PATH.",
         epilog="Examples: hpu-magic hl-smi; hpu-magic hl-smi -q -d MEMORY; "
         "hpu-magic hl-smi -Q index,memory.used -f csv,noheader",
     )
@@ -149,7 +149,7 @@ def _add_hl_smi(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -
 def _hl_smi(options: argparse.Namespace) -> int:
     real = hlsmi.program()
     if real is not None or not backend.is_simulated():
-        why = f"is at {real}" if real else "belongs to the vendor's package, which is installed"
+        why = f"is at {real}" if real else "is part of the vendor's package, which is installed"
         print(f"hpu-magic: The cards are not simulated: hl-smi {why}.", file=sys.stderr)
         return 1
     return hl_smi.run(options)

@@ -46,7 +46,7 @@ def _plain(text: str) -> str:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and the errors that led to it, as in a traceback."""
+    """Yield an error and its chain of causes, as in a traceback."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:

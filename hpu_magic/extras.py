@@ -23,4 +23,4 @@ def absence(what: str, extra: str, modules: Sequence[str]) -> str | None:
 
 def installing(extra: str) -> str:
     """Return instructions for installing an extra in a terminal and in a notebook."""
-    return f'run pip install "hpu_magic[{extra}]" (in a notebook %pip install)'
+    return f'run pip install "hpu_magic[{extra}]" (in a notebook, use %pip install)'

@@ -1,4 +1,4 @@
-"""Processes that hold cards, and sentences that name them."""
+"""Processes that hold cards, and messages that list them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Holder:
 
 
 def holder(pid: int) -> Holder:
-    """Return the process `pid` as a holder, without its user."""
+    """Return the process `pid` as a holder, without looking up its user."""
     if not pid:
         return Holder(0, "a process outside this PID namespace", None)
     session = sessions.session(pid)
@@ -59,7 +59,7 @@ def listed(held: Iterable[tuple[str, Holder]]) -> str:
 
 
 def refusal(held: Iterable[tuple[str, Holder]], cards: str = "Cards are") -> str:
-    """Return the error message for a process that cannot get a card, without the final period.
+    """Return the error message for a process that cannot acquire a card, without the final period.
 
     `held` contains card labels with their holders, and `cards` is the start of the sentence.
     """

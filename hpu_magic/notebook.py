@@ -51,7 +51,7 @@ def run(line: str) -> Any:
     """
     shell = _shell()
     if shell is None:
-        raise HPUError(f"Only a notebook can run {line!r}: write it into the script.")
+        raise HPUError(f"{line!r} can only run in a notebook: write its code in the script.")
     if line.startswith("%"):
         magic, _, rest = line[1:].partition(" ")
         return shell.run_line_magic(magic, rest)

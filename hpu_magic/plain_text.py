@@ -1,7 +1,8 @@
 """Escaping of external text, such as process names and driver messages.
 
-Terminals interpret control characters, and some characters reverse the text that follows them on a
-page. Names that are not valid UTF-8 contain lone surrogates, which cannot be encoded.
+Terminals interpret control characters, and some characters reverse the direction of the text that
+follows them on a page. Names that are not valid UTF-8 contain lone surrogates, which cannot be
+encoded.
 """
 
 from __future__ import annotations

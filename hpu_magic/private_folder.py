@@ -1,8 +1,8 @@
 """Files and folders that other users cannot open.
 
 All processes of a user on a machine, such as a server, its kernels and a terminal, must find the
-same folder, whatever their environment variables are. The choice therefore depends only on the file
-system. In a world-writable folder, another user may have taken the name already, so there are
+same folder, regardless of their environment variables. The choice therefore depends only on the
+file system. In a world-writable folder, another user may have taken the name already, so there are
 several candidates. An existing folder takes precedence over one that could be created, so that
 another user cannot change the choice by releasing such a name.
 """

@@ -59,7 +59,7 @@ def command_words(pid: int) -> list[str]:
 
 
 def _words_without_proc(pid: int) -> list[str]:
-    import psutil  # not imported on Linux, where hl-smi works without it
+    import psutil  # not imported on Linux, so that hl-smi works there without it
 
     try:
         return psutil.Process(pid).cmdline()
@@ -116,7 +116,7 @@ def _is_kernel(words: Sequence[str]) -> bool:
 
 
 def _notebook(pid: int, words: Sequence[str], session: sessions.SessionState | None) -> str | None:
-    """Return a kernel's notebook, as given by its session or its server."""
+    """Return a kernel's notebook, as reported by its session or its server."""
     if session is not None and session.name:
         return session.name
     if session is not None and session.notebook:

@@ -20,7 +20,7 @@ LIBRARIES = {
 
 _REQUIRED = {*LIBRARIES.values(), "torch", "huggingface-hub", "safetensors"}
 _EXTRAS = ("", "torch")  # general requirements, and those for training
-# Distribution -> its name, and the oldest release that the extension supports.
+# Maps each distribution to its name and to the oldest release that the extension supports.
 _FRONT_ENDS = {"jupyterlab": ("JupyterLab", "4.2"), "notebook": ("Notebook", "7.2")}
 
 

@@ -1,4 +1,4 @@
-"""The table of names in torch.cuda, shared by porting and GPU migration."""
+"""The table of torch.cuda names, shared by the conversion of CUDA code and GPU migration."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_load_ext_names_the_missing_extra(run, shell, monkeypatch, absent, needs
     cell = run("%load_ext hpu_magic")
     assert cell.out + cell.err == (
         f'UsageError: %load_ext hpu_magic {needs}: run pip install "hpu_magic[notebook]" '
-        "(in a notebook %pip install).\n"
+        "(in a notebook, use %pip install).\n"
     )
 
 
