@@ -107,7 +107,7 @@ def test_user_chooses_a_holder_and_other_windows_are_updated(
 
         # A headline for the machine, and the suggested holder above the cards.
         page.locator(OPEN_SIDEBAR).click()
-        wait_for_text(page, ".hpu-Offer-title", "No card is free. HPU 0 has been idle for longest:")
+        wait_for_text(page, ".hpu-Offer-title", "No card is free. HPU 0 has been idle the longest:")
         offer = page.locator(".hpu-Offer .hpu-Holder").inner_text().split("\n")
         assert offer[0] == "first.ipynb"
         assert offer[1].startswith("idle for 2 h · process ")

@@ -72,7 +72,7 @@ export function fitPlace({ epoch, epochs, batch, share }: Fit): string {
     return '';
   }
   const place = epochs ? trans.__('epoch %1 of %2', epoch, epochs) : trans.__('epoch %1', epoch);
-  // If the end is unknown, the batch number shows the progress.
+  // If the total number of steps is unknown, show the batch number instead of a percentage.
   return share === null && batch > 0 ? trans.__('%1, batch %2', place, batch) : place;
 }
 

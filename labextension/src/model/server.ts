@@ -35,7 +35,7 @@ async function request(
       typeof body === 'object' && body !== null && 'message' in body ? String(body.message) : '';
     throw new ServerError(
       response.status,
-      message || trans.__('The server answered %1.', response.status)
+      message || trans.__('The server responded with status %1.', response.status)
     );
   }
   return response;
@@ -45,7 +45,7 @@ async function request(
 export async function fetchSnapshot(settings: ServerConnection.ISettings): Promise<Snapshot> {
   const answer: unknown = await (await request(settings, ['snapshot'])).json();
   if (!isSnapshot(answer)) {
-    throw new ServerError(200, trans.__('The answer is not a snapshot of cards.'));
+    throw new ServerError(200, trans.__('The response is not a snapshot of cards.'));
   }
   return answer;
 }
@@ -57,7 +57,7 @@ export async function fetchPast(
 ): Promise<PastAnswer> {
   const answer: unknown = await (await request(settings, [`history?since=${since}`])).json();
   if (!isPastAnswer(answer)) {
-    throw new ServerError(200, trans.__('The answer is not a history of cards.'));
+    throw new ServerError(200, trans.__('The response is not a history of cards.'));
   }
   return answer;
 }

@@ -266,13 +266,13 @@ export function notice(
       return {
         kind: 'lost',
         title: trans.__('Connection to the server lost'),
-        detail: snapshot ? trans.__('The figures are from the last sample.') : '',
+        detail: snapshot ? trans.__('The values are from the last sample.') : '',
         retryAt: state.retryAt
       };
     case 'blocked':
       return {
         kind: 'blocked',
-        title: trans.__('No live figures'),
+        title: trans.__('No live data'),
         detail: trans.__(
           'The server responds, but no WebSocket can be opened. A proxy may block WebSockets.'
         ),
@@ -311,7 +311,7 @@ export function notice(
     };
   }
   if (missed !== null) {
-    return { kind: 'missed', title: trans.__('No new figures'), detail: missed };
+    return { kind: 'missed', title: trans.__('No new data'), detail: missed };
   }
   return snapshot.reason
     ? { kind: 'remark', title: trans.__('Some data are not available'), detail: snapshot.reason }

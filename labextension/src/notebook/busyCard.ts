@@ -53,7 +53,10 @@ export class BusyCardWatch {
     try {
       report = busyReport(text, await fetchSnapshot(this._settings), kernelId);
     } catch (reason) {
-      const message = trans.__('A card is busy. Its holder cannot be read. %1', unreadable(reason));
+      const message = trans.__(
+        'A card is busy, but its holder cannot be read. %1',
+        unreadable(reason)
+      );
       report = { message, kernels: [] };
     }
     const { message, kernels } = report;

@@ -173,7 +173,7 @@ export class NotebookDevice implements IDisposable {
       return;
     }
     restoreMode(kernel, mode).catch(() => {
-      // The kernel ended before the request arrived; the next kernel receives it again.
+      // The kernel ended before the request arrived; it is sent again to the next kernel.
     });
   }
 

@@ -1,4 +1,4 @@
-// The facts that a kernel reports about its device, and the mode in the notebook's file.
+// Information that a kernel reports about its device, and the mode stored in the notebook file.
 
 import { parseFit } from '../model/fit';
 import type { Fit } from '../model/fit';

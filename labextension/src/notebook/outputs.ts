@@ -100,7 +100,7 @@ export class MissedOutputs implements IDisposable {
       return;
     }
     if (reply !== 'stuck') {
-      // Outputs that were added during the request may have moved the others.
+      // Outputs that were added during the request may have shifted the others.
       for (const place of this._unfinished()) {
         const id = place.name.output;
         if (!(id in known)) {

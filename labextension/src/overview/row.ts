@@ -66,7 +66,7 @@ export class PastRow {
     const fine = this._machine.history.series(this.moduleId);
     const interval = coarse?.interval ?? 1;
     this._samples = merge(coarse?.series(this.moduleId) ?? null, fine, interval, range);
-    // The values are unknown at times that are farther than this from every sample.
+    // Values are treated as unknown at times that are farther than this from any sample.
     this._distance = Math.max(1.6 * interval, 2 * this._machine.history.interval);
     let highest = 0;
     this._samples.time.forEach((time, row) => {

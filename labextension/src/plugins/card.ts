@@ -109,7 +109,7 @@ export const cardPlugin: JupyterFrontEndPlugin<void> = {
   ): void => {
     const tracker = new WidgetTracker<Tab>({ namespace: 'hpu_magic-cards' });
     addCommands(app, machine, place, tracker);
-    // Notebook would restore the tabs on every page.
+    // Only restored in JupyterLab, because Notebook 7 would restore the tabs on every page.
     if (shell !== null) {
       void restorer?.restore(tracker, {
         command: CommandIDs.openCard,

@@ -62,7 +62,7 @@ export const overviewPlugin: JupyterFrontEndPlugin<void> = {
         place.activate(await opening);
       }
     });
-    // Notebook would restore the tab on every page.
+    // Only restored in JupyterLab, because Notebook 7 would restore the tab on every page.
     if (shell !== null) {
       void restorer?.restore(tracker, {
         command: CommandIDs.openOverview,

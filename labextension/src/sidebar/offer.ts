@@ -23,7 +23,7 @@ export class Offer {
     const { card, holder } = held;
     setText(
       this._title,
-      trans.__('No card is free. %1 has been idle for longest:', cardTitle(card.module_id))
+      trans.__('No card is free. %1 has been idle the longest:', cardTitle(card.module_id))
     );
     const key = `${card.module_id} ${holder.pid} ${holder.kernel?.notebook?.name}`;
     if (key !== this._key) {

@@ -24,7 +24,7 @@ class FrameQueue {
       draw();
     }
     if (drawings.length > 0) {
-      // Observers still receive the measurement, but the timeline must not grow.
+      // Clear old measures to keep the timeline small; observers still receive the new one.
       performance.clearMeasures(DRAW_MEASURE);
       performance.measure(DRAW_MEASURE, { start });
     }

@@ -21,7 +21,7 @@ export function keyZoom(
   switch (key) {
     case '+':
     case '=':
-      // Keep the newest end, because the rest of a new history is empty.
+      // Keep the newest part in view, because the rest of a new history is empty.
       return max - min < 2 * SHORTEST ? shown : { min: min + 2 * quarter, max };
     case '-':
       return within({ min: min - 4 * quarter, max }, whole);

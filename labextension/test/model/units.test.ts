@@ -58,7 +58,7 @@ describe('upperEdge', () => {
     [96 * GIB, 1]
   ])('for a curve up to %d bytes is %d of the card', (highest, part) => {
     expect(upperEdge(highest, 96 * GIB)).toBe(part * 96 * GIB);
-    // A curve looks full only if the card is.
+    // A curve may only look full if the card is full.
     expect(highest / upperEdge(highest, 96 * GIB) <= 0.8).toBe(part < 1 || highest < 70 * GIB);
   });
 

@@ -204,7 +204,7 @@ describe('notice', () => {
       detail: 'The Gaudi driver is not loaded.'
     });
     const hung = notice(live, snapshot(1), 'The driver did not answer within 5 s.');
-    expect(hung).toMatchObject({ kind: 'missed', title: 'No new figures' });
+    expect(hung).toMatchObject({ kind: 'missed', title: 'No new data' });
     expect(isStale(hung)).toBe(true);
   });
 
