@@ -141,14 +141,17 @@ def test_next_process_computes_in_fp8(results):
 
 @needs_compressor
 def test_process_runs_one_step_in_order(results):
-    assert "the mode is MEASURE, and this is the step QUANTIZE" in results["early"]
-    assert "A model was measured in this process, which can do only one" in results["both"]
+    assert "the mode is MEASURE, but this is the QUANTIZE step" in results["early"]
+    assert (
+        "A model was already measured in this process, and a process can run only one"
+        in results["both"]
+    )
     assert results["other"] == ["torch.float32", "cpu"], "a refused conversion changed the model"
 
 
 @needs_compressor
 def test_refused_conversion_changes_nothing(results):
-    assert "The blocklist contains the name 'nobody', but no module has it" in results["lists"]
+    assert "The blocklist contains the name 'nobody', but no module matches it" in results["lists"]
     assert results["second"] == (
         "This plug-in already measures a Model: create another plug-in for another model."
     )

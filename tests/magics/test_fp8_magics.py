@@ -344,7 +344,7 @@ def test_fp8_options_and_values_are_completed(run, shell, torch):
     [
         ("", "type %hpu_fp8_measure model"),
         ("missing", "Unknown variable 'missing'"),
-        ("model --inputs x --allow ,", "The list is empty: write names of layers, or of classes"),
+        ("model --inputs x --allow ,", "The list is empty: specify layer names, or class names"),
         ("model --inputs x -o class", "'class' cannot be a variable"),
         ("model --inputs x --dtpye E4M3", "type %hpu_fp8_measure model --inputs x --dtype E4M3"),
         ("model --inputs x --batches many", "needs a whole number after --batches, not 'many'"),

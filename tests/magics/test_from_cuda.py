@@ -154,7 +154,9 @@ def test_shell_command_over_several_lines_is_refused(run, shell):
 def test_cuda_device_from_another_cell_is_reported(run):
     run("import torch\ndevice = torch.device('cuda')")
     cell = run("%%hpu_from_cuda --show\nx = torch.ones(2).to(device)")
-    assert "Line 2: device is device(type='cuda') from another cell: port that cell." in cell.out
+    assert (
+        "Line 2: device was set to device(type='cuda') in another cell: port that cell." in cell.out
+    )
 
 
 def test_run_cell_magic_ports_the_cell(run, shell):

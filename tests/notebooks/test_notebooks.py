@@ -305,8 +305,8 @@ def test_scales_and_formats_change_the_error(fp8):
 
 
 def test_unknown_layer_and_second_step_are_refused(fp8):
-    assert "'haed', but no module has it: did you mean 'head'?" in fp8.text("unknown")
-    assert "which can do only one step" in fp8.text("other")
+    assert "but no module matches it: did you mean 'head'?" in fp8.text("unknown")
+    assert "a process can run only one step" in fp8.text("other")
 
 
 def test_fp8_training_reduces_the_loss(fp8):

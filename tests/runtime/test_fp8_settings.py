@@ -35,19 +35,23 @@ def error_of(*arguments, **options) -> str:
         ('{\n  "mode": "MEASURE",\n}', 2, "there is a comma before the closing bracket; remove it"),
         ('{"allowlist": {"types": [\n"Linear",\n]}}', 2, "there is a comma before"),
         ('{\n  "mode": "MEASURE"\n  "observer": "maxabs"\n}', 2, "a comma is missing at the end"),
-        ("{\n'mode': \"MEASURE\"}", 2, "JSON needs double quotation marks"),
-        ("{\"mode\":\n'MEASURE'}", 2, "JSON needs double quotation marks"),
-        ('{\n\n  // both steps\n  "mode": "MEASURE"}', 3, "JSON has no comments; remove it"),
-        ('{"mode": "MEASURE"} # end', 1, "JSON has no comments"),
-        ('{\n"use_qdq": True}', 2, "True is not JSON; write true"),
-        ('{\n"use_qdq": None}', 2, "None is not JSON; write null"),
+        ("{\n'mode': \"MEASURE\"}", 2, "JSON requires double quotation marks"),
+        ("{\"mode\":\n'MEASURE'}", 2, "JSON requires double quotation marks"),
+        (
+            '{\n\n  // both steps\n  "mode": "MEASURE"}',
+            3,
+            "JSON does not support comments; remove",
+        ),
+        ('{"mode": "MEASURE"} # end', 1, "JSON does not support comments"),
+        ('{\n"use_qdq": True}', 2, "True is not valid JSON; write true"),
+        ('{\n"use_qdq": None}', 2, "None is not valid JSON; write null"),
         ('{"mode": "MEASURE",\n"blocklist": {"types": []', 2, "the file ends too early"),
         ("", 1, "the file is empty"),
         ('{"mode": "MEASURE"}\n{}', 2, "there is text after the object"),
-        ('{"mode": MEASURE}', 1, "this is not JSON: expecting value"),
+        ('{"mode": MEASURE}', 1, "this is not valid JSON: expecting value"),
         ("[1]", 1, "settings must be an object, not a list"),
-        ('{"observer": "max', 1, "a quotation mark is missing"),
-        ('{\n"observer": "maxabs,\n"use_qdq": true}', 2, "a quotation mark is missing"),
+        ('{"observer": "max', 1, "a closing quotation mark is missing"),
+        ('{\n"observer": "maxabs,\n"use_qdq": true}', 2, "a closing quotation mark is missing"),
     ],
 )
 def test_malformed_file_is_rejected_with_line_and_fix(write, text, line, fix):
@@ -73,9 +77,9 @@ def test_fixed_file_is_read(write):
         ('{\n"allowlist": ["Linear"]}', 2, "allowlist is ['Linear']: write {"),
         ('{"blocklist": {\n"type": []}}', 2, "blocklist has no part 'type': did you mean 'types'"),
         ('{"blocklist": {"types": [],\n"names": "head"}}', 2, "names of the blocklist is 'head'"),
-        ('{"blocklist": {\n"names": ["a("]}}', 2, "'a(' is not a regular expression"),
+        ('{"blocklist": {\n"names": ["a("]}}', 2, "'a(' is not a valid regular expression"),
         ('{"dump_stats_path": ""}', 1, "dump_stats_path is '': write a path"),
-        ('{\n"mode": "QUANTIZE"}', 2, "the mode is QUANTIZE, and this is the step MEASURE"),
+        ('{\n"mode": "QUANTIZE"}', 2, "the mode is QUANTIZE, but this is the MEASURE step"),
     ],
 )
 def test_wrong_setting_is_rejected_with_its_line(write, text, line, sentence):
@@ -158,9 +162,9 @@ def lists(**options):
 @pytest.mark.parametrize(
     ("which", "entries", "sentence"),
     [
-        ("blocklist", {"names": ["haed"]}, "'haed', but no module has it: did you mean 'head'?"),
-        ("allowlist", {"names": ["zzz"]}, "'zzz', but no module has it: its modules are encoder,"),
-        ("blocklist", {"types": ["Linaer"]}, "no module has it: did you mean 'Linear'"),
+        ("blocklist", {"names": ["haed"]}, "but no module matches it: did you mean 'head'?"),
+        ("allowlist", {"names": ["zzz"]}, "but no module matches it: its modules are encoder,"),
+        ("blocklist", {"types": ["Linaer"]}, "no module is of this class: did you mean 'Linear'"),
         ("allowlist", {"types": ["Sequential"]}, "cannot be quantized: in this model, Linear can"),
     ],
 )
@@ -190,13 +194,13 @@ CONVOLUTION = [("stem", "Conv2d"), ("head", "Linear")]
 @pytest.mark.parametrize(
     ("options", "generation", "sentence"),
     [
-        ({"dynamic_quantization": True}, "GAUDI2", "maxabs_hw uses fixed scales or those of the"),
+        ({"dynamic_quantization": True}, "GAUDI2", "maxabs_hw uses fixed or hardware scales"),
         ({"dynamic_quantization": True, "scale_method": "unit_scale"}, "GAUDI2", "use maxabs_pow"),
-        ({"scale_method": "maxabs_pcs_pow2"}, "GAUDI2", "is for dynamic quantization"),
-        ({"device_for_scales": "GAUDI3"}, "GAUDI2", "does not support scales of GAUDI3"),
+        ({"scale_method": "maxabs_pcs_pow2"}, "GAUDI2", "supports only dynamic quantization"),
+        ({"device_for_scales": "GAUDI3"}, "GAUDI2", "does not support GAUDI3 scales"),
         (
             {"device_for_scales": "GAUDI2", "scale_method": "maxabs_pow2"},
-            *("GAUDI3", "A GAUDI3 does not support scales of GAUDI2 with the method maxabs_pow2"),
+            *("GAUDI3", "A GAUDI3 does not support GAUDI2 scales with the method maxabs_pow2"),
         ),
         (
             {"scale_method": "act_maxabs_pow2_weights_pcs_opt_pow2"},

@@ -206,7 +206,7 @@ def test_quant_config_contains_the_settings(measured):
     assert measured["file"] == "stats/net_hooks_maxabs.json"
     assert measured["outputs"] == 1
     assert measured["columns"][-1] == "largest output"
-    sentence = "MEASURE.json, line 3: the mode is MEASURE, and this is the step QUANTIZE"
+    sentence = "MEASURE.json, line 3: the mode is MEASURE, but this is the QUANTIZE step"
     assert sentence in measured["wrong step"]
 
 
@@ -228,7 +228,7 @@ def test_softmax_that_neural_compressor_mistakes_is_rejected_unless_blocked(meas
     [
         (
             "shared",
-            "'0' is the same layer as '1.1', and Neural Compressor replaces only one of them: put "
+            "'0' is the same layer as '1.1', but Neural Compressor replaces only one of them: put "
             "'0' in the blocklist.",
         ),
         (
@@ -243,10 +243,13 @@ def test_softmax_that_neural_compressor_mistakes_is_rejected_unless_blocked(meas
         ),
         (
             "float32",
-            "The weights of 'keys' are bfloat16, and fp8 inference starts from float32: type "
+            "The weights of 'keys' are bfloat16, but fp8 inference starts from float32: type "
             "%hpu_to MODEL --dtype float32 first.",
         ),
-        ("dynamic", "Dynamic quantization needs no measurements: quantize the model."),
+        (
+            "dynamic",
+            "Dynamic quantization does not need measurements: quantize the model directly.",
+        ),
     ],
 )
 def test_unsuitable_model_or_setting_is_rejected_before_measuring(measured, answer, sentence):
@@ -262,7 +265,8 @@ def test_infinite_activations_cause_a_warning(measured):
 
 def test_script_gets_a_note_about_the_next_step(measured):
     assert measured["notes"][-1] == (
-        "The second step needs another process: call hpu_magic.fp8_quantize(model, inputs) there."
+        "The second step must run in a separate process: call "
+        "hpu_magic.fp8_quantize(model, inputs) there."
     )
 
 
@@ -342,7 +346,7 @@ def test_other_generation_needs_new_measurements_or_its_scales_by_option(process
     ways = {"as they are": {}, "its scales": {"device_for_scales": "GAUDI2"}}
     answers = processes(QUANTIZE, "QUANTIZE", WAYS=json.dumps(ways), HPU_MAGIC_CARD="gaudi3")
     assert answers["as they are"] == (
-        "The measurements stats/net_hooks_maxabs.json are from a GAUDI2, and this card is a "
+        "The measurements stats/net_hooks_maxabs.json are from a GAUDI2, but this card is a "
         "GAUDI3: measure the model on this card."
     )
     assert "GAUDI3" in answers["its scales"]["title"]
@@ -352,7 +356,7 @@ def test_process_of_a_distributed_job_is_rejected(shell, monkeypatch):
     import torch
 
     monkeypatch.setenv("WORLD_SIZE", "8")
-    with pytest.raises(HPUError, match="runs on one card, and this is one of 8 processes"):
+    with pytest.raises(HPUError, match="runs on a single card, but this is one of 8 processes"):
         hpu_magic.fp8_measure(torch.nn.Linear(1, 1), torch.ones(1))
 
 

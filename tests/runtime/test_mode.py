@@ -24,7 +24,7 @@ def test_mode_requested_after_the_import_needs_a_restart(run, shell, torch, forg
     assert cell.result.loaded == "eager"
     assert cell.result.requested == "lazy"
     assert cell.result.needs_restart
-    assert "read once, at import: end this session and start it again." in cell.out
+    assert "read only once, at import: end this session and start it again." in cell.out
     assert "simulated" in cell.out
 
 

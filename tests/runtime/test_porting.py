@@ -69,11 +69,15 @@ def test_training_loop_keeps_its_comments_and_layout():
     report = hpu_magic.from_cuda(TRAINING, mark_steps=True)
     assert report.ported == LAZY_TRAINING
     assert [(each.line, each.kind, each.text) for each in report.findings] == [
-        (12, "remark", "the GradScaler is kept, but bfloat16, the card's native type, needs none"),
+        (
+            12,
+            "remark",
+            "the GradScaler is kept, but bfloat16, the card's native type, does not need it",
+        ),
         (
             15,
             "remark",
-            "without dtype, autocast computes in bfloat16 here and in float16 on a GPU",
+            "without dtype, autocast computes in bfloat16 on the card and in float16 on a GPU",
         ),
         (
             23,
@@ -234,7 +238,7 @@ def test_names_of_earlier_cells_are_resolved(torch):
         "loss.backward()\nhtcore.mark_step()\ntrainer.step()\nhtcore.mark_step()\nschedule.step()\n"
     )
     assert report.first == "import habana_frameworks.torch.core as htcore"
-    assert "device is device(type='cuda') from another cell: port that cell" in repr(report)
+    assert "device was set to device(type='cuda') in another cell: port that cell" in repr(report)
 
 
 def test_mark_step_is_inserted_once_after_backward_and_step():
@@ -281,10 +285,19 @@ def test_code_without_counterpart_is_reported_with_its_line(code, sentence):
         ("torch.backends.cudnn.benchmark = True", "torch.backends.cudnn.benchmark has no effect"),
         ('os.environ["CUDA_VISIBLE_DEVICES"] = "0"', "HABANA_VISIBLE_MODULES chooses the cards"),
         ("model.half()", "prefer .bfloat16()"),
-        ("x.cuda(*devices)", "cuda() with * is not ported: write its arguments explicitly"),
-        ("x.cuda(**options)", "cuda() with * is not ported: write its arguments explicitly"),
+        (
+            "x.cuda(*devices)",
+            "cuda() with * unpacking is not ported: pass its arguments explicitly",
+        ),
+        (
+            "x.cuda(**options)",
+            "cuda() with * unpacking is not ported: pass its arguments explicitly",
+        ),
         ("torch.cuda._sleep(3)", "torch.cuda._sleep is unknown and was not changed"),
-        ("with torch.cuda.device(1): f()", "a process has one card, hpu:0"),
+        (
+            "with torch.cuda.device(1): f()",
+            "a process has only one card, so every number refers to hpu:0",
+        ),
         (
             "torch.set_default_tensor_type(torch.cuda.HalfTensor)",
             "set_default_dtype(torch.float16)",

@@ -13,8 +13,8 @@ NOWHERE = "is not used as a device and was not changed"
 MORE = "contains more than a device and was not changed"
 SAVED = "is a device in a saved file and was not changed"
 SEVERAL = (
-    "is also used as other text, where several devices would become the same text; it was not "
-    "changed, use different strings for devices and other text"
+    "is also used as ordinary text, where several devices would become the same text, so it was "
+    "not changed: use separate strings for devices and for other text"
 )
 
 
@@ -318,7 +318,7 @@ def test_device_that_is_also_used_as_other_text_is_reported():
     report = ported("kind = 'cuda'\nx.to(kind)\nopen(f'{kind}.txt')")
     assert report.ported == "kind = 'hpu'\nx.to(kind)\nopen(f'{kind}.txt')\n"
     assert [(each.line, each.text) for each in report.findings] == [
-        (1, "'cuda' is also used as other text, which changes to 'hpu' too")
+        (1, "'cuda' is also used as ordinary text, which becomes 'hpu' too")
     ]
 
 
@@ -338,7 +338,7 @@ def test_functions_and_strings_of_earlier_cells_are_followed():
     assert report.ported == "train(m, 'hpu')\nrename(m, 'cuda')\nx.to(kind)\nprint(kind)\n"
     assert [(each.line, each.text) for each in report.findings] == [
         (2, f"'cuda' {NOWHERE}"),
-        (3, "kind is 'cuda' from another cell: port that cell"),
+        (3, "kind was set to 'cuda' in another cell: port that cell"),
     ]
 
 

@@ -94,9 +94,12 @@ def test_habana_import_is_added_after_a_multi_line_import(first):
 @pytest.mark.parametrize(
     ("code", "sentence"),
     [
-        ("from torch.cuda.amp import *", "names from * of torch.cuda.amp are not ported"),
-        ("with torch.cuda.amp.autocast(*a): f()", "autocast with * is not ported"),
-        ("torch.cuda.memory_summary(*a)", "memory_summary with * is not ported"),
+        (
+            "from torch.cuda.amp import *",
+            "names imported with * from torch.cuda.amp are not ported",
+        ),
+        ("with torch.cuda.amp.autocast(*a): f()", "autocast with * unpacking is not ported"),
+        ("torch.cuda.memory_summary(*a)", "memory_summary with * unpacking is not ported"),
         ("cast = torch.cuda.amp.autocast", "autocast is not called here: call it with the device"),
         ("map(torch.Tensor.cuda, xs)", "torch.Tensor.cuda is not called here, so it is not ported"),
         ("t = {'torch.cuda.HalfTensor': 1}", "torch.cuda.HalfTensor in a string is not ported"),

@@ -10,7 +10,7 @@ from typing import Any
 
 
 class Bindings:
-    """What the names in a cell refer to, according to its imports and the notebook's variables."""
+    """Resolves the names in a cell, using its imports and the notebook's variables."""
 
     def __init__(self, tree: ast.Module, variables: Mapping[str, Any]) -> None:
         self._variables = variables
@@ -38,7 +38,7 @@ class Bindings:
         return node.id if node.id == "torch" else None
 
     def variable(self, name: str) -> Any:
-        """Return the notebook's variable, or None if there is none or the cell imports the name."""
+        """Return the notebook's variable, or None if it does not exist or the cell imports it."""
         return None if name in self.imported else self._variables.get(name)
 
     def knows(self, name: str) -> bool:

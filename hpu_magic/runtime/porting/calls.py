@@ -29,7 +29,7 @@ _DTYPES = {
     "LongTensor": "int64",
     "ShortTensor": "int16",
 }
-_STARRED = "with * is not ported: write its arguments explicitly"
+_STARRED = "with * unpacking is not ported: pass its arguments explicitly"
 _COMPILED = ("fullgraph", "dynamic", "backend", "mode", "options", "disable")
 _OF_CUDA = ("device", "non_blocking", "memory_format")
 # Maps parameters of torch.cuda functions to their names on the card, or to None if the card's
@@ -86,7 +86,7 @@ def is_properties(cell: Cell, node: ast.AST) -> bool:
 
 
 def bare_decorator(cell: Cell, node: ast.expr) -> None:
-    """Add arguments to a decorator that has none if they are needed on the card."""
+    """Add the arguments that the card needs to a decorator without arguments."""
     name = cell.bindings.dotted(node)
     if name is None:
         return
@@ -167,7 +167,7 @@ def _default_type(cell: Cell, node: ast.Call, name: str) -> None:
         cell.rename(node.func, "torch.set_default_device")
         cell.replace(node.args[0], cell.text("hpu"))
         if dtype != "float32":
-            text = f"add torch.set_default_dtype(torch.{dtype}) to keep the default type"
+            text = f"add torch.set_default_dtype(torch.{dtype}) to keep the default dtype"
             cell.note(node, REMARK, text)
     else:
         cell.generic_visit(node)
@@ -194,7 +194,7 @@ def _set_device(cell: Cell, node: ast.Call, name: str) -> None:
 
 
 def _any_number(cell: Cell, node: ast.Call, *, known: bool) -> None:
-    """Replace a card number with 0; unless `known`, also replace a variable that may be one."""
+    """Replace a card number with 0; unless `known`, also replace a variable that may hold one."""
     devices = [*node.args, *(each.value for each in node.keywords if each.arg == "device")]
     if (
         len(devices) == 1
@@ -237,7 +237,7 @@ def _autocast(cell: Cell, node: ast.Call, name: str) -> None:
             cell.note(
                 node,
                 REMARK,
-                "without dtype, autocast computes in bfloat16 here and in float16 on a GPU",
+                "without dtype, autocast computes in bfloat16 on the card and in float16 on a GPU",
             )
         cell.rename(node.func, "torch.autocast")  # shorter than torch.amp.autocast
         arguments.first(cell, node, cell.text("hpu"))
@@ -257,7 +257,7 @@ def _scaler(cell: Cell, node: ast.Call, name: str) -> None:
         arguments.first(cell, node, cell.text("hpu"))
     elif not node.args and not arguments.has(node, "device"):
         arguments.first(cell, node, cell.text("hpu"))
-    text = "the GradScaler is kept, but bfloat16, the card's native type, needs none"
+    text = "the GradScaler is kept, but bfloat16, the card's native type, does not need it"
     cell.note(node, REMARK, text)
     cell.children(node, [*node.args, *node.keywords])
 
@@ -271,7 +271,7 @@ def _bound(cell: Cell, node: ast.Call, name: str) -> None:
 
 
 def _device(cell: Cell, node: ast.Call, name: str) -> None:
-    """Remove the number in ``torch.device("cuda", rank)``, or set it to 0 if it is compared."""
+    """Remove the index in ``torch.device("cuda", rank)``; set it to 0 if the device is compared."""
     kinds = [*node.args[:1], *(each.value for each in node.keywords if each.arg == "type")]
     written = cell.devices.written.get(kinds[0]) if kinds else None
     numbers = [each for each in arguments.in_order(node) if _is_index(node, each)]
@@ -309,7 +309,7 @@ def _compile(cell: Cell, node: ast.Call, name: str) -> None:
         arguments.last(cell, node, written)
     for each in of_inductor:
         if each is not backend:
-            text = f"{each.arg}= is for the GPU compiler; hpu_backend has other options"
+            text = f"{each.arg}= applies only to the GPU compiler; hpu_backend has other options"
             cell.note(node, REMARK, text)
     others = [each for each in arguments.in_order(node) if each not in of_inductor]
     cell.children(node, [node.func, *others] if name == "" else others)

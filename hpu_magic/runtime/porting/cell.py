@@ -54,7 +54,7 @@ class Cell(ast.NodeVisitor):
         self._parents.pop()
 
     def text(self, value: str) -> str:
-        """Return a string literal with the cell's quotes, or others inside an f-string."""
+        """Return a string literal in the cell's quotes, or in other quotes inside an f-string."""
         taken = self._quotes_taken()
         quote = self._quote if not taken else "'" if taken[-1] == '"' else '"'
         return f"{quote}{value}{quote}"
@@ -101,12 +101,12 @@ class Cell(ast.NodeVisitor):
             self.note(node, INACTIVE, f"{name} has no counterpart and no effect: {known.why}")
 
     def typed(self, node: ast.expr | ast.stmt) -> bool:
-        """Return whether the source contains a node at the node's position.
+        """Return whether the source text at a node's position contains that node.
 
         Returns False for nodes that come from IPython's transformation of a magic.
         """
         if len(set(self._quotes_taken())) > 1:
-            return False  # before Python 3.12, no other quotes are left
+            return False  # before Python 3.12, an f-string cannot reuse its quotes
         text = self.source.of(node)
         try:
             if isinstance(node, ast.expr):

@@ -1,7 +1,7 @@
 """Distinguish strings in a cell that are devices from strings that only look like devices.
 
-A string is a device if it reaches a parameter for devices. Its other uses determine whether it can
-be replaced: strings that become file names or keys must remain different from each other.
+A string counts as a device if it reaches a device parameter. Its other uses determine whether it
+can be replaced: strings that become file names or keys must remain different from each other.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _UNIQUE = ("set", "frozenset", "dict", "fromkeys", "Counter", "OrderedDict", "ad
 _EQUALITIES = (ast.Eq, ast.NotEq, ast.In, ast.NotIn, ast.Is, ast.IsNot)
 # Paths to a string in a compared value or in a searched container.
 _ALIKE = ((), (ITEM,), (KEY,), (ANYWHERE,))
-_MOST = 8  # number of positions to check in a call with *
+_MOST = 8  # number of positions to check in a call with * arguments
 _SHOWS = (
     *("print", "log", "debug", "info", "warning", "warn", "error", "critical", "exception"),
     *("write", "display", "set_description", "isinstance", "type", "len", "id"),
@@ -61,10 +61,10 @@ _SHOWS = (
 _MORE = "contains more than a device and was not changed"
 _NOWHERE = "is not used as a device and was not changed"
 _STORED = "is a device in a saved file and was not changed"
-_ALSO = "is also used as other text, which changes to {!r} too"
+_ALSO = "is also used as ordinary text, which becomes {!r} too"
 _SEVERAL = (
-    "is also used as other text, where several devices would become the same text; it was not "
-    "changed, use different strings for devices and other text"
+    "is also used as ordinary text, where several devices would become the same text, so it was "
+    "not changed: use separate strings for devices and for other text"
 )
 
 
@@ -223,7 +223,7 @@ class Devices:
         return False
 
     def _takes(self, text: Text, call: ast.Call, argument: ast.expr) -> bool:
-        """Return whether a call, or a torch function passed to it, has a device parameter here."""
+        """Return whether a call, or a torch function passed to it, takes a device here."""
         place = call.args.index(argument)
         starred = any(isinstance(each, ast.Starred) for each in call.args[: place + 1])
         places = range(place, _MOST if starred else place + 1)
@@ -290,7 +290,7 @@ class Devices:
         yield COMPARED if any(isinstance(each, ast.Dict | ast.DictComp) for each in made) else TEXT
 
     def _method(self, text: Text, node: ast.expr, path: Path) -> Iterator[str]:
-        """Yield the uses in attributes and methods of a value, or of a dict with it as a key."""
+        """Yield the uses in attributes and methods of a value, or of a dict keyed by it."""
         attribute = self._names.parents[node]
         call = self._names.parents[attribute]
         assert isinstance(attribute, ast.Attribute)

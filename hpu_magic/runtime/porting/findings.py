@@ -8,7 +8,7 @@ MISSING = "missing"
 INACTIVE = "inactive"
 REMARK = "remark"
 NOT_PORTED = "code in a magic or a formatted string is not ported"
-ONE_CARD = "a process has one card, hpu:0, for every number"
+ONE_CARD = "a process has only one card, so every number refers to hpu:0"
 
 
 @dataclass(frozen=True)

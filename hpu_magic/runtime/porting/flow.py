@@ -95,7 +95,7 @@ class Flow:
         return list(found)
 
     def _steps(self, node: ast.expr, path: Path) -> tuple[list[Carrier], list[Carrier]]:
-        """Return the next expressions with the value, through modeled steps and unknown calls."""
+        """Return the next expressions with the value, via modeled steps and via unknown calls."""
         if (node, path) not in self._known_steps:
             unknown = list(self._into_unknown(node, path))
             self._known_steps[node, path] = (list(self._next(node, path)), unknown)
@@ -200,7 +200,7 @@ class Flow:
             yield from self.reads(self._names.variable(target), path)
 
     def _added(self, container: ast.expr, path: Path) -> Iterator[Carrier]:
-        """Follow a value into a container, under every name that the container has."""
+        """Follow a value into a container, through every name that refers to the container."""
         names, seen = [container], set()
         for each in names:
             variable = self._names.variable(each)
@@ -210,7 +210,7 @@ class Flow:
                 names += self._names.made(each)
 
     def _displayed(self, node: ast.expr, parent: ast.expr, path: Path) -> Iterator[Carrier]:
-        """Follow an element of a display; an assignment to as many targets unpacks the display."""
+        """Follow an element of a list, tuple or set display, which an assignment may unpack."""
         above = self._names.parents.get(parent)
         elements = getattr(parent, "elts", [])
         before = elements[: elements.index(node)][-1:]
@@ -322,7 +322,7 @@ class Flow:
                 yield call, path if path and path[0].startswith(VALUE) else (ANYWHERE,)
 
     def _passes(self, function: ast.expr) -> bool:
-        """Return whether a function's result contains only its arguments, as for a container."""
+        """Return whether a function's result contains only its arguments, like a container."""
         made = [each.func for each in self._names.made(function) if isinstance(each, ast.Call)]
         for each in (function, *made):
             if (self._bindings.dotted(each) or "").startswith(_PASSING_MODULES):
@@ -404,7 +404,7 @@ def _annotated(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _in(path: Path, *steps: str) -> list[Path]:
-    """Return, as a list, the rest of a path if it starts with one of the steps, or else []."""
+    """Return a list with the rest of a path if it starts with one of the steps, or else []."""
     if path[:1] == (ANYWHERE,):
         return [path]
     return [path[1:]] if path and any(_meets(path[0], each) for each in steps) else []

@@ -35,7 +35,7 @@ def of_names(cell: Cell, node: ast.ImportFrom) -> None:
             # where it is used.
             groups.setdefault(module, []).append(_written(alias.name, alias.asname))
             if alias.name == "*":
-                text = f"names from * of {module} are not ported: import the names explicitly"
+                text = f"names imported with * from {module} are not ported: import them explicitly"
                 cell.note(node, REMARK, text)
             continue
         owner, _, name = known.text.rpartition(".")

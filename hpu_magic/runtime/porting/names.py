@@ -176,7 +176,7 @@ class Names:
                 self._families.update(dict.fromkeys(self._families[base], family))
 
     def _family(self, of: ast.ClassDef) -> ast.ClassDef:
-        """Return the class that owns the attributes of a class and its relatives."""
+        """Return the class under which the attributes of a class and its relatives are recorded."""
         return self._families[of][0]
 
     def bound(self, function: Function) -> CellVariable | None:
@@ -211,7 +211,7 @@ class Names:
         return name.id in self._scopes[name].find(name.id).names
 
     def kind(self, node: ast.AST) -> ast.ClassDef | None:
-        """Return the class in the cell that an expression is (or is an instance of), if known."""
+        """Return the cell's class that an expression refers to or is an instance of, if known."""
         scope = self._scopes[node].node
         around = self.parents.get(scope)
         first = _first_parameter(scope) if isinstance(scope, _FUNCTIONS) else None
@@ -321,7 +321,7 @@ def _first_parameter(function: Function) -> str | None:
 
 def _evaluated_outside(node: ast.AST) -> list[ast.AST]:
     if isinstance(node, _COMPREHENSIONS):
-        return []  # the first iterable is, but this does not affect the analysis
+        return []  # the first iterable is evaluated outside, but this does not affect the analysis
     nodes: list[ast.AST] = list(getattr(node, "decorator_list", []))
     nodes += getattr(node, "bases", [])
     nodes += getattr(node, "keywords", [])

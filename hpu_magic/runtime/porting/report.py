@@ -37,7 +37,7 @@ class DiffLine(NamedTuple):
 
 @dataclass(repr=False)
 class PortReport(Report):
-    """CUDA code and the code it was ported to."""
+    """A report on CUDA code that was ported."""
 
     original: str
     ported: str
@@ -131,7 +131,7 @@ class PortReport(Report):
 
 
 def _with_gaps(lines: list[DiffLine]) -> Iterator[tuple[DiffLine, bool]]:
-    """Yield each line together with whether lines were omitted before it."""
+    """Yield each line with a flag that says whether lines were omitted before it."""
     last = None
     for line in lines:
         yield line, bool(last and line.number and line.number > last + 1)

@@ -21,7 +21,8 @@ _WITHOUT_PARENTHESES = (
     *(ast.Return, ast.Lambda),
 )
 _SETTINGS = ("torch.backends.cudnn.", "torch.backends.cuda.")
-# Replacements for attributes of torch.cuda.get_device_properties(). On Gaudi, it returns a string.
+# Replacements for attributes of torch.cuda.get_device_properties(), which returns a string on
+# Gaudi.
 _PROPERTIES = {
     "total_memory": "torch.hpu.mem_get_info()[1]",
     "name": "torch.hpu.get_device_name()",
@@ -77,7 +78,9 @@ class Rewriter(Cell):
         value = self.bindings.variable(node.id)
         device = type(value).__name__ == "device" and getattr(value, "type", "") == "cuda"
         if device or (is_device(value) and self.devices.reaches_device(node)):
-            self.note(node, REMARK, f"{node.id} is {value!r} from another cell: port that cell")
+            self.note(
+                node, REMARK, f"{node.id} was set to {value!r} in another cell: port that cell"
+            )
 
     def name(self, node: ast.Attribute | ast.Name, name: str) -> bool:
         """Convert a full name, and return True if its node does not need to be visited further."""

@@ -16,8 +16,8 @@ class Edit:
     """The offsets of the replaced piece in the source."""
     shown: str  # the replacement in the displayed code, which may add lines
     executed: str
-    """The replacement in the executed code. It has as many line breaks as the piece, so that each
-    statement keeps its line number."""
+    """The replacement in the executed code, with as many line breaks as the replaced piece, so that
+    each statement keeps its line number."""
 
 
 class Source:

@@ -14,7 +14,8 @@ MARK = "htcore.mark_step()"
 def steps(tree: ast.Module, bindings: Bindings) -> Iterator[ast.stmt]:
     """Yield the statements that must be followed by a step mark in lazy mode.
 
-    These are backward passes and optimizer steps. A step mark executes the recorded operations.
+    The statements are backward passes and optimizer steps. A step mark executes the recorded
+    operations.
     """
     optimizers = _optimizers(tree)
     for block in _blocks(tree):

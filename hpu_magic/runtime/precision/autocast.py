@@ -49,7 +49,7 @@ class Autocast:
     `summary` returns a report with the number of operator calls by compute dtype.
 
     Raises `HPUError` for an unknown dtype or operator, or for float16 on first-generation Gaudi,
-    and `RestartNeededError` if other lists are loaded.
+    and `RestartNeededError` if different lists are already loaded.
     """
 
     def __init__(

@@ -85,8 +85,8 @@ class AutocastExplanation(Table):
             single = len(differing) == 1
             names = " and ".join(filter(None, (", ".join(differing[:-1]), differing[-1])))
             notes.append(
-                f"{names} run{'s' if single else ''} in {self.dtype} here; CUDA's autocast keeps "
-                f"{'it' if single else 'them'} in float32."
+                f"{names} run{'s' if single else ''} in {self.dtype} on the card; CUDA's autocast "
+                f"keeps {'it' if single else 'them'} in float32."
             )
         if self.unseen:
             notes.append(
@@ -104,7 +104,9 @@ def explained(
     context = Autocast(dtype)
     torch = device.torch_with_hpu()
     if not isinstance(model, torch.nn.Module):
-        raise HPUError(f"A {type(model).__name__} cannot be explained: pass a torch.nn.Module.")
+        raise HPUError(
+            f"Cannot explain an object of type {type(model).__name__}: pass a torch.nn.Module."
+        )
     elsewhere = devices_elsewhere(model)
     if elsewhere:
         raise HPUError(
@@ -113,8 +115,8 @@ def explained(
         )
     if torch.autograd._profiler_enabled():
         raise HPUError(
-            "A profile is being recorded, and an explanation needs its own: explain the model "
-            "before or after."
+            "A profiler is already active, but an explanation needs its own profile: explain the "
+            "model before or after profiling."
         )
     lower = str(context.dtype).removeprefix("torch.")
     explanation = AutocastExplanation(type(model).__name__, lower, operators.in_force())
@@ -124,8 +126,8 @@ def explained(
     _Reader(torch, explanation, labels).read(tree, "")
     if not explanation.operations and not explanation.unseen:
         raise HPUError(
-            "No operation of the model ran on floating-point tensors of the device: move the "
-            "inputs to the device too, with %hpu_to or hpu_magic.to."
+            "The model ran no operations on floating-point device tensors: move the inputs to the "
+            "device as well, with %hpu_to or hpu_magic.to."
         )
     return explanation
 

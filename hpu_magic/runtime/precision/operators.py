@@ -130,7 +130,7 @@ def requested(
     with lists.
     """
     if level not in (None, "O1", "O2"):
-        raise HPUError(f"Unknown level {level!r}: use O1 (the lists) or O2.")
+        raise HPUError(f"Unknown level {level!r}: use O1 (operator lists) or O2.")
     if level == "O2":
         if lower is not None or fp32 is not None:
             raise HPUError("Level O2 has its own lists: remove lower and fp32, or use O1.")
@@ -201,17 +201,18 @@ def ensure(lists: OperatorLists) -> None:
     if not restart.interactive():
         settings = " ".join(f"{name}={value}" for name, value in environment.items() if value)
         raise RestartNeededError(
-            "Operator lists are read once, at import: start python with "
+            f"Operator lists are read only once, at import: start python with "
             f"{settings or f'neither {LOWER_VARIABLE} nor {FP32_VARIABLE}'}."
         )
     raise RestartNeededError(
-        "Operator lists are read once, at import, and other lists are loaded: restart the kernel "
-        "(or add --restart) and run the cell again. The lists are remembered."
+        "Operator lists are read only once, at import, and different lists are already loaded: "
+        "restart the kernel (or add --restart) and run the cell again. The new lists are "
+        "remembered."
     )
 
 
 def _file(variable: str, names: frozenset[str], default: frozenset[str]) -> str | None:
-    """Write the names to a file for the library and return its path, or None if none is needed."""
+    """Write the names to a file for the library; return its path, or None if no file is needed."""
     if names == default and not os.environ.get(_OLDER[variable]):
         return None
     from jupyter_core.paths import jupyter_data_dir

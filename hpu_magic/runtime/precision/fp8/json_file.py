@@ -11,7 +11,7 @@ from hpu_magic.errors import HPUError
 
 
 class SettingsFile:
-    """The settings in a JSON file and the lines that they are on.
+    """The settings in a JSON file and their line numbers.
 
     Raises `HPUError` if the file cannot be read or does not contain a JSON object.
     """
@@ -39,7 +39,7 @@ class SettingsFile:
         self.values: dict[str, Any] = values
 
     def place(self, *keys: str) -> str:
-        """Return the file and the line of the innermost of several nested keys."""
+        """Return the file and the line number of the last key in a chain of nested keys."""
         at = 0
         for key in keys:
             match = re.compile(re.escape(json.dumps(key)) + r"\s*:").search(self._text, at)
@@ -67,22 +67,25 @@ def _fix(text: str, error: json.JSONDecodeError) -> tuple[int, str]:
     if not text.strip():
         return 1, 'the file is empty; write {"mode": "MEASURE"}.'
     if rest.startswith("'"):
-        return error.lineno, "JSON needs double quotation marks; write \" instead of '."
+        return error.lineno, "JSON requires double quotation marks; write \" instead of '."
     if rest.startswith(("//", "#", "/*")):
-        return error.lineno, "JSON has no comments; remove it."
+        return error.lineno, "JSON does not support comments; remove this one."
     if before.endswith(",") and rest[:1] in ("}", "]"):
         return last_line, "there is a comma before the closing bracket; remove it."
     if rest.startswith(",") and "trailing comma" in error.msg:
         return error.lineno, "there is a comma before the closing bracket; remove it."
     if word and word[0] in ("True", "False", "None"):
         right = {"True": "true", "False": "false", "None": "null"}[word[0]]
-        return error.lineno, f"{word[0]} is not JSON; write {right}."
+        return error.lineno, f"{word[0]} is not valid JSON; write {right}."
     if "',' delimiter" in error.msg and rest:
         return last_line, "a comma is missing at the end."
     if error.msg.startswith("Unterminated string") or text[error.pos : error.pos + 1] == "\n":
-        return error.lineno, "a quotation mark is missing; close the text."
+        return error.lineno, "a closing quotation mark is missing; add it."
     if not rest:
         return last_line, "the file ends too early; close its brackets and quotation marks."
     if "Extra data" in error.msg:
         return error.lineno, "there is text after the object; remove it."
-    return error.lineno, f"this is not JSON: {error.msg[0].lower()}{error.msg[1:]}; correct it."
+    return (
+        error.lineno,
+        f"this is not valid JSON: {error.msg[0].lower()}{error.msg[1:]}; correct it.",
+    )

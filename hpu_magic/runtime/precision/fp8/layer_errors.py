@@ -98,7 +98,7 @@ class Reference:
 
 @contextmanager
 def _recorded(model: Any, names: Iterable[str]) -> Iterator[dict[str, list[_Call]]]:
-    """Record the inputs and outputs of layers as copies, since later layers may overwrite them."""
+    """Record copies of the inputs and outputs of layers, since later layers may overwrite them."""
     calls: dict[str, list[_Call]] = {name: [] for name in names}
 
     def before(name: str) -> Any:

@@ -59,7 +59,7 @@ class MeasureReport(Table):
         )
         return [
             f"The measurements are in {self.file} and in files next to it.",
-            f"The second step needs another process: {how}",
+            f"The second step must run in a separate process: {how}",
         ]
 
     def warnings(self) -> Sequence[str]:
@@ -97,7 +97,9 @@ class Measurement:
         self.model, self.settings = model, settings
         self.layers = step.layers(model, settings)
         if settings.values.get("dynamic_quantization"):
-            raise HPUError("Dynamic quantization needs no measurements: quantize the model.")
+            raise HPUError(
+                "Dynamic quantization does not need measurements: quantize the model directly."
+            )
         Measurements(settings).check_folder()
 
     def begin(self) -> None:
@@ -132,7 +134,7 @@ def measure(
     """
     if (inputs is None) == (data is None):
         raise HPUError(
-            "Measuring needs either inputs or data: type %hpu_fp8_measure model --inputs x, or "
+            "Measuring requires either inputs or data: type %hpu_fp8_measure model --inputs x, or "
             "%hpu_fp8_measure model --data loader."
         )
     measurement = Measurement(model, settings(_STEP, config, **overrides))

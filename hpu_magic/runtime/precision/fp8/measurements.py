@@ -92,10 +92,11 @@ class Measurements:
         other = [name for name in ranges if kinds.get(name, modules.get(name)) != modules.get(name)]
         if lacking or other:
             named = _named(lacking or other)
-            what = f"has no {named}" if lacking else f"has another class of layer at {named}"
+            what = f"has no {named}" if lacking else f"has a different layer class at {named}"
             raise HPUError(
-                f"The measurements {self.file} are from another model: this {type(model).__name__} "
-                f"{what}. Measure it, or set the path of its measurements (dump_stats_path)."
+                f"The measurements {self.file} are from a different model: this "
+                f"{type(model).__name__} {what}. Measure it, or set the path of its measurements "
+                f"(dump_stats_path)."
             )
         missing = [name for name, _ in layers if name not in ranges]
         if missing and not self.settings.skips_unmeasured:
@@ -110,8 +111,8 @@ class Measurements:
         wanted = {here, self.settings.values.get("device_for_scales")}
         if measured is not None and here is not None and measured not in wanted:
             raise HPUError(
-                f"The measurements {self.file} are from a {measured}, and this card is a {here}: "
-                "measure the model on this card."
+                f"The measurements {self.file} are from a {measured}, but this card is a {here}: "
+                f"measure the model on this card."
             )
 
     def _check_weights(self, model: Any, ranges: dict[str, Range]) -> None:
@@ -122,8 +123,9 @@ class Measurements:
             largest = float(weight.detach().abs().max())
             if abs(largest - measured.weight) > _TOLERANCE * max(largest, measured.weight):
                 raise HPUError(
-                    f"The measurements {self.file} are from other weights: the largest weight of "
-                    f"{name!r} is {largest:.4g}, and was {measured.weight:.4g}. Measure this model."
+                    f"The measurements {self.file} were made with different weights: the largest "
+                    f"weight of {name!r} is {largest:.4g}, but was {measured.weight:.4g}. Measure "
+                    f"this model."
                 )
 
     def _read_origin(self) -> tuple[str | None, dict[str, str]]:
@@ -145,9 +147,9 @@ class Measurements:
         ]
         if others:
             return (
-                f"There are no measurements of the observer {self.settings.observer!r} at "
-                f"{self.settings.stats!r}, only of {', '.join(others)}: set that observer, or "
-                "measure again."
+                f"There are no measurements for the observer {self.settings.observer!r} at "
+                f"{self.settings.stats!r}, only for {', '.join(others)}: set that observer, or "
+                f"measure again."
             )
         return (
             f"There are no measurements at {self.settings.stats!r}: type %hpu_fp8_measure MODEL "

@@ -70,7 +70,8 @@ class QuantizeReport(Table):
         if self.errors:
             notes.append(
                 "Errors compare the output of a layer with the output before quantization, with "
-                "all layers quantized. The own error uses the layer's input before quantization."
+                "all layers quantized. A layer's own error is computed with its input from before "
+                "quantization."
             )
         else:
             notes.append("Pass a sample of the model's inputs to see the error of each layer.")
@@ -82,8 +83,9 @@ class QuantizeReport(Table):
         if not broken:
             return []
         return [
-            f"The output of {', '.join(broken[:4])} is not finite, or was zero before: block "
-            f"{'it' if len(broken) == 1 else 'them'}, or use another scale method."
+            f"The output of {', '.join(broken[:4])} is not finite, or was zero before "
+            f"quantization: block {'it' if len(broken) == 1 else 'them'}, or use another scale "
+            f"method."
         ]
 
     @property

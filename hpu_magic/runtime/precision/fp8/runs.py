@@ -29,8 +29,8 @@ def of_inputs(model: Any, inputs: Any) -> Run:
     for value in (*positional, *named.values()):
         if isinstance(value, str | torch.nn.Module):
             raise HPUError(
-                f"A {type(value).__name__} cannot be an input: pass tensors, or a function that "
-                "calls the model."
+                f"Inputs cannot be of type {type(value).__name__}: pass tensors, or a function "
+                f"that calls the model."
             )
     return _call(_moved(model, positional), _moved(model, named))
 
@@ -52,7 +52,9 @@ def of_batches(model: Any, data: Any, batches: int | None) -> Iterator[Run]:
     if batches is not None and batches < 1:
         raise HPUError(f"The number of batches is {batches}: use 1 or more.")
     if not isinstance(data, Iterable):
-        raise HPUError(f"A {type(data).__name__} is not data: pass a DataLoader or a list.")
+        raise HPUError(
+            f"Data of type {type(data).__name__} is not iterable: pass a DataLoader or a list."
+        )
     required = _required(model)
     for batch in islice(data, batches):
         if isinstance(batch, Mapping):
@@ -76,7 +78,7 @@ def _required(model: Any) -> int | None:
 
 
 def _moved(model: Any, value: Any) -> Any:
-    """Move tensors to the device, and floating-point ones to the dtype of the parameters."""
+    """Move tensors to the device, and convert floating-point tensors to the parameters' dtype."""
     from hpu_magic.runtime.device import nests
 
     types = (weight.dtype for weight in model.parameters() if weight.is_floating_point())

@@ -121,30 +121,29 @@ class Settings:
         if self.values.get("dynamic_quantization"):
             if method in (*_WITH_SCALES_OF_HARDWARE, *_FIXED):
                 raise HPUError(
-                    f"The scale method {method} uses fixed scales or those of the hardware, but "
-                    "dynamic quantization calculates scales: use maxabs_pow2 or maxabs_arbitrary."
+                    f"The scale method {method} uses fixed or hardware scales, but dynamic "
+                    f"quantization calculates its own scales: use maxabs_pow2 or maxabs_arbitrary."
                 )
         elif method in _ONLY_DYNAMIC:
             raise HPUError(
-                f"The scale method {method} is for dynamic quantization: set "
-                "dynamic_quantization, or use another method."
+                f"The scale method {method} supports only dynamic quantization: set "
+                f"dynamic_quantization, or use another method."
             )
         wanted = self.values.get("device_for_scales")
         if wanted not in (None, generation) and not (
             (wanted, generation) == ("GAUDI2", "GAUDI3") and method == "maxabs_hw"
         ):
             raise HPUError(
-                f"A {generation} does not support scales of {wanted} with the method {method}; "
-                "only a GAUDI3 supports those of a GAUDI2 with maxabs_hw: remove "
-                "device_for_scales."
+                f"A {generation} does not support {wanted} scales with the method {method}; only "
+                f"a GAUDI3 supports GAUDI2 scales, with maxabs_hw: remove device_for_scales."
             )
         if "weights_pcs" in method or method == "maxabs_pcs_pow2":
             without = [name for name, kind in layers if kind in _WITHOUT_CHANNELS]
             if without:
                 raise HPUError(
-                    f"The scale method {method} uses one scale per channel of the weights, which "
-                    f"the convolution {without[0]!r} does not support: block Conv2d, or use "
-                    "another method."
+                    f"The scale method {method} uses per-channel weight scales, which the "
+                    f"convolution {without[0]!r} does not support: block Conv2d, or use another "
+                    f"method."
                 )
 
     def check_lists(self, modules: Mapping[str, str], quantizable: Sequence[str]) -> None:
@@ -159,21 +158,22 @@ class Settings:
                     known = [*modules, *modules.values()]
                     fix = suggestion(name, known) or _some("its modules are", modules)
                     raise HPUError(
-                        f"The {which} contains the name {name!r}, but no module has it: {fix}"
+                        f"The {which} contains the name {name!r}, but no module matches it: {fix}"
                     )
             kinds = {*modules.values(), *quantizable}
             for kind in self.values[which]["types"]:
                 if kind not in kinds:
                     fix = suggestion(kind, kinds) or _some("the classes of the model are", kinds)
                     raise HPUError(
-                        f"The {which} contains the class {kind!r}, but no module has it: {fix}"
+                        f"The {which} contains the class {kind!r}, but no module is of this "
+                        f"class: {fix}"
                     )
         for kind in self.values["allowlist"]["types"]:
             if kind not in quantizable:
                 here = sorted(set(quantizable) & set(modules.values()))
                 raise HPUError(
                     f"The allowlist contains the class {kind!r}, which cannot be quantized: in "
-                    f"this model, {', '.join(here) or 'no class'} can."
+                    f"this model, {', '.join(here) or 'no class'} can be quantized."
                 )
 
 
@@ -206,7 +206,7 @@ def settings(step: str, config: str | None = None, **overrides: Any) -> Settings
     mode = values.get("mode", "AUTO")
     if mode not in (step, "AUTO"):
         raise refused(
-            f"the mode is {mode}, and this is the step {step}: use a file for this step.", "mode"
+            f"the mode is {mode}, but this is the {step} step: use a file for this step.", "mode"
         )
     values["mode"] = step
     lists: dict[str, dict[str, list[str]]] = {name: _empty() for name in _LISTS.values()}
@@ -273,7 +273,7 @@ def _list(key: str, value: Any, refused: Any) -> dict[str, list[str]]:
             re.compile(name)
         except re.error as error:
             raise refused(
-                f"{name!r} is not a regular expression ({error}): write a module's name.",
+                f"{name!r} is not a valid regular expression ({error}): use a module name.",
                 key,
                 "names",
             ) from None
@@ -300,7 +300,7 @@ def layer_lists(model: Any, names: str | Sequence[str]) -> dict[str, list[str]]:
     entries = names.split(",") if isinstance(names, str) else names
     words = [word.strip() for word in entries if word.strip()]
     if not words:
-        raise HPUError("The list is empty: write names of layers, or of classes such as Linear.")
+        raise HPUError("The list is empty: specify layer names, or class names such as Linear.")
     named: Any = getattr(model, "named_modules", None)
     modules = {name: type(module).__name__ for name, module in named()} if callable(named) else {}
     classes = set(modules.values())

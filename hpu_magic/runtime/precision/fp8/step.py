@@ -28,13 +28,13 @@ _done: str | None = None
 
 
 class OtherStepError(HPUError):
-    """The process has already done the other step."""
+    """The process has already performed the other step."""
 
 
 def check_process(step: str) -> None:
-    """Raise `HPUError` if this process or this machine cannot do a step.
+    """Raise `HPUError` if a step cannot run in this process or on this machine.
 
-    The error is an `OtherStepError` if the process has already done the other step.
+    The error is an `OtherStepError` if the process has already performed the other step.
     """
     if device.generation() == "GAUDI":
         raise HPUError("First-generation Gaudi does not support FP8: use bf16.")
@@ -45,13 +45,13 @@ def check_process(step: str) -> None:
             else "run this step in another process."
         )
         raise OtherStepError(
-            f"A model was {_WORDS[_done or step]} in this process, which can do only one step: "
-            f"{how}"
+            f"A model was already {_WORDS[_done or step]} in this process, and a process can run "
+            f"only one step: {how}"
         )
     if _processes() > 1:
         raise HPUError(
-            f"fp8 inference runs on one card, and this is one of {_processes()} processes: start "
-            "a single process."
+            f"fp8 inference runs on a single card, but this is one of {_processes()} processes: "
+            f"start a single process."
         )
     try:
         spec = importlib.util.find_spec("neural_compressor.torch")
@@ -67,13 +67,15 @@ def check_process(step: str) -> None:
 def check_model(model: Any) -> None:
     """Raise `HPUError` for a model that cannot be measured or quantized.
 
-    This is the case if it is not a module, is compiled, is in training mode, is on another device,
-    or has already been measured or quantized.
+    A model is rejected if it is not a module, is compiled, is in training mode, is on another
+    device, or has already been measured or quantized.
     """
     import torch
 
     if not isinstance(model, torch.nn.Module):
-        raise HPUError(f"A {type(model).__name__} is not a model: pass a torch.nn.Module.")
+        raise HPUError(
+            f"An object of type {type(model).__name__} is not a model: pass a torch.nn.Module."
+        )
     if hasattr(model, "_orig_mod"):
         raise HPUError(
             f"The {type(model._orig_mod).__name__} is compiled, which changes the names of its "
@@ -109,7 +111,7 @@ def layers(model: Any, settings: Settings) -> list[Layer]:
         dtype = str(getattr(weight, "dtype", required)).removeprefix("torch.")
         if dtype != required:
             raise HPUError(
-                f"The weights of {name!r} are {dtype}, and fp8 inference starts from {required}: "
+                f"The weights of {name!r} are {dtype}, but fp8 inference starts from {required}: "
                 f"type %hpu_to MODEL --dtype {required} first."
             )
     return chosen
@@ -156,7 +158,7 @@ def _check_kinds(model: Any, layers: list[Layer]) -> None:
         others = [repr(place) for place in places[layer] if place != name]
         if others:
             raise HPUError(
-                f"{name!r} is the same layer as {', '.join(others)}, and Neural Compressor "
+                f"{name!r} is the same layer as {', '.join(others)}, but Neural Compressor "
                 f"replaces only one of them: put {name!r} in the blocklist."
             )
 
@@ -211,7 +213,7 @@ def config(settings: Settings) -> Iterator[Any]:
 
 
 def begin(step: str) -> None:
-    """Record which step this process does, and prepare the bridge for inference."""
+    """Record which step this process runs, and prepare the bridge for inference."""
     import habana_frameworks.torch.core as htcore
 
     global _done
