@@ -1,4 +1,4 @@
-"""Casts to and from FP8, compared with all values of the two formats."""
+"""Casts to and from FP8, compared with all values of the two formats and with PyTorch's casts."""
 
 import pytest
 import torch
@@ -8,6 +8,7 @@ from operator_tensors import E4M3, E5M2, FORMATS, on_device, random_tensor, reje
 
 hpu_ops = torch.ops.hpu
 LARGEST = {E5M2: 57344.0, E4M3: 240.0}  # on Gaudi 2
+BOTH_INPUTS = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 
 
 def values_of(fp8):
@@ -44,6 +45,24 @@ def samples():
     return torch.cat([spread, values.float(), midpoints.float(), torch.tensor([0.0, -0.0])])
 
 
+def every_value(dtype):
+    """Return all values of bfloat16 in `dtype`, and for float32 also values next to them."""
+    values = torch.arange(-(2**15), 2**15, dtype=torch.int16).view(torch.bfloat16)
+    if dtype == torch.bfloat16:
+        return values
+    bits = values.float().view(torch.int32)
+    return torch.cat([bits + offset for offset in (-1, 0, 1, 0x8000)]).view(torch.float32)
+
+
+@FORMATS
+def test_cast_rounds_every_value_like_pytorch_and_saturates(fp8):
+    values = every_value(torch.float32)
+    result, _ = hpu_ops.cast_to_fp8_v2(values.to("hpu"), None, False, False, fp8)
+    expected = values.clamp(-LARGEST[fp8], LARGEST[fp8]).to(fp8).float()
+    # The sign of NaN is not kept.
+    torch.testing.assert_close(result.cpu().float(), expected, rtol=0, atol=0, equal_nan=True)
+
+
 @FORMATS
 @pytest.mark.parametrize("scale", [None, 1.0, 0.3, 2.0**-80, 2.0**100], ids=str)
 def test_every_bfloat16_value_is_cast_for_any_strides(fp8, scale):
@@ -62,7 +81,27 @@ def test_every_bfloat16_value_is_cast_for_any_strides(fp8, scale):
 
 
 @FORMATS
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@BOTH_INPUTS
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda values: values[:0],
+        lambda values: values[:, ::3],
+        lambda values: values[:1].expand(7, 400),
+        lambda values: values.flatten()[1:70_000],
+    ],
+    ids=["empty", "strided", "expanded", "offset"],
+)
+def test_cast_of_a_view_keeps_its_shape_and_values(view, dtype, fp8):
+    values = view(torch.randn(300, 400).mul(100).to(dtype).to("hpu"))
+    result, _ = hpu_ops.cast_to_fp8_v2(values, None, False, False, fp8)
+    assert torch.equal(result.cpu().double(), nearest(values.cpu(), fp8))
+    rounded, _ = hpu_ops.cast_to_fp8_v2(values, None, True, False, fp8)
+    assert rounded.shape == values.shape
+
+
+@FORMATS
+@BOTH_INPUTS
 def test_scale_is_applied_in_the_input_type(fp8, dtype):
     numbers = samples().to(dtype)
     scale = torch.tensor([0.3])
@@ -126,6 +165,27 @@ def test_stochastic_rounding_follows_the_device_seed():
     assert torch.equal(torch.get_rng_state(), before)  # the CPU generator is not used
 
 
+@FORMATS
+@BOTH_INPUTS
+def test_stochastic_rounding_returns_one_of_the_two_neighbors(fp8, dtype):
+    values = every_value(dtype)
+    values = values[values.isfinite()]
+    result, _ = hpu_ops.cast_to_fp8_v2(values.to("hpu"), None, True, False, fp8)
+    below, above = neighbors(values, fp8)
+    rounded = result.cpu().double()
+    assert ((rounded == below) | (rounded == above)).all()
+
+
+@FORMATS
+def test_stochastic_rounding_is_unbiased_for_normal_and_subnormal_values(fp8):
+    unit = 2.0**-16 if fp8 == E5M2 else 2.0**-9
+    for value in (0.3 * unit, 1.75 * unit, 17.3, LARGEST[fp8] * 0.99):
+        many = torch.full((200_000,), value, device="hpu")
+        result = hpu_ops.cast_to_fp8_v2(many, None, True, False, fp8)[0].cpu().double()
+        step = float(result.max() - result.min()) or unit
+        assert abs(float(result.mean()) - value) < 0.01 * step
+
+
 def test_fp8_input_is_copied_unchanged():
     numbers = torch.randn(5).to("hpu").to(E4M3)
     out, amax = hpu_ops.cast_to_fp8_v2(numbers, 2.0, dtype=E4M3)
@@ -187,15 +247,15 @@ def test_hybrid_cast_returns_both_formats_with_their_own_scales():
 @FORMATS
 @pytest.mark.parametrize("out_dtype", [torch.float32, torch.bfloat16], ids=str)
 def test_cast_from_fp8_multiplies_in_the_result_type(fp8, out_dtype):
-    numbers = values_of(fp8).to(fp8)
+    numbers = torch.arange(256, dtype=torch.uint8).view(fp8)
+    not_nan = ~numbers.float().isnan()
     scale = torch.tensor(0.3)
-    expected = numbers.to(out_dtype) * scale.to(out_dtype)
     device = numbers.to("hpu")
-    for factor in (scale.to("hpu"), 0.3, [0.3]):
-        back = hpu_ops.cast_from_fp8(device, factor, out_dtype)
-        assert back.dtype == out_dtype
-        assert torch.equal(back.cpu(), expected)
-    assert torch.equal(hpu_ops.cast_from_fp8(device, None, out_dtype).cpu(), numbers.to(out_dtype))
+    for factor in (scale.to("hpu"), 0.3, [0.3], None):
+        back = hpu_ops.cast_from_fp8(device, factor, out_dtype).cpu()
+        expected = numbers.to(out_dtype) * (1 if factor is None else scale.to(out_dtype))
+        torch.testing.assert_close(back, expected, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(back.signbit()[not_nan], expected.signbit()[not_nan])
     with pytest.raises(RuntimeError, match="output dtype must be equal to float or bfloat16"):
         run(hpu_ops.cast_from_fp8, device, None, torch.float16)
 

@@ -1,8 +1,7 @@
 """The linear and matmul operators that a flag enables: within 1e-5 of float64."""
 
-import os
-import subprocess
 import sys
+from pathlib import Path
 
 import torch
 from operator_tensors import EAGER
@@ -11,8 +10,6 @@ pytestmark = EAGER
 
 WITH_FLAG = """
 import torch
-from hpu_magic.simulator import activate
-activate(announce=False)
 ops = torch.ops.hpu
 
 def near(actual, expected):
@@ -51,19 +48,13 @@ print(namespace["wrong"], sum("linear" in name for name in namespace["declared"]
 """
 
 
-def test_flag_enables_linear_and_matmul_with_their_backward():
-    sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "face"))
+def test_flag_enables_linear_and_matmul_with_their_backward(script):
+    sys.path.insert(0, str(Path(__file__).parents[1] / "face"))
     from test_vendor_api import WRONG_OPERATORS
 
-    environment = {**os.environ, "PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER": "1"}
-    run = subprocess.run(
-        [sys.executable, "-c", f"WRONG_OPERATORS = {WRONG_OPERATORS!r}\n{WITH_FLAG}"],
-        env=environment,
-        capture_output=True,
-        text=True,
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines()[-3:] == ["None", "None", "[] 2"]
+    code = f"WRONG_OPERATORS = {WRONG_OPERATORS!r}\n{WITH_FLAG}"
+    out = script(code, simulated=True, PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER="1")
+    assert out.splitlines()[-3:] == ["None", "None", "[] 2"]
 
 
 def test_operators_are_absent_without_the_flag():

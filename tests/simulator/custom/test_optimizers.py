@@ -1,4 +1,7 @@
-"""Common behavior of the fused optimizers, and their availability in each mode."""
+"""Common behavior of the fused optimizers, and their availability in each mode.
+
+Steps are compared with torch's in float64: float32 within 1e-5, bfloat16 2e-2.
+"""
 
 import copy
 import io
@@ -35,12 +38,29 @@ def test_step_evaluates_its_closure_with_gradients():
         optimizer.step()  # without gradients, nothing changes
 
 
-@LAZY
-def test_adagrad_matches_torch():
-    trained = Trained()
-    options = {"lr": 0.1, "lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5}
-    fused = optimizers.FusedAdagrad(trained.weights, **options)
-    exact = torch.optim.Adagrad(trained.exact, **options)
+ADAGRAD = {"lr_decay": 0.1, "weight_decay": 0.1, "initial_accumulator_value": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("ours", "name", "options"),
+    [
+        (optimizers.FusedSGD, "SGD", {}),
+        (optimizers.FusedSGD, "SGD", {"weight_decay": 0.1}),
+        (optimizers.FusedSGD, "SGD", {"momentum": 0.9}),
+        (
+            *(optimizers.FusedSGD, "SGD"),
+            {"momentum": 0.9, "weight_decay": 0.1, "nesterov": True},
+        ),
+        pytest.param(optimizers.FusedAdagrad, "Adagrad", ADAGRAD, marks=LAZY),
+        (optimizers.Adam, "Adam", {}),
+        (optimizers.AdamW, "AdamW", {}),
+    ],
+)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_optimizer_matches_torch(ours, name, options, dtype):
+    trained = Trained(dtype=dtype)
+    fused = ours(trained.weights, lr=0.1, **options)
+    exact = getattr(torch.optim, name)(trained.exact, lr=0.1, **options)
     for _ in range(3):
         trained.new_gradients()
         assert fused.step() is None
@@ -113,15 +133,7 @@ def test_operators_of_eager_mode_are_absent_in_lazy_mode():
 
 def test_adam_classes_are_those_of_torch():
     for name in ("Adam", "AdamW"):
-        trained = Trained()
-        ours = getattr(optimizers, name)(trained.weights, lr=0.1)
-        exact = getattr(torch.optim, name)(trained.exact, lr=0.1)
-        for _ in range(2):
-            trained.new_gradients()
-            ours.step()
-            exact.step()
-        assert_all_near(trained.weights, trained.exact)
-        assert isinstance(ours, getattr(torch.optim, name))
+        assert issubclass(getattr(optimizers, name), getattr(torch.optim, name))
 
 
 @LAZY

@@ -1,34 +1,11 @@
-"""FusedSGD, compared with torch.optim.SGD in float64: float32 within 1e-5, bfloat16 2e-2."""
+"""FusedSGD: dampening, and rejected options and lists; its steps are in `test_optimizers`."""
 
 import pytest
 import torch
 from habana_frameworks.torch.hpex import optimizers
 from operator_tensors import EAGER, on_device, random_tensors
-from trained_weights import Trained, assert_all_near
 
 hpu_ops = torch.ops.hpu
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"weight_decay": 0.1},
-        {"momentum": 0.9},
-        {"momentum": 0.9, "weight_decay": 0.1, "nesterov": True},
-    ],
-    ids=str,
-)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_sgd_matches_torch(options, dtype):
-    trained = Trained(dtype=dtype)
-    fused = optimizers.FusedSGD(trained.weights, 0.1, **options)
-    exact = torch.optim.SGD(trained.exact, 0.1, **options)
-    for _ in range(3):
-        trained.new_gradients()
-        fused.step()
-        exact.step()
-    assert_all_near(trained.weights, trained.exact)
 
 
 def test_dampening_applies_to_the_first_step():

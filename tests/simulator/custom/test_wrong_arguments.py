@@ -13,10 +13,11 @@ from operator_tensors import rejects
 PROGRAM = Path(__file__).with_name("wrong_arguments.py")
 
 
-def calls(*options):
+def calls(*options, program=(PROGRAM,)):
     return subprocess.run(
-        [sys.executable, PROGRAM, *map(str, options)],
+        [sys.executable, *program, *options],
         env={**os.environ, "HPU_MAGIC_SIMULATOR": "1"},
+        cwd=PROGRAM.parent,
         capture_output=True,
         text=True,
         timeout=300,
@@ -35,22 +36,18 @@ def test_none_is_rejected_for_a_tensor():
     assert torch.ops.hpu.cast_to_fp8_v2(x, None, dtype=torch.float8_e5m2)[0].shape == x.shape
 
 
-def test_wrong_arguments_raise_errors_without_a_crash():
-    run = calls("--count", 12)
+@pytest.mark.parametrize(
+    ("options", "errors_per_operator"),
+    [(("--count", "12"), 5), (("--empty",), 0)],
+    ids=["wrong arguments", "empty tensors"],
+)
+def test_calls_return_results_or_raise_errors_without_a_crash(options, errors_per_operator):
+    run = calls(*options)
     assert run.returncode == 0, run.stderr[-3000:]
     operators, results, errors = map(int, run.stdout.split())
     assert operators > 70
     assert results > operators  # some calls are valid
-    assert errors > 5 * operators
-
-
-def test_empty_tensors_do_not_crash():
-    run = calls("--empty")
-    assert run.returncode == 0, run.stderr[-3000:]
-    operators, results, errors = map(int, run.stdout.split())
-    assert operators > 70
-    assert results > operators
-    assert errors > 0
+    assert errors > errors_per_operator * operators
 
 
 @pytest.mark.skipif("HPU_MAGIC_TEST_LAZY" in os.environ, reason="independent of the mode")
@@ -58,16 +55,7 @@ def test_internal_assertion_of_the_engine_is_reported_as_a_fault():
     call = "_use(_operator(schema)(*args, **kwargs))"
     program = PROGRAM.read_text(encoding="utf-8")
     assert call in program
-    run = subprocess.run(
-        [
-            *(sys.executable, "-c", program.replace(call, "raise RuntimeError('INTERNAL ASSERT')")),
-            *("--count", "1", "--only", "sum_fp8"),
-        ],
-        cwd=PROGRAM.parent,
-        env={**os.environ, "HPU_MAGIC_SIMULATOR": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    program = "-c", program.replace(call, "raise RuntimeError('INTERNAL ASSERT')")
+    run = calls("--count", "1", "--only", "sum_fp8", program=program)
     assert run.returncode == 1
     assert run.stderr.count("0 hpu::sum_fp8") == 1
