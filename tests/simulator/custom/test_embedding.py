@@ -143,7 +143,7 @@ def test_invalid_lookup_is_rejected_with_the_vendors_message():
         (torch.ones(4), [0], [0, 1], [1], 1, "Input tensor should be 2D"),
         (torch.ones(4, 2), [[0]], [0, 1], [1], 1, "index tensor cannot be more than 1D"),
         (torch.ones(4, 2), [0], [0, 1], [[1]], 1, "valid count tensor should be 1D"),
-        (torch.ones(4, 2), [0], [0, 1], [1], 3, "must be 0, 1 or 2, but is 3."),
+        (torch.ones(4, 2), [0], [0, 1], [1], 3, "must be 0, 1 or 2, but got 3."),
         (torch.ones(4, 2), [0], [0, 2], [1], 1, "must be between 0 and 1"),
         (torch.ones(4, 2), [4], [0, 1], [1], 1, "index out of range"),
     ],

@@ -280,7 +280,7 @@ def test_fake_tensors_have_the_shape_and_type_of_a_cast():
 @pytest.mark.parametrize("shape", [(3, 1), (2, 1, 1), (3, 4)], ids=str)
 def test_scale_that_would_enlarge_the_result_is_rejected(shape):
     numbers, scale = torch.ones(1, 4, device="hpu"), torch.ones(shape, device="hpu")
-    message = "A scale must broadcast to the shape [1, 4] of the values, but has shape"
+    message = "A scale must broadcast to the shape [1, 4] of the values, but got shape"
     with rejects(message):
         run(hpu_ops.cast_to_fp8_v2, numbers, scale, False, False, E4M3)
     eight = numbers.to(E4M3)

@@ -189,7 +189,7 @@ def test_shapes_broadcast_like_matmul(of_a, of_b):
             "true",
         ),
         (fp8_tensor(4, 6, fp8=E5M2), fp8_tensor(6, 3), {}, "are Float8_e5m2 and Float8_e4m3fn."),
-        (torch.ones(4, 6), fp8_tensor(6, 3), {}, "dtype, but are Float and Float8_e4m3fn."),
+        (torch.ones(4, 6), fp8_tensor(6, 3), {}, "dtype, but got Float and Float8_e4m3fn."),
         (
             fp8_tensor(4, 6),
             fp8_tensor(6, 3),
@@ -217,7 +217,7 @@ def test_invalid_product_is_rejected_with_the_vendors_message(a, b, keywords, me
 
 def test_product_is_float32_or_bfloat16():
     a = fp8_tensor(2, 2).to("hpu")
-    with pytest.raises(RuntimeError, match="out_dtype must be float or bfloat16, but is Half"):
+    with pytest.raises(RuntimeError, match="out_dtype must be float or bfloat16, but got Half"):
         run(hpu_ops.fp8_gemm_v2, a, False, a, False, None, torch.float16)
     out = torch.empty(3, 2, device="hpu")
     with pytest.raises(RuntimeError, match=r"out must have the product's shape \[2, 2\]"):

@@ -70,9 +70,9 @@ def test_scale_does_not_share_memory_with_its_input():
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"maxMode": 3}, "maxMode must be .* but is 3"),
-        ({"scaleMode": 2}, "scaleMode must be .* but is 2"),
-        ({"fullscale": 0.0}, "fullscale and backoff must be positive, but are 0 and 1"),
+        ({"maxMode": 3}, "maxMode must be .* but got 3"),
+        ({"scaleMode": 2}, "scaleMode must be .* but got 2"),
+        ({"fullscale": 0.0}, "fullscale and backoff must be positive, but got 0 and 1"),
     ],
 )
 def test_invalid_options_are_rejected(options, sentence):
@@ -145,9 +145,9 @@ def test_empty_tensor_is_cast_in_blocks(shape):
 @pytest.mark.parametrize(
     ("values", "block", "dtypes", "sentence"),
     [
-        (torch.ones(4), [1, 2], (E4M3, torch.float32), "but is Float of shape .4."),
-        (torch.ones(2, 4), [2], (E4M3, torch.float32), "numbers, but is .2."),
-        (torch.ones(2, 4), [1, 0], (E4M3, torch.float32), "numbers, but is .1, 0."),
+        (torch.ones(4), [1, 2], (E4M3, torch.float32), "but got Float of shape .4."),
+        (torch.ones(2, 4), [2], (E4M3, torch.float32), "numbers, but got .2."),
+        (torch.ones(2, 4), [1, 0], (E4M3, torch.float32), "numbers, but got .1, 0."),
         (torch.ones(2, 4), [1, 2], (torch.int8, torch.float32), "but they are Char and Float"),
         (torch.ones(2, 4), [1, 2], (E4M3, torch.half), "e4m3fn and Half"),
     ],

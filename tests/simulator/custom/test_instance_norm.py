@@ -47,8 +47,12 @@ def test_result_and_gradients_match_pytorch(places, dtype, affine):
 @pytest.mark.parametrize(
     ("shape", "gamma", "message"),
     [
-        ((2, 3), None, "floating-point numbers of shape [N, C, ...], but is Float of [2, 3]."),
-        ((2, 3, 4), (2,), "weight must have an element for each of 3 channels, but has shape [2]."),
+        ((2, 3), None, "floating-point numbers of shape [N, C, ...], but got Float of [2, 3]."),
+        (
+            (2, 3, 4),
+            (2,),
+            "weight must have one element for each of 3 channels, but got shape [2].",
+        ),
     ],
     ids=["2D", "weight"],
 )

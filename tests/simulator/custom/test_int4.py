@@ -91,7 +91,7 @@ def test_scale_and_zero_point_broadcast_to_the_weights(operator, lowest, shape):
             torch.ones(3, 8),
             torch.float32,
             "scale must broadcast to the result's shape [2, 8] or have a row for each group of its "
-            "rows, but has shape [3, 8].",
+            "rows, but got shape [3, 8].",
         ),
         (torch.ones(2, 1).int(), torch.ones(2, 8), torch.int8, "must be a floating-point dtype"),
     ],

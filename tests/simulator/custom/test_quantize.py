@@ -83,12 +83,12 @@ def test_bfloat16_is_divided_by_the_scale_in_bfloat16():
         (
             "quantize_per_tensor",
             (torch.ones(2).int(), 1.0, 0, 0, 1, torch.int8),
-            "must have a floating-point dtype, but has Int.",
+            "must have a floating-point dtype, but got Int.",
         ),
         (
             "quantize_per_tensor",
             (torch.ones(2), torch.ones(2), torch.zeros(1), 0, 1, torch.int8),
-            "Quantization per tensor needs one scale, but has 2.",
+            "Quantization per tensor needs one scale, but got 2.",
         ),
         (
             "quantize_per_channel",
@@ -98,12 +98,12 @@ def test_bfloat16_is_divided_by_the_scale_in_bfloat16():
         (
             "dequantize_per_tensor",
             (torch.ones(2).int(), 1.0, 0, 0, 1, torch.int8),
-            "must have the dtype argument Char, but has Int.",
+            "must have the dtype argument Char, but got Int.",
         ),
         (
             "quantize_per_tensor",
             (torch.ones(2), 1.0, 0, 0, 1, torch.float32),
-            "must be an integer type, float8_e5m2 or float8_e4m3fn, but is Float.",
+            "must be an integer type, float8_e5m2 or float8_e4m3fn, but got Float.",
         ),
     ],
 )

@@ -85,9 +85,14 @@ def test_offset_selects_columns_of_the_table():
 @pytest.mark.parametrize(
     ("p", "angles", "rest", "message"),
     [
-        ((3, 4), (3, 4), (0, 2), "mode must be 0 (BLOCKWISE) or 1 (PAIRWISE), but is 2."),
-        ((3, 5), (3, 5), (0, 0), "an even number of channels, but is Float of shape [3, 5]."),
-        ((3, 4), (3, 6), (3, 0), "4 channels of the input from offset 3 on, but have shape [3, 6]"),
+        ((3, 4), (3, 4), (0, 2), "mode must be 0 (BLOCKWISE) or 1 (PAIRWISE), but got 2."),
+        ((3, 5), (3, 5), (0, 0), "an even number of channels, but got Float of shape [3, 5]."),
+        (
+            (3, 4),
+            (3, 6),
+            (3, 0),
+            "4 channels of the input, starting at offset 3, but got shape [3, 6]",
+        ),
         ((3, 4), (2, 3, 4), (0, 0), "to the input's shape [3, 4], but result in [2, 3, 4]."),
     ],
     ids=["mode", "odd", "offset", "shape"],

@@ -120,13 +120,13 @@ INVALID = {
         kernels.permute_1D_sparse_data,
         ([0, 1], [1, 2], [5, 6]),
         (),
-        "must not be negative and add up to the [2] indices",
+        "must not be negative and must add up to the [2] indices",
     ),
     "dimensions": (
         kernels.permute_2D_sparse_data,
         ([0, 1], [1, 1], [5, 6]),
         (),
-        "lengths must have shape [tables, batch], but have [2]",
+        "lengths must have shape [tables, batch], but got [2]",
     ),
     "size": (
         kernels.expand_into_jagged_permute,
@@ -144,7 +144,7 @@ INVALID = {
         kernels.bounds_check_indices,
         ([9], [1], [0, 1]),
         (4, torch.zeros(1).int()),
-        "bounds_check_mode must be 0 (fatal), 1 (warning), 2 (ignore) or 3 (none), but is 4.",
+        "bounds_check_mode must be 0 (fatal), 1 (warning), 2 (ignore) or 3 (none), but got 4.",
     ),
 }
 

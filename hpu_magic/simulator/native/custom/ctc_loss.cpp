@@ -19,12 +19,12 @@ struct CtcSequences {
 
 void check_lengths(const char* name, const at::Tensor& lengths, int64_t batch, int64_t most) {
   TORCH_CHECK(
-      lengths.numel() == batch, "CTCLoss ", name, " must have an element for each of ", batch,
-      " sequences, but have ", lengths.numel(), ".");
+      lengths.numel() == batch, "CTCLoss ", name, " must have one element for each of ", batch,
+      " sequences, but got ", lengths.numel(), ".");
   TORCH_CHECK(
       batch == 0 ||
           (lengths.min().item<int64_t>() >= 0 && lengths.max().item<int64_t>() <= most),
-      "CTCLoss ", name, " must be between 0 and ", most, ", but are ", lengths, ".");
+      "CTCLoss ", name, " must be between 0 and ", most, ", but got ", lengths, ".");
 }
 
 /// Checks that the targets are valid class indices. PyTorch's kernel does not check this.
@@ -53,25 +53,25 @@ CtcSequences ctc_sequences(
     const at::Tensor& target_lengths, int64_t blank) {
   TORCH_CHECK(
       at::isFloatingType(log_probs.scalar_type()) && (log_probs.dim() == 2 || log_probs.dim() == 3),
-      "CTCLoss log_probs must be floating-point numbers of shape [T, N, C] or [T, C], but are ",
+      "CTCLoss log_probs must be floating-point numbers of shape [T, N, C] or [T, C], but got ",
       toString(log_probs.scalar_type()), " of ", log_probs.sym_sizes(), ".");
   for (const at::Tensor* whole : {&targets, &input_lengths, &target_lengths}) {
     TORCH_CHECK(
         at::isIntegralType(whole->scalar_type(), /*includeBool=*/false),
-        "CTCLoss targets and lengths must be integers, but some are ",
+        "CTCLoss targets and lengths must be integers, but got ",
         toString(whole->scalar_type()), ".");
   }
   TORCH_CHECK(
       targets.dim() == 1 || targets.dim() == 2,
-      "CTCLoss targets must have one dimension or two, but have ", targets.dim(), ".");
+      "CTCLoss targets must have one or two dimensions, but got ", targets.dim(), ".");
   const at::Tensor batched = log_probs.dim() == 2 ? log_probs.unsqueeze(1) : log_probs;
   TORCH_CHECK(
       blank >= 0 && batched.sym_size(2) > blank, "CTCLoss blank must be one of ",
-      batched.sym_size(2), " classes, but is ", blank, ".");
+      batched.sym_size(2), " classes, but got ", blank, ".");
   TORCH_CHECK(
       targets.dim() == 1 || targets.sym_size(0) == batched.sym_size(1),
-      "CTCLoss targets must have a row for each of ", batched.sym_size(1),
-      " sequences, but have ", targets.sym_size(0), ".");
+      "CTCLoss targets must have one row for each of ", batched.sym_size(1),
+      " sequences, but got ", targets.sym_size(0), ".");
   CtcSequences sequences{
       batched.to(ScalarType::Float), targets.to(ScalarType::Long),
       input_lengths.to(ScalarType::Long).flatten(), target_lengths.to(ScalarType::Long).flatten()};
@@ -89,11 +89,11 @@ CtcSequences ctc_sequences(
 void check_reduction(int64_t reduction) {
   TORCH_CHECK(
       reduction >= 0 && reduction < at::Reduction::END,
-      "CTCLoss reduction must be 0 (none), 1 (mean) or 2 (sum), but is ", reduction, ".");
+      "CTCLoss reduction must be 0 (none), 1 (mean) or 2 (sum), but got ", reduction, ".");
 }
 
-/// Returns a mask of the positions after the end of each sequence, which PyTorch's kernel does not
-/// write.
+/// Returns a mask of the positions after the end of each sequence, because PyTorch's kernel does
+/// not write to them.
 at::Tensor after_end(const CtcSequences& sequences, const at::Tensor& alpha) {
   const auto options = sequences.input_lengths.options();
   const at::Tensor time = at::arange(alpha.size(0), options).reshape({-1, 1, 1});
@@ -152,7 +152,7 @@ at::Tensor ctc_loss_custom_backward(
   const c10::SymInt batch = sequences.log_probs.sym_size(1);
   TORCH_CHECK(
       grad.sym_numel() == (reduction == at::Reduction::None ? batch : c10::SymInt(1)),
-      "CTCLoss backward needs the gradient of its loss, but got shape ",
+      "CTCLoss backward requires the gradient of its loss, but got shape ",
       grad.sym_sizes(), ".");
   if (log_probs.is_meta() || log_probs.numel() == 0) {
     return at::zeros_symint(log_probs.sym_sizes(), log_probs.options());

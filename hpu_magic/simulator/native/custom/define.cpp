@@ -76,8 +76,8 @@ torch::CppFunction on_hpu() {
       c10::DispatchKey::HPU, torch::CppFunction::makeFromBoxedFunction<&run_checked>());
 }
 
-/// Converts the numbers among the arguments to tensors on the device of the first argument, and
-/// calls the overload that takes tensors.
+/// Converts number arguments to tensors on the device of the first argument, and calls the overload
+/// that takes tensors.
 struct NumbersToTensors final : c10::OperatorKernel {
   explicit NumbersToTensors(const c10::OperatorHandle& base) : base(base) {}
 

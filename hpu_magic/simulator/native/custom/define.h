@@ -1,9 +1,9 @@
 // Defines the vendor's own operators, `torch.ops.hpu`.
 //
-// An operator is implemented by a function of CPU tensors. To determine the outputs, the function
-// is also called with tensors that have no memory. Therefore, the shapes that it chooses must not
-// depend on values, and it must read sizes as symbolic integers to support torch.compile. The
-// operators do not need autograd, because none of them has a gradient.
+// An operator is implemented by a function that takes CPU tensors. The function is also called with
+// meta tensors to infer its outputs. Therefore, the shapes of its outputs must not depend on
+// values, and it must read sizes as symbolic integers to support torch.compile. The operators do
+// not need autograd, because none of them has a gradient.
 #pragma once
 
 #include "operators/operators.h"
@@ -26,7 +26,7 @@ using TwoTensors = std::tuple<at::Tensor, at::Tensor>;
 using ThreeTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using FourTensors = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-/// Returns whether an optional tensor was passed. Python's None arrives as nullopt or as an
+/// Returns whether an optional tensor was passed. Python's None is passed as nullopt or as an
 /// undefined tensor.
 inline bool is_defined(const std::optional<at::Tensor>& tensor) {
   return tensor && tensor->defined();
@@ -44,7 +44,7 @@ class Arguments {
   const c10::IValue& operator[](const char* name) const {
     return values_[static_cast<size_t>(schema_.argumentIndexWithName(name).value())];
   }
-  /// Returns a tensor, or nullopt if it is None or the overload does not have the argument.
+  /// Returns a tensor argument, or nullopt if it is None or the overload does not have it.
   OptionalTensor optional(const char* name) const {
     const bool passed = has(name) && (*this)[name].isTensor() && (*this)[name].toTensor().defined();
     return passed ? OptionalTensor((*this)[name].toTensor()) : std::nullopt;
@@ -158,7 +158,8 @@ class Operators {
 
   static void add(const std::string& schema, const MakeKernel& kernel);
   static void add_on_device(const std::string& schema, const MakeKernel& kernel);
-  /// Registers the device kernel in a namespace, and `kernel` in the namespace of host kernels.
+  /// Registers the device kernel in the namespace `its_namespace`, and `kernel` in the namespace of
+  /// host kernels.
   static void add_host_kernel(
       const std::string& its_namespace, const std::string& schema, const MakeKernel& kernel);
   static void replace(const std::string& name, const MakeKernel& kernel);

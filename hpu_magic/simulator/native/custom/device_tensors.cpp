@@ -19,8 +19,8 @@ void accumulate_grads_(at::TensorList variables, at::TensorList new_grads) {
         "accumulate_grads_ needs gradients with the shapes of their variables, but gradient ", i,
         " has shape ", new_grads[i].sizes(), " and its variable ", variables[i].sizes(), ".");
     TORCH_CHECK(
-        !grow || variables[i].grad().defined(), "accumulate_grads_ adds to all gradients if "
-        "the first variable has one, but variable ", i, " has none.");
+        !grow || variables[i].grad().defined(), "accumulate_grads_ requires that all variables "
+        "have gradients if the first one does, but variable ", i, " has none.");
   }
   for (size_t i = 0; i < variables.size(); ++i) {
     at::Tensor& grad = variables[i].mutable_grad();
@@ -28,8 +28,8 @@ void accumulate_grads_(at::TensorList variables, at::TensorList new_grads) {
   }
 }
 
-/// Returns the input unchanged. A card stores convolution weights in its own internal order, which
-/// users cannot see.
+/// Returns the input unchanged. A card stores convolution weights in an internal order that is
+/// invisible to users.
 at::Tensor weight_permutation(const at::Tensor& input) {
   return input;
 }

@@ -29,8 +29,8 @@ at::Tensor masked_batch_gemm(
     broadcasts = broadcasts && (masks[i] == shape[i] || (i < 2 && masks[i] == 1));
   }
   TORCH_CHECK(
-      broadcasts, "MaskedBatchGemm masks must have a product of shape ", shape,
-      " like a and b, except for batch dimensions of 1, but it has shape ", masks, ".");
+      broadcasts, "The product of the MaskedBatchGemm masks must have shape ", shape,
+      " like that of a and b, except for batch dimensions of 1, but got shape ", masks, ".");
   return (product + of_masks).to(a.scalar_type());
 }
 

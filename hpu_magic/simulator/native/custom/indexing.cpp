@@ -4,7 +4,7 @@
 namespace hpu::custom {
 namespace {
 
-/// Indexes the leading dimensions. Each of them needs an index.
+/// Indexes the leading dimensions. Each of these dimensions needs an index.
 at::Tensor plain_index(const at::Tensor& self, at::TensorList indices) {
   TORCH_CHECK(
       static_cast<int64_t>(indices.size()) <= self.dim(), "plain_index has ", indices.size(),
@@ -14,7 +14,7 @@ at::Tensor plain_index(const at::Tensor& self, at::TensorList indices) {
     TORCH_CHECK(
         index.defined() && (index.scalar_type() == ScalarType::Long ||
                             index.scalar_type() == ScalarType::Int),
-        "plain_index needs indices of int64 or int32, but one is ",
+        "plain_index requires int64 or int32 indices, but got ",
         index.defined() ? toString(index.scalar_type()) : "None", ".");
     each.push_back(index);
   }

@@ -1,5 +1,5 @@
 // The bridge's own linear and matmul operators, which exist only if a flag is set when the engine
-// is loaded. Models still call PyTorch's operators, and the results are the same.
+// is loaded. Models call PyTorch's operators regardless of the flag, and the results are the same.
 #include "custom/define.h"
 
 #include <array>
@@ -23,8 +23,8 @@ ThreeTensors linear_backward(
     std::array<bool, 3> output_mask) {
   TORCH_CHECK(
       self.dim() > 0 && grad_output.dim() == self.dim() && weight.dim() == 2,
-      "linear_backward needs an input and a gradient of equal dimensions and a 2D weight, but "
-      "they have ", self.dim(), ", ", grad_output.dim(), " and ", weight.dim(), ".");
+      "linear_backward requires an input and a gradient of equal dimensions and a 2D weight, but "
+      "got ", self.dim(), ", ", grad_output.dim(), " and ", weight.dim(), ".");
   const at::Tensor rows = grad_output.reshape_symint({-1, grad_output.sym_size(-1)});
   ThreeTensors grads;
   if (output_mask[0]) {
@@ -48,8 +48,8 @@ at::Tensor matmul(const at::Tensor& self, const at::Tensor& other) {
 TwoTensors matmul_bwd(
     const at::Tensor& grad_out, const at::Tensor& self, const at::Tensor& other) {
   TORCH_CHECK(
-      self.dim() > 0 && other.dim() > 0, "matmul_bwd needs operands of at least one dimension, but "
-      "they have ", self.dim(), " and ", other.dim(), ".");
+      self.dim() > 0 && other.dim() > 0, "matmul_bwd requires operands of at least one dimension, "
+      "but got ", self.dim(), " and ", other.dim(), ".");
   const at::Tensor left = self.dim() == 1 ? self.unsqueeze(0) : self;
   const at::Tensor right = other.dim() == 1 ? other.unsqueeze(1) : other;
   at::Tensor grad = other.dim() == 1 ? grad_out.unsqueeze(-1) : grad_out;

@@ -9,8 +9,8 @@
 
 namespace hpu::custom {
 
-/// Calls `work` with each number below `count`, on PyTorch's threads. at::parallel_for does this
-/// only in code that is compiled with PyTorch's OpenMP.
+/// Calls `work(i)` for each i in [0, count) on PyTorch's threads. at::parallel_for is parallel only
+/// in code that is compiled with PyTorch's OpenMP.
 template <class Work>
 void each_below(int64_t count, const Work& work) {
   const at::Tensor numbers = at::arange(count, at::TensorOptions().dtype(at::kLong));
@@ -25,7 +25,7 @@ void each_below(int64_t count, const Work& work) {
       /*grain_size=*/1);
 }
 
-/// Calls `work` with the ranges `[begin, end)` that divide `count` elements into blocks of `size`.
+/// Calls `work(begin, end)` for the ranges that divide `count` elements into blocks of `size`.
 template <class Work>
 void each_range(int64_t count, int64_t size, const Work& work) {
   if (count <= size) {

@@ -1,5 +1,5 @@
-// Events of the engine. They are always counted, and are stored in a bounded buffer while there is
-// a listener.
+// Events of the engine. Events are always counted, and are stored in a bounded buffer while there
+// is a listener.
 #pragma once
 
 #include <cstdint>
@@ -47,8 +47,8 @@ struct PythonLine {
 };
 
 /// Returns the current line of the innermost frame that is not in PyTorch, a related library or
-/// hpu_magic. If all frames are, returns the line of the innermost one. The result is empty if
-/// there is no Python frame.
+/// hpu_magic. If all frames are in such files, returns the line of the innermost frame. The result
+/// is empty if there is no Python frame.
 PythonLine python_line();
 
 bool listening();

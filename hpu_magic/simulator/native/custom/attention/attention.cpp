@@ -30,10 +30,10 @@ void hide_later(const at::Tensor& scores, int64_t first_query) {
 at::Tensor valid(const at::Tensor& scores, const at::Tensor& length, const std::string& padding) {
   TORCH_CHECK(
       padding == "left" || padding == "right", "seq_padding_type must be \"left\" or \"right\", "
-      "but is \"", padding, "\".");
+      "but got \"", padding, "\".");
   TORCH_CHECK(
       length.dim() == 1 && length.size(0) == scores.size(0),
-      "valid_seq_len must be 1D, with one length for each batch, but has shape ", length.sizes(),
+      "valid_seq_len must be 1D, with one length per batch entry, but got shape ", length.sizes(),
       " for scores of shape ", scores.sizes(), ".");
   std::vector<int64_t> each(static_cast<size_t>(scores.dim()), 1);
   each[0] = -1;
@@ -101,7 +101,7 @@ FourDimensional four_dimensional(
 constexpr int64_t kQueriesAtOnce = 64;
 constexpr int64_t kScoresAtOnce = 1 << 17;  // 512 KiB, which fits in a core's cache
 
-/// The four-dimensional operands of attention, and its results.
+/// Four-dimensional operands and results of attention.
 struct Heads {
   at::Tensor q;
   at::Tensor k;
@@ -112,7 +112,7 @@ struct Heads {
   at::Tensor log_sum;
 };
 
-/// Computes the attention of `count` queries, starting at `first`, for some heads. The tensors in
+/// Computes attention for `count` queries of some heads, starting at query `first`. The tensors in
 /// `heads` are three-dimensional views.
 void attend(const Heads& heads, int64_t first, int64_t count, double scale, bool causal) {
   const int64_t seen = causal ? std::min(heads.k.size(-2), first + count) : heads.k.size(-2);
@@ -220,7 +220,7 @@ at::Tensor probabilities_of(const at::Tensor& scores, const Masks& masks) {
 at::Tensor seed_of_dropout(const OptionalTensor& seed, const at::Tensor& like) {
   if (seed) {
     TORCH_CHECK(
-        seed->sym_numel() == 1, "The seed of dropout must be one number, but has shape ",
+        seed->sym_numel() == 1, "The dropout seed must be a single number, but got shape ",
         seed->sym_sizes(), ".");
     return seed->to(ScalarType::Int).reshape({1}).clone();
   }
@@ -296,8 +296,8 @@ ThreeTensors attention_in_blocks(
   all.out = result(v.size(-1));
   all.largest = result(1);
   all.log_sum = result(1);
-  // Each thread performs all operations on its own blocks, which avoids splitting every operation
-  // on the entire data among all threads.
+  // Each thread performs all operations on its own blocks, so that no operation has to be split
+  // among all threads.
   const int64_t heads = all.q.size(1);
   const int64_t together =
       std::clamp<int64_t>(kScoresAtOnce / (kQueriesAtOnce * k.size(-2)), 1, heads);

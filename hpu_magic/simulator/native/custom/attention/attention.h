@@ -12,9 +12,10 @@
 
 namespace hpu::custom {
 
-/// Masks that hide keys from queries. A query sees all keys that no mask hides.
+/// Masks that hide keys from queries. A query attends to all keys that no mask hides.
 struct Masks {
-  // In a bool mask, true means visible. Masks of other types are added to the scores.
+  // In a bool mask, true means that the key is visible. Masks of other types are added to the
+  // scores.
   OptionalTensor attention;
   bool causal;  // hides keys after the query's own position
   OptionalTensor valid_length;  // one value per batch entry (leading dimension)
@@ -37,15 +38,16 @@ at::Tensor masked_scores(
     const at::Tensor& q, const at::Tensor& k, double scale, const Masks& masks,
     int64_t first_query = 0);
 
-/// Returns the softmax over the keys. The probabilities are zero for a query that sees no keys.
+/// Returns the softmax over the keys. If all keys of a query are hidden, its probabilities are
+/// zero.
 at::Tensor probabilities_of(const at::Tensor& scores, const Masks& masks);
 
 /// Returns the given seed, or one drawn from the device's generator, as a tensor with one int32
 /// element.
 at::Tensor seed_of_dropout(const OptionalTensor& seed, const at::Tensor& like);
 
-/// Returns the dropout mask as int8, with 1 for probabilities that are kept. It depends only on the
-/// seed.
+/// Returns the dropout mask as int8, with 1 for probabilities that are kept. The mask depends only
+/// on the seed.
 at::Tensor kept_by(const at::Tensor& seed, const at::Tensor& probabilities, double p);
 
 /// Returns the probabilities after dropout.
@@ -54,8 +56,8 @@ at::Tensor dropped(const at::Tensor& probabilities, const at::Tensor& kept, doub
 /// Returns the largest score of each query, or minus infinity if there are no keys.
 at::Tensor largest_of(const at::Tensor& scores);
 
-/// Returns m and linv: the largest score in `dtype`, and 1 / sum(exp(score - m)). Both are 0 for a
-/// query that sees no keys.
+/// Returns m and linv: the largest score in `dtype`, and 1 / sum(exp(score - m)). Both are 0 if all
+/// keys of a query are hidden.
 TwoTensors statistics(
     const at::Tensor& largest, const at::Tensor& log_sum, at::ScalarType dtype, bool fast);
 

@@ -16,7 +16,7 @@ struct Fp8Scales {
   Scale d_s;
 };
 
-/// The results of attention. Each operator returns some of them.
+/// The results of attention. Each operator returns a subset of these results.
 struct Attended {
   at::Tensor out;
   at::Tensor scores;
@@ -37,8 +37,8 @@ at::Tensor restored(const at::Tensor& values, const Scale& factor) {
   return scaled(values.to(ScalarType::Float), factor);
 }
 
-/// Returns the factor that converts FP8 values back. By default, it is the inverse of the factor
-/// that converts values to FP8.
+/// Returns the factor that dequantizes FP8 values. By default, this is the inverse of the factor
+/// that quantizes values to FP8.
 Scale factor_back(const Scale& back, const Scale& there) {
   return is_defined(back) || !is_defined(there)
       ? back
@@ -50,12 +50,12 @@ void check_fp8_operands(
   const ScalarType dtype = q.scalar_type();
   TORCH_CHECK(
       at::isFloatingType(dtype) && k.scalar_type() == dtype && v.scalar_type() == dtype,
-      "Fp8Sdpa q, k and v must have the same floating-point dtype, but have ", toString(dtype), ", ",
+      "Fp8Sdpa q, k and v must have the same floating-point dtype, but got ", toString(dtype), ", ",
       toString(k.scalar_type()), " and ", toString(v.scalar_type()), ".");
   TORCH_CHECK(
       q.dim() >= 3 && k.dim() >= 3 && v.dim() >= 3, "Fp8Sdpa q, k and v must have at least 3 "
-      "dimensions, but have ", q.dim(), ", ", k.dim(), " and ", v.dim(), ".");
-  TORCH_CHECK(p >= 0.0 && p < 1.0, "Fp8Sdpa dropout must be in [0, 1), but is ", p, ".");
+      "dimensions, but got ", q.dim(), ", ", k.dim(), " and ", v.dim(), ".");
+  TORCH_CHECK(p >= 0.0 && p < 1.0, "Fp8Sdpa dropout must be in [0, 1), but got ", p, ".");
 }
 
 Attended attend(
@@ -100,7 +100,7 @@ Scale factor_of(const Arguments& arguments, const char* name) {
                                  : tensor_of(arguments["q"].toTensor(), value.toDouble());
 }
 
-/// Implements all forward operators. Those without a seed argument draw a seed.
+/// Implements all forward operators. Operators without a seed argument draw a random seed.
 void fp8_sdpa_forward(
     const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const Arguments of(op, *stack);

@@ -17,11 +17,11 @@ void check_reorder(
   TORCH_CHECK(beam_idx.dim() == 1, "Beam_idx tensor must have dimensions 1");
   TORCH_CHECK(
       self.dim() >= 4 && self.sym_size(1) == kBeams, "Self tensor must have shape [batch, 4, "
-      "..., length, channels], but has ", self.sym_sizes(), ".");
+      "..., length, channels], but got ", self.sym_sizes(), ".");
   for (const at::Tensor* each : {&start, &end, &beam_idx}) {
     TORCH_CHECK(
-        each->sym_size(0) == self.sym_size(0), "Start, end and beam_idx must have an element for "
-        "each of ", self.sym_size(0), " batches, but one has ", each->sym_size(0), ".");
+        each->sym_size(0) == self.sym_size(0), "Start, end and beam_idx must have one element for "
+        "each of ", self.sym_size(0), " batches, but got ", each->sym_size(0), ".");
   }
 }
 

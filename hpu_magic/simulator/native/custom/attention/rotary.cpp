@@ -25,13 +25,14 @@ at::Tensor rows(const at::Tensor& table, const at::Tensor& position_ids) {
   TORCH_CHECK(
       table.dim() >= 2 && table.sym_numel() == table.sym_size(-2) * table.sym_size(-1),
       "RotaryPosEmbedding sin and cos must be tables of positions and channels if position_ids "
-      "are passed, but have shape ", table.sym_sizes(), ".");
+      "are passed, but got shape ", table.sym_sizes(), ".");
   const at::Tensor flat = table.reshape_symint({table.sym_size(-2), table.sym_size(-1)});
   const at::Tensor selected = at::embedding(flat, position_ids);
   return position_ids.dim() == 2 ? selected.unsqueeze(1) : selected;
 }
 
-/// Returns the sin or cos for each channel of `input`, in float32 and in a shape that broadcasts.
+/// Returns the sine or cosine for each channel of `input` as a float32 tensor that broadcasts to
+/// `input`.
 at::Tensor angles(
     const at::Tensor& table, const at::Tensor& input, const OptionalTensor& position_ids,
     int64_t offset) {
@@ -39,14 +40,14 @@ at::Tensor angles(
   TORCH_CHECK(
       table.dim() > 0 && offset >= 0 && table.sym_size(-1) >= channels + offset,
       "RotaryPosEmbedding sin and cos must have the ", channels,
-      " channels of the input from offset ", offset, " on, but have shape ", table.sym_sizes(),
+      " channels of the input, starting at offset ", offset, ", but got shape ", table.sym_sizes(),
       ".");
   const at::Tensor selected =
       is_defined(position_ids) ? rows(table, *position_ids) : table;
   return selected.narrow_symint(-1, offset, channels).to(ScalarType::Float);
 }
 
-/// An input in float32 with its sin and cos.
+/// A float32 input with its sin and cos tensors.
 struct Operands {
   at::Tensor input;
   at::Tensor sin;
@@ -58,10 +59,10 @@ Operands operands(
     const OptionalTensor& position_ids, int64_t offset, int64_t mode) {
   TORCH_CHECK(
       mode == kBlockwise || mode == kPairwise,
-      "RotaryPosEmbedding mode must be 0 (BLOCKWISE) or 1 (PAIRWISE), but is ", mode, ".");
+      "RotaryPosEmbedding mode must be 0 (BLOCKWISE) or 1 (PAIRWISE), but got ", mode, ".");
   TORCH_CHECK(
       at::isFloatingType(input.scalar_type()) && input.dim() > 0 && input.sym_size(-1) % 2 == 0,
-      "RotaryPosEmbedding input must be floating-point with an even number of channels, but is ",
+      "RotaryPosEmbedding input must be floating-point with an even number of channels, but got ",
       toString(input.scalar_type()), " of shape ", input.sym_sizes(), ".");
   return {
       input.to(ScalarType::Float), angles(sin, input, position_ids, offset),

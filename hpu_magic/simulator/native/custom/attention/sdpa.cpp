@@ -2,7 +2,7 @@
 // operators saves the probabilities for the backward pass. The other pair saves the largest score
 // and the inverse sum of exponentials of each query, and recomputes the probabilities.
 //
-// softmax_mode "fast" is as exact as the other modes, because the vendor's approximation is not
+// softmax_mode "fast" is as accurate as the other modes, because the vendor's approximation is not
 // published.
 #include "custom/attention/attention.h"
 #include "custom/define.h"
@@ -17,14 +17,14 @@ void check_operands(const at::Tensor& q, const at::Tensor& k, const at::Tensor& 
   TORCH_CHECK(
       (dtype == ScalarType::Float || dtype == ScalarType::BFloat16 || dtype == ScalarType::Half) &&
           k.scalar_type() == dtype && v.scalar_type() == dtype,
-      "Sdpa q, k and v must all be of float, bfloat16 or half dtype, but are ", toString(dtype),
+      "Sdpa q, k and v must all be of float, bfloat16 or half dtype, but got ", toString(dtype),
       ", ", toString(k.scalar_type()), " and ", toString(v.scalar_type()), ".");
   TORCH_CHECK(
       q.dim() >= 3 && k.dim() >= 3 && v.dim() >= 3 && k.sym_size(-1) == q.sym_size(-1) &&
           v.sym_size(-2) == k.sym_size(-2),
-      "Sdpa q, k and v must have shapes [..., L, E], [..., S, E] and [..., S, Ev], but have ",
+      "Sdpa q, k and v must have shapes [..., L, E], [..., S, E] and [..., S, Ev], but got ",
       q.sym_sizes(), ", ", k.sym_sizes(), " and ", v.sym_sizes(), ".");
-  TORCH_CHECK(p >= 0.0 && p < 1.0, "Sdpa dropout must be in [0, 1), but is ", p, ".");
+  TORCH_CHECK(p >= 0.0 && p < 1.0, "Sdpa dropout must be in [0, 1), but got ", p, ".");
 }
 
 /// Raises an error unless a saved tensor has the shape that the forward pass returns.
@@ -130,7 +130,7 @@ FourTensors recomputed_forward(
   return {out, m, linv, seed};
 }
 
-/// Implements all forward operators. Those without a seed argument draw a seed.
+/// Implements all forward operators. Operators without a seed argument draw a random seed.
 void sdpa_forward(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const Arguments of(op, *stack);
   const at::Tensor q = of["q"].toTensor(), k = of["k"].toTensor(), v = of["v"].toTensor();
@@ -151,8 +151,8 @@ void sdpa_forward(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit
   torch::jit::push(*stack, out, m, linv, used_seed);
 }
 
-/// Returns whether rounding m moved the exponentials out of linv's range. In that case, the
-/// backward pass computes the probabilities from the scores alone.
+/// Returns whether rounding m made the sum of exponentials too small or too large for linv. If so,
+/// the backward pass computes the probabilities from the scores alone.
 bool is_lost(const at::Tensor& m, const at::Tensor& linv) {
   constexpr double kSmallest = 1e-30;  // far below 1 / number of keys
   if (m.is_meta()) {
@@ -190,7 +190,7 @@ ThreeTensors sdpa_recomp_bwd(
   OptionalTensor kept;
   if (p > 0.0) {
     TORCH_CHECK(
-        is_defined(seed), "Sdpa backward needs the seed of dropout if p is ", p, ".");
+        is_defined(seed), "Sdpa backward needs the dropout seed if p is ", p, ".");
     kept = kept_by(*seed, probabilities, p);
   }
   return backward_of(grad, q, k, v, probabilities, kept, p, scale);

@@ -1,4 +1,4 @@
-// Variants of softmax for attention, usually over the last dimension. They compute in float32,
+// Variants of softmax for attention, usually over the last dimension. They are computed in float32,
 // because the vendor's approximations are not published.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
@@ -18,12 +18,12 @@ at::Tensor scaled_masked_softmax(const at::Tensor& input, const at::Tensor& mask
   return at::softmax(scores, -1).to(input.scalar_type());
 }
 
-/// Scores of shape [N, L, L], with minus infinity above the diagonal.
+/// Returns scores of shape [N, L, L], with minus infinity above the diagonal.
 at::Tensor triangular(const at::Tensor& self, double inv_scale_attn) {
   TORCH_CHECK(self.dim() == 3, "Self tensor must be 3D.");
   TORCH_CHECK(
       self.sym_size(1) == self.sym_size(2),
-      "Self tensor must have as many rows as columns, but has shape ", self.sym_sizes(), ".");
+      "Self tensor must have as many rows as columns, but got shape ", self.sym_sizes(), ".");
   const at::Tensor scores = self.to(ScalarType::Float) * inv_scale_attn;
   const at::Tensor ones =
       at::ones_symint({self.sym_size(1), self.sym_size(2)}, self.options().dtype(ScalarType::Bool));
@@ -95,11 +95,11 @@ at::Tensor scaled_masked_triangular_softmax(
       at::isIntegralType(start_end.scalar_type(), /*includeBool=*/false) &&
           start_end.sym_numel() * grouped_batch_size == self.sym_size(0) * 2,
       "start_end must have a pair of integers for each group of ", grouped_batch_size,
-      " batches of ", self.sym_size(0), ", but has ", start_end.sym_numel(), " elements of dtype ",
+      " batches of ", self.sym_size(0), ", but got ", start_end.sym_numel(), " elements of dtype ",
       toString(start_end.scalar_type()), ".");
   TORCH_CHECK(
       mode == 0 || mode == 1 || mode == 15, "ScaledMaskedTriangularSoftmax mode must be 0, 1 or 15, "
-      "but is ", mode, ".");
+      "but got ", mode, ".");
   if (self.is_meta()) {
     return at::empty_symint(self.sym_sizes(), self.options().dtype(dtype));
   }
@@ -115,7 +115,7 @@ at::Tensor scaled_masked_triangular_softmax(
 
 at::Tensor custom_softmax(const at::Tensor& input, int64_t flavor) {
   TORCH_CHECK(
-      flavor >= 0 && flavor <= 2, "CustomSoftmax flavor must be 0, 1 or 2, but is ", flavor, ".");
+      flavor >= 0 && flavor <= 2, "CustomSoftmax flavor must be 0, 1 or 2, but got ", flavor, ".");
   return at::softmax(input.to(ScalarType::Float), -1).to(input.scalar_type());
 }
 
@@ -132,7 +132,7 @@ at::Tensor ragged_softmax(
       at::isIntegralType(valid_count.scalar_type(), /*includeBool=*/false) &&
           valid_count.sym_numel() == c10::multiply_integers(rows),
       "RaggedSoftmax valid_count must have an integer for each row of ", self.sym_sizes(),
-      " along dimension ", dim, ", but is ", toString(valid_count.scalar_type()), " of ",
+      " along dimension ", dim, ", but got ", toString(valid_count.scalar_type()), " of ",
       valid_count.sym_sizes(), ".");
   std::vector<c10::SymInt> along(static_cast<size_t>(self.dim()), 1);
   along[static_cast<size_t>(dim)] = self.sym_size(dim);

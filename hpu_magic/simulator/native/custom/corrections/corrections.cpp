@@ -1,4 +1,5 @@
-// PyTorch operators that CPU kernels do not support, or that they compute differently from a card.
+// Replacements for CPU kernels of PyTorch operators that lack features of a card or return
+// different results.
 #include "custom/corrections/gelu.h"
 #include "custom/define.h"
 #include "lazy/recorder.h"
@@ -153,8 +154,8 @@ ThreeTensors unique2(
 }
 
 /// Returns the number of integers in each bin. The last bin includes its upper bound. If the bounds
-/// are equal, the input's minimum and maximum are used instead. If those are also equal, each bound
-/// is moved outward by one.
+/// are equal, the input's minimum and maximum are used instead. If those are also equal, the range
+/// is extended by one on both sides.
 at::Tensor histc_integer(
     const at::Tensor& self, int64_t bins, const at::Scalar& min, const at::Scalar& max) {
   TORCH_CHECK(bins > 0, "torch.histc(): bins must be > 0, found ", bins);

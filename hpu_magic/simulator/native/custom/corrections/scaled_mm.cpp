@@ -1,5 +1,5 @@
-// Computes `torch._scaled_mm` as a card does: for any shapes and strides, with accumulation in
-// float32, and with two FP8 formats in one product if the card's generation supports this.
+// Computes `torch._scaled_mm` like a card: for any shapes and strides, with accumulation in
+// float32, and with operands of different FP8 formats if the card's generation supports this.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 
@@ -34,7 +34,7 @@ at::Tensor scaled_mm(
   const bool has_result_scale = is_defined(scale_result);
   TORCH_CHECK(
       is_fp8(dtype) || at::isFloatingType(dtype),
-      "_scaled_mm out_dtype must be a floating-point dtype, but is ", toString(dtype), ".");
+      "_scaled_mm out_dtype must be a floating-point dtype, but got ", toString(dtype), ".");
   TORCH_CHECK(
       !is_fp8(dtype) || (has_result_scale && !has_bias), "_scaled_mm needs scale_result and no "
       "bias for a result of ", toString(dtype), ".");
@@ -58,7 +58,7 @@ at::Tensor& scaled_mm_out(
       use_fast_accum);
   TORCH_CHECK(
       out.scalar_type() == result.scalar_type(), "_scaled_mm out must have dtype ",
-      toString(result.scalar_type()), ", but is ", toString(out.scalar_type()), ".");
+      toString(result.scalar_type()), ", but got ", toString(out.scalar_type()), ".");
   out.resize_(result.sizes());
   return out.copy_(result);
 }

@@ -19,14 +19,14 @@ void check_bags(
   TORCH_CHECK(valid_count.dim() == 1, "valid count tensor should be 1D");
   TORCH_CHECK(
       at::isIntegralType(indices.scalar_type(), /*includeBool=*/false),
-      "The indices of an embedding must be integers, but are ",
+      "The indices of an embedding must be integers, but got ",
       toString(indices.scalar_type()), ".");
   TORCH_CHECK(
       kernel_mode >= kGather && kernel_mode <= kSmallBags,
-      "The kernel mode of an embedding must be 0, 1 or 2, but is ", kernel_mode, ".");
+      "The embedding kernel mode must be 0, 1 or 2, but got ", kernel_mode, ".");
   TORCH_CHECK(
       kernel_mode == kGather || (offsets.dim() == 1 && offsets.sym_size(0) > 0),
-      "The offsets of bags must be 1D and not empty, but have shape ",
+      "Bag offsets must be 1D and not empty, but got shape ",
       offsets.sym_sizes(), ".");
 }
 
@@ -66,8 +66,9 @@ at::Tensor embedding_bag_sum_bwd_out(
   check_bags(input, indices_bwd, offsets_bwd, valid_count_bwd, kernel_mode);
   TORCH_CHECK(
       out.dim() == 2 && out.sym_size(1) == input.sym_size(1) && valid_count_bwd.sym_numel() > 0,
-      "The gradient of an embedding must be 2D with rows like the input's, ", input.sym_sizes(),
-      ", and have a count, but has shape ", out.sym_sizes(), ".");
+      "The gradient of an embedding must be 2D with as many columns as the input of shape ",
+      input.sym_sizes(), ", and valid_count_bwd must not be empty, but got a gradient of shape ",
+      out.sym_sizes(), ".");
   if (out.is_meta()) {
     return out;
   }
@@ -95,13 +96,13 @@ RowGradients row_gradients(
       gradients.dim() == 2 && weights.dim() == 2 && indices.dim() == 1 &&
           gradients.size(1) == weights.size(1) && gradients.size(0) == indices.size(0) &&
           moments.sizes() == weights.sizes(),
-      name, " needs a row of gradients for each index, and moments for all weights, but has "
+      name, " requires one row of gradients per index and one moment per weight, but got "
       "gradients of ", gradients.sizes(), ", indices of ", indices.sizes(), ", weights of ",
       weights.sizes(), " and moments of ", moments.sizes(), ".");
   TORCH_CHECK(
       at::isIntegralType(indices.scalar_type(), /*includeBool=*/false) && valid_count.numel() > 0,
-      name, " needs integer indices and a count of the valid ones, but indices are ",
-      toString(indices.scalar_type()), " and counts are of ", valid_count.sizes(), ".");
+      name, " requires integer indices and the number of valid indices, but got indices of dtype ",
+      toString(indices.scalar_type()), " and counts of shape ", valid_count.sizes(), ".");
   const int64_t valid = valid_count.flatten()[0].item<int64_t>();
   TORCH_CHECK(
       valid >= 0 && valid <= indices.size(0), name, " has ", indices.size(0), " gradients, but ",
@@ -120,7 +121,7 @@ void write_rows(const at::Tensor& table, const at::Tensor& rows, const at::Tenso
 
 double rate_of(const char* name, const at::Tensor& learning_rate) {
   TORCH_CHECK(
-      learning_rate.numel() == 1, name, " needs one learning rate, but has ",
+      learning_rate.numel() == 1, name, " requires one learning rate, but got ",
       learning_rate.numel(), ".");
   return learning_rate.item<double>();
 }

@@ -11,13 +11,13 @@ inline void check_offsets(const char* name, const at::Tensor& offsets, int64_t m
   TORCH_CHECK(
       at::isIntegralType(offsets.scalar_type(), /*includeBool=*/false) && offsets.dim() == 1 &&
           offsets.numel() > 0,
-      name, " offsets must be 1D integers and not empty, but are ",
+      name, " offsets must be 1D integers and not empty, but got ",
       toString(offsets.scalar_type()), " of ", offsets.sizes(), ".");
   const bool ordered =
       (offsets.slice(0, 1) >= offsets.slice(0, 0, offsets.size(0) - 1)).all().item<bool>();
   TORCH_CHECK(
       ordered && offsets[0].item<int64_t>() >= 0 && offsets[-1].item<int64_t>() <= most, name,
-      " offsets must not decrease and must be between 0 and ", most, ", but are ", offsets, ".");
+      " offsets must not decrease and must be between 0 and ", most, ", but got ", offsets, ".");
 }
 
 /// Returns the positions of the elements of consecutive segments, given the starts and lengths of

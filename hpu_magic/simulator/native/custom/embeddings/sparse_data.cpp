@@ -1,5 +1,5 @@
-// FBGEMM's operators for the segmented indices of recommendation models, for lazy mode. The
-// vendor's package calls them from functions that have FBGEMM's names.
+// Lazy-mode versions of FBGEMM's operators for the segmented indices of recommendation models. The
+// vendor's package calls them from functions with FBGEMM's names.
 #include "custom/define.h"
 #include "custom/embeddings/segments.h"
 
@@ -9,7 +9,7 @@ namespace {
 at::Tensor as_int64(const char* name, const at::Tensor& numbers) {
   TORCH_CHECK(
       at::isIntegralType(numbers.scalar_type(), /*includeBool=*/false), name,
-      " must be integers, but are ", toString(numbers.scalar_type()), ".");
+      " must be integers, but got ", toString(numbers.scalar_type()), ".");
   return numbers.to(ScalarType::Long);
 }
 
@@ -19,7 +19,7 @@ at::Tensor permutation(const at::Tensor& permute, int64_t count) {
   TORCH_CHECK(
       order.dim() == 1 && order.numel() == count &&
           at::equal(std::get<0>(order.sort()), at::arange(count, order.options())),
-      "permute must contain each number from 0 to ", count - 1, " once, but is ", permute, ".");
+      "permute must contain each number from 0 to ", count - 1, " once, but got ", permute, ".");
   return order;
 }
 
@@ -31,7 +31,7 @@ ThreeTensors permuted(
   TORCH_CHECK(
       indices.dim() == 1 && (each.numel() == 0 || each.min().item<int64_t>() >= 0) &&
           each.sum().item<int64_t>() == indices.numel(),
-      "lengths must not be negative and add up to the ", indices.sizes(), " indices, but are ",
+      "lengths must not be negative and must add up to the ", indices.sizes(), " indices, but got ",
       lengths, ".");
   TORCH_CHECK(
       !is_defined(weights) || weights->sizes() == indices.sizes(),
@@ -68,7 +68,7 @@ ThreeTensors permute_2d(
     const at::Tensor& permute, const at::Tensor& lengths, const at::Tensor& indices,
     const OptionalTensor& weights) {
   TORCH_CHECK(
-      lengths.dim() == 2, "lengths must have shape [tables, batch], but have ", lengths.sym_sizes(),
+      lengths.dim() == 2, "lengths must have shape [tables, batch], but got ", lengths.sym_sizes(),
       ".");
   if (lengths.is_meta()) {
     return {
@@ -93,7 +93,7 @@ TwoTensors permute_2d_without_weights(
 at::Tensor expand_into_jagged_permute(
     const at::Tensor& permute, const at::Tensor& input_offsets,
     const at::Tensor& /*output_offsets*/, int64_t output_size) {
-  TORCH_CHECK(output_size >= 0, "output_size must not be negative, but is ", output_size, ".");
+  TORCH_CHECK(output_size >= 0, "output_size must not be negative, but got ", output_size, ".");
   if (permute.is_meta()) {
     return at::empty({output_size}, input_offsets.options());
   }
@@ -128,7 +128,7 @@ ThreeTensors bounds_check_indices(
     int64_t bounds_check_mode, const OptionalTensor& weights) {
   TORCH_CHECK(
       bounds_check_mode >= kFatal && bounds_check_mode <= kNone,
-      "bounds_check_mode must be 0 (fatal), 1 (warning), 2 (ignore) or 3 (none), but is ",
+      "bounds_check_mode must be 0 (fatal), 1 (warning), 2 (ignore) or 3 (none), but got ",
       bounds_check_mode, ".");
   if (indices.is_meta() || bounds_check_mode == kNone) {
     return {indices, offsets, warning};
@@ -138,8 +138,8 @@ ThreeTensors bounds_check_indices(
   TORCH_CHECK(
       indices.dim() == 1 && offsets.dim() == 1 && rows_per_table.dim() == 1 && tables > 0 &&
           bags >= 0 && bags % tables == 0 && warning.dim() == 1 && warning.numel() > 0,
-      "bounds_check_indices needs indices, offsets with an end for each bag of each of ", tables,
-      " tables, and an element for the warning, but their shapes are ", indices.sizes(), ", ",
+      "bounds_check_indices requires 1D indices, one end offset for each bag of each of ", tables,
+      " tables, and a warning tensor that is not empty, but got shapes ", indices.sizes(), ", ",
       offsets.sizes(), " and ", warning.sizes(), ".");
   TORCH_CHECK(
       !is_defined(weights) || weights->sizes() == indices.sizes(),
@@ -175,11 +175,11 @@ at::Tensor split_permute_cat(
       input.dim() == 2 && num_features >= 0 && dims >= 0 && input.sym_size(0) == batch_size &&
           input.sym_size(1) == c10::SymInt(num_features) * dims,
       "split_permute_cat input must have shape [batch_size, num_features * dims], [", batch_size, ", ",
-      num_features, " * ", dims, "], but has ", input.sym_sizes(), ".");
+      num_features, " * ", dims, "], but got ", input.sym_sizes(), ".");
   TORCH_CHECK(
       indices.dim() == 1 && indices.sym_size(0) == num_features,
-      "split_permute_cat needs an index for each of ", num_features, " features, but they have shape ",
-      indices.sym_sizes(), ".");
+      "split_permute_cat requires one index for each of ", num_features,
+      " features, but got shape ", indices.sym_sizes(), ".");
   if (input.is_meta()) {
     return at::empty_symint(input.sym_sizes(), input.options());
   }

@@ -25,7 +25,7 @@ struct Experts {
   int64_t last_id;
 };
 
-/// Factors that convert FP8 values back: one per tensor, per token or per output channel.
+/// Factors that dequantize FP8 values: one per tensor, per token or per output channel.
 struct ExpertScales {
   at::Tensor hidden;
   Tensors gates;
@@ -55,8 +55,8 @@ Expert expert_at(const Experts& experts, size_t i, const ExpertScales* scales) {
   if (experts.ups.empty()) {
     const auto halves = gate.chunk(2, 1);
     TORCH_CHECK(
-        halves.size() == 2, "MixtureOfExperts w12 must have gate and up side by side, but has shape ",
-        experts.gates[i].sizes(), ".");
+        halves.size() == 2, "MixtureOfExperts w12 must contain gate and up side by side, but got "
+        "shape ", experts.gates[i].sizes(), ".");
     return {halves[0], halves[1], down};
   }
   return {gate, laid_out(experts.ups, i, permuted, scales ? &scales->ups : nullptr), down};
@@ -96,26 +96,27 @@ void check_experts(
       activation == "gelu" || activation == "relu" || activation == "silu", "Activation \"",
       activation, "\" not found among MoeActivationMode_t enum values.");
   TORCH_CHECK(
-      hidden.dim() == 2, "MixtureOfExperts hidden_states must be 2D, but are ", hidden.dim(), "D.");
+      hidden.dim() == 2, "MixtureOfExperts hidden_states must be 2D, but got ", hidden.dim(), "D.");
   TORCH_CHECK(
       at::isIntegralType(routing.table.scalar_type(), /*includeBool=*/false),
-      "MixtureOfExperts routing table must have integers, but has ",
+      "MixtureOfExperts routing table must contain integers, but got ",
       toString(routing.table.scalar_type()), ".");
   TORCH_CHECK(
       routing.table.dim() == 2 && routing.table.sym_sizes() == routing.weights.sym_sizes() &&
           routing.table.sym_size(0) == hidden.sym_size(0),
       "MixtureOfExperts routing table and router weights must have one row for each of ",
-      hidden.sym_size(0), " tokens, but have shapes ", routing.table.sym_sizes(), " and ",
+      hidden.sym_size(0), " tokens, but got shapes ", routing.table.sym_sizes(), " and ",
       routing.weights.sym_sizes(), ".");
   const int64_t count = experts.last_id - experts.first_id + 1;
   for (const Tensors* list : {&experts.gates, &experts.ups, &experts.downs}) {
     TORCH_CHECK(
         static_cast<int64_t>(list->size()) == count || (list == &experts.ups && list->empty()),
-        "MixtureOfExperts needs the weights of experts ", experts.first_id, " to ",
-        experts.last_id, ", ", count, " tensors in each list, but one has ", list->size(), ".");
+        "MixtureOfExperts requires the weights of experts ", experts.first_id, " to ",
+        experts.last_id, ", ", count, " tensors in each list, but got a list of ",
+        list->size(), ".");
     for (const at::Tensor& weight : *list) {
       TORCH_CHECK(
-          weight.dim() == 2, "MixtureOfExperts weights must be 2D, but one is ", weight.dim(),
+          weight.dim() == 2, "MixtureOfExperts weights must be 2D, but got ", weight.dim(),
           "D.");
     }
   }
@@ -157,7 +158,7 @@ void check_dtypes(const at::Tensor& hidden, const at::Tensor& router_weights) {
       c10::isFloatingType(hidden.scalar_type()) && !is_fp8(hidden.scalar_type()) &&
           router_weights.scalar_type() == hidden.scalar_type(),
       "MixtureOfExperts hidden_states and router_weights must have the same floating-point dtype "
-      "of more than 8 bits, but have ", toString(hidden.scalar_type()), " and ",
+      "of more than 8 bits, but got ", toString(hidden.scalar_type()), " and ",
       toString(router_weights.scalar_type()), ".");
 }
 
@@ -182,17 +183,17 @@ void check_scales(
     bool permuted) {
   TORCH_CHECK(
       scales.size() == weights.size(), "MixtureOfExperts ", name, " must have a scale for each of ",
-      weights.size(), " experts, but has ", scales.size(), ".");
+      weights.size(), " experts, but got ", scales.size(), ".");
   for (size_t i = 0; i < scales.size(); ++i) {
     const at::Tensor& weight = weights[i];
     TORCH_CHECK(
         weight.dim() == 2 && is_fp8(weight.scalar_type()),
-        "MixtureOfExperts weights must be 2D of float8_e5m2 or float8_e4m3fn, but one is ",
+        "MixtureOfExperts weights must be 2D of float8_e5m2 or float8_e4m3fn, but got ",
         weight.dim(), "D of ", toString(weight.scalar_type()), ".");
     TORCH_CHECK(
         scales[i].sym_numel() == 1 || scales[i].sym_numel() == weight.sym_size(permuted ? 0 : 1),
         "MixtureOfExperts ", name, " must have one element or one for each of ",
-        weight.sym_size(permuted ? 0 : 1), " output channels, but one has ",
+        weight.sym_size(permuted ? 0 : 1), " output channels, but got ",
         scales[i].sym_numel(), ".");
   }
 }
@@ -200,23 +201,23 @@ void check_scales(
 void check_fp8(const at::Tensor& hidden, const Experts& experts, const ExpertScales& scales) {
   TORCH_CHECK(
       is_fp8(hidden.scalar_type()), "MixtureOfExperts hidden_states must be of float8_e5m2 or "
-      "float8_e4m3fn, but are ", toString(hidden.scalar_type()), ".");
+      "float8_e4m3fn, but got ", toString(hidden.scalar_type()), ".");
   TORCH_CHECK(
       hidden.dim() == 2 && (scales.hidden.sym_numel() == 1 ||
                             scales.hidden.sym_numel() == hidden.sym_size(0)),
       "MixtureOfExperts d_scale_hidden_states must have one element or one for each token of ",
-      hidden.sym_sizes(), ", but has ", scales.hidden.sym_numel(), ".");
+      hidden.sym_sizes(), ", but got ", scales.hidden.sym_numel(), ".");
   check_scales("d_scale_w1", scales.gates, experts.gates, experts.permuted);
   check_scales("d_scale_w2", scales.ups, experts.ups, experts.permuted);
   check_scales("d_scale_w3", scales.downs, experts.downs, experts.permuted);
   TORCH_CHECK(
       scales.inner.empty() || scales.inner.size() == experts.downs.size(),
       "MixtureOfExperts d_scale_intermediate_hidden_states must have a scale for each of ",
-      experts.downs.size(), " experts, but has ", scales.inner.size(), ".");
+      experts.downs.size(), " experts, but got ", scales.inner.size(), ".");
   for (const at::Tensor& scale : scales.inner) {
     TORCH_CHECK(
         scale.sym_numel() == 1, "MixtureOfExperts d_scale_intermediate_hidden_states must have "
-        "one element for each expert, but one has ", scale.sym_numel(), ".");
+        "one element for each expert, but got ", scale.sym_numel(), ".");
   }
 }
 
@@ -264,7 +265,7 @@ void mixture_of_experts(
       of["activation"].toStringRef(), of["experts_min"].toInt(), of["experts_max"].toInt()};
   TORCH_CHECK(
       fused || experts.ups.size() == experts.gates.size(), "MixtureOfExperts w1 and w2 must be "
-      "lists of equal length, but have ", experts.gates.size(), " and ", experts.ups.size(), ".");
+      "lists of equal length, but got ", experts.gates.size(), " and ", experts.ups.size(), ".");
   at::Tensor mixed;
   if (of.has("d_scale_hidden_states")) {
     ExpertScales scales = scales_of(of, fused);

@@ -8,12 +8,12 @@ void check_channels(
     const char* name, const at::Tensor& input, const OptionalTensor& of) {
   TORCH_CHECK(
       input.dim() >= 3 && at::isFloatingType(input.scalar_type()),
-      "InstanceNorm input must be floating-point numbers of shape [N, C, ...], but is ",
+      "InstanceNorm input must be floating-point numbers of shape [N, C, ...], but got ",
       toString(input.scalar_type()), " of ", input.sym_sizes(), ".");
   TORCH_CHECK(
       !is_defined(of) || (of->dim() == 1 && of->sym_size(0) == input.sym_size(1)),
-      "InstanceNorm ", name, " must have an element for each of ", input.sym_size(1),
-      " channels, but has shape ", of->sym_sizes(), ".");
+      "InstanceNorm ", name, " must have one element for each of ", input.sym_size(1),
+      " channels, but got shape ", of->sym_sizes(), ".");
 }
 
 /// Converts values of shape [N, C] or [C] to a shape that broadcasts over [N, C, positions].
@@ -57,7 +57,7 @@ ThreeTensors instance_norm_backward(
         kept->dim() == 2 && kept->sym_size(0) == input.sym_size(0) &&
             kept->sym_size(1) == input.sym_size(1),
         "InstanceNorm backward needs mean and istd of shape [N, C] for an input of ",
-        input.sym_sizes(), ", but one has ", kept->sym_sizes(), ".");
+        input.sym_sizes(), ", but got ", kept->sym_sizes(), ".");
   }
   const at::Tensor grad = positions_of(grad_in);
   const at::Tensor normalized = (positions_of(input) - over_positions(mean)) * over_positions(istd);

@@ -15,12 +15,12 @@ void check_rms_norm(const at::Tensor& data_in, const at::Tensor& gamma) {
   for (const at::Tensor* tensor : {&data_in, &gamma}) {
     TORCH_CHECK(
         is_normalized(tensor->scalar_type()),
-        "RmsNorm inputs must be of float, bfloat16 or half dtype, but one is ",
+        "RmsNorm inputs must be of float, bfloat16 or half dtype, but got ",
         toString(tensor->scalar_type()), ".");
   }
   TORCH_CHECK(
       data_in.dim() > 0 && gamma.dim() == 1 && gamma.sym_size(0) == data_in.sym_size(-1),
-      "RmsNorm gamma must be 1D with the size of the last dimension of its input, but they have "
+      "RmsNorm gamma must be 1D with the size of the last dimension of its input, but got "
       "shapes ", gamma.sym_sizes(), " and ", data_in.sym_sizes(), ".");
 }
 
@@ -40,7 +40,7 @@ TwoTensors rms_norm_backward(
   check_rms_norm(data_in, gamma);
   TORCH_CHECK(
       grad_in.sym_sizes() == data_in.sym_sizes(),
-      "RmsNorm gradient must have the shape of the input, ", data_in.sym_sizes(), ", but has ",
+      "RmsNorm gradient must have the shape of the input, ", data_in.sym_sizes(), ", but got ",
       grad_in.sym_sizes(), ".");
   c10::SymDimVector of_rows(data_in.sym_sizes().begin(), data_in.sym_sizes().end());
   of_rows.back() = 1;

@@ -71,8 +71,8 @@ void step(const Weight& of, const AdamW& by) {
   store(of.second, second, of.second_scale);
 }
 
-/// Returns whether PyTorch's fused kernel supports the lists. It requires a single dtype, equal
-/// strides and a nonzero step.
+/// Returns whether PyTorch's fused kernel supports these lists of tensors. The kernel requires a
+/// single dtype, equal strides and a nonzero step.
 bool can_fuse(
     at::TensorList grads, at::TensorList weights, at::TensorList firsts, at::TensorList seconds,
     const AdamW& by) {
@@ -101,7 +101,7 @@ void step_fused(
       (1.0 - by.decay) / rate, by.epsilon, /*amsgrad=*/false, /*maximize=*/false);
 }
 
-/// Returns the factors, rounded to the type of a weight.
+/// Returns the factors, rounded to the dtype of a weight.
 AdamW rounded(const AdamW& by, const at::Tensor& weight) {
   const auto in_its_type = [&weight](double value) {
     return at::scalar_tensor(value, weight.options()).item<double>();
@@ -127,7 +127,7 @@ void check_lists(
   for (const OptionalList* scales : {&first_scales, &second_scales}) {
     TORCH_CHECK(
         !*scales || (*scales)->size() == weights.size(), "optimizer_adamw : expects a scale for "
-        "each of ", weights.size(), " weights, but has ", (*scales)->size(), ".");
+        "each of ", weights.size(), " weights, but got ", (*scales)->size(), ".");
   }
   for (const at::TensorList list : {grads, firsts, seconds}) {
     check_shapes_agree("optimizer_adamw", weights, list);

@@ -1,6 +1,6 @@
-// LAMB in three steps. They compute the divisor that clips all gradients, then Adam's direction
-// with its norm and the norm of the weight, and finally an update that is scaled by the ratio of
-// these norms.
+// LAMB in three steps. The first step computes the divisor that clips all gradients; the second
+// computes Adam's direction, its norm and the norm of the weight; the third applies the update,
+// scaled by the ratio of these norms.
 #include "custom/define.h"
 #include "custom/optimizers/lists.h"
 
@@ -19,8 +19,8 @@ void check_sizes_agree(
     const char* name, at::TensorList weights, std::initializer_list<at::TensorList> lists) {
   for (const at::TensorList list : lists) {
     TORCH_CHECK(
-        list.size() == weights.size(), name, " : expects lists with as many tensors as weights, ",
-        weights.size(), ", but one has ", list.size(), ".");
+        list.size() == weights.size(), name, " : expects lists with one tensor per weight, ",
+        weights.size(), ", but got ", list.size(), ".");
   }
 }
 

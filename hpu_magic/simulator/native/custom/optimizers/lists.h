@@ -18,7 +18,7 @@ inline void check_shapes_agree(
   for (size_t i = 0; i < weights.size(); ++i) {
     TORCH_CHECK(
         others[i].sym_sizes() == weights[i].sym_sizes(), name,
-        " : expects tensors of the weight's shape ", weights[i].sym_sizes(), ", but has ",
+        " : expects tensors of the weight's shape ", weights[i].sym_sizes(), ", but got ",
         others[i].sym_sizes(), ".");
   }
 }

@@ -39,11 +39,11 @@ bool is_float_or_bfloat16(ScalarType dtype) {
 void check_formats(const char* name, const at::Tensor& a, const at::Tensor& b) {
   TORCH_CHECK(
       is_fp8(a.scalar_type()) && is_fp8(b.scalar_type()), name,
-      " inputs must be of float8_e5m2 or float8_e4m3fn dtype, but are ", toString(a.scalar_type()),
+      " inputs must be of float8_e5m2 or float8_e4m3fn dtype, but got ", toString(a.scalar_type()),
       " and ", toString(b.scalar_type()), ".");
   TORCH_CHECK(
       a.scalar_type() == b.scalar_type() || float8_e4m3fn_limit() > kGaudi2Float8Limit, name,
-      " inputs must have the same dtype on this generation, but are ", toString(a.scalar_type()),
+      " inputs must have the same dtype on this generation, but got ", toString(a.scalar_type()),
       " and ", toString(b.scalar_type()), ".");
 }
 
@@ -55,7 +55,7 @@ at::Tensor scaled(const at::Tensor& values, const Scale& scale, ScaleShape shape
   const at::Tensor product = values * (factor.sym_numel() == 1 ? factor.reshape({}) : factor);
   TORCH_CHECK(
       product.sym_sizes() == values.sym_sizes(), "A scale must broadcast to the shape ",
-      values.sym_sizes(), " of the values, but has shape ", factor.sym_sizes(), ".");
+      values.sym_sizes(), " of the values, but got shape ", factor.sym_sizes(), ".");
   return product;
 }
 

@@ -47,7 +47,7 @@ at::Tensor scaled_to_fp8(
 ///
 /// bfloat16 can represent every FP8 value, and products are accumulated in float32, so the result
 /// and a bias are each rounded once. On processors with bfloat16 instructions, this takes less than
-/// half as long as float32. On other processors, it takes longer.
+/// half as long as float32. On other processors, it takes longer than float32.
 std::optional<at::Tensor> matmul_in_bfloat16(
     const at::Tensor& A, bool trans_A, const at::Tensor& B, bool trans_B, const Scale& A_scale,
     const Scale& B_scale, const OptionalTensor& bias);

@@ -11,14 +11,14 @@ namespace {
 
 void check_out_dtype(const char* name, ScalarType dtype) {
   TORCH_CHECK(
-      is_float_or_bfloat16(dtype), name, " out_dtype must be float or bfloat16, but is ",
+      is_float_or_bfloat16(dtype), name, " out_dtype must be float or bfloat16, but got ",
       toString(dtype), ".");
 }
 
 /// Checks that the shapes of the operands are valid for a matmul.
 void check_shapes(const at::Tensor& a, const at::Tensor& b) {
   TORCH_CHECK(
-      a.dim() > 0 && b.dim() > 0, "Matmul inputs must have at least one dimension, but have ",
+      a.dim() > 0 && b.dim() > 0, "Matmul inputs must have at least one dimension, but got ",
       a.dim(), " and ", b.dim(), ".");
   const c10::SymInt of_a = a.sym_size(-1);
   const c10::SymInt of_b = b.sym_size(b.dim() > 1 ? -2 : -1);
@@ -121,10 +121,10 @@ at::Tensor fp8_gemm_v2(
 void check_out(const at::Tensor& out, const at::Tensor& result) {
   TORCH_CHECK(
       out.scalar_type() == result.scalar_type(), "Fp8Gemm out must have out_dtype ",
-      toString(result.scalar_type()), ", but is ", toString(out.scalar_type()), ".");
+      toString(result.scalar_type()), ", but got ", toString(out.scalar_type()), ".");
   TORCH_CHECK(
       out.sym_sizes() == result.sym_sizes(), "Fp8Gemm out must have the product's shape ",
-      result.sym_sizes(), ", but has ", out.sym_sizes(), ".");
+      result.sym_sizes(), ", but got ", out.sym_sizes(), ".");
 }
 
 at::Tensor fp8_gemm(
@@ -180,17 +180,17 @@ at::Tensor sum_fp8(
     std::optional<ScalarType> out_dtype) {
   TORCH_CHECK(
       is_fp8(self.scalar_type()),
-      "SumFp8 input must be of float8_e5m2 or float8_e4m3fn dtype, but is ",
+      "SumFp8 input must be of float8_e5m2 or float8_e4m3fn dtype, but got ",
       toString(self.scalar_type()), ".");
   const ScalarType dtype = out_dtype.value_or(self.scalar_type());
   TORCH_CHECK(
-      at::isFloatingType(dtype), "SumFp8 out_dtype must be a floating-point dtype, but is ",
+      at::isFloatingType(dtype), "SumFp8 out_dtype must be a floating-point dtype, but got ",
       toString(dtype), ".");
   return narrow(at::sum(widened(self, ScalarType::Float), dim, keepdim), dtype);
 }
 
-/// Checks the tensor that `softmax_fp8` adds to its input. It may broadcast along the middle
-/// dimensions.
+/// Checks the tensor that `softmax_fp8` adds to its input. This tensor may broadcast along the
+/// middle dimensions.
 void check_fused_add(const at::Tensor& input, const at::Tensor& add) {
   TORCH_CHECK(
       add.scalar_type() == ScalarType::BFloat16, "Input fused_add must be of dtype: BFloat16");

@@ -29,14 +29,14 @@ at::Tensor calculate_scale_for_cast(
   TORCH_CHECK(
       max_mode >= kNoMax && max_mode <= kMaxOfChannels,
       "CalculateScaleForCast maxMode must be 0 (none), 1 (of the tensor) or 2 (of each channel), "
-      "but is ", max_mode, ".");
+      "but got ", max_mode, ".");
   TORCH_CHECK(
       scale_mode == kNoRounding || scale_mode == kToPowerOfTwo,
-      "CalculateScaleForCast scaleMode must be 0 (no rounding) or 1 (to a power of two), but is ",
+      "CalculateScaleForCast scaleMode must be 0 (no rounding) or 1 (to a power of two), but got ",
       scale_mode, ".");
   TORCH_CHECK(
       fullscale * backoff > 0, "CalculateScaleForCast fullscale and backoff must be positive, but "
-      "are ", fullscale, " and ", backoff, ".");
+      "got ", fullscale, " and ", backoff, ".");
   at::Tensor scale = input;
   if (max_mode != kNoMax) {
     const at::Tensor magnitudes = input.abs();
@@ -49,21 +49,21 @@ at::Tensor calculate_scale_for_cast(
 }
 
 /// Returns the values cast with one scale per block of the last two dimensions, and the factors
-/// that convert them back. Blocks at the edges may be smaller.
+/// that dequantize them. Blocks at the edges may be smaller.
 TwoTensors cast_to_fp8_just_in_time(
     const at::Tensor& input, at::IntArrayRef block_size, ScalarType out_dtype,
     ScalarType scale_dtype) {
   TORCH_CHECK(
       is_float_or_bfloat16(input.scalar_type()) && input.dim() >= 2,
-      "CastToFp8JustInTime input must be float or bfloat16 with at least two dimensions, but is ",
+      "CastToFp8JustInTime input must be float or bfloat16 with at least two dimensions, but got ",
       toString(input.scalar_type()), " of shape ", input.sym_sizes(), ".");
   TORCH_CHECK(
       block_size.size() == 2 && block_size[0] > 0 && block_size[1] > 0,
-      "CastToFp8JustInTime block_size must be two positive numbers, but is ", block_size, ".");
+      "CastToFp8JustInTime block_size must be two positive numbers, but got ", block_size, ".");
   TORCH_CHECK(
       is_fp8(out_dtype) && is_float_or_bfloat16(scale_dtype),
       "CastToFp8JustInTime out_dtype must be float8_e5m2 or float8_e4m3fn and scale_dtype float or "
-      "bfloat16, but they are ", toString(out_dtype), " and ", toString(scale_dtype), ".");
+      "bfloat16, but got ", toString(out_dtype), " and ", toString(scale_dtype), ".");
   const c10::SymInt height = input.sym_size(-2), width = input.sym_size(-1);
   const c10::SymInt rows = (height + block_size[0] - 1) / block_size[0];
   const c10::SymInt columns = (width + block_size[1] - 1) / block_size[1];

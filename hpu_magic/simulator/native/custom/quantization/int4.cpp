@@ -29,7 +29,7 @@ at::Tensor for_each_row(const char* name, const at::Tensor& tensor, const at::Te
   }
   TORCH_CHECK(
       fits, "ConvertFromInt4 ", name, " must broadcast to the result's shape ", values.sizes(),
-      " or have a row for each group of its rows, but has shape ", tensor.sizes(), ".");
+      " or have a row for each group of its rows, but got shape ", tensor.sizes(), ".");
   const bool of_groups =
       tensor.dim() > 1 && tensor.size(-2) > 1 && tensor.size(-2) < values.size(-2);
   return of_groups ? tensor.repeat_interleave(values.size(-2) / tensor.size(-2), -2) : tensor;
@@ -40,11 +40,11 @@ at::Tensor convert(
     ScalarType out_dtype, bool is_signed) {
   TORCH_CHECK(
       input.scalar_type() == ScalarType::Int && input.dim() > 0,
-      "ConvertFromInt4 input must be int32 with at least one dimension, but is ",
+      "ConvertFromInt4 input must be int32 with at least one dimension, but got ",
       toString(input.scalar_type()), " of ", input.dim(), " dimensions.");
   TORCH_CHECK(
       c10::isFloatingType(out_dtype), "ConvertFromInt4 out_dtype must be a floating-point dtype, "
-      "but is ", toString(out_dtype), ".");
+      "but got ", toString(out_dtype), ".");
   if (input.is_meta()) {
     std::vector<c10::SymInt> sizes = input.sym_sizes().vec();
     sizes.back() = sizes.back() * kInOne;

@@ -9,8 +9,8 @@ namespace {
 void check_quantized(ScalarType dtype) {
   TORCH_CHECK(
       is_fp8(dtype) || at::isIntegralType(dtype, /*includeBool=*/false),
-      "The dtype of quantized values must be an integer type, float8_e5m2 or float8_e4m3fn, but is ",
-      toString(dtype), ".");
+      "The dtype of quantized values must be an integer type, float8_e5m2 or float8_e4m3fn, but "
+      "got ", toString(dtype), ".");
 }
 
 /// Quantizes `units`, which is the input divided by its scale.
@@ -26,7 +26,7 @@ at::Tensor quantized(
 void check_input(const at::Tensor& input, ScalarType dtype) {
   TORCH_CHECK(
       at::isFloatingType(input.scalar_type()),
-      "The input to quantize must have a floating-point dtype, but has ",
+      "The input to quantize must have a floating-point dtype, but got ",
       toString(input.scalar_type()), ".");
   check_quantized(dtype);
 }
@@ -34,7 +34,7 @@ void check_input(const at::Tensor& input, ScalarType dtype) {
 /// Returns a scale or zero point with one element, in the dtype of the values.
 at::Tensor one_element(const char* name, const at::Tensor& value, ScalarType dtype) {
   TORCH_CHECK(
-      value.sym_numel() == 1, "Quantization per tensor needs one ", name, ", but has ",
+      value.sym_numel() == 1, "Quantization per tensor needs one ", name, ", but got ",
       value.sym_numel(), ".");
   return value.reshape({}).to(dtype);
 }
@@ -107,9 +107,9 @@ void dequantize(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::
   check_quantized(declared);
   TORCH_CHECK(
       input.scalar_type() == declared, "The input to dequantize must have the dtype argument ",
-      toString(declared), ", but has ", toString(input.scalar_type()), ".");
+      toString(declared), ", but got ", toString(input.scalar_type()), ".");
   TORCH_CHECK(
-      at::isFloatingType(wide), "out_dtype must be a floating-point dtype, but is ",
+      at::isFloatingType(wide), "out_dtype must be a floating-point dtype, but got ",
       toString(wide), ".");
   const bool per_channel = of.has("axis");
   const at::Tensor scale = parameter(of, per_channel ? "scales" : "scale", input, wide);
