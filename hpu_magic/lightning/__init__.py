@@ -1,13 +1,13 @@
-"""Intel Gaudi for current Lightning: ``Trainer(accelerator="hpu", devices=8)``.
+"""Intel Gaudi support for current releases of Lightning: ``Trainer(accelerator="hpu", devices=8)``.
 
 Importing this package activates the ``hpu`` device, as ``%load_ext hpu_magic`` does, and registers
-the accelerator and its strategies with every copy of Lightning that is imported before or after it.
-It imports neither Lightning nor torch. The classes for ``Fabric`` are in
-``hpu_magic.lightning.fabric``.
+the accelerator and its strategies with every copy of Lightning, whether it is imported before or
+after this package. The package itself imports neither Lightning nor torch. The classes for
+``Fabric`` are in ``hpu_magic.lightning.fabric``.
 
-The classes are derived from those of the Lightning in use. If both distributions are loaded,
-``hpu_magic.lightning.namespaces.plugins("pytorch_lightning")`` returns the classes for the second
-distribution.
+The classes are derived from those of the copy of Lightning in use. If both ``lightning`` and
+``pytorch_lightning`` are loaded, ``hpu_magic.lightning.namespaces.plugins("pytorch_lightning")``
+returns the classes for the latter.
 """
 
 from __future__ import annotations

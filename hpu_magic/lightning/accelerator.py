@@ -1,4 +1,4 @@
-"""The accelerator, which makes the machine's cards available to Lightning."""
+"""The accelerator that makes the machine's cards available to Lightning."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class HPUAcceleratorBase:
     """Intel Gaudi cards as Lightning's accelerator ``"hpu"``."""
 
     def setup_device(self, device: torch.device) -> None:
-        """Select the card of this process, unless the environment has assigned one to its rank.
+        """Select the card of this process, unless the environment has already assigned one.
 
         Raises
         ------
@@ -31,7 +31,7 @@ class HPUAcceleratorBase:
             ``device`` is not an ``hpu`` device.
         """
         if device.type != "hpu":
-            raise HPUError(f"HPUAccelerator needs an hpu device, not {str(device)!r}.")
+            raise HPUError(f"HPUAccelerator needs an hpu device, but got {str(device)!r}.")
         if "HLS_MODULE_ID" not in os.environ:
             torch.hpu.set_device(device)  # type: ignore[attr-defined]
 
@@ -39,7 +39,7 @@ class HPUAcceleratorBase:
         """Do nothing, because a process holds its card until it ends."""
 
     def get_device_stats(self, device: torch.device | str | int) -> dict[str, Any]:
-        """Return the documented memory statistics: sizes in bytes and allocation counts.
+        """Return the documented memory statistics: sizes in bytes, and allocation counts.
 
         The peak is the maximum since the user's last reset; resets by panels do not affect it.
         """
@@ -57,13 +57,13 @@ class HPUAcceleratorBase:
         Raises
         ------
         HPUError
-            The machine has fewer cards, or `devices` selects specific cards.
+            The machine has fewer cards, or `devices` is invalid.
         """
         return number_of_cards(devices)
 
     @staticmethod
     def get_parallel_devices(devices: object) -> list[torch.device]:
-        """Return one device per process; it has no index because each process has its own card."""
+        """Return one device per process, without an index because each process has its own card."""
         return [torch.device("hpu")] * number_of_cards(devices)
 
     @staticmethod
@@ -103,7 +103,7 @@ class HPUAcceleratorBase:
 
     @classmethod
     def register_accelerators(cls, accelerator_registry: Any) -> None:
-        """Register the accelerator under its name."""
+        """Register the accelerator with Lightning as ``"hpu"``."""
         accelerator_registry.register(cls.name(), cls, description="Intel Gaudi", override=True)
 
     @staticmethod

@@ -12,15 +12,16 @@ import torch
 
 
 def _on_host(value: Any) -> Any:
-    """Return a copy of `value` with device tensors, including those in objects, moved to the host.
+    """Return a copy of `value` with all device tensors, even those inside objects, on the host.
 
-    As in ``torch.save``, objects are pickled and then unpickled, but tensors and arrays are not.
+    Objects are copied by pickling and unpickling them, as in ``torch.save``, but tensors and arrays
+    are not pickled.
     """
     return _Copies().copied(value)
 
 
 class _Copies:
-    """Host copies of tensors; identical tensors, such as tied weights, share one copy."""
+    """Copies of tensors on the host; identical tensors, such as tied weights, share one copy."""
 
     def __init__(self) -> None:
         # The originals are kept alive so that their ids stay unique.
@@ -35,7 +36,7 @@ class _Copies:
         return _Unpickler(file, pickler.kept).load()
 
     def of(self, tensor: torch.Tensor) -> tuple[torch.Tensor, dict[str, Any]]:
-        """Return a copy of a tensor with the same class, and the attributes that the copy lacks."""
+        """Return a copy of a tensor with the same class, and the attributes that it is missing."""
         if tensor.device.type != "hpu":
             return tensor, {}
         if id(tensor) not in self._tensors:
@@ -71,7 +72,7 @@ def _is_made_of_tensors(tensor: torch.Tensor) -> bool:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles all objects except tensors and arrays, which it stores in a list."""
+    """Pickles objects, but stores tensors and arrays in a list."""
 
     def __init__(self, file: io.BytesIO, copies: _Copies) -> None:
         super().__init__(file, protocol=pickle.DEFAULT_PROTOCOL)
@@ -79,7 +80,7 @@ class _Pickler(pickle.Pickler):
         self.kept: list[Any] = []
 
     def persistent_id(self, obj: Any) -> int | None:
-        """Return an object's index in the list, or None if it must be pickled."""
+        """Return the object's index in the list, or None if the object must be pickled."""
         if _is_tensor(obj):
             copied, attributes = self._copies.of(obj)
             if attributes:
@@ -125,12 +126,12 @@ class _Unpickler(pickle.Unpickler):
 
 
 class HPUCheckpointIOBase:
-    """Writes checkpoints with tensors on the host, which can be loaded without a card."""
+    """Writes checkpoints whose tensors are on the host, so they can be loaded without a card."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any | None = None
     ) -> None:
-        """Write a checkpoint with its tensors on the host."""
+        """Move the checkpoint's tensors to the host, and write it."""
         super().save_checkpoint(  # type: ignore[misc]
             _on_host(checkpoint), path, storage_options=storage_options
         )

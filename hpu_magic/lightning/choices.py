@@ -1,4 +1,4 @@
-"""The choices of Lightning's connectors for ``hpu``: accelerator, cards, strategy and precision."""
+"""Choose the accelerator, cards, strategy and precision for ``hpu`` in Lightning's connectors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hpu_magic.lightning.precision import SUPPORTED_PRECISIONS
 from hpu_magic.lightning.processes import devices
 from hpu_magic.lightning.strategy import SINGLE, StrategyOnHPU
 
-# The connector methods that are wrapped, and the parameters that each of them must have.
+# The connector methods to wrap, and the parameters that each of them must have.
 WRAPPED: dict[str, set[str]] = {
     "_check_config_and_set_final_flags": {"strategy", "accelerator", "precision", "plugins"},
     "_check_device_config_and_set_final_flags": {"devices", "num_nodes"},
@@ -29,7 +29,7 @@ _HALF = ("bf16-true", "16-true")
 
 @dataclass(frozen=True)
 class Flags:
-    """Names that differ between the connectors of ``Trainer`` and ``Fabric``."""
+    """Names that the connectors of ``Trainer`` and ``Fabric`` do not have in common."""
 
     user: str
     precision: str
@@ -43,13 +43,13 @@ FABRIC = Flags("Fabric", "_precision_input", "_precision_instance", "HPUPrecisio
 
 @dataclass(frozen=True)
 class Stock:
-    """The Lightning objects that the choices require."""
+    """The Lightning objects that `Choices` needs."""
 
     registry: Any  # maps names to Lightning's strategies
-    counterparts: dict[type, type[Any]]  # maps its strategies that work on cards to ours
-    environment: type[Any]  # for processes that get their rank from environment variables
-    sync_batchnorm: type[Any] | None  # the class for ``sync_batchnorm=True``
-    info: Callable[[str], None]  # logs a message in the first process
+    counterparts: dict[type, type[Any]]  # maps Lightning's strategies that work on cards to ours
+    environment: type[Any]  # for processes whose ranks are set by environment variables
+    sync_batchnorm: type[Any] | None  # the class that implements ``sync_batchnorm=True``
+    info: Callable[[str], None]  # logs a message in the process with rank 0
 
 
 class Choices:
@@ -89,7 +89,7 @@ class Choices:
             accelerator in ("auto", "hpu") or isinstance(accelerator, HPUAcceleratorBase)
         ):
             raise self._refused(
-                "precision='fp8' does not specify its layers: write "
+                "precision='fp8' does not specify the layers to run in FP8: write "
                 f"plugins=[{self.flags.plugin_class}(precision='fp8', replace_layers=True)]."
             )
         original(connector, **options)
@@ -104,8 +104,8 @@ class Choices:
     def _require_own(self, plugin: Any) -> None:
         if plugin.namespace != self._plugins.namespace:
             raise self._refused(
-                f"This {type(plugin).__name__} is for {plugin.namespace}, and this is the "
-                f"{self.flags.user} of {self._plugins.namespace}: use the one from "
+                f"This {type(plugin).__name__} is for {plugin.namespace}, but it was passed to the "
+                f"{self.flags.user} of {self._plugins.namespace}: use the class from "
                 f"hpu_magic.lightning.namespaces.plugins({self._plugins.namespace!r})."
             )
 
@@ -118,7 +118,7 @@ class Choices:
         original(connector, **options)
 
     def set_devices_flag_if_auto_passed(self, original: Callable[..., Any], connector: Any) -> None:
-        """Select the default number of cards if `devices` is not set."""
+        """Select the default number of cards if the user did not set `devices`."""
         if connector._devices_flag == "auto" and self._on_hpu(connector):
             connector._devices_flag = self._cards_by_default(connector)
         else:
@@ -133,8 +133,9 @@ class Choices:
         cards: int = self._plugins.HPUAccelerator.auto_device_count()
         if cards > 1 and devices.is_interactive():
             self._stock.info(
-                f"{self.flags.user} uses one of {cards} cards, because an interactive session is "
-                f"one process: begin the cell with %%hpu_workers --cards {cards} to train on all."
+                f"{self.flags.user} uses only one of {cards} cards, because an interactive session "
+                f"is a single process: begin the cell with %%hpu_workers --cards {cards} to train "
+                "on all of them."
             )
             return 1
         return cards
@@ -142,14 +143,14 @@ class Choices:
     def choose_and_init_cluster_environment(
         self, original: Callable[..., Any], connector: Any
     ) -> Any:
-        """Use ranks from environment variables if a launcher has started the processes."""
+        """Read the ranks from environment variables if a launcher has started the processes."""
         selected = connector._cluster_environment_flag
         if selected is None and self._on_hpu(connector) and devices.started_by_others():
             return self._stock.environment()
         return original(connector)
 
     def choose_strategy(self, original: Callable[..., Any], connector: Any) -> Any:
-        """Select a strategy with one process per card."""
+        """Select the strategy, which runs one process per card."""
         if not self._on_hpu(connector):
             return original(connector)
         if len(connector._parallel_devices) > 1 or connector._num_nodes_flag > 1:
@@ -157,7 +158,7 @@ class Choices:
         return self._plugins.SingleHPUStrategy(device=connector._parallel_devices[0])
 
     def check_strategy_and_fallback(self, original: Callable[..., Any], connector: Any) -> Any:
-        """Replace Lightning's strategy with our counterpart, and check the result."""
+        """Replace Lightning's strategy with our counterpart, and check that it is supported."""
         if self._on_hpu(connector):
             flag = connector._strategy_flag = self._counterpart(connector)
             if flag == SINGLE or isinstance(flag, self._plugins.SingleHPUStrategy):
@@ -197,12 +198,12 @@ class Choices:
         if nodes > 1 or cards > 1:
             shown = f"num_nodes={nodes}" if nodes > 1 else f"devices={cards}"
             raise self._refused(
-                f"strategy={_shown(flag)} trains on one card, and {shown}: write "
+                f"strategy={_shown(flag)} trains on only one card, but {shown}: write "
                 f"strategy={PARALLEL!r}, or {'num_nodes' if nodes > 1 else 'devices'}=1."
             )
 
     def _require_processes(self, connector: Any, flag: Any) -> None:
-        """Reject unsupported options, and multiple processes in an interactive session."""
+        """Reject unsupported options, and several processes in an interactive session."""
         sync_batchnorm = self._stock.sync_batchnorm
         if sync_batchnorm is not None and isinstance(connector._layer_sync, sync_batchnorm):
             raise self._refused(
@@ -216,9 +217,9 @@ class Choices:
             nodes = connector._num_nodes_flag
             shown = f"devices={len(cards)}" + (f" on {nodes} machines" if nodes > 1 else "")
             raise self._refused(
-                f"{shown} needs {processes} processes, one per card, and an interactive session is "
-                f"one process: begin the cell with %%hpu_workers --cards {processes}, or run a "
-                "script."
+                f"{shown} needs {processes} processes, one per card, but an interactive session is "
+                f"a single process: begin the cell with %%hpu_workers --cards {processes}, or run "
+                "a script."
             )
 
     def check_and_init_precision(self, original: Callable[..., Any], connector: Any) -> Any:
@@ -248,13 +249,13 @@ class Choices:
             connector.strategy, self._plugins.HPUModelParallelStrategy
         ):
             raise self._refused(
-                "precision='16-mixed' scales losses, which HPUModelParallelStrategy does not "
+                "precision='16-mixed' scales the loss, which HPUModelParallelStrategy does not "
                 "support: write precision='bf16-mixed'."
             )
         return getattr(self._plugins, self.flags.plugin_class)(precision)
 
     def choose_auto_accelerator(self, original: Callable[..., Any], *connector: Any) -> str:
-        """Select ``hpu`` if Lightning finds only the CPU."""
+        """Select ``hpu`` if Lightning finds no accelerator other than the CPU."""
         chosen: str = original(*connector)
         available = self._plugins.HPUAccelerator.is_available
         return "hpu" if chosen == "cpu" and available() else chosen

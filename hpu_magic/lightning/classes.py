@@ -1,4 +1,4 @@
-"""The plug-in classes for one copy of Lightning: each behavior combined with its base class."""
+"""Create the plug-in classes for one copy of Lightning from our behavior and its base classes."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from hpu_magic.lightning.strategy import SingleHPUStrategyBase, TrainerSingleHPU
 
 
 class Plugins(SimpleNamespace):
-    """The plug-in classes for the ``Trainer`` or ``Fabric`` of one copy of Lightning, by name."""
+    """The plug-in classes for the ``Trainer`` or ``Fabric`` of one copy of Lightning."""
 
 
 def make(lightning: ModuleType, namespace: str, *, fabric: bool) -> Plugins:
-    """Return the classes for the ``Trainer`` or ``Fabric`` in one of Lightning's namespaces."""
+    """Create the classes for the ``Trainer`` or ``Fabric`` in one of Lightning's namespaces."""
     module = "hpu_magic.lightning.fabric" if fabric else "hpu_magic.lightning"
     derive = functools.partial(_derive, module, namespace)
     strategies, plugins = lightning.strategies, lightning.plugins
@@ -79,7 +79,8 @@ def make(lightning: ModuleType, namespace: str, *, fabric: bool) -> Plugins:
     return Plugins(namespace=namespace, **{each.__name__: each for each in classes})
 
 
-# Strategies for one card, replicas, shards and models with ``configure_model``, and the precision.
+# Strategies for a single card, replicas, shards and models with ``configure_model``, and the
+# precision plug-in.
 _FOR_TRAINER = (
     TrainerSingleHPUStrategyBase,
     TrainerParallelHPUStrategyBase,
@@ -129,8 +130,8 @@ _DERIVED: dict[tuple[str, str, str], type[Any]] = {}
 def _picklable(metaclass: type[type]) -> Any:
     """Return a metaclass whose classes are pickled together with their namespace.
 
-    In a spawned process, which unpickles the plug-ins, the module may contain the classes for the
-    other copy of Lightning.
+    A spawned process unpickles the plug-ins, and its module may contain the classes for the other
+    copy of Lightning.
     """
     if issubclass(metaclass, _Picklable):
         return metaclass
@@ -144,12 +145,12 @@ class _Picklable(type):
 
 
 def _reduced(kind: Any) -> Any:
-    """Return the pickled form of a class: its key, or its name if it is a user's subclass."""
+    """Return the pickled form of a class: its key or, for a user's subclass, its name."""
     key = (kind.__module__, kind.namespace, kind.__name__)
     return (_restored, key) if _DERIVED.get(key) is kind else kind.__qualname__
 
 
 def _restored(module: str, namespace: str, name: str) -> type[Any]:
     if (module, namespace, name) not in _DERIVED:
-        importlib.import_module(namespace)  # the import hook derives the classes
+        importlib.import_module(namespace)  # the import hook creates the classes
     return _DERIVED[module, namespace, name]

@@ -1,7 +1,7 @@
-"""Wrappers that make Lightning's connectors choose our classes in ``Trainer`` and ``Fabric``.
+"""Make Lightning's connectors choose our classes in ``Trainer`` and ``Fabric``.
 
-Lightning does not support the name ``"hpu"``, so methods of its two connectors are wrapped once.
-The wrappers handle ``hpu`` and call Lightning's methods in all other cases.
+Lightning does not support the accelerator ``"hpu"``, so the methods of its two connectors are
+wrapped once. The wrappers handle ``hpu`` and call Lightning's methods in all other cases.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PATCHED = "_hpu_magic_patched"
 
 
 class UnsupportedLightningError(HPUError, ImportError):
-    """Raised for a version of Lightning whose accelerator connector hpu_magic does not support."""
+    """Raised if hpu_magic does not support the accelerator connector of this Lightning version."""
 
 
 def _require_known(lightning: ModuleType, connector: type, flags: Flags) -> None:
@@ -37,19 +37,19 @@ def _require_known(lightning: ModuleType, connector: type, flags: Flags) -> None
         takes = set(inspect.signature(function).parameters) - {"self"} if function else None
         if takes is None or not needed <= takes or (takes and not needed):
             raise UnsupportedLightningError(
-                f"{flags.user}(accelerator='hpu') is not possible with {lightning.__name__} "
+                f"{flags.user}(accelerator='hpu') is not supported with {lightning.__name__} "
                 f"{version}: its accelerator connector has no method {name} with the expected "
                 f"parameters. Install Lightning {known}."
             )
 
 
 def patch(lightning: ModuleType, connector: type, choices: Choices) -> None:
-    """Wrap the methods of Lightning's connector class with the choices for ``hpu``, only once.
+    """Wrap the methods of Lightning's connector class to support ``hpu``; do this only once.
 
     Raises
     ------
     UnsupportedLightningError
-        This version of Lightning lacks methods that supported releases have.
+        This version of Lightning lacks methods that the supported releases have.
     """
     if _PATCHED in connector.__dict__:
         return

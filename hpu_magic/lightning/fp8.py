@@ -17,7 +17,7 @@ def require_fp8() -> None:
     """Raise HPUError if the cards are first-generation Gaudi cards, which do not support FP8."""
     if device.generation() == "GAUDI":
         raise HPUError(
-            "precision='fp8' needs a Gaudi2 or a later card, and this machine has GAUDI: write "
+            "precision='fp8' needs a Gaudi2 or later card, but this machine has GAUDI: write "
             "precision='bf16-mixed'."
         )
 
@@ -25,7 +25,8 @@ def require_fp8() -> None:
 def recipe_of(recipe: Any) -> Any:
     """Return `recipe` as a ``DelayedScaling``.
 
-    It may also be None, or a mapping of arguments, in which the format may be given by name.
+    `recipe` may also be None, or a mapping of arguments with the format's name instead of the
+    format.
 
     Raises
     ------
@@ -41,35 +42,35 @@ def recipe_of(recipe: Any) -> Any:
         for option in options:
             if option not in known:
                 fix = suggestion(option, known) or f"use {', '.join(known)}."
-                raise HPUError(f"A recipe has no option {option!r}: {fix}")
+                raise HPUError(f"The recipe's option {option!r} is unknown: {fix}")
         name = options.get("fp8_format")
         if isinstance(name, str):
             formats = recipes.Format.__members__
             if name not in formats:
                 fix = suggestion(name, formats) or f"write {' or '.join(map(repr, formats))}."
-                raise HPUError(f"The recipe's fp8_format={name!r} is not a format: {fix}")
+                raise HPUError(f"The recipe's fp8_format={name!r} is not a valid format: {fix}")
             options["fp8_format"] = formats[name]
         return recipes.DelayedScaling(**options)
     if not isinstance(recipe, recipes.DelayedScaling):
         raise HPUError(
-            f"recipe={recipe!r} is not a recipe: write DelayedScaling(...), or its arguments as a "
-            "dictionary."
+            f"recipe={recipe!r} is not a recipe: write DelayedScaling(...), or pass its arguments "
+            "as a dictionary."
         )
     return recipe
 
 
 def autocast(recipe: Any) -> Any:
-    """Return the context in which the layers compute in FP8."""
+    """Return a context manager in which layers compute in FP8."""
     return _transformer_engine().fp8_autocast(enabled=True, fp8_recipe=recipe)
 
 
 def with_replaced_layers(module: nn.Module) -> nn.Module:
-    """Replace all ``nn.Linear`` layers with Transformer Engine layers in place; return `module`.
+    """Replace all ``nn.Linear`` layers in `module` with Transformer Engine layers, and return it.
 
-    If `module` itself is an ``nn.Linear``, return its replacement. The new layers take over the
-    parameters, buffers, hooks and other attributes of the old ones. A layer that is used twice gets
-    a single replacement. Subclasses of ``nn.Linear`` and layers with a patched `forward` are not
-    replaced, because they may compute something else.
+    The module is changed in place; if it is an ``nn.Linear`` itself, its replacement is returned.
+    The new layers take over the parameters, buffers, hooks and other attributes of the old ones. A
+    layer that is used twice gets a single replacement. Subclasses of ``nn.Linear`` and layers with
+    a patched `forward` are not replaced, because they may compute something else.
     """
     replaced = {
         layer: _replacement(layer)
@@ -90,17 +91,17 @@ def _replacement(layer: nn.Linear) -> nn.Module:
         bias=layer.bias is not None,
         skip_weight_param_allocation=True,
     )
-    # This copies all attributes, including weights computed by a hook such as weight_norm's.
+    # This copies all attributes, including weights computed by hooks such as weight_norm's.
     vars(new).update(vars(layer))
     for name, hooks in vars(layer).items():
-        # Change the dictionaries in place, because handles remove hooks from them.
+        # Modify the dictionaries in place, because handles remove their hooks from them.
         if name.endswith("_hooks"):
             hooks.update({key: _rebound(hook, new) for key, hook in hooks.items()})
     return new  # type: ignore[no-any-return]
 
 
 def _rebound(hook: Any, module: nn.Module) -> Any:
-    """Return a hook that is bound to `module` if it expects its module as an argument."""
+    """If a hook takes its module as an argument, return it bound to `module`."""
     if getattr(hook, "with_module", False):
         return type(hook)(hook.hook, module)
     return hook
@@ -111,7 +112,7 @@ def _transformer_engine() -> ModuleType:
         from habana_frameworks.torch.hpex.experimental import transformer_engine
     except ImportError as missing:
         raise HPUError(
-            f"precision='fp8' needs the vendor's Transformer Engine, and {missing.name} is not "
+            f"precision='fp8' needs the vendor's Transformer Engine, but {missing.name} is not "
             "installed: install it, or write precision='bf16-mixed'."
         ) from missing
     return transformer_engine  # type: ignore[no-any-return]

@@ -1,9 +1,9 @@
-"""FP8 inference in Lightning: measure a model while a Trainer runs it, or quantize it.
+"""FP8 inference in Lightning: measure a model while a Trainer runs it, or quantize a model.
 
-The functions move the model to the device, in the high precision that the settings specify, and set
-it to evaluation mode. Their keyword arguments are settings under their JSON names, which override
-the file given by ``QUANT_CONFIG``. The functions raise HPUError if the process, model, settings or
-measurements are unsuitable.
+The functions set the model to evaluation mode and move it to the device in the high precision that
+the settings specify. Keyword arguments are settings with their JSON names; they override the
+settings in the file ``QUANT_CONFIG``. The functions raise HPUError if the process, the model, the
+settings or the measurements are not suitable.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hpu_magic.runtime.precision.fp8.settings import Settings, settings
 
 
 def begin_measuring(module: torch.nn.Module, **overrides: Any) -> Measurement:
-    """Start measuring the values in a model's layers."""
+    """Start measuring the tensors in a model's layers."""
     chosen = settings("MEASURE", **overrides)
     step.check_process("MEASURE")
     measurement = Measurement(_for_inference(module, chosen), chosen)
@@ -36,6 +36,6 @@ def quantize(module: torch.nn.Module, **overrides: Any) -> None:
 
 
 def _for_inference(module: torch.nn.Module, chosen: Settings) -> torch.nn.Module:
-    step.selected(module, chosen)  # checks the settings before anything is changed
+    step.selected(module, chosen)  # checks the settings before the model is changed
     device.take()
     return module.eval().to("hpu", device.dtype_named(chosen.high_precision))

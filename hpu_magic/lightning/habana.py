@@ -1,8 +1,9 @@
 """Optional support for ``import lightning_habana`` in code written for that package.
 
-``as_lightning_habana()``, or setting ``HPU_MAGIC_LIGHTNING_HABANA=1`` before importing
-``hpu_magic.lightning``, adds an import finder for the package's modules after all other finders.
-``lightning_habana.tsv`` lists the contents of these modules.
+To enable it, call ``as_lightning_habana()``, or set ``HPU_MAGIC_LIGHTNING_HABANA=1`` before
+importing ``hpu_magic.lightning``. This adds an import finder for the modules of
+``lightning_habana`` after all other finders. The file ``lightning_habana.tsv`` lists the contents
+of these modules.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ VARIABLE = "HPU_MAGIC_LIGHTNING_HABANA"
 
 @dataclass(frozen=True)
 class HabanaName:
-    """A name in ``lightning_habana`` and its counterpart."""
+    """A name in ``lightning_habana``, and its counterpart in this package."""
 
     name: str
     modules: tuple[str, ...]  # full names of the modules that contain it
-    here: str | None  # full name of its counterpart, with "()" if it is the result of a call
-    note: str  # the differences, or the reason for a missing counterpart
+    here: str | None  # full name of the counterpart, followed by "()" if it must be called
+    note: str  # how the counterpart differs, or why there is none
 
 
 @functools.cache
 def counterparts() -> tuple[HabanaName, ...]:
-    """Return the rows of the table."""
+    """Read the table of names."""
     text = Path(__file__).with_name("lightning_habana.tsv").read_text(encoding="utf-8")
     rows = [line.split("\t") for line in text.splitlines() if not line.startswith("#")]
     return tuple(
@@ -50,7 +51,7 @@ def counterparts() -> tuple[HabanaName, ...]:
 
 
 def _modules(listed: str) -> tuple[str, ...]:
-    """Return the full names of the modules; the package also exports the names in ``pytorch``."""
+    """Return the modules' full names; the package itself exports the names in ``pytorch``, too."""
     below = [] if listed == "-" else listed.split()
     top = [PACKAGE] if not below or "pytorch" in below else []
     return (*top, *(f"{PACKAGE}.{module}" for module in below))
@@ -58,7 +59,7 @@ def _modules(listed: str) -> tuple[str, ...]:
 
 @functools.cache
 def _tables() -> dict[str, dict[str, HabanaName]]:
-    """Return the names in each module, including parent packages."""
+    """Return the names in each module and each parent package."""
     tables: dict[str, dict[str, HabanaName]] = {}
     for entry in counterparts():
         for module in entry.modules:
@@ -73,7 +74,7 @@ def absence(entry: HabanaName) -> str:
 
 
 class _Module(ModuleType):
-    """A module that looks up its names in the table."""
+    """A module whose attributes are looked up in the table of names."""
 
     def __getattr__(self, name: str) -> Any:
         entry = _tables()[self.__name__].get(name)
@@ -89,7 +90,7 @@ class _Module(ModuleType):
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Creates the modules that the table lists."""
+    """Creates the modules in the table of names."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -122,14 +123,14 @@ def as_lightning_habana() -> None:
         return
     if importlib.util.find_spec(PACKAGE) is not None:
         raise HPUError(
-            f"{PACKAGE} is installed and has priority: remove it (pip uninstall "
+            f"{PACKAGE} is installed and takes precedence: remove it (pip uninstall "
             "lightning-habana), or import the classes from hpu_magic.lightning."
         )
     sys.meta_path.append(_FINDER)
 
 
 def requested(value: str) -> None:
-    """Call `as_lightning_habana` unless the variable is empty or "0"; warn if that fails."""
+    """Call `as_lightning_habana` unless `value` is empty or "0"; warn if the call fails."""
     if value in ("", "0"):
         return
     try:

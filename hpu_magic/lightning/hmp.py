@@ -1,4 +1,4 @@
-"""HMP, the vendor's mixed-precision API that predates autocast, with the user's operator lists."""
+"""Enable HMP, the vendor's mixed-precision API that predates autocast."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ def convert(
     bf16_file_path: str | os.PathLike[str] | None,
     fp32_file_path: str | os.PathLike[str] | None,
 ) -> None:
-    """Make PyTorch's functions cast on the device for the rest of the process.
+    """Make PyTorch's functions cast device tensors for the rest of the process.
 
-    ``O1``, the default, casts according to the operator lists; the files, with one operator per
-    line, replace these lists. ``O2`` casts only matrix multiplications and convolutions to
-    bfloat16. `verbose` logs each cast.
+    ``O1`` (the default) casts according to operator lists, which the files replace; they contain
+    one operator per line. ``O2`` casts only matrix multiplications and convolutions to bfloat16.
+    `verbose` logs each cast.
 
     Raises
     ------
     HPUError
-        The vendor's release no longer contains HMP, or it rejects the level or the files.
+        The vendor's release no longer includes HMP, or HMP rejects the level or the files.
     """
     try:
         from habana_frameworks.torch.hpex import hmp
     except ImportError as missing:
         raise HPUError(
             "opt_level, verbose, bf16_file_path and fp32_file_path are options of HMP, which this "
-            "release of the vendor's package does not have: write precision='bf16-mixed', and set "
-            "LOWER_LIST and FP32_LIST to the files before the start."
+            "release of the vendor's package does not include: write precision='bf16-mixed', and "
+            "set LOWER_LIST and FP32_LIST to the files before Python starts."
         ) from missing
     try:
         hmp.convert(

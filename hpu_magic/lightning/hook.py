@@ -1,7 +1,7 @@
 """Register ``hpu`` with Lightning right after Lightning is imported.
 
-Importing this module loads neither Lightning nor torch. ``install()`` registers ``hpu`` with the
-copies of Lightning that are loaded, and adds an import finder for later imports.
+Importing this module loads neither Lightning nor torch. ``install()`` registers ``hpu`` with all
+copies of Lightning that are already loaded, and adds an import finder for those imported later.
 """
 
 from __future__ import annotations

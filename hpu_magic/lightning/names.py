@@ -9,12 +9,12 @@ FABRICS = ("lightning.fabric", "lightning_fabric")
 
 
 def loaded_namespaces(names: tuple[str, ...] = NAMESPACES) -> list[str]:
-    """Return the Lightning namespaces that are imported in this process."""
+    """Return the Lightning namespaces that this process has imported."""
     return [name for name in names if name in sys.modules]
 
 
 def trainer_namespace(value: object) -> str | None:
-    """Return the namespace of a Lightning Trainer, or None for other objects."""
+    """Return the namespace of a Lightning Trainer, or None if `value` is not a Trainer."""
     for name in loaded_namespaces():
         trainer_class = getattr(sys.modules[name], "Trainer", None)
         if trainer_class is not None and isinstance(value, trainer_class):

@@ -1,4 +1,4 @@
-"""The plug-in classes for each copy of Lightning in the process.
+"""Create and register plug-in classes for each copy of Lightning in the process.
 
 ``lightning.pytorch`` and ``pytorch_lightning`` are two copies of the same library, and each has a
 ``Fabric``. A copy accepts only plug-ins that are derived from its own base classes, so each copy
@@ -22,7 +22,7 @@ from hpu_magic.lightning.strategy import StrategyOnHPU
 
 
 def default_namespace(names: tuple[str, ...] = NAMESPACES) -> str:
-    """Return the first of `names` that is the namespace of a loaded or installed Lightning.
+    """Return the first of `names` that is loaded or, if none is, the first that is installed.
 
     Raises
     ------
@@ -47,8 +47,8 @@ def plugins(namespace: str) -> Plugins:
     UnsupportedLightningError
         This release of Lightning is not supported.
     """
-    # The import may call this function through the hook; thanks to the cache, the classes are
-    # made only once.
+    # The import may call this function through the import hook; the cache ensures that the classes
+    # are created only once.
     return _plugins(importlib.import_module(namespace))
 
 
@@ -82,7 +82,7 @@ def _plugins(lightning: ModuleType) -> Plugins:
 
 
 def _stock(lightning: ModuleType, fabric: str, registry: Any, classes: Plugins) -> Stock:
-    """Return the Lightning objects that the choices require."""
+    """Return the Lightning objects that `Choices` needs."""
     environments = importlib.import_module(f"{fabric}.plugins.environments")
     strategies = lightning.strategies
     return Stock(

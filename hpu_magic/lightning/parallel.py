@@ -1,7 +1,7 @@
-"""Strategies for multiple cards: one process per card, with gradients averaged over ``hccl``.
+"""Strategies for multiple cards: one process per card, with gradients averaged using ``hccl``.
 
-They adapt Lightning's strategies to the device: each process has one card, determined by its local
-rank, and the vendor's library can compute sums but not averages.
+They adapt Lightning's strategies to the device: the local rank of each process determines its card,
+and the vendor's library can compute sums but not averages.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from hpu_magic.lightning.strategy import EvaluationOnHPU, StrategyOnHPU
 PARALLEL = "hpu_parallel"
 """Name of the default strategy for multiple cards."""
 DDP = "hpu_ddp"
-"""Alternative name for that strategy."""
+"""Alternative name for the default strategy."""
 _BACKEND = "hccl"
 
 
 class StrategyOverHCCL(StrategyOnHPU):
-    """Common behavior of all strategies for multiple cards."""
+    """Base class of all strategies for multiple cards."""
 
     cluster_environment: Any
     world_size: int
@@ -41,7 +41,7 @@ class StrategyOverHCCL(StrategyOnHPU):
 
     @property
     def parallel_devices(self) -> list[torch.device] | None:
-        """The device of each process on this machine."""
+        """The devices of all processes on this machine."""
         return self._parallel_devices
 
     @parallel_devices.setter
@@ -50,7 +50,7 @@ class StrategyOverHCCL(StrategyOnHPU):
 
     @property
     def root_device(self) -> torch.device:
-        """The device of this process, with the same index as its tensors."""
+        """The device of this process; it has the same index as the device of its tensors."""
         return card(super().root_device)  # type: ignore[misc]
 
     @property
@@ -59,7 +59,7 @@ class StrategyOverHCCL(StrategyOnHPU):
         return self._process_group_backend or _BACKEND
 
     def _configure_launcher(self) -> None:
-        """Start the other processes by rerunning the script, unless a launcher starts them."""
+        """Start the other processes by rerunning the script, unless a launcher has started them."""
         self._process_group_backend = _for_cards(self.process_group_backend)
         super()._configure_launcher()  # type: ignore[misc]
         started = self.cluster_environment.creates_processes_externally
@@ -76,22 +76,23 @@ class StrategyOverHCCL(StrategyOnHPU):
         hccl.initialize_distributed_hpu(
             world_size=self.world_size, rank=self.global_rank, local_rank=self.local_rank
         )
-        # Lightning would bind the group to the device, but a device mesh splits a bound group,
-        # which hccl does not support. With an unbound group, PyTorch warns at each barrier.
+        # Do not bind the process group to the device like Lightning does: a device mesh would split
+        # a bound group, which hccl does not support. Without the binding, PyTorch warns at each
+        # barrier.
         warnings.filterwarnings("ignore", r"barrier\(\): using the device under current context")
         self._connect(self.cluster_environment, self._process_group_backend, timeout=self._timeout)
         super().setup_environment()  # type: ignore[misc]
 
     def _reset_ranks(self) -> None:
-        """Read the rank from the environment again, because this process may have been spawned."""
+        """Read the rank from the environment again, in case this process was spawned."""
         raise NotImplementedError
 
 
 class TrainerOverHCCL(EvaluationOnHPU, StrategyOverHCCL):
-    """Common behavior of ``Trainer``'s strategies for multiple cards."""
+    """Base class of ``Trainer``'s strategies for multiple cards."""
 
     def reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """Return the mean over all processes, or the result of `reduce_op`."""
+        """Reduce a tensor over all processes; the default is the mean."""
         return _reduced(super().reduce, tensor, group, reduce_op)  # type: ignore[misc]
 
     def _reset_ranks(self) -> None:
@@ -99,10 +100,10 @@ class TrainerOverHCCL(EvaluationOnHPU, StrategyOverHCCL):
 
 
 class FabricOverHCCL(StrategyOverHCCL):
-    """Common behavior of ``Fabric``'s strategies for multiple cards."""
+    """Base class of ``Fabric``'s strategies for multiple cards."""
 
     def all_reduce(self, tensor: Any, group: Any = None, reduce_op: Any = "mean") -> Any:
-        """Return the mean over all processes, or the result of `reduce_op`."""
+        """Reduce a tensor over all processes; the default is the mean."""
         return _reduced(super().all_reduce, tensor, group, reduce_op)  # type: ignore[misc]
 
     def _reset_ranks(self) -> None:
@@ -119,7 +120,7 @@ class TrainerParallelHPUStrategyBase(TrainerOverHCCL):
     strategy_name = PARALLEL
 
     def determine_ddp_device_ids(self) -> None:
-        """Return None, because each module stays on its card."""
+        """Return None, because each module remains on its card."""
 
     def _register_ddp_hooks(self) -> None:
         if self._ddp_comm_hook is not None:  # type: ignore[attr-defined]
@@ -129,10 +130,10 @@ class TrainerParallelHPUStrategyBase(TrainerOverHCCL):
             self.model.register_comm_hook(state, hook)  # type: ignore[attr-defined]
 
     def on_exception(self, exception: BaseException) -> None:
-        """Add the option for models with unused parameters to PyTorch's error message."""
+        """Mention ``find_unused_parameters`` in PyTorch's error message about unused parameters."""
         if "Expected to have finished reduction in the prior iteration" in str(exception):
             exception.args = (
-                "Some parameters were not used for the loss that training_step returned: write "
+                "Some parameters did not contribute to the loss that training_step returned: write "
                 f"strategy={type(self).__name__}(find_unused_parameters=True) if this is intended. "
                 f"{exception}",
             )
@@ -155,18 +156,18 @@ class HPUDDPStrategyBase:
 def _of_own_card(device: Any) -> torch.device:
     if card(device) != torch.device("hpu", 0):
         raise HPUError(
-            f"parallel_devices contains {str(device)!r}, and each process sees its card as hpu:0: "
+            f"parallel_devices contains {str(device)!r}, but each process sees its card as hpu:0: "
             "remove parallel_devices, and write devices=N."
         )
     return torch.device(device)
 
 
 def _for_cards(backend: str) -> str:
-    """Return the process group's backend; raise HPUError unless it uses hccl on the device."""
+    """Return the process group's backend; raise HPUError if it does not use hccl on the device."""
     if backend != _BACKEND and f"hpu:{_BACKEND}" not in backend.split(","):
         raise HPUError(
             f"process_group_backend={backend!r} does not support tensors on a card: remove it, or "
-            "write 'hccl', or 'cpu:gloo,hpu:hccl' to exchange tensors of the CPU too."
+            "write 'hccl', or 'cpu:gloo,hpu:hccl' to exchange CPU tensors as well."
         )
     return backend
 
@@ -190,7 +191,7 @@ def is_over_hccl() -> bool:
 
 
 def is_reduction(reduce_op: Any) -> bool:
-    """Return True if `all_reduced` supports `reduce_op`; raise TypeError otherwise."""
+    """Return True if `all_reduced` supports `reduce_op`, else raise TypeError."""
     name = reduce_op.lower() if isinstance(reduce_op, str) else reduce_op
     means = "mean", "avg", torch.distributed.ReduceOp.AVG
     if not any(name == each for each in (*REDUCTIONS, *REDUCTIONS.values(), *means)):
@@ -217,7 +218,7 @@ def all_reduced(result: torch.Tensor, group: Any = None, reduce_op: Any = "sum")
 def all_reduced_if_over_hccl(
     result: torch.Tensor, group: Any = None, reduce_op: Any = "sum"
 ) -> torch.Tensor:
-    """Return `all_reduced` in a process group that uses ``hccl``, else `result`."""
+    """Reduce a tensor if the process is in a group that uses ``hccl``, else return it as is."""
     return all_reduced(result, group, reduce_op) if is_over_hccl() else result
 
 
@@ -228,7 +229,7 @@ def _all_reduce(tensor: torch.Tensor, group: Any, reduce_op: Any) -> torch.Tenso
 
 
 def _reduced(reduce: Any, tensor: Any, group: Any, reduce_op: Any) -> Any:
-    """Reduce in place; compute a mean from a sum, because the vendor's library cannot average."""
+    """Reduce in place; a mean is computed from the sum, as the vendor's library cannot average."""
     distributed = torch.distributed
     is_mean = (
         reduce_op.lower() in ("mean", "avg")

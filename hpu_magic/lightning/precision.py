@@ -25,9 +25,9 @@ _SHORT = {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}
 
 
 def _with_scaled_losses(name: str) -> Any:
-    """Return a method that calls Lightning's ``MixedPrecision`` for ``"16-mixed"``.
+    """Return a method that calls Lightning's ``MixedPrecision`` if the precision is ``"16-mixed"``.
 
-    Loss scaling keeps small 16-bit gradients from becoming zero.
+    Loss scaling prevents small 16-bit gradients from underflowing to zero.
     """
 
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -59,7 +59,7 @@ class HPUPrecisionPluginBase(_ScaledLosses):
     device
         Device type for ``torch.autocast``.
     recipe
-        With ``"fp8"``: how to compute the scales, as a ``DelayedScaling`` or a dictionary of its
+        With ``"fp8"``: how to compute the scales; a ``DelayedScaling`` or a dictionary of its
         arguments.
     replace_layers
         With ``"fp8"``: whether to replace linear layers with Transformer Engine layers, in
@@ -72,7 +72,7 @@ class HPUPrecisionPluginBase(_ScaledLosses):
     Raises
     ------
     HPUError
-        The precision is unknown, is not supported by this card or the installed packages, or does
+        The precision is unknown, this card or the installed packages do not support it, or it does
         not support one of the options.
     """
 
@@ -104,7 +104,7 @@ class HPUPrecisionPluginBase(_ScaledLosses):
         self._by_hmp = by_hmp
         self._infers = False
         self._measurement: Measurement | None = None
-        # Lightning's plug-in, which scales losses and gradients with "16-mixed".
+        # Lightning's plug-in; with "16-mixed", it scales losses and gradients.
         self._mixed: Any = None
         if self._casts():
             sixteen_bits = "16-mixed" if precision == "16-mixed" else "bf16-mixed"
@@ -122,9 +122,9 @@ class HPUPrecisionPluginBase(_ScaledLosses):
     ) -> torch.nn.Module:
         """Prepare a model for FP8 training or FP8 inference.
 
-        A model that resumes from a checkpoint must be converted before the fit. Inference needs two
-        processes. The first measures the model while a Trainer runs it and finally writes the
-        measurements to files and to the attribute `measured`. The second quantizes the model.
+        If a fit resumes from a checkpoint, convert the model before the fit. Inference needs two
+        processes. The first one measures the model while a Trainer runs it, and then writes the
+        measurements to files and to the attribute `measured`. The second one quantizes the model.
 
         Parameters
         ----------
@@ -136,28 +136,29 @@ class HPUPrecisionPluginBase(_ScaledLosses):
         replace_layers, recipe : optional
             For training: override the plug-in's options.
         quant : bool
-            For inference: whether to quantize with the measurements of an earlier process, rather
-            than measure.
+            For inference: whether to quantize the model with the measurements of an earlier process
+            instead of measuring it.
         fp8_data_path : path, optional
             For inference: the folder that contains the measurements.
         **settings
-            For inference: settings under their JSON names; they override the file given by
+            For inference: settings with their JSON names; they override the settings in the file
             ``QUANT_CONFIG``.
 
         Returns
         -------
         torch.nn.Module
-            `module`, changed in place, or its replacement if it is a linear layer.
+            `module`, which is changed in place, or its replacement if it is a linear layer.
 
         Raises
         ------
         HPUError
-            The precision is not ``"fp8"`` or, for inference, the process, model, settings or
-            measurements are unsuitable.
+            The precision is not ``"fp8"`` or, for inference, the process, the model, the settings
+            or the measurements are not suitable.
         """
         if self.precision != "fp8":
             raise HPUError(
-                f"convert_modules is for precision='fp8', and this plug-in has {self.precision!r}."
+                "convert_modules requires precision='fp8', but this plug-in has "
+                f"{self.precision!r}."
             )
         if inference:
             if fp8_data_path is not None:
@@ -166,8 +167,9 @@ class HPUPrecisionPluginBase(_ScaledLosses):
                 fp8_inference.quantize(module, **settings)
             elif self._measurement is not None:
                 raise HPUError(
-                    f"This plug-in already measures a {type(self._measurement.model).__name__}: "
-                    "create another plug-in for another model."
+                    "This plug-in is already measuring a "
+                    f"{type(self._measurement.model).__name__}: create another plug-in for a "
+                    "different model."
                 )
             else:
                 self._measurement = fp8_inference.begin_measuring(module, **settings)
@@ -177,8 +179,8 @@ class HPUPrecisionPluginBase(_ScaledLosses):
             settings["fp8_data_path"] = fp8_data_path
         if settings:
             raise HPUError(
-                f"{', '.join(settings)} is a setting of inference: write inference=True, or remove "
-                "it."
+                f"{', '.join(settings)} is a setting for inference: write inference=True, or "
+                "remove it."
             )
         if recipe is not None:
             self.recipe = fp8.recipe_of(recipe)
@@ -205,7 +207,7 @@ class HPUPrecisionPluginBase(_ScaledLosses):
 
     @contextmanager
     def forward_context(self) -> Generator[None, None, None]:
-        """Run a step of the model under this precision."""
+        """Run a step of the model in this precision."""
         if not self._casts():
             yield
             return
@@ -218,12 +220,12 @@ class HPUPrecisionPluginBase(_ScaledLosses):
 
 
 def _checked(precision: str, by_hmp: bool, options: bool) -> str:
-    """Return the long name of a precision after checking that it supports the given options.
+    """Check that a precision supports the options, and return its long name.
 
     Raises
     ------
     HPUError
-        The precision is unknown, is not supported by this card, or does not support these options.
+        The precision is unknown, this card does not support it, or it does not support the options.
     """
     known = (*SUPPORTED_PRECISIONS, "fp8")
     precision = _SHORT.get(str(precision), precision)
@@ -241,7 +243,7 @@ def _checked(precision: str, by_hmp: bool, options: bool) -> str:
         precision = "bf16-mixed"
     if precision == "16-mixed" and card.generation() == "GAUDI":
         raise HPUError(
-            "precision='16-mixed' needs a Gaudi2 or a later card, and this machine has GAUDI: "
+            "precision='16-mixed' needs a Gaudi2 or later card, but this machine has GAUDI: "
             "write precision='bf16-mixed'."
         )
     if precision == "fp8":
@@ -257,7 +259,7 @@ def _checked(precision: str, by_hmp: bool, options: bool) -> str:
 class FabricPrecisionBase(HPUPrecisionPluginBase):
     """The precision of computations on the card, with the options of the ``Trainer`` plug-in.
 
-    It converts inputs and outputs in the same way as Fabric's ``MixedPrecision``.
+    Inputs and outputs are converted in the same way as by Fabric's ``MixedPrecision``.
     """
 
     def convert_input(self, data: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Lightning's ``PyTorchProfiler``, extended to the device."""
+"""Extend Lightning's ``PyTorchProfiler`` to the device."""
 
 from __future__ import annotations
 
@@ -16,25 +16,25 @@ _PATCHED = "_hpu_magic_patched"
 
 
 class HPUProfilerBase:
-    """Profile a run: operators on the host and device, with the names of Lightning's hooks.
+    """Profile operators on the host and the device, and record the names of Lightning's hooks.
 
     Parameters
     ----------
     dirpath
-        Folder for the trace and the table; defaults to ``trainer.log_dir`` if only `filename` is
-        set.
+        Folder for the trace and the table; if only `filename` is set, the default is
+        ``trainer.log_dir``.
     filename
-        File for the table, without its suffix. If it is None, the table is printed.
+        Name of the table's file, without the suffix. If it is None, the table is printed.
     group_by_input_shapes
-        Whether to add a row for each input shape of an operator; needs ``record_shapes=True``.
+        Whether each input shape of an operator has a separate row; needs ``record_shapes=True``.
     export_to_chrome
         Whether to write traces (``*.pt.trace.json``) for TensorBoard and Perfetto.
     row_limit
         Maximum number of rows, or -1 for all.
     sort_by_key
-        Sort key of the rows, ``"cpu_time_total"`` by default.
+        Key by which the rows are sorted; ``"cpu_time_total"`` by default.
     record_module_names
-        Whether to record module names.
+        Whether to record the names of modules.
     **profiler_kwargs
         Options of ``torch.profiler.profile``, including the vendor's ``debug_activities``. The
         device is added to ``activities``.
@@ -42,7 +42,7 @@ class HPUProfilerBase:
     Raises
     ------
     HPUError
-        ``HABANA_PROFILE`` selects another kind of trace.
+        ``HABANA_PROFILE`` selects a different kind of trace.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class HPUProfilerBase:
         record_module_names: bool = False,
         **profiler_kwargs: Any,
     ) -> None:
-        # The vendor's package replaces PyTorch's enumeration.
+        # The vendor's package replaces PyTorch's enum.
         known = torch.profiler.ProfilerActivity
         activities = list(profiler_kwargs.pop("activities", None) or [known.CPU])
         card = getattr(known, "HPU", None)  # missing in older releases of PyTorch
@@ -76,13 +76,13 @@ class HPUProfilerBase:
         kind = os.environ.get("HABANA_PROFILE", "profile_api_light")
         if kind != "profile_api_light":
             raise HPUError(
-                "HPUProfiler needs the light trace of the vendor's library, and HABANA_PROFILE is "
-                f"{kind!r}: unset that variable."
+                "HPUProfiler needs the light trace of the vendor's library, but HABANA_PROFILE is "
+                f"{kind!r}: unset this variable."
             )
 
 
 def patch_profilers(setup: ModuleType, profiler_class: type[Any]) -> None:
-    """Make ``Trainer(profiler="hpu")`` work by wrapping the function that reads the name.
+    """Make ``Trainer(profiler="hpu")`` work by wrapping the function that resolves the name.
 
     `setup` is Lightning's module ``trainer.setup``.
     """

@@ -1,4 +1,4 @@
-"""The machine's cards and versions: the counterparts of ``lightning_habana.utils``."""
+"""Counterparts of ``lightning_habana.utils``, which describe the machine's cards and versions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def device_count() -> int:
 
 
 def device_stats(device: torch.device | str | int) -> dict[str, Any]:
-    """Return the device's memory statistics: sizes in bytes and allocation counts."""
+    """Return the device's memory statistics: sizes in bytes, and allocation counts."""
     return HPUAcceleratorBase().get_device_stats(device)
 
 
@@ -53,7 +53,7 @@ def is_fp8_available() -> tuple[bool, str]:
 def is_fp16_available() -> tuple[bool, str]:
     """Return whether the machine's cards support float16, and if not, the reason."""
     if card.generation() == "GAUDI":
-        return False, "float16 needs a Gaudi2 or a later card, and this machine has GAUDI."
+        return False, "float16 needs a Gaudi2 or later card, but this machine has GAUDI."
     return True, ""
 
 
@@ -68,14 +68,14 @@ def release() -> str:
 
 
 def versions_in(line: str) -> tuple[str, str]:
-    """Return the driver and firmware versions in the output of ``hl-smi -v``, or "" if missing."""
+    """Return the driver and firmware versions in the output of ``hl-smi -v``; "" if missing."""
     matches = (re.search(rf"{name}-([\d.]+)", line) for name in ("hl", "fw"))
     driver, firmware = (match.group(1) if match else "" for match in matches)
     return driver, firmware
 
 
 def count_of(devices: object) -> int | None:
-    """Convert a Trainer's `devices` argument to a number; None stays None.
+    """Convert a Trainer's `devices` argument to an integer; None is returned as is.
 
     Raises
     ------
@@ -85,12 +85,12 @@ def count_of(devices: object) -> int | None:
     if devices is None:
         return None
     if not isinstance(devices, int | str):
-        raise HPUError(f"devices={devices!r} is not a number or a string; write devices=1.")
+        raise HPUError(f"devices={devices!r} is neither a number nor a string; write devices=1.")
     return int(devices)
 
 
 def edit_json(file_path: str | os.PathLike[str], patch: Mapping[str, Any]) -> None:
-    """Set entries in the object that a JSON file contains."""
+    """Update entries of the object in a JSON file."""
     path = Path(file_path)
     entries = json.loads(path.read_text(encoding="utf-8"))
     path.write_text(json.dumps({**entries, **patch}), encoding="utf-8")

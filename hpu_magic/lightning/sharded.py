@@ -1,7 +1,8 @@
-"""Strategies that shard a model across multiple cards, or split it.
+"""Strategies that shard or split a model across multiple cards.
 
-``FullyShardedDataParallel`` keeps a shard of the parameters on each card. With the other strategy,
-the module's ``configure_model`` splits the model with ``fully_shard`` and tensor parallelism.
+With ``FullyShardedDataParallel``, each card holds a shard of the parameters. With the
+model-parallel strategy, the module's ``configure_model`` splits the model with ``fully_shard`` and
+tensor parallelism.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from hpu_magic.lightning.parallel import FabricOverHCCL, StrategyOverHCCL, Train
 FSDP = "hpu_fsdp"
 """Name of the strategies that shard a model."""
 MODEL_PARALLEL = "hpu_model_parallel"
-"""Name of the strategies for models that split themselves."""
+"""Name of the strategies for models that are split by their own code."""
 
 
 class HPUFSDPPrecisionBase:
@@ -32,10 +33,10 @@ class HPUFSDPPrecisionBase:
 
             self.scaler = scaler or ShardedGradScaler("hpu")
         elif scaler is not None:
-            raise HPUError(f"scaler is for precision='16-mixed', not for {precision!r}: remove it.")
+            raise HPUError(f"scaler requires precision='16-mixed', not {precision!r}: remove it.")
 
     def forward_context(self) -> AbstractContextManager[Any]:
-        """Run a step of the model under this precision."""
+        """Run a step of the model in this precision."""
         if "mixed" not in self.precision:
             return super().forward_context()  # type: ignore[misc,no-any-return]
         dtype = torch.bfloat16 if self.precision == "bf16-mixed" else torch.float16
@@ -43,7 +44,7 @@ class HPUFSDPPrecisionBase:
 
 
 class _FullySharded(StrategyOverHCCL):
-    """Run one process per Intel Gaudi card, each holding a shard of the model.
+    """Run one process per Intel Gaudi card; each process holds a shard of the model.
 
     Accepts the parameters of Lightning's ``FSDPStrategy``; `process_group_backend` defaults to
     ``"hccl"``.

@@ -1,8 +1,8 @@
-"""The common behavior of all strategies, and the single-card strategies.
+"""The base class of all strategies, and the single-card strategies.
 
 Lazy mode collects operations in a graph until a step is marked. As the vendor documents, the
 strategies mark a step after ``backward``, after the optimizer step and after each evaluation step.
-Eager mode does not need such marks.
+In eager mode, steps do not need to be marked.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SINGLE = "hpu_single"
 
 
 def _marked(result: Any) -> Any:
-    """Mark a step in lazy mode, and return `result`."""
+    """Mark a step if the process is in lazy mode, and return `result`."""
     from habana_frameworks.torch.utils.internal import is_lazy
 
     if is_lazy():
@@ -27,7 +27,7 @@ def _marked(result: Any) -> Any:
 
 
 class StrategyOnHPU:
-    """Common behavior of our strategies."""
+    """Base class of all strategies for the device."""
 
     strategy_name: str
     namespace: str
@@ -41,7 +41,8 @@ class StrategyOnHPU:
         if self._checkpoint_io is None:
             self._checkpoint_io = self._checkpoint_io_class()
         elif getattr(self._checkpoint_io, "checkpoint_io", self) is None:
-            # This is a wrapper, such as the asynchronous plug-in, that does not wrap anything yet.
+            # The plug-in is a wrapper, such as AsyncCheckpointIO, that does not wrap another
+            # plug-in yet.
             self._checkpoint_io.checkpoint_io = self._checkpoint_io_class()
         return self._checkpoint_io
 
@@ -59,13 +60,13 @@ class StrategyOnHPU:
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:
-        """Register the strategy under its name."""
+        """Register the strategy in Lightning's registry."""
         description = (cls.__doc__ or "").partition("\n")[0].rstrip(".")
         strategy_registry.register(cls.strategy_name, cls, description=description, override=True)
 
 
 class EvaluationOnHPU:
-    """The evaluation steps of ``Trainer``'s strategies."""
+    """Evaluation steps for ``Trainer``'s strategies."""
 
     def validation_step(self, *args: Any, **kwargs: Any) -> Any:
         """Run a validation step; in lazy mode, mark a step to execute it."""
@@ -86,7 +87,7 @@ class SingleHPUStrategyBase(StrategyOnHPU):
     Parameters
     ----------
     device
-        The device, which is ``hpu`` in every process.
+        The device; it is ``hpu`` in every process.
     *args, **kwargs
         Parameters of Lightning's ``SingleDeviceStrategy``, such as `checkpoint_io`, which is an
         ``HPUCheckpointIO`` by default.

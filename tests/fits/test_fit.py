@@ -95,14 +95,14 @@ def test_fit_restores_the_trainers_callbacks_and_progress_bar(fits):
     ("line", "sentence"),
     [
         ("%hpu_fit", "needs a Trainer"),
-        ("%hpu_fit trainer", "fit needs a LightningModule to train, not None"),
+        ("%hpu_fit trainer", "fit needs a LightningModule to train, but got None"),
         ("%hpu_fit trainer model data data", "does not take 'data'"),
         ("%hpu_fit trainr model", "Unknown variable 'trainr': did you mean 'trainer'"),
         (
             "%hpu_fit model trainer",
             "The first argument must be a Lightning or transformers Trainer",
         ),
-        ("%hpu_fit trainer data", "fit needs a LightningModule to train, not a DataLoader"),
+        ("%hpu_fit trainer data", "fit needs a LightningModule to train, but got a DataLoader"),
         ("%hpu_fit trainer model --interval 0", "must be 0.02 to 60 seconds, got 0"),
         ("%hpu_fit trainer model --fast", "no option '--fast'"),
         ("%%hpu_fit trainer\npass", "does not take 'trainer'"),

@@ -178,7 +178,7 @@ def test_fp8_layers_train(fabric, torch, train):
             "devices=2 needs 2 processes, .* begin the cell with %%hpu_workers --cards 2",
         ),
         ({"devices": 0}, "devices=0 is not a number of cards: write devices=1"),
-        ({"devices": 2, "strategy": "hpu_single"}, "trains on one card, and devices=2"),
+        ({"devices": 2, "strategy": "hpu_single"}, "trains on only one card, but devices=2"),
         ({"devices": 2, "strategy": "dp"}, "strategy='dp' is not supported on hpu: .*='hpu_para"),
         ({"precision": "64-true"}, "precision='64-true' is not supported on hpu: write"),
         ({"precision": "fp8"}, r"write plugins=\[HPUPrecision\(precision='fp8', replace_layers"),

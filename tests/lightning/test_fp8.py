@@ -181,16 +181,16 @@ def test_recipe_can_be_specified_by_its_options(plugin_class, te):
         ({"precision": "fp8", "recipe": "E5M2"}, "recipe='E5M2' is not a recipe: write Delay"),
         (
             {"precision": "fp8", "recipe": {"fp8_format": "HYBRD"}},
-            r"fp8_format='HYBRD' is not a format: did you mean 'HYBRID'\?",
+            r"fp8_format='HYBRD' is not a valid format: did you mean 'HYBRID'\?",
         ),
         ({"precision": "fp8", "recipe": {"interval": 0}}, "interval=0 is too small"),
         (
             {"precision": "fp8", "recipe": {"intervall": 4}},
-            r"A recipe has no option 'intervall': did you mean 'interval'\?",
+            r"The recipe's option 'intervall' is unknown: did you mean 'interval'\?",
         ),
         (
             {"precision": "fp8", "recipe": {"steps": 4}},
-            "A recipe has no option 'steps': use margin, interval, fp8_format, amax_history",
+            "The recipe's option 'steps' is unknown: use margin, interval, fp8_format, amax",
         ),
     ],
 )
@@ -200,5 +200,5 @@ def test_invalid_options_are_refused(plugin_class, options, sentence):
 
 
 def test_only_fp8_converts_a_model(plugin_class, torch):
-    with pytest.raises(ValueError, match=r"convert_modules is for precision='fp8'.*'bf16-mixed'"):
+    with pytest.raises(ValueError, match=r"convert_modules requires precision='fp8'.*'bf16-mixed'"):
         plugin_class("bf16-mixed").convert_modules(torch.nn.Linear(2, 2))

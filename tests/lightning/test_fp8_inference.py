@@ -153,7 +153,7 @@ def test_process_runs_one_step_in_order(results):
 def test_refused_conversion_changes_nothing(results):
     assert "The blocklist contains the name 'nobody', but no module matches it" in results["lists"]
     assert results["second"] == (
-        "This plug-in already measures a Model: create another plug-in for another model."
+        "This plug-in is already measuring a Model: create another plug-in for a different model."
     )
     assert results["unchanged"] == ["torch.float32", "cpu"]
 
@@ -168,5 +168,5 @@ def test_inference_settings_are_refused_for_training(shell):
 
     from hpu_magic.lightning import HPUPrecisionPlugin
 
-    with pytest.raises(ValueError, match="scale_method is a setting of inference"):
+    with pytest.raises(ValueError, match="scale_method is a setting for inference"):
         HPUPrecisionPlugin("fp8").convert_modules(torch.nn.Linear(1, 1), scale_method="maxabs_hw")

@@ -78,5 +78,5 @@ def test_release_without_hmp_is_refused(torch, monkeypatch):
     hpex = sys.modules.get("habana_frameworks.torch.hpex")
     if hpex is not None:
         monkeypatch.delattr(hpex, "hmp", raising=False)
-    with pytest.raises(ValueError, match=r"of HMP, which this release .* does not have: write"):
+    with pytest.raises(ValueError, match=r"of HMP, which this release .* does not include: write"):
         HPUPrecisionPlugin(16, opt_level="O1")

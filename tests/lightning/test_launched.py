@@ -166,7 +166,7 @@ def test_program_without_a_file_is_refused(forked_script):
     )
     assert err.splitlines()[-2:] == [
         "8 HPUParallelStrategy",
-        "devices=8 runs the script once per card, and this program is not in a file: write it to a "
+        "devices=8 runs the script once per card, but this program is not in a file: save it to a "
         "file, or start the processes with torchrun.",
     ]
 
@@ -245,7 +245,7 @@ def test_missing_rank_prints_its_stack(tmp_path):
     assert "Traceback" not in err
     lines = err[err.index("DistBackendError") :].splitlines()
     assert lines[0] == "DistBackendError: rank 1 is missing"
-    assert lines[1] == f"Rank 1 (process {out.strip()}) is killed; its stack:"
+    assert lines[1] == f"Rank 1 (process {out.strip()}) is being killed; its stack:"
     assert "in wait_here" in err
     assert not is_running(int(out))
 

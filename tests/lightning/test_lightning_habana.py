@@ -119,7 +119,7 @@ def test_helper_modules_have_their_names(offered, tmp_path):
     stats = resources.get_device_stats(torch.device("hpu"))
     assert stats["Limit"] == torch.hpu.memory_stats()["Limit"]
     assert [resources._parse_hpus(devices) for devices in (None, 2, "8")] == [None, 2, 8]
-    with pytest.raises(ValueError, match=r"devices=\[1\] is not a number or a string; write"):
+    with pytest.raises(ValueError, match=r"devices=\[1\] is neither a number nor a string; write"):
         resources._parse_hpus([1])
     versions = resources._parse_hpu_synapse_versions
     assert versions("hl-smi version hl-1.11.0-fw-45.1.1.1 (Aug)") == ("1.11.0", "45.1.1.1")
@@ -194,7 +194,7 @@ def test_installed_lightning_habana_has_priority(torch, tmp_path, monkeypatch):
     (tmp_path / "lightning_habana" / "__init__.py").write_text("HPUAccelerator = 'theirs'")
     monkeypatch.syspath_prepend(tmp_path)
     finders = list(sys.meta_path)
-    with pytest.raises(ValueError, match="lightning_habana is installed and has priority: remove"):
+    with pytest.raises(ValueError, match="lightning_habana is installed and takes precedence"):
         as_lightning_habana()
     with pytest.warns(UserWarning, match="HPU_MAGIC_LIGHTNING_HABANA=1: lightning_habana is inst"):
         requested("1")

@@ -73,5 +73,5 @@ def test_invalid_options_are_refused(monkeypatch, torch):
     with pytest.raises(Exception, match="Found sort_by_key: speed"):
         HPUProfiler(sort_by_key="speed")
     monkeypatch.setenv("HABANA_PROFILE", "profile_api")
-    with pytest.raises(ValueError, match="HABANA_PROFILE is 'profile_api': unset that variable"):
+    with pytest.raises(ValueError, match="HABANA_PROFILE is 'profile_api': unset this variable"):
         HPUProfiler()

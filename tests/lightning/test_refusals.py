@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from steps import QUIET
 
-TO_WORKERS = "an interactive session is one process: begin the cell with %%hpu_workers --cards"
+TO_WORKERS = "an interactive session is a single process: begin the cell with %%hpu_workers --cards"
 
 
 @pytest.mark.parametrize(
@@ -19,29 +19,29 @@ TO_WORKERS = "an interactive session is one process: begin the cell with %%hpu_w
         ({"devices": -1}, f"devices=8 needs 8 processes, .* {TO_WORKERS} 8"),
         ({"devices": 3, "strategy": "hpu_ddp"}, f"devices=3 .* {TO_WORKERS} 3"),
         ({"devices": 2, "strategy": "ddp_spawn"}, f"devices=2 .* {TO_WORKERS} 2"),
-        ({"devices": 9}, r"devices=9 is not available: this machine has 8 cards\."),
+        ({"devices": 9}, r"devices=9 was requested, but this machine has 8 cards\."),
         ({"devices": 0}, "devices=0 is not a number of cards: write devices=1"),
         ({"devices": "0"}, "devices='0' is not a number of cards: write devices=1"),
         ({"devices": -2}, "devices=-2 is not a number of cards: write devices=1"),
-        ({"devices": []}, r"devices=\[\] contains no card: write devices=1"),
+        ({"devices": []}, r"devices=\[\] does not contain any cards: write devices=1"),
         ({"devices": [0, 0]}, r"devices=\[0, 0\] contains a card twice: write devices=1"),
         (
             {"devices": [2, 3]},
             r"devices=\[2, 3\] .* write devices=2 and select .* HABANA_VISIBLE_M",
         ),
-        ({"devices": [3]}, r"devices=\[3\] is not possible: .* HABANA_VISIBLE_MODULES"),
-        ({"devices": "3,"}, "devices='3,' is not possible: .* HABANA_VISIBLE_MODULES"),
+        ({"devices": [3]}, r"devices=\[3\] is not supported: .* HABANA_VISIBLE_MODULES"),
+        ({"devices": "3,"}, "devices='3,' is not supported: .* HABANA_VISIBLE_MODULES"),
         ({"devices": "two"}, "devices='two' is neither a number nor a list of numbers"),
         ({"devices": 1.5}, r"devices=1\.5 is neither a number nor a list of numbers"),
         ({"devices": True}, "devices=True is neither a number nor a list of numbers"),
         ({"num_nodes": 2}, f"devices=1 on 2 machines needs 2 processes, .* {TO_WORKERS} 2"),
         (
             {"num_nodes": 2, "strategy": "hpu_single"},
-            r"strategy='hpu_single' trains on one card, and num_nodes=2: write strategy='hpu_para",
+            r"strategy='hpu_single' trains on only one card, but num_nodes=2: write strategy='hpu",
         ),
         (
             {"devices": 2, "strategy": "hpu_single"},
-            r"strategy='hpu_single' trains on one card, and devices=2: .* or devices=1\.$",
+            r"strategy='hpu_single' trains on only one card, but devices=2: .* or devices=1\.$",
         ),
         ({"strategy": "ddp_fork", "devices": 2}, "strategy='ddp_fork' is .*='hpu_parallel'"),
         ({"strategy": "single_device"}, "strategy='single_device' .* strategy='hpu_single'"),
@@ -83,7 +83,9 @@ def test_strategies_for_other_devices_and_fabric_are_refused(pytorch):
     sentence = r"strategy=DDPStrategy is not supported on hpu: .*=HPUParallelStrategy\(\.\.\.\)"
     with pytest.raises(refusal, match=sentence):
         pytorch.Trainer(accelerator="hpu", strategy=pytorch.strategies.DDPStrategy(), **QUIET)
-    with pytest.raises(refusal, match=r"is for \S*fabric, and this is the Trainer of \S+: use"):
+    with pytest.raises(
+        refusal, match=r"is for \S*fabric, but it was passed to the Trainer of \S+: use"
+    ):
         pytorch.Trainer(accelerator="hpu", strategy=SingleHPUStrategy(), **QUIET)
 
 
@@ -97,10 +99,10 @@ def test_strategy_selects_its_accelerator(pytorch, name):
 def test_notebook_uses_one_card_and_reports_it(pytorch, caplog):
     with caplog.at_level("INFO"):
         pytorch.Trainer(accelerator="hpu", **QUIET)
-    assert "Trainer uses one of 8 cards, because an interactive session is one process: begin" in (
-        caplog.text
-    )
-    assert "the cell with %%hpu_workers --cards 8 to train on all." in caplog.text
+    assert (
+        "Trainer uses only one of 8 cards, because an interactive session is a single process: "
+        "begin the cell with %%hpu_workers --cards 8 to train on all of them."
+    ) in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -156,7 +158,7 @@ def test_first_generation_refuses_float16_and_fp8(forked_script):
         simulated=True,
         HPU_MAGIC_CARD="gaudi",
     )
-    lacks = "needs a Gaudi2 or a later card, and this machine has GAUDI: write precision="
+    lacks = "needs a Gaudi2 or later card, but this machine has GAUDI: write precision="
     assert [line for line in out.splitlines() if line][-5:] == [
         f"precision='16-mixed' {lacks}'bf16-mixed'.",
         f"precision='16-mixed' {lacks}'bf16-mixed'.",
@@ -177,7 +179,7 @@ def test_convert_modules_accepts_the_documented_options(torch, monkeypatch):
     plugin.convert_modules(model, False, True, te.recipe.DelayedScaling(interval=8))
     assert type(model[0]) is te.Linear
     assert (plugin.recipe.interval, plugin.replace_layers) == (8, True)
-    with pytest.raises(ValueError, match="fp8_data_path is a setting of inference: write infer"):
+    with pytest.raises(ValueError, match="fp8_data_path is a setting for inference: write infer"):
         plugin.convert_modules(model, fp8_data_path="here")
     measured: list[dict[str, Any]] = []
     monkeypatch.setattr(

@@ -126,10 +126,10 @@ def test_unsuitable_combinations_are_refused(pair):
             "MisconfigurationException: HPUFSDPStrategy needs HPUFSDPPrecision, not "
             "HPUPrecisionPlugin: write precision='bf16-mixed', or "
             "plugins=[HPUFSDPPrecision('bf16-mixed')].",
-            "MisconfigurationException: precision='16-mixed' scales losses, which "
+            "MisconfigurationException: precision='16-mixed' scales the loss, which "
             "HPUModelParallelStrategy does not support: write precision='bf16-mixed'.",
             "HPUError: process_group_backend='gloo' does not support tensors on a card: remove "
-            "it, or write 'hccl', or 'cpu:gloo,hpu:hccl' to exchange tensors of the CPU too.",
+            "it, or write 'hccl', or 'cpu:gloo,hpu:hccl' to exchange CPU tensors as well.",
             "MisconfigurationException: sync_batchnorm=True is not supported on hpu, which lacks "
             "the operators of torch.nn.SyncBatchNorm: remove it.",
         ]

@@ -1,4 +1,4 @@
-"""The reason why a Lightning fit ended early."""
+"""Determine why a Lightning fit ended early."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 def early_end(trainer: Any) -> str | None:
     """Return why a fit ended early: ``EarlyStopping: val_loss did not improve in 3 checks``.
 
-    Return None if it completed its planned epochs or steps.
+    Return None if the fit completed its planned epochs or steps.
     """
     steps_done = trainer.max_steps != -1 and trainer.global_step >= trainer.max_steps
     epochs = trainer.max_epochs
@@ -26,7 +26,7 @@ def early_end(trainer: Any) -> str | None:
 
 
 def _reason(callback: Any) -> str | None:
-    """Return why a callback like EarlyStopping stopped a fit, or None if it did not."""
+    """Return why a callback such as EarlyStopping stopped the fit; None if it did not stop it."""
     waited, patience = getattr(callback, "wait_count", 0), getattr(callback, "patience", 1)
     if waited >= patience > 0:
         return f"{callback.monitor} did not improve in {waited} check{'s' * (waited > 1)}"

@@ -1,4 +1,4 @@
-"""The values that a fit logs, which Lightning's collections hold as device tensors."""
+"""Read the values that a fit logs; Lightning's result collections hold them as device tensors."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from hpu_magic.runtime.training.metric_names import metric_of, validation_loss
 
 
 def loss_of(outputs: Any) -> Any | None:
-    """Return the detached loss in the result of a training step, or None."""
+    """Return the detached loss from the return value of a training step, or None."""
     loss: Any = outputs.get("loss") if isinstance(outputs, Mapping) else outputs
     return loss.detach() if getattr(loss, "requires_grad", False) else loss
 
 
 def goals_of(callbacks: Iterable[Any]) -> dict[str, str]:
-    """Return ``min`` or ``max`` for each metric that early stopping or a checkpoint monitors."""
+    """Map each metric that a callback such as EarlyStopping monitors to ``min`` or ``max``."""
     return {
         monitored: mode
         for callback in callbacks
@@ -26,7 +26,7 @@ def goals_of(callbacks: Iterable[Any]) -> dict[str, str]:
 
 
 class Logged:
-    """Finds new values in a fit's collections, and adds curves for them."""
+    """Finds new values in Lightning's result collections, and adds curves for them."""
 
     def __init__(self, curves: Curves) -> None:
         self._curves = curves
@@ -42,7 +42,7 @@ class Logged:
         return self._loss
 
     def of_step(self, results: Any, stage: str) -> dict[Curve, Any]:
-        """Return the new values from the last batch."""
+        """Return the values that the last batch logged."""
         new = {}
         for key, metric in results.items():
             if metric.meta.on_step:
@@ -53,7 +53,7 @@ class Logged:
         return new
 
     def of_epoch(self, results: Any, values: Mapping[str, Any], stage: str) -> dict[Curve, Any]:
-        """Return the new values of the epoch or validation that has just ended.
+        """Return the values that the last epoch or validation logged.
 
         `results` contains the options of each metric, and `values` contains the callback metrics.
         """
@@ -83,13 +83,14 @@ class Logged:
 
     def _begin(self, results: Any, metric: Any, stage: str, every: str) -> Curve | None:
         _, name = results._forked_name(metric, on_step=every == "step")
-        # A metric logged for several loaders has one chart.
+        # A metric that is logged for several data loaders has only one chart.
         chart, on_bar = metric_of(metric.meta.name, stage), metric.meta.prog_bar
         if stage == "validation" and every == "epoch":
             names = [results._forked_name(each, False)[1] for each in results.values()]
             if name == validation_loss(names):
                 on_bar = True
-                # If the training step does not log the loss, its name may be longer than "loss".
+                # If the training step does not log the loss, the validation loss may have a longer
+                # name.
                 if chart not in self._curves.metrics and self._loss is not None:
                     chart = LOSS
         return self._curves.follow(name, chart, stage, every, on_bar=on_bar)

@@ -1,4 +1,4 @@
-"""Measure the time that a fit waits for batches, using the hooks of Lightning's loops."""
+"""Measure how long a fit waits for batches, using the hooks of Lightning's loops."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def timed_fetches(trainer: Any, waiting: Waiting) -> ExitStack:
     """Measure how long a fit waits for batches until the returned stack is closed.
 
     The loop looks up two methods at the start of an epoch and calls them before and after each
-    fetch. Nothing is measured in releases without these methods.
+    fetch. If a release of Lightning does not have these methods, nothing is measured.
     """
     loop, stack = trainer.fit_loop.epoch_loop, ExitStack()
     before = getattr(loop, "_on_before_fetch", None)

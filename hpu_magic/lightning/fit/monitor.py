@@ -1,10 +1,10 @@
 """The live panel's callback for Lightning's ``Trainer``.
 
 Lightning counts the steps and skips hooks that are None. Therefore, the hook at the end of a batch
-exists only while a report is due. Any other batch costs one attribute lookup, whereas even a short
-Python function would cost tens of microseconds after a step has replaced the contents of the CPU's
-caches. If batches take longer than about thirty milliseconds, that cost is negligible, and each
-batch calls the hook. A report contains the loss of earlier batches, which has already been
+exists only while a report is due. Otherwise, a batch costs only an attribute lookup, whereas even a
+short Python function would take tens of microseconds, because the step has evicted it from the
+CPU's caches. If batches take longer than about 30 ms, this cost is negligible, and the hook is
+called for each batch. A report contains the losses of earlier batches, which have already been
 computed, so the host does not wait for the device.
 """
 
@@ -33,7 +33,7 @@ from hpu_magic.runtime.training.sampler import Sampler, Subscription
 from hpu_magic.runtime.training.source import FitReport
 from hpu_magic.runtime.training.step_report import StepReport
 
-_SLOW = 30.0  # batches per second; at or below this pace, each batch calls the hook
+_SLOW = 30.0  # batches per second; at or below this rate, the hook is called for each batch
 
 
 def _bounded(number: float | None) -> int | None:
@@ -44,7 +44,7 @@ def _bounded(number: float | None) -> int | None:
 
 
 def _seconds_allowed(callbacks: Sequence[Any]) -> float | None:
-    """Return the seconds left according to Timer callbacks, which ``max_time`` adds."""
+    """Return the seconds until a Timer callback ends the fit; ``max_time`` adds such a callback."""
     timers = [each for each in callbacks if callable(getattr(each, "time_remaining", None))]
     allowed = [left for timer in timers if (left := timer.time_remaining()) is not None]
     return min(allowed, default=None)
@@ -53,12 +53,13 @@ def _seconds_allowed(callbacks: Sequence[Any]) -> float | None:
 class LightningMonitorBase:
     """Reports one fit to a sampler, and ends the fit after the current batch if `stop` is set.
 
-    The sampler receives a series for each curve of `progress`, the series ``speed`` (steps per
-    second and the step) and the series ``epochs`` (number, step and expected length in steps).
-    Every `interval` seconds, the training thread reads logged values and calls `polls`.
+    The sampler receives a series for each curve in `progress`, a series ``speed`` with the steps
+    per second and the step, and a series ``epochs`` with the epoch number, its first step and its
+    expected length in steps. Every `interval` seconds, the training thread reads logged values and
+    calls `polls`.
     """
 
-    # The hook at the end of a batch; None while no report is due.
+    # The hook that is called at the end of a batch; None while no report is due.
     on_train_batch_end: Callable[..., None] | None = None
     on_train_batch_start = None
     on_before_zero_grad = None
@@ -85,7 +86,7 @@ class LightningMonitorBase:
         self._due = 0.0
         self._validation_due = 0.0
         self._alarm: Subscription | None = None
-        self._batches: Any = None  # Lightning's progress, set when training starts
+        self._batches: Any = None  # Lightning's batch progress, which is set when training starts
         self._batches_before = 0
         self._steps = StepReport(FitReport(sampler, progress, stop, interval, polls))
         self._ready_before_epoch = 0
@@ -93,7 +94,7 @@ class LightningMonitorBase:
         self._steps_before = 0
         self._logged = Logged(progress.curves)
         self._pending = PendingValues(sampler, progress.curves, progress.watch)
-        self._kept_at = -2  # number of the last batch that was kept
+        self._kept_at = -2  # number of the last batch whose values were kept
         self._validations = 0
         self._epoch_began_at: int | None = None  # the optimizer step
         self._limits: tuple[Any, Any] | None = None
@@ -106,7 +107,7 @@ class LightningMonitorBase:
     # Lightning's hooks
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Record the plan of the fit."""
+        """Record the planned length of the fit."""
         progress = self.progress
         self._batches = trainer.fit_loop.epoch_loop.batch_progress
         self._alarm = self._sampler.subscribe(self._wake, rate=1 / self._interval)
@@ -128,7 +129,7 @@ class LightningMonitorBase:
         self._steps.resume()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
-        """Record the start of an epoch, and read the values of the previous one."""
+        """Record the start of an epoch, and keep the values of the previous one."""
         self._keep_epoch(trainer)
         self._observer.epoch_began()
         progress, step = self.progress, trainer.global_step
@@ -144,7 +145,7 @@ class LightningMonitorBase:
         )
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
-        """Count the epoch if it is complete."""
+        """Count the epoch if all of its batches have been processed."""
         self.progress.batch = self._batches.current.processed
         self.progress.epoch_over = self._batches.is_last_batch
         if self.progress.epoch_over:
@@ -153,7 +154,7 @@ class LightningMonitorBase:
             self.progress.batches_over = self.progress.batch
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        """Record that validation begins; the time it takes does not count as training time."""
+        """Record that validation begins; its duration does not count as training time."""
         if trainer.sanity_checking:
             return
         self._pause()
@@ -163,7 +164,7 @@ class LightningMonitorBase:
     def on_validation_batch_start(
         self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """Record the batch number, which is reported if the fit fails."""
+        """Record the number of the validation batch, which is reported if the fit fails."""
         self.progress.validation_batch = batch_idx + 1
 
     def on_validation_batch_end(
@@ -189,7 +190,7 @@ class LightningMonitorBase:
             self._end_early(trainer)
 
     def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
-        """Keep the values that the validation logged."""
+        """Keep the values that were logged during validation."""
         self.progress.validation_batch = self.progress.validation_began = None
         if trainer.sanity_checking:
             return
@@ -211,7 +212,7 @@ class LightningMonitorBase:
         self.release(trainer)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Record the batch that failed, and drop the last step's tensors."""
+        """Record which batch failed, and release the tensors of the last step."""
         if self.progress.phase == "training":
             self._trainer = trainer
             self._pause()
@@ -225,7 +226,7 @@ class LightningMonitorBase:
     # The work
 
     def release(self, trainer: Any) -> None:
-        """Drop references to the device's tensors and restore the Trainer's limits."""
+        """Release references to device tensors, and restore the Trainer's limits."""
         self._observer.ended()
         self._fetches.close()
         self._pending.clear()
@@ -234,7 +235,7 @@ class LightningMonitorBase:
         if self._alarm is not None:
             self._alarm.close()
         self._enable_hook(False)
-        # An interrupted fit would keep its batch in the collections of logged values.
+        # After an interrupt, the result collections would still reference the batch.
         loop = trainer.fit_loop.epoch_loop
         for results in (loop._results, loop.val_loop._results):
             results.batch = None
@@ -243,7 +244,7 @@ class LightningMonitorBase:
             self._limits = None
 
     def _wake(self, _: Sampler) -> None:
-        """Enable the hook at the end of the next batch; called from the sampler's thread."""
+        """Enable the batch-end hook if a report is due; called from the sampler's thread."""
         if self._stop.is_set() or time.monotonic() >= self._due:
             self._enable_hook()
 
@@ -253,7 +254,7 @@ class LightningMonitorBase:
     def _batch_ended(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        """Keep the values of the batch, and report earlier batches if a report is due."""
+        """Keep the values of this batch, and report those of earlier batches if a report is due."""
         number, now = self._batches.total.processed, time.monotonic()
         if number >= SETTLED * trainer.accumulate_grad_batches:
             self._observer.settled()
@@ -265,8 +266,8 @@ class LightningMonitorBase:
                 self._pending.read()
                 self._pause()
             self._enable_hook(self._stop.is_set() or self._keeps_each(number))
-        # If the hook is disabled now, logged values will be stale at the next report. The loss is
-        # still kept, because every second batch may have none.
+        # If the hook has been disabled, the logged values will be stale at the next report, so only
+        # the loss is kept. It must be kept because every second batch may not have one.
         logged = self.on_train_batch_end is not None
         self._keep(trainer, pl_module, outputs, number, logged=logged)
         if self._stop.is_set():
@@ -277,7 +278,7 @@ class LightningMonitorBase:
             poll()
 
     def _keeps_each(self, number: int) -> bool:
-        """Return whether to keep every batch's values: at first, or if batches are slow."""
+        """Return whether to keep the values of every batch, at first or if batches are slow."""
         pace = self.progress.batches_per_second
         return number <= FIRST_STEPS or (pace is not None and pace <= _SLOW)
 
@@ -288,8 +289,8 @@ class LightningMonitorBase:
         values: dict[Curve, Any] = {}
         step, divided_by = trainer.global_step, 1
         if pl_module.automatic_optimization:
-            # Lightning divides the loss by this number before the backward pass, and shows the
-            # quotient.
+            # Lightning divides the loss by this number before the backward pass, and displays the
+            # divided loss.
             divided_by = trainer.accumulate_grad_batches
             stepped = self._batches.current.ready % divided_by == 0 or trainer.is_last_batch
             step += 0 if stepped else 1
@@ -304,20 +305,20 @@ class LightningMonitorBase:
         self._pending.add(step_values)
 
     def _keep_epoch(self, trainer: Any) -> None:
-        """Keep the values of the previous epoch, including those logged by its last hooks."""
+        """Keep the values of the previous epoch, including those that its last hooks logged."""
         results, values = trainer.fit_loop.epoch_loop._results, trainer.callback_metrics
         logged = self._logged.of_epoch(results, values, "training")
         epoch = self.progress.epoch + 1
         self._pending.add(self._after(epoch, f"after epoch {epoch}", logged))
 
     def _after(self, number: int, place: str, values: Mapping[Curve, Any]) -> LoggedValues:
-        """Return copies of the current values, because the fit may change its tensors."""
+        """Copy the current values, because the fit may modify its tensors."""
         trainer, now = self._trainer, time.monotonic()
         values = {curve: copied(value) for curve, value in values.items()}
         return LoggedValues(number, now, trainer.global_step, self.progress.epoch, place, values)
 
     def _pause(self) -> None:
-        """Count the batches and steps so far, so that a pause does not count as training time."""
+        """Count the batches and steps so far, so that the pause does not count as training time."""
         self.progress.batch = self._batches.current.processed
         batches = self._batches.total.processed - self._batches_before
         self._steps.count_to(batches, self._trainer.global_step - self._steps_before)
@@ -329,7 +330,7 @@ class LightningMonitorBase:
         self._pending.read()
 
     def _end_early(self, trainer: Any) -> None:
-        """Make Lightning stop; the user's request overrides ``min_epochs`` and ``min_steps``."""
+        """Make Lightning stop the fit, even before ``min_epochs`` or ``min_steps`` is reached."""
         if self._limits is None:
             loop = trainer.fit_loop
             self._limits = (loop.min_epochs, loop.epoch_loop.min_steps)

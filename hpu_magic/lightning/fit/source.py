@@ -1,4 +1,4 @@
-"""A panel source that observes a fit of Lightning's ``Trainer``."""
+"""A panel source that monitors a fit of Lightning's ``Trainer``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hpu_magic.runtime.training.source import FitReport
 def prepared(
     trainer: Any, model: Any, data: Any, arguments: dict[str, Any]
 ) -> tuple[LightningSource, Callable[[], None]]:
-    """Return ``trainer.fit(model, data, **arguments)`` as a source, and a function that runs it.
+    """Return a source for ``trainer.fit(model, data, **arguments)``, and a function that runs it.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def prepared(
     if not isinstance(model, pytorch.LightningModule):
         described = "None" if model is None else f"a {type(model).__name__}"
         raise HPUError(
-            f"fit needs a LightningModule to train, not {described}: "
+            f"fit needs a LightningModule to train, but got {described}: "
             "write hpu_magic.fit(trainer, model, data)."
         )
     arguments = dict(arguments)
@@ -45,14 +45,14 @@ def prepared(
 
 
 def source_of(trainer: Any, model: Any) -> LightningSource | None:
-    """Return a fit as a source, or None if a panel already observes it."""
+    """Return a source for the fit, or None if a panel already monitors it."""
     if any(isinstance(callback, LightningMonitorBase) for callback in trainer.callbacks):
         return None
     return LightningSource(trainer, model)
 
 
 class LightningSource:
-    """Observes ``trainer.fit(model)``."""
+    """Monitors ``trainer.fit(model)``."""
 
     kind = "Fit"
 
@@ -66,7 +66,7 @@ class LightningSource:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The callback metrics that consist of a single number."""
+        """The callback metrics that are single numbers."""
         logged = self._trainer.callback_metrics
         return {str(name): float(value) for name, value in logged.items() if _is_one_number(value)}
 
@@ -84,7 +84,7 @@ class LightningSource:
 
     @contextmanager
     def attached(self, report: FitReport) -> Iterator[None]:
-        """Use a callback to report the fit that runs inside the block."""
+        """Report the fit that runs inside the with block, using a callback."""
         trainer = self._trainer
         monitor_class = plugins(trainer_namespace(trainer) or default_namespace()).FitMonitor
         self._monitor = monitor = monitor_class(
@@ -105,7 +105,8 @@ class LightningSource:
         """Return whether an interrupt ended the fit.
 
         After an interrupt, Lightning shuts down gracefully and then raises SystemExit. Versions
-        before 2.6 call exit(1), but IPython hides that name from a cell's code.
+        before 2.6 call exit(1) instead, which raises NameError because IPython hides that name from
+        the code of a cell.
         """
         return isinstance(error, KeyboardInterrupt) or (
             isinstance(error, SystemExit | NameError)
@@ -120,7 +121,7 @@ def _is_one_number(value: Any) -> bool:
 
 @contextmanager
 def _instead_of_progress_bar(trainer: Any, monitor: Any) -> Iterator[None]:
-    """Replace the Trainer's progress bar with the callback for one fit."""
+    """Replace the Trainer's progress bar with our callback for one fit."""
     bar = trainer.progress_bar_callback
     shown = bar is not None and getattr(bar, "is_enabled", False)
     if shown:

@@ -1,4 +1,4 @@
-"""The number of cards that ``devices=...`` selects, and of processes started by a launcher."""
+"""Determine how many cards ``devices=...`` selects, and how many processes a launcher started."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def vendor_hpu() -> Any | None:
 
 
 def card(device: Any) -> torch.device:
-    """Return a device with the same index as its tensors."""
+    """Return a device with the index that its tensors have: ``hpu`` becomes ``hpu:0``."""
     named = torch.device(device)
     return torch.device("hpu", 0) if named == torch.device("hpu") else named
 
 
 def is_interactive() -> bool:
-    """Return whether this process is interactive: a notebook, IPython or the Python prompt."""
+    """Return whether this process is a notebook, IPython or the Python prompt."""
     return hasattr(sys, "ps1") or bool(sys.flags.interactive)
 
 
@@ -56,8 +56,8 @@ def processes_here(nodes: int) -> int:
 def number_of_cards(devices: object) -> int:
     """Return the number of cards that `devices` specifies.
 
-    `devices` is a number of cards, -1 or ``"auto"`` for all cards in the machine, or a list of the
-    first indices. Numbers and lists may also be strings.
+    `devices` is a number of cards, -1 or ``"auto"`` for all cards in the machine, or a list of
+    indices that starts at 0. Numbers and lists may also be passed as strings.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def number_of_cards(devices: object) -> int:
         return max(cards, 1)
     if requested > max(cards, 1):
         raise HPUError(
-            f"devices={devices!r} is not available: this machine has "
+            f"devices={devices!r} was requested, but this machine has "
             f"{cards} card{'' if cards == 1 else 's'}."
         )
     return requested
@@ -105,14 +105,14 @@ def _checked_count(devices: object, count: int) -> int:
 
 def _length(devices: object, indices: list[int]) -> int:
     if not indices:
-        raise HPUError(f"devices={devices!r} contains no card: write devices=1.")
+        raise HPUError(f"devices={devices!r} does not contain any cards: write devices=1.")
     if len(set(indices)) < len(indices):
         raise HPUError(
             f"devices={devices!r} contains a card twice: write devices={len(set(indices))}."
         )
     if sorted(indices) != list(range(len(indices))):
         raise HPUError(
-            f"devices={devices!r} is not possible: each process sees its card as hpu:0, so write "
+            f"devices={devices!r} is not supported: each process sees its card as hpu:0, so write "
             f"devices={len(indices)} and select the card{'s' if len(indices) > 1 else ''} with the "
             "environment variable HABANA_VISIBLE_MODULES."
         )

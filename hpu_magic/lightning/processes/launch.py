@@ -1,4 +1,4 @@
-"""Start the other processes of a script, one per card, and end all of them together."""
+"""Start the other processes of a script, one per card, and end all processes together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _RUNNER = "hpu_magic.lightning"
 
 
 class ScriptLauncherBase:
-    """Reruns the script for each other card, unless a launcher has started all processes."""
+    """Reruns the script once for each other card, unless a launcher has started all processes."""
 
     cluster_environment: Any
     num_processes: int
@@ -26,7 +26,7 @@ class ScriptLauncherBase:
 
     @property
     def is_interactive_compatible(self) -> bool:
-        """Whether all processes are already running, as they are in a notebook's workers."""
+        """Whether all processes are already running, as is the case in a notebook's workers."""
         return self._is_alone or bool(self.cluster_environment.creates_processes_externally)
 
     @property
@@ -34,7 +34,7 @@ class ScriptLauncherBase:
         return self.num_processes * self.num_nodes == 1
 
     def launch(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Start the other processes, then call the function, which connects to them."""
+        """Start the other processes, and then call the function that connects to them."""
         self.cluster_environment.validate_settings(
             num_devices=self.num_processes, num_nodes=self.num_nodes
         )
@@ -55,15 +55,15 @@ class TrainerScriptLauncherBase(ScriptLauncherBase):
     def launch(
         self, function: Callable[..., Any], *args: Any, trainer: Any = None, **kwargs: Any
     ) -> Any:
-        """Start the other processes, then call the function, without `trainer`."""
+        """Start the other processes, and then call the function without passing `trainer`."""
         return super().launch(function, *args, **kwargs)
 
 
 @contextmanager
 def _original_command() -> Generator[None, None, None]:
-    """Make Lightning repeat ``python -m hpu_magic.lightning train.py`` if that was the command.
+    """Make Lightning rerun ``python -m hpu_magic.lightning train.py`` if that was the command.
 
-    Lightning would rerun the main module, which is the script, with its arguments.
+    Otherwise, Lightning would rerun only the script, because it is the main module.
     """
     main, arguments = sys.modules["__main__"], sys.argv
     spec = main.__spec__
@@ -77,10 +77,10 @@ def _original_command() -> Generator[None, None, None]:
 
 
 def _require_script(processes: int) -> None:
-    """Raise HPUError if the program comes from ``python -c`` or standard input, not from a file."""
+    """Raise HPUError if the program is not a file, but from ``python -c`` or standard input."""
     main = sys.modules["__main__"]
     if main.__spec__ is None and not os.path.isfile(sys.argv[0]):
         raise HPUError(
-            f"devices={processes} runs the script once per card, and this program is not in a "
-            "file: write it to a file, or start the processes with torchrun."
+            f"devices={processes} runs the script once per card, but this program is not in a "
+            "file: save it to a file, or start the processes with torchrun."
         )

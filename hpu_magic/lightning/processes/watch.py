@@ -1,8 +1,8 @@
-"""End all processes of a fit if one of them fails or hangs, with a message that names it.
+"""End all processes of a fit if one of them fails or hangs, and print which one it was.
 
-A rank that fails prints its traceback. The others fail in their next collective and print only the
-error message, because their traceback would not help. A rank that does not end prints its stack and
-is killed.
+A rank that fails prints its traceback. The other ranks then fail in their next collective and print
+only the error message, because their tracebacks would not help. A rank that does not exit prints
+its stack and is killed.
 """
 
 from __future__ import annotations
@@ -27,21 +27,22 @@ from hpu_magic.plain_text import printable
 _Hook = Callable[[type[BaseException], BaseException, TracebackType | None], Any]
 
 STARTED_BY = "HPU_MAGIC_STARTED_BY"
-"""Environment variable with the PID of the process that started this rank and the file descriptor
-of its pipe."""
-_ENDED = b"."  # rank 0 writes this for each other rank when it ends normally
-_POLL = 0.2  # seconds between checks of the processes
-_COLLECTIVE = 15.0  # seconds within which a collective fails if a rank is missing
-_END = 2.0  # seconds for a process to end on its own
-_STACK = 0.5  # seconds for a process to print its stack
+"""Environment variable with the PID of the process that started this rank, and the file descriptor
+of that process's pipe."""
+_ENDED = b"."  # rank 0 writes this once for each other rank if it exits normally
+_POLL = 0.2  # seconds between two checks of the processes
+_COLLECTIVE = 15.0  # seconds after which a collective fails if a rank is missing
+_END = 2.0  # seconds that a process has to exit on its own
+_STACK = 0.5  # seconds that a process has to print its stack
 
 
 @contextmanager
 def begun_by_this() -> Generator[int, None, None]:
     """Identify this process as the parent of the processes started inside the block.
 
-    Yields the write end of a pipe for `watch_from_parent`. The pipe tells the processes whether
-    their parent ended normally. It requires no cleanup if the parent is killed.
+    Yields the write end of a pipe, which is passed to `watch_from_parent`. From the pipe, the
+    processes learn whether their parent exited normally. No cleanup is needed if the parent is
+    killed.
     """
     reading, writing = os.pipe()
     os.environ[STARTED_BY] = f"{os.getpid()}:{reading}"
@@ -52,9 +53,9 @@ def begun_by_this() -> Generator[int, None, None]:
 
 
 def watch_from_parent(children: list[subprocess.Popen[bytes]], writing: int) -> None:
-    """Make this process and the ranks that it has started end together.
+    """Make this process and the ranks that it started end together.
 
-    `writing` is the end of the pipe that `begun_by_this` yielded.
+    `writing` is the write end of the pipe that `begun_by_this` yielded.
     """
     atexit.register(os.write, writing, _ENDED * len(children))
     watch = _Parent(list(children), sys.excepthook)
@@ -63,7 +64,7 @@ def watch_from_parent(children: list[subprocess.Popen[bytes]], writing: int) -> 
 
 
 def watch_from_child() -> None:
-    """Make this process end together with the process that started it as a rank, if any."""
+    """If a process started this one as a rank, make this process end together with it."""
     parent, _, reading = os.environ.pop(STARTED_BY, "").partition(":")
     if not parent or (parent != str(os.getppid()) and _is_there(int(parent))):
         return
@@ -82,7 +83,7 @@ def watch_from_child() -> None:
 
 
 class _Parent:
-    """Rank 0, which has started the other ranks on this machine."""
+    """Rank 0, which started the other ranks on this machine."""
 
     def __init__(self, children: list[subprocess.Popen[bytes]], show: _Hook) -> None:
         self._children = children
@@ -91,7 +92,7 @@ class _Parent:
         self._others_are_late = False
 
     def run(self) -> None:
-        """Wait until all ranks have ended, or one has failed while this process keeps running."""
+        """Wait for all ranks; if one fails and this process does not, end all processes."""
         while any(child.poll() is None for child in self._children):
             if any(child.returncode for child in self._children):
                 break
@@ -102,7 +103,7 @@ class _Parent:
         rank, child = failed[0]
         _say(
             f"Rank {rank} (process {child.pid}) ended with {_code(child.returncode)}. Rank 0 "
-            f"(process {os.getpid()}) is killed; its stack:"
+            f"(process {os.getpid()}) is being killed; its stack:"
         )
         frame = sys._current_frames().get(threading.main_thread().ident or 0)
         traceback.print_stack(frame)
@@ -112,10 +113,10 @@ class _Parent:
     def failed(
         self, kind: type[BaseException], error: BaseException, trace: TracebackType | None
     ) -> None:
-        """Show an uncaught error, and end the other ranks when this process ends."""
+        """Show an uncaught error, and end the other ranks when this process exits."""
         self._leaving.set()
         self._others_are_late = _is_of_others(kind)
-        atexit.register(self._end_children)  # PyTorch delays a hook's output until it returns
+        atexit.register(self._end_children)  # PyTorch delays a hook's output until the hook returns
         _show(self._show, kind, error, trace)
 
     def _end_children(self) -> None:
@@ -126,7 +127,7 @@ class _Parent:
             if child.poll() is not None:
                 continue
             if self._others_are_late:
-                _say(f"Rank {rank} (process {child.pid}) is killed; its stack:")
+                _say(f"Rank {rank} (process {child.pid}) is being killed; its stack:")
                 child.send_signal(signal.SIGUSR2)
                 time.sleep(_STACK)
             child.kill()
@@ -147,27 +148,27 @@ def _is_there(process: int) -> bool:
 def _end_with(parent: int, pipe: int | None) -> None:
     """End this process soon after its parent is killed.
 
-    A parent that ends normally writes to the pipe. The pipe is None if the parent ended before this
-    process opened it.
+    A parent that exits normally writes to the pipe. The pipe is None if the parent exited before
+    this process opened it.
     """
     while os.getppid() == parent:
         time.sleep(_POLL)
     if pipe is None or not _ended_normally(pipe):
-        time.sleep(_COLLECTIVE)  # a collective fails before that, with a message
+        time.sleep(_COLLECTIVE)  # before that, a collective fails with a message
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _ended_normally(pipe: int) -> bool:
     try:
         return os.read(pipe, len(_ENDED)) == _ENDED
-    except BlockingIOError:  # a fork of the parent still holds the other end open
+    except BlockingIOError:  # a fork of the parent still has the other end open
         return False
 
 
 def _show(
     show: _Hook, kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Show an error, or only its message if another rank caused it."""
+    """Show an error; if another rank caused it, show only the message."""
     if _is_of_others(kind):
         _say(f"{kind.__name__}: {error}")
     else:
