@@ -71,7 +71,7 @@ print(error_of(escaped[0].cpu))
 print(close(graphed(values(2)), values(2) * 2 + 1))
 """
     )
-    assert "freed with the replay that computed it" in message
+    assert "freed by the replay that computed it" in message
     assert "Return the tensor from the captured function to keep it." in message
     assert after == "True"
 

@@ -13,7 +13,7 @@ namespace {
 
 void free_all(const std::vector<c10::Storage>& storages) {
   static const auto why = std::make_shared<const std::string>(
-      "This tensor's memory was freed with the replay that computed it: its graph was captured "
+      "This tensor's memory was freed by the replay that computed it: its graph was captured "
       "with disable_tensor_cache=True. Return the tensor from the captured function to keep it.");
   for (const c10::Storage& storage : storages) {
     free_memory(storage, why);
@@ -25,7 +25,7 @@ void free_all(const std::vector<c10::Storage>& storages) {
 void HpuGraph::capture_begin(bool dry_run) {
   TORCH_CHECK(
       recorder::enabled(),
-      "HPU Graphs need lazy mode: set PT_HPU_LAZY_MODE=1 before the first import and restart.");
+      "HPU Graphs need lazy mode: restart, and set PT_HPU_LAZY_MODE=1 before the first import.");
   const recorder::Lock lock;
   capture_ = recorder::begin_capture(dry_run);
   reset();

@@ -11,8 +11,8 @@
 namespace hpu {
 
 /// A node that runs repeatedly. The first run creates CPU views. If the CPU has a kernel for the
-/// out= variant of the operator, later runs write directly to the outputs' memory. Otherwise, they
-/// run the operation as recorded.
+/// out= variant of the operator, later runs write directly to the outputs' memory. Otherwise, later
+/// runs execute the operation as recorded.
 class ReplayStep {
  public:
   explicit ReplayStep(const Node& node) : node_(&node), op_(node.op) {}
@@ -38,10 +38,11 @@ class HpuGraph {
  public:
   /// Starts a capture. If `dry_run` is true, operations are recorded but do not run.
   void capture_begin(bool dry_run);
-  /// Ends the capture if there is one.
+  /// Ends the capture, if one is active.
   void capture_end();
   /// Runs the captured operations again. If an operation fails, all operations that do not depend
-  /// on it still run. Tensors that did not get a value raise the error when they are next used.
+  /// on it still run. Tensors whose values could not be computed raise the error when they are next
+  /// used.
   void replay();
   void reset();
 
@@ -55,7 +56,7 @@ class HpuGraph {
   /// Immediately frees the tensors that the backward graph would free.
   void free_for_backward();
 
-  /// Returns whether this graph is being captured. An operation that is refused ends the capture.
+  /// Returns whether this graph is being captured. The capture ends if an operation is refused.
   bool is_capturing() const;
   std::vector<std::string> operations() const;
   bool is_empty() const;

@@ -110,8 +110,8 @@ ReplayStep::Mode ReplayStep::prepare() {
   return Mode::direct;
 }
 
-/// Returns whether the views are still valid. They become invalid if a resize between replays moves
-/// the memory, or if a tensor fails.
+/// Returns whether the views are still valid. Views become invalid if a resize between replays
+/// moves the memory, or if a tensor fails.
 bool ReplayStep::unchanged() const {
   for (const auto& [tensor, view] : views_) {
     if (tensor.storage().data() != view.storage().data() || failure_of(tensor.storage())) {

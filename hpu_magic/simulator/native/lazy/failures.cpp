@@ -8,10 +8,10 @@ namespace {
 Failures::Cause cause_of(const std::string& error) {
   return {
       std::make_shared<const std::string>(
-          "This tensor was never computed: the graph that it belongs to failed with: " + error),
+          "This tensor was never computed: the graph that computes it failed with: " + error),
       std::make_shared<const std::string>(
           "This tensor was not written: the graph that writes it failed with: " + error +
-          ". Overwrite all of it, for example with copy_ or zero_, to use it again.")};
+          ". Overwrite the whole tensor, for example with copy_ or zero_, to use it again.")};
 }
 
 void fail_node(const Node& node, const Failures::Cause& cause) {

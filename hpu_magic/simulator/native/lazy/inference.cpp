@@ -146,8 +146,7 @@ bool meta_disagrees(const c10::OperatorHandle& op) {
   return names.count(op.operator_name().name) > 0;
 }
 
-/// Returns the stand-in for a tensor in a trial call: a tensor without memory on `meta`, or a
-/// tensor of zeros on the CPU.
+/// Returns the stand-in for a tensor in a trial call: a meta tensor, or a CPU tensor of zeros.
 at::Tensor stand_in(const at::Tensor& tensor, c10::DeviceType type) {
   // Python meta kernels receive a wrapped number as a Python scalar.
   if (!tensor.defined() ||
@@ -278,8 +277,8 @@ int64_t written_elements(const Inference& inference) {
   return elements;
 }
 
-/// Sets the strides of a convolution's result to those on the CPU, because meta kernels ignore the
-/// channels-last format of operands.
+/// Sets the strides of a convolution's result to those of the CPU kernel's result, because meta
+/// kernels ignore the channels-last format of operands.
 void lay_out_convolution(const Stack& arguments, Geometry& result) {
   const KernelsOnly kernels_only;
   const at::Tensor input = shape_view(arguments[0].toTensor());
@@ -407,8 +406,8 @@ const Inference& infer(
   try {
     entry.inference = infer_uncached(op, arguments);
   } catch (const c10::NotImplementedError&) {
-    // There is no meta kernel, or the shape depends on the data. The cache entry makes this result
-    // permanent.
+    // There is no meta kernel, or the shape depends on the data. The cache entry remains unknown,
+    // so that inference is not tried again.
   } catch (const c10::Error& error) {
     refused.refusal = refusal(error.what_without_backtrace());
     return refused;

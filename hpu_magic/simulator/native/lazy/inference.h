@@ -41,7 +41,7 @@ const Inference& infer(
 /// fork.
 void forget_inferences();
 
-/// Returns the time spent on inference since the last call of this function, in nanoseconds.
+/// Returns the time spent on inference since the last call to this function, in nanoseconds.
 int64_t take_inference_time();
 
 }  // namespace hpu

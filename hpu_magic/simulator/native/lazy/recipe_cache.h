@@ -8,8 +8,8 @@
 
 namespace hpu {
 
-/// The hashes of the graphs that ran most recently, up to a maximum number. A graph that has been
-/// dropped is compiled again.
+/// The hashes of the graphs that ran most recently, up to a maximum number. Graphs that have been
+/// evicted are compiled again.
 class RecipeCache {
  public:
   static constexpr size_t kMost = 1 << 14;

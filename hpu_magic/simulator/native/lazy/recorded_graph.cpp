@@ -33,8 +33,8 @@ at::Tensor resized_tensor(const Stack& arguments, const Resized& resized) {
   return argument.isTensor() ? argument.toTensor() : argument.toTensorVector()[resized.item];
 }
 
-/// Enlarges the storages of written arguments (out=) to hold their results. Other views of these
-/// storages see the writes.
+/// Enlarges the storages of out= arguments so that the results fit. Other views of these storages
+/// also see the results.
 void grow_written(const Stack& arguments, const Inference& inference) {
   for (const Resized& resized : inference.resized) {
     const at::Tensor tensor = resized_tensor(arguments, resized);
@@ -48,7 +48,7 @@ void grow_written(const Stack& arguments, const Inference& inference) {
   }
 }
 
-/// Sets the sizes and strides of written arguments to those that they have after the call.
+/// Sets the sizes and strides of written arguments to those that they will have after the call.
 void resize_written(const Stack& arguments, const Inference& inference) {
   for (const Resized& resized : inference.resized) {
     resized_tensor(arguments, resized)

@@ -76,8 +76,8 @@ void forget() {
   lose_writes(
       std::min(unfinished.first_graph(), last), last,
       std::make_shared<const std::string>(
-          "This tensor needs operations that were recorded before this process was forked, and only "
-          "the process that recorded them can run them. Call habana_frameworks.torch.core."
+          "This tensor depends on operations that were recorded before this process was forked, and "
+          "only the process that recorded them can run them. Call habana_frameworks.torch.core."
           "mark_step() before the fork, or pass CPU tensors."));
   new (&graph) RecordedGraph(last + 1);
   new (&unfinished) UnfinishedWork;
@@ -163,12 +163,13 @@ at::Tensor moved(const at::Tensor& tensor, const c10::Argument& declared) {
   TORCH_CHECK(
       !is_written(declared), "Got a non-HPU tensor, expecting an HPU tensor: '",
       declared.name(), "' is a ", tensor.device().type(), " tensor of shape ", tensor.sizes(),
-      " and cannot store the result of HPU tensors. Write to a tensor on \"hpu\" and move it.");
+      " and cannot store the result of HPU operations. Write to a tensor on \"hpu\", then "
+      "move it.");
   return tensor.dim() == 0 ? tensor : tensor.to(device());
 }
 
-/// Copies CPU tensors among the arguments, which are at the end of the stack, to the device, as the
-/// bridge does. Scalars stay on the CPU. Raises an error if the call writes to a CPU tensor.
+/// Copies CPU tensors in the arguments, which are at the top of the stack, to the device, like the
+/// bridge. Scalars stay on the CPU. Raises an error if the call writes to a CPU tensor.
 void move_operands(const c10::FunctionSchema& schema, Stack& stack) {
   const size_t first = stack.size() - schema.arguments().size();
   for (size_t i = 0; i < schema.arguments().size(); ++i) {
@@ -204,7 +205,8 @@ const char* refusal(Cause cause) {
   }
 }
 
-/// Ends the capture without a result. Its operations run at the next flush, except in a dry run.
+/// Ends the capture without a result. The captured operations run at the next flush, except in a
+/// dry run.
 void abandon_capture() {
   const Capture abandoned = std::exchange(capture, Capture{});
   if (abandoned.dry_run) {

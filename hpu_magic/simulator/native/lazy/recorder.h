@@ -64,8 +64,8 @@ void clear_recipes();
 size_t begin_capture(bool dry_run);
 /// Returns the operations of this capture, or an empty vector if it was abandoned.
 std::vector<Node> end_capture(size_t number);
-/// Ends this capture without a result. Its operations still run, except in a dry run, whose results
-/// are discarded.
+/// Ends this capture without a result. The captured operations still run, except in a dry run,
+/// whose results are discarded.
 void abandon(size_t number);
 bool capturing();
 bool capturing(size_t number);

@@ -12,8 +12,8 @@
 
 namespace hpu {
 
-/// The operations that failed in one run. Their results, and all results that depend on them, raise
-/// the first error when they are next used.
+/// The operations that failed in one run. The results of failed operations, and all results that
+/// depend on them, raise the first error when they are next used.
 class Failures {
  public:
   /// Adds an operation. Must be called while the operation's error is being handled.
@@ -49,7 +49,7 @@ class UnfinishedWork {
   /// Runs all nodes, and moves them to `ended` unless it is null. Otherwise, destroys each node
   /// after running it, so that memory is freed after its last reader. Rethrows the first node error
   /// after all nodes have run; exceptions from signal handlers are rethrown immediately. A signal
-  /// handler may itself run the remaining nodes.
+  /// handler may run the remaining nodes itself.
   void run(std::vector<Node>* ended);
 
   /// Returns whether a node that has not run yet may use the storage.

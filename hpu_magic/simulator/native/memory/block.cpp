@@ -37,7 +37,8 @@ struct DeviceAllocator final : c10::Allocator {
   explicit DeviceAllocator(bool narrow) : narrow(narrow) {}
 
   c10::DataPtr allocate(size_t bytes) override {
-    // Reserve before allocating, so that a full card does not fill the host's memory.
+    // Reserve device memory before allocating host memory, so that a full card does not fill the
+    // host's memory.
     card::reserve(device_bytes(bytes, narrow));
     c10::DataPtr host = host_memory(bytes);
     void* data = host.get();
@@ -57,7 +58,7 @@ struct DeviceAllocator final : c10::Allocator {
     std::memcpy(destination, source, bytes);
   }
 
-  const bool narrow;  // whether it serves types that the card stores in half their size
+  const bool narrow;  // whether it serves types that the card stores at half their size
 };
 
 // Leaked on purpose, because static tensors may outlive the static objects in this file.

@@ -12,7 +12,7 @@ using StoragePtr = c10::intrusive_ptr<c10::StorageImpl>;
 struct Block {
   StoragePtr twin;  // CPU storage that holds the bytes; null until a recorded operation writes them
   size_t bytes = 0;  // size of the twin, for which device memory is reserved
-  std::atomic<bool> narrow{false};  // whether the card stores the elements in half their size
+  std::atomic<bool> narrow{false};  // whether the card stores the elements at half their size
   RecordMark mark{};
   uint64_t number = 0;  // see number_of
   std::shared_ptr<const std::string> failure{};  // why the storage will never be written
@@ -23,11 +23,11 @@ void free_block(void* block);
 /// Returns the block of a device storage, or null for a storage on another device.
 Block* block_of(const c10::Storage& storage);
 
-/// Returns the reason why a block does not have the values that the program expects, or null if it
-/// has them.
+/// Returns the reason why a block does not contain the expected values, or null if it contains
+/// them.
 std::shared_ptr<const std::string>& failure_of(Block& block);
 
-/// Returns whether the card stores a storage's elements in half their size. The storage's allocator
+/// Returns whether the card stores a storage's elements at half their size. The storage's allocator
 /// determines this.
 bool is_narrow(const c10::Storage& storage);
 

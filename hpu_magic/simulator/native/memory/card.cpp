@@ -139,8 +139,8 @@ bool defragment(const std::function<bool()>& attempt) {
 void host_out_of_memory(size_t bytes) {
   TORCH_CHECK(
       false, allocation_failed(bytes),
-      ". The simulated card has enough memory, but this machine does not: set "
-      "HPU_MAGIC_MEMORY to a smaller card.");
+      ". The simulated card has enough memory, but this machine does not: set HPU_MAGIC_MEMORY to "
+      "a smaller size.");
 }
 
 void release(size_t bytes) noexcept {

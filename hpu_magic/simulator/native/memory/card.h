@@ -28,11 +28,12 @@ struct Acquisition {
 
 namespace card {
 
-/// Sets the function that acquires a card. If it throws, it is called again on the next use.
+/// Sets the function that acquires a card. If the function throws, it is called again when a card
+/// is next needed.
 void set_driver(std::function<Acquisition()> driver);
 
-/// Sets the function that selects a card by its index before one is acquired. It throws if this
-/// process already uses another card.
+/// Sets the function that selects a card by its index before one is acquired. The function throws
+/// if this process already uses another card.
 void set_chooser(std::function<void(int)> chooser);
 
 /// Handles a device index. The first explicit index that is used before a card is acquired selects
@@ -44,16 +45,17 @@ void acquire();
 bool acquired();
 int64_t capacity();
 
-/// Reserves device memory. Raises the vendor's out-of-memory error if it exceeds the capacity.
+/// Reserves device memory. Raises the vendor's out-of-memory error if this exceeds the card's
+/// capacity.
 void reserve(size_t bytes);
 
-/// Raises the same error if `bytes` do not fit on the card in addition to the reserved bytes and
-/// `unreserved` more bytes.
+/// Raises the out-of-memory error if `bytes` do not fit on the card in addition to the reserved
+/// bytes and `unreserved` more bytes.
 void check_room(size_t bytes, int64_t unreserved = 0);
 
-/// Frees memory and tries again, as the bridge does before it raises an error. Simulated memory is
-/// never fragmented, so only cached memory can be freed. This helps if the host is out of memory,
-/// but not if the card is full.
+/// Frees memory and calls `attempt` again, like the bridge before it raises an error. Simulated
+/// memory is never fragmented, so only cached memory can be freed. This helps if the host is out of
+/// memory, but not if the card is full.
 bool defragment(const std::function<bool()>& attempt);
 
 /// Raises an out-of-memory error that explains that the host, not the card, is out of memory.

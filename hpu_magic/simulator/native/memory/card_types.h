@@ -1,4 +1,4 @@
-// Types that the card stores in half their size, and types that its generation does not support.
+// Types that the card stores at half their size, and types that its generation does not support.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@ struct Rules {
 
 void set(const Rules& rules);
 
-/// Returns whether the card stores a type in half its size.
+/// Returns whether the card stores a type at half its size.
 bool include(c10::ScalarType dtype);
 bool include(const at::Tensor& tensor);
 

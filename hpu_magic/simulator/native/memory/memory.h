@@ -24,7 +24,8 @@ inline bool on_device(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == kDevice;
 }
 
-/// Returns the allocator for storages of a type. It reserves the device memory that the type needs.
+/// Returns the allocator for storages of a type. The allocator reserves the device memory that the
+/// type needs.
 c10::Allocator* device_allocator(c10::ScalarType dtype);
 
 /// Returns the amount of device memory that a storage uses.
@@ -56,8 +57,8 @@ void follow_kernel(const at::Tensor& tensor);
 /// tensor.
 void write_back(const at::Tensor& tensor, const at::Tensor& view);
 
-// In lazy mode, a storage may exist before its memory does. The memory is allocated when an
-// operation writes to the storage or, at the latest, when one reads it.
+// In lazy mode, a storage may exist without memory. The memory is allocated when an operation
+// writes to the storage or, at the latest, when one reads it.
 
 /// How a storage is used by the graph that is being recorded.
 struct RecordMark {
@@ -82,7 +83,7 @@ uint64_t last_number();
 /// tensors.
 bool is_real(const at::Tensor& tensor);
 
-/// Allocates the memory of a tensor's storage, unless it already has memory.
+/// Allocates memory for a tensor's storage if it has not been allocated yet.
 void materialize(const at::Tensor& tensor);
 RecordMark* record_mark(const c10::Storage& storage);
 
@@ -93,8 +94,8 @@ void place(const at::Tensor& result, const at::Tensor& output);
 // A failed storage does not contain valid values, because the operation that should have written
 // them failed.
 
-/// Returns the reason why a storage does not have the values that the program expects, or null if
-/// it has them. Every use of a failed storage raises an error with this reason.
+/// Returns the reason why a storage does not contain the expected values, or null if it contains
+/// them. Every use of a failed storage raises an error with this reason.
 std::shared_ptr<const std::string> failure_of(const c10::Storage& storage);
 
 /// Makes every later use of a tensor's storage raise an error with the message `why`.
@@ -104,15 +105,15 @@ void fail(const at::Tensor& tensor, const std::shared_ptr<const std::string>& wh
 /// `why`.
 void free_memory(const c10::Storage& storage, const std::shared_ptr<const std::string>& why);
 
-/// Makes a storage usable again, because an operation is about to write it.
+/// Makes a storage usable again before an operation writes to it.
 void clear_failure(const c10::Storage& storage);
 
 /// Makes a failed storage usable again if `tensor`, which is about to be overwritten, covers the
 /// whole storage.
 void clear_failure_if_overwritten(const at::Tensor& tensor);
 
-/// Makes every use of the storages that these graphs were to write raise an error with the message
-/// `why`. Called in the child after a fork.
+/// Makes every use of the storages that these graphs would have written raise an error with the
+/// message `why`. Called in the child after a fork.
 void lose_writes(
     uint64_t first_graph, uint64_t last_graph, const std::shared_ptr<const std::string>& why);
 

@@ -50,8 +50,8 @@ class CachedMemory {
 /// Exists while a CPU kernel runs on this thread on behalf of the device. The kernel's allocations
 /// use CachedMemory and must fit on the card in addition to the memory that is already reserved.
 /// Otherwise, the vendor's out-of-memory error is raised before any memory is used. Memory for
-/// results is reserved when they become device tensors. Memory that the kernel frees counts only
-/// until it is freed.
+/// results is reserved when they become device tensors. Memory that the kernel uses only
+/// temporarily counts until it is freed.
 class KernelMemory {
  public:
   /// `widening` is the ratio of the size of the CPU's compute type to that of the tensor's type.

@@ -83,8 +83,8 @@ void run(const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
   op.callBoxed(stack);
 }
 
-/// Returns the operators that a name in a list refers to. Python's operator methods have different
-/// names.
+/// Returns the operators to which a name in an operator list refers. Python's operator methods have
+/// different names.
 std::vector<std::string> operators_named(const std::string& name) {
   static const std::map<std::string, std::vector<std::string>> aliases{
       {"truediv", {"div", "true_divide"}}, {"iadd", {"add_"}}, {"dist", {"dist"}},
@@ -111,8 +111,8 @@ void set_operators(
     const std::vector<std::string>& promote) {
   static torch::Library* library = nullptr;
   TORCH_CHECK(
-      !library, "The autocast operator lists are read when the bridge loads and cannot change in a "
-                "running process; restart it with the new lists.");
+      !library, "The autocast operator lists are read when the bridge loads and cannot be changed "
+                "later; restart Python with the new lists.");
   library = new torch::Library(
       torch::Library::IMPL, "aten", c10::DispatchKey::AutocastHPU, __FILE__, __LINE__);
   std::map<std::string, Policy> policies;

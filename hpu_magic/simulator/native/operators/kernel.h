@@ -79,7 +79,7 @@ bool is_narrow(const T& value) {
   }
 }
 
-/// Returns whether a call of `Op` with this first operand is computed in float32.
+/// Returns whether a call to `Op` with this first operand is computed in float32.
 template <class Op, class... Others>
 bool is_slow_product(const at::Tensor& first, const Others&... /*others*/) {
   if constexpr (is_product(Op::name)) {
@@ -109,8 +109,8 @@ T to_device(const T& value) {
   return value;
 }
 
-/// The memory that a kernel uses. It is specialized for operators whose CPU kernels need much more
-/// memory than their results, whereas the card's kernels do not.
+/// The memory that a kernel uses. This template is specialized for operators whose CPU kernels,
+/// unlike the card's, need much more memory than their results.
 template <class Op>
 struct MemoryOf {
   template <class... Arguments>

@@ -135,8 +135,8 @@ const at::Tensor& resize(
   return self;
 }
 
-/// Converts the values of a storage that was loaded from a file. Its type is not known until the
-/// first tensor uses it.
+/// Converts the values of a storage that was loaded from a file. The storage's type is not known
+/// until the first tensor uses it.
 void narrow_stored_values(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.storage();
   if (!has_memory(storage) || failure_of(storage)) {

@@ -7,7 +7,7 @@
 
 namespace hpu::locks {
 
-/// The order in which a thread may take locks. While it holds a lock, it may take only those that
+/// The order in which a thread may take locks. A thread that holds a lock may take only locks that
 /// come later in this list.
 enum class Rank : uint8_t {
   compilation,
@@ -65,7 +65,7 @@ extern Brief cached_memory;  // freed memory that is cached for the next tensor 
 extern Brief events;  // the event counters and the event buffer
 extern Brief collectives;  // the collectives that have not finished
 
-/// State that is reset in the child of a fork, in this order, after the locks have been freed.
+/// State that is reset in a forked child, in this order, after the locks have been freed.
 enum class ForkedState : uint8_t { card, recorded_work, guarded_threads };
 /// Registers a function that resets the state. Returns true, so that a constant can be initialized
 /// with the call.
