@@ -8,7 +8,7 @@
 # make bench  measure speed and memory
 # make versions  test other releases of torch, Python, Lightning and JupyterLab (ONLY=2.8: only one;
 #                KEEP=folder: keep the environments; QUICK=1: without the tables of operators)
-# make golden  write the expected reports in tests/golden
+# make golden  update the expected reports in tests/golden
 # make wrong-arguments  call each of the vendor's operators COUNT times with invalid arguments
 # make compiled-operators  compare all of PyTorch's operators, compiled, with eager mode; also check
 #            the memory formats of other processors
@@ -24,7 +24,7 @@
 # make huggingface  run all models, precisions and caches of the Hugging Face libraries, in both modes
 # make estimates  compare the estimated memory of all test models with the simulator's, in both modes
 # make examples  run all tests of the pytest plug-in and of docs/examples
-# make sanitize  run the device on an engine with sanitizers; writes docs/checks.md
+# make sanitize  run the tests of the device with sanitizers, and update docs/checks.md
 #
 # PYTHON selects the interpreter (3.10 to 3.13), and TORCH the installed torch, for example
 # TORCH="torch==2.13.0 --index-url ..." for a CPU wheel.
@@ -40,10 +40,10 @@ DEVELOPING := $(VENV)/developing
 DOCUMENTING := $(VENV)/documenting
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
-# Virtual environment without activation: the tools that tests start must be found.
+# Tests start tools of the virtual environment, which is not activated.
 export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-# Tests and the bench start hundreds of processes, and each would compile the sources again.
+# Tests and benchmarks start hundreds of processes, which would all compile the Python sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: lab notebooks test golden examples wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize dist check-dist \
@@ -52,26 +52,26 @@ unexport PYTHONDONTWRITEBYTECODE
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 10) <= sys.version_info[:2] <= (3, 13))' || \
-		{ echo "$$($(PYTHON) --version) will not do; set PYTHON to a Python 3.10 to 3.13."; exit 1; }
+		{ echo "$$($(PYTHON) --version) is not supported; set PYTHON to Python 3.10 to 3.13."; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
-		{ echo "$(PYTHON) lacks venv; install it (on Debian: apt-get install python3-venv)."; exit 1; }
+		{ echo "$(PYTHON) has no venv; install it (on Debian: apt-get install python3-venv)."; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# torch first and alone, so that nothing else chooses its build.
+# torch is installed first and separately, so that no other package selects its build.
 $(RUNNING): pyproject.toml constraints.txt | $(BIN)/python
-	@echo "Setting up $(VENV) (some minutes the first time) ..."
+	@echo "Setting up $(VENV) (takes a few minutes the first time) ..."
 	$(BIN)/python -m pip --disable-pip-version-check install -c constraints.txt $(TORCH)
 	$(BIN)/python tools/requirements.py > $(VENV)/requirements.txt
 	$(PIP) install -c constraints.txt -r $(VENV)/requirements.txt
 	$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
-# What only tests, checks and the bench need.
+# Packages that only tests, checks and benchmarks require.
 $(DEVELOPING): requirements-dev.txt constraints.txt $(RUNNING)
 	$(PIP) install -c constraints.txt -r requirements-dev.txt -r $(VENV)/requirements.txt
 	@touch $@
 
-# What builds the site, whose notebooks import what tests do.
+# Packages that build the site; its notebooks also require the packages of the tests.
 $(DOCUMENTING): requirements-docs.txt constraints.txt $(DEVELOPING)
 	$(PIP) install -c constraints.txt -r requirements-docs.txt -r $(VENV)/requirements.txt
 	@touch $@
@@ -105,9 +105,9 @@ lint-python: $(DEVELOPING)
 front-end: labextension
 	$(BIN)/python tools/labextension.py check test
 
-# What these suites say of eager mode holds in lazy mode; a process has one mode. Tests that start
-# processes of both modes have said it already, and how processes start, import and read options is
-# the same in both.
+# These suites run in both modes, and a process has only one mode. Excluded are tests that start
+# processes in both modes, and tests of starting processes, imports and options, which do not depend
+# on the mode.
 BOTH_MODES := $(addprefix tests/simulator/device/test_,fallback.py out_of_memory.py races.py)
 NO_MODE := $(addprefix tests/lightning/test_,launched.py cli.py)
 LAZY := tests/simulator/device tests/simulator/custom tests/lightning \
@@ -119,9 +119,10 @@ LAZY := tests/simulator/device tests/simulator/custom tests/lightning \
 
 SPREAD := -n $(WORKERS)
 
-# On other processors ATen and oneDNN take other ways, and results lie elsewhere; this one can do as
-# they do. The operator database has thousands of cases that differ in nothing but values, and compiled
-# graphs keep each type's memory format alike; ``make compiled-operators`` looks at the latter.
+# On other processors, ATen and oneDNN use different code paths, and results have different memory
+# formats; these variables select the same code paths on this processor. Most cases of the operator
+# database differ only in values, and memory formats do not depend on the type, so they are omitted
+# here; ``make compiled-operators`` runs the tests of memory formats completely.
 PROCESSORS := $(addprefix tests/simulator/device/test_,device.py operators.py) \
 	$(addprefix tests/simulator/graphs/test_graph,s.py _memory.py _training.py) \
 	$(addprefix tests/simulator/compile/test_compile,.py _passes.py d_memory_formats.py)
@@ -130,10 +131,10 @@ FEW_FORMATS := not (other_layouts or other_types or dynamic_from_the_start)
 AVX2 := ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2
 SSE41 := ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default
 
-# What needs one core or the network goes on beside the compilation of the engine. One thread a
-# worker: two teams on two cores wait for each other. Tests of the first suite wait for processes of
-# their own now and then: one more worker takes their place. The browser's tests wait for servers and
-# kernels half of the time, so that they leave room for each other and no more.
+# Tasks that need a single core or the network run during the compilation of the engine. Each worker
+# uses one thread, because several thread pools on two cores would wait for each other. Tests of the
+# first suite sometimes wait for the processes that they start, so it has an additional worker.
+# Browser tests wait for servers and kernels half of the time, so they share cores without one.
 test: system
 	@$(MAKE) --no-print-directory -j2 engine lint-python front-end
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$(($(WORKERS) + 1)) -m "not browser"
@@ -196,7 +197,7 @@ collectives: $(DEVELOPING) engine
 COUNT ?= 100000
 FIRST ?= 0
 
-# Random programs of several threads, for RACE_SECONDS in each mode.
+# Random programs with several threads, for RACE_SECONDS in each mode.
 RACE_SECONDS ?= 600
 
 races: engine
@@ -214,16 +215,16 @@ fuzz: $(DEVELOPING) engine races
 			|| exit 1; \
 	done
 
-# The notebook does not wait for the sidebar. It is in the address that is printed, too, for who copies
-# that into a browser on another machine.
+# JupyterLab does not wait for the sidebar's build. The printed URL also opens the quickstart, so that
+# it can be copied into a browser on another machine.
 lab: engine
 	@$(BIN)/python tools/labextension.py link
 	@$(BIN)/python tools/requirements.py --missing notebooks
 	@$(MAKE) -q --no-print-directory $(EXTENSION) || { mkdir -p build; \
-		echo "The sidebar is being built meanwhile (build/sidebar.log); a reload of the page shows it."; \
+		echo "Building the sidebar (build/sidebar.log); reload the page when it is built."; \
 		{ $(MAKE) --no-print-directory labextension >build/sidebar.log 2>&1 </dev/null && \
-			test -e $(EXTENSION) && echo "The sidebar is built: reload the page of JupyterLab." || \
-			echo "JupyterLab runs without the sidebar: build/sidebar.log says why."; } & }; \
+			test -e $(EXTENSION) && echo "The sidebar is built: reload the JupyterLab page." || \
+			echo "JupyterLab runs without the sidebar: see build/sidebar.log for the reason."; } & }; \
 	exec $(BIN)/jupyter lab --ip=127.0.0.1 $(if $(filter 0,$(shell id -u)),--allow-root) \
 		--LabApp.default_url=/lab/tree/notebooks/quickstart.ipynb $(LAB)
 
@@ -238,7 +239,7 @@ bench: $(DEVELOPING) engine labextension
 	@sh tools/system_packages.sh browser
 	@$(BIN)/python -m bench
 
-# The environments are made there; the newest one's browser shows the sidebar that is built here.
+# The script creates the environments; browser tests in the newest one use the sidebar built here.
 versions: $(RUNNING) system labextension
 	@$(BIN)/python tools/versions.py $(if $(KEEP),--keep $(KEEP)) $(if $(QUICK),--quick) $(ONLY)
 
@@ -256,11 +257,11 @@ check-docs: docs
 	@sh tools/system_packages.sh browser
 	$(BIN)/pytest -m browser tests/docs
 
-# The only look at the documentation that needs a network.
+# The only check of the documentation that requires a network connection.
 check-links: $(DOCUMENTING) engine
 	@$(BIN)/python tools/build_site.py --fast --links
 
-# The engine with sanitizers is another one than the one that everything else uses.
+# The engine with sanitizers is separate from the engine that all other targets use.
 sanitize: $(DEVELOPING)
 	@sh tools/system_packages.sh compiler headers
 	@WORKERS=$(WORKERS) $(BIN)/python tools/sanitize.py

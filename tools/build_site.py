@@ -18,9 +18,7 @@ _ROOT = Path(__file__).parents[1]
 def main() -> int:
     """Build the site with the options from the command line, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument(
-        "--fast", action="store_true", help="omit outputs of notebooks, and estimates"
-    )
+    parser.add_argument("--fast", action="store_true", help="omit notebook outputs and estimates")
     parser.add_argument("--links", action="store_true", help="only check links to other sites")
     parser.add_argument(
         "--into", type=Path, default=_ROOT / "build", help="folder for the site and its sources"

@@ -2,8 +2,8 @@
 
 ``python -m tools.check_dist [--from FOLDER] [--keep FOLDER] [--torch REQUIREMENT]`` requires the
 files that ``make dist`` builds; ``--keep`` is the folder in which ``make dist`` keeps environments
-with other releases. The environments have no compiler, Node or checkout. Each line that is printed
-has been checked; the first check that fails ends the run.
+with other releases. The environments have no compiler, Node or checkout. Each printed line has been
+checked; the first check that fails ends the run.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def check_reproducible(built: Path, keep: Path | None, again: Path) -> None:
 
 
 def check_archive(built: Path, place: Path) -> None:
-    """Build the wheel from nothing but the source archive, and compare the files."""
+    """Build the wheel from the source archive alone, and compare the files."""
     [archive] = built.glob("hpu_magic-*.tar.gz")
     [wheel] = built.glob("hpu_magic-*.whl")
     shutil.unpack_archive(archive, place)
@@ -127,17 +127,17 @@ def check_use(built: Path, old: Path, torch: str, place: Path) -> None:
     check_mixed(environment)
     environment.install("--upgrade", *what, wheels=built, alone=True)
     upgraded = environment.files()
-    check_device(environment, "the newer version after the upgrade")
+    check_device(environment, "the device after the upgrade to the newer version")
     check_notebook(environment)
     check_page(environment)
     compiled = [path.name for path in environment.home.rglob("*.so")]
     check(not compiled, "nothing was compiled", compiled)
     uninstall(environment)
     after = environment.files()
-    check(after == before, "nothing is left after the removal", sorted(after ^ before))
+    check(after == before, "no files are left after uninstalling", sorted(after ^ before))
     environment.install(*what, wheels=built, alone=True)
     fresh = environment.files()
-    check(upgraded == fresh, "an upgrade leaves what a new installation has", upgraded ^ fresh)
+    check(upgraded == fresh, "an upgrade leaves the files of a new installation", upgraded ^ fresh)
 
 
 def check_device(environment: EmptyEnvironment, what: str) -> None:
@@ -154,7 +154,7 @@ def check_mixed(environment: EmptyEnvironment) -> None:
     refused = f"it belongs to hpu_magic {OLD}, but this is {hpu_magic.__version__}."
     offered = f'pip install "{wheels.DISTRIBUTION}=={hpu_magic.__version__}"'
     correct = done.returncode != 0 and refused in done.stderr and offered in done.stderr
-    check(correct, "an engine of another version is refused by name", done.stderr)
+    check(correct, "the error for another engine version names the package", done.stderr)
 
 
 def check_notebook(environment: EmptyEnvironment) -> None:
@@ -219,7 +219,7 @@ def check_other(built: Path, row: wheels.Made, python: Path, place: Path) -> Non
 
 
 def borrowing(python: Path, place: Path) -> EmptyEnvironment:
-    """Create an environment that also has the packages of another one."""
+    """Create an environment that also contains the packages of another one."""
     code = "import sysconfig; print(sysconfig.get_path('purelib'))"
     done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
     environment = EmptyEnvironment(place, str(python))

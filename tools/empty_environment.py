@@ -66,7 +66,7 @@ class EmptyEnvironment:
         )
 
     def files(self) -> set[str]:
-        """Return all files of the environment, relative to its folder."""
+        """Return the paths of all files in the environment, relative to its root."""
         return {
             str(path.relative_to(self.prefix))
             for path in self.prefix.rglob("*")

@@ -26,7 +26,7 @@ from hpu_magic.simulator.engine import wheels
 from hpu_magic.simulator.engine.key import Key
 
 PROJECT = Path(__file__).parents[1]
-# Newest version of the C++ library -> C library of the manylinux platforms that provide it.
+# Maps the newest version of the C++ library to the C library of the platforms that provide it.
 _MANYLINUX = {(3, 4, 24): (2, 27), (3, 4, 25): (2, 28), (3, 4, 29): (2, 34), (3, 4, 30): (2, 35)}
 _PROJECT = """\
 [build-system]
@@ -150,7 +150,7 @@ def _sorted(releases: Collection[str]) -> list[str]:
 
 
 def platform_tag(library: Path, machine: str) -> str:
-    """Return the oldest system that can run a library, as the platform tag of a wheel."""
+    """Return the platform tag of the oldest system that can load a library."""
     headers = subprocess.run(
         [os.environ.get("OBJDUMP", "objdump"), "-p", library],
         capture_output=True,

@@ -24,7 +24,7 @@ STAND_INS = PROJECT / "tests" / "huggingface" / "torchvision_stand_in"
 
 @dataclass(frozen=True)
 class Environment:
-    """Installed packages, and the folders that come before the project's packages."""
+    """An environment's packages, and folders that take precedence over the project's packages."""
 
     name: str
     packages: tuple[str, ...]
@@ -84,7 +84,7 @@ def main(arguments: list[str]) -> int:
     python = folder / "bin" / "python"
     stamp = folder / "made_of.txt"
     if not stamp.exists() or stamp.read_text() != environment.made_of():
-        print(f"Setting up {folder} (some minutes the first time) ...", file=sys.stderr)
+        print(f"Setting up {folder} (takes a few minutes the first time) ...", file=sys.stderr)
         _make(environment, folder, python)
         stamp.write_text(environment.made_of())
     print(python)

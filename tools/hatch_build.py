@@ -24,7 +24,7 @@ class JupyterFiles(BuildHookInterface):
         return Path(self.root, EXTENSION, "package.json").exists()
 
     def dependencies(self) -> list[str]:
-        """Return the build requirements beyond hatchling; JupyterLab provides jlpm."""
+        """Return the build requirements besides hatchling; JupyterLab provides jlpm."""
         return [] if self.built() else ["jupyterlab>=4.2,<5"]
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:

@@ -22,8 +22,8 @@ ROOT = Path(__file__).parents[1]
 REPORT = ROOT / "docs" / "checks.md"
 SANITIZERS = "address,undefined"
 WORKERS = os.environ.get("WORKERS", "2")
-# A thread that hangs in the engine ignores signals, so the worker is killed. A replacement would
-# hang as well, waiting for the tests of its group.
+# A thread that hangs in the engine ignores signals, so the worker is killed. It is not replaced,
+# because a new worker would hang as well, waiting for the tests of its group.
 PYTEST = ("--timeout=900", "--timeout-method=thread", "--max-worker-restart=0")
 
 DEVICE = "tests/simulator/device"
@@ -62,8 +62,8 @@ def environment(lazy: bool, findings: Path) -> dict[str, str]:
     settings = {
         **os.environ,
         "HPU_MAGIC_SANITIZE": SANITIZERS,
-        # The sanitizers' functions must be loaded before the interpreter's. At startup, they also
-        # look up the function that throws exceptions.
+        # The sanitizer runtime must be loaded before the interpreter. At startup, it looks up the
+        # function that throws exceptions, which is in libstdc++.
         "LD_PRELOAD": f"{library('libasan.so')} {library('libstdc++.so.6')}",
         # Python and PyTorch do not free all memory at exit. Tests capture the output of processes,
         # so findings are written to files.
@@ -145,9 +145,9 @@ def report(outcomes: list[Outcome]) -> str:
 `make sanitize` writes this page. It runs the test suites of the simulated device with an engine
 that is built with AddressSanitizer and UndefinedBehaviorSanitizer (`-fsanitize={SANITIZERS}`,
 without `vptr`, which requires type information that PyTorch's libraries do not export), with the
-assertions of the standard library, and with a check of the lock order. Each of these terminates a
-process at its first finding, including processes that tests start. PyTorch's libraries are built
-without sanitizers, but their calls to the C library are checked.
+assertions of the standard library, and with a check of the lock order. Each of these checks
+terminates a process at its first finding, including processes that tests start. PyTorch's libraries
+are built without sanitizers, but their calls to the C library are checked.
 
 torch {torch.__version__}, Python {platform.python_version()}, {version}, {WORKERS} workers.
 

@@ -33,7 +33,7 @@ SUITES = (
     "tests/fits/test_fit.py",
     "tests/notebooks/test_quickstart.py",
 )
-# Tests of every operator, output and number, which make up most of the tests.
+# Exhaustive tests of operators, outputs and numbers, which make up most of the tests.
 EXHAUSTIVE = (
     *(f"tests/simulator/device/test_{suite}.py" for suite in ("operators", "outputs")),
     *(

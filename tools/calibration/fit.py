@@ -14,8 +14,8 @@ from scipy.optimize import least_squares
 from calibration.measurements import Job
 from hpu_magic.estimates.cost.constants import Constants
 
-# Fitted constant -> assumed value, and the standard deviation of its logarithm, which limits the
-# deviation from the assumed value if the measurements contain little information.
+# Maps each fitted constant to its assumed value and to the standard deviation of its logarithm,
+# which limits the deviation from the assumed value if the measurements contain little information.
 PRIORS: dict[str, tuple[float, float]] = {
     "matrix_efficiency.gaudi": (0.9, 0.15),
     "matrix_efficiency.gaudi2": (0.95, 0.05),

@@ -18,7 +18,7 @@ SHALLOW, DEEPER = 2, 4
 
 _COLUMNS = [each.name for each in fields(Operations)]
 _OF_PRODUCTS = [each.name for each in fields(Products)][1:]
-_PRODUCTS_AT_MOST = 2  # per operation: the backward pass of a convolution has two
+_PRODUCTS_AT_MOST = 2  # per operation; the backward pass of a convolution has two
 # Columns that do not grow with the number of identical operations.
 _SHARED = {"optimizer", "rows", "columns"}
 _TIMES = _COLUMNS.index("operators")
@@ -45,7 +45,7 @@ def deep(shallow: Workload, deeper: Workload, layers: int) -> Workload:
         gradients=round(shallow.gradients + often * (deeper.gradients - shallow.gradients)),
         weights=round(shallow.weights + often * (deeper.weights - shallow.weights)),
     )
-    # Operations that grow with the depth, like the optimizer's, occur in only one of the two.
+    # Operations that grow with the depth, like the optimizer's, occur in only one of the workloads.
     repeated = in_both & (total > 0)
     sums = [
         _sum(rows[wanted], total[wanted])

@@ -165,7 +165,7 @@ def _training(each: Measurement) -> Job:
     amount = samples * (int(row["tokens"]) if row["unit"] == "tokens/s" else 1)
     workload = _of_all_layers(row["model"], step)
     if row["attention"] == "fused":
-        # The vendor's kernel replaced PyTorch's; it keeps the attention scores on the die.
+        # The vendor's kernel replaced PyTorch's; it keeps the attention scores in on-chip memory.
         operations = workload.operations
         operations = replace(operations, scores=np.zeros_like(operations.scores))
         workload = replace(workload, operations=operations)
@@ -236,7 +236,7 @@ def _generation(each: Measurement) -> Job:
 def _generation_programs(
     name: str, layers: int | None, batch: int, prompt: int, new: int, kv: str, cache: str
 ) -> tuple[Program, ...]:
-    """Return the programs for the prompt and the middle token; graphs read full buckets."""
+    """Return the programs for the prompt and the middle token; graphs read full cache buckets."""
     model = models.built(name, layers).eval()
     with passes_of(model, protocol_of(model), torch.bfloat16) as passes:
         found = [passes.prompt(batch, prompt)]

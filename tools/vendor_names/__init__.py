@@ -19,24 +19,24 @@ _NAMESPACE = "hpu::"
 
 _REASONS = {
     "compiler": "Calls the vendor's graph compiler, which the simulator does not have.",
-    "graphs": "Option of the vendor's graph compiler; the value is stored and changes no result.",
+    "graphs": "Option of the vendor's graph compiler; its value does not affect results.",
     "named": "The sources contain only its name.",
-    "eager": "In eager mode and in compiled graphs, like on the card.",
-    "lazy": "In lazy mode, like on the card.",
+    "eager": "In eager mode and in compiled graphs, as on a card.",
+    "lazy": "In lazy mode, as on a card.",
     "closed": "Computed by a closed kernel.",
-    "internal": "Internal to the vendor's graphs; a card has no kernel for calls of it either.",
+    "internal": "Internal to the vendor's graphs; a card has no kernel for direct calls either.",
     "collective": "A collective inside the vendor's graphs.",
-    "flag": "In eager mode with PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER=1, like on the card.",
-    "later": "In later releases; its declaration follows the calls of public libraries.",
+    "flag": "In eager mode with PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER=1, as on a card.",
+    "later": "In later releases; its declaration is inferred from calls in public libraries.",
     "lazy_form": "Variant for lazy mode; the card has no kernel for it.",
-    "compiled": "Replaces PyTorch's operator in the vendor's torch.compile; here, PyTorch's runs.",
-    "declared": "PyTorch declares it with some other argument names; computed like on the card.",
-    "pytorch": "The bridge's variant of a PyTorch or torchvision operator; theirs runs here.",
+    "compiled": "Replaces PyTorch's operator in the vendor's torch.compile; the original runs here.",
+    "declared": "Some argument names differ from PyTorch's declaration; computed as on a card.",
+    "pytorch": "Bridge variant of a PyTorch or torchvision operator; the original runs here.",
 }
 
 
 class State(Enum):
-    """The simulator's support for a name."""
+    """How well the simulator supports a name."""
 
     COMPLETE = "complete"
     ACCEPTED = "accepted"

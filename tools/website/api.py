@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-# Group -> public name -> classes of its results, documented on the same page.
+# Maps groups to public names, and names to the classes of their results on the same page.
 FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "Device and execution": {
         "status": (
@@ -64,7 +64,7 @@ _HEAD = """\
 # Functions and classes
 
 `import hpu_magic` imports neither torch nor plotting libraries. Each name below is imported on
-first use. Results are objects. A notebook shows them as tables, and other front ends show them as
+first use. Results are objects. Notebooks show them as tables, and other front ends show them as
 text. Their attributes contain the figures.
 
 """

@@ -18,7 +18,7 @@ _DEFAULT = re.compile(r" \(([^()]* by default|default: [^()]*)\)$")
 _HEAD = """\
 # Commands and their options
 
-The commands are available after `%load_ext hpu_magic`. `%command?` shows the text of a page.
+The commands are available after `%load_ext hpu_magic`. `%command?` shows the text of its page.
 `%command` applies to one line, and `%%command` to the cell below it. Tab completes options and
 suitable variables.
 

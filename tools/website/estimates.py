@@ -28,7 +28,7 @@ from website.text import table
 _TOOLS = Path(__file__).parents[1]
 _CONSTANTS = """\
 The fit minimizes the squares of log(estimated / published) over the scored rows. Each constant has
-an assumed value; a smaller factor holds it closer to that value. A constant that no measurement
+an assumed value; a smaller factor keeps it closer to that value. A constant that no measurement
 determines stays at its assumed value. If a family has more than six rows for a kind of work, these
 rows count as six, because their errors are related.
 """
@@ -37,7 +37,7 @@ Published figures (HC and the vendor's network guide). `hardware.py` contains de
 """
 _MEMORY = """\
 Peak memory of one card, and the largest batches that the vendor has used. The fit does not use
-these figures: the bytes result from the traced step.
+these figures, because memory is calculated from the traced step alone.
 """
 
 

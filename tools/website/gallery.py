@@ -11,7 +11,7 @@ import nbformat
 
 from website.thumbnails import thumbnail
 
-# Group -> notebook -> id of the cell whose output is shown as its picture.
+# Maps groups to notebooks, and notebooks to the ID of the cell whose output is their picture.
 GALLERY: dict[str, dict[str, str]] = {
     "Start": {"quickstart": "fit", "execution_modes": "compare"},
     "Train": {

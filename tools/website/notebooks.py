@@ -29,7 +29,7 @@ def executed(notebooks: Sequence[Path], environment: bytes, cache: Path) -> dict
     Parameters
     ----------
     notebooks : sequence of Path
-        Their files without outputs.
+        The notebook files, without outputs.
     environment : bytes
         A digest of the installed packages; all notebooks are executed again if it changes.
     cache : Path
