@@ -1,5 +1,5 @@
-// Bundle lib/ into the folder that the Python package ships. The list of what
-// JupyterLab shares with extensions comes from the JupyterLab that is installed.
+// Bundle lib/ into the folder that the Python package includes. The list of packages that
+// JupyterLab shares with extensions comes from the installed JupyterLab.
 import { execFileSync } from 'node:child_process';
 import { dirname, join } from 'node:path';
 

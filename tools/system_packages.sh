@@ -15,21 +15,21 @@ for kind in "$@"; do
     case $kind in
     compiler)
         command -v "${CXX:-c++}" >/dev/null || command -v g++ >/dev/null ||
-            need g++ "without a C++ compiler the simulator's engine cannot be built"
+            need g++ "without a C++ compiler, the simulator's engine cannot be built"
         ;;
     headers)
         "${PYTHON:-.venv/bin/python}" -c 'import os, sysconfig, sys
 sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))' ||
-            need python3-dev "without the headers of Python the simulator's engine cannot be built"
+            need python3-dev "without Python's headers, the simulator's engine cannot be built"
         ;;
     browser)
         command -v chromium >/dev/null || command -v chromium-browser >/dev/null ||
             command -v google-chrome >/dev/null || command -v google-chrome-stable >/dev/null ||
-            need chromium "without it the browser tests are skipped"
+            need chromium "without a browser, the browser tests are skipped"
         ;;
     node)
         command -v node >/dev/null ||
-            need nodejs "without Node the JupyterLab sidebar cannot be built"
+            need nodejs "without Node, the JupyterLab sidebar cannot be built"
         ;;
     *)
         echo "system_packages.sh: unknown kind $kind" >&2
@@ -44,7 +44,7 @@ if command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
 elif command -v apt-get >/dev/null && sudo -n true 2>/dev/null; then
     as_root="sudo"
 else
-    echo "Missing on this system:$missing ($without). Install with your system's package manager."
+    echo "Missing on this system:$missing ($without). Install them with your system's package manager."
     exit 0
 fi
 echo "Installing$missing with apt-get ..."

@@ -29,9 +29,9 @@ _REASONS = {
     "flag": "In eager mode with PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER=1, as on a card.",
     "later": "In later releases; its declaration is inferred from calls in public libraries.",
     "lazy_form": "Variant for lazy mode; the card has no kernel for it.",
-    "compiled": "Replaces PyTorch's operator in the vendor's torch.compile; the original runs here.",
+    "compiled": "For the vendor's torch.compile; the simulator runs PyTorch's operator instead.",
     "declared": "Some argument names differ from PyTorch's declaration; computed as on a card.",
-    "pytorch": "Bridge variant of a PyTorch or torchvision operator; the original runs here.",
+    "pytorch": "The bridge's variant of a PyTorch or torchvision operator; the original runs here.",
 }
 
 
