@@ -1,4 +1,4 @@
-"""The pytest plug-in of hpu_magic, for tests that use the device.
+"""The pytest plug-in of hpu_magic, for tests on the device.
 
 pytest loads `plugin`, which activates the device and imports the other modules only if ``--hpu`` is
 given. The user documentation is in ``docs/testing.md``.
@@ -12,7 +12,7 @@ __all__ = ["DeviceMemoryWarning", "RankError"]
 
 
 class DeviceMemoryWarning(UserWarning):
-    """A test has left tensors on the device."""
+    """A test left tensors on the device."""
 
 
 class RankError(HPUError):

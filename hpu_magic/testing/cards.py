@@ -27,19 +27,19 @@ from hpu_magic.testing import RankError
 from hpu_magic.testing.limits import add_cost, allowed_of
 from hpu_magic.testing.process import Companion, ending
 
-_GRACE = 5.0  # seconds that other ranks have to return after a failure, or to exit
-_WRITING = 5.0  # seconds that a rank has to write its stack trace
-_PAUSE = 0.2  # seconds without a new line after which a stack trace is considered complete
-_STARTING = 300.0  # seconds; this is long because the simulator may have to be compiled first
+_GRACE = 5.0  # timeout in seconds for other ranks to return after a failure, or to exit
+_WRITING = 5.0  # timeout in seconds for a rank to write its stack trace
+_PAUSE = 0.2  # a stack trace without a new line for this many seconds is considered complete
+_STARTING = 300.0  # seconds; long, because the simulator may have to be compiled first
 
 
 class Ranks:
-    """Processes with one card each, which run in the same environment as under torchrun.
+    """Processes with one card each, and with the same environment variables as under torchrun.
 
-    A call runs a function on all ranks in parallel and returns a list of results indexed by rank.
-    Functions defined in the test file, including local functions, are sent by value. Tensors on a
-    card are sent as CPU tensors. Afterwards, the processes wait for the next call. After a failure,
-    the next call starts new processes.
+    Calling an instance runs a function on all ranks in parallel, and returns a list of results
+    indexed by rank. Functions defined in the test file, including local functions, are sent by
+    value. Tensors on a card are sent as CPU tensors. The processes are reused by the next call,
+    unless a call fails.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Ranks:
     item : pytest.Item
         The test, which is skipped if the machine has fewer cards.
     backend : str, optional
-        The backend, for example ``"hccl"``, of a process group that each rank joins first.
+        If given, each rank first joins a process group with this backend, for example ``"hccl"``.
     timeout : float
         The maximum duration of a call in seconds.
     """
@@ -61,19 +61,19 @@ class Ranks:
         self._count, self._item = count, item
         self._backend, self._timeout = backend, timeout
         self._processes: list[Companion] = []
-        self._stacks: list[IO[str]] = []  # files to which the ranks write stack traces on SIGUSR1
+        self._stacks: list[IO[str]] = []  # ranks write stack traces here on SIGUSR1
         self._waiting: dict[Any, int] = {}  # ranks that have not replied, by connection
         available = device.torch_with_hpu().hpu.device_count()
         if available < count:
             pytest.skip(f"needs {count} cards, but this machine has {available}")
 
     def __call__(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Any]:
-        """Run a function on all ranks and return a list of results indexed by rank.
+        """Run a function on all ranks, and return a list of results indexed by rank.
 
         Raises
         ------
         RankError
-            A rank ended or did not return in time. The other ranks are then terminated.
+            A rank ended or did not return in time. All other ranks are then terminated.
         Exception
             The first exception that a rank raised, with its traceback as the cause.
         """
@@ -91,7 +91,7 @@ class Ranks:
             raise
 
     def close(self) -> None:
-        """Terminate the processes, which releases their cards.
+        """Terminate the processes, which frees their cards.
 
         Processes that are waiting for a call exit normally, so that they can write data such as
         coverage.
@@ -137,7 +137,7 @@ class Ranks:
         self._answers("its start", _STARTING)
 
     def _refuse_held_cards(self) -> None:
-        """Raise a `RankError` that names the cards' holders if too few cards are free."""
+        """Raise a `RankError` that lists the holders of the cards if too few cards are free."""
         cards = monitor.snapshot().cards
         held = [(card.label, holder) for card in cards for holder in card.holders]
         free = sum(not card.holders for card in cards)
@@ -219,7 +219,7 @@ def _written(stack: IO[str], end: float) -> str:
 
 
 class RankTraceback(Exception):
-    """The traceback, as text, of an exception that was raised in another process."""
+    """The text of the traceback of an exception that was raised in another process."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Limits for a test on the device: operators that run on the CPU, and recompilations."""
+"""Limits for tests on the device: operators that run on the CPU, and recompilations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Allowed:
     """The limits of a test. None means that there is no limit.
 
     `fallbacks` are the operators that are allowed to run on the CPU. `recompilations` is the
-    maximum number of graphs that lines may compile in addition to the first graph of each line.
+    maximum number of graphs that are compiled, not counting the first graph of each line.
     """
 
     fallbacks: Collection[str] | None = None
@@ -34,21 +34,21 @@ class Allowed:
 
 @dataclass
 class Cost:
-    """The number of fallbacks for each operator and line, and the compilations for each line."""
+    """Number of fallbacks for each operator and line, and compilations for each line."""
 
     fallbacks: dict[tuple[str, str], int] = field(default_factory=dict)
     compilations: dict[str, list[str]] = field(default_factory=dict)
-    """For each line, the input shapes of its graphs, in the order in which they were compiled."""
+    """The input shapes of each line's graphs, in the order in which the graphs were compiled."""
 
     @classmethod
     def of(cls, report: LedgerReport, rank: str = "") -> Cost:
-        """Return the costs recorded in a ledger. `rank` is added to the name of each line."""
+        """Return the cost recorded in a ledger. `rank` is appended to the name of each line."""
         cost = cls()
         lines: dict[str, int] = defaultdict(int)
         for cause in report.causes(FALLBACK):
             lines[cause.name] += cause.count
             cost.fallbacks[cause.name, _place(cause.where, rank)] = cause.count
-        # The totals in the metrics also include events that are not attributed to a line.
+        # The totals in the metrics also include events that are not attributed to any line.
         for operator, count in report.fallbacks.items():
             if missing := count - lines[operator]:
                 cost.fallbacks[operator, _place("", rank)] = missing
@@ -62,7 +62,7 @@ class Cost:
         return cost
 
     def add(self, other: Cost) -> None:
-        """Add the costs of another process."""
+        """Add the cost of another process."""
         self.fallbacks |= other.fallbacks
         for line, shapes in other.compilations.items():
             self.compilations.setdefault(line, []).extend(shapes)
@@ -114,7 +114,7 @@ def add_cost(item: pytest.Item, cost: Cost) -> None:
 
 
 def allowed_of(item: pytest.Item) -> Allowed:
-    """Return a test's limits, as specified by its markers or else by the command line.
+    """Return a test's limits, as specified by its markers or on the command line.
 
     Fail the test if the arguments of a marker are invalid.
     """
@@ -133,7 +133,7 @@ def _operators(item: pytest.Item, marker: pytest.Mark) -> Collection[str]:
     names = [allow] if isinstance(allow, str) else list(allow)
     if marker.args or set(marker.kwargs) - {"allow"} or not all(isinstance(n, str) for n in names):
         pytest.fail(
-            "The marker hpu_no_fallback accepts only operator names as allow; use a form such as "
+            "The marker hpu_no_fallback only accepts operator names as allow; use a form such as "
             'hpu_no_fallback(allow=["aten::linalg_qr.out"]).',
             pytrace=False,
         )

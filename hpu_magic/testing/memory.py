@@ -24,12 +24,13 @@ if TYPE_CHECKING:
 _MOST_NAMED = 3
 _failed = pytest.StashKey[bool]()
 _left = pytest.StashKey[str]()
-# The references keep the IDs unique. Without them, another storage could get the same ID later.
+# References to the storages keep the IDs unique. Otherwise, another storage could later get the
+# same ID.
 _Storages = dict[int, Any]
 
 
 class _Known:
-    """The storages of all tensors at the time of the last check, and the bytes then in use."""
+    """The storages of all tensors, and the number of bytes in use, at the last check."""
 
     def __init__(self) -> None:
         self.bytes = -1
@@ -55,16 +56,16 @@ _known = _Known()
 
 
 def device_of(item: pytest.Item) -> Iterator[torch.device]:
-    """Yield the device to a test. Afterwards, warn about tensors that the test left on the device.
+    """Yield the device to a test, then warn about tensors that the test left on the device.
 
-    Fail the test if no card is available. The message names the cards' holders if they are known.
+    Fail the test if no card is available. The message lists the holders of the cards, if known.
     """
     try:
         torch = device.take()
     except HPUError as refused:
         pytest.fail(str(refused), pytrace=False)
     before = _in_use_after_collection(torch, _known.bytes)
-    # Most tests do not change the memory in use, and iterating over all objects is slow.
+    # Iterating over all objects is slow, and most tests do not change the memory in use.
     if before != _known.bytes:
         _known.update(before)
     yield torch.device("hpu")
@@ -77,13 +78,13 @@ def device_of(item: pytest.Item) -> Iterator[torch.device]:
 
 
 def _in_use(torch: Any) -> int:
-    """Wait until the device has finished its work, and return the bytes in use."""
+    """Wait until the device has finished its work, and return the number of bytes in use."""
     torch.hpu.synchronize()
     return int(torch.hpu.memory_stats()["InUse"])
 
 
 def _in_use_after_collection(torch: Any, expected: int) -> int:
-    """Return the bytes in use. If they differ from `expected`, collect garbage first."""
+    """Return the number of bytes in use, after a garbage collection if it is not `expected`."""
     in_use = _in_use(torch)
     if in_use == expected:
         return in_use
@@ -101,10 +102,10 @@ class Failures:
     def pytest_runtest_makereport(
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-        """Keep the error for later, because a debugger may still need its variables.
+        """Keep the error, because a debugger may still need its local variables.
 
-        Also warn about leftover tensors, unless the teardown of a fixture failed: its error may
-        have kept tensors alive during the check.
+        Also warn about leftover tensors, unless the teardown of a fixture failed, because its error
+        may have kept tensors alive during the check.
         """
         report = yield
         if call.excinfo is not None:
@@ -118,11 +119,11 @@ class Failures:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_teardown(self) -> None:
-        """Free the variables before fixtures are torn down, because one fixture checks memory."""
+        """Free the variables before fixtures are torn down, because a fixture checks memory."""
         self._free()
 
     def pytest_runtest_logfinish(self) -> None:
-        """Free the variables of failures that occurred during teardown."""
+        """Free the local variables of failures that occurred during teardown."""
         self._free()
 
     def _free(self) -> None:
@@ -130,12 +131,12 @@ class Failures:
         for error in _with_related(errors) if device.taken() else ():
             traceback.clear_frames(error.__traceback__)
             for frame, _ in traceback.walk_tb(error.__traceback__):
-                # In Python 3.12 and earlier, the copy of the variables is updated only on access.
+                # Python 3.12 and earlier only update the copy of the local variables on access.
                 _ = frame.f_locals
 
 
 def _with_related(errors: list[BaseException]) -> Iterator[BaseException]:
-    """Yield each error, its cause and context, and the members of exception groups, only once."""
+    """Yield each error, its cause and context, and the members of exception groups, once."""
     waiting, seen = list(errors), set()
     while waiting:
         error = waiting.pop()
@@ -149,7 +150,7 @@ def _with_related(errors: list[BaseException]) -> Iterator[BaseException]:
 def _tensors() -> Iterator[torch.Tensor]:
     torch = sys.modules["torch"]
     for value in gc.get_objects():
-        # Do not use isinstance(), because it would access the __class__ attribute of proxies.
+        # Do not use isinstance(), because it accesses the __class__ attribute of proxies.
         if issubclass(type(value), torch.Tensor):
             yield value
             if value.is_leaf and isinstance(value.grad, torch.Tensor):
@@ -164,7 +165,7 @@ def _warning(item: pytest.Item, grown: int, left: dict[int, torch.Tensor]) -> st
     count = "1 tensor" if len(left) == 1 else f"{len(left)} tensors"
     return (
         f"{item.nodeid} left {count} on the device, {units.size(grown)} ({', '.join(named)}): "
-        "remove references outside of the test, such as global variables and caches."
+        "remove references to them outside of the test, for example in global variables or caches."
     )
 
 

@@ -1,8 +1,8 @@
-"""Runs tests of both modes in one session. Tests of the other mode run in a separate process.
+"""Run tests of both modes in one session. Tests of the other mode run in a separate process.
 
-A process can have only one mode. Therefore, a second pytest process collects the same tests and
-runs those of the other mode, and this session shows its reports. The second process holds a card
-until it ends. For this reason, its tests run first, and it ends before this process takes a card.
+A process can only have one mode. Therefore, a second pytest process collects the same tests and
+runs those of the other mode, and this session shows their reports. The second process holds a card
+until it ends, so its tests run first, and it ends before this process acquires a card.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from hpu_magic.testing.process import Companion, ending
 
 MODES = ("eager", "lazy")
 SERVING = pytest.StashKey[bool]()
-"""Set in the process that runs the tests of the other mode."""
-_PATIENCE = 30.0  # seconds that the teardown of the last fixtures may take
+"""True in the process that runs the tests of the other mode."""
+_PATIENCE = 30.0  # timeout in seconds for tearing down the last fixtures
 
 
 class Modes:
@@ -33,11 +33,11 @@ class Modes:
         self.mode = mode
         self._config = config
         self._other: OtherMode | None = None
-        # Copy these before any test runs, because tests may change them.
+        # Copy both before any test runs, because tests may change them.
         self._environment, self._path = dict(os.environ), list(sys.path)
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
-        """Run a test twice if it has the markers of both modes."""
+        """Run a test in both modes if it has the markers of both."""
         if len(_marked(metafunc.definition)) > 1 and "hpu_mode" not in metafunc.fixturenames:
             metafunc.fixturenames.append("hpu_mode")
         if len(_marked(metafunc.definition)) > 1:
@@ -45,9 +45,9 @@ class Modes:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Move the tests of the other process and the tests that use multiple cards to the front.
+        """Move tests of the other process, and tests that use multiple cards, to the front.
 
-        These tests need cards before this process takes one.
+        These tests need cards, so they must run before this process acquires a card.
         """
         items.sort(key=lambda item: (not self._elsewhere(item), not _on_several_cards(item)))
 
@@ -67,17 +67,17 @@ class Modes:
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_timeout_set_timer(self, item: pytest.Item) -> Any:
-        """Let the process that runs the test apply pytest-timeout's time limit."""
+        """Disable pytest-timeout here; the process that runs the test applies it."""
         return True if self._elsewhere(item) else None
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_timeout_cancel_timer(self, item: pytest.Item) -> Any:
-        """Do nothing, because no timer is set."""
+        """Do nothing, because this process has not set a timer."""
         return True if self._elsewhere(item) else None
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self) -> None:
-        """End the other process if the session stops before its last test, as with ``-x``."""
+        """End the other process if the session stops early, for example because of ``-x``."""
         if self._other is not None:
             self._other.finish()
 
@@ -121,7 +121,7 @@ class OtherMode:
     def _arguments(self) -> list[str]:
         arguments = [str(argument) for argument in self._config.invocation_params.args]
         manager, option = self._config.pluginmanager, self._config.option
-        # Only this process may write files and terminal output.
+        # Only this process may write to files and to the terminal.
         added = ["--hpu", "--hpu-mode", self._mode]
         if manager.hasplugin("xdist"):
             added += ["-n0", "--dist=no"]
@@ -133,7 +133,7 @@ class OtherMode:
         return arguments[:end] + added + arguments[end:]
 
     def run(self, item: pytest.Item, following: pytest.Item | None) -> Iterator[pytest.TestReport]:
-        """Yield the reports of a test. End the process if no other test follows."""
+        """Run a test and yield its reports. End the process if no other test follows."""
         try:
             self._connection.send((item.nodeid, following.nodeid if following else None))
             while (answer := self._connection.recv())[0] != "done":
@@ -148,7 +148,7 @@ class OtherMode:
             text = f"The process that ran this test in {self._mode} mode ended with {how}."
             yield _failed(item, text)
         except BaseException:
-            # After an interrupt, the fixtures of the other process must be torn down too.
+            # After an interrupt, also tear down the fixtures of the other process.
             self.ended = True
             self._process.stop(_PATIENCE)
             raise
@@ -201,7 +201,7 @@ def _mode_of(item: pytest.Item) -> str | None:
 
 
 def _marked(node: pytest.Item | Any) -> set[str]:
-    """Return the modes in a test's own markers, or else in those of the nearest class or module."""
+    """Return the modes in a test's own markers, or in those of the nearest class or module."""
     nearest, modes = None, set()
     for owner, mark in node.iter_markers_with_node():
         if mark.name in MODES and nearest in (None, owner):

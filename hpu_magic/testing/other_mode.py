@@ -14,7 +14,7 @@ from hpu_magic.testing.modes import SERVING
 
 
 def serve(connection: Connection) -> None:
-    """Receive arguments, run pytest with them, and run each requested test."""
+    """Receive command-line arguments, start pytest with them, and run each requested test."""
     arguments, worker = connection.recv()
     server = _Server(connection, worker)
     pytest.main(arguments, plugins=[server])
@@ -32,7 +32,7 @@ class _Server:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_load_initial_conftests(self, early_config: pytest.Config) -> None:
-        """Act like a pytest-xdist worker, so that only the first process writes files."""
+        """Act as a pytest-xdist worker, so that only the first process writes files."""
         early_config.stash[SERVING] = True
         vars(early_config)["workerinput"] = self._worker or {"workerid": "hpu", "workercount": 1}
 

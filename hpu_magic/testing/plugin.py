@@ -1,4 +1,4 @@
-"""The plug-in's options, markers and fixtures. The rest is imported only with ``--hpu``."""
+"""The plug-in's options, markers and fixtures. Other modules are only imported with ``--hpu``."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARKERS = (
     "eager: run in eager mode, in a separate process if the session is in lazy mode",
     "lazy: run in lazy mode, in a separate process if the session is in eager mode",
     "hpu_no_fallback(allow=()): fail if an operator that is not in allow runs on the CPU",
-    "hpu_max_recompilations(n): fail if lines recompile graphs more than n times; None: no limit",
+    "hpu_max_recompilations(n): fail if graphs are recompiled more than n times (None: no limit)",
 )
 
 
@@ -33,7 +33,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--hpu-mode",
         choices=["eager", "lazy"],
-        help="execution mode of tests without a marker (default: PT_HPU_LAZY_MODE, else eager)",
+        help="execution mode for tests without a marker (default: PT_HPU_LAZY_MODE, or else eager)",
     )
     group.addoption(
         "--hpu-no-fallback",
@@ -44,7 +44,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--hpu-max-recompilations",
         type=_count,
         metavar="N",
-        help="fail tests in which lines recompile graphs more than N times",
+        help="fail tests in which graphs are recompiled more than N times",
     )
 
 
@@ -81,9 +81,9 @@ def _require_device(request: pytest.FixtureRequest) -> None:
 def hpu(request: pytest.FixtureRequest) -> Iterator[torch.device]:
     """The device, ``torch.device("hpu")``. The process acquires its card on first use.
 
-    After a test fails, its frames are cleared and garbage is collected, so that the next test can
-    use the memory. If a test passes but leaves tensors on the device, a `DeviceMemoryWarning` is
-    issued. Without ``--hpu``, tests that use this fixture are skipped.
+    After a test fails, the local variables in its traceback are cleared and garbage is collected,
+    so that the next test can use the memory. If a test passes but leaves tensors on the device, a
+    `DeviceMemoryWarning` is issued. Without ``--hpu``, tests that use this fixture are skipped.
     """
     _require_device(request)
     from hpu_magic.testing import memory
@@ -96,9 +96,9 @@ def hpu_cards(request: pytest.FixtureRequest) -> Iterator[Callable[..., Ranks]]:
     """Run functions on multiple cards: ``hpu_cards(2)(train, steps=3)`` returns two results.
 
     ``hpu_cards(n, backend=None, timeout=120)`` returns `Ranks`. Calling it runs a function on n
-    cards, in processes with the same environment as under torchrun. The processes start on the
-    first call and end with the test. The test is skipped without ``--hpu``, or if the machine has
-    fewer cards.
+    cards, in processes with the same environment variables as under torchrun. The processes start
+    on the first call, and end when the test ends. The test is skipped without ``--hpu``, or if the
+    machine has fewer cards.
     """
     _require_device(request)
     from hpu_magic import extras

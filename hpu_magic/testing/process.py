@@ -1,4 +1,4 @@
-"""A separate Python process, which communicates with pytest through a pipe and ends with it."""
+"""A separate Python process that communicates with pytest through a pipe, and ends with it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 
 _PROGRAM = (
-    # Without this line, sys.path would contain the working directory until it is replaced below.
+    # Without this line, sys.path would contain the working directory until it is replaced.
     "import sys; sys.path[:] = [each for each in sys.path if each[:1] == '/']; "
     "import json; sys.path[:] = json.loads(sys.argv[1]); "
     "from hpu_magic.testing import process; process.run(*sys.argv[2:])"
@@ -23,11 +23,12 @@ _PROGRAM = (
 
 
 class Companion:
-    """Runs a function in a separate process, and passes one end of a pipe to the function.
+    """Runs a function in a separate process, and passes it one end of a pipe.
 
-    The process is not in the terminal's foreground process group, so that Ctrl-C does not interrupt
-    it. It ends when this process ends for any reason. `function` has the form ``module:name``,
-    `environment` contains all environment variables, and `path` is the module search path.
+    The process is not in the terminal's foreground process group, so Ctrl-C does not interrupt it.
+    It ends when this process ends, for whatever reason. `function` has the form ``module:name``,
+    `environment` contains all environment variables of the process, and `path` is its module search
+    path.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Companion:
 
 
 def ending(process: subprocess.Popen[bytes]) -> str:
-    """Return how a process ended, for example ``signal 9 (SIGKILL)`` or ``exit status 3``."""
+    """Describe how a process ended, for example ``signal 9 (SIGKILL)`` or ``exit status 3``."""
     status = process.wait()
     if status < 0:
         return f"signal {-status} ({signal.Signals(-status).name})"
@@ -84,7 +85,7 @@ def ending(process: subprocess.Popen[bytes]) -> str:
 
 
 def run(function: str, connection: str, ending: str) -> None:
-    """Run a function in the process that a `Companion` started."""
+    """Run a function in the process started by a `Companion`."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
     threading.Thread(target=_end_with, args=(int(ending),), daemon=True).start()
     module, _, name = function.partition(":")

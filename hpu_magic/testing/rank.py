@@ -1,4 +1,4 @@
-"""The process of an ``hpu_cards`` rank, which runs the functions that a test passes to it."""
+"""The process of an ``hpu_cards`` rank, which runs functions for a test."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def serve(connection: Connection) -> None:
 
 
 def _begin(backend: str | None) -> None:
-    """Acquire this rank's card, as scripts do under torchrun."""
+    """Acquire this rank's card, like a script under torchrun."""
     import torch.distributed
     from habana_frameworks.torch.distributed import hccl
 

@@ -1,4 +1,4 @@
-"""Activates the device for ``--hpu``, once per process."""
+"""Activate the device for ``--hpu``, once per process."""
 
 from __future__ import annotations
 
@@ -28,7 +28,9 @@ def turn_on(config: pytest.Config) -> None:
     cannot be activated.
     """
     if importlib.util.find_spec("torch") is None:
-        raise pytest.UsageError("--hpu needs PyTorch, which is not installed: pip install torch.")
+        raise pytest.UsageError(
+            "--hpu requires PyTorch, which is not installed: pip install torch."
+        )
     config.stash[_mode] = _set_mode(config.known_args_namespace.hpu_mode)
     _set_cards_folder(config)
     try:
@@ -40,7 +42,7 @@ def turn_on(config: pytest.Config) -> None:
 
 
 def configure(config: pytest.Config) -> None:
-    """Register the hooks for the markers and options, and the header line that names the device."""
+    """Register the hooks of the markers and options, and the header line with the device."""
     config.pluginmanager.register(_Header(), "hpu_magic.header")
     config.pluginmanager.register(Failures(), "hpu_magic.failures")
     config.pluginmanager.register(Limits(config), "hpu_magic.limits")
@@ -54,7 +56,7 @@ def mode_of(config: pytest.Config) -> str:
 
 class _Header:
     def pytest_report_header(self, config: pytest.Config) -> str:
-        """Return a line with the name of the device and the mode."""
+        """Return a line with the device and the mode."""
         kind = "simulated " if backend.is_simulated() else ""
         name = device.generation() or backend.version()
         return f"hpu: {kind}{name}, {mode_of(config)}"
@@ -80,7 +82,7 @@ def _set_mode(requested: str | None) -> str:
 
 
 def _set_cards_folder(config: pytest.Config) -> None:
-    """Use simulated cards that no notebook holds, with a separate set for each xdist worker."""
+    """Use simulated cards that no notebook uses, and separate ones for each xdist worker."""
     folder = os.environ.get(_CARDS)
     if not folder:
         folder = made = tempfile.mkdtemp(prefix="hpu_magic_pytest_")

@@ -177,7 +177,9 @@ def test_session_runs_both_modes_and_reports_costs(project):
     assert "printed in lazy mode" in output
     left = [line for line in output.splitlines() if "DeviceMemoryWarning" in line]
     place = f"{project.path}/test_it.py:"
-    because = "remove references outside of the test, such as global variables and caches."
+    because = (
+        "remove references to them outside of the test, for example in global variables or caches."
+    )
     assert [line.strip().removeprefix(place) for line in left] == [
         f"{line_of(SESSION, 'def test_lazy_leaves(hpu):') - 1}: DeviceMemoryWarning: "
         f"test_it.py::test_lazy_leaves left 1 tensor on the device, 1.00 MiB "
@@ -438,7 +440,7 @@ def test_missing_torch_is_a_usage_error(project):
     result = project.runpytest_subprocess("--hpu")
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert (
-        "ERROR: --hpu needs PyTorch, which is not installed: pip install torch.\n"
+        "ERROR: --hpu requires PyTorch, which is not installed: pip install torch.\n"
         in result.stderr.str()
     )
 
@@ -653,7 +655,7 @@ def test_no_fallback_option_applies_to_all_tests_and_ranks(project):
     place = "aten::linalg_qr.out in test_it.py, line 4"
     assert f"kernel: {place}.\n" in output
     assert f"kernel: {place}, rank 0; {place}, rank 1.\n" in output
-    assert "The marker hpu_no_fallback accepts only operator names as allow; use" in output
+    assert "The marker hpu_no_fallback only accepts operator names as allow; use" in output
     assert (
         "The argument of the marker hpu_max_recompilations is invalid; use an integer of at least"
         in output
