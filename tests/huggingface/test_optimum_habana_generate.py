@@ -79,7 +79,7 @@ def test_graphs_change_no_token_and_need_lazy_mode(case, plain):
     graphs = generated("lazy", case)
     assert graphs["replays"] > 5
     assert {**graphs, "replays": 0} == generated("lazy", plain)
-    assert "HPU Graphs are for lazy mode only" in generated("eager", case)["refused"]
+    assert "HPU Graphs are only supported in lazy mode" in generated("eager", case)["refused"]
 
 
 @proves(OPTIMUM_HABANA, "`generate`: beam search")

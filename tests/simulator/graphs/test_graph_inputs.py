@@ -13,7 +13,7 @@ graph.capture_end()
 three = torch.full((2,), 3.0, device="hpu")
 """
 
-MOVE_IT = 'but a graph needs its inputs on the device; move it with .to("hpu").'
+MOVE_IT = 'but the inputs of a graph must be on the device; move it with .to("hpu").'
 
 
 @pytest.mark.parametrize(
@@ -23,12 +23,12 @@ MOVE_IT = 'but a graph needs its inputs on the device; move it with .to("hpu").'
         (
             "torch.ones(5, device='hpu')",
             "Input 1 has shape [5], but the graph was captured with [2]; pad it to that shape, or "
-            "capture a graph for the new one.",
+            "capture another graph.",
         ),
         (
             "torch.ones(2, device='hpu', dtype=torch.int32)",
-            "Input 1 is torch.int32, but the graph was captured with torch.float32; convert it "
-            "with .to(torch.float32).",
+            "Input 1 has dtype torch.int32, but the graph was captured with torch.float32; convert "
+            "it with .to(torch.float32).",
         ),
     ],
 )

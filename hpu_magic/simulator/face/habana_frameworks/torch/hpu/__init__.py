@@ -139,12 +139,12 @@ def __getattr__(name: str) -> Any:
 
 
 def is_available() -> bool:
-    """Return whether the machine has cards, without acquiring one."""
+    """Return whether the machine has any cards; does not acquire a card."""
     return device_count() > 0
 
 
 def device_count() -> int:
-    """Return the number of cards in the machine, including busy ones, without acquiring one."""
+    """Return the number of cards in the machine, including busy cards; does not acquire a card."""
     return cards.device_count()
 
 
@@ -155,7 +155,7 @@ def current_device() -> int:
 
 
 def set_device(device: Any) -> None:
-    """Choose which card to acquire, by its index in ``HABANA_VISIBLE_MODULES``.
+    """Select the card to acquire, by its index in ``HABANA_VISIBLE_MODULES``.
 
     Raises AssertionError if the card does not exist or this process already uses another card.
     """
@@ -185,8 +185,8 @@ def set_device(device: Any) -> None:
 class device:
     """Context manager that selects the process's only device.
 
-    The first explicit index chooses the card if none has been acquired yet. Raises AssertionError
-    if this process already uses another card.
+    If the process has not acquired a card yet, the first explicit index selects the card. Raises
+    AssertionError if this process already uses another card.
     """
 
     def __init__(self, device: Any) -> None:
@@ -256,7 +256,7 @@ def can_device_access_peer(device: int, peer: int) -> bool:
 
 
 def get_arch_list() -> list[str]:
-    """Return a list that contains the generation of the card."""
+    """Return a list with the generation of the card."""
     return [get_device_name()]
 
 
@@ -272,7 +272,9 @@ def is_bf16_supported() -> bool:
 
 def utilization(device: Any = None) -> Any:
     """Raise RuntimeError, because simulated cards have no utilization counter."""
-    raise RuntimeError("A simulated card has no utilization counter; a real card reports it.")
+    raise RuntimeError(
+        "Simulated cards have no utilization counter; only a real card reports its utilization."
+    )
 
 
 def setDeterministic(value: bool) -> None:
@@ -296,16 +298,16 @@ def is_autocast_hpu_enabled() -> bool:
 
 
 def set_autocast_hpu_dtype(dtype: torch.dtype) -> None:
-    """Set the lower-precision dtype of autocast on ``hpu``.
+    """Set the dtype to which autocast casts on ``hpu``.
 
-    On a first-generation card, float16 causes a warning and has no other effect.
+    On a first-generation card, float16 only shows a warning.
     """
     if not _first_generation.refuses_autocast_type(dtype):
         torch.set_autocast_dtype("hpu", dtype)
 
 
 def get_autocast_hpu_dtype() -> torch.dtype:
-    """Return the lower-precision dtype of autocast on ``hpu``."""
+    """Return the dtype to which autocast casts on ``hpu``."""
     return torch.get_autocast_dtype("hpu")
 
 
@@ -315,7 +317,7 @@ def _check_device(device: Any) -> None:
 
 
 def _share_submodules() -> None:
-    """Make imports of ``torch.hpu.memory`` and the like return these modules, not copies."""
+    """Make imports such as ``torch.hpu.memory`` return these modules instead of copies."""
     for name in ("events", "graphs", "memory", "metrics", "random", "streams"):
         sys.modules[f"torch.hpu.{name}"] = sys.modules[f"{__name__}.{name}"]
 

@@ -1,4 +1,4 @@
-"""Options of the vendor's graph compiler, which are stored but do not change results."""
+"""Options of the vendor's graph compiler, which are stored but do not affect results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _STREAM_ASYNC = "PT_ENABLE_HABANA_STREAMASYNC"
 
 
 class _Option:
-    """An option that is on or off; an environment variable determines its initial value."""
+    """A boolean option whose initial value is read from an environment variable."""
 
     def __init__(self, variable: str = "") -> None:
         self._on = bool(variable) and _flags.is_on(variable)
@@ -31,12 +31,12 @@ _dynamic_shape = _Option("PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES")
 enable_dynamic_shape, disable_dynamic_shape = _dynamic_shape.enable, _dynamic_shape.disable
 get_dynamic_shape_status = _dynamic_shape.is_on
 
-# This option is for outputs whose sizes depend on data.
+# For outputs whose sizes depend on the data.
 _optim_output_sif = _Option()
 enable_optim_output_sif = _optim_output_sif.enable
 disable_optim_output_sif = _optim_output_sif.disable
 
-# This option declares that the process does not compute gradients.
+# Declares that the process does not compute gradients.
 _inference_mode = _Option("PT_HPU_INFERENCE_MODE")
 enable_inference_mode, disable_inference_mode = _inference_mode.enable, _inference_mode.disable
 is_inference_mode_enabled = _inference_mode.is_on
@@ -44,7 +44,7 @@ is_inference_mode_enabled = _inference_mode.is_on
 _quantization = _Option()
 enable_quantization, disable_quantization = _quantization.enable, _quantization.disable
 
-# This option computes matmuls of 3D tensors as matmuls of 2D tensors.
+# Computes matmuls of 3D tensors as matmuls of 2D tensors.
 _matmul3d_2d_reshape = _Option("PT_HPU_MATMUL3D_2D_RESHAPE")
 enable_matmul3d_2d_reshape = _matmul3d_2d_reshape.enable
 disable_matmul3d_2d_reshape = _matmul3d_2d_reshape.disable
@@ -64,7 +64,7 @@ def get_sync_debug_mode() -> str:
 
 
 def enable_const_section_serialization(path: str, clear_path: bool, use_compression: bool) -> None:
-    """Ignore a folder for recipe constants, because simulated recipes have no constants."""
+    """Do nothing, because simulated recipes have no constants to store in a folder."""
 
 
 def disable_const_section_serialization() -> None:
@@ -80,7 +80,7 @@ def set_mark_non_scale_const(value: bool) -> None:
 
 
 def enable_recompute_sdp(value: bool) -> None:
-    """Set whether fused attention recomputes probabilities in backward, as it does by default."""
+    """Set whether fused attention recomputes probabilities in backward (default: True)."""
     global _recompute_sdp
     _recompute_sdp = bool(value)
 
@@ -92,7 +92,7 @@ def recompute_sdp_enabled() -> bool:
 
 @contextlib.contextmanager
 def sdp_kernel(enable_recompute: bool = True) -> Iterator[None]:
-    """Apply `enable_recompute_sdp` only inside the ``with`` block."""
+    """Call `enable_recompute_sdp`, and restore the previous value after the ``with`` block."""
     before = recompute_sdp_enabled()
     enable_recompute_sdp(enable_recompute)
     try:

@@ -1,4 +1,4 @@
-"""Metrics files, which are written on request or by triggers."""
+"""Metrics files, which are written on request or when a trigger fires."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ class MetricsFile:
 
     def __init__(self, name: str, format: str = "json") -> None:
         if format not in FORMATS:
-            raise ValueError(f"Metrics file format is {format!r}; use json or text.")
+            raise ValueError(f"Metrics file format must be 'json' or 'text', got {format!r}.")
         self.path: Path | None = None
         self._name = name
         self._format = format
         self._renew_lock()
-        # Another thread may hold the lock when the process forks.
+        # Another thread may have held the lock when the process forked.
         os.register_at_fork(after_in_child=self._renew_lock)
 
     def _renew_lock(self) -> None:
@@ -67,7 +67,7 @@ def _record(metric: Metric, trigger: str) -> dict[str, Any]:
 
 
 def _append_json(path: Path, records: Sequence[dict[str, Any]]) -> None:
-    """Append records by overwriting the closing bracket, so that the file remains a valid array."""
+    """Append records by overwriting the closing bracket, so that the file stays valid JSON."""
     with path.open("r+b") as file:
         file.seek(-1, os.SEEK_END)
         separator = ",\n" if file.tell() > 1 else "\n"
@@ -115,15 +115,15 @@ def _known(values: list[str], known: Sequence[str], variable: str) -> list[str]:
     for value in values:
         if value not in known:
             warnings.warn(
-                f"PT_HPU_METRICS_{variable}={value!r} is unknown and ignored; "
-                f"use {' or '.join(known)}.",
+                f"PT_HPU_METRICS_{variable}={value!r} is not supported and is ignored; use "
+                f"{' or '.join(known)}.",
                 stacklevel=2,
             )
     return [value for value in values if value in known]
 
 
 def start(metrics: Sequence[Metric]) -> None:
-    """Write to ``PT_HPU_METRICS_FILE`` on the triggers listed in the environment."""
+    """Write to ``PT_HPU_METRICS_FILE`` when one of the triggers in the environment fires."""
     name = _variable("FILE")
     if not name:
         return

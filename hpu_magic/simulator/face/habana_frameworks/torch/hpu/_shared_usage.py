@@ -1,4 +1,4 @@
-"""POSIX shared memory that publishes the number of bytes in use to monitors in other processes."""
+"""POSIX shared memory through which monitors in other processes read the memory in use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _published: tuple[int, str] | None = None  # process ID and name
 def name() -> str:
     """Return the name of the shared memory; the first call creates it and starts updating it.
 
-    Raises RuntimeError if the machine does not support shared memory or if it is not writable.
+    Raises RuntimeError if shared memory is not supported or not writable.
     """
     global _published
     with _starting:
@@ -41,7 +41,7 @@ def _publish() -> str:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except OSError as refused:
         raise RuntimeError(
-            f"The memory in use cannot be shared as {path}: {refused.strerror}."
+            f"Cannot create {path} to publish the memory in use: {refused.strerror}."
         ) from refused
     try:
         os.ftruncate(descriptor, _LAYOUT.size)

@@ -10,7 +10,7 @@ import torch
 
 
 class _TypedTensor(type):
-    """Type of device tensors with a given dtype, for construction and isinstance checks."""
+    """Metaclass of typed tensors, which can be called and used in isinstance checks."""
 
     dtype: torch.dtype
 
@@ -20,8 +20,8 @@ class _TypedTensor(type):
         """Create an uninitialized tensor of the given size, or a tensor from a sequence."""
         if torch.device(device or "hpu").type != "hpu":
             raise RuntimeError(
-                f"torch.hpu.{cls.__name__} creates tensors on hpu, not on {device}; "
-                f"use torch.{cls.__name__} or torch.tensor(..., device={str(device)!r})."
+                f"torch.hpu.{cls.__name__} can only create tensors on hpu, not on {device}; use "
+                f"torch.{cls.__name__} or torch.tensor(..., device={str(device)!r})."
             )
         if size is not None and arguments:
             raise TypeError(
@@ -37,12 +37,12 @@ class _TypedTensor(type):
             return data.view_as(data)
         if isinstance(data, torch.Tensor):
             raise RuntimeError(
-                f"torch.hpu.{cls.__name__} needs a {cls.dtype} tensor on hpu, but got a "
+                f"torch.hpu.{cls.__name__} expects a {cls.dtype} tensor on hpu, but got a "
                 f"{data.dtype} tensor on {data.device}; convert it with .to('hpu', {cls.dtype})."
             )
         if not (hasattr(data, "__len__") and hasattr(data, "__getitem__")):
             raise TypeError(
-                f"torch.hpu.{cls.__name__} needs sizes or a sequence, but got {data!r}; "
+                f"torch.hpu.{cls.__name__} expects sizes or a sequence, but got {data!r}; "
                 "use torch.tensor for a single value."
             )
         return torch.tensor(data, dtype=cls.dtype, device="hpu")

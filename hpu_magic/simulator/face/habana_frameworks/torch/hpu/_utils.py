@@ -1,4 +1,4 @@
-"""Parse device arguments, and the cards listed in environment variables."""
+"""Parse device arguments, and environment variables that list cards."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from hpu_magic.simulator import engine
 
 
 def named_index(device: Any, allow_cpu: bool = False) -> int | None:
-    """Return the index of ``"hpu:1"``, ``torch.device("hpu", 1)`` or ``1``, or None if missing.
+    """Return the index in ``"hpu:1"``, ``torch.device("hpu", 1)`` or ``1``, or None without one.
 
-    With `allow_cpu`, the index of the CPU is -1. Raises ValueError for any other device type.
+    With `allow_cpu`, the index of the CPU is -1. Raises ValueError for other device types.
     """
     if isinstance(device, int):
         return device
@@ -32,7 +32,7 @@ def _get_device_index(device: Any, optional: bool = False, allow_cpu: bool = Fal
     """Return the index of `device`; with `allow_cpu`, the index of the CPU is -1.
 
     If `device` has no index and `optional` is true, acquire the card and return its index. Raises
-    ValueError for any other device type, or if a required index is missing.
+    ValueError for other device types, or if a required index is missing.
     """
     index = named_index(device, allow_cpu)
     if index is not None:
@@ -62,6 +62,6 @@ def _get_available_modules_from_environ() -> list[int]:
     if not (1 <= len(modules) <= 8 and all(part.isdigit() for part in modules)):
         raise AssertionError(
             "HABANA_VISIBLE_MODULES does not have valid value. "
-            f"Use 1 to 8 numbers separated by commas, instead of {listed!r}."
+            f"Use 1 to 8 comma-separated numbers instead of {listed!r}."
         )
     return [int(part) for part in modules]

@@ -19,7 +19,7 @@ class Event(torch.Event):
         self._time = torch.Event("hpu", enable_timing=enable_timing)
 
     def record(self, stream: torch.Stream | None = None) -> None:
-        """Record the end of the work queued on `stream`, which defaults to the current stream."""
+        """Record the event in `stream`, which defaults to the current stream."""
         stream = torch.accelerator.current_stream() if stream is None else stream
         super().record(stream)
         self._time.record(stream)
@@ -29,11 +29,11 @@ class Event(torch.Event):
         super().wait(torch.accelerator.current_stream() if stream is None else stream)
 
     def query(self) -> bool:
-        """Return whether all work before the event is done."""
+        """Return whether all work captured by the event has completed."""
         return bool(super().query())
 
     def synchronize(self) -> None:
-        """Wait until all work before the event is done."""
+        """Wait until all work captured by the event has completed."""
         super().synchronize()
 
     def elapsed_time(self, end_event: torch.Event) -> float:

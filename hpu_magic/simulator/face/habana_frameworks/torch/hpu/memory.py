@@ -1,4 +1,4 @@
-"""Memory statistics of the card, as bytes or counts, under the vendor's keys."""
+"""Memory statistics of the card, in bytes or counts, with the vendor's keys."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ _COUNTS = frozenset(
 def memory_stats(device: Any = None) -> dict[str, int]:
     """Acquire the card and return its statistics.
 
-    ``Limit``, ``InUse``, ``MaxInUse`` and ``MaxAllocSize`` are in bytes, and the others are counts.
-    Keys that contain ``Total`` are never reset. ``InUse`` is the total size of all live storages;
-    the real allocator also adds a baseline and rounds up each size.
+    ``Limit``, ``InUse``, ``MaxInUse`` and ``MaxAllocSize`` are in bytes; the other values are
+    counts. Values whose keys contain ``Total`` are never reset. ``InUse`` is the total size of all
+    live storages; the real allocator also adds a baseline and rounds up each size.
     """
     native = engine.load()
     native.acquire()
@@ -56,7 +56,7 @@ def max_memory_allocated(device: Any = None) -> int:
 
 
 def memory_reserved(device: Any = None) -> int:
-    """Return the size of the pool in bytes; the pool covers the entire card."""
+    """Return the size of the memory pool in bytes, which is the limit of the card."""
     return memory_stats(device)["Limit"]
 
 
@@ -89,12 +89,12 @@ def mem_get_info(device: Any = None) -> tuple[int, int]:
 
 
 def reset_peak_memory_stats(device: Any = None) -> None:
-    """Reset the peak to 0; it stays 0 until the next allocation or free."""
+    """Reset the peak to 0, until the next allocation or free."""
     engine.load().reset_peak_memory_stats()
 
 
 def reset_accumulated_memory_stats(device: Any = None) -> None:
-    """Set the counts and the largest allocation to 0, and the peak to the current memory usage."""
+    """Reset the counts and the largest allocation to 0, and the peak to the memory in use."""
     engine.load().reset_accumulated_memory_stats()
 
 
@@ -118,7 +118,7 @@ def memory_summary(device: Any = None) -> str:
 
 
 def formatted_memory_stats(device: Any = None) -> str:
-    """Return the statistics as text, one per line, with sizes also given in KB, MB and GB."""
+    """Return the statistics as text, one per line, with sizes in bytes, KB, MB and GB."""
     lines = ["PyTorch HPU memory stats, device ID 0"]
     for key, value in memory_stats(device).items():
         sizes = f" ({value / _KIB:.2f} KB, {value / _MIB:.2f} MB, {value / _GIB:.2f} GB)"
@@ -138,10 +138,10 @@ def _get_hlml_shared_object_name() -> str:
 
 
 def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
-    """Return how the bytes of the pool are used.
+    """Return a breakdown of the memory pool.
 
-    All bytes in use are persistent and belong to tensors, because simulated work does not need a
-    workspace and does not free memory with a delay. The free bytes form one contiguous chunk.
+    Tensors use all of the memory in use, because simulated operations need no workspace and do not
+    delay frees. The free memory is a single contiguous chunk.
     """
     stats = memory_stats(device)
     return {
@@ -161,7 +161,7 @@ def _extended_memory_summary_dict(device: Any = None) -> dict[str, int]:
 
 
 def _extended_memory_summary(device: Any = None) -> str:
-    """Return how the bytes of the pool are used, as a table."""
+    """Return a breakdown of the memory pool as a table."""
     lines = list(_HEADER)
     for key, value in _extended_memory_summary_dict(device).items():
         text = f"{value}" if key in _COUNTS else f"{value} ({value / _GIB:.2f}) GB"

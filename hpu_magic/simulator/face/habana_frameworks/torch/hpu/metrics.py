@@ -1,4 +1,4 @@
-"""Count device events, either in the whole process or inside a ``with`` block."""
+"""Count device events in the entire process or inside a ``with`` block."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from habana_frameworks.torch.utils.event_dispatcher import EventDispatcher, Even
 
 from hpu_magic.simulator import engine
 
-Counts = dict[str, Any]  # the engine's counters by name: count, nanoseconds, longest, operators
+Counts = dict[str, Any]  # engine counters: count, nanoseconds, longest, operators
 Statistics = list[tuple[str, Any]]
 
 
 class MetricNotFound(Exception):
-    """Raised for a metric that the process does not have."""
+    """Raised if a metric does not exist in this process."""
 
 
 @dataclass(frozen=True)
 class _Kind:
-    """A metric's events, keyed by engine counter name, and how to compute statistics from them."""
+    """A metric's events, keyed by engine counter, and a function that computes its statistics."""
 
     events: dict[str, EventId]
     statistics: Callable[..., Statistics]
@@ -85,7 +85,7 @@ _WITH_DETAILS = _is_set("PT_HPU_METRICS_GC_DETAILS")
 
 
 def _combined(first: Counts, second: Counts, sign: int) -> Counts:
-    """Add or subtract counts by key; omit operators whose count is 0."""
+    """Add or subtract counts by key, and omit operators whose count is 0."""
     result: Counts = {}
     for key in {**first, **second}:
         a, b = first.get(key, 0), second.get(key, 0)
@@ -101,7 +101,7 @@ def _combined(first: Counts, second: Counts, sign: int) -> Counts:
 
 
 class Metric:
-    """A count of events from `start` to `stop`.
+    """Counts events from `start` to `stop`.
 
     `metric_global` and `metric_localcontext` create metrics.
     """
@@ -145,7 +145,7 @@ class Metric:
                 self._subscribe(self._note_detail)
 
     def stop(self) -> None:
-        """Stop counting and calling callbacks, but keep the statistics."""
+        """Stop counting, remove the callbacks, and keep the statistics."""
         self._stopped = self._counted()
         self._since = None
         for handle in self._handles:

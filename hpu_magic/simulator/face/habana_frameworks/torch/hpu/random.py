@@ -29,25 +29,25 @@ def set_rng_state(new_state: torch.Tensor, device: Any = "hpu") -> None:
 
 
 def set_rng_ctx(ctx: str) -> None:
-    """Use 16-byte Philox states, which consist of a seed and an offset, in the calling thread.
+    """Represent RNG states as 16-byte Philox states (seed and offset) in the calling thread.
 
-    DTensor adds to the offset, so that each shard uses its own part of a single random sequence.
-    The seed and the offset determine the random numbers in every process. The generator's own state
-    contains both, so a run that restores this state draws the same random numbers for DTensors.
-    Raises ValueError if `ctx` is not "philox".
+    DTensor increases the offset, so that each shard uses a different part of the same random
+    sequence. The seed and offset determine the random numbers in every process. The generator's own
+    state contains both, so a run that restores this state draws the same random numbers for
+    DTensors. Raises ValueError if `ctx` is not "philox".
     """
     _check_context(ctx)
     _context.philox = True
 
 
 def unset_rng_ctx(ctx: str) -> None:
-    """Switch back to the generator's own states in the calling thread; `ctx` must be "philox"."""
+    """Switch back to the generator's own state format in this thread; `ctx` must be "philox"."""
     _check_context(ctx)
     _context.philox = False
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    """Return a list that contains the state of the process's only device."""
+    """Return a list with the state of the process's only device."""
     return [get_rng_state()]
 
 
@@ -92,7 +92,7 @@ def _check_first(device: Any, message: str) -> None:
 
 
 class PhiloxStates:
-    """16-byte states of a device generator: the seed and the offset, 8 bytes each."""
+    """States of a device generator with 16 bytes: 8 for the seed and 8 for the offset."""
 
     def __init__(self, generator: torch.Generator) -> None:
         self._generator = generator
@@ -100,9 +100,9 @@ class PhiloxStates:
     def get_state(self) -> torch.Tensor:
         """Return the seed and the offset as a ByteTensor on the CPU.
 
-        The simulator's Mersenne Twister has no offset after a draw. In that case, this method
-        derives an offset from the generator's state and moves the generator to it, so that the next
-        random numbers are the same as after `set_state`.
+        The simulator's Mersenne Twister has no offset once random numbers were drawn. This method
+        then derives an offset from the generator's state and sets the generator to it, so that the
+        next random numbers are the same as after `set_state`.
         """
         generator = self._generator
         seed, offset = generator.initial_seed() % _WORD, generator.get_offset()
@@ -118,8 +118,8 @@ class PhiloxStates:
         data = state.cpu().numpy().tobytes()
         if len(data) != 16:
             raise RuntimeError(
-                f"A state of the context 'philox' must have 16 bytes (seed and offset), but has "
-                f"{len(data)}; call unset_rng_ctx('philox') for the generator's own states."
+                "An RNG state in the 'philox' context must have 16 bytes (seed and offset), but "
+                f"has {len(data)}; to use the generator's own states, call unset_rng_ctx('philox')."
             )
         seed, offset = (int.from_bytes(part, sys.byteorder) for part in (data[:8], data[8:]))
         _set(self._generator, seed, offset)
@@ -145,7 +145,8 @@ def _set(generator: torch.Generator, seed: int, offset: int) -> torch.Generator:
 
 def _offset_of(state: torch.Tensor) -> int:
     digest = hashlib.blake2b(state.numpy().tobytes(), digest_size=8).digest()
-    # Offsets are multiples of 4 that fit in an int64, because DTensor adds to them as int64.
+    # Offsets are multiples of 4 that fit in an int64, because DTensor does int64 arithmetic on
+    # them.
     return (int.from_bytes(digest, sys.byteorder) >> 2) & ~3
 
 

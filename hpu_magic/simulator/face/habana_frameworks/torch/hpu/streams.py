@@ -1,4 +1,4 @@
-"""Streams, which have no effect because simulated work is complete when a call returns."""
+"""Streams, which have no effect, because simulated work is complete when a call returns."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Stream(torch.Stream):
         return self.stream_id
 
     def record_event(self, event: Event | None = None) -> Event:
-        """Record `event`, or a new one, and return it."""
+        """Record `event`, or a new event, in this stream, and return the event."""
         event = Event() if event is None else event
         event.record(self)
         return event
@@ -59,14 +59,14 @@ class StreamContext:
         if self._previous is None:
             return
         try:
-            if kind is None:  # else this error would hide the one raised in the block
+            if kind is None:  # otherwise, this error would hide an error raised in the block
                 _run_before(self._previous)
         finally:
             torch.accelerator.set_stream(self._previous)
 
 
 def stream(stream: torch.Stream | None) -> StreamContext:
-    """Return a context manager that makes `stream` the current stream; None has no effect."""
+    """Return a context manager that makes `stream` the current stream, or does nothing if None."""
     return StreamContext(stream)
 
 
@@ -87,16 +87,16 @@ def default_stream(device: Any = None) -> Stream:
 
 
 def get_stream_info(stream: torch.Stream) -> tuple[int, int, int]:
-    """Return a stream's ID, its device index, and the number of its device type.
+    """Return a stream's ID, device index and device type (as an integer).
 
-    Passing them to `Stream` as ``stream_id``, ``device_index`` and ``device_type`` returns the same
-    stream.
+    To get the same stream, pass them to `Stream` as ``stream_id``, ``device_index`` and
+    ``device_type``.
     """
     return stream.stream_id, stream.device_index, stream.device_type
 
 
 def record_stream(tensor: torch.Tensor, stream: torch.Stream) -> None:
-    """Inform the allocator that `stream` uses `tensor`."""
+    """Mark `tensor` as used by `stream`, for the allocator."""
     tensor.record_stream(stream)
 
 

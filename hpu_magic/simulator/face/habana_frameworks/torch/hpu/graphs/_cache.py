@@ -1,4 +1,4 @@
-"""Make modules and functions capture one graph per kind of input, for inference."""
+"""Inference with one captured graph per kind of input, for modules and functions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class CachedParams:
                 storage.resize_(0)
 
     def allocate_inputs(self) -> None:
-        """Allocate the memory of the inputs again if it was freed."""
+        """Allocate the memory of the inputs again, if it was freed."""
         for tensor in self.graph_inputs if self.cleared else ():
             storage = tensor.untyped_storage()
             if storage.nbytes() == 0:  # not an output
@@ -66,7 +66,7 @@ class CacheStatistics:
         self._warned = False
 
     def key_of(self, inputs: Any) -> Hashable | None:
-        """Return the key of a call's inputs; if they have no key, warn once and return None."""
+        """Return the key of a call's inputs. If they have no key, return None, and warn once."""
         try:
             return input_key(inputs)
         except NoKeyError as error:
@@ -74,7 +74,7 @@ class CacheStatistics:
             if not self._warned:
                 self._warned = True
                 warnings.warn(
-                    f"{self._name} runs without HPU Graphs for some inputs because {error}; pass "
+                    f"{self._name} does not use HPU Graphs for some inputs because {error}; pass "
                     "tensors, plain values, or containers of them.",
                     stacklevel=4,
                 )
@@ -141,7 +141,7 @@ class _CachedForward:
         own_args, own_kwargs = fixed_copy((args, kwargs))
         inputs = tensors_of((own_args, own_kwargs))
         captured = WrappedGraph()
-        # Outputs created in inference mode could not be used outside of it.
+        # Outputs that are created in inference mode cannot be used outside of it.
         with (
             torch.inference_mode(False),
             torch.no_grad(),
@@ -200,7 +200,7 @@ def wrap_in_hpu_graph(
 
     The outputs belong to the graph, and the next call with the same kind of input overwrites them;
     clone outputs that you want to keep. `input_key` defines the kinds. An object that contains
-    tensors always counts as the same kind, so a replay ignores changed attributes and replaced
+    tensors is always treated as the same kind, so a replay ignores changes to its attributes and
     tensors; pass values that change as separate arguments.
 
     Parameters

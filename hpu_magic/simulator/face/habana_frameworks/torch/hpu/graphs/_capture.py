@@ -19,21 +19,21 @@ def require_lazy() -> None:
     """Raise RuntimeError in eager mode."""
     if not is_lazy():
         raise RuntimeError(
-            "HPU Graphs are for lazy mode only; set PT_HPU_LAZY_MODE=1 before the first import of "
-            "habana_frameworks.torch."
+            "HPU Graphs are only supported in lazy mode; set PT_HPU_LAZY_MODE=1 before the first "
+            "import of habana_frameworks.torch."
         )
 
 
 def is_current_stream_capturing() -> bool:
-    """Return whether a capture is in progress, which is always False in eager mode."""
+    """Return whether a capture is in progress; always False in eager mode."""
     return is_lazy() and bool(engine.load().is_capturing())
 
 
 class HPUGraph:
     """A captured sequence of operations, which `replay` executes again on the same tensors.
 
-    Calls in the wrong order raise an error. This includes `capture_end` without a capture, which a
-    real card ignores. The constructor raises RuntimeError in eager mode.
+    Calls in the wrong order raise an error. This includes a call to `capture_end` without a
+    capture, which is ignored on a real card. The constructor raises RuntimeError in eager mode.
     """
 
     _may_be_empty = False
@@ -50,10 +50,10 @@ class HPUGraph:
     def capture_begin(self, dry_run: bool = False) -> None:
         """Start capturing the operations of all threads, and disable dynamic shapes.
 
-        With `dry_run`, the operations are not executed during the capture but in the first replay.
-        Raises RuntimeError if a capture is in progress.
+        With `dry_run`, the operations are executed in the first replay instead of during the
+        capture. Raises RuntimeError if a capture is in progress.
         """
-        # A replay would not repeat weight casts that autocast has already cached.
+        # Otherwise, a replay would not repeat weight casts that autocast has already cached.
         torch.clear_autocast_cache()
         self._native.capture_begin(dry_run)
         self._started = True
@@ -65,7 +65,7 @@ class HPUGraph:
         """End the capture. A capture without operations is valid; see `replay`.
 
         Raises RuntimeError if no capture of this graph is in progress, if an unsupported operation
-        has ended the capture, or if the capture started on a stream other than the current one.
+        has ended the capture, or if the capture started on another stream.
         """
         if not self._started:
             raise RuntimeError(
@@ -75,8 +75,8 @@ class HPUGraph:
         if not self._native.is_capturing():
             self.abandon()
             raise RuntimeError(
-                "GRAPH:: The capture has already ended with an error about an unsupported "
-                "operation; remove the operation, or do not catch the error, and capture again."
+                "GRAPH:: The capture has already failed because of an unsupported operation; "
+                "remove the operation, or do not catch its error, and capture again."
             )
         if current_stream().stream_id != self._stream:
             raise RuntimeError("GRAPH:: Capture must end on the same stream it began on.")
@@ -92,9 +92,8 @@ class HPUGraph:
         """Execute the captured operations on the captured tensors.
 
         If no operations were captured, the first replay shows a warning. `asynchronous` has no
-        effect in the simulator; on a card, the call then returns before the host has launched all
-        operations.
-        Raises RuntimeError if a capture is in progress.
+        effect in the simulator; on a card, it makes the call return before the host has launched
+        all operations. Raises RuntimeError if a capture is in progress.
         """
         if (
             self._native.is_empty()
@@ -103,7 +102,7 @@ class HPUGraph:
         ):
             self._warned = True
             warnings.warn(
-                "GRAPH:: Nothing to replay; compute with tensors on the device between "
+                "GRAPH:: Nothing to replay; run operations on device tensors between "
                 "capture_begin() and capture_end() of this graph.",
                 RuntimeWarning,
                 stacklevel=2,
@@ -118,7 +117,7 @@ class HPUGraph:
     ) -> None:
         """Copy each tensor in `tlist` to its counterpart in `static_tlist`, then replay.
 
-        Raises RuntimeError, before anything is copied, if the lists differ in length, if two
+        Raises RuntimeError, without copying anything, if the lists have different lengths, if two
         tensors differ in shape or dtype, or if a tensor in `tlist` is not on the device.
         """
         fill(static_tlist, tlist)
@@ -135,7 +134,7 @@ class HPUGraph:
         self._inputs = list(inputs)
 
     def mark_user_outputs(self, outputs: Sequence[torch.Tensor]) -> None:
-        """Set the output tensors that each replay writes; call this only once per capture."""
+        """Set the output tensors of the graph; can only be called once per capture."""
         if self._outputs is not None:
             raise RuntimeError(
                 "Error:mark_user_outputs is called more than once for the same graph?"
@@ -143,11 +142,11 @@ class HPUGraph:
         self._outputs = list(outputs)
 
     def get_user_input_match_indices(self) -> list[int]:
-        """Return the indices of the inputs that the graph uses; it uses all of them."""
+        """Return the indices of the inputs that the graph uses, which are all inputs."""
         return list(range(len(self._inputs)))
 
     def clear_inputs(self) -> None:
-        """Remove the tensors set by `mark_user_inputs`; `replayV3` then does not accept any."""
+        """Remove the tensors set by `mark_user_inputs`; `replayV3` then accepts no inputs."""
         self._inputs = []
 
     def reset(self) -> None:
@@ -156,7 +155,7 @@ class HPUGraph:
         self._inputs, self._outputs = [], None
 
     def abandon(self) -> None:
-        """End and discard a failed capture."""
+        """End a failed capture, and discard it."""
         self._started = False
         try:
             self._native.abandon()
@@ -177,20 +176,19 @@ class WrappedGraph(HPUGraph):
     ) -> None:
         """Free intermediate results after each replay, except the tensors in `kept`.
 
-        `backward` is the graph that later reads some of these results; it then frees them along
-        with its own.
+        `backward` is the graph that later reads some of these results, and then frees them.
         """
         self._native.free_intermediates(list(kept), None if backward is None else backward._native)
 
     def free_for_backward(self) -> None:
-        """Free the results kept for the backward graph, which will not run."""
+        """Free the results that are kept for the backward graph, if it will not run."""
         self._native.free_for_backward()
 
 
 class graph:
-    """Context manager that captures the ``with`` block in `hpu_graph`.
+    """Context manager that captures the operations in the ``with`` block in `hpu_graph`.
 
-    `stream` is the stream to capture on; defaults to a separate stream. For `dry_run`, see
+    `stream` is the stream to capture on, by default a separate stream. For `dry_run`, see
     `HPUGraph.capture_begin`.
     """
 
@@ -209,8 +207,9 @@ class graph:
     def __enter__(self) -> None:
         torch.hpu.synchronize()
         gc.collect()
-        # After a capture, a backward pass accumulates into gradients from the capture's stream.
-        # PyTorch warns about this, but it is safe here because all streams execute sequentially.
+        # After a capture, a backward pass accumulates into gradients that belong to the capture
+        # stream. PyTorch warns about this, but it is safe here because all streams execute
+        # sequentially.
         set_warning = getattr(
             torch.autograd.graph, "set_warn_on_accumulate_grad_stream_mismatch", None
         )

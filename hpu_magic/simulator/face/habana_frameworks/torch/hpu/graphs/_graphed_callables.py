@@ -24,7 +24,7 @@ class TrainingGraphs:
     """Graphs of a function's forward and backward passes, for inputs of fixed shapes.
 
     `function` takes no arguments, reads `inputs`, and returns tensors or a structure of tensors.
-    Each call fills `inputs` with new values. `parameters` are other tensors that have gradients.
+    Each call fills `inputs` with new values. `parameters` are other tensors that require gradients.
     The options are the same as those of `make_graphed_callables`.
     """
 
@@ -41,8 +41,8 @@ class TrainingGraphs:
         self._cacheless = disable_tensor_cache
         dry_run = dry_run or disable_tensor_cache
         self._inputs = list(inputs)
-        self._replays = 0  # also identifies the call to which an output belongs
-        self._freed_call = 0  # the call whose backward has freed its results
+        self._replays = 0  # also identifies the call that returned an output
+        self._freed_call = 0  # the last call whose results backward has freed
         self._is_reset = False
         self._forward = WrappedGraph()
         self._backward: WrappedGraph | None = None
@@ -149,13 +149,13 @@ class TrainingGraphs:
         if call != self._replays:
             raise RuntimeError(
                 "The graph was replayed after this output was computed, which overwrote the "
-                "tensors for its backward; call backward() before the next forward with the same "
-                "kind of input."
+                "tensors that backward() needs; call backward() before the next forward with the "
+                "same kind of input."
             )
         if call == self._freed_call:
             raise RuntimeError(
-                "Backward has already run for this output and, with disable_tensor_cache=True, "
-                "freed its tensors; call backward() only once per forward."
+                "backward() has already run for this output and, with disable_tensor_cache=True, "
+                "has freed its tensors; call backward() only once per forward."
             )
 
     def _run_backward(
@@ -165,8 +165,8 @@ class TrainingGraphs:
         captured = self._requires
         if any(now and not then for now, then in zip(needed, captured, strict=True)):
             raise RuntimeError(
-                "An input or parameter requires a gradient, but did not during the capture; "
-                "capture the graph again."
+                "An input or parameter requires a gradient, but did not require one during the "
+                "capture; capture the graph again."
             )
         used = [
             gradient
@@ -177,8 +177,7 @@ class TrainingGraphs:
         self._backward.replay()
         if self._cacheless:
             self._freed_call = self._replays
-        # Autograd stores the first gradient without copying it, so the next replay would overwrite
-        # it.
+        # Autograd stores the first gradient without a copy, so the next replay would overwrite it.
         remaining = iter(self._gradients)
         gradients = [next(remaining) if then else None for then in captured]
         return [
@@ -215,9 +214,9 @@ def make_graphed_callables(
         See `HPUGraph`.
     disable_tensor_cache : bool
         Keep only inputs, outputs and gradients between replays. Intermediate results are freed
-        after the last operation that reads them, which may be in backward, or by the next forward.
-        This option implies `dry_run`. ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` enables it for all
-        callables.
+        after the last operation that reads them, which may be in backward, or else by the next
+        forward. This option implies `dry_run`. ``PT_HPUGRAPH_DISABLE_TENSOR_CACHE=1`` enables it
+        for all callables.
 
     Raises
     ------
@@ -245,7 +244,7 @@ def make_graphed_callables(
 def _check(function: Any, sample: Any) -> None:
     if not (isinstance(sample, tuple) and all(isinstance(each, torch.Tensor) for each in sample)):
         raise AssertionError(
-            "sample_args must be a tuple of tensors for each callable; graphs have only tensor "
+            "sample_args must be a tuple of tensors for each callable; graphs only support tensor "
             "inputs."
         )
     check_device(sample)

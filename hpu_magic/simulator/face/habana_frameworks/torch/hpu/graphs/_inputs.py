@@ -1,4 +1,4 @@
-"""Inputs of captured graphs: the tensors in the arguments, and the copies that a replay reads."""
+"""Inputs of captured graphs: the tensors in the arguments, and the copies that replays read."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Parts:
     Attributes
     ----------
     children : sequence
-        The elements; tensors among them are inputs of a graph.
+        The elements; those that are tensors are inputs of a graph.
     about : object
         Other properties that distinguish the container, such as keys and attributes.
     make : callable
@@ -65,7 +65,7 @@ def _copied(
     own: Sequence[str],
     replace: Callable[[Any, Sequence[Any], Sequence[Any]], None],
 ) -> Parts:
-    """Return parts whose `make` modifies a shallow copy; `own` lists attributes with children."""
+    """Return parts whose `make` modifies a shallow copy; `own` lists the child attributes."""
 
     def make(new: Sequence[Any]) -> Any:
         copied = copy.copy(obj)
@@ -88,10 +88,10 @@ def _set_attributes(container: Any, names: Sequence[Any], new: Sequence[Any]) ->
 
 
 def fixed_copy(obj: Any) -> Any:
-    """Return the same structure, with copies of all tensors on the device.
+    """Return the same structure, with all tensors copied to the device.
 
-    A graph always reads from the addresses used during its capture. Because these belong to copies,
-    filling the graph's inputs does not overwrite the caller's tensors.
+    A graph always reads its inputs from the addresses used during the capture. These addresses must
+    belong to copies, because each replay writes new values there.
     """
     if isinstance(obj, torch.Tensor):
         return _fixed(obj)
@@ -102,11 +102,11 @@ def fixed_copy(obj: Any) -> Any:
 
 
 def _fixed(leaf: torch.Tensor) -> torch.Tensor:
-    # The elements of an expanded tensor share memory.
+    # Elements of an expanded tensor share memory, so the copy must be contiguous.
     expanded = any(
         step == 0 and size > 1 for size, step in zip(leaf.shape, leaf.stride(), strict=True)
     )
-    with torch.inference_mode(False), torch.no_grad():  # so that any mode can fill it
+    with torch.inference_mode(False), torch.no_grad():  # so that it can be filled in any mode
         if expanded:
             fixed = torch.empty(leaf.shape, dtype=leaf.dtype, device="hpu")
         else:
@@ -123,7 +123,7 @@ def tensors_of(obj: Any) -> list[torch.Tensor]:
 
 
 def _collect(obj: Any, tensors: list[torch.Tensor]) -> None:
-    """Append the tensors in `obj`, without calling `parts` for the most common containers."""
+    """Append the tensors in `obj`; does not call `parts` for the most common containers."""
     kind = type(obj)
     if isinstance(obj, torch.Tensor):
         tensors.append(obj)
@@ -139,7 +139,7 @@ def _collect(obj: Any, tensors: list[torch.Tensor]) -> None:
 
 
 def tensors_within(obj: Any) -> list[torch.Tensor]:
-    """Return all tensors in a structure, including those in the attributes of its objects."""
+    """Return all tensors in a structure, including those in attributes of its objects."""
     tensors = []
     for leaf in tree_leaves(obj):
         if isinstance(leaf, torch.Tensor):
@@ -152,8 +152,8 @@ def tensors_within(obj: Any) -> list[torch.Tensor]:
 def copy_to(dst: Any, src: Any) -> Any:
     """Copy each tensor in `src` to its counterpart in `dst`, and return `dst`.
 
-    Tensors in `src` may be on another device, such as the CPU. Raises RuntimeError, before anything
-    is copied, if the number of tensors differs or if two tensors differ in shape or dtype.
+    Tensors in `src` may be on another device, such as the CPU. Raises RuntimeError, without copying
+    anything, if the number of tensors differs or if two tensors differ in shape or dtype.
     """
     fixed, new = tensors_of(dst), tensors_of(src)
     _check_kinds(fixed, new)
@@ -162,7 +162,7 @@ def copy_to(dst: Any, src: Any) -> Any:
 
 
 def fill(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> None:
-    """Check new inputs, and copy them to the inputs of a graph; `check` describes the errors."""
+    """Copy new inputs to the inputs of a graph, after checking them with `check`."""
     check(fixed, new)
     _copy(fixed, new)
 
@@ -181,8 +181,8 @@ def check_device(inputs: Sequence[torch.Tensor]) -> None:
     for index, tensor in enumerate(inputs):
         if tensor.device.type != "hpu":
             raise RuntimeError(
-                f"Input {index} is on {tensor.device}, but a graph needs its inputs on the device; "
-                'move it with .to("hpu").'
+                f"Input {index} is on {tensor.device}, but the inputs of a graph must be on the "
+                'device; move it with .to("hpu").'
             )
 
 
@@ -196,11 +196,12 @@ def _check_kinds(fixed: Sequence[torch.Tensor], new: Sequence[torch.Tensor]) -> 
         if own.shape != tensor.shape:
             raise RuntimeError(
                 f"Input {index} has shape {list(tensor.shape)}, but the graph was captured with "
-                f"{list(own.shape)}; pad it to that shape, or capture a graph for the new one."
+                f"{list(own.shape)}; pad it to that shape, or capture another graph."
             )
         if own.dtype != tensor.dtype:
             raise RuntimeError(
-                f"Input {index} is {tensor.dtype}, but the graph was captured with {own.dtype}; "
+                f"Input {index} has dtype {tensor.dtype}, but the graph was captured with "
+                f"{own.dtype}; "
                 f"convert it with .to({own.dtype})."
             )
 

@@ -1,4 +1,4 @@
-"""Keys of cached graphs, which are equal only for inputs that can use the same graph."""
+"""Keys of cached graphs. Two inputs have the same key only if they can use the same graph."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _ContainsTensorsError(NoKeyError):
 
 
 class _Identity:
-    """Compares an object by identity, and keeps the object alive so that its ID is not reused."""
+    """Compares an object by identity, and keeps it alive so that its ID is not reused."""
 
     def __init__(self, obj: Any) -> None:
         self._object = obj
@@ -42,7 +42,7 @@ class _Identity:
 
 
 def input_hash(obj: Any) -> int:
-    """Return the hash of `input_key`, or a new number on each call if the inputs have no key."""
+    """Return the hash of `input_key`, or a new value on each call if the inputs have no key."""
     try:
         return hash(repr(input_key(obj)))  # hash the repr, because hash(-1) equals hash(-2)
     except NoKeyError:
@@ -50,20 +50,20 @@ def input_hash(obj: Any) -> int:
 
 
 def input_key(obj: Any) -> Hashable:
-    """Return the key of the graph for these inputs.
+    """Return the cache key for these inputs.
 
     The key includes the autocast state. Tensors are compared by shape, strides and storage offset,
-    but not by dtype or values. This also applies to tensors in lists, tuples, dicts, other mutable
-    mappings, dataclasses, and types registered with PyTorch's pytree; these tensors are inputs of
-    the graph. Modules, functions and classes are compared by identity. Other objects, such as NumPy
-    arrays, sets and slices, are compared by their pickled values and their attributes. If such an
-    object contains tensors, as a KV cache does, it is compared by identity, and changes to it are
+    but not by dtype or values. The same applies to tensors in lists, tuples, dicts, other mutable
+    mappings, dataclasses, and types registered with PyTorch's pytree; all these tensors are inputs
+    of the graph. Modules, functions and classes are compared by identity. Other objects, such as
+    NumPy arrays, sets and slices, are compared by their pickled values and their attributes. An
+    object that contains tensors, such as a KV cache, is compared by identity, and changes to it are
     ignored.
 
     Raises
     ------
     NoKeyError
-        A value can be neither pickled nor compared by identity. The call then runs without a graph.
+        A value can be neither pickled nor compared by identity.
     """
     autocast = torch.is_autocast_enabled("hpu") and torch.get_autocast_dtype("hpu")
     try:
@@ -108,16 +108,16 @@ def _key(obj: Any, parents: tuple[int, ...], *, in_object: bool = False) -> Hash
 
 
 def _pickled_key(obj: Any, parents: tuple[int, ...]) -> Hashable:
-    """Return the key of an object, based on the values from which pickle and copy recreate it."""
+    """Return the key of an object, based on the values that pickle and copy recreate it from."""
     kind = type(obj)
     try:
         reduce = copyreg.dispatch_table.get(kind)
         reduced = reduce(obj) if reduce is not None else obj.__reduce_ex__(4)
-        if isinstance(reduced, str):  # the name of a global object
+        if isinstance(reduced, str):  # name of a global object
             return _Identity(obj)
         create, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
         content = [create, arguments, state, list(items or ()), list(pairs or ())]
-        if state is not None or isinstance(create, type):  # else it may be a global, like a logger
+        if state is not None or isinstance(create, type):  # else maybe a global such as a logger
             content.append(_omitted(obj, state))
         return (kind, tuple([_key(child, parents, in_object=True) for child in content]))
     except _ContainsTensorsError:
@@ -126,7 +126,7 @@ def _pickled_key(obj: Any, parents: tuple[int, ...]) -> Hashable:
         raise
     except (NoKeyError, RecursionError):
         raise
-    except Exception as error:  # the object's code can raise anything
+    except Exception as error:  # the object's methods can raise any exception
         raise NoKeyError(f"a {kind.__name__} cannot be compared by value ({error})") from error
 
 

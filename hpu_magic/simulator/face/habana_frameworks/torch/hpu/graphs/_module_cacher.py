@@ -1,4 +1,4 @@
-"""Graphs for training with varying input shapes: a forward and backward graph per kind of input."""
+"""Training with varying input shapes: one forward and one backward graph per kind of input."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ import torch
 
 
 class ModuleCacher:
-    """Makes a model capture and replay its forward and backward passes for each kind of input.
+    """Captures and replays a model's forward and backward passes for each kind of input.
 
     ``ModuleCacher(max_graphs=10)(model)`` returns the model; `max_graphs` is the maximum number of
-    kinds of input for which graphs are captured, and `input_key` defines the kinds. Graphs are used
-    only for training; in evaluation mode, without gradients, or in eager mode, the original model
-    runs. Wrap a model before applying DistributedDataParallel, not after. As with
-    `wrap_in_hpu_graph`, pass values that change as separate arguments instead of in an object that
-    contains tensors.
+    kinds of input to capture, as defined by `input_key`. Graphs are only used for training. In
+    evaluation mode, without gradients, and in eager mode, the original model runs. Apply it to a
+    model before wrapping the model in DistributedDataParallel. As with `wrap_in_hpu_graph`, pass
+    values that change as separate arguments, not inside an object that contains tensors.
     """
 
     def __init__(self, max_graphs: int = 10) -> None:
@@ -61,8 +60,8 @@ class ModuleCacher:
         model : Module
             Its forward must not have ``*args`` or positional-only arguments.
         use_lfu : bool
-            Once there are graphs for `max_graphs` kinds, free the least frequently used one to make
-            room. If False, new kinds run without a graph.
+            If there are already `max_graphs` graphs, replace the least frequently used one. If
+            False, new kinds of input then run without a graph.
         allow_unused_input : bool
             Whether to accept inputs and parameters that do not affect the outputs.
         asynchronous, disable_tensor_cache : bool
@@ -70,7 +69,7 @@ class ModuleCacher:
         have_grad_accumulation : bool
             Has no effect, because gradients always accumulate correctly.
         dry_run : bool
-            Has no effect, and neither does PT_HPUGRAPH_ENABLE_DRY_RUN. A capture never executes the
+            This option and PT_HPUGRAPH_ENABLE_DRY_RUN have no effect. A capture never executes the
             operations, so the first call executes them only once.
 
         Raises
@@ -181,7 +180,7 @@ class _TrainingCache:
         self._capturing_allowed = True
 
     def capture_end(self) -> None:
-        """Stop capturing new kinds of input; they run without a graph."""
+        """Stop capturing new kinds of input, which then run without a graph."""
         self._capturing_allowed = False
 
     def is_tracing(self) -> bool:
@@ -194,7 +193,7 @@ def _named_arguments(forward: Any, name: str) -> inspect.Signature:
     for parameter in signature.parameters.values():
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             raise TypeError(
-                f"{name}.forward has the argument {parameter}, which callers cannot pass by name; "
-                "ModuleCacher needs named arguments."
+                f"{name}.forward has the argument {parameter}, which cannot be passed by name; "
+                "ModuleCacher only supports arguments that have names."
             )
     return signature

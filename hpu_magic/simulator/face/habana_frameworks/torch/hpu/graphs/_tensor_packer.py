@@ -33,7 +33,7 @@ class TensorPacker:
         return tuple(tensors), metadata
 
     def unpack(self, tensors: Sequence[torch.Tensor], metadata: Any) -> Any:
-        """Undo `pack`, using the given tensors; raise IndexError if there are too few of them."""
+        """Undo `pack` with the given tensors; raise IndexError if there are too few tensors."""
         if self.verbose:
             print(f"TensorPacker unpacks {len(tensors)} tensors: {metadata}")
         return _unpack(metadata, tensors)
