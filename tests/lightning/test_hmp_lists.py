@@ -58,7 +58,7 @@ def test_fit_uses_the_operator_lists(forked_script, tmp_path, options, types):
     [
         ({"precision": "fp8", "opt_level": "O1"}, "of precision='bf16-mixed', not of 'fp8'"),
         ({"precision": "32-true", "verbose": True}, "not of '32-true': remove them"),
-        ({"precision": 16, "opt_level": "O3"}, "opt_level='O3' is unknown"),
+        ({"precision": 16, "opt_level": "O3"}, "opt_level='O3' is not supported"),
         ({"precision": 16, "bf16_file_path": "/missing"}, "/missing"),
     ],
 )

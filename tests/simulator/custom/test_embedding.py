@@ -132,7 +132,7 @@ def test_invalid_lookup_is_rejected_with_the_vendors_message():
         lookup(*arguments, 3, *bags, 1)
     with pytest.raises(AssertionError, match=r"^total_D \(4\) must match D_offsets\[-1\] \(3\)$"):
         lookup(*arguments, 4, *bags, 0)
-    with pytest.raises(AssertionError, match="All tables must have as many channels"):
+    with pytest.raises(AssertionError, match="All tables must have the same number of channels"):
         lookup(*arguments[:2], torch.tensor([0, 1, 3]), 3, *bags, 0)
 
 

@@ -97,7 +97,7 @@ def test_malformed_list_is_refused_with_file_line_and_fix(tmp_path, bf16, fp32, 
 def test_missing_list_and_wrong_level_are_refused(tmp_path):
     with pytest.raises(ValueError, match=r"bf16_file_path='.*missing' cannot be read \(No such"):
         requested("O1", str(tmp_path / "missing"), "")
-    with pytest.raises(ValueError, match="opt_level='O3' is unknown; use 'O1'"):
+    with pytest.raises(ValueError, match="opt_level='O3' is not supported; use 'O1'"):
         requested("O3", "", "")
 
 

@@ -472,7 +472,7 @@ def test_casts_read_and_update_the_tensor_meta():
     assert meta.scale_inv.tolist() == [1.0, 0.125]
     back = te.cpp_extensions.cast_from_fp8(cast, meta, places.GEMM1_WEIGHT, E4M3, torch.float32)
     assert torch.equal(back.cpu().double(), rounded(data.cpu(), 8.0, E4M3))
-    with pytest.raises(ValueError, match=r"itype=torch\.float8_e5m2 is not the type of the input"):
+    with pytest.raises(ValueError, match=r"itype=torch\.float8_e5m2 is not the dtype of the input"):
         te.cpp_extensions.cast_from_fp8(cast, meta, 0, E5M2, torch.float32)
-    with pytest.raises(ValueError, match=r"otype=torch\.int8 is not an FP8 type"):
+    with pytest.raises(ValueError, match=r"otype=torch\.int8 is not an FP8 dtype"):
         te.cpp_extensions.cast_to_fp8(data, meta, 0, torch.int8)

@@ -1,4 +1,4 @@
-"""Habana mixed precision (HMP), the predecessor of autocast, for scripts that still use it.
+"""Habana Mixed Precision (HMP), the predecessor of autocast, for scripts that still use it.
 
 New code should use ``torch.autocast("hpu", dtype=torch.bfloat16)``.
 """

@@ -1,4 +1,4 @@
-"""Add casts to PyTorch's functions, according to the rules of HMP."""
+"""Make PyTorch's functions cast their inputs, according to the rules of HMP."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ def convert(
     fp32_file_path: str = "",
     isVerbose: bool = False,
 ) -> None:
-    """Make PyTorch's functions compute in bfloat16 or float32 on the device, based on lists.
+    """Make PyTorch's functions compute in bfloat16 or float32 on the device, based on op lists.
 
     Call this function once before training; a second call replaces the lists. In all threads, the
     functions of ``torch``, ``torch.nn.functional`` and ``torch.Tensor`` cast their float32 and
     bfloat16 tensors on the device.
 
-    An operator in a list computes in the dtype of that list. Other operators with several tensors
-    (``add``, ``cat``, ...) compute in the widest dtype, and all remaining operators in the dtype of
-    their first input. In-place operators and out= variants always compute in the dtype of the
-    tensor that they write to. Unless the lists contain them, ``linear`` follows the rule for
-    ``addmm``, and ``matmul`` the rule for ``mm``. TorchScript compiles the original functions, so
-    scripted code does not cast.
+    An operator that is in a list computes in that list's dtype. Other operators with several
+    tensors (``add``, ``cat``, ...) compute in the widest dtype, and all remaining operators in the
+    dtype of their first input. In-place operators and out= variants always compute in the dtype of
+    the tensor that they write to. If no list contains ``linear`` or ``matmul``, the rule for
+    ``addmm`` or ``mm`` applies. TorchScript compiles the original functions, so scripted code does
+    not cast its inputs.
 
     Parameters
     ----------
@@ -64,8 +64,8 @@ def convert(
     Raises
     ------
     ValueError
-        The level is unknown, a file cannot be read, a line is not an operator name, or an operator
-        is in both lists.
+        The level does not exist, a file cannot be read, a line is not an operator name, or an
+        operator is in both lists.
     """
     global _rules, _verbose
     rules = _requested(opt_level, bf16_file_path, fp32_file_path)
@@ -82,9 +82,9 @@ def convert(
 
 @contextlib.contextmanager
 def disable_casts() -> Iterator[None]:
-    """Disable casts in this thread inside the ``with`` block, for example for an optimizer step.
+    """Disable casts in this thread inside the ``with`` block, for example in an optimizer step.
 
-    The caller chooses the dtypes of the tensors in the block, for example with ``.float()``.
+    Inside the block, cast tensors explicitly, for example with ``.float()``.
     """
     _thread.disabled += 1
     try:
@@ -94,13 +94,13 @@ def disable_casts() -> Iterator[None]:
 
 
 def _requested(level: str, bf16_file: str, fp32_file: str) -> Rules:
-    if level in ("O2", "02"):  # some scripts use a zero instead of the letter
+    if level in ("O2", "02"):  # some scripts use a zero instead of the letter O
         return Rules(PRODUCTS, frozenset(), all_others_fp32=True)
     if level not in ("O1", "01"):
-        raise ValueError(f"opt_level={level!r} is unknown; use 'O1' (lists) or 'O2'.")
+        raise ValueError(f"opt_level={level!r} is not supported; use 'O1' (op lists) or 'O2'.")
     bf16 = _from_file("bf16_file_path", bf16_file, BF16)
     fp32 = _from_file("fp32_file_path", fp32_file, FP32)
-    # A file replaces one list; its operators are also removed from the default of the other list.
+    # Operators in a file are also removed from the other list if that list is the default one.
     if bf16_file and not fp32_file:
         fp32 -= bf16
     elif fp32_file and not bf16_file:
@@ -131,7 +131,7 @@ def _casting(function: Function) -> Callable[..., Any]:
     @functools.wraps(original)
     def casting(*args: Any, **kwargs: Any) -> Any:
         tensors = _tensors((*args, *kwargs.values()))
-        if has_torch_function(tensors):  # overrides receive the replacement as `func`
+        if has_torch_function(tensors):  # overrides receive this replacement as `func`
             return handle_torch_function(casting, tensors, *args, **kwargs)
         if _rules is None or _thread.disabled:
             return original(*args, **kwargs)
@@ -167,7 +167,7 @@ def _is_cast(value: Any) -> bool:
 
 
 def _tensors(values: Iterable[Any]) -> list[Any]:
-    """Return the arguments that are tensors or may override them, including those in lists."""
+    """Return all arguments that are tensors or override functions, including those in lists."""
     tensors: list[Any] = []
     for value in values:
         if type(value) in (list, tuple):
@@ -188,7 +188,7 @@ def _cast(value: Any, dtype: torch.dtype) -> Any:
 
 
 def _copy_back(copy: Any, argument: Any) -> None:
-    """Copy the values that a function wrote to a cast copy into the original argument."""
+    """Copy the values that a function wrote to a cast copy back into the original argument."""
     if copy is not argument:
         with torch.no_grad():
             argument.copy_(copy)

@@ -1,4 +1,4 @@
-"""PyTorch functions that cast their inputs: all that compute on tensors and do not return views."""
+"""PyTorch functions that cast their inputs: those that compute on tensors and return no views."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from habana_frameworks.torch.hpex.hmp._rules import PRODUCTS, WIDENING
 import torch
 from torch.nn import functional
 
-# Functions that create, move or describe tensors but do not compute.
+# Functions that create, move or describe tensors, but do not compute anything.
 _NOT_COMPUTING = frozenset(
     {
         "atleast_1d",
@@ -38,7 +38,7 @@ _NOT_COMPUTING = frozenset(
 )
 _OPERATORS = ("add", "sub", "mul", "truediv", "matmul", "pow", "floordiv", "mod", "div")
 _SPECIAL = frozenset(f"__{prefix}{name}__" for name in _OPERATORS for prefix in ("", "r", "i"))
-# Running statistics that normalization functions update.
+# Arguments for running statistics, which normalization functions update.
 _RUNNING = frozenset({"running_mean", "running_var"})
 _RUNNING_PLACES = {
     (functional, "batch_norm"): (1, 2),
@@ -60,11 +60,11 @@ class Function:
     name : str
         Name of the operator, without the underscores of special methods and in-place operators.
     in_place : bool
-        Whether it writes to its first argument.
+        Whether the function writes to its first argument.
     written_places : tuple of int
-        Positions of the other arguments that it writes to.
+        Positions of the other arguments that the function writes to.
     inplace_at : int or None
-        Position of the parameter ``inplace``, if it has one.
+        Position of the parameter ``inplace``, if the function has one.
     """
 
     owner: Any
@@ -76,7 +76,7 @@ class Function:
 
     @property
     def written_names(self) -> frozenset[str]:
-        """The names of the arguments at `written_places`."""
+        """The names of the arguments in `written_places`."""
         return _RUNNING if self.written_places else frozenset()
 
     def writes_first(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
@@ -88,7 +88,7 @@ class Function:
 
     @property
     def original(self) -> Callable[..., Any]:
-        """The function that `owner` currently has."""
+        """The function that is currently assigned in `owner`."""
         return getattr(self.owner, self.attribute)
 
     @property
@@ -103,7 +103,7 @@ class Function:
 
 
 def functions(listed: frozenset[str]) -> Iterator[Function]:
-    """Return the functions that cast, including the listed ones."""
+    """Return the functions that cast their inputs, including all listed functions."""
     for owner in (torch, functional, torch.Tensor):
         for attribute in dir(owner):
             if _computes(owner, attribute, listed):
@@ -122,7 +122,7 @@ def _computes(owner: Any, attribute: str, listed: frozenset[str]) -> bool:
     function = getattr(owner, attribute, None)
     if isinstance(function, type) or not callable(function):
         return False
-    # Other functions call operators that do the casting.
+    # Other functions call operators that cast their inputs.
     return name in listed | PRODUCTS | WIDENING or (not _makes(name) and _is_operator(name))
 
 
@@ -139,7 +139,7 @@ def _makes(name: str) -> bool:
 
 
 def _is_operator(name: str) -> bool:
-    """Return whether `name` is an operator that takes and returns tensors, but not views."""
+    """Return whether `name` is an operator that takes tensors and returns tensors, but no views."""
     packet = getattr(torch.ops.aten, name, None)
     if not isinstance(packet, torch._ops.OpOverloadPacket):
         return False

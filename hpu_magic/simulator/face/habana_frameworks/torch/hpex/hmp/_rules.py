@@ -1,4 +1,4 @@
-"""Rules for the dtype in which an operator computes; the lists take precedence over the inputs."""
+"""Rules for the dtype in which an operator computes; lists take precedence over input dtypes."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ WIDENING = frozenset(
 )
 """Operators that take several tensors and compute in the widest dtype of these tensors."""
 
-# The device computes these products with a different operator, so that operator's list applies.
+# The device computes these matmuls with a different operator, so that operator's list applies.
 _COMPUTED_BY = {"linear": "addmm", "matmul": "mm"}
 _REFLECTED = {f"r{name}": name for name in ("add", "div", "mul", "truediv", "matmul")}
 _SPELLINGS = {
@@ -65,11 +65,11 @@ class Rules:
     def dtype(
         self, name: str, inputs: Sequence[torch.dtype], in_place: bool
     ) -> tuple[torch.dtype, str]:
-        """Return the dtype in which an operator computes, and a description of the rule applied.
+        """Return the dtype in which an operator computes, and a description of the rule used.
 
         `name` has no underscores. `inputs` contains the dtypes of the operator's float32 and
-        bfloat16 tensors, and must not be empty; if `in_place` is true, the first dtype is that of
-        the tensor that is written to.
+        bfloat16 tensors, and must not be empty; if `in_place` is true, the first dtype is the dtype
+        of the tensor that the operator writes to.
         """
         if in_place:
             return inputs[0], "type of its output"
@@ -87,7 +87,7 @@ class Rules:
 
 
 def _names(name: str) -> list[str]:
-    """Return the names that an operator may have in the lists, starting with its own name."""
+    """Return the names under which the lists may contain an operator, starting with its own."""
     name = _REFLECTED.get(name, name)
     others = (_SPELLINGS.get(name), _COMPUTED_BY.get(name))
     return [name, *(each for each in others if each)]

@@ -16,8 +16,8 @@ _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 class CTCLoss(torch.autograd.Function):
     """``CTCLoss.apply(log_probs, targets, input_lengths, target_lengths, blank=0, ...)``.
 
-    The remaining positional arguments are ``reduction="mean"`` and ``zero_infinity=False``. Values
-    and gradients are the same as those of ``torch.nn.CTCLoss``. `log_probs` has the shape
+    The remaining positional arguments are ``reduction="mean"`` and ``zero_infinity=False``. The
+    loss and its gradients are the same as those of ``torch.nn.CTCLoss``. `log_probs` has the shape
     [time, batch, classes], or [time, classes] for a single sequence.
     """
 

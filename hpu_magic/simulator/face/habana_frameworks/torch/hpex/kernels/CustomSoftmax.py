@@ -8,7 +8,7 @@ import torch
 
 
 class CustomSoftmax(torch.autograd.Function):
-    """``CustomSoftmax.apply(inp, flavor)``: flavors 1 and 2 are less accurate on a card."""
+    """``CustomSoftmax.apply(inp, flavor)``; flavors 1 and 2 are less accurate on a real card."""
 
     @staticmethod
     def forward(ctx: Any, inp: torch.Tensor, flavor: int) -> torch.Tensor:

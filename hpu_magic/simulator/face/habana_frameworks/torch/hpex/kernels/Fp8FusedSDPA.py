@@ -1,4 +1,4 @@
-"""Scaled dot-product attention over FP8 operands."""
+"""Scaled dot-product attention on FP8 operands."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ def fp8_fused_sdpa(
         Whether to measure the largest magnitude of the probabilities and of the output.
     recompute : bool, optional
         Whether to recompute the probabilities instead of storing them; defaults to
-        ``torch.hpu.recompute_sdp_enabled()``. The output can be FP8, and can be measured, only if
-        this is true.
+        ``torch.hpu.recompute_sdp_enabled()``. This must be true for an FP8 output, and to measure
+        the output.
 
     Returns
     -------
     tuple of torch.Tensor
-        The output and both magnitudes (float32, with one element each). The last magnitude is None
-        if the probabilities are stored.
+        The output, and the largest magnitudes of the probabilities and the output (one-element
+        float32 tensors). The last magnitude is None if the probabilities are stored.
     """
     training = q.requires_grad or k.requires_grad or v.requires_grad
     assert is_causal or not training, "Fp8 FusedSDPA in trining only supports Triangular mask"

@@ -15,9 +15,9 @@ def cast_to_fp8_v2(
     dtype: torch.dtype | None = None,
     scale_shape: Sequence[int] | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Multiply by `scale` and round to `dtype`; return the result and the largest magnitude.
+    """Multiply by `scale` and cast to `dtype`; return the result and the largest magnitude.
 
-    The magnitude of `input` is measured only if `is_amax` is true.
+    The largest magnitude of `input` is only measured if `is_amax` is true.
     """
     return torch.ops.hpu.cast_to_fp8_v2(
         input, scale, stochastic_rounding, is_amax, dtype, scale_shape

@@ -14,9 +14,9 @@ Results = torch.Tensor | tuple[torch.Tensor, ...]
 
 
 class Groups:
-    """Groups the query heads that share a KV head by adding a dimension to broadcast over.
+    """Groups the query heads that share a KV head, by adding a group dimension to the operands.
 
-    If there are no groups, the methods return the tensors unchanged.
+    If there are as many query heads as KV heads, the methods return the tensors unchanged.
     """
 
     def __init__(self, q: torch.Tensor, k: torch.Tensor) -> None:
@@ -36,7 +36,7 @@ class Groups:
         if self._query_heads % self._heads:
             raise ValueError(
                 f"FusedSDPA has {self._query_heads} query heads and {self._heads} KV heads; use a "
-                "multiple of the KV heads."
+                "multiple of the number of KV heads."
             )
         return q.reshape(q.shape[0], self._heads, -1, *q.shape[2:])
 
@@ -45,7 +45,7 @@ class Groups:
         return k.unsqueeze(2) if self._heads else k
 
     def mask(self, mask: torch.Tensor | None) -> torch.Tensor | None:
-        """Group the query heads of a mask; a mask that applies to all heads remains shared."""
+        """Group the query heads of a mask; a mask without query heads stays shared by all heads."""
         if mask is None or mask.dim() != 4 or not self._heads:
             return mask
         return self.queries(mask) if mask.shape[1] == self._query_heads else mask.unsqueeze(2)
@@ -72,7 +72,7 @@ def gqa_input_reshape_fwd(
 
 
 def gqa_output_reshape(tensor: torch.Tensor) -> torch.Tensor:
-    """Reshape the output computed from reshaped operands to [batch, query heads, ...]."""
+    """Reshape the output of attention on reshaped operands to [batch, query heads, ...]."""
     return tensor.flatten(1, 2)
 
 
@@ -136,7 +136,7 @@ class FusedSDPA(torch.autograd.Function):
         Raises
         ------
         AssertionError
-            The options are incompatible; the message is the same as the vendor's.
+            The options are incompatible. The message is the same as the vendor's.
         ValueError
             A window or a sink is passed in training, or the number of sinks differs from the number
             of query heads.
@@ -155,7 +155,8 @@ class FusedSDPA(torch.autograd.Function):
         if training and (sink is not None or max(window_size) >= 0):
             raise ValueError(
                 "FusedSDPA supports window_size and sink only in inference, but q, k or v requires "
-                "a gradient; call it under torch.no_grad() with tensors that require none."
+                "a gradient; call it under torch.no_grad(), with tensors that do not require "
+                "gradients."
             )
         groups = Groups(q, k)
         operands = groups.queries(q), groups.keys(k), groups.keys(v)

@@ -1,4 +1,4 @@
-"""Reference implementation of scaled dot-product attention that uses PyTorch's operators."""
+"""Reference implementation of scaled dot-product attention with PyTorch's operators."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def _probabilities(q: torch.Tensor, k: torch.Tensor, scale: float, is_causal: bo
 
 
 class PySDPA(torch.autograd.Function):
-    """``PySDPA.apply(q, k, v, is_causal=False, with_slice=False)`` over [batch, heads, length, E].
+    """``PySDPA.apply(q, k, v, is_causal=False, with_slice=False)`` for [batch, heads, length, E].
 
-    If `with_slice` is true, it computes one head at a time, so that only the scores of one head are
-    in memory.
+    If `with_slice` is true, it computes one head at a time, so that only one head's scores are in
+    memory.
     """
 
     @staticmethod
@@ -65,7 +65,7 @@ class PySDPA(torch.autograd.Function):
 
 
 class PySDPAHinted(PySDPA):
-    """`PySDPA`, slicing by default; on a card, the compiler preserves the order of the slices."""
+    """`PySDPA` that slices by default; on a card, the compiler keeps the order of the slices."""
 
     @staticmethod
     def forward(

@@ -53,7 +53,7 @@ def _rotate(
 def parse_rope_cache(
     p: torch.Tensor, rope_cache: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the cosine and sine of each channel that a cache of (cos, sin) pairs rotates.
+    """Return the cosine and sine for each channel that a cache of (cos, sin) pairs rotates.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ def parse_rope_cache(
     rope_cache : torch.Tensor
         Tensor of shape [positions, ..., pairs, 2], with each cosine before its sine. The first
         `length` rows contain the angles of each position, either shared by all samples or separate
-        for each sample; other caches raise ValueError.
+        for each sample. ValueError is raised for other caches.
 
     Returns
     -------
@@ -80,21 +80,23 @@ def _check_cache(p: torch.Tensor, rope_cache: torch.Tensor) -> None:
     cache = f"The rope_cache of shape {list(rope_cache.shape)}"
     if p.dim() != 4 or rope_cache.dim() < 3 or rope_cache.shape[-1] != 2:
         raise ValueError(
-            f"{cache} does not match p of shape {list(p.shape)}; pass a cache [positions, ..., "
-            "pairs, 2], cosines before sines, and p as [length, batch, heads, channels]."
+            f"{cache} does not match p of shape {list(p.shape)}; pass a cache of shape [positions, "
+            "..., pairs, 2], with cosines before sines, and p of shape [length, batch, heads, "
+            "channels]."
         )
     length, batch, _, channels = p.shape
     pairs = rope_cache.shape[-2]
     if 2 * pairs > channels:
         raise ValueError(
             f"{cache} rotates {2 * pairs} channels, but p has {channels}; pass at most "
-            f"{channels // 2} pairs (other channels do not change)."
+            f"{channels // 2} pairs (the other channels do not change)."
         )
     angles = math.prod(rope_cache[:length].shape[:-2])
     if angles not in (length, length * batch):
         raise ValueError(
             f"{cache} has angles for {angles} positions in its first {length} rows, but p has "
-            f"{length} positions in a batch of {batch}; pass {length} or {length * batch}."
+            f"{length} positions in a batch of {batch}; pass angles for {length} or "
+            f"{length * batch} positions."
         )
 
 
@@ -112,12 +114,12 @@ def _rotate_first(
 
 
 def apply_rotary_pos_emb(*args: Any) -> torch.Tensor:
-    """Rotate queries or keys, given either a cache, ``(p, rope_cache)``, or cos and sin tables.
+    """Rotate queries or keys by the angles in a cache, ``(p, rope_cache)``, or in cos/sin tables.
 
     With tables, the arguments are ``(p, cos, sin, position_ids=None, offset=0, mode=BLOCKWISE)``,
     and the function computes in float32 if any of the tensors is float32. `position_ids`, of shape
     [batch, length], select the rows of ``cos`` and ``sin``, and `offset` selects the first column.
-    With a cache, neighboring channels are rotated. Only the classes in this module are
+    A cache rotates pairs of neighboring channels. Only the classes in this module are
     differentiable.
     """
     if len(args) == 2:
@@ -139,7 +141,7 @@ def apply_rotary_pos_emb_bwd(
 
 
 class RotaryPosEmbeddingHelperV1(torch.autograd.Function):
-    """``apply(p, cos, sin, offset)``: uses the columns of cos and sin that start at `offset`."""
+    """``apply(p, cos, sin, offset)``: uses the columns of cos and sin from `offset` onward."""
 
     @staticmethod
     def forward(
@@ -177,7 +179,7 @@ class RotaryPosEmbeddingHelperV2(torch.autograd.Function):
 
 
 class RotaryPosEmbeddingHelperV3(torch.autograd.Function):
-    """``apply(p, rope_cache)``: rotates neighboring channels by the cached angles."""
+    """``apply(p, rope_cache)``: rotates pairs of neighboring channels by the cached angles."""
 
     @staticmethod
     def forward(ctx: Any, p: torch.Tensor, rope_cache: torch.Tensor) -> torch.Tensor:

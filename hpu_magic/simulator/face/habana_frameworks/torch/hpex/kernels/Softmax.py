@@ -32,14 +32,14 @@ class RaggedSoftmax(torch.autograd.Function):
 
 
 def valid_counts(p: int, q: int, device: torch.device | str) -> torch.Tensor:
-    """Return the valid counts for a causal mask: int32 values from 1 to `q`, repeated `p` times."""
+    """Return the valid counts for a causal mask: int32 values 1 to `q`, repeated `p` times."""
     return torch.arange(1, q + 1, dtype=torch.int32, device=device).repeat(p)
 
 
 def triu_masked_softmax(input: torch.Tensor) -> torch.Tensor:
     """Apply a causal softmax over the last dimension, with zeros above the diagonal.
 
-    `input` has at least two dimensions. Row i of the last two is normalized over its first i + 1
+    `input` has at least two dimensions. Row i of each matrix is normalized over its first i + 1
     elements.
     """
     rows, columns = input.shape[-2:]

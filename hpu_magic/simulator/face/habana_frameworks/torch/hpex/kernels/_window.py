@@ -31,18 +31,18 @@ def windowed(
 def share_next_to_sink(
     sink: torch.Tensor, largest: torch.Tensor, inverse_sum: torch.Tensor
 ) -> torch.Tensor:
-    """Return the total probability of all keys if the softmax includes a sink.
+    """Return the total probability of all keys when the softmax includes a sink.
 
     A sink is an additional score per query head, without a corresponding value. Raises ValueError
-    if the number of sinks differs from the number of query heads. `largest` is the largest score
-    of each query, and `inverse_sum` is the inverse of the query's sum of exponentials. Both have
-    the shape [batch, heads, length, 1], with the heads in one or two dimensions. The result has the
-    same shape; multiply the probabilities and the attention output by it.
+    if the number of sinks differs from the number of query heads. `largest` is the largest score of
+    each query, and `inverse_sum` is the inverse of the query's sum of exponentials. Both tensors
+    have the shape [batch, heads, length, 1], with the heads in one or two dimensions. The result
+    has the same shape. The caller multiplies the probabilities and the attention output by it.
     """
     heads = largest.shape[1:-2]
     if sink.dim() != 1 or sink.numel() != heads.numel():
         raise ValueError(
-            f"FusedSDPA sink has shape {list(sink.shape)}; use one dimension with a score for each "
+            f"FusedSDPA sink has shape {list(sink.shape)}; use a 1D tensor with a score for each "
             f"of the {heads.numel()} query heads."
         )
     scores = sink.float().reshape(*heads, 1, 1)

@@ -36,7 +36,8 @@ def bounds_check_indices(
         bag in each table, followed by the end offset of the last bag.
     bounds_check_mode : int
         0 marks errors with -1; 1 sets invalid indices to 0, fixes offsets, and adds the number of
-        errors to the first element of `warning`; 2 does the same without counting; 3 does nothing.
+        errors to the first element of `warning`; 2 does the same as 1 without counting errors; 3
+        does nothing.
     warning : torch.Tensor
         Integer tensor; its first element counts the errors in mode 1.
     weights : torch.Tensor, optional
@@ -83,7 +84,9 @@ def split_embedding_codegen_lookup_function(
     assert total_D == columns[-1], f"total_D ({total_D}) must match D_offsets[-1] ({columns[-1]})"
     tables = len(columns) - 1
     widths = {end - start for start, end in itertools.pairwise(columns)}
-    assert len(widths) == 1, f"All tables must have as many channels, but have {sorted(widths)}"
+    assert len(widths) == 1, (
+        f"All tables must have the same number of channels, but have {sorted(widths)}"
+    )
     starts = [*weights_offsets.tolist()[:tables], host_weights.numel()]
     batch = (offsets.numel() - 1) // tables
     bags = offsets.to(torch.int32)

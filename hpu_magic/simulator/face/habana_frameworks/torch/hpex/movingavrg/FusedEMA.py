@@ -22,7 +22,7 @@ def _bare(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def _values(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return the tensors in a model's state dict, without the extra state of its modules."""
+    """Return the tensors in a model's state dict, without its modules' extra state."""
     return [
         value
         for name, value in model.state_dict().items()
@@ -33,8 +33,8 @@ def _values(model: torch.nn.Module) -> list[torch.Tensor]:
 class FusedEMA:
     """Keeps a copy of a model, `ema`, that holds moving averages of the model's values.
 
-    `decay` is the weight that the previous average has after many updates; during the first
-    updates, the weight is smaller. `updates` is the number of updates made so far.
+    `decay` is the weight of the previous average after many updates; the weight is smaller during
+    the first updates. `updates` is the number of updates made so far.
     """
 
     def __init__(self, model: torch.nn.Module, decay: float = 0.9999, updates: int = 0) -> None:
@@ -47,7 +47,7 @@ class FusedEMA:
             parameter.requires_grad_(False)
 
     def update(self, model: torch.nn.Module) -> None:
-        """Update the averages with the model's values, leaving integers unchanged."""
+        """Update the averages with the model's values; integer tensors do not change."""
         self.updates += 1
         decay = self.decay * (1.0 - math.exp(-self.updates / _UPDATES_TO_FULL_DECAY))
         with torch.no_grad():
@@ -64,7 +64,7 @@ class FusedEMA:
         include: Collection[str] = (),
         exclude: Collection[str] = ("process_group", "reducer"),
     ) -> None:
-        """Copy the model's public attributes, or only those in `include`, except `exclude`."""
+        """Copy public attributes that are in `include`, if given, and not in `exclude`."""
         for name, value in model.__dict__.items():
             private = name.startswith("_") or name in exclude
             if not (private or (include and name not in include)):

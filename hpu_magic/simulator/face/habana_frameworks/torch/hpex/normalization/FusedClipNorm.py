@@ -15,14 +15,14 @@ _NORM_TYPE = 2.0
 class FusedClipNorm:
     """Clips gradients on the device by their 2-norm, like ``torch.nn.utils.clip_grad_norm_``.
 
-    `parameters` is ignored, because `clip_norm` receives the parameters.
+    `parameters` is ignored; pass the parameters to `clip_norm`.
     """
 
     def __init__(self, parameters: Iterable[torch.Tensor] | torch.Tensor, max_norm: float) -> None:
         self.max_norm_t = torch.tensor([float(max_norm)]).to("hpu")
 
     def clip_norm(self, parameters: Iterable[torch.Tensor] | torch.Tensor) -> torch.Tensor:
-        """Scale gradients in place so that their norm is at most `max_norm`; return the old norm.
+        """Scale gradients in place to a norm of at most `max_norm`, and return the original norm.
 
         The norm is a one-element tensor on the device, with the dtype of the first parameter, or 0
         on the CPU if no parameter has a gradient.

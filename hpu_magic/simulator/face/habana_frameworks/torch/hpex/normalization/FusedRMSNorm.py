@@ -1,4 +1,4 @@
-"""Differentiable root mean square normalization (RMSNorm)."""
+"""Differentiable root mean square layer normalization (RMSNorm)."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import torch
 
 
 class FusedAdagrad(GroupOptimizer):
-    """Like ``torch.optim.Adagrad``, but the learning rate passed to the constructor is fixed."""
+    """Like ``torch.optim.Adagrad``, but the learning rate cannot change after construction."""
 
     _sparse_error = "Adagrad does not support sparse gradients, please consider SparseAdagrad"
 
@@ -43,7 +43,7 @@ class FusedAdagrad(GroupOptimizer):
             move_to_parameters(group, "lr_t", "step_t")
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add a parameter group, and create a sum of squared gradients for each parameter."""
+        """Add a parameter group, and initialize the sum of squared gradients of each parameter."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
         device = group["params"][0].device

@@ -62,7 +62,7 @@ class FusedAdamW(GroupOptimizer):
         for group in self.param_groups:
             if "correct_bias" in group:
                 print("FusedAdamW: the key 'correct_bias' of a group is deprecated.")
-                print("FusedAdamW: it is taken for 'bias_correction'.")
+                print("FusedAdamW: its value is used for 'bias_correction'.")
                 group["bias_correction"] = group.pop("correct_bias")
             group.setdefault("bias_correction", True)
 

@@ -11,7 +11,7 @@ import torch
 
 
 class FusedLamb(torch.optim.Optimizer):
-    """Adam with each step multiplied by the ratio of the weight's norm to the step's norm.
+    """Adam whose steps are multiplied by the LAMB trust ratio, ``norm(weight) / norm(step)``.
 
     `adam_w_mode`, `fused` and `set_grad_none` have no effect; weight decay is always decoupled.
 
@@ -27,7 +27,7 @@ class FusedLamb(torch.optim.Optimizer):
         Maximum total norm of all gradients; the value passed to the constructor applies to all
         groups.
     use_lamb : bool
-        Whether to use the ratio of norms even without weight decay.
+        Whether to use the trust ratio even without weight decay.
     dtype : torch.dtype, optional
         Dtype in which to compute the total norm.
     """
@@ -77,7 +77,7 @@ class FusedLamb(torch.optim.Optimizer):
     @torch._disable_dynamo
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Perform a step for each group, and return the loss computed by the closure."""
+        """Perform a step for each group, and return the closure's loss."""
         loss = loss_of(closure)
         sparse = "Lamb does not support sparse gradients, consider SparseAdam instead."
         groups = [(group, with_gradients(group, sparse)) for group in self.param_groups]

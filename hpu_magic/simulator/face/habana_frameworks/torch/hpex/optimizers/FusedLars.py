@@ -13,12 +13,13 @@ import torch
 
 
 class FusedLars(torch.optim.Optimizer):
-    """Multiplies gradients by the learning rate and a ratio of norms, then steps an optimizer.
+    """Multiplies gradients by the learning rate and the LARS trust ratio, then steps an optimizer.
 
-    Use it with ``FusedResourceApplyMomentum``, which expects gradients that include the learning
-    rate. FusedLars also applies the optimizer's weight decay. For each parameter in a group,
-    `skip_mask` specifies whether to use the ratio; if not, the gradient is only multiplied by the
-    learning rate. The ratio is multiplied by `eeta`, and `eps` is added to its denominator.
+    Use it with ``FusedResourceApplyMomentum``, which expects gradients that are already multiplied
+    by the learning rate. FusedLars also applies the weight decay of the wrapped optimizer. For each
+    parameter in a group, `skip_mask` specifies whether to use the trust ratio; otherwise, the
+    gradient is only multiplied by the learning rate. The trust ratio is multiplied by `eeta`, and
+    `eps` is added to its denominator.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Momentum for gradients that include the learning rate, as a single operator."""
+"""Momentum for gradients multiplied by the learning rate, as a single operator."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 class FusedResourceApplyMomentum(GroupOptimizer):
     """``buf = momentum * buf - grad; w += buf``; the first step is ``buf = grad; w += grad``.
 
-    `lr`, `weight_decay` and `nesterov` have no effect here; a wrapping optimizer reads them.
+    `lr`, `weight_decay` and `nesterov` are only read by an optimizer that wraps this one.
     """
 
     _sparse_error = "FusedResourceApplyMomentum does not support sparse gradients"

@@ -12,7 +12,7 @@ import torch
 
 
 class FusedSGD(GroupOptimizer):
-    """Like ``torch.optim.SGD``, but momentum starts at 0, so dampening affects the first step."""
+    """Like ``torch.optim.SGD``, but buffers start at 0, so dampening affects the first step."""
 
     _sparse_error = "FusedSGD does not support sparse gradients"
 

@@ -1,10 +1,10 @@
-"""Adagrad for the rows of a table that have gradients, in lazy mode."""
+"""Adagrad for the embedding rows that have gradients, in lazy mode."""
 
 from habana_frameworks.torch import _hpex_C
 
 
 class SparseAdagrad:
-    """Textbook Adagrad with an epsilon of 1e-10, because the vendor's kernel is not published.
+    """Standard Adagrad with an epsilon of 1e-10, because the vendor's kernel is not published.
 
     ``forward(gradients, weights, moments, indices, learning_rate, valid_count)`` performs a step in
     place. `gradients` has one row per index. `weights` and `moments` (the sums of earlier squared

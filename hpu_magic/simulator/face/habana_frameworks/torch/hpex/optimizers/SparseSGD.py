@@ -1,4 +1,4 @@
-"""Gradient descent for the rows of a table that have gradients, in lazy mode."""
+"""SGD for the embedding rows that have gradients, in lazy mode."""
 
 from habana_frameworks.torch import _hpex_C
 
@@ -6,7 +6,7 @@ import torch
 
 
 class SparseSGD:
-    """Textbook SGD without momentum, because the vendor's kernel is not published."""
+    """Standard SGD without momentum, because the vendor's kernel is not published."""
 
     @staticmethod
     def forward(*tensors: torch.Tensor) -> None:

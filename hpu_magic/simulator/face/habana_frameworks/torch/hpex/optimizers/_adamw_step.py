@@ -1,4 +1,4 @@
-"""State and step of AdamW, shared by both optimizers with that name."""
+"""State and step of AdamW, shared by both FusedAdamW optimizers."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import torch
 MomentsDtype = torch.dtype | tuple[torch.dtype | None, torch.dtype | None] | None
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
-# Moments in E4M3 stay within the range that all cards support.
+# Moments in E4M3 stay within the range that every card supports.
 _LARGEST = {torch.float8_e5m2: E5M2_MAX, torch.float8_e4m3fn: GAUDI2_E4M3FN_MAX}
 
 
 def fill_state(state: dict[str, Any], parameter: torch.Tensor, moments: MomentsDtype) -> None:
-    """Fill an empty state with zero moments, and with scales if a moment is FP8."""
+    """Initialize a parameter's state with zero moments, and with scales if a moment is FP8."""
     dtypes = _dtypes(parameter, moments)
     state["step"] = 0  # the group counts the steps
     for name, dtype in zip(_MOMENTS, dtypes, strict=True):
@@ -32,9 +32,9 @@ def fill_state(state: dict[str, Any], parameter: torch.Tensor, moments: MomentsD
 def load_moments(
     state: dict[str, Any], saved: dict[str, Any], parameter: torch.Tensor, moments: MomentsDtype
 ) -> None:
-    """Load the moments of a saved state, converted to the optimizer's moment dtypes.
+    """Load the moments from a saved state, and convert them to the optimizer's moment dtypes.
 
-    Otherwise, PyTorch would convert them to the dtype of the parameter.
+    PyTorch would convert the moments to the dtype of the parameter.
     """
     dtypes = _dtypes(parameter, moments)
     scales = {}
@@ -93,7 +93,7 @@ def update(
     eps: float,
     weight_decay: float,
 ) -> None:
-    """Perform a step with the learning rate `rate`; `lr` is used only for the weight decay."""
+    """Perform a step with the learning rate `rate`; `lr` is only used for weight decay."""
     # The operator rounds these numbers to the dtype of each weight.
     widest = functools.reduce(torch.promote_types, {each.dtype for each in parameters})
 

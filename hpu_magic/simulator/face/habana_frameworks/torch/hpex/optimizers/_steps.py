@@ -28,7 +28,7 @@ def marked(step: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def loss_of(closure: Callable[[], Any] | None) -> Any:
-    """Evaluate a closure with gradients enabled, as ``torch.optim`` does."""
+    """Evaluate a closure with gradients enabled, like ``torch.optim``."""
     if closure is None:
         return None
     with torch.enable_grad():
@@ -51,7 +51,7 @@ class GroupOptimizer(torch.optim.Optimizer):
     @marked
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Perform a step for each group, and return the loss computed by the closure."""
+        """Perform a step for each group, and return the closure's loss."""
         loss = loss_of(closure)
         for group in self.param_groups:
             parameters = with_gradients(group, self._sparse_error)

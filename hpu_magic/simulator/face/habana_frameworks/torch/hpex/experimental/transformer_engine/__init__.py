@@ -1,4 +1,4 @@
-"""FP8 training, with layers that multiply FP8 tensors and use delayed scaling.
+"""FP8 training, with layers that compute matmuls in FP8 and use delayed scaling.
 
 This package follows the documentation of the vendor's package and uses operators in
 ``torch.ops.hpu``.

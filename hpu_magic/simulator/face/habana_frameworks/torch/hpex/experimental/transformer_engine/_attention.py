@@ -1,4 +1,4 @@
-"""Attention whose matmuls multiply FP8 tensors."""
+"""Attention with FP8 matmuls."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPERANDS = (_FWD.QUERY, _FWD.KEY, _FWD.VALUE)
 
 
 class _Attention(torch.autograd.Function):
-    """Attention over FP8 operands, and its gradients."""
+    """Attention on FP8 operands, and its gradients."""
 
     @staticmethod
     @torch.autocast("hpu", enabled=False)
@@ -115,7 +115,7 @@ class FusedAttention(Fp8Module):
     Parameters
     ----------
     scale : float, optional
-        Factor to multiply the scores by; defaults to one over the square root of the number of
+        Scaling factor for the scores; defaults to one over the square root of the number of
         channels.
     attention_dropout : float
         Fraction of the attention probabilities to drop during training.
@@ -137,19 +137,19 @@ class FusedAttention(Fp8Module):
         super().__init__(None)
         if not 0.0 <= attention_dropout < 1.0:
             raise ValueError(
-                f"attention_dropout={attention_dropout!r} is not a fraction; use at least 0 and "
-                "less than 1."
+                f"attention_dropout={attention_dropout!r} is out of range; use at least 0 and less "
+                "than 1."
             )
         self.scale = scale
         self.attention_dropout = attention_dropout
         self.enable_recompute = enable_recompute
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
-        """Return the tensors that have scales, grouped by meta."""
+        """Return the tensors that have scales, as an enum for each entry of `fp8_meta`."""
         return {"scaling_fwd": AttentionFwdTensors, "scaling_bwd": AttentionBwdTensors}
 
     def supports(self, recipe: DelayedScaling) -> bool:
-        """Return whether the card can multiply gradients by inputs in the recipe's formats."""
+        """Return whether the card supports matmuls that combine the recipe's two formats."""
         formats = recipe.fp8_format
         return formats.forward == formats.backward or _scales.products_take_two_formats()
 
@@ -159,7 +159,7 @@ class FusedAttention(Fp8Module):
         return self.attention_dropout if self.training else 0.0
 
     def scale_of(self, query: torch.Tensor) -> float:
-        """Return the factor to multiply the scores by."""
+        """Return the scaling factor for the scores."""
         return 1.0 / math.sqrt(query.shape[-1]) if self.scale is None else self.scale
 
     def forward(
@@ -173,7 +173,7 @@ class FusedAttention(Fp8Module):
     ) -> torch.Tensor:
         """Compute attention on [batch, heads, length, channels]; see ``hpex.kernels.FusedSDPA``.
 
-        Raises TypeError within `fp8_autocast` for operands that cannot be cast to FP8.
+        Within `fp8_autocast`, raises TypeError for operands that cannot be cast to FP8.
         """
         operands = query, key, value
         if not self.training or (is_causal and attn_mask is None):

@@ -15,9 +15,9 @@ from torch.nn import functional
 class LayerNormLinear(Linear):
     """Layer normalization over the last dimension, followed by a `Linear`.
 
-    The normalization computes in the dtype of the input, and the linear layer computes in FP8
-    within `fp8_autocast`. `eps` is added to the variance; the other parameters and the errors are
-    the same as those of `Linear`.
+    The normalization runs in the dtype of the input, and the linear layer runs in FP8 within
+    `fp8_autocast`. `eps` is added to the variance; the other parameters and the errors are the same
+    as those of `Linear`.
     """
 
     def __init__(

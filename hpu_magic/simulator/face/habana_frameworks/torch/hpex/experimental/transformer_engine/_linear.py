@@ -1,4 +1,4 @@
-"""Linear layer whose three matmuls multiply FP8 tensors."""
+"""Linear layer that computes its three matmuls in FP8."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ def _cast(
 ) -> tuple[_Cast, _Cast, torch.Tensor]:
     """Cast an input or a weight to FP8.
 
-    Returns the casts for the matmuls in the forward and backward passes, and the largest magnitude
-    if `measured` is true. Both casts are the same tensor if both passes use the same dtype, or if
+    Returns the FP8 tensors for the matmuls in the forward and backward passes, and the largest
+    magnitude if `measured` is true. Both passes share one tensor if they use the same dtype, or if
     `for_backward` is false.
     """
     hpu, dtypes = torch.ops.hpu, use.recipe.fp8_format
@@ -59,7 +59,7 @@ def _cast(
 def _cast_weight(
     module: Linear, weight: torch.Tensor, use: Use, for_backward: bool, is_first: bool | None
 ) -> tuple[_Cast, _Cast]:
-    """Cast the weight, or return the cast that an earlier forward pass stored."""
+    """Cast the weight to FP8, or return the tensor that an earlier forward pass stored."""
     kept = use.weight or (module.kept_weight if is_first is False else None)
     if kept is not None and kept[0] is use.recipe.fp8_format:
         casts, amax = kept[1], None
@@ -70,14 +70,14 @@ def _cast_weight(
         if is_first is not None:
             module.kept_weight = kept
     if is_first is not None:
-        use.weight = kept  # in case a checkpoint recomputes the forward pass
+        use.weight = kept  # needed if activation checkpointing recomputes the forward pass
     if use.measures_forward:
         module.note_forward(_WEIGHT, weight.abs().amax().float() if amax is None else amax)
     return casts[0], casts[1]
 
 
 class _Product(torch.autograd.Function):
-    """Computes ``inp @ weight.T + bias`` with FP8 tensors, and its gradients."""
+    """Computes ``inp @ weight.T + bias`` and its gradients with FP8 tensors."""
 
     @staticmethod
     @torch.autocast("hpu", enabled=False)
@@ -162,7 +162,7 @@ def _linear(
     bias: torch.Tensor | None,
     is_first_microbatch: bool | None,
 ) -> torch.Tensor:
-    """Compute ``inp @ weight.T + bias``, in FP8 in an enabled region or else in `inp`'s dtype."""
+    """Compute ``inp @ weight.T + bias``, in FP8 within `fp8_autocast` or else in `inp`'s dtype."""
     require_features(module, inp, weight.shape[1])
     use = module.begin_forward(inp, weight)
     if use is not None:
@@ -174,7 +174,7 @@ def _linear(
 
 
 class Linear(Fp8Module):
-    """A linear layer that computes in FP8 within `fp8_autocast`, and otherwise like PyTorch's.
+    """A linear layer that computes in FP8 within `fp8_autocast`; otherwise like `nn.Linear`.
 
     In FP8, inputs, weights and gradients are multiplied by their scales, rounded to the recipe's
     format, and then multiplied together. The output has autocast's dtype if autocast is enabled;
@@ -189,7 +189,7 @@ class Linear(Fp8Module):
     skip_weight_param_allocation : bool
         Do not create parameters; assign weight and bias to the module, or pass them to `forward`.
     minimize_memory : bool
-        Cast the weight again in the backward pass instead of storing the cast.
+        Cast the weight again in the backward pass instead of storing the FP8 weight.
         ``PT_HPU_FP8_MINIMIZE_MEMORY=1`` sets this for all new layers.
     device : torch.device or str
         Device of the parameters.
@@ -227,10 +227,10 @@ class Linear(Fp8Module):
             self.weight, self.bias = like.weight, like.bias
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
-        """Return the tensors that have scales, grouped by meta.
+        """Return the tensors that have scales, as an enum for each entry of `fp8_meta`.
 
-        If the card cannot multiply gradients by inputs of another dtype, inputs and weights are
-        cast to both dtypes and have scales for both.
+        If the card does not support matmuls of two FP8 dtypes, inputs and weights are also cast to
+        the dtype of the gradients, and have scales for both dtypes.
         """
         formats = recipe.fp8_format
         one_type = formats.forward == formats.backward or _scales.products_take_two_formats()
@@ -251,10 +251,10 @@ class Linear(Fp8Module):
         weight, bias : torch.Tensor, optional
             Used instead of the module's parameters.
         is_first_microbatch : bool, optional
-            For microbatches that share a weight: True casts it to FP8 and stores the cast, False
-            uses the stored cast. After an optimizer step, pass True for the first two microbatches,
-            because the second one uses the scale of the new weight. By default, each forward pass
-            casts the weight.
+            For microbatches that share a weight: True casts the weight to FP8 and stores the
+            result, and False uses the stored result. After an optimizer step, pass True for the
+            first two microbatches, because the second one uses the scale of the new weight. By
+            default, each forward pass casts the weight.
 
         Raises
         ------
@@ -267,7 +267,7 @@ class Linear(Fp8Module):
         if weight is None:
             raise ValueError(
                 "This Linear was created with skip_weight_param_allocation=True and has no weight; "
-                "assign it to the attribute weight, or pass it to the call."
+                "assign one to its weight attribute, or pass one to the call."
             )
         bias = self.bias if bias is None else bias
         return _linear(self, inp, weight, bias, is_first_microbatch)
@@ -278,7 +278,7 @@ class Linear(Fp8Module):
         super().set_extra_state(state)
 
     def extra_repr(self) -> str:
-        """Return the sizes of the layer as text."""
+        """Return the layer's sizes as text."""
         return (
             f"in_features={self.in_features}, out_features={self.out_features}, "
             f"bias={self.use_bias}"

@@ -35,7 +35,7 @@ _OF_FORWARD = ("scaling_fwd", "scaling_hybrid")
 
 @dataclass
 class _Progress:
-    """A module's position in its recipe's interval.
+    """Progress of a module within its recipe's interval.
 
     `steps` is the number of training steps, `forced` indicates whether measurement was forced on or
     off in the last step, and `pending` lists the metas whose scales do not yet reflect the latest
@@ -81,7 +81,7 @@ class Fp8Module(nn.Module):
         Raises TypeError if a tensor's dtype or device does not support casts to FP8.
         """
         if torch._C._current_graph_task_id() != -1:
-            # A checkpoint recomputes a forward pass with the original scales.
+            # Activation checkpointing recomputes a forward pass with the original scales.
             use = self._uses.repeated()
             if use is not None and use.measures:
                 self._reduce_after_backward(use)
@@ -115,7 +115,7 @@ class Fp8Module(nn.Module):
         )
 
     def metas(self, recipe: DelayedScaling) -> dict[str, type[IntEnum]]:
-        """Return the tensors that have scales with this recipe, grouped by meta."""
+        """Return the tensors that have scales, as an enum for each entry of `fp8_meta`."""
         return {"scaling_fwd": FP8FwdTensors, "scaling_bwd": FP8BwdTensors}
 
     def supports(self, recipe: DelayedScaling) -> bool:
@@ -131,7 +131,7 @@ class Fp8Module(nn.Module):
             )
         if tensor.dtype not in _INPUT_TYPES:
             raise TypeError(
-                f"{name} casts float32 and bfloat16 to FP8, but a tensor of shape "
+                f"{name} can only cast float32 and bfloat16 to FP8, but a tensor of shape "
                 f"{tuple(tensor.shape)} is {tensor.dtype}; convert it with .to(torch.bfloat16)."
             )
 
@@ -142,7 +142,7 @@ class Fp8Module(nn.Module):
                 _scales.note_amax(self.fp8_meta[name], tensor, amax)
 
     def gradient_scales(self, use: Use) -> torch.Tensor:
-        """Return the scales of the gradients, which are 1 if a state was loaded after forward."""
+        """Return the gradient scales, which are 1 if a state was loaded after the forward pass."""
         meta = self.fp8_meta.get("scaling_bwd")
         if meta is None:
             return use.scale.new_ones(len(self.metas(use.recipe)["scaling_bwd"]))
@@ -161,7 +161,7 @@ class Fp8Module(nn.Module):
         self._reduce_after_backward(use)
 
     def forward_amaxes(self) -> list[torch.Tensor]:
-        """Return the amaxes to reduce across processes, or [] if the recipe reduces none."""
+        """Return the amaxes to reduce across processes; empty without ``reduce_amax``."""
         if not self.fp8_meta["recipe"].reduce_amax:
             return []
         return [
@@ -169,7 +169,7 @@ class Fp8Module(nn.Module):
         ]
 
     def end_forward_measurement(self) -> None:
-        """Mark the scales of inputs and weights as pending an update."""
+        """Mark the scales of inputs and weights for an update."""
         self._await_update(*_OF_FORWARD)
 
     def _await_update(self, *names: str) -> None:
@@ -219,7 +219,7 @@ class Fp8Module(nn.Module):
         if self._updates:
             self._update_scales(*_OF_FORWARD)
 
-    # Training cannot modify tensors that were created in inference mode.
+    # Otherwise, training could not modify tensors that were created in inference mode.
     @torch.inference_mode(False)
     def _prepare_meta(self, recipe: DelayedScaling, device: torch.device) -> None:
         old, metas, new = self.fp8_meta, {"recipe": recipe}, []
@@ -233,7 +233,7 @@ class Fp8Module(nn.Module):
                 new.append(name)
             metas[name] = meta
         self.fp8_meta = metas  # assigned in one step, because other threads may use the module
-        self._await_update(*new)  # no effect yet, but a graph captured from the first step needs it
+        self._await_update(*new)  # needed only by graphs captured from the first step
 
     def _out_dtype(self) -> torch.dtype:
         if not torch.is_autocast_enabled("hpu"):
@@ -271,7 +271,7 @@ class Fp8Module(nn.Module):
         if not isinstance(state, dict):
             warnings.warn(
                 f"The scales of this {type(self).__name__} are reset because its saved state is a "
-                f"{type(state).__name__} of another package.",
+                f"{type(state).__name__} from another package.",
                 stacklevel=2,
             )
             return
@@ -310,7 +310,7 @@ class Fp8Module(nn.Module):
         self._progress = copy.deepcopy(fp8_meta["progress"])
 
     def _load_from_state_dict(self, state: dict[str, Any], prefix: str, *rest: Any) -> None:
-        # The state of a plain layer contains no scales, so the scales are reset.
+        # The state dict of a plain PyTorch layer contains no scales, so they are reset.
         state.setdefault(f"{prefix}_extra_state", {})
         super()._load_from_state_dict(state, prefix, *rest)
 

@@ -12,7 +12,7 @@ from habana_frameworks.torch.hpex.experimental.transformer_engine.utils import F
 import torch
 from torch import distributed
 
-# The inverse of this scale is still a normal number, and bfloat16 can represent both.
+# The inverse of this scale is still a normal number, and bfloat16 can represent both values.
 _LARGEST_SCALE = 2.0**126
 
 
@@ -31,8 +31,8 @@ def products_take_two_formats() -> bool:
 def new_meta(tensors: int, history: int, device: torch.device) -> FP8TensorMeta:
     """Return scales of 1 and an empty history.
 
-    The tensors are copied from the host: if a captured step filled them, each replay would fill
-    them again.
+    The tensors are copied from the host, because a captured step would fill them again in each
+    replay.
     """
     like = {"device": "cpu", "dtype": torch.float32}
     ones, empty = torch.ones(tensors, **like), torch.zeros(history, tensors, **like)
@@ -40,7 +40,7 @@ def new_meta(tensors: int, history: int, device: torch.device) -> FP8TensorMeta:
 
 
 def note_amax(meta: FP8TensorMeta, tensor: int, amax: torch.Tensor) -> None:
-    """Record the largest magnitude of a tensor; a step may use the tensor several times."""
+    """Record the largest magnitude of a tensor; can be called several times per step."""
     running = meta.amax_history[0, tensor]
     running.copy_(torch.maximum(running, amax.reshape(())))
 
@@ -48,7 +48,7 @@ def note_amax(meta: FP8TensorMeta, tensor: int, amax: torch.Tensor) -> None:
 def reduce_maximum(amaxes: list[torch.Tensor], group: Any) -> None:
     """Replace each amax with its maximum over the processes in `group` (None means all processes).
 
-    `amaxes` are 1D tensors that must belong to the same modules in all processes.
+    `amaxes` are 1D tensors, which must belong to the same modules in all processes.
     """
     if not (amaxes and distributed.is_available() and distributed.is_initialized()):
         return
@@ -61,16 +61,17 @@ def reduce_maximum(amaxes: list[torch.Tensor], group: Any) -> None:
 
 
 def factor_of(scale: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return a scale in the dtype in which casts multiply, and its exact inverse."""
+    """Return a scale, rounded to the dtype that casts use, and the inverse of the rounded scale."""
     factor = scale.to(dtype)
     return factor, factor.float().reciprocal()
 
 
 @torch.autocast("hpu", enabled=False)
 def end_step(meta: FP8TensorMeta, dtype: torch.dtype, recipe: DelayedScaling) -> None:
-    """Compute scales from the measurements, and shift the history.
+    """Compute scales from the amax history, and shift the history.
 
-    All tensors are written in place, so that each replay of a captured step continues the history.
+    All tensors are updated in place, so that each replay of a captured step updates the same
+    history.
     """
     history = meta.amax_history
     amax = history.amax(0) if recipe.amax_compute_algo == "max" else history[0]
@@ -88,7 +89,7 @@ def copied(meta: FP8TensorMeta) -> FP8TensorMeta:
 
 @torch.no_grad()
 def restore(meta: FP8TensorMeta, saved: FP8TensorMeta) -> None:
-    """Restore saved tensors in place, so that replays of a captured step continue from them."""
+    """Restore saved tensors in place, so that replays of a captured step use them."""
     for name, each in vars(saved).items():
         current = getattr(meta, name)
         if current.shape == each.shape:

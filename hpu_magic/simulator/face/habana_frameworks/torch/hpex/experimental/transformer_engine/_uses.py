@@ -1,4 +1,4 @@
-"""Track a module's forward passes, which checkpoints may recompute in the backward pass."""
+"""Track a module's forward passes, which activation checkpointing may recompute in backward."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Use:
     Attributes
     ----------
     scale, hybrid_scale : torch.Tensor
-        Copies of the scales for the forward pass and for casts to the dtype of the gradients; they
-        are copies because later steps change the module's scales.
+        Scales for the forward pass, and for casts to the dtype of the gradients. These are copies,
+        because later steps change the module's scales.
     step : object
         The outermost region.
     updates : bool
         Whether the step computes scales from earlier measurements.
     measures, measures_forward : bool
-        Whether to measure gradients, and whether to measure inputs and weights. The latter is False
-        when a checkpoint recomputes the pass.
+        Whether to measure gradients, and whether to measure inputs and weights. `measures_forward`
+        is False when activation checkpointing recomputes the forward pass.
     has_backward : bool
         Whether autograd records the forward pass.
     group : torch.distributed.ProcessGroup or None
@@ -53,10 +53,10 @@ class Use:
 
 
 class Uses:
-    """Stores a module's uses that checkpoints may recompute; None stands for a use without FP8.
+    """Stores each `Use` of a module that may be recomputed, or None for a forward pass without FP8.
 
-    Each use is stored with its checkpointed region for as long as autograd's graph refers to the
-    region. A reentrant checkpoint is a node in the graph. For other checkpoints, saved tensors
+    Each `Use` is stored with its checkpointed region for as long as the autograd graph refers to
+    the region. A reentrant checkpoint is a node in the graph. With other checkpoints, saved tensors
     refer to the hook that recomputes them.
     """
 
@@ -65,19 +65,19 @@ class Uses:
         self._latest: Use | None = None
 
     def note(self, use: Use | None) -> None:
-        """Store the forward pass that is starting now."""
+        """Store the `Use` of the forward pass that is starting now."""
         self._latest = use
         for region in (*_hooks(), *_functions()):
             self._regions.setdefault(region, _Repeats()).uses.append(use)
 
     def repeated(self) -> Use | None:
-        """Return the use that the current backward pass is recomputing.
+        """Return the `Use` of the forward pass that backward is currently recomputing.
 
-        Returns the latest use if the backward pass is not recomputing a region with this module.
+        Returns the latest `Use` if backward is not recomputing a region that contains this module.
         """
         region = next(filter(None, map(self._region_of, _stack())), None)
         use = self._latest if region is None else region.next()
-        self.note(use)  # a nested checkpoint may recompute it again
+        self.note(use)  # a nested checkpoint may recompute the pass again
         return use
 
     def _region_of(self, frame: FrameType) -> _Repeats | None:
@@ -95,7 +95,7 @@ class Uses:
 
 
 class _Repeats:
-    """A module's uses in one region, in the order in which each backward pass recomputes them."""
+    """Each `Use` of a module in one region, in the order in which backward recomputes them."""
 
     def __init__(self) -> None:
         self.uses: list[Use | None] = []
@@ -110,7 +110,7 @@ class _Repeats:
 
 
 def _hooks() -> list[Callable[[Any], torch.Tensor]]:
-    """Return the current saved-tensor hooks of checkpoints.
+    """Return the active saved-tensor hooks of activation checkpointing.
 
     Other hooks, such as those that offload saved tensors, may stay active throughout training.
     """
@@ -128,7 +128,7 @@ def _full_name(function: object) -> str:
 
 
 def _functions() -> list[BackwardCFunction]:
-    """Return the autograd functions whose forward is running; autograd is disabled in a forward."""
+    """Return the autograd functions whose ``forward``, which disables autograd, is running."""
     if torch.is_grad_enabled() or torch.is_inference_mode_enabled():
         return []
     within = (_first_argument(frame) for frame in _stack() if frame.f_code.co_name == "forward")
@@ -145,12 +145,12 @@ def _stack() -> Iterator[FrameType]:
 def _first_argument(frame: FrameType) -> object:
     code = frame.f_code
     if not code.co_argcount or code.co_varnames[0] == "self":
-        return None  # reading f_locals could keep a forward's local variables alive
+        return None  # reading f_locals could keep the local variables of a forward method alive
     return frame.f_locals.get(code.co_varnames[0])
 
 
 def _runs(frame: FrameType, function: object) -> bool:
-    """Return whether a frame executes this function, not another closure with the same code."""
+    """Return whether a frame executes this function, rather than another closure of its code."""
     code = getattr(function, "__code__", None)
     if code is not frame.f_code:
         return False

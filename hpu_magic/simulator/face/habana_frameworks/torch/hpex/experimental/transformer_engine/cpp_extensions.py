@@ -24,7 +24,7 @@ def cast_to_fp8(
     measure_amax: bool = True,
     out: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Multiply a tensor by its scale and round it to FP8.
+    """Multiply a tensor by its scale and cast it to FP8.
 
     The inverse scale is also written to `fp8_meta_tensor`.
 
@@ -33,7 +33,7 @@ def cast_to_fp8(
     inp : torch.Tensor
         float32 or bfloat16.
     fp8_meta_tensor, fp8_tensor : FP8TensorMeta, int
-        The scales, and the index of the tensor in them.
+        The scales, and the index of the tensor's scale.
     otype : torch.dtype
         ``torch.float8_e5m2`` or ``torch.float8_e4m3fn``; other dtypes raise ValueError.
     stochastic_rounding : bool
@@ -46,7 +46,7 @@ def cast_to_fp8(
     """
     if otype not in _FORMATS:
         raise ValueError(
-            f"otype={otype} is not an FP8 type; use torch.float8_e5m2 or torch.float8_e4m3fn."
+            f"otype={otype} is not an FP8 dtype; use torch.float8_e5m2 or torch.float8_e4m3fn."
         )
     scale = fp8_meta_tensor.scale[fp8_tensor]
     cast, amax = torch.ops.hpu.cast_to_fp8_v2(inp, scale, stochastic_rounding, measure_amax, otype)
@@ -68,6 +68,6 @@ def cast_from_fp8(
     Raises ValueError if the dtype of `inp` is not `itype`.
     """
     if inp.dtype != itype:
-        raise ValueError(f"itype={itype} is not the type of the input, which is {inp.dtype}.")
+        raise ValueError(f"itype={itype} is not the dtype of the input, which is {inp.dtype}.")
     inverse = fp8_meta_tensor.scale_inv[fp8_tensor]
     return torch.ops.hpu.cast_from_fp8(inp, inverse, otype)

@@ -11,9 +11,9 @@ import torch.utils.checkpoint
 
 @contextlib.contextmanager
 def activation_checkpointing() -> Iterator[None]:
-    """Do nothing: FP8 modules detect when a checkpoint recomputes a forward pass.
+    """Do nothing: FP8 modules detect when activation checkpointing recomputes a forward pass.
 
-    In that case, they use the original scales and do not measure again.
+    During recomputation, they use the original scales and do not measure again.
     """
     yield
 

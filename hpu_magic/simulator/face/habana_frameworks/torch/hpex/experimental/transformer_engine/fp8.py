@@ -31,7 +31,7 @@ class Region:
 
 
 class Step:
-    """An outermost region; nested regions belong to the same step.
+    """A training step: one outermost region, including the regions nested in it.
 
     `measured` maps each measured module, in the order of first use, to the group of processes that
     share measurements.
@@ -52,29 +52,29 @@ _regions = _Regions()
 class fp8_autocast(contextlib.ContextDecorator):
     """Context manager or decorator that lets modules of this package compute in FP8.
 
-    The region must contain only the forward pass; the backward pass uses the same settings. Each
-    outermost region is a step. Scales are computed from the measurements of earlier steps, at the
-    recipe's interval. Replays of a captured graph also update the scales.
+    The region must only contain the forward pass; the backward pass uses the same settings. Each
+    outermost region counts as a step. Scales are computed from the measurements of earlier steps,
+    at the recipe's interval. Replays of a captured graph also update the scales.
 
     Parameters
     ----------
     enabled : bool
-        If False, modules compute in the dtype of their inputs, even inside another region.
+        If False, modules compute in the dtype of their inputs, even if an outer region enables FP8.
     fp8_recipe : recipe.DelayedScaling, optional
         The recipe to use; defaults to ``DelayedScaling()``.
     force_measurement : bool, optional
         Whether to measure in this step, regardless of the recipe's interval.
         `FP8GlobalStateManager.set_measurement_mode` sets it for all steps.
     fp8_group : torch.distributed.ProcessGroup, optional
-        Processes that share the largest magnitudes; defaults to all processes. They must use the
-        same modules in the same order.
+        Processes that share amaxes; defaults to all processes. All of them must use the same
+        modules in the same order.
 
     Raises
     ------
     TypeError
         `fp8_recipe` is not a recipe.
     RuntimeError
-        Raised on entry if the card is a first-generation card.
+        Raised on entry if the card is a GAUDI, which does not support FP8.
     """
 
     def __init__(
@@ -103,16 +103,16 @@ class fp8_autocast(contextlib.ContextDecorator):
 
 
 def get_default_fp8_recipe() -> DelayedScaling:
-    """Return the recipe that regions use by default."""
+    """Return the default recipe."""
     return DelayedScaling()
 
 
 def get_fp8_te_sr(fp8_recipe: DelayedScaling, fprop: bool) -> bool:
     """Return whether casts use stochastic rounding.
 
-    The forward pass rounds to nearest. Gradients use stochastic rounding with ``Format.HYBRID``,
-    unless ``PT_TE_FORCE_SR_BWD`` is set to 0 (round to nearest) or 1 (round stochastically). Other
-    values raise ValueError.
+    The forward pass always rounds to nearest. With ``Format.HYBRID``, gradients are rounded
+    stochastically. To round them to nearest, or stochastically with every format, set
+    ``PT_TE_FORCE_SR_BWD`` to 0 or 1. Other values of this variable raise ValueError.
     """
     forced = os.environ.get(_FORCED_ROUNDING, "").strip()
     if forced not in ("", "0", "1"):
@@ -126,7 +126,7 @@ def get_fp8_te_sr(fp8_recipe: DelayedScaling, fprop: bool) -> bool:
 
 
 class FP8GlobalStateManager:
-    """Manages the calling thread's regions, and the measurement mode of all threads.
+    """Manages the regions of each thread, and the measurement mode of all threads.
 
     `resets` counts state resets; after a reset, modules count their steps from 0 again.
     """
@@ -136,7 +136,7 @@ class FP8GlobalStateManager:
 
     @classmethod
     def is_fp8_available(cls) -> tuple[bool, str]:
-        """Return whether this card can compute in FP8, and the reason if it cannot."""
+        """Return whether the card supports FP8, and the reason if it does not."""
         if hpu.get_device_name() == "GAUDI":
             return False, NO_FP8
         return True, ""
@@ -180,7 +180,7 @@ class FP8GlobalStateManager:
         if _regions.entered:
             return
         groups = dict(measured)
-        measured.clear()  # modules keep a reference to the step, so it must not keep them alive
+        measured.clear()  # modules refer to the step, so the step must not keep them alive
         if completed:
             for group in dict.fromkeys(groups.values()):
                 amaxes = [module.forward_amaxes() for module in groups if groups[module] is group]
@@ -195,7 +195,7 @@ class FP8GlobalStateManager:
 
     @classmethod
     def is_fp8_enabled(cls) -> bool:
-        """Return whether modules compute in FP8 in the current region."""
+        """Return whether the current region enables FP8."""
         region = cls.region()
         return region is not None and region.enabled
 
@@ -213,16 +213,16 @@ class FP8GlobalStateManager:
 
     @classmethod
     def set_measurement_mode(cls, manual: bool, manual_value: bool = True) -> None:
-        """Measure in all steps, in no step, or at each recipe's interval.
+        """Measure in every step, in no step, or at the recipe's interval.
 
         If `manual` is true, `manual_value` determines whether to measure. Otherwise, the recipe's
-        interval applies, as it does by default.
+        interval applies, which is the default.
         """
         cls._manual = bool(manual_value) if manual else None
 
     @classmethod
     def get_manual_measurement_mode(cls) -> bool | None:
-        """Return whether steps are measured, or None if the recipe decides."""
+        """Return whether to measure in the current step, or None if the recipe decides."""
         region = cls.region()
         forced = region.force_measurement if region else None
         return cls._manual if forced is None else forced

@@ -1,4 +1,4 @@
-"""Recipes, which define the formats for FP8 training and how to derive scales from measurements."""
+"""Recipes for FP8 training: the formats to use, and how to compute scales from measurements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ALGORITHMS = ("most_recent", "max")
 
 
 class Format(Enum):
-    """The FP8 dtypes of the forward pass and of the gradients."""
+    """The FP8 dtypes for the forward pass and for gradients."""
 
     E5M2 = (torch.float8_e5m2, torch.float8_e5m2)
     HYBRID = (torch.float8_e4m3fn, torch.float8_e5m2)
@@ -32,25 +32,26 @@ class Format(Enum):
 class DelayedScaling:
     """Recipe that computes scales from the largest magnitudes in earlier steps.
 
-    A scale is ``largest value of the format / amax / 2**margin``. It stays unchanged if all values
-    are zero or any of them is infinite.
+    A scale is ``largest value of the format / amax / 2**margin``. The scale stays unchanged if all
+    values are zero, or if any value is infinite.
 
     Parameters
     ----------
     margin : int
         Headroom above the largest magnitude, in powers of two.
     interval : int
-        Number of steps from one measurement to the next. The second step of each interval measures,
-        and the first step of the next interval computes scales. If the interval is 1, each step
-        measures, and also computes scales from the measurements of the previous step. After a
-        forced measurement, the next step computes scales.
+        Number of steps between two measurements. The second step of each interval measures, and the
+        first step of the next interval computes scales. If the interval is 1, each step measures,
+        and computes scales from the measurements of the previous step. After a forced measurement,
+        the next step computes scales.
     fp8_format : Format
     amax_history_len : int
         Number of stored measurements.
     amax_compute_algo : str
-        "most_recent" uses the latest measurement, and "max" uses the maximum of all stored ones.
+        "most_recent" uses the latest measurement; "max" uses the maximum of all stored
+        measurements.
     reduce_amax : bool
-        Whether the processes in a group use the maximum of their largest magnitudes.
+        Whether to use the maximum amax across the processes in a group.
     override_linear_precision : tuple of bool
         Which matmuls are not computed in FP8; only False is supported.
 
@@ -79,13 +80,13 @@ class DelayedScaling:
             )
         if self.amax_compute_algo not in _ALGORITHMS:
             raise ValueError(
-                f"amax_compute_algo={self.amax_compute_algo!r} is unknown; use 'most_recent' or "
-                "'max'."
+                f"amax_compute_algo={self.amax_compute_algo!r} is not supported; use 'most_recent' "
+                "or 'max'."
             )
         if any(self.override_linear_precision):
             raise ValueError(
                 f"override_linear_precision={self.override_linear_precision!r} is not supported "
-                "because all three products of a linear layer are in FP8; omit it."
+                "because all three matmuls of a linear layer run in FP8; omit this argument."
             )
 
 

@@ -39,7 +39,7 @@ class AttentionBwdTensors(IntEnum):
 
 @dataclass
 class FP8TensorMeta:
-    """Scales of several tensors, their inverses, and the tensors' largest magnitudes.
+    """Scales and inverse scales of several tensors, and their history of largest magnitudes.
 
     `scale` and `scale_inv` have shape [tensors], and `amax_history` has shape [steps, tensors]. The
     first row of the history belongs to the current step, the last row to the previous step, and the

@@ -14,7 +14,7 @@ class FusedAdamW:
     """AdamW for a list of parameters; `step` receives the gradients.
 
     The options are the same as those of ``hpex.optimizers.FusedAdamW``, but bias correction is
-    always on. If `_allow_empty_param_list` is true, the list of parameters may be empty.
+    always on. The list of parameters may be empty if `_allow_empty_param_list` is true.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class FusedAdamW:
         self.param_group = {"params": list(params)}
 
     def step_param(self, param: torch.Tensor, grad: torch.Tensor | None) -> None:
-        """Raise RuntimeError, because single parameters are not supported."""
+        """Raise RuntimeError, because updating a single parameter is not supported."""
         raise RuntimeError("This AdamW optimizer does not support step_param() as of now")
 
     @marked
