@@ -237,7 +237,7 @@ def test_changing_sizes_are_padded_to_maxlen():
     loader = experimental.const_shape_dataloader(source, 6)
     assert [tuple(batch.shape) for batch in loader] == [(2, 6, 7)] * 2
     assert [batch.sum().item() for batch in loader] == [42, 70]
-    with pytest.raises(ValueError, match="maxlen=4 is too short for a batch with 5 elements"):
+    with pytest.raises(ValueError, match="maxlen=4 is too small for a batch with 5 elements"):
         experimental.const_shape_dataloader(source, 4)
 
 

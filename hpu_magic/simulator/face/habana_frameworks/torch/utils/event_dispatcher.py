@@ -1,11 +1,11 @@
-"""Deliver device events to subscribers, which receive them through a callback or on request.
+"""Deliver device events to subscribers, either to a callback or on request.
 
 An event has a timestamp in nanoseconds and a list of (key, value) pairs of strings:
 
 ``event``
     The kind of event: ``graph_compilation``, ``cpu_fallback``, ``host_synchronization``, ...
 ``name``
-    The recipe that was compiled, or the operator that fell back to the CPU or read from the device.
+    The recipe that was compiled, or the operator that fell back to the CPU or caused a host read.
 ``duration``
     The duration in microseconds.
 ``file``, ``line``
@@ -37,7 +37,7 @@ _MOST_WAITING = 10_000
 
 
 class EventId(IntEnum):
-    """Kinds of events; a host synchronization is a `CUSTOM_EVENT`."""
+    """Kinds of events. Host synchronizations have the kind `CUSTOM_EVENT`."""
 
     GRAPH_COMPILATION = 0
     CPU_FALLBACK = 1
@@ -74,9 +74,9 @@ class _Subscription:
 class EventDispatcher:
     """Delivers device events to subscribers; `instance` returns the process's dispatcher.
 
-    The device records events in a bounded buffer, and only while there are subscribers. Callbacks
-    are called by a thread within 50 ms, and by each ``mark_step``. If a subscription has no
-    callback, `process` delivers its events.
+    The device only records events while there are subscribers, in a bounded buffer. A thread calls
+    the callbacks within 50 ms, and so does each ``mark_step``. For subscriptions without a
+    callback, `process` delivers the events.
     """
 
     _instance: EventDispatcher | None = None
@@ -85,7 +85,7 @@ class EventDispatcher:
         self._subscriptions: dict[int, _Subscription] = {}
         self._handles = itertools.count(1)
         self._lock = threading.RLock()
-        self._position = 0  # of the next event to fetch from the device
+        self._position = 0  # position of the next event to fetch from the device
         self._thread: threading.Thread | None = None
 
     @classmethod
@@ -104,7 +104,7 @@ class EventDispatcher:
         """
         native = engine.load()
         with self._lock:
-            self._fetch()  # earlier events belong only to other subscriptions
+            self._fetch()  # earlier events belong to other subscriptions
             if event_id in _FROM_DEVICE:
                 native.listen(True)
             handle = next(self._handles)
@@ -114,7 +114,7 @@ class EventDispatcher:
         return handle
 
     def unsubscribe(self, handle: int) -> None:
-        """Deliver pending events and end a subscription, unless it has already ended."""
+        """Deliver pending events, and end the subscription if it is active."""
         with self._lock:
             subscription = self._subscriptions.get(handle)
             if subscription is None:
@@ -124,13 +124,16 @@ class EventDispatcher:
                 engine.load().listen(False)
 
     def process(self, handle: int, callback: Callback | None = None) -> None:
-        """Call `callback` (by default, the subscription's own) for each event since the last call.
+        """Call `callback`, or the subscription's callback, for each event since the last call.
 
         Raises KeyError if the subscription does not exist.
         """
         with self._lock:
             if handle not in self._subscriptions:
-                raise KeyError(f"{handle!r} is not a subscription's handle; see subscribe().")
+                raise KeyError(
+                    f"{handle!r} is not the handle of a subscription; use a value returned by "
+                    "subscribe()."
+                )
             subscription = self._subscriptions[handle]
             self._deliver(subscription, callback or subscription.callback)
 
@@ -155,7 +158,7 @@ class EventDispatcher:
                     self._call_all(subscription, subscription.callback)
 
     def _fetch(self) -> None:
-        """Fetch new device events, and queue each event for the subscriptions to its kind."""
+        """Fetch new device events, and queue them for the subscriptions to their kind."""
         self._position, events = engine.load().take_events(self._position)
         for event in events:
             kind = _NATIVE.get(event[1], EventId.CUSTOM_EVENT)
@@ -205,9 +208,9 @@ def _parameters(event: tuple[int, str, str, int, int, str, int, str]) -> Paramet
 def _call(callback: Callback, timestamp: int, parameters: Parameters) -> None:
     try:
         callback(timestamp, parameters)
-    except Exception:  # a subscriber's error must not affect the device or other subscribers
+    except Exception:  # errors of a subscriber must not affect the device or other subscribers
         logging.getLogger("habana_frameworks.torch").exception(
-            "A subscriber to the device's events failed"
+            "A subscriber to device events failed"
         )
 
 

@@ -11,7 +11,7 @@ from habana_frameworks.torch._flags import is_lazy
 
 
 def lazy_only(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a function do nothing in eager mode except warn once."""
+    """In eager mode, replace a function with one that only logs a warning once."""
     warned = False
 
     @functools.wraps(function)
@@ -35,7 +35,7 @@ def lazy_only(function: Callable[..., Any]) -> Callable[..., Any]:
 class Timer:
     """Context manager that measures the duration of its block.
 
-    The attribute `seconds` is 0 until the block ends.
+    The duration is stored in `seconds`, which is 0 until the block ends.
 
     To include operations that lazy mode has recorded but not yet executed, call
     ``torch.hpu.synchronize()`` at the end of the block.

@@ -1,4 +1,4 @@
-"""Find the folders that contain the bridge's native code."""
+"""Find the directories that contain the bridge's native code."""
 
 from hpu_magic.simulator import engine
 

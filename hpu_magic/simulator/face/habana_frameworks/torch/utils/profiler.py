@@ -1,4 +1,4 @@
-"""Profile the process with function calls that start and stop the profiler."""
+"""Functions that start and stop the profiler."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ def _setup_profiler(**options: Any) -> None:
 
 
 def _start_profiler() -> None:
-    """Start the prepared profile; raise RuntimeError if there is none, or if one is running."""
+    """Start the prepared profile; raise RuntimeError without one, or if a profile is running."""
     global _prepared, _running
     if _running is not None:
         raise RuntimeError("A profile is already running; call _stop_profiler() first.")
     if _prepared is None:
-        raise RuntimeError("No profile is prepared; call _setup_profiler() first.")
+        raise RuntimeError("No profile has been set up; call _setup_profiler() first.")
     _prepared.start()
     _prepared, _running = None, _prepared
 

@@ -6,9 +6,9 @@ import torch
 
 
 def is_pytorch_at_least(version: str) -> bool:
-    """Return whether the installed torch is this release or a later one.
+    """Return whether the installed torch release is `version` or later.
 
-    Pre-releases such as ``2.7.1a0+git`` count as the release itself. Local versions (after a plus
-    sign) are ignored. Raises ``packaging.version.InvalidVersion`` for an invalid `version`.
+    Pre-releases such as ``2.7.1a0+git`` count as the release itself. Local version labels (after a
+    plus sign) are ignored. Raises ``packaging.version.InvalidVersion`` for an invalid `version`.
     """
     return Version(Version(torch.__version__).base_version) >= Version(Version(version).public)

@@ -1,4 +1,4 @@
-"""Functions that query the bridge (fallbacks, graphs, tensor memory) or write to its log."""
+"""Functions that query the bridge (fallbacks, graphs, tensor addresses) or write to its log."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _get_fallback_op_count() -> dict[str, int]:
 
 
 def get_tensor_info(tensor: torch.Tensor) -> tuple[int, int] | None:
-    """Return the address and size in bytes of a tensor's device memory, or None if it has none."""
+    """Return the address and size (bytes) of a tensor's device memory, or None if it has none."""
     if tensor.device.type != "hpu":
         return None
     storage = tensor.untyped_storage()
@@ -28,14 +28,14 @@ def get_tensor_info(tensor: torch.Tensor) -> tuple[int, int] | None:
 def _get_jit_cache_size() -> int:
     """Return the number of graphs in lazy mode's recipe cache.
 
-    The number is 0 in eager mode, which runs operators without recipes; Dynamo manages compiled
-    programs.
+    The number is 0 in eager mode, which does not use recipes; compiled programs are cached by
+    Dynamo.
     """
     return engine.load().recipe_count()
 
 
 def _clear_jit_cache() -> None:
-    """Clear lazy mode's recipe cache, so that each graph is recompiled the next time it runs."""
+    """Clear lazy mode's recipe cache, so that each graph is recompiled on its next run."""
     engine.load().clear_recipes()
 
 

@@ -1,7 +1,7 @@
 """Functions that configure the vendor's graph compiler, its caches and its logs.
 
-They do nothing, because the simulator does not have this compiler: recipes have fixed shapes, exist
-only in host memory, and are never refined.
+They do nothing, because the simulator does not use this compiler. Its recipes have static shapes,
+are only stored in host memory, and are never refined.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _dump_dynamic_shape_memory_stat = _dump_memory_reporter = _do_nothing
 
 
 def _set_module_name(name: str = "") -> None:
-    """Do nothing: compiled graphs do not have module names."""
+    """Do nothing, because compiled graphs have no module names."""
 
 
 def _towl_configure(flag: bool, config: str = "") -> None:
-    """Do nothing: the simulator does not trace the work that it launches."""
+    """Do nothing, because the simulator does not trace launches."""
 
 
 def _towl_print(text: str) -> None:
-    """Do nothing: the simulator does not trace the work that it launches."""
+    """Do nothing, because the simulator does not trace launches."""

@@ -24,7 +24,7 @@ def _memstat_livealloc(msg: str = "") -> None:
 
 
 def _memstat_devmem_start_collect(msg: str = "", show_cs: bool = True) -> None:
-    """Append memory statistics to the log and reset the peak; call stacks are not logged."""
+    """Append memory statistics to the log, and reset the peak. Call stacks are not logged."""
     _append(msg)
     hpu.reset_peak_memory_stats()
 

@@ -1,4 +1,4 @@
-"""Write Python profiles that ``pstats`` can read, each to a separate file."""
+"""Write Python profiles to separate files that ``pstats`` can read."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _profiles = itertools.count()
 
 
 class cprofile:
-    """Decorator or context manager that writes profiles to a directory, creating it if needed.
+    """Decorator or context manager that writes profiles to a directory, which it creates if needed.
 
     As a decorator, it writes ``<function>_<process ID>_<number>`` for each call, and the decorated
-    function returns None, as with the vendor's decorator. As a context manager, it writes
+    function returns None, like with the vendor's decorator. As a context manager, it writes
     ``<process ID>-<number>.prof`` and returns the path. Raises RuntimeError if `dirname` is a file.
     """
 

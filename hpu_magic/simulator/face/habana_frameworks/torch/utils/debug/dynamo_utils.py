@@ -1,4 +1,4 @@
-"""Count the operators that ``hpu_backend`` compiles, and those that stay in eager mode."""
+"""Count the operators that ``hpu_backend`` compiles, and those that run in eager mode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _analyzers: list[FxGraphAnalyzer] = []
 
 @dataclass
 class OpCount:
-    """The number of compiled calls and of eager-mode calls to an operator in a graph."""
+    """The number of compiled calls and eager-mode calls to an operator in a graph."""
 
     graph_count: int = 0
     eager_count: int = 0
@@ -27,12 +27,12 @@ class FxGraphAnalyzer:
     """Context manager that records the graphs that ``hpu_backend`` compiles; it can be nested.
 
     In the simulator, each graph is a single partition: either all of its operators are compiled, or
-    all of them stay in eager mode. In-place operators are counted in their functional form.
+    all of them run in eager mode. In-place operators are counted in their functional form.
 
     Parameters
     ----------
     reset_dynamo : bool
-        Whether to reset Dynamo on entry, so that all graphs are compiled again.
+        Whether to reset Dynamo on entry, so that all graphs are recompiled.
     capture_non_hpu_output : bool
         Whether to also count operators whose outputs are not on the device.
     """
@@ -77,7 +77,7 @@ class FxGraphAnalyzer:
 
 
 def operators_to_note(graph: torch.fx.Graph) -> dict[str, tuple[int, int]] | None:
-    """Return a graph's operator counts if an analyzer is active; call this before passes run."""
+    """Return a graph's operator counts if an analyzer is active; call this before graph passes."""
     return operators_of(graph) if _analyzers else None
 
 
@@ -88,7 +88,7 @@ def note_graph(operators: Mapping[str, tuple[int, int]] | None, compiled: bool) 
 
 
 def operators_of(graph: torch.fx.Graph) -> dict[str, tuple[int, int]]:
-    """Count, for each operator, the calls whose output is on the device, and all calls."""
+    """Return each operator's number of calls with outputs on the device, and of all calls."""
     operators: dict[str, tuple[int, int]] = {}
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload):

@@ -20,9 +20,9 @@ logging.addLevelName(_LEVELS["trace"], "TRACE")
 class Logger:
     """Logs messages as ``[type] text`` to the Python logger named `type`.
 
-    The arguments of a message are either a format string with ``{}`` or ``%``, followed by values,
-    or values to join with commas. `data` contains the messages of all levels that were logged since
-    `set_store_data` was called.
+    The arguments of a message are a format string with ``{}`` or ``%`` followed by its values, or
+    values to join with commas. `data` contains the messages, of all levels, that were logged after
+    a call to `set_store_data`.
     """
 
     def __init__(self, type: str) -> None:
@@ -32,7 +32,7 @@ class Logger:
         self._logger = logging.getLogger(type)
 
     def set_store_data(self, store: bool) -> None:
-        """Start or stop storing the text of the messages in `data`."""
+        """Start or stop storing messages in `data`."""
         self._stores = store
 
     def _log(self, level: str, *args: Any) -> None:
@@ -64,6 +64,6 @@ def _text(args: tuple[Any, ...]) -> str:
 
 
 def enable_logging(logger_name: str, level: str) -> None:
-    """Set the level of a logger; raise AssertionError for an unknown level."""
+    """Set the level of a logger; raise AssertionError if the level does not exist."""
     assert level in _LEVELS, f"unsupported logger_level = {level}"
     logging.getLogger(logger_name).setLevel(_LEVELS[level])

@@ -10,7 +10,7 @@ from habana_frameworks.torch import _flags
 
 
 def dump_device_state_and_terminate(msg: str, flags: int = 0) -> NoReturn:
-    """Write `msg` to the logs and end the process immediately with status 1.
+    """Write `msg` to the logs, and exit the process immediately with status 1.
 
     The logs are ``dfa_api.txt`` and ``synapse_runtime.log`` in ``HABANA_LOGS``, which defaults to
     ``~/.habana_logs``. `flags` selects the hardware state to dump; simulated cards have no such

@@ -1,4 +1,4 @@
-"""Hardware information, and tools for dealing with varying input shapes."""
+"""Hardware information, and tools for handling varying input shapes."""
 
 from habana_frameworks.torch import hpu
 from habana_frameworks.torch.utils.experimental._accepted import (

@@ -6,14 +6,14 @@ import torch
 
 
 def _set_is_dynamic_quantization(is_dynamic: bool) -> None:
-    """Ignore whether scales are computed at run time, because operators support both cases."""
+    """Do nothing, because operators support scales whether or not they are computed at run time."""
 
 
 def _set_scale_attributes(hw_aligned: bool, scale_method: int) -> None:
-    """Ignore the properties of scales that can change between runs.
+    """Do nothing; the arguments describe scales that can change between runs.
 
-    `hw_aligned` specifies whether the hardware applies the scales at no cost, and `scale_method` is
-    the number of a scaling method in Neural Compressor.
+    `hw_aligned` is true if the hardware applies the scales at no cost, and `scale_method` is the
+    number of a scaling method in Neural Compressor.
     """
 
 
@@ -25,7 +25,7 @@ def _record_param(
     is_grad: bool = False,
     is_optim_state: bool = False,
 ) -> None:
-    """Ignore the name of a tensor's memory, because the simulator does not report such names."""
+    """Do nothing, because the simulator does not report the names of tensors in memory."""
 
 
 def _record_params(
@@ -33,4 +33,4 @@ def _record_params(
     optimizer: torch.optim.Optimizer,
     force_model_update: bool = False,
 ) -> None:
-    """Ignore the names of the tensors in a model and an optimizer; see `_record_param`."""
+    """Do nothing for the tensors of a model and an optimizer; see `_record_param`."""

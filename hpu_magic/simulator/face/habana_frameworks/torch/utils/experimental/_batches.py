@@ -1,4 +1,4 @@
-"""Process the tensors in a batch, which may be a nested list, tuple or mapping."""
+"""Process the tensors in a batch, which can be a nested list, tuple or mapping."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def mapped(obj: Any, change: Callable[[Path, torch.Tensor], Any], path: Path = (
 
 
 def tensors_of(obj: Any) -> list[tuple[Path, torch.Tensor]]:
-    """Return the tensors in a batch with their paths."""
+    """Return the tensors in a batch and their paths."""
     tensors: list[tuple[Path, torch.Tensor]] = []
     mapped(obj, lambda path, tensor: tensors.append((path, tensor)))
     return tensors
@@ -42,5 +42,5 @@ def shapes_of(obj: Any) -> Shapes:
 
 
 def samples_of(batch: Any) -> int:
-    """Return the size of the first dimension of the first tensor that is not a scalar, or 0."""
+    """Return the batch size: dimension 0 of the first tensor that is not a scalar, or 0."""
     return next((tensor.shape[0] for _, tensor in tensors_of(batch) if tensor.dim()), 0)

@@ -1,4 +1,4 @@
-"""Data loader that yields batches of constant shapes."""
+"""DataLoader wrapper that yields batches of constant shapes."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ import torch
 
 
 class const_shape_dataloader:
-    """Data loader that yields batches of constant shapes, so that each graph is compiled only once.
+    """Data loader that pads batches to constant shapes, so that each graph is only compiled once.
 
-    It reads all batches of `dataloader` to find the largest size of each dimension, and then pads
-    the end of each tensor to these sizes. If the last batch has fewer samples, it is dropped,
-    because padded samples would change the loss.
+    It reads all batches of `dataloader` to determine the largest size of each dimension, and then
+    pads each tensor at the end to these sizes. If the last batch is smaller, it is dropped, because
+    padded samples would change the loss.
 
     Parameters
     ----------
     dataloader : iterable
-        Iterated over again in each epoch. Batches are tensors, or lists, tuples and mappings of
-        tensors.
+        The data loader to wrap; it is iterated over in each epoch. Batches are tensors, or lists,
+        tuples and mappings of tensors.
     maxlen : int, optional
-        Size of every dimension after the first whose size varies between batches; used instead of
-        the largest size in the batches.
+        Size to pad to, instead of the largest size in the batches, for each dimension that varies
+        between batches (except the first dimension).
     pad_value : number or mapping
-        Padding value. A mapping contains values by batch key, for example ``{"labels": -100}``;
+        Padding value. A mapping contains a value for each batch key, such as ``{"labels": -100}``;
         other keys use 0.
 
     Raises
     ------
     TypeError
-        `dataloader` can be read only once.
+        `dataloader` is an iterator, which can only be read once.
     ValueError
-        A batch other than the last has fewer samples, the number of dimensions of a tensor changes,
+        A batch before the last one has fewer samples, the number of dimensions of a tensor changes,
         no batch contains tensors, or a batch is longer than `maxlen`.
     """
 
@@ -47,7 +47,7 @@ class const_shape_dataloader:
     ) -> None:
         if isinstance(dataloader, Iterator):
             raise TypeError(
-                f"A {type(dataloader).__name__} can be read only once; pass the loader itself."
+                f"A {type(dataloader).__name__} can only be read once; pass the data loader itself."
             )
         self.dataloader = dataloader
         self._pad_value = pad_value
@@ -58,13 +58,13 @@ class const_shape_dataloader:
             self._measure(batch)
             samples.append(samples_of(batch))
         if not self._sizes:
-            raise ValueError("The loader returned no batch with tensors.")
+            raise ValueError("The data loader returned no batch that contains tensors.")
         self._samples = max(samples)
         for number, count in enumerate(samples[:-1]):
             if count < self._samples:
                 raise ValueError(
-                    f"Batch {number} has {count} samples, but others have {self._samples}, and "
-                    "only the last batch may have fewer; use a fixed batch size."
+                    f"Batch {number} has {count} samples, but other batches have {self._samples}, "
+                    "and only the last batch may be smaller; use a fixed batch size."
                 )
         self._length = samples.count(self._samples)
         if maxlen is not None:
@@ -76,7 +76,7 @@ class const_shape_dataloader:
     def __iter__(self) -> Iterator[Any]:
         for batch in self.dataloader:
             if samples_of(batch) >= self._samples:
-                self._measure(batch)  # a shuffled loader may later yield larger batches
+                self._measure(batch)  # shuffling may yield larger batches in later epochs
                 yield mapped(batch, self._padded)
 
     def _measure(self, batch: Any) -> None:
@@ -84,8 +84,8 @@ class const_shape_dataloader:
             sizes = self._sizes.setdefault(path, list(tensor.shape))
             if len(sizes) != tensor.dim():
                 raise ValueError(
-                    f"A tensor has {len(sizes)} dimensions in one batch and {tensor.dim()} in "
-                    "another; padding cannot make them equal."
+                    f"A tensor has {len(sizes)} dimensions in one batch and {tensor.dim()} "
+                    "dimensions in another batch, which padding cannot fix."
                 )
             sizes[:] = map(max, sizes, tensor.shape)
             smallest = self._smallest.setdefault(path, list(tensor.shape))
@@ -98,8 +98,8 @@ class const_shape_dataloader:
                     continue
                 if sizes[dim] > maxlen:
                     raise ValueError(
-                        f"maxlen={maxlen} is too short for a batch with {sizes[dim]} elements in "
-                        f"dimension {dim}; truncate it, or pass a larger maxlen."
+                        f"maxlen={maxlen} is too small for a batch with {sizes[dim]} elements in "
+                        f"dimension {dim}; truncate the batch, or pass a larger maxlen."
                     )
                 sizes[dim] = maxlen
 

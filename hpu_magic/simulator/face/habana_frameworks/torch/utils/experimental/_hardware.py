@@ -12,7 +12,7 @@ from hpu_magic.simulator.cards.configuration import DeviceType
 
 
 class synDeviceType(IntEnum):
-    """Card generations, with the numbers that the vendor's runtime uses."""
+    """Card generations, with the same values as in the vendor's runtime."""
 
     synDeviceGaudi = DeviceType.GAUDI
     synDeviceGaudi2 = DeviceType.GAUDI2
@@ -25,7 +25,7 @@ def _get_device_type() -> synDeviceType:
 
 
 def _is_fp16_supported() -> bool:
-    """Return whether the card supports float16; all generations but the first do."""
+    """Return whether the card supports float16; only the first generation does not."""
     return _get_device_type() != synDeviceType.synDeviceGaudi
 
 
@@ -43,5 +43,5 @@ def _compute_stream() -> int:
 
 
 def _reset_device_memory() -> None:
-    """Warn and do nothing, because live tensors keep their memory."""
+    """Only show a warning, because live tensors keep their memory."""
     warnings.warn("used only to reset the memory in case of testing", stacklevel=2)

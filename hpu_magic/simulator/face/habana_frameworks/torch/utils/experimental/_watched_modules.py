@@ -23,9 +23,9 @@ _MODULES = ("Module name", "Recompile count")
 
 
 class CallRecord(NamedTuple):
-    """The calls to a model with the same input shapes, and the compilations that they caused.
+    """The number of calls to a model with the same input shapes, and of the resulting compilations.
 
-    Each call is counted as causing all compilations until the next call.
+    All compilations between two calls are attributed to the first one.
     """
 
     shapes: Shapes
@@ -56,8 +56,8 @@ class _ModuleCall(NamedTuple):
         if self.new_inputs:
             return "new input shapes"
         if self.new_outputs:
-            return "new output shapes for known input shapes"
-        return "no new shapes: other values, or pending operations of other code"
+            return "new output shapes, but known input shapes"
+        return "no new shapes: different values, or pending operations from other code"
 
 
 def watch(model: torch.nn.Module, name: str, csv_out: str) -> torch.nn.Module:
@@ -79,14 +79,14 @@ class _Log:
         self.step = 0
         self.calls: list[_ModuleCall] = []
         self.nested: list[int] = []
-        """For each running module, the number of compilations in the modules that it called."""
+        """For each running module, the number of compilations in its submodule calls."""
 
     def raw_logs(self) -> list[str]:
         """Return one line per module call."""
         return [call.line() for call in self.calls]
 
     def analyse_dynamicity(self) -> None:
-        """Print and save the compilations by step and module, and the totals by module."""
+        """Print and save the compilations per step and module, and the totals per module."""
         compiling = [call for call in self.calls if call.compilations]
         steps = [
             (
@@ -118,8 +118,8 @@ class _Log:
 
 
 class _RecordingForward:
-    # This class is not a closure, so that a deep copy of the model also copies its instances, which
-    # then call the copied modules.
+    # A class instead of a closure, so that a deep copy of the model also copies these objects,
+    # which then call the copied modules.
     def __init__(self, module: torch.nn.Module, name: str, log: _Log) -> None:
         functools.update_wrapper(self, module.forward)
         self._forward = module.forward
@@ -163,7 +163,7 @@ class _RecordingForward:
 
 
 class _WatchedForward:
-    """Replacement for the model's forward; each call is a step."""
+    """Replacement for the model's forward; each call counts as a step."""
 
     def __init__(self, forward: Callable[..., Any], log: _Log) -> None:
         functools.update_wrapper(self, forward)
@@ -176,7 +176,7 @@ class _WatchedForward:
 
     def __call__(self, *inputs: Any, **keywords: Any) -> Any:
         """Call the original forward and record the shapes of its inputs."""
-        hpu.synchronize()  # do not attribute operations recorded by other code to a module
+        hpu.synchronize()  # do not attribute operations of other code to a module
         self._end_last()
         self._log.step += 1
         self._last = shapes_of((inputs, keywords))
@@ -211,5 +211,5 @@ def _compilations() -> int:
 def _location(kind: type) -> str:
     try:
         return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
-    except (OSError, TypeError):  # the class is built in or was defined in a notebook
+    except (OSError, TypeError):  # the class is a built-in, or was defined in a notebook
         return kind.__module__

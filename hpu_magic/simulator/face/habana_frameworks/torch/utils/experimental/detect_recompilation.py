@@ -1,4 +1,4 @@
-"""Detect changing input shapes, which cause recompilations."""
+"""Detect varying input shapes, which cause recompilations."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _DYNAMICITY = ((1, "There is no"), (5, "There is a little"), (20, "There is some
 
 
 def get_shape(x: Any) -> Any:
-    """Return a key for the shapes in `x` that can be used to compare the inputs of two calls.
+    """Return a key for the shapes in `x`, to compare the inputs of two calls.
 
-    The key is the shape for a tensor, a tuple of keys for a list or tuple, a tuple of (key, value)
-    pairs for a dict, and the hash for any other object, which is also printed. Raises TypeError for
-    an object that is not hashable.
+    The key of a tensor is its shape. The key of a list or tuple is a tuple of keys, and the key of
+    a dict is a tuple of (key, value) pairs. For any other object, the key is its hash, and a
+    message is printed. Raises TypeError if such an object is not hashable.
     """
     if isinstance(x, torch.Tensor):
         return tuple(x.shape)
@@ -30,16 +30,16 @@ def get_shape(x: Any) -> Any:
         return tuple(get_shape(item) for item in x)
     if isinstance(x, dict):
         return tuple((get_shape(key), get_shape(value)) for key, value in x.items())
-    print(f"{x!r} of type {type(x).__name__} has no shape; its hash is used.")
+    print(f"{x!r} of type {type(x).__name__} has no shape; using its hash.")
     return hash(x)
 
 
 def data_dynamicity(dl: Iterable[Any]) -> dict[Shapes, int]:
-    """Read all batches of a loader, then print and return the frequencies of their shapes.
+    """Read all batches of a data loader, then print and return how often each shape occurs.
 
-    Each new combination of shapes causes the operations on a batch to be compiled. Batches are
-    tensors, or lists, tuples and mappings of tensors. The result maps the shapes of a batch's
-    tensors to the number of batches with these shapes, with the most frequent shapes first. Raises
+    Operations on a batch are compiled for each new combination of shapes. Batches are tensors, or
+    lists, tuples and mappings of tensors. The result maps the shapes of the tensors in a batch to
+    the number of batches with these shapes, starting with the most frequent ones. Raises
     AssertionError if `torch.distributed` is in use, because each process then sees only part of the
     data.
     """
@@ -57,19 +57,19 @@ def data_dynamicity(dl: Iterable[Any]) -> dict[Shapes, int]:
 def detect_recompilation_auto_model(
     model: torch.nn.Module, mdlname: str = "Net", waittime: float = 1, csv_out: str = "out"
 ) -> torch.nn.Module:
-    """Record the modules and input shapes that cause compilations, and return the same model.
+    """Record the modules and input shapes that cause compilations, and return the model.
 
     The model gets three new methods:
 
     ``report()``
         Prints a table of input shapes, and returns it as a list of records with the fields
-        ``shapes``, ``calls`` and ``compilations``. Each call is counted as causing all compilations
-        until the next call, including those of the backward pass and the optimizer step.
+        ``shapes``, ``calls`` and ``compilations``. All compilations until the next call are
+        attributed to a call, including those in the backward pass and the optimizer step.
     ``raw_logs()``
         Returns one line of text per module call.
     ``analyse_dynamicity()``
-        Prints the compilations by step and module, and the totals by module, and writes the two
-        tables to the files ``<csv_out>_1.csv`` and ``<csv_out>_2.csv``.
+        Prints the compilations per step and module, and the totals per module, and writes the two
+        tables to ``<csv_out>_1.csv`` and ``<csv_out>_2.csv``.
 
     Recorded operations are executed at the end of each module call, so that lazy mode compiles them
     at that point. `mdlname` is the model's name in the tables. `waittime` has no effect, because

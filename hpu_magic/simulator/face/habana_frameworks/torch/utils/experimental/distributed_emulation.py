@@ -17,16 +17,16 @@ def is_distributed_emulation_enabled() -> bool:
 
 
 def distributed_emulation_apply_if_enabled() -> None:
-    """Exit unless this process is the emulated rank, and remove the barriers of that rank.
+    """Exit unless this process is the emulated rank, which then runs without barriers.
 
-    This has no effect without ``PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK``. Raises KeyError if
+    This has no effect unless ``PT_HPU_EMULATE_DISTRIBUTED_SINGLE_RANK`` is set. Raises KeyError if
     ``RANK`` is not set.
     """
     emulated = os.environ.get(_SINGLE_RANK)
     if not is_distributed_emulation_enabled() or not emulated:
         return
     if "RANK" not in os.environ:
-        print(f"{_SINGLE_RANK}={emulated} needs RANK, which is not set.")
+        print(f"{_SINGLE_RANK}={emulated} requires RANK, which is not set.")
     rank = os.environ["RANK"]
     if int(rank) != int(emulated):
         print(f"Single rank emulation mode, rank {rank} terminating")
