@@ -67,7 +67,7 @@ def sentence(ranks, rank, called):
     return (
         f"{called[rank].split()[0]} number 1 in process group '0' failed on {who[rank]}: this rank "
         f"called {called[rank]}, and {who[1 - rank]} {called[1 - rank]}. Call the same "
-        "collective on all ranks, with tensors of one size and type."
+        "collective on all ranks, with tensors of the same size and dtype."
     )
 
 

@@ -92,8 +92,8 @@ def test_wrong_level_is_refused(forked_script):
         GPU_MIGRATION_LOG_LEVEL="loud",
     )
     assert printed.splitlines()[-1] == (
-        "GPU_MIGRATION_LOG_LEVEL='loud' is not a level; use 1 (log and screen), 2 (log) or 3 (log, "
-        "without the arguments of torch's functions)."
+        "GPU_MIGRATION_LOG_LEVEL='loud' is not a log level; use 1 (log file and screen), 2 (log "
+        "file) or 3 (log file, without calls of which only the device arguments change)."
     )
 
 

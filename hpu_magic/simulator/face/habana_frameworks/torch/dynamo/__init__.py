@@ -1,3 +1,3 @@
 """``torch.compile(backend="hpu_backend")``, for eager mode."""
 
-import torch._dynamo  # must come first: importing it registers the modules of this package
+import torch._dynamo  # must come first: this import registers the modules of the package

@@ -11,7 +11,7 @@ from torch._dynamo.device_interface import DeviceInterface, register_interface_f
 
 
 class HpuInterface(DeviceInterface):
-    """``torch.hpu`` with the names that Dynamo uses."""
+    """The ``torch.hpu`` functions, with the names that Dynamo expects."""
 
     device = hpu.device
     Event = torch.Event
@@ -22,7 +22,7 @@ class HpuInterface(DeviceInterface):
 
         @staticmethod
         def set_device(device: int) -> None:
-            """Accept any device, because a process has only one."""
+            """Do nothing, because a process has only one device."""
 
         @staticmethod
         def current_device() -> int:

@@ -27,7 +27,8 @@ _BY_DEVICE = frozenset(
 )
 _GROUPED = frozenset({getattr(aten, "_grouped_mm", aten.mm).default}) - {aten.mm.default}
 _BY_REFERENCE = (aten.native_group_norm.default,)
-"""Operators that PyTorch computes with a device-dependent reference if sizes are symbolic."""
+"""Operators for which PyTorch uses a device-dependent reference implementation if sizes are
+symbolic."""
 
 
 def register() -> None:
@@ -52,7 +53,7 @@ def _creates_tensors(op: Any) -> bool:
 
 
 def _on_chosen_card(mode: FakeTensorMode, op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Place tensors for ``hpu:3`` on ``hpu:0``, as the device does once that card is chosen."""
+    """Select card 3 for a tensor on ``hpu:3``, and place the tensor on ``hpu:0``."""
     device = kwargs.get("device")
     if device is None or device.type != "hpu" or not device.index:
         return NotImplemented

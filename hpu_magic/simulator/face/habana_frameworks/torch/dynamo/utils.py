@@ -8,7 +8,7 @@ from typing import Any
 
 
 def auto_map(f: Callable[..., Any]) -> Callable[..., Any]:
-    """Map `f` over nested lists and tuples in its first argument."""
+    """Apply `f` to each element of nested lists and tuples in its first argument."""
 
     @functools.wraps(f)
     def mapped(value: Any, *args: Any, **kwargs: Any) -> Any:

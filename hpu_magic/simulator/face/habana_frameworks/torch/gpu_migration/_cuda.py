@@ -117,7 +117,7 @@ def _without_counterpart(entry: torch_cuda.CudaName, name: str, original: Any) -
         became = "no effect" if dummy == "None" else f"dummy value {dummy}"
 
         def act() -> Any:
-            return ast.literal_eval(dummy)  # a new object for each call, as callers may modify it
+            return ast.literal_eval(dummy)  # a new object, because callers may modify it
 
     def call(*args: Any, **kwargs: Any) -> Any:
         _log.note(MISMATCH, name, args, kwargs, f"{became}. {entry.why}")

@@ -14,7 +14,7 @@ _PARAMETERS = ("device", "device_type", "map_location", "pin_memory_device")
 
 
 def place(value: Any) -> Any:
-    """Return the HPU if `value` is a GPU, whatever its index, because a process has only one card.
+    """Return the HPU if `value` is any GPU, because a process has only one card.
 
     Other values are returned unchanged.
     """
@@ -33,7 +33,7 @@ def numbered(value: Any) -> Any:
 
 
 def module_of(value: Any) -> Any:
-    """Return ``hpu:1`` for ``cuda:1``, for functions that use the machine's card numbers."""
+    """Map ``cuda:1`` to ``hpu:1``, for functions that use the machine's card numbers."""
     if isinstance(value, _REAL):
         value = str(value) if value.type == "cuda" else value
     if isinstance(value, str) and _CUDA.fullmatch(value):
@@ -42,7 +42,7 @@ def module_of(value: Any) -> Any:
 
 
 def places(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Replace GPUs in a call's arguments with the HPU; return the same objects if there are none.
+    """Replace GPUs in a call's arguments with the HPU; return the same objects if nothing changes.
 
     A number is treated as a GPU index only in the `device` argument.
     """

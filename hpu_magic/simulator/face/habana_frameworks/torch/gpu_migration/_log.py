@@ -24,8 +24,8 @@ def _level() -> int:
     text = os.environ.get(_VARIABLE, "").strip() or "0"
     if text not in ("0", "1", "2", "3"):
         raise ValueError(
-            f"{_VARIABLE}={text!r} is not a level; use 1 (log and screen), 2 (log) or 3 (log, "
-            "without the arguments of torch's functions)."
+            f"{_VARIABLE}={text!r} is not a log level; use 1 (log file and screen), 2 (log file) "
+            "or 3 (log file, without calls of which only the device arguments change)."
         )
     return int(text)
 
@@ -51,8 +51,8 @@ def note(
     """Log a call from code outside torch, once per source line.
 
     `kind` is a category of `hpu_magic.torch_cuda`, and `became` is the replacement of the call.
-    If `argument` is true, the call is to one of torch's own functions, and only its device
-    arguments change.
+    `argument` is true for a call to one of torch's own functions, if only its device arguments
+    change.
     """
     if not LEVEL or (argument and LEVEL == _WITHOUT_ARGUMENTS) or torch.compiler.is_compiling():
         return
@@ -93,7 +93,7 @@ def _write(entry: str) -> None:
 
 
 def shown(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    """Return a call's arguments as text, without tensor values, because reading them would sync."""
+    """Return a call's arguments as text, without tensor values, which would need a host read."""
     keywords = (f"{name}={_short(value)}" for name, value in kwargs.items())
     return ", ".join([*map(_short, args), *keywords])
 

@@ -1,4 +1,4 @@
-"""Map process groups from NCCL to HCCL, and parallel modules to a single card."""
+"""Map process groups from NCCL to HCCL, and data-parallel modules to a single card."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _GROUPS = ("init_process_group", "new_group", "new_subgroups", "new_subgroups_by
 
 
 def install() -> None:
-    """Map the backends of process groups, and the devices of parallel modules."""
+    """Map the backends of process groups, and the devices of data-parallel modules."""
     replace(torch.nn, "DataParallel", _one_device)
     torch.nn.parallel.DataParallel = torch.nn.DataParallel
     if not dist.is_available():
@@ -28,7 +28,7 @@ def install() -> None:
     for name in _GROUPS:
         replace(dist, name, _with_backend(f"torch.distributed.{name}"))
         setattr(dist.distributed_c10d, name, getattr(dist, name))
-    # Replaced only for callers outside torch, because PyTorch's own code must see the real backend.
+    # Replaced only for callers outside torch, because PyTorch's own code needs the real backend.
     replace(dist, "get_backend", _named)
     dist.is_nccl_available = lambda: True
     replace(dist, "barrier", _without_devices)

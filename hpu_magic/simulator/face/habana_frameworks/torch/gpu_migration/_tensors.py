@@ -44,7 +44,7 @@ _METHODS = (
     (torch.Tensor, "new_tensor", "torch.Tensor.new_tensor"),
 )
 _DEVICE_TYPES = ("Device", "Optional[Device]")
-_EXCLUDED = ("eq", "ne", "to")  # eq and ne compare devices in TorchScript; to is mapped below
+_EXCLUDED = ("eq", "ne", "to")  # TorchScript compares devices with eq and ne; "to" is mapped below
 
 
 def install() -> None:
@@ -158,7 +158,8 @@ def _to_card(name: str, options: tuple[str, ...] = ("non_blocking", "memory_form
             return handle_torch_function(cuda, (self,), self, device, *args, **kwargs)
         devices = () if device is None else (device,)
         _log.note(MATCH, name, devices, kwargs, "to('hpu')", argument=True)
-        # Slice both to the same length, because older Dynamo releases support only strict zips.
+        # Slice both to the same length, because older Dynamo releases only support
+        # zip(strict=True).
         positional = zip(options[: len(args)], args[: len(options)], strict=True)
         kwargs = {**dict(positional), **kwargs}
         if "async" in kwargs:
@@ -180,7 +181,7 @@ def _typed(original: Any) -> Any:
     """Make ``tensor.type`` accept CUDA tensor types, either as classes or by name."""
 
     def type(self: torch.Tensor, dtype: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Return the name of the tensor type, or the tensor converted to `dtype`."""
+        """Return the name of the tensor's type, or the tensor converted to `dtype`."""
         if isinstance(dtype, str) and dtype.startswith(("torch.cuda.", "torch.hpu.")):
             dtype = getattr(hpu, dtype.rpartition(".")[2])
         if getattr(dtype, "__module__", None) == "torch.hpu":

@@ -37,7 +37,7 @@ def mapped_to_card(
     name : str
         Name of the function, used in the log and by pickle.
     translate : callable
-        Returns the args and kwargs to call the function with, or the same objects if none change.
+        Returns the new args and kwargs for the function, or the same objects if nothing changes.
     method : bool
         Whether the first argument is ``self``, which the log omits.
     tensors : bool
@@ -106,7 +106,7 @@ class _TypeReplacement(type):
 
 
 def type_replacement(original: type, construct: Callable[..., Any], name: str) -> Any:
-    """Return a replacement for a type, called `name`, whose instances `construct` creates."""
+    """Return a replacement for a type that calls `construct` to create instances."""
     namespace = {
         "__doc__": original.__doc__,
         "__wrapped__": original,

@@ -1,4 +1,4 @@
-"""Replacements for the names in torch.cuda that belong to the category hpu_modified.
+"""Replacements for the names in torch.cuda that are in the category hpu_modified.
 
 Each replacement keeps its original name, but with underscores instead of the dots of submodules.
 """
@@ -32,7 +32,7 @@ class device(hpu.device):
 
 
 class graph(hpu.graph):
-    """Capture a graph; the HPU chooses the memory and, by default, the stream."""
+    """Capture a graph; `pool` is ignored, and `stream` is optional."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ def make_graphed_callables(
     allow_unused_input: bool = False,
     pool: Any = None,
 ) -> Any:
-    """Return callables that replay a graph; the HPU chooses the memory."""
+    """Return callables that replay a captured graph; `pool` is ignored."""
     return hpu.make_graphed_callables(
         callables, sample_args, warmups=num_warmup_iters, allow_unused_input=allow_unused_input
     )
@@ -91,7 +91,7 @@ def get_device_properties(device: Any = None) -> Properties:
 
 
 def get_device_capability(device: Any = None) -> tuple[int, int]:
-    """Return the driver version as two numbers."""
+    """Return the major and minor version of the driver."""
     major, minor = re.findall(r"\d+", hpu.get_device_capability(module_of(device)))[:2]
     return int(major), int(minor)
 
@@ -183,7 +183,7 @@ def comm_broadcast(
     *,
     out: Sequence[torch.Tensor] | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """Return a tuple with the tensor on the card, repeated for each device."""
+    """Return a tuple with one copy of the tensor on the card for each device."""
     if out is not None:
         return tuple(each.copy_(tensor) for each in out)
     return tuple(tensor.to("hpu") for _ in devices or ())
@@ -192,7 +192,7 @@ def comm_broadcast(
 def comm_broadcast_coalesced(
     tensors: Sequence[torch.Tensor], devices: Sequence[Any], buffer_size: int = 0
 ) -> tuple[tuple[torch.Tensor, ...], ...]:
-    """Return a tuple with the tensors on the card, repeated for each device."""
+    """Return a tuple that contains, for each device, the tensors on the card."""
     return tuple(tuple(each.to("hpu") for each in tensors) for _ in devices)
 
 
@@ -204,7 +204,7 @@ def comm_reduce_add(inputs: Sequence[torch.Tensor], destination: Any = None) -> 
 def comm_reduce_add_coalesced(
     inputs: Sequence[Sequence[torch.Tensor]], destination: Any = None, buffer_size: int = 0
 ) -> tuple[torch.Tensor, ...]:
-    """Return the sum of all first tensors, the sum of all second tensors, and so on."""
+    """Sum the tensors at each position across all inputs."""
     return tuple(comm_reduce_add(same) for same in zip(*inputs, strict=True))
 
 

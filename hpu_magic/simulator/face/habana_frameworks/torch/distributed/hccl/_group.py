@@ -59,10 +59,10 @@ def _network(members: list[Member]) -> Any:
 
 @contextlib.contextmanager
 def _shared_file(store: Any, rank: int, members: list[Member], size: int) -> Iterator[int]:
-    """Yield the descriptor of a file in which ranks announce their calls, or -1 if unavailable.
+    """Yield the descriptor of the file in which ranks announce their calls, or -1 without a file.
 
-    The ranks must connect inside the ``with`` block. Once they are connected, all of them have
-    opened the file, so it can be unlinked. Ranks on different machines cannot share memory.
+    The ranks must connect inside the ``with`` block. Once all ranks are connected, they have opened
+    the file, so it can be unlinked. Ranks on different machines cannot share memory.
     """
     if len({member.host for member in members}) > 1:
         yield -1

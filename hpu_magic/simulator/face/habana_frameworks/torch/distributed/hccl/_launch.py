@@ -16,12 +16,12 @@ _FROM_MPI = {
 def initialize_distributed_hpu(
     world_size: int | None = None, rank: int | None = None, local_rank: int | None = None
 ) -> tuple[int, int, int]:
-    """Return the world size and this process's ranks; with several processes, select its card.
+    """Return the world size and this process's ranks, and select the card of this process.
 
     Under ``mpirun``, this sets ``WORLD_SIZE``, ``RANK`` and ``LOCAL_RANK``, as well as
-    ``MASTER_ADDR`` and ``MASTER_PORT`` if they are not set. It sets ``ID``, the name of the log
-    folder, to the rank. With several processes, it also sets ``HLS_MODULE_ID`` to the card in
-    ``HABANA_VISIBLE_MODULES`` at the index given by the local rank, unless it is already set.
+    ``MASTER_ADDR`` and ``MASTER_PORT`` if they are not set. It also sets ``ID``, the name of the
+    log folder, to the rank. If there are several processes, it sets ``HLS_MODULE_ID``, unless
+    already set, to the card in ``HABANA_VISIBLE_MODULES`` whose index is the local rank.
 
     Returns
     -------
@@ -48,7 +48,7 @@ def initialize_distributed_hpu(
         modules = _utils._get_available_modules_from_environ()
         assert local_rank < len(modules), (
             "There is not enough devices available for training: "
-            f"local rank {local_rank} needs one more than the modules {modules}."
+            f"local rank {local_rank} has no card among the modules {modules}."
         )
         os.environ["HLS_MODULE_ID"] = str(modules[local_rank])
     return world_size, rank, local_rank

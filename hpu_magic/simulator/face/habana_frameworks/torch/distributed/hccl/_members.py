@@ -68,7 +68,7 @@ def _host() -> str:
 
 
 def _state(pid: int) -> tuple[str, str]:
-    """Return the state and start time of a process; empty strings if they are unavailable."""
+    """Return the state and start time of a process, or empty strings if they are unavailable."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:

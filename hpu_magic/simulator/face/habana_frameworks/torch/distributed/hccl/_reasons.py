@@ -65,11 +65,11 @@ class Reasons:
             calls = _listed([f"{self._members[rank]} {other}" for rank, other in others.items()])
             return (
                 f"{where} failed on {me}: this rank called {own_call}, and {calls}. Call the same "
-                "collective on all ranks, with tensors of one size and type."
+                "collective on all ranks, with tensors of the same size and dtype."
             )
         if timed_out:
             seconds = int(timed_out[1]) / 1000
-            timeout = f"{where} did not end within {seconds:g} s on {me}"
+            timeout = f"{where} did not finish within {seconds:g} s on {me}"
             if line := users_line():
                 timeout = f"{timeout}, which is at {line}"
             return f"{timeout}: {self._late(call, where_is)}."
@@ -90,7 +90,7 @@ class Reasons:
         if failures:
             rank, (failed, _) = next(iter(failures.items()))
             return f"{self._members[rank]} failed in {failed} first ({transport_error})"
-        return f"a rank has left the group or is not reachable ({transport_error.rstrip('.')})"
+        return f"a rank has left the group or is unreachable ({transport_error.rstrip('.')})"
 
     def _late(self, call: str, where_is: Callable[[int], str]) -> str:
         """Describe which ranks have not joined the call, after a timeout."""
@@ -114,8 +114,8 @@ class Reasons:
             elif failures[rank][0] != call:
                 parts.append(f"{member} was in {failures[rank][0]} instead")
         if not parts and failures is None:
-            return "the rank with the store, usually rank 0, does not answer either"
-        return _listed(parts) or "all ranks joined the call, but none received an answer in time"
+            return "the rank that hosts the store, usually rank 0, does not respond either"
+        return _listed(parts) or "all ranks joined the call, but none received a response in time"
 
     def _others(self) -> Iterator[Member]:
         return (member for rank, member in enumerate(self._members) if rank != self._rank)

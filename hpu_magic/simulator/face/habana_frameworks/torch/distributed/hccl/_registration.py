@@ -77,7 +77,7 @@ def _bind_groups_to_cards() -> None:
 
 
 def _accept_devices_of_barriers() -> None:
-    """Accept the machine's card number as the device of a barrier.
+    """Let barriers accept the card's number in the machine as their device.
 
     PyTorch creates a tensor on that device, but each process sees its only card as device 0.
     """
@@ -99,8 +99,8 @@ def _accept_devices_of_barriers() -> None:
 def _draw_by_offsets() -> None:
     """Make DTensor exit its random number context even after an error, which PyTorch does not do.
 
-    This also lets DTensor use a generator passed by the user, whose state PyTorch expects to
-    consist of a seed and an offset.
+    This also lets DTensor use a generator passed by the user, which PyTorch expects to have a seed
+    and an offset as its state.
     """
     from habana_frameworks.torch.hpu.random import PhiloxStates
 
@@ -130,9 +130,9 @@ def _draw_by_offsets() -> None:
 
 
 def _draw_by_offsets_before_contexts(tracker: Any) -> None:
-    """Let the DTensor of torch 2.8 and earlier, which has no random number context, use one.
+    """Add a random number context to DTensor in torch 2.8 and earlier.
 
-    It expects the state of the device to consist of a seed and an offset.
+    DTensor expects the device's RNG state to consist of a seed and an offset.
     """
     initialize, enter = tracker.__init__, tracker._distribute_region
 
@@ -153,7 +153,7 @@ def _draw_by_offsets_before_contexts(tracker: Any) -> None:
 
 @contextlib.contextmanager
 def _offsets() -> Iterator[None]:
-    """Draw random numbers by a seed and an offset."""
+    """Represent the device's RNG state as a seed and an offset."""
     from habana_frameworks.torch.hpu.random import set_rng_ctx, unset_rng_ctx
 
     set_rng_ctx("philox")
@@ -164,7 +164,7 @@ def _offsets() -> Iterator[None]:
 
 
 def _draw_in_one_operator() -> None:
-    """Let DTensor's random operator, in torch 2.15 and later, read a seed and an offset."""
+    """Let DTensor's random operator in torch 2.15 and later read a seed and an offset."""
     from torch._prims import rng_prims
 
     operator = getattr(rng_prims, "run_dtensor_rng_op", None)
@@ -193,7 +193,7 @@ def _leaving_context(tracker: Any) -> Iterator[None]:
 
 
 def _average_by_sums() -> None:
-    """Make FSDP sum the gradients and then divide, because HCCL has no averaging reduction."""
+    """Make FSDP sum gradients and then divide them, because HCCL has no averaging reduction."""
     from torch.distributed.fsdp._fully_shard import _fsdp_collectives
 
     _fsdp_collectives._get_gradient_divide_factors = _dividing(
@@ -224,7 +224,7 @@ def _dividing(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _wait_on_current_stream() -> None:
-    """Let FSDP release an unused all-gather, for which older releases use a CUDA stream."""
+    """Let FSDP free an unused all-gather; older releases require a CUDA stream for this."""
     from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 
     original = FSDPParamGroup.finalize_backward
@@ -246,7 +246,7 @@ def _break_graphs_at_collectives() -> None:
     from torch._dynamo import trace_rules
     from torch.distributed import _functional_collectives
 
-    # Otherwise Dynamo replaces some of them with functions that it can trace.
+    # Otherwise, Dynamo replaces some of these functions with functions that it can trace.
     _functional_collectives.traceable_collective_remaps.clear()
     for name, function in vars(dist).items():
         # isinstance() would trigger a warning for deprecated names.

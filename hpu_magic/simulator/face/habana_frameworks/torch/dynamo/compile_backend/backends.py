@@ -30,8 +30,8 @@ def register() -> None:
     register_backend(hpu_backend, name=NAME)
     if is_lazy():
         return
-    # The schema does not declare that the operator writes to the gradients, so the operator would
-    # be dropped from a graph.
+    # The operator's schema does not declare that it writes to the gradients, so graphs would drop
+    # the operator.
     torch._dynamo.disallow_in_graph(torch.ops.hpu.accumulate_grads_)
     experimental.enable_if_flag_is_set()
 
@@ -85,10 +85,10 @@ def hpu_backend(
 
 
 def _keep_saved_tensors() -> None:
-    """Prevent backward graphs from overwriting tensors that forward saved.
+    """Prevent backward graphs from overwriting tensors that the forward graph saved.
 
-    AOTAutograd allows this, and therefore raises an error for ``retain_graph=True``. Programs never
-    overwrite saved tensors.
+    AOTAutograd lets them do so, and therefore raises an error for ``retain_graph=True``. Programs
+    never overwrite saved tensors.
     """
     context = torch._guards.TracingContext.try_get()
     donated = getattr(context and context.fw_metadata, "bw_donated_idxs", None)
@@ -99,7 +99,7 @@ def _keep_saved_tensors() -> None:
 def _refusing_second_derivatives(compiled: Callable[..., Any]) -> Callable[..., Any]:
     """Make AOTAutograd's training graph raise an error instead of dropping gradients.
 
-    AOTAutograd's own error does not cover ``create_graph=True`` with ``backward(inputs=...)``.
+    AOTAutograd itself raises no error for ``create_graph=True`` with ``backward(inputs=...)``.
     """
     if torch._dynamo.config.compiled_autograd:
         return compiled
@@ -149,7 +149,7 @@ class _Compiler:
         return self.program
 
     def __call__(self, module: torch.fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
-        """Compile for AOTAutograd, which expects a function that empties its argument list."""
+        """Compile a graph to a boxed function, which empties its argument list."""
         program = self.compile(module)
         call = _generated(module) if program is None else program.run
 

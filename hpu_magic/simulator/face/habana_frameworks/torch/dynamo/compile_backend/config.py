@@ -1,8 +1,8 @@
 """Settings of the compile backend, read from the environment once.
 
-Setting ``configuration_flags[key]`` affects all later compilations, whereas
-``torch.compile(..., options={key: value})`` affects only one. The simulator runs the graph that
-Dynamo captured, so the settings for the vendor's graph passes do not change results.
+Setting ``configuration_flags[key]`` affects all later compilations, whereas ``torch.compile(...,
+options={key: value})`` affects only one. The simulator runs graphs as captured by Dynamo, so the
+settings of the vendor's graph passes do not affect results.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def _boolean(variable: str, default: bool) -> bool:
     if text is None:
         return default
     if text.lower() not in _TRUE | _FALSE:
-        raise AssertionError(f"{variable}={text!r} is neither true nor false; write 1 or 0.")
+        raise AssertionError(f"{variable}={text!r} is not a boolean; use 1 or 0.")
     return text.lower() in _TRUE
 
 
@@ -49,8 +49,8 @@ def _decomposition() -> str:
     mode = os.environ.get("PT_HPU_COMPILE_DECOMPOSITION_MODE", "habana")
     if mode not in _DECOMPOSITIONS:
         raise AssertionError(
-            f"PT_HPU_COMPILE_DECOMPOSITION_MODE={mode!r} is unknown; "
-            f"write one of {', '.join(_DECOMPOSITIONS)}."
+            f"PT_HPU_COMPILE_DECOMPOSITION_MODE={mode!r} is not supported; use one of "
+            f"{', '.join(_DECOMPOSITIONS)}."
         )
     return mode
 
@@ -63,7 +63,7 @@ configuration_flags["decomposition_mode"] = _decomposition()
 
 @contextlib.contextmanager
 def patched(options: Mapping[str, Any]) -> Iterator[None]:
-    """Override settings inside the ``with`` block; raise KeyError for an unknown setting."""
+    """Override settings inside the ``with`` block; raise KeyError if a setting does not exist."""
     for key in options:
         if key not in configuration_flags:
             raise KeyError(

@@ -15,8 +15,7 @@ _enabled = contextlib.ExitStack()
 def enable_compiled_autograd(**kwargs: Any) -> None:
     """Capture each backward pass in this process as it runs, and compile the resulting graph.
 
-    `kwargs` are passed to `torch.compile` for these graphs; the default backend is
-    ``hpu_backend``.
+    `kwargs` are passed to `torch.compile`; the default backend is ``hpu_backend``.
     """
     from torch._dynamo import compiled_autograd
 

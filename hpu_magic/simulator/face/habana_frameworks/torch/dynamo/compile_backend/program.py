@@ -95,7 +95,8 @@ def _traced_results(op: torch._ops.OpOverload, node: torch.fx.Node) -> list[Any]
 def _visible(op: torch._ops.OpOverload, results: list[Any]) -> list[Any]:
     """Omit a batch norm's saved statistics, because PyTorch predicts their dtype for CUDA.
 
-    Only the backward kernel reads them, and it accepts whatever the forward kernel returns.
+    Only the backward kernel reads these statistics, and it accepts whatever the forward kernel
+    returns.
     """
     return results[:1] if "batch_norm" in op._schema.name else results
 
@@ -136,7 +137,7 @@ def _hints(numbers: Sequence[int | torch.SymInt]) -> list[int] | None:
 
 
 def _lowered_choice(program: Any, node: torch.fx.Node, values: dict[torch.fx.Node, Any]) -> Any:
-    """Return the slot of one of an operator's results, or of one element of a list result."""
+    """Return the slot of one of an operator's results, or of one element of a list."""
     source, index = node.args
     if not isinstance(source, torch.fx.Node) or not isinstance(index, int) or index < 0:
         raise _BeyondPrograms

@@ -1,8 +1,8 @@
 """Run the forward and backward of a training graph in the engine, as a single autograd node.
 
 AOTAutograd's Python wrapper also supports functions that write to their inputs, return views of
-them, or use tensor subclasses. However, it costs time in every step, and most graphs do not need
-it.
+them, or use tensor subclasses. However, the wrapper slows down every step, and most graphs do not
+need it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def differentiable(
     inputs: Sequence[Any],
     compile_backward: Callable[[], Any],
 ) -> Callable[..., Any] | None:
-    """Return a differentiable function of the graph's inputs, or None if it needs AOTAutograd.
+    """Return a differentiable function of the graph's inputs, or None if AOTAutograd has to run it.
 
     `forward` is the program of `forward_graph`, `inputs` are the fake tensors and numbers from
     tracing, and `compile_backward` returns the backward program during the first backward pass.
@@ -67,7 +67,7 @@ def differentiable(
         or not all(
             isinstance(node.meta.get("val"), torch.Tensor) for node in (*returned, *backward_inputs)
         )
-        or program_of(partition.backward.graph) is None  # only a check; it is compiled on first use
+        or program_of(partition.backward.graph) is None  # only checked here; compiled on first use
     ):
         return None
     return engine.load().DifferentiableProgram(
@@ -80,7 +80,7 @@ def differentiable(
 
 
 def _is_plain(metadata: Any, inputs: Sequence[Any]) -> bool:
-    """Return whether a graph only reads tensors of fixed shapes and returns new tensors."""
+    """Return whether a graph has static shapes, no mutated inputs and no aliased outputs."""
     from torch._functorch._aot_autograd.schemas import MutationType, OutputType
 
     new = (OutputType.non_alias, OutputType.unsafe_view_alias)
