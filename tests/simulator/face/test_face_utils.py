@@ -178,7 +178,7 @@ def test_first_generation_autocast_refuses_float16(plain):
     assert found["cpu"] == [True, []]
     dtype, (warning,) = found["float16 set"]
     assert dtype == "torch.bfloat16"
-    assert "torch.float16 is not supported; it stays torch.bfloat16." in warning
+    assert "torch.float16 is not supported; keeping torch.bfloat16." in warning
     assert found["bfloat16 set"] == ["torch.bfloat16", []]
 
 
@@ -455,9 +455,9 @@ def test_key_of_a_shape_has_its_structure(capsys):
     assert get_shape({"mask": x, 1: [x]}) == ((hash("mask"), (2, 3)), (hash(1), ((2, 3),)))
     assert get_shape(0.5) == hash(0.5)
     assert capsys.readouterr().out.splitlines() == [
-        "'mask' of type str has no shape; its hash is used.",
-        "1 of type int has no shape; its hash is used.",
-        "0.5 of type float has no shape; its hash is used.",
+        "'mask' of type str has no shape; using its hash.",
+        "1 of type int has no shape; using its hash.",
+        "0.5 of type float has no shape; using its hash.",
     ]
     with pytest.raises(TypeError, match="unhashable"):
         get_shape({1, 2})
@@ -523,13 +523,13 @@ def test_batches_keep_their_type():
 
 def test_loaders_without_possible_constant_shapes_are_refused():
     make = utils.experimental.const_shape_dataloader
-    with pytest.raises(TypeError, match="list_iterator can be read only once"):
+    with pytest.raises(TypeError, match="list_iterator can only be read once"):
         make(iter([torch.ones(1)]))
     with pytest.raises(ValueError, match="Batch 0 has 1 samples, but others have 2"):
         make([torch.ones(1), torch.ones(2)])
     with pytest.raises(ValueError, match="has 1 dimensions in one batch and 2 in another"):
         make([torch.ones(1), torch.ones(1, 1)])
-    with pytest.raises(ValueError, match="no batch with tensors"):
+    with pytest.raises(ValueError, match="no batch that contains tensors"):
         make([])
 
 

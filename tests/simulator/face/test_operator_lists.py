@@ -86,7 +86,7 @@ def test_unreadable_list_keeps_the_default(forked_script, tmp_path):
     types, (warning,) = json.loads(out.splitlines()[-1])
     assert types == DEFAULT
     assert warning.startswith("LOWER_LIST: [Errno 2] No such file or directory")
-    assert warning.endswith("the default list applies.")
+    assert warning.endswith("using the default list.")
 
 
 IN_FORCE = """

@@ -161,7 +161,7 @@ def test_exported_model_is_quantized():
 
 
 def test_graph_breaks_are_not_exported():
-    with pytest.raises(NotImplementedError, match="exports a model only as one graph"):
+    with pytest.raises(NotImplementedError, match="can only export a model as a single graph"):
         core.quantize_pt2e.export(torch.nn.Linear(1, 1))
 
 

@@ -1,4 +1,4 @@
-"""The simulator's version of the vendor's PyTorch bridge; importing it loads the device."""
+"""Simulated version of the vendor's PyTorch bridge; importing it registers the ``hpu`` device."""
 
 import importlib
 
@@ -28,8 +28,8 @@ def _register_with_dynamo() -> None:
         importlib.import_module(f"habana_frameworks.torch.dynamo.{part}").register()
 
 
-# Register even in lazy mode, because scripts may import modules that define compiled functions.
-# Only calling such a function fails.
+# Register even in lazy mode, because scripts may import modules that define compiled functions. In
+# lazy mode, only a call to such a function raises an error.
 _import_hooks.when_imported("torch._dynamo", _register_with_dynamo)
 _fallback_log.install()
 activity_profiler.install()

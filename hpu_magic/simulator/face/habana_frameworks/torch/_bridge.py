@@ -25,9 +25,9 @@ from hpu_magic.simulator.activation import GpuPresent, TooLateError
 from hpu_magic.simulator.cards.configuration import Configuration
 from hpu_magic.simulator.cards.page import COUNTERS_OFFSET
 
-# Maximum number of operations that lazy mode records before it executes them.
+# Flags that limit the number of operations that lazy mode records before executing them.
 _GRAPH_LIMITS = ("PT_HPU_MAX_COMPOUND_OP_SIZE", "PT_HPU_MAX_ACCUM_SIZE")
-# CPU operators whose counterparts in the vendor's bridge have different names.
+# CPU operators that have different names in the vendor's bridge.
 _CPU_NAMES = [
     "convolution",
     "convolution_backward",
@@ -115,12 +115,12 @@ def _acquire() -> tuple[object, int, int, float]:
 
 
 def _operators(kind: str, *variables: str) -> list[str]:
-    """Read the names from the file given by the first variable that is set, or use the defaults."""
+    """Read names from the file given by the first variable that is set, or return the defaults."""
     for variable in variables:
         if path := os.environ.get(variable):
             try:
                 return [_AUTOCAST_NAMES.get(name, name) for name in _operator_lists.read(path)]
             except OSError as unreadable:
-                warnings.warn(f"{variable}: {unreadable}; the default list applies.", stacklevel=2)
+                warnings.warn(f"{variable}: {unreadable}; using the default list.", stacklevel=2)
                 break
     return _operator_lists.defaults(kind)

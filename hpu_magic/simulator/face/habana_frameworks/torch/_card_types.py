@@ -1,4 +1,4 @@
-"""Dtypes of the cards: the largest FP8 values, and the 64-bit dtypes that are stored in 32 bits."""
+"""FP8 limits of the cards, and the 64-bit dtypes that cards store in 32 bits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def narrow_types(*, lazy: bool, generation: str) -> NarrowTypes:
 
     No card supports float64. All cards support int64 if ``PT_ENABLE_INT64_SUPPORT`` is set; without
     it, only second-generation and later cards do, and only in eager mode. In lazy mode, a copy from
-    the host raises an error if a value does not fit, unless
+    the host raises an error if a value does not fit into 32 bits, unless
     ``PT_HPU_ENABLE_VALID_DATA_RANGE_CHECK`` is off.
     """
     exact = _flags.is_on(EXACT)

@@ -21,7 +21,7 @@ _writable = True
 
 
 def install() -> None:
-    """Start the log if the environment requests it."""
+    """Start logging if ``LOG_LEVEL_PT_FALLBACK`` enables it."""
     if os.environ.get(_VARIABLE, "").strip() in ("0", "1"):
         EventDispatcher.instance().subscribe(EventId.CPU_FALLBACK, _log)
 
@@ -51,7 +51,7 @@ def _write(entry: str) -> None:
     except OSError as error:
         _writable = False
         warnings.warn(
-            f"The log of CPU fallbacks cannot be written ({error}); set HABANA_LOGS to a writable "
+            f"The CPU fallback log cannot be written ({error}); set HABANA_LOGS to a writable "
             "folder.",
             stacklevel=2,
         )

@@ -47,7 +47,7 @@ def refuse_operators() -> None:
 
 
 def _reason_against(name: str) -> str | None:
-    """Return the reason why the card does not support an operator, or None if it does."""
+    """Return why the card does not support an operator, or None if it is supported."""
     if "fp8" in name:
         return f"torch.ops.hpu.{name}: {NO_FP8}"
     for part, feature, substitute in (
@@ -115,7 +115,7 @@ def refuses_autocast_type(dtype: torch.dtype) -> bool:
     if not (_float16_refused and dtype == torch.float16):
         return False
     warnings.warn(
-        f"In HPU autocast, but the target dtype {dtype} is not supported; it stays "
+        f"In HPU autocast, but the target dtype {dtype} is not supported; keeping "
         f"{torch.get_autocast_dtype('hpu')}.\n" + _AUTOCAST_TYPES,
         stacklevel=3,
     )

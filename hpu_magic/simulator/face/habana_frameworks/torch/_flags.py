@@ -1,4 +1,4 @@
-"""Flags of the bridge. The mode and `IN_FORCE` are read on load; later changes have no effect."""
+"""Flags of the bridge. The mode and `IN_FORCE` are read only once, on import."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ def pool_percentage() -> int:
 
 
 def reserved_for_collectives() -> int:
-    """Return the number of bytes that the allocator leaves free; 0 for a single process."""
+    """Return the number of bytes to keep free for collectives; 0 if there is only one process."""
     if int(os.environ.get("WORLD_SIZE") or 1) == 1:
         return 0
     text = os.environ.get(_RESERVED, "0").strip()
     if not (text.isascii() and text.isdigit()):
         raise ValueError(
-            f"{_RESERVED}={text!r} is not a size; use an integer number of megabytes to reserve "
-            "for collectives."
+            f"{_RESERVED}={text!r} is not a size; specify the memory to reserve for collectives as "
+            "an integer number of megabytes."
         )
     return int(text) << 20
 

@@ -1,4 +1,4 @@
-"""Lazy-mode functions of the vendor's extensions, whose operator schemas differ in lazy mode."""
+"""Lazy-mode functions of the vendor's extensions, which use different operator schemas."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ fused_norm = _calling("fused_norm_hpu_wrap", "fused_norm_lazy")
 """Scale gradients so that their total 2-norm is at most ``max_norm``, and return the norm.
 
 Arguments: a list of the gradients, followed by a one-element tensor that receives the norm;
-``max_norm``, with one element; and 2.0.
+``max_norm`` as a one-element tensor; and the norm type, 2.0.
 """
 optimizer_sgd = _calling("optimizer_sgd_hpu_wrap", "habanaOptimizerSgd")
-"""Arguments: gradients, weights, learning rate, weight decay; then momentum, dampening and the
-Nesterov flag, which have no effect."""
+"""Arguments: gradients, weights, learning rate and weight decay, then momentum, dampening and the
+Nesterov flag (all three are ignored)."""
 optimizer_sgd_momentum = _calling("optimizer_sgd_momentum_hpu_wrap", "habanaOptimizerSgdMomentum")
 """Arguments: gradients, weights, momentum buffers, step number, learning rate, momentum, weight
 decay, dampening, Nesterov flag."""
@@ -67,30 +67,30 @@ sparse_adagrad_with_valid_count = _calling(
 embedding_bag_sum_fwd = _calling("embedding_bag_sum_hpu_wrap", "embedding_bag_sum")
 """Return the sum of each bag's rows, with shape [bags, channels].
 
-Arguments: the embedding table [rows, channels]; the row indices of all bags; the start offset of
-each bag and the end offset of the last one; a 1D count tensor, which has no effect; and the mode.
-Mode 0 ignores the bags and returns a row for each index; modes 1 and 2 return the sums.
+Arguments: the embedding table [rows, channels]; the indices for all bags; the start offset of each
+bag, followed by the end offset of the last one; a 1D count tensor (ignored); and the mode. Mode 0
+ignores the bags and returns a row for each index; modes 1 and 2 return the sums.
 """
 embedding_bag_sum_bwd = _calling("embedding_bag_sum_bwd_hpu_wrap", "embedding_bag_sum_bwd_out")
-"""Add the gradients of each row in use to the first rows of a tensor, and return this tensor.
+"""Sum the gradients for each row in use, add them to the first rows of a tensor, and return it.
 
-Arguments: the tensor, whose first rows are in the order of the rows returned by
-`embedding_bag_preproc`; the gradient of each bag; the bags grouped by row, and the start offset of
-each group, also from `embedding_bag_preproc`; the number of rows; and the mode.
+Arguments: the tensor, with its first rows in the same order as the rows returned by
+`embedding_bag_preproc`; the gradient of each bag; the bags grouped by row and the start offset of
+each group, also returned by `embedding_bag_preproc`; the number of rows in use; and the mode.
 """
 expand_into_jagged_permute = _calling(
     "expand_into_jagged_permute_hpu_wrap", "habana_expand_into_jagged_permute"
 )
-"""Return the original positions of the elements in permuted segments.
+"""Return the original position of each element of the permuted segments.
 
-Arguments: the segment index at each position; the start offset of each segment and the end offset
-of the last one, before and after the permutation; and the number of elements in these segments.
+Arguments: the segment index for each position; the segment offsets, including the end offset of the
+last segment, before and after the permutation; and the total number of elements in these segments.
 """
 bounds_check_indices = _calling("bounds_check_indices_hpu_wrap", "habana_bounds_check_indices")
 """Like ``hpex.kernels.bounds_check_indices``, but with the arguments in a different order."""
 split_permute_cat = _calling("split_permute_cat_hpu_wrap", "habana_split_permute_cat")
-"""Permute the blocks of each row. Arguments: input [batch, features * dims], block index at each
-position, batch, features, dims."""
+"""Permute the blocks in each row. Arguments: the input [batch, features * dims], the index of the
+block for each position, batch, features, dims."""
 
 
 @_of_lazy_mode("optimizer_lars_hpu_wrap")
@@ -103,7 +103,7 @@ def fused_lars(
     eps: float,
     lr: torch.Tensor,
 ) -> None:
-    """Multiply each gradient by the learning rate and, if its mask is set, by a ratio of norms."""
+    """Scale gradients by the learning rate and, if their mask is set, by the LARS trust ratio."""
     torch.ops.hpu.habanaOptimizerLars(params, grads, lr, skip_masks, eeta, weight_decay, eps)
 
 
@@ -123,9 +123,9 @@ def embedding_bag_preproc(
     Returns
     -------
     tuple of torch.Tensor
-        The number of rows in use (one element); the sorted indices of these rows; the bags that use
-        them, grouped by row; and the start offset of each group. The tensors always have their
-        maximum length: unused row entries are 0 and have no bags.
+        The number of rows in use (as a one-element tensor); the sorted indices of these rows; the
+        bags that use them, grouped by row; and the start offset of each group. The tensors are
+        padded to their maximum length: unused entries are row 0 with an empty group.
     """
     count = indices.numel()
     if count and not 0 <= int(indices.min()) <= int(indices.max()) < table_len:
@@ -136,8 +136,8 @@ def embedding_bag_preproc(
     lengths = offsets.diff()
     if not offsets.numel() or (lengths < 0).any() or int(offsets[0]) or int(offsets[-1]) != count:
         raise ValueError(
-            f"The offsets of an embedding bag must increase from 0 to its {count} indices, but are "
-            f"{offsets.tolist()}."
+            "The offsets of an embedding bag must increase from 0 to the number of indices "
+            f"({count}), but are {offsets.tolist()}."
         )
     bags = torch.arange(lengths.numel(), dtype=torch.int32).repeat_interleave(lengths)
     ordered, order = indices.sort(stable=True)
@@ -172,7 +172,7 @@ permute_1D_sparse_data = _permuting("permute_1D_sparse_data")
 Returns the permuted lengths, indices, and weights (or None).
 """
 permute_2D_sparse_data = _permuting("permute_2D_sparse_data")
-"""Like `permute_1D_sparse_data`, but permute tables; `lengths` has shape [tables, batch]."""
+"""Like `permute_1D_sparse_data`, but permutes whole tables; `lengths` has shape [tables, batch]."""
 
 
 @_of_lazy_mode("matmul_ex_wrap")

@@ -14,7 +14,7 @@ from types import ModuleType
 
 
 def when_imported(name: str, hook: Callable[[], None]) -> None:
-    """Call `hook` now if the module has already been imported, or else once it is imported."""
+    """Call `hook` as soon as the module has been imported, or now if it already is."""
     if name in sys.modules:
         hook()
         return
@@ -46,12 +46,12 @@ class _HookLoader(importlib.abc.Loader):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds modules as the standard finders do, and adds the hooks to their loaders."""
+    """Finds modules with the standard finders, and adds the hooks to their loaders."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        hooks = _hooks.pop(name, None)  # before the search below, which calls this finder again
+        hooks = _hooks.pop(name, None)  # pop first: find_spec() calls this finder again
         if hooks is None:
             return None
         if not _hooks:

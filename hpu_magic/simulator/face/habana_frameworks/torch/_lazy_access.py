@@ -36,8 +36,8 @@ def _materializing(method: Callable[..., Any], reads: bool) -> Callable[..., Any
 def _resizing_only_to_other_sizes(resize: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(resize)
     def wrapper(storage: torch.UntypedStorage, size: Any) -> Any:
-        # PyTorch would copy the bytes and free the old memory. Lazy mode only records the copy, and
-        # would later read freed memory.
+        # PyTorch would copy the bytes and free the old memory. Lazy mode only records the copy, so
+        # it would later read memory that is already freed.
         if storage.device.type == "hpu" and size == storage.nbytes():
             return storage
         return resize(storage, size)

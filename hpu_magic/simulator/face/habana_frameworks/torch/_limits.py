@@ -9,7 +9,7 @@ GENERATORS = "torch.Generator('hpu')"
 PINNING_LOADERS = "DataLoader(pin_memory=True) without pin_memory_device='hpu'"
 COMPILED_AUTOGRAD = "compiled autograd"
 PROFILED_CARDS = "torch.profiler.ProfilerActivity.HPU"
-OPTIONAL_LISTS = "compiled operators that write optional lists (torch.ops.hpu.optimizer_adamw)"
+OPTIONAL_LISTS = "compiled operators that write to optional lists (torch.ops.hpu.optimizer_adamw)"
 
 
 def missing() -> list[str]:
@@ -28,7 +28,9 @@ def missing() -> list[str]:
 def sentence() -> str:
     """Return a sentence that lists the missing features, or an empty string if there are none."""
     features = missing()
-    return f"torch {torch.__version__} lacks on hpu: {'; '.join(features)}." if features else ""
+    if not features:
+        return ""
+    return f"torch {torch.__version__} does not support on hpu: {'; '.join(features)}."
 
 
 def _has_fused_optimizers() -> bool:

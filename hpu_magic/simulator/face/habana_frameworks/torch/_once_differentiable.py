@@ -16,18 +16,18 @@ def once_differentiable(name: str) -> Callable[[Backward], Backward]:
     """Return a decorator that makes second derivatives of the function `name` raise an error.
 
     PyTorch's decorator of the same name does not raise an error if the incoming gradients do not
-    require grad, as is the case for a sum. ``backward(inputs=...)`` and ``torch.autograd.grad``
-    also bypass its error. In both cases, the second derivative is silently lost.
+    require grad, as is the case after a sum, or if ``backward(inputs=...)`` or
+    ``torch.autograd.grad`` is called. In these cases, the second derivative is silently dropped.
     """
     refusal = (
         f"{name} supports only first derivatives, but create_graph=True and a second backward "
-        "pass require second derivatives; run this part of the model without it."
+        f"pass require second derivatives; run this part of the model without {name}."
     )
 
     def decorated(backward: Backward) -> Backward:
         @functools.wraps(backward)
         def once(ctx: Any, *grads: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-            if torch.compiler.is_compiling():  # the compiled graph rejects second derivatives
+            if torch.compiler.is_compiling():  # the compiled graph raises this error
                 return backward(ctx, *grads)
             with torch.no_grad():
                 gradients = backward(ctx, *grads)

@@ -14,13 +14,14 @@ _PYTHON_NAMES = frozenset({"cross_entropy", "iadd", "idiv", "imul", "isub", "itr
 
 
 class OperatorListError(ValueError):
-    """Raised if a file is not an operator list; the message names the file, the line and a fix."""
+    """Raised if a file is not an operator list; the message contains the file, line and fix."""
 
 
 def read(path: str | Path) -> list[str]:
-    """Return the names in a file.
+    """Return the operator names listed in a file.
 
-    Raises OSError if it cannot be read, and OperatorListError if a line is not an operator name.
+    Raises OSError if the file cannot be read, and OperatorListError if a line is not an operator
+    name.
     """
     names = []
     for number, line in enumerate(_text(path).splitlines(), 1):
@@ -31,7 +32,7 @@ def read(path: str | Path) -> list[str]:
         if not name.isidentifier():
             raise OperatorListError(
                 f"{place}: {name!r} is not an operator name; write one name per line, such as "
-                "linear, and nothing else."
+                "linear, without any other text."
             )
         if name not in known():
             raise OperatorListError(f"{place}: operator {name!r} does not exist; {_fix(name)}")
@@ -59,7 +60,7 @@ def defaults(kind: str) -> list[str]:
 def _text(path: str | Path) -> str:
     raw = Path(path).read_bytes()
     try:
-        return raw.decode("utf-8-sig")  # some editors write a byte order mark
+        return raw.decode("utf-8-sig")  # some editors add a byte order mark
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise OperatorListError(

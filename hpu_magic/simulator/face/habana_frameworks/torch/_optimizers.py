@@ -12,7 +12,7 @@ import torch
 
 
 def overwrite_torch_optimizers() -> None:
-    """Replace ``torch.optim.Adam`` and ``AdamW`` with optimizers that mark each step.
+    """Replace ``torch.optim.Adam`` and ``AdamW`` with subclasses that call `mark_step`.
 
     The bridge calls this on load if ``PT_HPU_REPLACE_ADAM_ADAMW`` is on.
     """
@@ -24,7 +24,7 @@ def overwrite_torch_optimizers() -> None:
 
 
 def marking_steps(optimizer: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
-    """Return a subclass that marks each step, or the class itself if it already does so."""
+    """Return a subclass that calls `mark_step` after each step; does not wrap a class twice."""
     if hasattr(optimizer, "_marks_steps"):
         return optimizer
 

@@ -22,7 +22,8 @@ import torch
 
 _DEVICE_PROCESS = 0
 _SORT_AFTER_HOST = 0x1000000
-_STEADY_BELOW = 10**18  # nanoseconds; smaller timestamps are relative to boot, not to 1970
+# Nanoseconds. Smaller timestamps are relative to boot, not to the Unix epoch.
+_STEADY_BELOW = 10**18
 _RECORDED = (
     EventId.GRAPH_COMPILATION,
     EventId.CPU_FALLBACK,
@@ -36,7 +37,7 @@ _Theirs = torch.profiler.ProfilerActivity
 
 
 class ProfilerActivity(Enum):
-    """Activities to record; each is equal to PyTorch's activity of the same name."""
+    """Activities to record; each one compares equal to PyTorch's activity of the same name."""
 
     CPU = 1
     CUDA = 2
@@ -97,7 +98,7 @@ class profile(torch.profiler.profile):
         self._handles = []
 
     def toggle_collection_dynamic(self, enable: bool, activities: Iterable[Any]) -> None:
-        """Turn the recording of the activities on or off."""
+        """Turn recording of the given activities on or off."""
         super().toggle_collection_dynamic(enable, _theirs(activities))
 
     def export_chrome_trace(self, path: str, **options: Any) -> Any:
@@ -113,7 +114,7 @@ def supported_activities() -> set[ProfilerActivity]:
 
 
 def _theirs(activities: Iterable[Any]) -> list[Any]:
-    """Convert activities to PyTorch's; a dict maps each activity to its recording options."""
+    """Convert activities to PyTorch's activities; a dict maps each one to its recording options."""
 
     def converted(activity: Any) -> Any:
         if isinstance(activity, dict):

@@ -1,4 +1,4 @@
-"""Hardware utilization between two points in time, which is NaN for a simulated card."""
+"""Hardware utilization between two points in time, which is NaN for simulated cards."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Usage(NamedTuple):
 class HWUtilizationMetrics:
     """Measures the hardware utilization from `start` to `stop`.
 
-    A simulated card does not have utilization counters, so its utilization is NaN.
+    Simulated cards have no utilization counters, so their utilization is NaN.
     """
 
     def __init__(self) -> None:

@@ -26,6 +26,7 @@ def need(part: str) -> ModuleType:
     module = find(part)
     if module is None:
         raise ImportError(
-            "Quantization of exported graphs is not part of this PyTorch; install torchao."
+            "This PyTorch release does not include quantization of exported graphs; install "
+            "torchao."
         )
     return module

@@ -27,9 +27,10 @@ def fuse(model: nn.Module) -> nn.Module:
 
     try:
         return optimization.fuse(model)
-    except Exception as error:  # forward can contain anything; the unfused model is equivalent
+    except Exception as error:  # forward can contain any code; the unfused model is equivalent
         print(
-            f"{type(model).__name__} keeps its normalizations because torch.fx cannot fuse them: "
+            f"{type(model).__name__} keeps its batch normalizations because torch.fx cannot fuse "
+            "them: "
             f"{error}"
         )
         logging.getLogger("habana_frameworks.torch").info("torch.fx failed", exc_info=True)

@@ -22,14 +22,14 @@ def export(
 ) -> torch.fx.GraphModule:
     """Export a model as a graph, using sample arguments.
 
-    Raises NotImplementedError if `args` is None or `kwargs` contains ``graph_break_present``. In
-    these cases, the vendor's function exports the model as several graphs.
+    Raises NotImplementedError if `args` is None or `kwargs` contains ``graph_break_present``, for
+    which the vendor's function exports the model as several graphs.
     """
     keywords = dict(kwargs or {})
     if args is None or keywords.pop("graph_break_present", False):
         raise NotImplementedError(
-            "The simulator exports a model only as one graph; pass sample arguments to export(), "
-            "and remove graph breaks from the model."
+            "The simulator can only export a model as a single graph; pass sample arguments to "
+            "export(), and remove graph breaks from the model."
         )
     program = torch.export.export(f, tuple(args), keywords or None, dynamic_shapes=dynamic_shapes)
     return program.module()

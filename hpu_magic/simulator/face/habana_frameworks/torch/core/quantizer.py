@@ -113,5 +113,5 @@ class habana_quantizer(_Quantizer):
 
     @classmethod
     def get_supported_operators(cls) -> list[Any]:
-        """Return an empty list, as the vendor's quantizer does."""
+        """Return an empty list, like the vendor's quantizer."""
         return []

@@ -1,4 +1,4 @@
-"""Step marks, which end a lazy graph. They have no effect in eager mode, which has no graphs."""
+"""Step marks, which end a graph in lazy mode and have no effect in eager mode."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def mark_step(device_str: str = "", sync: bool = False) -> None:
 
 
 def _mark_step_if_lazy() -> None:
-    """Call `mark_step` in lazy mode. In eager mode, do nothing and do not warn."""
+    """Call `mark_step` in lazy mode; in eager mode, do nothing, without a warning."""
     if is_lazy():
         mark_step()
 

@@ -1,6 +1,6 @@
 """Record compilations from `start` to `stop`, and write them to files.
 
-The simulator does not have the other stages of the vendor's pipeline.
+Other stages of the vendor's execution pipeline do not exist in the simulator.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def stop() -> None:
 def flush() -> None:
     """Write the events to ``events_pid<pid>.json`` and ``metrics_pid<pid>.json``.
 
-    Both are written to the working directory. The first is a Chrome trace, and the second contains
-    the number of compilations and their total time in microseconds.
+    Both files are written to the working directory. The first file is a Chrome trace; the second
+    contains the number of compilations and their total time in microseconds.
     """
     _fetch()
     process = os.getpid()
