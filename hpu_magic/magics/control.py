@@ -53,7 +53,10 @@ def stop_fit(request: Content) -> dict[str, Any]:
         message = "That fit runs in a process that the kernel started: stop it there."
         return {"status": "error", "message": message}
     if sessions.stop_fit() is None:
-        return {"status": "error", "message": "That kernel runs no fit now; nothing was stopped."}
+        return {
+            "status": "error",
+            "message": "That kernel is not running a fit; nothing was stopped.",
+        }
     return {"status": "ok"}
 
 

@@ -15,7 +15,7 @@
     answer.
 
 The last two routes return 404 if the kernel does not belong to this server or if the machine has no
-such card. They return 409 if the kernel does not hold the card or refuses to stop.
+such card. The status is 409 if the kernel does not hold the card or refuses to stop.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from hpu_magic.server.kernels import Kernels
 from hpu_magic.server.sampler import DEFAULT_INTERVAL, LONGEST, SHORTEST, CardSampler, Record
 
 RESOURCE = "hpu_magic"
-"""The name of the resource by which an authorizer grants access to the cards."""
+"""The resource name with which an authorizer controls access to the cards."""
 
 _REFUSED = 1008  # WebSocket close code: policy violation
 _LINGER = 30.0  # seconds to keep sampling after a request, for clients that poll
@@ -137,7 +137,7 @@ class FitHandler(_HeldHandler):
         holders = await self._holders(number, kernel_id, "nothing was stopped")
         fitting = [holder["pid"] for holder in holders if holder["fit"]]
         if not fitting:
-            raise web.HTTPError(409, "That kernel runs no fit now; nothing was stopped.")
+            raise web.HTTPError(409, "That kernel is not running a fit; nothing was stopped.")
         try:
             refusal = await self._kernels.stop_fit(kernel_id, fitting[0])
         except NoAnswerError as error:
@@ -148,7 +148,7 @@ class FitHandler(_HeldHandler):
             ) from None
         if refusal is not None:
             raise web.HTTPError(409, refusal)
-        # The fit stops some time later.
+        # The request was accepted, but the fit stops only after its current batch.
         self.set_status(202)
         self.finish()
 
@@ -190,7 +190,7 @@ class StreamHandler(WebSocketMixin, WebSocketHandler, JupyterHandler):
         interval = None
         if isinstance(request, dict) and request.get("type") == "interval":
             seconds = request.get("seconds")
-            # In Python, the JSON value true would count as an int.
+            # JSON's true becomes a bool, which is an int in Python.
             if isinstance(seconds, (int, float)) and not isinstance(seconds, bool):
                 interval = _seconds(seconds)
         if interval is None:

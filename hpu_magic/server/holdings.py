@@ -17,7 +17,7 @@ Key = tuple[int, str | int]
 
 @dataclass
 class Span:
-    """The time during which a process held a card, from the first to the last such sample."""
+    """The time during which a process held a card, from the first to the last sample showing it."""
 
     id: int
     card: int
@@ -47,8 +47,8 @@ class Holdings:
     """Spans during which cards are held, derived from samples.
 
     A kernel and its child processes count as one holder of a card. If a card cannot be read for
-    more than `patience` seconds, its holder is unknown. The span then ends at the last sample, and
-    a new span begins later.
+    more than `patience` seconds, its holder is unknown. In this case, the span ends at the last
+    sample, and a new span begins once the card can be read again.
     """
 
     def __init__(self, patience: float) -> None:

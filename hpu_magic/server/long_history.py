@@ -14,18 +14,18 @@ LENGTH = 24 * 3600.0
 
 DEFAULT_INTERVAL = 20.0
 SHORTEST, LONGEST = 2.0, 3600.0
-"""Allowed range for the number of seconds between stored samples."""
+"""Allowed range for the interval between stored samples, in seconds."""
 
 _METRICS = ("memory_used", "utilization")
 _GAP = 3
-"""Number of intervals without a sample after which the values in between are unknown."""
+"""Number of intervals without a sample after which the values count as unknown."""
 
 
 class LongHistory:
     """Stores at most one sample per interval (in seconds), and the spans of holders.
 
-    The memory for a card is allocated only once. It takes ``16 * LENGTH / interval`` bytes, or
-    70 KiB with the default interval. Each of the last `holdings.SPANS` holders adds a few hundred
+    The memory for a card is allocated only once; it takes ``16 * LENGTH / interval`` bytes, or 70
+    KiB with the default interval. Each of the last `holdings.SPANS` holders adds a few hundred
     bytes.
     """
 
@@ -43,7 +43,7 @@ class LongHistory:
             self._begin()
         self._begun = min(self._begun, time)
         self._holdings.observe(record)
-        # Timers are not exact, so tolerate a time that is up to 10 % too short.
+        # Timers are not exact, so accept intervals that are up to 10 % too short.
         if time >= self._latest + 0.9 * self.interval:
             self._samples.append(record)
             self._holdings.forget_before(time - LENGTH)

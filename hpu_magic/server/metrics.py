@@ -20,10 +20,10 @@ _LABELS = ("card", "module_id", "name")
 _GAUGES = {
     "hpu_memory_used_bytes": ("memory_used", 1, "Device memory in use."),
     "hpu_memory_total_bytes": ("memory_total", 1, "Device memory of the card."),
-    "hpu_utilization_ratio": ("utilization", 0.01, "Share of the time in which the card computes."),
-    "hpu_temperature_celsius": ("temperature", 1, "Temperature on the chip."),
+    "hpu_utilization_ratio": ("utilization", 0.01, "Fraction of time spent computing."),
+    "hpu_temperature_celsius": ("temperature", 1, "Chip temperature."),
     "hpu_power_watts": ("power", 1, "Power draw."),
-    "hpu_clock_hertz": ("clock", 1e6, "Clock of the chip."),
+    "hpu_clock_hertz": ("clock", 1e6, "Chip clock frequency."),
 }
 
 
@@ -54,7 +54,7 @@ class CardCollector(Collector):
             values = [(card, card[key]) for card in cards if card[key] is not None]
             yield _gauge(metric, text, [(card, value * factor) for card, value in values])
         held = [(card, float(bool(card["holders"]))) for card in cards if card["error"] is None]
-        yield _gauge("hpu_held", "1 while a visible process holds the card.", held)
+        yield _gauge("hpu_held", "1 if a visible process holds the card, otherwise 0.", held)
 
 
 def _gauge(metric: str, text: str, values: list[tuple[Record, float]]) -> GaugeMetricFamily:

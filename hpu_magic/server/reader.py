@@ -1,8 +1,8 @@
 """The child process in which the server reads the cards, because a driver may hang or crash.
 
-``python -m hpu_magic.server.reader`` first writes ``ready``. It then answers each line of standard
-input with one line of JSON, and exits at the end of the input. The names of holders only include
-arguments if the ``--arguments`` option is given.
+``python -m hpu_magic.server.reader`` first writes ``ready``. The process then answers each line of
+standard input with one line of JSON, and exits at the end of the input. The names of holders
+include arguments only if the ``--arguments`` option is passed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The server's end of the child process that reads the cards."""
+"""The server's interface to the child process that reads the cards."""
 
 from __future__ import annotations
 
@@ -92,7 +92,8 @@ class ReaderProcess:
         except asyncio.TimeoutError:
             await _kill(self._take())
             raise ReadError(
-                f"The driver did not answer within {self._timeout:g} s; its reader is restarted."
+                f"The driver did not answer within {self._timeout:g} s; the reader process is "
+                f"being restarted."
             ) from None
         except asyncio.CancelledError:
             # Otherwise, this answer would be mistaken for the answer to the next request.
@@ -102,7 +103,7 @@ class ReaderProcess:
             # The answer is invalid, too long or incomplete.
             pass
         how = await _how_it_ended(self._take())
-        raise ReadError(f"The child process that reads the cards {how}; it is restarted.")
+        raise ReadError(f"The child process that reads the cards {how}; it is being restarted.")
 
     def _take(self) -> asyncio.subprocess.Process | None:
         process, self._process = self._process, None

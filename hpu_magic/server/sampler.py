@@ -15,7 +15,7 @@ from hpu_magic.server.long_history import LongHistory
 from hpu_magic.server.reader_process import ReadError
 
 SHORTEST, LONGEST = 0.5, 60.0
-"""Allowed range for the number of seconds between samples for a client."""
+"""Allowed range for a client's sampling interval, in seconds."""
 
 DEFAULT_INTERVAL = 2.0
 LINGER_INTERVAL = 5.0
@@ -119,7 +119,7 @@ class CardSampler:
             self._wake()
 
     def linger(self, seconds: float) -> None:
-        """Keep taking samples for some seconds, even without clients."""
+        """Keep taking samples for this number of seconds, even without clients."""
         self._linger_until = max(self._linger_until, time.monotonic() + seconds)
         self._wake()
 

@@ -17,14 +17,14 @@ def test_eager_mode_rejects_graphs_and_names_the_command_for_lazy_mode(run, shel
         cell = run(source)
         assert isinstance(cell.error, UsageError)
         assert "HPU Graphs need lazy mode, but eager mode was loaded" in cell.err
-        assert "type %hpu_mode lazy, then end this session and start it again." in cell.err
+        assert "type %hpu_mode lazy, then end this session and start a new one." in cell.err
         assert "y" not in shell.user_ns
     assert restart.recall() == {}
 
 
 def test_restart_option_remembers_lazy_mode(run, torch, forgetful):
     cell = run("%%hpu_capture step --restart\ny = 1")
-    assert "end this session and start it again." in cell.err
+    assert "end this session and start a new one." in cell.err
     assert restart.recall() == {"PT_HPU_LAZY_MODE": "1"}
 
 

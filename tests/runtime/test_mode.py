@@ -24,7 +24,7 @@ def test_mode_requested_after_the_import_needs_a_restart(run, shell, torch, forg
     assert cell.result.loaded == "eager"
     assert cell.result.requested == "lazy"
     assert cell.result.needs_restart
-    assert "read only once, at import: end this session and start it again." in cell.out
+    assert "read only once, at import: end this session and start a new one." in cell.out
     assert "simulated" in cell.out
 
 
@@ -63,7 +63,7 @@ def test_remembered_mode_is_applied_on_the_next_start_of_the_same_notebook(noteb
 def test_without_a_server_the_mode_is_remembered_for_a_manual_restart(run, torch, forgetful):
     cell = run("%hpu_mode lazy --restart")
     assert isinstance(cell.error, UsageError)
-    assert "end this session and start it again. The setting is remembered.\n" in cell.err
+    assert "end this session and start a new one. The setting is remembered.\n" in cell.err
     assert restart.recall() == {"PT_HPU_LAZY_MODE": "1"}
 
 

@@ -82,7 +82,7 @@ def test_environment_overrides_the_setting_in_a_terminal(
     restart.remember({name: kept})
     code = STARTED.format(name=name, command=command, line=line)
     out = script(code, **{name: inherited})
-    sentence = f"is set in the environment and overrides {kept}, the setting of this folder."
+    sentence = f"is set in the environment and overrides this folder's setting of {kept}."
     assert f"{name}={inherited} {sentence}" in out.splitlines()
     assert f"has {inherited}" in out.splitlines()
     assert "after a restart" not in out
@@ -102,7 +102,8 @@ def test_setting_overrides_the_environment_in_a_notebook(
     restart.remember({name: kept})
     code = STARTED.format(name=name, command=command, line=line)
     out = script(code, **{name: inherited}).splitlines()
-    assert f"{name}={kept} is the setting of this notebook; the environment had {inherited}." in out
+    sentence = f"is this notebook's setting; the environment's value was {inherited}."
+    assert f"{name}={kept} {sentence}" in out
     assert f"has {kept}" in out
     same = script(code, **{name: kept})
     assert "the environment had" not in same

@@ -74,7 +74,7 @@ def test_fit_is_in_the_snapshot_and_can_be_stopped_while_its_cell_runs(server, w
     answer = server.ask(path, "DELETE")
     assert (answer.status, answer.json["message"]) == (
         409,
-        "That kernel runs no fit now; nothing was stopped.",
+        "That kernel is not running a fit; nothing was stopped.",
     )
 
 
@@ -94,7 +94,7 @@ def test_kernel_reports_a_fit_on_the_cpu(notebook):
     assert answer(work.client, "status")["fit"] is None
     assert answer(work.client, "stop", pid=pid) == {
         "status": "error",
-        "message": "That kernel runs no fit now; nothing was stopped.",
+        "message": "That kernel is not running a fit; nothing was stopped.",
     }
     work.client.execute(f"accelerator = 'cpu'\n{FIT}")
     facts = wait_for(lambda: (found := answer(work.client, "status"))["fit"] and found)
@@ -260,5 +260,5 @@ def test_kernel_with_encrypted_channels_answers():
 
     assert asyncio.run(stop()) == {
         "status": "error",
-        "message": "That kernel runs no fit now; nothing was stopped.",
+        "message": "That kernel is not running a fit; nothing was stopped.",
     }

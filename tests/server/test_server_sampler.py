@@ -53,7 +53,7 @@ def real_cards(hlml_cards, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("order", "reason"),
     [
-        ("hang", "The driver did not answer within 1 s; its reader is restarted."),
+        ("hang", "The driver did not answer within 1 s; the reader process is being restarted."),
         (
             "crash",
             "The child process that reads the cards crashed in the driver's library (SIGABRT); ",

@@ -6,7 +6,7 @@ import math
 import re
 from html import escape, unescape
 
-# Medium lightness, which is legible on both white and black.
+# Colors of medium lightness, which are legible on both white and black.
 TEXT = "#7a7a7a"
 GRID = "#9a9a9a"
 FONT = "system-ui, -apple-system, 'Segoe UI', Helvetica, Arial, sans-serif"
@@ -57,7 +57,7 @@ def text(
     colour: str = "",
     most: float = math.inf,
 ) -> str:
-    """Return a text element whose start, end or middle (``anchor``) on the baseline is at (x, y).
+    """Return a text element whose start, middle or end (``anchor``) is at (x, y) on the baseline.
 
     Text wider than ``most`` pixels is condensed.
     """

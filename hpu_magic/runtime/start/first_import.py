@@ -1,7 +1,8 @@
 """The user's line that imported torch, and the environment at that time.
 
-Some flags are read only once, when ``import torch`` loads the vendor's library. By observing that
-import, messages can explain why a flag was set too late. The import itself is not affected.
+Some flags are read only once, when ``import torch`` loads the vendor's library. This module
+observes that import, so that messages can explain why a flag was set too late. The import itself is
+not affected.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Origin:
 
 
 class _Observer(MetaPathFinder):
-    """Records when torch is first searched for, but never finds a module."""
+    """A finder that records when torch is first imported, but never finds a module itself."""
 
     def __init__(self, number: Callable[[], int | None]) -> None:
         self.number = number
@@ -79,7 +80,7 @@ def origin(cells: Sequence[str] = ()) -> Origin | None:
 
 
 def environment_at_import() -> Mapping[str, str]:
-    """Return the environment at the time torch was imported, or the current one before that."""
+    """Return the environment at torch's import, or the current one if torch is not imported."""
     if _observer is not None and _observer.environment is not None:
         return _observer.environment
     return os.environ

@@ -2,9 +2,9 @@
 
 Settings are stored per notebook. A notebook is identified by its path, which the Jupyter server
 stores in ``JPY_SESSION_NAME``, or else by the kernel's id, which does not change on restart. In a
-terminal, settings are stored per working directory. In a notebook, they override the environment,
-which comes from the server. In a terminal, the environment overrides them, because the user has set
-it for this session.
+terminal, settings are stored per working directory. In a notebook, stored settings override the
+environment, which comes from the server. In a terminal, the environment overrides stored settings,
+because the user has set it for this session.
 
 The kernel is restarted by the Jupyter server that started it, as with the *Restart* button. A
 process that exited on its own would be reported as a dead kernel.
@@ -25,8 +25,8 @@ from typing import Any
 
 from hpu_magic.errors import HPUError
 
-_BY_HAND = "restart the kernel by hand (in JupyterLab: Kernel, Restart)."
-_IN_TERMINAL = "end this session and start it again."
+_BY_HAND = "restart the kernel manually (in JupyterLab: Kernel, Restart)."
+_IN_TERMINAL = "end this session and start a new one."
 REMEMBERED = "The setting is remembered."
 
 _DELAY = 0.5  # seconds
@@ -76,7 +76,7 @@ def available() -> bool:
 
 def how(command: str) -> str:
     """Return how to restart: with a command's ``--restart`` or, without a server, manually."""
-    return f"type {command} --restart (variables are lost)." if available() else by_hand()
+    return f"type {command} --restart (variables will be lost)." if available() else by_hand()
 
 
 def place() -> str:
@@ -154,21 +154,21 @@ def put(name: str, value: str) -> None:
 def differences() -> list[str]:
     """Return sentences about stored variables that differ from the environment."""
     notebook = [
-        f"{name}={os.environ[name]} is the setting of this notebook; the environment had "
+        f"{name}={os.environ[name]} is this notebook's setting; the environment's value was "
         f"{inherited}."
         for name, inherited in _replaced.items()
         if os.environ.get(name) not in (None, inherited)
     ]
     return notebook + [
-        f"{name}={os.environ[name]} is set in the environment and overrides {value}, the setting "
-        "of this folder."
+        f"{name}={os.environ[name]} is set in the environment and overrides this folder's setting "
+        f"of {value}."
         for name, value in _overruled.items()
         if name in os.environ
     ]
 
 
 def restart_kernel(kernel_id: str | None = None, *, remembered: bool = False) -> None:
-    """Ask the Jupyter server to restart this or another kernel, and return immediately.
+    """Request a restart of this or another kernel from the Jupyter server, and return immediately.
 
     Raises `RestartUnavailableError` if no server can restart the kernel. With ``remembered``, the
     error explains that a manual restart also applies the stored setting.
@@ -182,7 +182,7 @@ def restart_kernel(kernel_id: str | None = None, *, remembered: bool = False) ->
         _ask(server, "GET", kernel_id)
     except (OSError, ValueError) as error:
         raise RestartUnavailableError(
-            f"The Jupyter server at {server['url']} refused ({error}): {instead}"
+            f"The Jupyter server at {server['url']} refused the request ({error}): {instead}"
         ) from error
     # The request is sent from a thread, because the server kills this process before it responds.
     # The delay gives the cell time to finish and its output time to reach the page.
@@ -208,7 +208,7 @@ def _session() -> str:
 
 
 def _read() -> dict[str, Any]:
-    """Return the stored settings of this notebook, which are empty without a valid file."""
+    """Return this notebook's stored settings, or an empty dict if there is no valid file."""
     try:
         stored = json.loads(_file().read_text())
     except (FileNotFoundError, ValueError):

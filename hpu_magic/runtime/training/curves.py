@@ -33,7 +33,7 @@ class Curve:
     """The values of one logged metric."""
 
     name: str  # its full name, as on Lightning's progress bar
-    metric: str  # the chart it belongs to: the metric's name without the stage
+    metric: str  # the chart it belongs to: the metric name without the stage
     stage: str  # ``training`` or ``validation``
     every: str  # ``step``, or ``epoch`` for one value per epoch
     on_bar: bool = True  # whether it was logged with ``prog_bar=True``

@@ -23,7 +23,7 @@ _MOST_VALUES = 4096
 class LoggedValues:
     """The values logged in one batch, epoch or validation."""
 
-    number: int  # index within its kind, including those whose values are not kept
+    number: int  # index among items of its kind, including items whose values are not kept
     moment: float  # when it ended, in seconds of ``time.monotonic()``
     step: int
     epoch: int

@@ -1,4 +1,4 @@
-"""Curves of a fit that became NaN or infinite, and the steps at which they did."""
+"""Curves of a fit that became NaN or infinite, and the steps at which this happened."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class NotFinite:
 
     @property
     def when(self) -> str:
-        """What happened and when, for example ``NaN since step 31``."""
+        """The value and when it occurred, for example ``NaN since step 31``."""
         late = " at the latest" if self.lasting and self.finite_at is not None else ""
         return f"{self.value} {'since' if self.lasting else 'at'} step {self.step}{late}"
 
@@ -37,7 +37,7 @@ class NotFinite:
 
     @property
     def full(self) -> str:
-        """Like `when`, but also with the place and the last step with a finite value."""
+        """Like `when`, but with the place and the last step that had a finite value."""
         last = f", finite at step {self.finite_at}" if self.finite_at is not None else ""
         return f"{self.when} ({self.place}{last})"
 
@@ -61,7 +61,7 @@ class ValueWatch:
         moment: float,
         metric: str = "",
     ) -> None:
-        """Check a value; ``index`` is its number in the curve, including unchecked values."""
+        """Check a value; ``index`` is its position in the curve, including unchecked values."""
         noted = self._now.get(curve)
         if math.isfinite(value):
             self._finite[curve] = (index, step)

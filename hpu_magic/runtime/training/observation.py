@@ -53,7 +53,7 @@ class Observation:
     training_seconds: float = 0.0  # time spent on training, without validation
     waited_seconds: float | None = None
     """The part of `training_seconds` spent waiting for batches; None if it was not measured."""
-    first_batches_seconds: float = 0.0  # the part of it spent on the first batch of each epoch
+    first_batches_seconds: float = 0.0  # part of `waited_seconds` for the first batch of each epoch
     counts: DeviceCounts = field(default_factory=DeviceCounts)  # compilations and fallbacks
     later: DeviceCounts = field(default_factory=DeviceCounts)
     """The part of `counts` recorded after the first `SETTLED` steps."""
@@ -134,7 +134,7 @@ class _Timed:
 
 @dataclass
 class Observer:
-    """Observes one fit in the training thread, reading the device's counts three times."""
+    """Monitors one fit from the training thread, reading the device's counts three times."""
 
     waiting: Waiting = field(default_factory=Waiting)  # measures the time spent waiting for batches
     epochs: int = 0  # number of epochs that were started
@@ -187,7 +187,7 @@ class Observer:
 
 
 def loader_settings(loader: Any) -> LoaderSettings | None:
-    """Return the settings of a loader, or of the first of several that has any, or None."""
+    """Return the settings of a loader, or of the first of several loaders with settings."""
     if isinstance(loader, Mapping):
         loader = list(loader.values())
     if isinstance(loader, list | tuple):

@@ -11,8 +11,8 @@ class PaceSeries:
     """Records the training steps per second, without validation, in the series ``speed``.
 
     A report right after a validation or after a late report may cover only a single step and a
-    fraction of a millisecond. Such a period is too short to measure the pace, so it is added to
-    the next report. ``interval`` is the number of seconds between two reports.
+    fraction of a millisecond. Periods that are too short to measure the pace are added to the next
+    report. ``interval`` is the number of seconds between two reports.
     """
 
     def __init__(self, sampler: Sampler, interval: float) -> None:

@@ -66,7 +66,7 @@ class FitProgress:
     training_seconds: float = 0.0
     error: str | None = None
     ended_by: str | None = None
-    """Why the fit ended earlier than planned, such as early stopping."""
+    """Reason why the fit ended earlier than planned, such as early stopping."""
 
     metrics: dict[str, float] = field(default_factory=dict)
 

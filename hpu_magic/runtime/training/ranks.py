@@ -23,7 +23,7 @@ class RankState:
     steps: int = 0  # optimizer steps since the cell began
     steps_per_second: float | None = None  # pace since the previous state
     own_seconds: float | None = None
-    """Duration of a step in seconds. It excludes the backward pass, in which ranks wait for each
+    """Duration of a step in seconds, excluding the backward pass, in which ranks wait for each
     other."""
 
 

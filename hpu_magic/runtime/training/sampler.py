@@ -30,7 +30,7 @@ class RingBuffer:
 
     def __init__(self, columns: Iterable[str], capacity: int = CAPACITY) -> None:
         if capacity < 1:
-            raise ValueError(f"The capacity of a ring buffer is at least 1, not {capacity}.")
+            raise ValueError(f"The capacity of a ring buffer must be at least 1, got {capacity}.")
         self.columns = tuple(columns)
         self.capacity = capacity
         self.written = 0
@@ -42,7 +42,9 @@ class RingBuffer:
     def append(self, *row: float) -> None:
         """Add a row with the values for all columns, in order."""
         if len(row) != len(self.columns):
-            raise ValueError(f"A row of {self.columns} has {len(self.columns)} values, not {row}.")
+            raise ValueError(
+                f"A row of {self.columns} must have {len(self.columns)} values, got {row}."
+            )
         slot = self.written % self.capacity
         for name, value in zip(self.columns, row, strict=True):
             if self.written < self.capacity:
@@ -132,7 +134,7 @@ class Sampler:
             if tuple(values) != columns:
                 if set(values) != set(columns):
                     raise ValueError(
-                        f"The series {series!r} has the values {columns}, not {tuple(values)}."
+                        f"The series {series!r} has the values {columns}, got {tuple(values)}."
                     )
                 values = {name: values[name] for name in columns}
             buffer.append(moment, *values.values())
@@ -194,7 +196,8 @@ class Sampler:
         """
         if not 0 < rate <= HIGHEST_RATE or not math.isfinite(rate):
             raise ValueError(
-                f"A sampling rate is above 0 and at most {HIGHEST_RATE:g} per second, not {rate}."
+                f"The sampling rate must be above 0 and at most {HIGHEST_RATE:g} per second, got "
+                f"{rate}."
             )
         subscription = Subscription(self, callback, rate)
         with self._lock:

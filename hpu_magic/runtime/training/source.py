@@ -65,4 +65,4 @@ class FitSource(Protocol):
         """Ask the fit to end; any thread may call this after setting `FitReport.stopped`."""
 
     def interrupted(self, error: BaseException) -> bool:
-        """Return whether an error in the fit is an interrupt by the user."""
+        """Return whether an error in the fit was caused by a user interrupt."""

@@ -115,7 +115,7 @@ class StepReport:
         self.add(values, self.steps + ahead, ahead)
 
     def add(self, values: Mapping[Curve, Any], number: int, ahead: int = 0) -> None:
-        """Keep the current values as the ``number``-th of their kind."""
+        """Keep the current values; ``number`` is their index among values of the same kind."""
         progress = self.progress
         place = f"epoch {progress.epoch + 1}, batch {progress.batch}"
         if progress.phase == "validating":

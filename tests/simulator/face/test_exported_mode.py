@@ -47,7 +47,7 @@ def test_exported_mode_is_not_stored_as_a_setting(script, monkeypatch, tmp_path,
     out = script(code, simulated=True, JPY_SESSION_NAME=str(tmp_path / "a.ipynb"))
     assert out.count("loaded     eager") == 2
     assert out.index("requested  the library's default") < out.index("requested  lazy")
-    assert "restart the kernel by hand (in JupyterLab: Kernel, Restart)." in out
+    assert "restart the kernel manually (in JupyterLab: Kernel, Restart)." in out
 
 
 def test_mode_set_by_the_user_is_a_setting(script):
