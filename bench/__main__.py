@@ -47,8 +47,8 @@ def row(figure: Figure) -> str:
 def measured(family: str) -> Iterator[Figure]:
     """Measure one family in a new process.
 
-    In the same process, memory that malloc keeps after one family would change the speed of the
-    next.
+    If all families ran in one process, memory that malloc retains after one family would affect the
+    timings of the next.
     """
     with tempfile.TemporaryFile("w+") as errors:
         process = subprocess.Popen(
@@ -62,14 +62,14 @@ def measured(family: str) -> Iterator[Figure]:
             if line.startswith("{"):
                 yield Figure(**json.loads(line))
             else:
-                print(line, end="")  # explains why a figure is missing
+                print(line, end="")  # a message that explains why a figure is missing
         if process.wait():
             errors.seek(0)
             sys.exit(f"The figures of {family} could not be measured:\n{errors.read()}")
 
 
 def main(families: Sequence[str]) -> None:
-    """Measure all families; each figure compares two measurements from the same run."""
+    """Measure the families, print a table of their figures, and write the figures to a file."""
     print(ROW.format("figure", "value", "", "target", "holds"))
     records = []
     for family in families:

@@ -1,4 +1,4 @@
-"""Compilation time of the engine, relative to a minimal torch extension."""
+"""Time to compile the engine, relative to the time to compile a minimal torch extension."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.harness import Figure, seconds
 
 
 def figures() -> Iterator[Figure]:
-    # With a compiler cache, the actual compilation time would not be measured.
+    # A compiler cache would hide the actual compilation time.
     os.environ["CCACHE_DISABLE"] = "1"
     from hpu_magic.simulator.engine import build
 

@@ -1,8 +1,8 @@
 """Training and inference through torch.compile(backend="hpu_backend").
 
-A training step is compared with eager mode. Inference is also compared with a backend that runs the
-graph unchanged, and its target is based on this comparison: TorchDynamo's guards, which run before
-any backend, account for a tenth of the time of a short inference.
+Training steps are compared with eager mode. Inference is also compared with a backend that runs the
+graph unchanged. The target applies to that comparison, because TorchDynamo's guards run before any
+backend and take a tenth of the time of a short inference.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def training(build: Callable[[], nn.Module], batch: tuple[int, ...], backend: st
 
 
 def inference(build: Callable[[], nn.Module], batch: tuple[int, ...], backend: str | None):
-    """Return a function that predicts one batch on the device and reads one value."""
+    """Return a function that runs inference on the device and reads one value of the output."""
     torch.manual_seed(0)
     model = build().to("hpu").eval()
     run = compiled(model, backend)

@@ -1,4 +1,4 @@
-"""Time that a small operation takes on the device, relative to the CPU."""
+"""Time per small operation on the device, relative to the CPU."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Time of collectives between simulated cards, relative to CPU processes with gloo.
+"""Time of collectives between simulated cards, relative to gloo on the CPU.
 
-The same processes use both kinds of tensors, so the rounds alternate on each rank.
+Each rank alternates between rounds on CPU tensors and rounds on device tensors.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MODELS = {"MLP": (mlp, MLP_BATCH, 120), "CNN": (cnn, CNN_BATCH, 60)}
 
 
 def figures() -> Iterator[Figure]:
-    """Yield a figure for each model, and one for a large tensor."""
+    """Yield a figure for each model under DDP, and one for the all-reduce of a large tensor."""
     for name in MODELS:
         value = _on_ranks(2, "ddp", name)
         yield Figure(f"two cards under DDP, {name}: hccl / gloo", value, "ratio", TARGET)
@@ -33,7 +33,7 @@ def figures() -> Iterator[Figure]:
 
 
 def _on_ranks(size: int, *arguments: str) -> float:
-    """Run the measurement in several processes, and return the first one's result."""
+    """Run a measurement on several ranks, and return the result of rank 0."""
     with tempfile.TemporaryDirectory() as folder:
         ranks = [
             subprocess.Popen(
@@ -80,7 +80,7 @@ def _all_reduce() -> float:
 
 
 def main(store: str, kind: str, *arguments: str) -> None:
-    """Measure on this rank, together with the others."""
+    """Run this rank's part of a measurement."""
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
     dist.init_process_group(
         "cpu:gloo,hpu:hccl", rank=rank, world_size=size, store=dist.FileStore(store, size)

@@ -1,4 +1,4 @@
-"""Tracing of a Llama training step: time relative to fake tensors, and host memory for 70B.
+"""Cost of tracing a Llama training step: time relative to fake tensors, and host memory for 70B.
 
 The baseline runs the same forward and backward passes on PyTorch's fake tensors without recording.
 """
@@ -39,7 +39,7 @@ def llama(size: str) -> LlamaForCausalLM:
 
 
 def tracing(model: LlamaForCausalLM) -> Callable[[], object]:
-    """Return a function that traces a training step of one sequence with 2,048 tokens."""
+    """Return a function that traces a training step on one sequence of 2,048 tokens."""
     tokens = torch.zeros(1, 2048, dtype=torch.int64)
     batch = {"input_ids": tokens, "labels": tokens}
     return lambda: trace_step(model, (), batch, StepOptions(optimizer=maker("adamw")))
@@ -66,8 +66,8 @@ def most_memory() -> float:
 def figures() -> Iterator[Figure]:
     model = llama("7B")
     pairs = in_turn(fake_tensors_alone(model), tracing(model), ROUNDS, clock=process_time)
-    name = "Llama 7B: a training step traced / fake tensors alone"
+    name = "Llama 7B: traced training step / fake tensors only"
     yield Figure(name, quiet_ratio(pairs), "ratio", 1.5)
     code = "from bench.estimate import most_memory; print(most_memory())"
     host = float(fresh_process(code).splitlines()[-1])
-    yield Figure("Llama 70B: host memory of a traced training step", host, "GiB", 2.0)
+    yield Figure("Llama 70B: host memory to trace a training step", host, "GiB", 2.0)

@@ -1,6 +1,6 @@
 """Lazy mode relative to eager mode, graph replay relative to the CPU, and the cost of events.
 
-A process has only one mode, so eager and lazy steps alternate between two processes.
+A process cannot switch modes, so eager and lazy steps alternate between two processes.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from bench.harness import Companion, Figure, fresh_process, in_turn, quiet_ratio
 LAZY_TARGET = 1.2
 LAUNCH_BOUND_TARGET = 0.4  # at least 2.5 times faster
 COMPUTE_BOUND_TARGET = 1.03
-UNHEARD_TARGET = 0.1  # percent, which is less than the noise
+UNHEARD_TARGET = 0.1  # in percent; smaller than the measurement noise
 LISTENING_TARGET = 1.05
 
 
 def serve_steps(model: str) -> None:
-    """Serve calls that each run five training steps of a model from `bench.training`."""
+    """Serve requests, each of which runs five training steps of a model in `bench.training`."""
     step = _training_step(model)
 
     def steps() -> None:
@@ -40,7 +40,7 @@ def _training_step(model: str):
 
 
 def replay_ratios() -> None:
-    """Print the time of a replay relative to the CPU, for many small or few large operations."""
+    """Print graph replay times relative to the CPU, for many small and for few large operations."""
     import torch
     from habana_frameworks.torch import hpu
     from torch import nn
@@ -79,9 +79,10 @@ def listening_ratio() -> None:
 
 
 def unheard_percent() -> None:
-    """Print an upper bound for the share of a lazy step that events without a listener take.
+    """Print an upper bound for the cost of events without a listener, in percent of a lazy step.
 
-    Such an event only increments a counter. It is timed from Python, which adds overhead.
+    Such an event only increments a counter. The measured time includes the overhead of the Python
+    call.
     """
     from hpu_magic.simulator import engine
 
@@ -103,7 +104,7 @@ def unheard_percent() -> None:
 def ledger_ratio() -> None:
     """Print the time of a lazy training step with the ledger, relative to one without.
 
-    A cell contains many steps, so the ledger is opened once for ten of them.
+    A typical cell runs many steps, so each ledger covers ten of them.
     """
     from hpu_magic.runtime.measure.ledger import Ledger
 

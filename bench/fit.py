@@ -1,4 +1,4 @@
-"""Time of Lightning's fit on the device, relative to the CPU."""
+"""Duration of a Lightning fit on the device, relative to the CPU."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ROUNDS = 16
 
 
 def fit(build: Callable[[], nn.Module], batch: tuple[int, ...], accelerator: str):
-    """Return a function that fits a model for a number of steps, including setup and teardown."""
+    """Return a function that runs `Trainer.fit` for `STEPS` steps, including setup and teardown."""
     import lightning.pytorch as lightning
 
     class Classifier(lightning.LightningModule):

@@ -17,7 +17,7 @@ from bench.harness import Figure, running
 
 BUILT = Path("hpu_magic/labextension/static")
 CARDS = 8
-SAMPLES = 600  # of history: ten minutes at the default interval
+SAMPLES = 600  # samples in the history: ten minutes at the default interval
 FRAMES = 60
 GROUPS = 6
 INTERVAL = 0.5  # seconds
@@ -31,9 +31,9 @@ print("held", flush=True)
 sys.stdin.read()
 """
 
-# At the end of each frame, the browser calculates styles and layout as it does before painting, and
-# then the layout of the full page as it does after a resize, so both are measured under the same
-# conditions.
+# Forces the browser to compute styles and layout at the end of each frame, as it does before
+# painting. Then forces a layout of the full page, as after a resize, so that both are measured
+# under the same conditions.
 OBSERVE = """() => {
   window.hpuFrames = [];
   const measure = performance.measure.bind(performance);
@@ -61,7 +61,7 @@ def figures() -> Iterator[Figure]:
 
     chromium = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
     if chromium is None:
-        print("no browser: the time of a frame is not measured", flush=True)
+        print("no browser found; skipping the time of a sidebar frame", flush=True)
         return
     ratio = frame_ratio(chromium, CHROMIUM_FLAGS)
     yield Figure(f"sidebar: a frame of {CARDS} cards / layout of the page", ratio, "ratio", 0.25)
@@ -95,7 +95,7 @@ def frame_ratio(chromium: str, flags: tuple[str, ...]) -> float:
 
 
 def draw(page: Any) -> float:
-    """Open the sidebar and time its frames, each followed by a layout of the page."""
+    """Open the sidebar, and return the time of its frames relative to a layout of the page."""
     tab = page.locator('li.lm-TabBar-tab[data-id="hpu_magic-sidebar"]')
     tab.wait_for(timeout=60_000)
     tab.click()
@@ -103,7 +103,7 @@ def draw(page: Any) -> float:
     page.evaluate(OBSERVE)
     page.wait_for_function(f"() => hpuFrames.length >= {FRAMES}", timeout=120_000)
     frames = page.evaluate("() => hpuFrames")
-    # Different frames draw different lines, so the mean over several frames is used.
+    # Frames differ in what they draw, so each group averages over several frames.
     groups = [frames[start::GROUPS] for start in range(GROUPS)]
     return statistics.median(
         sum(drawn for drawn, _ in group) / sum(page for _, page in group) for group in groups
@@ -111,7 +111,7 @@ def draw(page: Any) -> float:
 
 
 def with_history(socket: Any) -> None:
-    """Forward the stream, but send a full history first."""
+    """Forward the WebSocket stream, but send a full history first."""
     server = socket.connect_to_server()
 
     def receive(message: str) -> None:
@@ -127,7 +127,7 @@ def with_history(socket: Any) -> None:
 
 
 def full_history(now: float) -> dict[str, Any]:
-    """Return ten minutes of wave-shaped values that end at `now`."""
+    """Return ten minutes of sinusoidal values that end at `now`."""
     time = [now - (SAMPLES - row) * 600 / SAMPLES for row in range(SAMPLES)]
     cards = {
         str(index): {

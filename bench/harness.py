@@ -1,8 +1,8 @@
-"""Alternating time measurements of two functions, and the resulting figures.
+"""Time two functions in alternation, and compare them.
 
-Absolute times depend on the machine and its load. Therefore, a figure compares a candidate with a
-baseline that alternates with it, using the lower quartiles of the rounds' times, which are the
-least disturbed.
+Absolute times depend on the machine and its load. Therefore, each round times a baseline and a
+candidate, and a figure is the ratio of the lower quartiles of their times, which are the least
+affected by other processes.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ def in_turn(
     longest: float = 60.0,
     clock: Callable[[], float] = perf_counter,
 ) -> list[tuple[float, float]]:
-    """Return the times of baseline and candidate in each round; their order alternates.
+    """Return the times of the baseline and the candidate in each round, in alternating order.
 
-    On a busy machine, the measurement ends after `longest` seconds. For functions that run in one
-    thread and never wait, `process_time` can be used as the clock, because it does not depend on
-    other processes.
+    On a busy machine, the measurement stops early, after about `longest` seconds. For functions
+    that run in one thread and never wait, `process_time` can be used as the clock, because it does
+    not depend on other processes.
     """
     baseline()
     candidate()
@@ -78,7 +78,7 @@ def in_turn(
 def quiet_ratio(pairs: Sequence[tuple[float, float]]) -> float:
     """Return the ratio of candidate to baseline, computed from the lower quartiles of both.
 
-    Other processes can make a round longer but never shorter, so short rounds are disturbed less.
+    Other processes can only make a round longer, so the shortest rounds are the least affected.
     """
     before, after = (statistics.quantiles(times, n=4)[0] for times in zip(*pairs, strict=True))
     return after / before
@@ -115,10 +115,10 @@ class Companion:
 
 
 def serve(run: Callable[[], object], clock: Callable[[], float] = perf_counter) -> None:
-    """Run a function once, then for each line on standard input; print the seconds of each run."""
+    """Run a function once, then once per line of standard input, and print the time of each run."""
     answers, sys.stdout = sys.stdout, sys.stderr  # the function may print
     run()
-    gc.freeze()  # exclude existing objects from garbage collection, to make it fast
+    gc.freeze()  # speeds up garbage collection by excluding existing objects
     print(0.0, file=answers, flush=True)
     for _ in sys.stdin:
         print(seconds(run, clock), file=answers, flush=True)

@@ -1,7 +1,7 @@
-"""Time of transformers' Trainer on the device, and of generate in HPU Graphs, relative to the CPU.
+"""transformers' Trainer on the device, and generate() with HPU Graphs, relative to the CPU.
 
-The library selects the device of a process only once, so each Trainer has its own process. The
-figures are based on the CPU time of one thread, which other processes hardly affect.
+transformers selects the device only once per process, so each Trainer runs in its own process. The
+figures use the CPU time of a single thread, which is hardly affected by other processes.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ SIZES = {
 
 
 def serve_training(device: str) -> None:
-    """Serve calls that each run a Trainer's training."""
+    """Serve requests, each of which runs `Trainer.train`."""
     serve(training(device), process_time)
 
 
 def training(device: str):
-    """Return a function that trains for some steps, including the Trainer's setup and teardown."""
+    """Return a function that trains for `STEPS` steps, including setup and teardown."""
     import torch
     import transformers
 
     transformers.logging.set_verbosity_error()
-    torch.set_num_threads(1)  # a second thread would spin while it waits for the first
+    torch.set_num_threads(1)  # a second thread would busy-wait for the first
     torch.manual_seed(0)
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**SIZES))
     ids = torch.randint(1, SIZES["vocab_size"], (STEPS * 8, 64))
@@ -68,7 +68,7 @@ def training(device: str):
 
 
 def generation() -> None:
-    """Generate alternately on the CPU and with HPU Graphs; print the seconds as JSON."""
+    """Generate text alternately on the CPU and with HPU Graphs, and print the times as JSON."""
     import torch
     import transformers
 
@@ -88,14 +88,14 @@ def generation() -> None:
         return model.generate(text, max_new_tokens=NEW_TOKENS, do_sample=False).cpu()
 
     if not torch.equal(generate(cpu), generate(hpu)):
-        raise RuntimeError("Device and CPU generated different tokens.")
+        raise RuntimeError("The device and the CPU generated different tokens.")
     pairs = in_turn(lambda: generate(cpu), lambda: generate(hpu), ROUNDS, clock=process_time)
     print(json.dumps(pairs))
 
 
 def figures() -> Iterator[Figure]:
     if find_spec("transformers") is None:
-        print("transformers is not installed: its figures are omitted")
+        print("transformers is not installed; skipping its figures")
         return
     code = "from bench.huggingface import serve_training; serve_training({!r})"
     cpu, hpu = (Companion(code.format(device)) for device in ("cpu", "hpu"))

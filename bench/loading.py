@@ -30,10 +30,10 @@ print(taken)
 
 
 def timed(code: str, **environ: str) -> list[float]:
-    """Return the number of seconds on the last line of the output.
+    """Run code in a new process, and return the times on the last line that it prints.
 
-    The first process may write bytecode in any environment. Without bytecode, which a new checkout
-    does not contain, later processes would also measure the time to compile the project's sources.
+    Writing bytecode is always enabled, because a new checkout does not contain any. Otherwise,
+    later processes would also measure the time to compile the project's sources.
     """
     printed = fresh_process(code, **{"PYTHONDONTWRITEBYTECODE": "", **environ})
     return [float(word) for word in printed.splitlines()[-1].split()]

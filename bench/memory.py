@@ -25,7 +25,7 @@ def live_bytes() -> int:
 
 
 def mixed_work() -> list[object]:
-    """Train, create views, resize, save gradients, fail and free; return the live objects."""
+    """Run operations that allocate and free memory in many ways, and return the live objects."""
     kept: list[object] = []
     for build, batch in ((cnn, CNN_BATCH), (transformer_layer, TRANSFORMER_BATCH)):
         step = training_step(build, batch, "hpu")

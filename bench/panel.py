@@ -1,10 +1,10 @@
-"""Share of a fit's time that the live panel and its sampler take in a real kernel.
+"""Overhead of the live panel and its sampler in a real kernel, in percent of a fit's time.
 
 The difference between runs with and without the panel is within the noise, even after many minutes.
-Therefore, the panel's CPU time is counted: the time spent in its hooks, including the calls that
-Lightning or transformers make to them, and the time of the kernel's other threads, which take
-samples and send them. The two clock readings that time the fit's loader are not included. On a
-machine with several cores, this is more time than the fit actually loses.
+Therefore, the panel's CPU time is measured directly: the time spent in its hooks, including the
+framework's calls to them, and the time of the kernel's other threads, which collect samples and
+send them. The two clock reads that time the fit's loader are not included. On a machine with
+several cores, the fit actually loses less time than this.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def figures() -> Iterator[Figure]:
     yield Figure(f"panel at 10 Hz: share of a fit's time (±{noise:.2f})", share, "%", 1.0)
     if "trainer" in measured:
         share, noise = measured["trainer"]
-        yield Figure(f"panel on transformers' Trainer: the same (±{noise:.2f})", share, "%", 1.0)
+        name = f"panel on transformers' Trainer: share of its time (±{noise:.2f})"
+        yield Figure(name, share, "%", 1.0)
     alone, noise = measured["sampler"]
     yield Figure(f"sampler alone at 10 Hz (±{noise:.2f})", alone, "%", 0.5)
 
@@ -69,7 +70,7 @@ def measure_in_kernel() -> None:
 
 
 class Account:
-    """CPU time of a fit and the panel's share of it, measured in turns of equal length."""
+    """Measures the CPU time of a fit, and the panel's share of it, over turns of equal length."""
 
     def __init__(self, warm_up: int) -> None:
         self.spent = 0.0  # seconds in the panel's hooks
@@ -78,12 +79,11 @@ class Account:
         self._times: list[tuple[float, float, float]] = []  # elapsed, process and panel
 
     def markers(self, base: type[Any]) -> tuple[Any, Any, Any]:
-        """Return a callback to call twice before the panel's callback, and two to call after it.
+        """Return a callback to run twice before the panel's callback, and two to run after it.
 
-        After a step has replaced the contents of the CPU caches, the first call takes longer,
-        so only the second call counts. The time from the first to the second
-        callback covers the panel's hook and two calls; the time from the second to the third covers
-        one call.
+        A training step evicts data from the CPU caches, so the first call is slower, and only the
+        second call counts. The time from the first to the second callback covers the panel's hook
+        and two calls; the time from the second to the third covers one call.
         """
 
         def began(*_: Any, **__: Any) -> None:
@@ -104,7 +104,7 @@ class Account:
         return before, after, reference
 
     def counted(self, method: Callable[..., Any], sign: int) -> Callable[..., Any]:
-        """Return a method whose time is added to the panel's time or subtracted from it."""
+        """Wrap a method so that its time is added to or subtracted from the panel's time."""
 
         def run(*arguments: Any, **options: Any) -> Any:
             began = thread_time()
@@ -126,10 +126,10 @@ class Account:
         return len(self._times) > TURNS or (len(self._times) > 2 and monotonic() > self.ends)
 
     def share(self) -> tuple[float, float]:
-        """Return the percentage by which the panel lengthens the fit, and three standard errors.
+        """Return the panel's overhead in percent, and three times its standard error.
 
-        The number of samples depends on elapsed time. If other processes use the CPU, more samples
-        are taken per second of the fit's CPU time, so the share is corrected for that.
+        Samples are taken at a fixed rate of elapsed time. If other processes use the CPU, there are
+        more samples per second of the fit's CPU time, so the result is corrected for that.
         """
         shares = []
         for begin, end in zip(self._times, self._times[1:], strict=False):
@@ -155,7 +155,7 @@ def is_panel(callback: Any) -> bool:
 
 
 def panel_share() -> tuple[float, float]:
-    """Return the percentage by which the panel lengthens a Lightning fit, and its noise."""
+    """Return the panel's overhead on a Lightning fit in percent, and its noise."""
     import lightning.pytorch as lightning
     import torch
 
@@ -203,13 +203,14 @@ def panel_share() -> tuple[float, float]:
         logger=False,
     )
     data = torch.utils.data.DataLoader(samples, batch_size=64)
-    # The rate when a page draws the widget; a kernel with no page attached draws more often.
+    # This is the redraw rate if a page displays the widget; without a page, a kernel draws more
+    # often.
     hpu_magic.fit(trainer, Classifier(), data, interval=1 / RATE, panel="widget")
     return account.share()
 
 
 def trainer_share() -> tuple[float, float]:
-    """Return the percentage by which the panel lengthens the steps of a Trainer, and its noise."""
+    """Return the panel's overhead on transformers' Trainer in percent, and its noise."""
     import tempfile
 
     import torch
@@ -224,7 +225,7 @@ def trainer_share() -> tuple[float, float]:
 
     import hpu_magic
 
-    account = Account(600)  # the first log after 500 steps adds charts
+    account = Account(600)  # the first log, after 500 steps, adds charts
 
     class Clock(TrainerCallback):
         def on_train_begin(self, args, state, control, **_) -> None:
@@ -266,14 +267,15 @@ def trainer_share() -> tuple[float, float]:
             callbacks=[Clock()],
         )
         trainer.remove_callback(PrinterCallback)
-        # The panel's method that calls this one is already counted.
+        # Subtract this time, because it is part of the time of the panel's method that calls this
+        # one.
         trainer.training_step = account.counted(trainer.training_step, -1)
         hpu_magic.fit(trainer, interval=1 / RATE, panel="widget")
     return account.share()
 
 
 def sampler_share() -> tuple[float, float]:
-    """Return the percentage by which the sampler lengthens a training loop, and its noise."""
+    """Return the sampler's overhead on a training loop in percent, and its noise."""
     from bench.training import MLP_BATCH, mlp, training_step
     from hpu_magic.runtime.training.sampler import sampler
 

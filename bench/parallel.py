@@ -1,4 +1,4 @@
-"""Time of a cell on four running workers, relative to ipyparallel's command on four engines."""
+"""Round-trip time of a cell on four workers, relative to ipyparallel's %%px on four engines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time of fused operators and autocast relative to the CPU, and of fp8 relative to bfloat16."""
+"""Benchmark fused operators and autocast against the CPU, and FP8 against bfloat16."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ SECONDS = 20.0
 UNWATCHED_SECONDS = 60.0
 STARTED = 10.0  # seconds until the server has taken its first sample
 SAMPLES = 20_000
-WARM_UP = 1_200  # samples that fill the history twice
+WARM_UP = 1_200  # enough samples to fill the history twice
 
 _HOLD = "from hpu_magic.simulator import cards; cards.acquire(); print(flush=True); input()"
 _FIT = """
@@ -57,7 +57,7 @@ input()
 def figures() -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as directory, held_cards(Path(directory)) as environment:
         ratio = snapshot_ratio(environment)
-        yield Figure("snapshot of eight held cards / read of its files", ratio, "ratio", SNAPSHOT)
+        yield Figure("snapshot of eight cards in use / reading its files", ratio, "ratio", SNAPSHOT)
         with server(Path(directory), environment) as (process, address, token):
             time.sleep(STARTED)
             with ThreadPoolExecutor() as pool:
@@ -72,7 +72,7 @@ def figures() -> Iterator[Figure]:
 
 @contextmanager
 def held_cards(directory: Path) -> Iterator[dict[str, str]]:
-    """Start a process for each card, some running a fit; yield their environment variables."""
+    """Start a process on each card, some of them with a fit; yield their environment variables."""
     environment = {
         **os.environ,
         "HPU_MAGIC_CARDS_DIR": str(directory / "cards"),
@@ -96,7 +96,7 @@ def snapshot_ratio(environment: dict[str, str]) -> float:
 
 
 def compare_snapshot() -> None:
-    """Print the ratio in a process that has the environment variables of the cards."""
+    """Measure and print the ratio; runs in a process with the cards' environment variables."""
     from hpu_magic.server import reader
 
     cards = reader.read()["cards"]
@@ -136,7 +136,7 @@ def server(
             place = directory / "runtime" / f"jpserver-{started.pid}.json"
             while not place.exists():
                 if started.poll() is not None:
-                    raise RuntimeError(f"The Jupyter server ended with {started.returncode}.")
+                    raise RuntimeError(f"The Jupyter server exited with code {started.returncode}.")
                 time.sleep(0.1)
             time.sleep(2)  # the server is busy right after it starts
             address = json.loads(place.read_text())["url"].replace("http", "ws", 1)

@@ -1,10 +1,10 @@
-"""Time from ``pip install`` to the first live panel, relative to the installation of torch.
+"""Time from ``pip install`` to the first live panel, relative to the time to install torch.
 
-Both installations use a filled pip cache and environments that contain only the newest pip, which
-is three times as fast as it was three years ago. The files that `make dist` would build are built
-here, but only with the engine for this torch. Installing torch from the public index takes minutes,
-so the noise is small and one installation is enough. If the torch in this environment is a
-different build, that build is installed twice.
+Both installations use a warm pip cache and environments that contain only the newest pip, which is
+three times as fast as it was three years ago. The wheels are built as by `make dist`, but only with
+the engine for this torch. Installing torch from the public index takes minutes, so the noise is
+small and one installation is enough. If this environment contains a different build of torch, that
+build is also measured, twice.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def figures() -> Iterator[Figure]:
 
     chromium = next((path for name in CHROMIUM_NAMES if (path := shutil.which(name))), None)
     if chromium is None:
-        print("no browser: the time to a live panel is not measured", flush=True)
+        print("no browser found; skipping the time to a live panel", flush=True)
         return
     with tempfile.TemporaryDirectory(prefix="hpu_magic_start_") as folder:
         place, wheels = Path(folder), Path(folder) / "dist"
@@ -56,7 +56,7 @@ def figures() -> Iterator[Figure]:
 
 
 def builds_of_torch() -> dict[str, str]:
-    """Return pip's requirements: the build in the index, and the installed one if it differs."""
+    """Return pip requirements for torch: the indexed build, and the installed one if different."""
     import torch
 
     here = str(torch.__version__)
@@ -68,14 +68,14 @@ def builds_of_torch() -> dict[str, str]:
 
 
 class Round:
-    """An installation of torch and one of hpu_magic, with their times."""
+    """Times one installation of torch and one of hpu_magic."""
 
     def __init__(self, place: Path, torch: str, wheels: Path) -> None:
         self.place, self.torch, self.wheels = place, torch, wheels
         self.baseline = self.install = self.move = 0.0
 
     def fill_pips_cache(self) -> None:
-        """Download all packages of an environment."""
+        """Download all packages that the timed installations need."""
         environment = self._environment("cache")
         fetched = str(environment.folder / "fetched")
         wheels = ("--find-links", str(self.wheels.resolve()))

@@ -1,4 +1,4 @@
-"""Time that a training step takes on the device, relative to the CPU."""
+"""Time of a training step on the device, relative to the CPU."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def step_ratios(
     kind: str = "training step",
     target: float | None = TARGET,
 ) -> Iterator[Figure]:
-    """Yield a figure for each model; `pair` returns the steps of the baseline and the candidate."""
+    """Yield a figure for each model; `pair` returns the baseline step and the candidate step."""
     for name, build, batch, rounds in MODELS:
         steps = pair(build, batch)
         for _ in range(5):
