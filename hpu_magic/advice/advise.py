@@ -1,4 +1,4 @@
-"""`hpu_magic.advise`: changes that speed up a step, sorted by gain."""
+"""Implement `hpu_magic.advise`, which suggests changes that speed up a step."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 
-# A framework's name for a precision -> the corresponding dtype of an estimate.
+# Maps the precision names of frameworks to the dtypes of an estimate.
 _DTYPES = {
     **dict.fromkeys(("32-true", "32", "fp32"), "fp32"),
     **dict.fromkeys(("bf16-mixed", "16-mixed", "fp16-mixed", "hmp"), "bf16-mixed"),
@@ -55,10 +55,10 @@ def advise(
 
 
 _ESTIMATED = (
-    "Estimated gains have a band. Each change is estimated separately; gains of several changes do "
-    "not multiply."
+    "Estimated gains have a band. Each change is estimated on its own, so the gains of several "
+    "changes do not multiply."
 )
-_UNMEASURED = "Pass the result of a fit as observed= to add measured suggestions."
+_UNMEASURED = "To add suggestions based on measurements, pass the result of a fit as observed=."
 
 
 def advise_on_fit(
@@ -79,8 +79,8 @@ def advise_on_fit(
 
 
 _MEASURED = (
-    "These gains were measured. result.advice(model, batch) also estimates the gains of dtype, "
-    "batch, mode and fused operators."
+    "These gains are based on measurements. result.advice(model, batch) also estimates the gains "
+    "from other dtypes, batch sizes, modes and fused operators."
 )
 
 
@@ -89,8 +89,8 @@ def _measurement(observed: Any) -> Observation | LedgerReport | None:
     if measurement is None or isinstance(measurement, Observation | LedgerReport):
         return measurement
     raise HPUError(
-        "observed must be the result of a fit or the report of a ledger, not a "
-        f"{type(measurement).__name__}: pass the result of hpu_magic.fit, or of %hpu_ledger last."
+        f"observed must be a fit result or a ledger report, got {type(measurement).__name__}: pass "
+        "the result of hpu_magic.fit or %hpu_ledger last."
     )
 
 
@@ -103,7 +103,7 @@ def _observed(measurement: Observation | LedgerReport | None) -> list[Suggestion
 
 
 def _autocast_precision(model: Any) -> dict[str, Any]:
-    """Return the precision of the active autocast context, as an argument of an estimate."""
+    """Return the precision of the active autocast context, as keyword arguments of an estimate."""
     import torch
     from torch import nn
 
@@ -114,7 +114,7 @@ def _autocast_precision(model: Any) -> dict[str, Any]:
 
 
 def _arguments_of(observation: Observation) -> dict[str, Any]:
-    """Return the settings of a fit as arguments of an estimate."""
+    """Convert the settings of a fit to keyword arguments of an estimate."""
     settings = observation.settings
     arguments: dict[str, Any] = {}
     if observation.mode is not None:

@@ -1,4 +1,4 @@
-"""Alternatives to the current step, both as arguments of an estimate and as code."""
+"""Alternatives to the current step, each described by estimate arguments and by code."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ class Choice:
     command: str = ""
     by_hand: str = ""
     during: Callable[[], AbstractContextManager[Any]] | None = None
-    """Creates the context in which the step is traced, if different operators are to run."""
+    """Creates the context in which the step is traced, for choices that replace operators."""
     remark: str = ""  # additional information, as a sentence
 
 
 def choices(model: nn.Module, base: Estimate, name: str, framework: str | None) -> Iterator[Choice]:
     """Yield the alternatives to the current step, except for other batch sizes.
 
-    ``name`` is the user's name for the model, in the dotted form that magics use. ``framework`` is
-    the framework used for training, ``lightning`` or ``transformers``, if any.
+    ``name`` is the model's name in the user's code, in the dotted form that magics accept.
+    ``framework`` is the framework used for training, ``lightning`` or ``transformers``, if any.
     """
     code = as_code(name)
     yield from _precisions(base, name, framework)
@@ -54,7 +54,7 @@ def as_code(name: str) -> str:
 
 
 def of_batch(size: int | str, base: Estimate, framework: str | None) -> Choice:
-    """Return the choice of a different batch size, which may be ``largest``."""
+    """Return the choice to use a different batch size; ``size`` may be ``largest``."""
     change = f"loader = DataLoader(..., batch_size={size})"
     if framework == "transformers" and base.options.train:
         change = f"args = TrainingArguments(..., per_device_train_batch_size={size})"
@@ -63,8 +63,8 @@ def of_batch(size: int | str, base: Estimate, framework: str | None) -> Choice:
         f"{'Train with' if base.options.train else 'Run'} batches of {size}",
         change,
         {"batch": size},
-        by_hand="the loader of your data makes the batches",
-        remark="The learning rate may also need a change." if base.options.train else "",
+        by_hand="your data loader creates the batches",
+        remark="You may also need to adjust the learning rate." if base.options.train else "",
     )
 
 
@@ -90,8 +90,8 @@ def _precisions(base: Estimate, name: str, framework: str | None) -> Iterator[Ch
             if base.options.train
             else _FP8_INFERENCE.format(name=name),
             {"dtype": "fp8"},
-            by_hand="FP8 scales must be measured with your data first",
-            remark="Check the quality of the model.",
+            by_hand="FP8 scales must first be measured on your data",
+            remark="Check the model's accuracy afterwards.",
         )
 
 
@@ -111,7 +111,7 @@ _FP8_INFERENCE = """%hpu_fp8_measure {name} --data loader
 
 
 def _modes(base: Estimate, name: str) -> Iterator[Choice]:
-    """Yield modes with fewer launches; if several are equally good, the first is shown."""
+    """Yield modes that need fewer launches; if several are equally fast, the first one is shown."""
     if base.options.mode != "eager":
         return
     yield Choice(
@@ -119,14 +119,14 @@ def _modes(base: Estimate, name: str) -> Iterator[Choice]:
         "Compile the model",
         f'{as_code(name)} = torch.compile({as_code(name)}, backend="hpu_backend")',
         {"mode": "compile"},
-        by_hand="your optimizer or Trainer would still use the object without compilation",
+        by_hand="your optimizer or Trainer would keep using the uncompiled model",
     )
     yield Choice(
         "mode",
         "Replay HPU Graphs",
         f"%hpu_mode lazy --restart\n%hpu_wrap {name}",
         {"mode": "graphs"},
-        by_hand="it requires two steps, with a restart between them",
+        by_hand="it takes two steps, with a kernel restart in between",
     )
     yield Choice(
         "mode",
@@ -167,12 +167,12 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
     enable, disable = _methods(model)
     titles = {
         "none": "Keep activations instead of recomputing them",
-        "selective": "Recompute cheap operations and keep matrix products",
+        "selective": "Recompute cheap operations, but keep the results of matrix multiplications",
         "full": "Recompute activations in the backward pass",
     }
     order = list(titles)
     for kind, title in titles.items():
-        # Recomputing more is slower, so it is only suggested if the step does not fit.
+        # More recomputation is slower, so it is only suggested if the step does not fit in memory.
         if kind == now or (base.fits and order.index(kind) > order.index(now)):
             continue
         command = ""
@@ -185,13 +185,14 @@ def _recomputations(model: nn.Module, base: Estimate, name: str) -> Iterator[Cho
         else:
             change = _SELECTIVE if kind == "selective" else _FULL
         yield Choice(
-            # A change that requires only one command has its own group, so that it is also shown.
+            # A change that a single command can apply gets its own group, so that it is always
+            # shown.
             f"checkpointing {command}".rstrip(),
             title,
             change,
             {"checkpointing": kind},
             command,
-            "" if command else "it changes the code of the model",
+            "" if command else "it requires changes to the model's code",
         )
 
 
@@ -225,7 +226,7 @@ kept += [torch.ops.aten.convolution.default]
 contexts = partial(create_selective_checkpoint_contexts, kept)
 output = checkpoint(layer, hidden, use_reentrant=False, context_fn=contexts)  # for each layer"""
 
-# Code with PyTorch's classes, keyed by an estimate's layout names, in the order of ZeRO stages.
+# Titles and PyTorch code for the layouts of an estimate, in the order of ZeRO stages.
 _STAGES = {
     "ddp": (
         "Keep the whole model on each card",
@@ -233,22 +234,22 @@ _STAGES = {
         "{name} = DistributedDataParallel({name})",
     ),
     "zero1": (
-        "Shard the optimizer's state over the cards (ZeRO 1)",
+        "Shard the optimizer state across the cards (ZeRO 1)",
         "from torch.distributed.optim import ZeroRedundancyOptimizer\n"
         "optimizer = ZeroRedundancyOptimizer({name}.parameters(), type(optimizer), lr=...)",
     ),
     "zero2": (
-        "Also shard gradients over the cards (ZeRO 2)",
+        "Also shard gradients across the cards (ZeRO 2)",
         "from torch.distributed.fsdp import fully_shard\n"
         "fully_shard({name}, reshard_after_forward=False)  # each of its layers first",
     ),
     "fsdp": (
-        "Also shard weights over the cards (ZeRO 3)",
+        "Also shard weights across the cards (ZeRO 3)",
         "from torch.distributed.fsdp import fully_shard\n"
         "fully_shard({name})  # each of its layers first",
     ),
 }
-_WIDE = "The memory is that of DeepSpeed, whose optimizer keeps a copy of weights in float32."
+_WIDE = "The memory is that of DeepSpeed, whose optimizer keeps float32 copies of the weights."
 
 
 def _layouts(base: Estimate, name: str) -> Iterator[Choice]:
@@ -268,7 +269,7 @@ def _layouts(base: Estimate, name: str) -> Iterator[Choice]:
                 title + more,
                 change.format(name=name),
                 {"cards": cards, "parallel": parallel},
-                by_hand="it changes the script that all cards run",
+                by_hand="it requires changes to the script that runs on all cards",
                 remark=_WIDE if parallel in ("zero1", "zero2") and narrow else "",
             )
 
@@ -280,7 +281,7 @@ def _operators(model: nn.Module, base: Estimate, name: str) -> Iterator[Choice]:
             f"Replace the {len(norms)} {kind} with FusedRMSNorm",
             _NORMS.format(name=name, kind=kind, epsilon=_epsilon_code(norms)),
             during=partial(fused.fused_norms, norms),
-            by_hand="your norm may do more than the fused one",
+            by_hand="your norm layer may do more than the fused one",
         )
     # First-generation cards support neither this operator nor FP8.
     if base.card.has_fp8 and fused.uses_unfused_attention(base.program):
@@ -290,7 +291,7 @@ def _operators(model: nn.Module, base: Estimate, name: str) -> Iterator[Choice]:
             "from habana_frameworks.torch.hpex.kernels import FusedSDPA\n"
             "output = FusedSDPA.apply(query, key, value, mask, dropout, is_causal, scale)",
             during=fused.fused_attention,
-            by_hand="it changes the code of the model",
+            by_hand="it requires changes to the model's code",
         )
 
 

@@ -84,7 +84,7 @@ class Comparison:
     def _of_the_same(
         self, mode: str | None = None, cards: int | None = None, parallel: str | None = None
     ) -> Estimate:
-        """Return an estimate of the traced operations with a different mode or layout."""
+        """Estimate the operations that are already traced with a different mode or layout."""
         base = self.base
         options = base.options if mode is None else replace(base.options, mode=mode)
         layout = base.layout if cards is None else parse(cards, parallel)
@@ -104,7 +104,7 @@ class Comparison:
         return estimated(*paces, (self.base.band, found.band))
 
     def _suggestion(self, several: list[_Estimated]) -> Suggestion:
-        """Suggest the best choice in a group, and mention the others in the reason."""
+        """Suggest the best choice in a group, and list the alternatives in the explanation."""
         base = self.base
         if not base.fits:
             several = [each for each in several if each.found.fits] or several
@@ -112,8 +112,8 @@ class Comparison:
         choice, found = best.choice, best.found
         why = [_change_of_time(base, found)]
         if not base.fits:
-            why = [f"The memory of a card changes from {base.memory_text} to {found.memory_text}."]
-            why += ["This change alone does not make the step fit."] * (not found.fits)
+            why = [f"The memory per card changes from {base.memory_text} to {found.memory_text}."]
+            why += ["This change alone is not enough to make the step fit."] * (not found.fits)
         why += [
             f"{other.choice.title}: {self._gain(other.found)}."
             for other in several
@@ -132,7 +132,7 @@ class Comparison:
         )
 
     def _batch(self, framework: str | None) -> _Estimated | None:
-        """Return the batch above which gains are small, or the largest if the step does not fit."""
+        """Return the batch size above which gains are small, or the largest one that fits."""
         if self._arguments.get("batch") == "largest" or not self.base.batch:
             return None
         best = None
@@ -153,7 +153,7 @@ class Comparison:
         return _Estimated(of_batch(best.batch, self.base, framework), best)
 
     def _buckets(self, name: str) -> Iterator[Suggestion]:
-        """Suggest a different gradient exchange; the estimate does not model its buckets."""
+        """Suggest larger buckets for the gradient exchange, whose effect estimates do not model."""
         base = self.base
         if base.layout.data == 1 or base.layout.zero or not base.options.train:
             return
@@ -161,14 +161,14 @@ class Comparison:
         if share < 1 - 1 / _LEAST:
             return
         yield Suggestion(
-            "Exchange gradients in larger buckets, in place",
-            f"The exchange of gradients takes {share:.0%} of a step ({_by_estimate(base)}); the "
-            "effect of other buckets is not estimated.",
+            "Exchange gradients in larger buckets, without copies",
+            f"The gradient exchange takes {share:.0%} of a step ({_by_estimate(base)}); the effect "
+            "of larger buckets is not estimated.",
             "from torch.nn.parallel import DistributedDataParallel\n"
             f"{as_code(name)} = DistributedDataParallel(\n"
             f"    {as_code(name)}, bucket_cap_mb=100, gradient_as_bucket_view=True\n"
             ")",
-            by_hand="it changes the script that all cards run",
+            by_hand="it requires changes to the script that runs on all cards",
         )
 
 
@@ -179,9 +179,9 @@ def _change_of_time(base: Estimate, found: Estimate) -> str:
         return f"{subject} changes from {durations} ({_by_estimate(found)})."
     before, after = (units.rate(each.samples_per_second, "samples") for each in (base, found))
     batches = f"with batches of {found.batch} instead of {base.batch}"
-    return f"From {before} to {after}, {batches} ({_by_estimate(found)})."
+    return f"The throughput changes from {before} to {after} {batches} ({_by_estimate(found)})."
 
 
 def _by_estimate(found: Estimate) -> str:
     low, high = found.band
-    return f"estimate, {low:.2f} to {high:.2f} of it"
+    return f"estimate, within a factor of {low:.2f} to {high:.2f}"

@@ -20,13 +20,13 @@ _EPSILONS = ("eps", "variance_epsilon", "epsilon")
 def plain_norms(model: nn.Module) -> dict[str, list[nn.Module]]:
     """Return the RMS norms that the fused operator can replace, by class name.
 
-    Each library has its own class, so norms are recognized by their class names. Their results for
-    a few numbers are also checked, because some norms add 1 to their weight.
+    Each library defines its own class, so norms are recognized by class name. Their output for a
+    few values is also checked, because some norms add 1 to the weight.
     """
     found: dict[str, list[nn.Module]] = {}
-    with one_at_a_time:  # another thread may have temporarily replaced them
+    with one_at_a_time:  # another thread may have temporarily replaced the norms
         for module in model.modules():
-            # A module instance that overrides forward has a hook or has already been replaced.
+            # If an instance overrides forward, it has a hook or has already been replaced.
             own = "forward" in vars(module)
             if type(module).__name__.endswith("RMSNorm") and not own and _is_plain(module):
                 found.setdefault(type(module).__name__, []).append(module)
@@ -43,10 +43,10 @@ def _is_plain(norm: nn.Module) -> bool:
     x = torch.linspace(-1, 2, len(weight), device="cpu")
     vars(twin)["_parameters"] = {"weight": nn.Parameter(gamma, requires_grad=False)}
     try:
-        # Use three dimensions, like most inputs to norms in a model.
+        # Use a 3D input, like most norms in a model.
         result = twin.forward(x[None, None])
     except (AttributeError, TypeError, ValueError, RuntimeError):
-        return False  # it takes more arguments than the fused operator, or needs tensors on a card
+        return False  # it requires more arguments than the fused operator, or tensors on a card
     expected = x * torch.rsqrt(x.square().mean() + epsilon) * gamma
     return isinstance(result, torch.Tensor) and torch.allclose(
         result.float(), expected[None, None], rtol=1e-2, atol=1e-3

@@ -26,7 +26,7 @@ def of_fit(observation: Observation) -> Iterator[Suggestion]:
 
 
 def of_ledger(report: LedgerReport) -> Iterator[Suggestion]:
-    """Yield suggestions based on a ledger without a fit; its training time is unknown."""
+    """Yield suggestions based on a ledger alone, without the training time of a fit."""
     causes = report.causes(COMPILATION)
     if report.compilations > 1:
         yield Suggestion(
@@ -46,7 +46,7 @@ def _waiting(seen: Observation) -> Iterator[Suggestion]:
         return
     if loader is None:
         yield Suggestion(
-            "Load batches during the training",
+            "Load batches during training",
             _waited(seen.waited_seconds, share),
             "loader = DataLoader(..., num_workers=4, pin_memory=True, persistent_workers=True)",
             measured(share),
@@ -59,8 +59,8 @@ def _waiting(seen: Observation) -> Iterator[Suggestion]:
         again = first * (seen.epochs - 1) / seen.epochs
         yield Suggestion(
             "Keep the loader's worker processes between epochs",
-            f"{_waited(seen.first_batches_seconds, first)} These were the first batches of "
-            f"{seen.epochs} epochs, each of which starts {_workers(loader.workers)}.",
+            f"{_waited(seen.first_batches_seconds, first)} This was the wait for the first batches "
+            f"of {seen.epochs} epochs, each of which starts {_workers(loader.workers)}.",
             _loader_code(seen.settings, persistent=True),
             measured(again),
             by_hand=_YOUR_LOADER,
@@ -75,7 +75,7 @@ def _waiting(seen: Observation) -> Iterator[Suggestion]:
         source = _workers(loader.workers) if loader.workers else "the training process"
         yield Suggestion(
             title + pinned,
-            f"{_waited(share * seen.training_seconds, share)} They came from {source}.",
+            f"{_waited(share * seen.training_seconds, share)} They were loaded by {source}.",
             _loader_code(
                 seen.settings,
                 workers=more,
@@ -88,12 +88,12 @@ def _waiting(seen: Observation) -> Iterator[Suggestion]:
 
 
 _YOUR_LOADER = "your code creates the loader"
-_YOUR_SHAPES = "the shapes of your data differ"
-_YOUR_CODE = "it changes your code"
+_YOUR_SHAPES = "the shapes of your data vary"
+_YOUR_CODE = "it requires changes to your code"
 
 
 def _waited(seconds: float, share: float) -> str:
-    return f"The training waited {units.duration(seconds)} for batches, {share:.0%} of its time."
+    return f"Training spent {units.duration(seconds)} waiting for batches, {share:.0%} of its time."
 
 
 def _workers(count: int) -> str:
@@ -120,9 +120,9 @@ def _shapes(seen: Observation) -> Iterator[Suggestion]:
     causes = [] if seen.ledger is None else seen.ledger.causes(COMPILATION)
     yield Suggestion(
         "Keep shapes the same",
-        f"{_many(later.compilations, 'graph')} compiled after the first {SETTLED} steps, in "
-        f"{units.duration(later.compile_seconds)}, {share:.0%} of the training time"
-        f"{_lines(causes)}.",
+        f"{_many(later.compilations, 'graph')} compiled after the first {SETTLED} steps, which "
+        f"took {units.duration(later.compile_seconds)}, {share:.0%} of the training "
+        f"time{_lines(causes)}.",
         _PAD_TRANSFORMERS if seen.settings.framework == "transformers" else _PAD,
         measured(share) if share >= _LEAST_SHARE else None,
         by_hand=_YOUR_SHAPES,
@@ -144,7 +144,7 @@ def _fallbacks(
         own = [cause for cause in causes if _short(cause.name) == _short(operator)]
         lines = _lines(own)
         if not lines and report is None:
-            lines = "; %hpu_ledger on before a fit shows the lines"
+            lines = "; to see the lines, run %hpu_ledger on before a fit"
         yield Suggestion(
             f"Keep {operator} off the CPU",
             f"{_many(count, 'call')} had no kernel on the card and ran on the CPU, with copies in "
@@ -163,7 +163,8 @@ def _without(operator: str, framework: str | None) -> str:
     if optimizer is not None:
         return f"optimizer = torch.optim.{optimizer}(model.parameters(), lr=..., fused=False)"
     return (
-        f"# move it out of the step, or use operators that the card has\ntorch.ops.aten.{operator}"
+        "# move this operator out of the step, or use operators that the card supports\n"
+        f"torch.ops.aten.{operator}"
     )
 
 
@@ -187,7 +188,7 @@ def _host_reads(report: LedgerReport, training: float | None) -> Iterator[Sugges
         return
     yield Suggestion(
         "Read values less often",
-        f"The host waited for a value {total} times{_lines(causes)}.",
+        f"The host waited for a value from the device {total} times{_lines(causes)}.",
         "losses.append(loss.detach())  # in the loop\n"
         "values = torch.stack(losses).tolist()  # one wait, after the loop",
         _lost(causes, training),

@@ -12,14 +12,14 @@ from hpu_magic.errors import HPUError
 from hpu_magic.runtime.present.report import Report
 
 _CELL = "text-align:left;vertical-align:top;padding:4px 12px 4px 0"
-# Code uses the full width and scrolls, because pages would otherwise wrap its lines.
+# Code spans the full width and scrolls, because pages would otherwise wrap its lines.
 _SCROLLED = "width:0;min-width:100%;overflow-x:auto"
 _CODE = "margin:0;font-size:smaller;white-space:pre"
 
 
 @dataclass(frozen=True, repr=False)
 class Advice(Report):
-    """Suggestions sorted by gain, after those that are needed to make the step fit."""
+    """Suggestions sorted by gain; those needed to make the step fit come first."""
 
     subject: str  #: such as ``GPT on gaudi2 (lazy mode, bf16, batch 8, adamw)``
     suggestions: tuple[Suggestion, ...]  #: the suggestions, in order
@@ -39,13 +39,13 @@ class Advice(Report):
         if 1 <= number <= len(self):
             return self.suggestions[number - 1]
         if not self.suggestions:
-            raise HPUError(f"Unknown advice number {number}: the list is empty.")
+            raise HPUError(f"Unknown advice number {number}: there are no suggestions.")
         raise HPUError(f"Unknown advice number {number}: use 1 to {len(self)}.")
 
     def title(self) -> str:
         """Return the headline."""
         if not self.suggestions:
-            return f"Advice for {self.subject}: no change makes it faster"
+            return f"Advice for {self.subject}: no faster alternative was found"
         count = f"{len(self)} change{'' if len(self) == 1 else 's'}"
         return f"Advice for {self.subject}: {count}, sorted by gain"
 

@@ -14,8 +14,8 @@ Band = tuple[float, float]
 class Gain:
     """The speedup of a change."""
 
-    factor: float  # samples per second after the change, divided by those before
-    source: str  # "estimate", or "measured" if based on the lost time of a fit
+    factor: float  # ratio of the samples per second after and before the change
+    source: str  # "estimate", or "measured" if based on the time that a fit lost
     band: Band | None = None  # for an estimate, the range in which a measurement is expected
 
     def __str__(self) -> str:
@@ -33,11 +33,11 @@ class Suggestion:
     why: str  #: the reason, with numbers
     change: str  #: the change, as code
     gain: Gain | None = None  #: None if it was neither measured nor estimated
-    saves: int = 0  #: estimated bytes freed on one card; negative if it needs more
+    saves: int = 0  #: estimated bytes freed on one card; negative if more are needed
     needed: bool = False
-    """Whether the step does not fit on a card unless this or another needed change is made."""
-    command: str = ""  #: a line that applies the change in a notebook; empty if there is none
-    by_hand: str = ""  #: why there is no such line
+    """Whether the step fits on a card only with this change or another one marked as needed."""
+    command: str = ""  #: a notebook command that applies the change, or ""
+    by_hand: str = ""  #: why there is no such command
 
     @property
     def gain_text(self) -> str:
@@ -56,7 +56,7 @@ def times(factor: float) -> str:
 def estimated(before: float, after: float, bands: tuple[Band, Band]) -> Gain:
     """Return the gain between two estimated rates, both in samples per second.
 
-    The errors of the two estimates are assumed to be independent factors.
+    The relative errors of the two estimates are assumed to be independent.
     """
     (low, high), (other_low, other_high) = bands
     factor = after / before
@@ -66,5 +66,5 @@ def estimated(before: float, after: float, bands: tuple[Band, Band]) -> Gain:
 
 
 def measured(share: float) -> Gain:
-    """Return the gain if a fit did not lose a share of its time, from 0 to 1."""
+    """Return the gain of avoiding a loss, given as a share of a fit's time from 0 to 1."""
     return Gain(1 / (1 - min(share, 0.99)), "measured")

@@ -1,6 +1,7 @@
-"""The public functions: each command for scripts, and the declaration of its magic.
+"""The public functions, which provide the commands to scripts and declare their magics.
 
-A function's parameters are the options of its magic: names, types, defaults and the first sentence
-of each description. Modules here import neither torch nor drawing libraries at the top level; a
-function imports the code that does its work when it is called.
+A function's parameters define the options of its magic: their names, types and defaults. The help
+of an option is the first sentence of the parameter's description. Modules in this package do not
+import torch or plotting libraries at the top level; each function imports its implementation when
+it is called.
 """

@@ -1,4 +1,4 @@
-"""Workers on several cards, and code that runs on them."""
+"""Manage workers on several cards, and run code on them."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ def workers(
 ) -> WorkersReport:
     """List, start, restart or stop workers, one per card, or run code on them.
 
-    Workers keep their variables for the next code. They have torchrun's environment variables, so
-    that ``init_process_group("hccl")`` and ``Trainer(devices=N)`` work as in a script.
+    Workers keep their variables between runs. They have the environment variables that torchrun
+    sets, so that ``init_process_group("hccl")`` and ``Trainer(devices=N)`` work as in a script.
 
     Parameters
     ----------
     switch : {"on", "off", "restart"}, optional
-        Start, stop or restart the workers; without it, list them.
+        Start, stop or restart the workers; by default, list them.
     code : str, optional
         Python code to run on the workers, which are started if none are running.
     cards : int, optional
-        Number of workers to start, one per card; without it, one per free card.
+        Number of workers to start, one per card; by default, one per free card.
     profile : str, optional
         An IPython profile that launches the workers, for example with SLURM, MPI or SSH.
     ranks : sequence of int, optional
@@ -46,14 +46,14 @@ def workers(
     push : sequence of str, or dict, optional
         Variables to copy to the workers before the code runs.
     output : sequence of str, optional
-        Variables to copy back afterwards, as lists in the order of ranks.
+        Variables to copy back afterwards, as lists in rank order.
     grace : float
-        Seconds that other ranks may continue after a rank has failed.
+        Seconds that the other ranks may keep running after a rank has failed.
 
     Returns
     -------
     WorkersReport
-        ``outputs`` has the variables of `output`; ``run(code)`` runs more code.
+        ``outputs`` contains the variables listed in `output`; ``run(code)`` runs more code.
 
     Raises
     ------
@@ -67,18 +67,18 @@ def workers(
     from hpu_magic.parallel.report import workers_report
 
     if cards is not None and cards < 1:
-        raise HPUError(f"--cards is {cards}: write 1 or more.")
+        raise HPUError(f"--cards must be at least 1, got {cards}.")
     if code is not None:
         if switch is not None:
-            raise HPUError(f"switch={switch!r} cannot be combined with code: remove it.")
+            raise HPUError(f"switch={switch!r} cannot be combined with code: pass only one.")
         outputs = run_on_workers(
             code, cards=cards, profile=profile, ranks=ranks, push=push, output=output, grace=grace
         )
         return workers_report(session.workers(), run=_run, outputs=outputs)
     if ranks is not None or push is not None or (output is not None):
         raise HPUError(
-            "--ranks, --push and --output NAMES belong to code: write %%hpu_workers as the first "
-            "line of a cell."
+            "--ranks, --push and --output NAMES require code to run: use %%hpu_workers as the "
+            "first line of a cell."
         )
     if switch is None and (cards is not None or profile is not None):
         switch = "on"
@@ -103,9 +103,9 @@ def run_on_workers(
     output: Sequence[str] | None = None,
     grace: float = GRACE,
 ) -> dict[str, list[Any]]:
-    """Run code on the workers and return the variables in `output`, as lists in the order of ranks.
+    """Run code on the workers, and return the variables in `output` as lists in rank order.
 
-    `number` is the number of the cell, for tracebacks.
+    `number` is the cell number shown in tracebacks.
     """
     from IPython.display import display
 
@@ -116,7 +116,7 @@ def run_on_workers(
     from hpu_magic.parallel.run import CellRun
 
     if grace < 0:
-        raise HPUError(f"--grace is {grace:g}: write 0 or more seconds.")
+        raise HPUError(f"--grace must be at least 0 seconds, got {grace:g}.")
     values = _values(push)
     if profile is not None and session.workers() is None:
         session.start(cards, profile)
@@ -138,7 +138,7 @@ def run_on_workers(
 
 
 def check_installed() -> None:
-    """Refuse to continue without the packages that workers need."""
+    """Raise HPUError if a package that workers need is missing."""
     if why := extras.absence("%%hpu_workers", "notebook", ("ipyparallel", "cloudpickle")):
         raise HPUError(why)
 

@@ -1,8 +1,8 @@
-"""The arguments of a command, from the signature and the docstring of its function.
+"""Derive the arguments of a command from the signature and docstring of its function.
 
-A keyword-only parameter is an option, and so is a parameter that accepts several variables, such as
-``inputs``; other parameters are words in their order. ``Literal`` lists the choices,
-`hpu_magic.commands.parameters` has the types for names of variables. The help text is the first
+Keyword-only parameters become options, as do parameters that accept several variables, such as
+``inputs``. Other parameters become positional arguments. ``Literal`` types list the choices, and
+the types in `hpu_magic.commands.parameters` denote names of variables. The help text is the first
 sentence of the parameter's description.
 """
 
@@ -39,20 +39,20 @@ _METAVARS = {
     }.items()
     for name in names.split()
 }
-"""Placeholders of values in help and errors."""
+"""Placeholders for values in help texts and error messages."""
 
 
 class CommandDeclaration:
-    """The parameters of a function, as the arguments of a parser.
+    """The parameters of a function, converted to arguments of a parser.
 
     Parameters
     ----------
     leave_out
-        Names of parameters that are not arguments.
+        Names of parameters that do not become arguments.
     line_only
-        Names of positional parameters that may be missing.
+        Names of positional parameters that may be omitted.
     default
-        Returns the default of an argument for a parameter's name and default.
+        Function that returns the default of an argument, given the parameter's name and default.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class CommandDeclaration:
     ) -> None:
         self.function: Any = function
         texts = _descriptions(function)
-        # Result types are imported only for type checkers, so evaluate each annotation separately.
+        # Return types are imported only for type checkers, so evaluate each annotation separately.
         self.parameters = [
             _Parameter(
                 parameter,
@@ -96,11 +96,11 @@ class CommandDeclaration:
         Parameters
         ----------
         texts
-            Help texts that differ from the descriptions.
+            Help texts that replace the descriptions.
         skip
             Names of parameters to omit.
         only_passed
-            Options may be missing in the line, and are then missing in the parsed options too.
+            Make all options optional, and omit those that were not passed from the result.
         """
         for parameter in self.parameters:
             if parameter.name not in skip:
@@ -175,7 +175,7 @@ def size_or_largest(text: str) -> int | str:
 
 
 def _taken_apart(hint: Any) -> tuple[Any, Variable | Words | None]:
-    """Return the type of a value other than None, and how a magic reads it."""
+    """Return the type of an annotation without None, and how a magic reads the value."""
     if get_origin(hint) is Annotated:
         hint, *notes = get_args(hint)
         reading = next((note for note in notes if isinstance(note, Variable | Words)), None)
@@ -189,7 +189,7 @@ def _taken_apart(hint: Any) -> tuple[Any, Variable | Words | None]:
 
 
 def _descriptions(function: Callable[..., Any]) -> dict[str, str]:
-    """Return the first sentence about each parameter in the docstring of a function."""
+    """Return the first sentence of each parameter's description in a function's docstring."""
     text = inspect.getdoc(function) or ""
     found: dict[str, list[str]] = {}
     names: list[str] = []
@@ -206,7 +206,7 @@ def _descriptions(function: Callable[..., Any]) -> dict[str, str]:
 
 
 def _first_sentence(text: str) -> str:
-    """Return the text up to its first full stop, in the form of an option's help."""
+    """Return the first sentence of a text, formatted as the help of an option."""
     sentence = _SENTENCE_END.split(text)[0].replace("``", "").replace("%", "%%")
     is_name = sentence[:2].isupper() and not sentence.startswith("A ")
     return sentence if is_name else sentence[:1].lower() + sentence[1:]

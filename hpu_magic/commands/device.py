@@ -1,4 +1,4 @@
-"""The device of this process: state, mode, flags, moves of objects, and checks of the machine."""
+"""Commands for the device of this process: status, mode, flags, moving objects, and the doctor."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Dtype = Literal["bf16", "fp16", "fp32"]
 
 
 def status(number: int | None = None) -> StatusReport | CardReport:
-    """Show the device: card, mode, memory, versions, and the holders of all cards.
+    """Show the device's card, mode, memory and versions, and the holders of all cards.
 
-    Acquires no card and does not import torch.
+    Does not acquire a card or import torch.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def status(number: int | None = None) -> StatusReport | CardReport:
 
 
 def to(*objects: Movable, device: str = "hpu", dtype: Dtype | None = None) -> Any:
-    """Move objects to the device, and return one object or a tuple.
+    """Move objects to the device, and return the moved object or a tuple of them.
 
     Modules, parameters and optimizers are moved in place: parameters stay the same objects, and
     tied weights stay tied. Tensors and containers are copied.
@@ -53,12 +53,12 @@ def to(*objects: Movable, device: str = "hpu", dtype: Dtype | None = None) -> An
     device : str
         ``hpu``, ``cpu``, or ``hpu:N`` to choose card N for a process that has no card yet.
     dtype : {"bf16", "fp16", "fp32"} or torch.dtype, optional
-        Convert floating-point values to this dtype; without it they keep their dtypes.
+        Convert floating-point values to this dtype; by default, they keep their dtypes.
 
     Raises
     ------
     HPUError
-        An object is not a tensor and contains none, or the objects do not fit on the device.
+        An object is not a tensor and does not contain any, or the objects do not fit on the device.
         Nothing was moved.
     """
     from hpu_magic.runtime.device.move import moved
@@ -67,17 +67,18 @@ def to(*objects: Movable, device: str = "hpu", dtype: Dtype | None = None) -> An
 
 
 def mode(mode: Literal["eager", "lazy"] | None = None, *, restart: bool = False) -> ModeReport:
-    """Show the execution mode of this process, or choose another.
+    """Show the execution mode of this process, or select another one.
 
-    The mode is read once, when torch is imported. A mode that is chosen later is remembered for
-    this notebook and takes effect when the kernel starts again.
+    The mode is read once, when torch is imported. If you select a mode later, it is saved for this
+    notebook and takes effect when the kernel restarts.
 
     Parameters
     ----------
     mode : {"eager", "lazy"}, optional
-        The mode to use; without it, show the loaded and the requested mode.
+        The mode to use; by default, show the loaded and the requested mode.
     restart : bool
-        Restart the kernel if another mode is loaded or no mode is specified. Variables are lost.
+        Restart the kernel if a different mode is loaded or no mode is specified. Variables are
+        lost.
 
     Raises
     ------
@@ -92,15 +93,15 @@ def mode(mode: Literal["eager", "lazy"] | None = None, *, restart: bool = False)
 def flags(
     name: str | None = None, value: str | None = None, *, restart: bool = False
 ) -> FlagsReport:
-    """Show the documented flags of the runtime, changed ones first, or set one.
+    """Show the documented flags of the runtime, with changed ones first, or set a flag.
 
-    Flags are environment variables, and most are read once, when torch is imported. A flag that is
-    set later is remembered for this notebook and takes effect when the kernel starts again.
+    Flags are environment variables, and most are read once, when torch is imported. If you set a
+    flag later, it is saved for this notebook and takes effect when the kernel restarts.
 
     Parameters
     ----------
     name : str, optional
-        A flag, the beginning of several flags, or a word in their names or descriptions.
+        A flag, a prefix of several flags, or a word in their names or descriptions.
     value : str, optional
         The value to set; an empty value removes the setting.
     restart : bool
@@ -119,12 +120,12 @@ def flags(
 def restart(*, mode: Literal["eager", "lazy"] | None = None) -> RestartReport:
     """Restart the kernel now, which releases its card. Variables are lost.
 
-    A process holds its card until it ends.
+    A process holds its card until it exits.
 
     Parameters
     ----------
     mode : {"eager", "lazy"}, optional
-        The execution mode after the restart; without it, the mode does not change.
+        The execution mode after the restart; by default, the mode does not change.
 
     Raises
     ------
@@ -137,17 +138,17 @@ def restart(*, mode: Literal["eager", "lazy"] | None = None) -> RestartReport:
 
 
 def doctor(*, all: bool = False, json: bool = False) -> Diagnosis | JsonRecord:
-    """Check installation, versions, driver, cards, flags, folders and Jupyter, and list the fixes.
+    """Check installation, versions, driver, cards, flags, folders and Jupyter, and suggest fixes.
 
-    Acquires no card and does not import torch.
+    Does not acquire a card or import torch.
 
     Parameters
     ----------
     all : bool
         Also list each check that passed.
     json : bool
-        Return all findings as a dict that prints as JSON and can be shared: without names, folders
-        and addresses.
+        Return all findings as a dict that prints as JSON and can be shared, because it does not
+        contain names, folders or addresses.
     """
     from hpu_magic.health import Machine, examine
 

@@ -20,22 +20,22 @@ def capture(
     warmup: int = 1,
     restart: bool = False,
 ) -> CapturedGraph:
-    """Capture ``function(*inputs)`` into an HPU Graph, to replay it without Python.
+    """Capture ``function(*inputs)`` in an HPU Graph, which can be replayed without Python.
 
-    Needs lazy mode. Code in a capture cannot read values (``print``, ``.item()``, ``.cpu()``).
+    Needs lazy mode. Captured code cannot read tensor values (``print``, ``.item()``, ``.cpu()``).
 
     Parameters
     ----------
     function : callable
         The code to capture.
     name : str, optional
-        Name of the graph; without it, the function's name.
+        Name of the graph; by default, the function's name.
     inputs : torch.Tensor, sequence or dict of torch.Tensor
         Device tensors that the code reads; a replay copies new values into them. In Python, the
-        graph's inputs are called ``input0``, ``input1`` and so on, or have the keys of the dict.
+        graph's inputs are named ``input0``, ``input1`` and so on, or like the keys of the dict.
     warmup : int
-        Number of runs before the capture, which create objects that only a first run creates, such
-        as an optimizer's state.
+        Number of runs before the capture, to create objects that only the first run creates, such
+        as the optimizer state.
     restart : bool
         Restart the kernel in lazy mode if another mode is loaded. Variables are lost.
 
@@ -71,7 +71,7 @@ def replay(name: str, *, runs: int = 1, **inputs: Any) -> ReplayReport:
     Raises
     ------
     HPUError
-        The graph or an input is unknown, or an input has another shape, dtype or device.
+        The graph or an input is unknown, or an input has a different shape, dtype or device.
     """
     from hpu_magic.runtime.graphs.graphs import find
 
@@ -79,12 +79,12 @@ def replay(name: str, *, runs: int = 1, **inputs: Any) -> ReplayReport:
 
 
 def graphs(*, delete: str | None = None) -> GraphList:
-    """Return the captured graphs, and the wrapped models with the shapes of their calls.
+    """Return the captured graphs, and the wrapped models with their input shapes.
 
     Parameters
     ----------
     delete : str, optional
-        Delete this graph first, which frees its memory.
+        Delete this graph first, and free its memory.
 
     Raises
     ------
@@ -109,19 +109,21 @@ def wrap(
     max_graphs: int | None = None,
     restart: bool = False,
 ) -> WrapReport:
-    """Wrap a model with the vendor's wrapper, so that it replays one HPU Graph per input shape.
+    """Wrap a model in the vendor's wrapper, which replays one HPU Graph per input shape.
 
-    Needs lazy mode. A transformers model keeps ``generate``, which then uses a static cache.
+    Needs lazy mode. A transformers model keeps its ``generate`` method, which then uses a static KV
+    cache.
 
     Parameters
     ----------
     model : torch.nn.Module
         A module on the device, which is changed in place.
     train : bool, optional
-        Wrap for training, or with ``train=False`` for inference; the default is
+        Wrap the model for training or, with ``train=False``, for inference; the default is
         ``model.training``.
     inputs : torch.Tensor or sequence of torch.Tensor, optional
-        Inputs with which a graph is captured now. For training, other shapes are then refused.
+        Inputs for which a graph is captured immediately. For training, the model then rejects other
+        shapes.
     max_graphs : int, optional
         Maximum number of graphs; the default is 10 for training and no limit for inference.
     restart : bool

@@ -1,4 +1,4 @@
-"""Measurements of code on the device: time, memory, operators and overhead."""
+"""Commands that measure code on the device: time, memory, operators and overhead."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def memory(*, all: bool = False) -> MemoryReport:
     Parameters
     ----------
     all : bool
-        List every variable and module instead of the largest ones.
+        List every variable and module instead of only the largest ones.
     """
     from hpu_magic.runtime.measure.memory import memory_of
 
@@ -39,10 +39,11 @@ def memory_live(
     history: float = 120.0,
     panel: Literal["auto", "widget", "picture"] = "auto",
 ) -> MemoryPanel | MemoryReport | None:
-    """Show the device's memory in a live panel: in use, peak and limit.
+    """Show a live panel of the device's memory: in use, peak and limit.
 
-    The panel continues while later cells run, until its button, ``off`` or the next panel stops
-    it, and leaves a picture. It acquires no card, but waits for the first ``hpu`` tensor.
+    The panel is updated while later cells run, until its button, ``off`` or the next panel stops
+    it. It then leaves a picture. The panel does not acquire a card, but waits for the first ``hpu``
+    tensor.
 
     Parameters
     ----------
@@ -53,13 +54,13 @@ def memory_live(
     history : float
         Seconds that the chart shows, 1 to 86,400.
     panel : {"auto", "widget", "picture"}
-        The live widget, a picture for front ends without widgets, or the best that the page
+        The live widget, a picture for front ends without widgets, or the best view that the page
         supports.
 
     Returns
     -------
     MemoryPanel or MemoryReport or None
-        The panel in a notebook, elsewhere the current statistics; None with ``off``.
+        The panel in a notebook, otherwise the current statistics; None with ``off``.
 
     Raises
     ------
@@ -93,7 +94,7 @@ def time(
     *arguments, **keywords
         Its arguments.
     runs : int
-        Runs per repeat; 0 chooses a number so that a repeat takes about 0.2 s.
+        Runs per repeat; 0 selects a number such that a repeat takes about 0.2 s.
     repeats : int
         Number of repeats of the timed runs.
 
@@ -108,10 +109,10 @@ def time(
 
 
 def profile(*, dir: str = "hpu_profile", trace: bool = True) -> Profiling:
-    """Profile a ``with`` block: the most expensive operators, and a trace file.
+    """Profile a ``with`` block: list the most expensive operators, and write a trace file.
 
-    TensorBoard and ui.perfetto.dev open the trace. After the block, ``report`` of the result
-    contains the table.
+    You can open the trace in TensorBoard or on ui.perfetto.dev. After the block, the ``report``
+    attribute of the result contains the table.
 
     Parameters
     ----------
@@ -135,15 +136,15 @@ def ledger(
 ) -> Ledger | LedgerReport | None:
     """Report the overhead of a ``with`` block, or of each later cell, on the device.
 
-    It counts compiled graphs, graph breaks, CPU fallbacks, host reads and graph replays, and
-    measures the peak memory. ``with hpu_magic.ledger() as costs`` fills ``costs`` at the end of
+    The report counts compiled graphs, graph breaks, CPU fallbacks, host reads and graph replays,
+    and contains the peak memory. ``with hpu_magic.ledger() as costs`` fills ``costs`` at the end of
     the block.
 
     Parameters
     ----------
     switch : {"on", "off", "last"}, optional
         In a notebook, ``on`` prints a line below each later cell until ``off``, and ``last``
-        returns the table of the last cell with a line.
+        returns the table for the last of these cells.
     show : sequence of str, optional
         Parts of the line: graphs, breaks, fallbacks, reads, replays, peak; the default is all.
 

@@ -1,4 +1,4 @@
-"""Planning without a card: estimates of time and memory, and advice."""
+"""Commands for planning without a card: estimates of time and memory, and advice."""
 
 from __future__ import annotations
 
@@ -40,19 +40,19 @@ def estimate(
     batch: Batch | None = None,
     loss: Loss = None,
 ) -> Estimate:
-    """Estimate time and memory of a step on Gaudi cards, without a card and without computing.
+    """Estimate the time and memory of a step on Gaudi cards, without a card or any computation.
 
     The operations of the step are traced with tensors that use no memory. Their time is calculated
-    with constants that are fitted to published measurements, and the memory from the lifetimes of
-    tensors. The model does not change.
+    with constants fitted to published measurements, and their memory from the lifetimes of tensors.
+    The model does not change.
 
     Parameters
     ----------
     model : torch.nn.Module
         A module on ``meta``, ``cpu`` or ``hpu``.
     inputs : torch.Tensor, sequence of torch.Tensor, or dict
-        Arguments of the model, on any device, with the batch of one card. Only shapes and dtypes
-        matter. A dict contains arguments by name.
+        Arguments of the model, on any device, with the batch size of one card. Only shapes and
+        dtypes matter. A dict is passed as keyword arguments.
     train : bool
         Estimate a training step; ``train=False`` estimates a forward pass.
     card : {"gaudi", "gaudi2", "gaudi3"}
@@ -71,28 +71,28 @@ def estimate(
     optimizer : torch.optim.Optimizer, str or None
         An optimizer, a name such as adamw or fusedadamw, or none.
     checkpointing : {"none", "full", "selective"}
-        Layers that the backward pass recomputes: none, all, or all except matrix products with
-        weights.
+        Layers that the backward pass recomputes: none, all, or all except matrix multiplications
+        with weights.
     accumulate : int
         Number of batches per optimizer step.
     batch : int or "largest", optional
-        Batch size per card; the default is that of the inputs; ``largest`` finds the largest that
-        fits.
+        Batch size per card; the default is that of the inputs, and ``largest`` finds the largest
+        one that fits.
     loss : callable, optional
         Computes the loss from the output; the default is the output's ``loss``, or its sum.
 
     Returns
     -------
     Estimate
-        ``seconds`` of a step, ``samples_per_second`` and ``tokens_per_second`` over all cards,
-        ``peak`` in bytes of one card, ``largest_batch``, and ``band``, the factors between
+        ``seconds`` per step, ``samples_per_second`` and ``tokens_per_second`` over all cards,
+        ``peak`` in bytes per card, ``largest_batch``, and ``band``, the range of factors within
         which a measurement is expected.
 
     Raises
     ------
     EstimateError
         An argument is invalid, the model does not accept the inputs, or the operations depend on
-        values.
+        tensor values.
     """
     from hpu_magic.estimates.estimate import estimate as estimate_step
 
@@ -129,21 +129,21 @@ def estimate_generation(
     bucket: int | None = 128,
     capture_prompt: bool = False,
 ) -> GenerationEstimate:
-    """Estimate time and memory of text generation on Gaudi cards, without a card.
+    """Estimate the time and memory of text generation on Gaudi cards, without a card.
 
-    A pass over the prompts and passes over one further token are traced with tensors that use no
+    A pass over the prompts and passes over one more token are traced with tensors that use no
     memory. The model does not change.
 
     Parameters
     ----------
     model : torch.nn.Module
-        A causal language model of transformers, on ``meta``, ``cpu`` or ``hpu``.
+        A causal language model from transformers, on ``meta``, ``cpu`` or ``hpu``.
     prompt : int
         Number of tokens per prompt.
     new_tokens : int
         Number of tokens to generate after each prompt.
     batch : int or "largest"
-        Number of sequences that are generated together, over all cards; ``largest`` finds the
+        Number of sequences generated at the same time, over all cards; ``largest`` finds the
         largest number that fits.
     card : {"gaudi", "gaudi2", "gaudi3"}
         The generation of the card.
@@ -157,12 +157,14 @@ def estimate_generation(
     dtype : {"bf16", "fp32", "fp8"}
         The precision; with fp8, linear layers and their weights use FP8.
     cache : {"static", "dynamic"}
-        A static cache has memory for all tokens from the start; a dynamic cache grows in each step.
+        A static cache reserves memory for all tokens at the start; a dynamic cache grows in each
+        step.
     cache_dtype : {"fp32", "bf16", "fp8"}, optional
         The dtype of keys and values in the cache; the default is that of the model.
     bucket : int, optional
-        In each step, read the current tokens of a static cache, rounded up to a multiple of this
-        number, like optimum-habana's ``bucket_internal``. None reads the complete cache.
+        In each step, read only the current tokens of a static cache, rounded up to a multiple of
+        this number, like optimum-habana's ``bucket_internal``. With None, each step reads the
+        complete cache.
     capture_prompt : bool
         Also capture the pass over the prompt in an HPU Graph, which uses more memory.
 
@@ -170,14 +172,14 @@ def estimate_generation(
     -------
     GenerationEstimate
         ``first_token_seconds``, ``token_seconds``, ``tokens_per_second`` (new tokens over all
-        cards, with the time of the prompt), ``peak`` in bytes of one card,
-        ``largest_batch``, and ``band``, the factors between which a measurement is expected.
+        cards, including the time for the prompt), ``peak`` in bytes per card, ``largest_batch``,
+        and ``band``, the range of factors within which a measurement is expected.
 
     Raises
     ------
     EstimateError
         The model does not generate with a cache, an argument is invalid, one sequence does not fit
-        with ``batch="largest"``, or the operations depend on values.
+        with ``batch="largest"``, or the operations depend on tensor values.
     """
     from hpu_magic.estimates.generation.estimate import estimate_generation as estimated
 
@@ -216,25 +218,25 @@ def advise(
     batch: Batch | None = None,
     loss: Loss = None,
 ) -> Advice:
-    """List changes that make a step faster or let it fit, the largest gain first.
+    """List changes that make a step faster or make it fit on a card, sorted by gain.
 
-    Gains are estimated, with a band, or measured by a fit or the ledger. The arguments describe
-    the step as it is now.
+    Gains are either estimated, with a band, or measured by a fit or the ledger. The arguments
+    describe the current step.
 
     Parameters
     ----------
     model : torch.nn.Module
         A module on any device; it does not change.
     inputs : torch.Tensor, sequence of torch.Tensor, or dict
-        Arguments of the model, on any device, with the batch of one card. A dict contains
-        arguments by name.
+        Arguments of the model, on any device, with the batch size of one card. A dict is passed as
+        keyword arguments.
     observed : FitResult or LedgerReport, optional
-        The result of a fit or of %hpu_ledger last. Its measurements are added, and its settings
-        are the defaults of the other arguments.
+        The result of a fit or of %hpu_ledger last. Its measurements lead to more suggestions, and
+        its settings are the defaults of the other arguments.
     apply : int, optional
-        Make the change with this number, if a command can.
+        Apply the change with this number, if a command can do so.
     train : bool
-        The step trains; ``train=False`` means a forward pass.
+        Analyze a training step; ``train=False`` analyzes a forward pass.
     card : {"gaudi", "gaudi2", "gaudi3"}
         The generation of the card.
     cards : int, optional
@@ -301,8 +303,8 @@ def _apply(suggestion: Suggestion) -> None:
 
     if not suggestion.command:
         raise HPUError(
-            f"{suggestion.title!r} cannot be applied automatically, because "
-            f"{suggestion.by_hand}: write\n{suggestion.change}"
+            f"{suggestion.title!r} cannot be applied automatically, because {suggestion.by_hand}; "
+            f"use this code:\n{suggestion.change}"
         )
     notebook.run(suggestion.command)
-    print(f"Applied: {suggestion.title}, by {suggestion.command}")
+    print(f"Applied with {suggestion.command}: {suggestion.title}")

@@ -9,15 +9,14 @@ if TYPE_CHECKING:
 
 
 def from_cuda(code: str, *, mark_steps: bool | None = None) -> PortReport:
-    """Convert CUDA code to code for Gaudi; comments and layout do not change.
+    """Convert CUDA code to Gaudi code, without changing comments or layout.
 
     Parameters
     ----------
     code : str
         Python code for CUDA.
     mark_steps : bool, optional
-        Mark a step after each backward pass and each optimizer step; the default is only in lazy
-        mode.
+        Mark a step after each backward pass and each optimizer step; by default, only in lazy mode.
 
     Returns
     -------
@@ -27,7 +26,7 @@ def from_cuda(code: str, *, mark_steps: bool | None = None) -> PortReport:
     Raises
     ------
     HPUError
-        The code is not Python.
+        The code is not valid Python.
     """
     from hpu_magic.runtime.porting.port import port
 

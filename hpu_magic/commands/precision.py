@@ -29,8 +29,8 @@ def autocast(
 ) -> Autocast:
     """Run a ``with`` block, a cell or all later cells in mixed precision.
 
-    Operator lists are read once, when torch is imported. Other lists are remembered for this
-    notebook and take effect when the kernel starts again.
+    Operator lists are read once, when torch is imported. If you pass different lists later, they
+    are saved for this notebook and take effect when the kernel restarts.
 
     Parameters
     ----------
@@ -40,20 +40,21 @@ def autocast(
     dtype : {"bf16", "fp16"}
         The lower precision.
     lower : sequence of str, optional
-        Operators in lower precision: names, a file with one name per line, or default.
+        Operators to run in lower precision: names, a file with one name per line, or default.
     fp32 : sequence of str, optional
-        Operators in float32, in the same form.
+        Operators to run in float32, in the same form.
     level : {"O1", "O2"}, optional
-        O1 uses the lists; O2 runs only matrix products and convolutions in lower precision.
+        O1 uses the operator lists; O2 runs only matrix multiplications and convolutions in lower
+        precision.
     all : bool
         Report the dtype of each operator, the conversions and the lists.
     restart : bool
-        Restart the kernel if other lists require it. Variables are lost.
+        Restart the kernel if different lists require it. Variables are lost.
 
     Raises
     ------
     HPUError
-        An operator or a dtype is unknown, first-generation Gaudi is used with fp16, or other
+        An operator or a dtype is unknown, first-generation Gaudi is used with fp16, or different
         lists are loaded.
     """
     from hpu_magic.runtime.precision.autocast import Autocast
@@ -71,13 +72,13 @@ def autocast(
 
     if switch not in (None, "off"):
         raise HPUError(
-            f"hpu_magic.autocast({switch!r}) does not switch autocast on: type %hpu_autocast on, "
-            "or write with hpu_magic.autocast(dtype='bf16'):"
+            f"hpu_magic.autocast({switch!r}) does not enable autocast: run %hpu_autocast on, or "
+            "use with hpu_magic.autocast(dtype='bf16'):"
         )
     return _restarting(
         entered,
         RestartNeededError,
-        "The kernel restarts now with these lists: run the cell again after it.",
+        "The kernel is restarting with these lists: run the cell again afterwards.",
         restart=restart,
     )
 
@@ -85,16 +86,17 @@ def autocast(
 def explain_autocast(
     model: Model, inputs: Inputs, *, dtype: Literal["bf16", "fp16"] = "bf16"
 ) -> AutocastExplanation:
-    """Show the dtype of each operation of a model under autocast, and the reason.
+    """Show the dtype of each operation of a model under autocast, with the reason.
 
-    The model runs once without gradients. Its buffers and the random state do not change.
+    The model runs once without gradients. Its buffers and the random number generator state do not
+    change.
 
     Parameters
     ----------
     model : torch.nn.Module
         A module on the device.
     inputs : torch.Tensor, sequence of torch.Tensor, or dict
-        Arguments of the model, on the device. A dict contains arguments by name.
+        Arguments of the model, on the device. A dict is passed as keyword arguments.
     dtype : {"bf16", "fp16"}
         The lower precision.
 
@@ -130,25 +132,28 @@ def fp8_measure(
     restart: bool = False,
     **settings: Any,
 ) -> MeasureReport:
-    """Measure the values in each layer of a model, as the first step to FP8 inference.
+    """Measure the values in each layer of a model, as the first step towards FP8 inference.
 
-    The second step is fp8_quantize, in another process. Needs neural-compressor-pt and one card.
+    The second step, fp8_quantize, must run in another process. Requires neural-compressor-pt and
+    one card.
 
     Parameters
     ----------
     model : torch.nn.Module
-        A module on the device, in bf16 and evaluation mode; from now on, its layers measure.
+        A module on the device, in bf16 and evaluation mode. Its layers record measurements from now
+        on.
     inputs : torch.Tensor, sequence, dict or callable, optional
-        Arguments of the model, or a function that calls it. A dict contains arguments by name.
+        Arguments of the model, or a function that calls it. A dict is passed as keyword arguments.
     data : iterable, optional
-        A loader of batches, instead of inputs. A batch is a tensor, a dict of arguments by name,
-        or a tuple that begins with the required arguments.
+        A data loader, instead of inputs. A batch is a tensor, a dict of arguments by name, or a
+        tuple that begins with the required arguments.
     batches : int, optional
         Maximum number of batches to measure.
     config : str, optional
-        A JSON file of settings; without it, the file of ``QUANT_CONFIG``. Options override it.
+        A JSON file with settings; by default, the file specified by ``QUANT_CONFIG``. Options
+        override it.
     stats : str, optional
-        Folder and beginning of the names of the measurement files.
+        Folder and file name prefix of the measurement files.
     observer : str, optional
         The kind of measurement, such as maxabs.
     scale_method : str, optional
@@ -156,24 +161,24 @@ def fp8_measure(
     scale_format : str, optional
         The kind of scales: scalar or const.
     card : {"gaudi2", "gaudi3"}, optional
-        The card whose hardware scales are used; without it, the card of this process.
+        The card whose hardware scales are used; by default, the card of this process.
     dtype : {"E4M3", "E5M2"}, optional
-        The 8-bit number type.
+        The 8-bit floating-point type.
     dynamic : bool, optional
         Compute scales while the model runs, without measurements.
     allow : sequence of str, optional
-        Layers, parts of their names, or classes to quantize.
+        Layers to quantize: names, parts of names, or classes.
     block : sequence of str, optional
-        Layers, parts of their names, or classes to leave in bf16.
+        Layers to keep in bf16: names, parts of names, or classes.
     restart : bool
-        Restart the kernel if this process has quantized a model. Variables are lost.
+        Restart the kernel if this process has already quantized a model. Variables are lost.
     **settings
-        Further settings by their names in the JSON file.
+        Further settings, named as in the JSON file.
 
     Raises
     ------
     HPUError
-        The process, the model, its inputs or a setting does not fit; nothing has changed.
+        The process, the model, its inputs or a setting is not suitable; nothing has changed.
     """
     from hpu_magic.runtime.precision.fp8.measure import measure
 
@@ -221,19 +226,21 @@ def fp8_quantize(
 ) -> QuantizeReport:
     """Quantize a measured model to FP8; with inputs, show the error of each layer.
 
-    The first step is fp8_measure, in another process. Needs neural-compressor-pt and one card.
+    The first step, fp8_measure, must run in another process. Requires neural-compressor-pt and one
+    card.
 
     Parameters
     ----------
     model : torch.nn.Module
         The measured module, on the device, in bf16 and evaluation mode. It is changed in place.
     inputs : torch.Tensor, sequence, dict or callable, optional
-        Arguments of the model, or a function that calls it, to show the error of each layer. A
-        dict contains arguments by name.
+        Arguments of the model, or a function that calls it, to show the error of each layer. A dict
+        is passed as keyword arguments.
     config : str, optional
-        A JSON file of settings; without it, the file of ``QUANT_CONFIG``. Options override it.
+        A JSON file with settings; by default, the file specified by ``QUANT_CONFIG``. Options
+        override it.
     stats : str, optional
-        Folder and beginning of the names of the measurement files.
+        Folder and file name prefix of the measurement files.
     observer : str, optional
         The kind of measurement, such as maxabs.
     scale_method : str, optional
@@ -241,24 +248,24 @@ def fp8_quantize(
     scale_format : str, optional
         The kind of scales: scalar or const.
     card : {"gaudi2", "gaudi3"}, optional
-        The card whose hardware scales are used; without it, the card of this process.
+        The card whose hardware scales are used; by default, the card of this process.
     dtype : {"E4M3", "E5M2"}, optional
-        The 8-bit number type.
+        The 8-bit floating-point type.
     dynamic : bool, optional
         Compute scales while the model runs, without measurements.
     allow : sequence of str, optional
-        Layers, parts of their names, or classes to quantize.
+        Layers to quantize: names, parts of names, or classes.
     block : sequence of str, optional
-        Layers, parts of their names, or classes to leave in bf16.
+        Layers to keep in bf16: names, parts of names, or classes.
     restart : bool
-        Restart the kernel if this process has measured a model. Variables are lost.
+        Restart the kernel if this process has already measured a model. Variables are lost.
     **settings
-        Further settings by their names in the JSON file.
+        Further settings, named as in the JSON file.
 
     Raises
     ------
     HPUError
-        The process, the model, a setting or the measurements do not fit; nothing has changed.
+        The process, the model, a setting or the measurements are not suitable; nothing has changed.
     """
     from hpu_magic.runtime.precision.fp8.quantize import quantize
 
@@ -286,7 +293,7 @@ def fp8_quantize(
 
 
 def _list(names: Any) -> Any:
-    """Return names as the text that `operators.requested` accepts, and refuses if it is empty."""
+    """Return names as text for `operators.requested`, which rejects the text of an empty list."""
     return names if names is None or isinstance(names, str) else ",".join(names) or ","
 
 
@@ -301,7 +308,7 @@ _JSON_NAMES = {
 
 
 def _settings(model: Any, settings: Mapping[str, Any], **options: Any) -> dict[str, Any]:
-    """Return settings by their JSON names; options override other settings."""
+    """Return settings keyed by their JSON names; options override other settings."""
     from hpu_magic.runtime.precision.fp8.settings import layer_lists
 
     chosen = {name: value for name, value in options.items() if value is not None}
@@ -319,7 +326,7 @@ def _in_own_process(call: Callable[[], _Result], *, restart: bool) -> _Result:
     return _restarting(
         call,
         OtherStepError,
-        "The kernel restarts now: build the model again and repeat the command after it.",
+        "The kernel is restarting: afterwards, create the model again and repeat the command.",
         restart=restart,
     )
 
@@ -327,7 +334,7 @@ def _in_own_process(call: Callable[[], _Result], *, restart: bool) -> _Result:
 def _restarting(
     call: Callable[[], _Result], needed: type[HPUError], text: str, *, restart: bool
 ) -> _Result:
-    """Return the result of a call; if it raises `needed`, restart the kernel if requested."""
+    """Return the result of a call; if it raises `needed` and restart is set, restart the kernel."""
     from hpu_magic.runtime.start.restart import restart_kernel
 
     try:

@@ -1,4 +1,4 @@
-"""The command ``hpu-magic estimate``, with the options of the two functions that estimate."""
+"""The command ``hpu-magic estimate``, with the options of both estimate functions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hpu_magic.commands.declaration import CommandDeclaration
 from hpu_magic.errors import HPUError
 
 _TEXTS = {
-    "model": "module:callable that creates the model, or the folder or JSON file of a transformers "
-    "configuration; weights are not read",
+    "model": "module:callable that creates the model, or the path of a transformers "
+    "configuration (folder or JSON file); weights are not loaded",
     "inputs": "shapes and dtypes of the model's arguments, such as 8x512:int64 (float32 by "
-    "default), or with names mask=8x512:bool",
-    "train": "a training step, or with --no-train a forward pass",
+    "default) or, by name, mask=8x512:bool",
+    "train": "estimate a training step; --no-train estimates a forward pass",
     "mode": "the execution mode (lazy by default; graphs for text generation)",
     "dtype": "the precision (by default that of the parameters; bf16 for text generation)",
-    "batch": "batch size per card, or largest (for text generation: over all cards)",
+    "batch": "batch size per card (for text generation: over all cards), or largest",
     "loss": "module:callable that computes the loss from the output",
 }
 
@@ -28,10 +28,10 @@ def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add the parser of the command."""
     command = commands.add_parser(
         "estimate",
-        help="estimate time and memory of a model on cards that you do not have",
-        description="Estimate time and memory of a model on Gaudi cards, without a card and "
-        "without computing: of a training step, of a forward pass with --no-train, or of text "
-        "generation with --prompt and --new-tokens. Each value has the band of published "
+        help="estimate the time and memory of a model without a card",
+        description="Estimate the time and memory of a model on Gaudi cards, without a card or any "
+        "computation: for a training step, a forward pass (--no-train), or text generation "
+        "(--prompt and --new-tokens). Each value has a band that is based on published "
         "measurements.",
         epilog="Examples: hpu-magic estimate models:make --inputs 8x3x224x224; "
         "hpu-magic estimate ./config.json --inputs 8x512:int64 --cards 8 --parallel zero3; "
@@ -85,13 +85,13 @@ def _check(options: dict[str, Any], *, generates: bool) -> None:
         raise HPUError("Text generation needs both --prompt N and --new-tokens N.")
     why = "requires --prompt N --new-tokens N"
     if generates:
-        why = "is an option of a step and cannot be combined with --prompt"
+        why = "applies only to steps and cannot be combined with --prompt"
     for name, value in options.items():
         if name not in _declarations()[generates].names:
             prefix = "--no-" if value is False else "--"
             raise HPUError(f"{prefix}{name.replace('_', '-')} {why}.")
     if not generates and not options.get("inputs"):
         raise HPUError(
-            "An estimate needs the arguments of the model, such as --inputs 8x512:int64, or for "
-            "text generation --prompt 1024 --new-tokens 256."
+            "An estimate requires the model's inputs, such as --inputs 8x512:int64 or, for text "
+            "generation, --prompt 1024 --new-tokens 256."
         )

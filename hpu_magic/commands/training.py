@@ -36,9 +36,9 @@ def fit(
         Training data, or a pair of training and validation data; not needed if the model or the
         Trainer has data.
     interval : float
-        Seconds between two samples, 0.02 to 60. The panel draws at most twice per second.
+        Seconds between two samples, 0.02 to 60. The panel is redrawn at most twice per second.
     panel : {"auto", "widget", "picture"}
-        The live widget, a picture for front ends without widgets, or the best that the page
+        The live widget, a picture for front ends without widgets, or the best view that the page
         supports.
     **arguments
         Further arguments of ``trainer.fit`` or ``trainer.train``, such as ``ckpt_path`` or
@@ -47,7 +47,7 @@ def fit(
     Raises
     ------
     HPUError
-        An argument is invalid; nothing has run.
+        An argument is invalid; the fit has not started.
     KeyboardInterrupt
         The fit was interrupted.
     """

@@ -1,4 +1,4 @@
-"""Locate a call: the lines that lead from its cell or script to the call, and enclosing loops."""
+"""Locate a call: the lines from its cell or script to the call, and the loops that enclose it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bisect import bisect_left
 from types import CodeType, FrameType, TracebackType
 from typing import NamedTuple
 
-_OPTIMIZED = 0x1  # code flag of functions, whose variables are not a namespace
+_OPTIMIZED = 0x1  # code flag of functions, which have local variables instead of a namespace
 _TOKEN = "__hpu_magic_call__"
 
 
@@ -30,10 +30,10 @@ class Place(NamedTuple):
 
 
 def place_of(frame: FrameType | None) -> Place:
-    """Return the place of a frame, following its callers up to the cell or script.
+    """Return the location of a frame, following its callers up to the cell or script.
 
-    A loop in another call of the same function is a different loop. Loops are only reported for the
-    main thread, because callers in other threads may loop forever.
+    Loops in different calls of the same function are distinct. Loops are only reported for the main
+    thread, because callers in other threads may loop forever.
     """
     lines, loops = [], set()
     while frame is not None:
@@ -63,10 +63,10 @@ def passes_through(traceback: TracebackType | None, loops: frozenset[Loop]) -> b
 
 @functools.lru_cache(maxsize=64)
 def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
-    """Return the first and last offset of each loop's body, which ends with a jump back.
+    """Return the first and last offset of each loop's body, which ends with a backward jump.
 
     The body excludes the first instruction of the loop, which fetches the next item in a ``for``
-    loop. Therefore, a generator that computes the item, such as tqdm's, is not called from the
+    loop. Therefore, a generator that produces the items, such as tqdm's, does not run inside the
     body.
     """
     instructions = [each for each in dis.get_instructions(code) if each.opname != "EXTENDED_ARG"]
@@ -75,7 +75,7 @@ def _loops(code: CodeType) -> tuple[tuple[int, int], ...]:
     return tuple(
         (offsets[bisect_left(offsets, each.argval) + 1], each.offset)
         for each in instructions
-        # Awaiting a coroutine also involves a jump back.
+        # Awaiting a coroutine also uses a backward jump.
         if each.opcode in jumps and each.opname != "JUMP_BACKWARD_NO_INTERRUPT"
         if each.argval < each.offset
     )

@@ -68,7 +68,7 @@ def check_panel(panel: str) -> None:
 def _prepared(
     trainer: Any, model: Any, data: Any, arguments: dict[str, Any]
 ) -> tuple[FitSource, Callable[[], Any]]:
-    """Return the source that observes a fit and the function that runs it."""
+    """Return the source that monitors a fit, and the function that runs the fit."""
     if trainer_namespace(trainer) is not None:
         from hpu_magic.lightning.fit.source import prepared
 

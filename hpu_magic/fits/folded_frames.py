@@ -23,10 +23,10 @@ _FRAMEWORKS = (
 
 
 class FoldedFrames:
-    """Folds traceback frames of exceptions that leave the with block and of chained exceptions.
+    """Folds traceback frames of exceptions that propagate out of the block, and of chained ones.
 
-    The user's frames, the frames of libraries that they call, and the frame that raised the
-    exception are kept. Python's own tracebacks still show all frames.
+    Keeps the user's frames, the frames of libraries that they call, and the frame that raised the
+    exception. Python's own tracebacks still show all frames.
     """
 
     def __enter__(self) -> None:
@@ -58,7 +58,7 @@ class _Folders(NamedTuple):
 
     fit: tuple[str, ...]  # frameworks and hpu_magic
     vendor: tuple[str, ...]  # the vendor's package, or its simulated version inside hpu_magic
-    between: tuple[str, ...]  # packages that call back into the code that called them
+    between: tuple[str, ...]  # packages whose functions call back into their caller's code
 
     @classmethod
     def of_this_process(cls) -> _Folders:
@@ -114,7 +114,7 @@ def _folded(frames: list[FrameType], folders: _Folders) -> Iterator[FrameType]:
 
 def _hide(frame: FrameType) -> None:
     if not frame.f_code.co_flags & inspect.CO_OPTIMIZED:
-        return  # the variables of a module or class are used by other code
+        return  # other code uses the variables of a module or class
     variables = frame.f_locals
     if isinstance(variables, dict):
         # Up to Python 3.12, this is a copy, which would keep the tensors of a cleared frame alive.

@@ -59,5 +59,5 @@ def _values(curves: Curves) -> tuple[str, ...]:
     if more > 0:
         values.append(f"{more} more")
     if curves.unfollowed:
-        values.append(f"{len(curves.unfollowed)} further ones are not followed")
+        values.append(f"{len(curves.unfollowed)} more are not tracked")
     return tuple(values)

@@ -1,4 +1,4 @@
-"""A plain loop as the data source of a panel: its progress and the values that its body logs."""
+"""A plain loop as the data source of a panel, with its progress and logged values."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hpu_magic.runtime.training.step_report import StepReport, in_steps
 
 
 class LoopSource:
-    """Observes a loop that reports each of its batches; a batch counts as a step.
+    """Monitors a loop that reports each of its batches; each batch counts as a step.
 
     If `device` is None, the device is the card if this process uses memory on it, otherwise the
     CPU. `loss` returns the loss of the last batch, or a dict of values by name; it is None if the
@@ -83,7 +83,7 @@ class LoopSource:
 
     @contextmanager
     def attached(self, report: FitReport) -> Iterator[None]:
-        """Report the loop that runs inside the with block."""
+        """Report on the loop that runs inside the with block."""
         self._report, self._steps = report, StepReport(report)
         self._curves, self._logged, self._epochs_begun = {}, {}, 0
         try:
@@ -108,7 +108,7 @@ class LoopSource:
         progress.epochs, progress.batches = epochs, batches
         progress.planned_epochs = epochs
         progress.planned_batches = None if not epochs or batches is None else epochs * batches
-        # The loss comes first, even if other values are logged earlier.
+        # The loss comes first, even if other values are logged before it.
         self._curves[LOSS] = progress.curves.follow(LOSS, LOSS, "training", "step", returned=True)
 
     def epoch_began(self, loader: Any) -> None:
@@ -159,7 +159,7 @@ class LoopSource:
         at_the_end = progress.batches is not None and progress.batch >= progress.batches
         self._running().epoch_ended(whole=progress.batch > 0 and (at_the_end or not cut))
         self._break_off()
-        self._running().validate(0)  # code between epochs is not training
+        self._running().validate(0)  # code between epochs does not count as training
 
     def _break_off(self) -> None:
         """End the last batch, which the loop may have exited early, and keep its logged values."""
@@ -179,7 +179,7 @@ class LoopSource:
         self._running().validate(batch)
 
     def validated(self) -> None:
-        """Add values from a validation, or logged between epochs, at the current time."""
+        """Add values that were logged by a validation or between epochs, at the current time."""
         values = {
             curve: self._logged.pop(curve)
             for curve in list(self._logged)
@@ -218,7 +218,7 @@ class LoopSource:
         return self._steps
 
     def _read_loss(self) -> None:
-        """Call the user's loss function, whose errors must not stop the training."""
+        """Call the user's loss function; an error in it must not stop the training."""
         if self._loss is None:
             return
         try:
@@ -227,7 +227,7 @@ class LoopSource:
         except Exception as error:  # noqa: BLE001 - the user's code may raise anything
             self._loss = None
             warnings.warn(
-                "watch continues without the loss, because its function raised "
+                "watch continues without the loss, because the loss function raised "
                 f"{type(error).__name__}: {error}",
                 stacklevel=5,
             )
@@ -250,7 +250,7 @@ def _rank_and_ranks() -> tuple[int, int]:
 
 
 def _number(value: Any) -> Any:
-    """Return a number, or a copy of a tensor that is read later; None for any other value."""
+    """Return a number, or a copy of a tensor to read later; None for any other value."""
     if not hasattr(value, "detach"):
         return number_of(value)
     is_complex = getattr(getattr(value, "dtype", None), "is_complex", False)
@@ -261,4 +261,4 @@ def _description(value: Any) -> str:
     kind, shape = f"a {type(value).__name__}", getattr(value, "shape", ())
     if shape:
         return f"{kind} of shape {tuple(shape)}"
-    return f"{kind} outside of the range of float" if isinstance(value, Real) else kind
+    return f"{kind} outside the range of a float" if isinstance(value, Real) else kind

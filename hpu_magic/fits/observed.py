@@ -57,7 +57,8 @@ def observed_fits(interval: float = INTERVAL, panel: str = "auto") -> Iterator[l
                 observe(module)
         finder = AfterImport([name for name in _METHODS if name not in sys.modules], observe)
         sys.meta_path.insert(0, finder)
-        # hpu_magic.fit and loops have their own panels, but their results are added to the list.
+        # hpu_magic.fit and loops show their own panels, but their results are also added to the
+        # list.
         patches.enter_context(results_announced_to(results.append))
         patches.callback(sys.meta_path.remove, finder)
         patches.push(lambda kind, error, traceback: end_trainings(error))
@@ -65,7 +66,7 @@ def observed_fits(interval: float = INTERVAL, panel: str = "auto") -> Iterator[l
 
 
 def _source(method: str, trainer: Any, *args: Any, **kwargs: Any) -> FitSource | None:
-    """Return the source that observes a Trainer's fit, or None if it is already observed."""
+    """Return the source that monitors a Trainer's fit, or None if it is already monitored."""
     if method == "train":
         from hpu_magic.huggingface.source import source_of as of_transformers
 

@@ -28,7 +28,7 @@ def published(
 
     The sampler's thread publishes the fit even if a view fails. `stopping` returns whether Stop was
     pressed. `stop` has the same effect as pressing Stop and can be called from any thread; it is
-    None if this would not end the entire fit.
+    None if stopping this process does not end the entire fit.
     """
     publisher = _Publisher(progress, model_name[:_LONGEST_NAME], stopping, stop)
     publisher.tick(source)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 _METRICS_SHOWN = 12
-_SHARE_SHOWN = 0.1  # the time spent waiting for batches is shown above this share
+_SHARE_SHOWN = 0.1  # the time spent waiting for batches is shown if it exceeds this share
 
 
 @dataclass(repr=False)
@@ -28,8 +28,8 @@ class FitResult(Report):
     Attributes
     ----------
     outcome : str
-        ``finished``, ``stopped`` (by Stop), ``interrupted``, ``failed``, or ``left`` if the loop
-        was exited early by its body.
+        ``finished``, ``stopped`` (by Stop), ``interrupted``, ``failed``, or ``left`` if the loop's
+        body exited early.
     where : str
         Position of the last batch, such as ``epoch 3 of 10, batch 40 of 57``.
     device : str
@@ -37,7 +37,7 @@ class FitResult(Report):
     steps : int
         Number of optimizer steps.
     seconds : float
-        Time from the call of ``fit`` until its end, in seconds.
+        Time from the call to ``fit`` until its end, in seconds.
     steps_per_second, batches_per_second : float or None
         Training speed, excluding validation.
     peak, limit : int or None
@@ -89,11 +89,11 @@ class FitResult(Report):
         return self.outcome == "stopped"
 
     def advice(self, model: Any = None, inputs: Any = (), **arguments: Any) -> Advice:
-        """List the causes of lost time in this fit, the most expensive first.
+        """List the causes of lost time in this fit, starting with the most expensive one.
 
-        If a model and its inputs are given, estimates also show the potential gain of a different
-        precision, batch size or mode, and of fused operators. `arguments` are the arguments of
-        `hpu_magic.advise`; an unknown argument raises HPUError.
+        If you pass a model and its inputs, the list also contains the estimated gains of a
+        different precision, batch size or mode, and of fused operators. `arguments` are the
+        arguments of `hpu_magic.advise`; an unknown argument raises HPUError.
         """
         from hpu_magic.advice.advise import advise_on_fit
 
@@ -149,13 +149,13 @@ class FitResult(Report):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Return the reason for an early end, and the number of hidden metrics."""
+        """Return the reason why the fit ended early, and the number of hidden metrics."""
         notes = [f"The error was {self.error}"] if self.error else []
         if self.ended_by:
             notes.append(f"Ended in {self.where} by {self.ended_by}.")
         hidden = len(self.metrics) - _METRICS_SHOWN
         if hidden > 0:
-            notes.append(f"The attribute `metrics` contains {hidden} more.")
+            notes.append(f"The `metrics` attribute contains {hidden} more.")
         return notes
 
     def bundles(self) -> list[dict[str, str]]:
@@ -176,7 +176,7 @@ class FitResult(Report):
         if self._shown_by_cell is not None and self._shown_by_cell == running_cell():
             if not _has_kernel():
                 # In a terminal, the output prompt has already been printed.
-                print(f"FitResult, {self.outcome}: the figures above are its attributes.")
+                print(f"FitResult, {self.outcome}: the values above are available as attributes.")
             return
         for bundle in self.bundles():
             display(bundle, raw=True)

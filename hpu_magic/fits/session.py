@@ -33,11 +33,11 @@ _FIRST_SECONDS, _FIRST_DRAW_SECONDS = 2.0, 0.2
 
 
 class FitSession:
-    """An observed fit; ``tick`` runs in the sampler's thread, all else in the thread of the fit.
+    """A monitored fit; ``tick`` runs in the sampler's thread, everything else in the fit's thread.
 
-    If several processes train together, only the first one shows its progress. It does so as lines
-    of text, because the Stop button of a panel would only stop one process. `interval` is in
-    seconds, and `panel` is one of `notebook.PANELS`.
+    If several processes train together, only the first one shows its progress. It prints lines of
+    text, because the Stop button of a panel would only stop one process. `interval` is in seconds,
+    and `panel` is one of `notebook.PANELS`.
     """
 
     def __init__(self, source: FitSource, interval: float = INTERVAL, panel: str = "auto") -> None:
@@ -55,7 +55,7 @@ class FitSession:
         self._drawing = threading.Lock()
         self._views = self._new_views(panel)
         self._running = ExitStack()
-        # The time that it takes to open the panel does not count as part of the fit.
+        # The time to open the panel does not count as part of the fit.
         self.progress.began = time.monotonic()
         if self._peak is not None:
             self._peak.open()
@@ -219,7 +219,7 @@ def observed_fit(
     panel: str,
     ended: Callable[[FitResult], None],
 ) -> _Value:
-    """Run ``fit()``, which `source` observes, with a panel, and return the value of the call.
+    """Run ``fit()``, which `source` monitors, with a panel, and return the value of the call.
 
     ``ended`` is called with the result, even if the fit fails, before the exception propagates.
 

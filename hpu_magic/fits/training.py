@@ -22,15 +22,15 @@ _here = threading.local()
 
 @dataclass(frozen=True, eq=False)
 class TrainingPlan:
-    """The arguments with which `watch` was called."""
+    """The arguments of a call to `watch`."""
 
     loader: Iterable[Any]
     length: int | None  # number of batches per epoch, if known
     epochs: int  # number of passes over the loader
-    name: str  # this argument and the next two are passed to `LoopSource`
+    name: str  # this field and the next two are passed to `LoopSource`
     device: Any
     loss: Callable[[], Any] | None
-    interval: float  # this argument and the next one are passed to `FitSession`
+    interval: float  # this field and the next one are passed to `FitSession`
     panel: str
 
     def resembles(self, other: TrainingPlan) -> bool:
@@ -41,7 +41,7 @@ class TrainingPlan:
 
 
 class _Rest(NamedTuple):
-    """How and when a waiting training ended if no further epoch follows."""
+    """The outcome and end time of a waiting training run, in case no further epoch follows."""
 
     outcome: str | None
     moment: float
@@ -50,8 +50,8 @@ class _Rest(NamedTuple):
 class Training:
     """A training run with a panel, which is opened immediately.
 
-    `plan` is the plan of the first watch. `place` is None for a ``with`` block; the training ends
-    with the block.
+    `plan` is the plan of the first watch. `place` is None for a ``with`` block, in which case the
+    run ends with the block.
     """
 
     def __init__(self, plan: TrainingPlan, place: Place | None) -> None:
@@ -79,16 +79,16 @@ class Training:
 
     @property
     def waits(self) -> bool:
-        """Whether the training is waiting for another epoch, which may never follow."""
+        """Whether the run is waiting for another epoch, which may never come."""
         return self._rest is not None
 
     def role(self, plan: TrainingPlan, place: Place) -> Literal["epoch", "validation", "none"]:
-        """Return the role of another watch in this training.
+        """Return the role of another watch loop in this run.
 
-        A watch is the next epoch if it uses the same loader, or if it is at the same location and
-        its loader has the same dataset or number of batches. Until the loops around the training
-        end, any other watch during or between epochs is a validation, as is any watch that runs
-        without gradients.
+        A watch loop is the next epoch if it uses the same loader, or if it is at the same location
+        and its loader has the same dataset or number of batches. Until the enclosing loops end, any
+        other watch loop during or between epochs is treated as validation, as is any watch loop
+        that runs without gradients.
         """
         first = self._plan
         if self._in_epoch or self._validations:
@@ -106,7 +106,7 @@ class Training:
         return "epoch" if same else "validation"
 
     def epochs(self, plan: TrainingPlan) -> Iterator[Any]:
-        """Yield the batches of every epoch of a watch, then wait for more or close the panel."""
+        """Yield the batches of each epoch, then wait for more epochs or close the panel."""
         self._rest = None
         self.source.go_on(plan.length, plan.loss)
         outcome = None
@@ -144,7 +144,7 @@ class Training:
             self.source.epoch_ended()
 
     def validation(self, loader: Iterable[Any]) -> Iterator[Any]:
-        """Yield the batches of a validation."""
+        """Yield the batches of a validation pass."""
         if self.source.stops():
             return
         self._validations += 1
@@ -160,11 +160,11 @@ class Training:
                 self.source.train()
             elif not self._validations:
                 self._validated()
-                if not self.source.stopped:  # the result shows the batch in which Stop was pressed
+                if not self.source.stopped:  # keeps the batch in which Stop was pressed
                     self.source.validate(0)
 
     def log(self, values: dict[str, Any], *, validation: bool | None = None) -> None:
-        """Log values of the current batch or, if ``validation`` is True, of a validation."""
+        """Log values of the current batch or, if ``validation`` is True, of a validation pass."""
         if self._validations if validation is None else validation:
             values = {_of_validation(name): value for name, value in values.items()}
         self.source.log(values)
@@ -172,14 +172,14 @@ class Training:
             self._validated()
 
     def fail(self, error: BaseException) -> None:
-        """Close the panel of a training that was ended by an exception."""
+        """Close the panel of a run that was ended by an exception."""
         self.close("interrupted" if self.source.interrupted(error) else "failed", error)
 
     def end(self, error: BaseException | None = None) -> None:
         """Close the panel because its cell has ended or because no further epoch follows.
 
-        `error` is the exception that ended the cell. It also ended the training if it was raised
-        inside the loops of the training.
+        `error` is the exception that ended the cell. The run failed with it if it was raised inside
+        the run's loops.
         """
         loops = frozenset() if self._place is None else self._place.loops
         if error is not None and passes_through(error.__traceback__, loops):
@@ -201,7 +201,7 @@ class Training:
         announce(self.result)
         if empty:
             callers = 3 if self._place is None else 4
-            warnings.warn("watch received no batch: the loader is empty.", stacklevel=callers)
+            warnings.warn("watch received no batches: the loader is empty.", stacklevel=callers)
 
     def _wait(self, outcome: str | None) -> None:
         """Keep the panel open for further epochs until the enclosing loops have ended."""
@@ -210,19 +210,19 @@ class Training:
             self._session.rest()
 
     def _validated(self) -> None:
-        """Keep values that were logged between epochs, and include the time until now."""
+        """Keep values that were logged between epochs, and extend the run until now."""
         self.source.validated()
         if self._rest is not None:
             self._wait(self._rest.outcome)
 
 
 def current_training() -> Training | None:
-    """Return the innermost training of this thread that is running or waiting."""
+    """Return the innermost training run of this thread that is active or waiting."""
     return next(reversed(_trainings()), None)
 
 
 def end_trainings(error: BaseException | None = None) -> None:
-    """Close the panels of this thread's trainings; `error` is the exception that ended the cell."""
+    """Close the panels of this thread's runs; `error` is the exception that ended the cell."""
     for training in [*_trainings()]:
         training.end(error)
 

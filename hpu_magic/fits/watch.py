@@ -56,8 +56,8 @@ class Watch:
         Parameters
         ----------
         **values
-            Numbers, or tensors with one element. Tensors are only read when a report is due. Names
-            that start with ``val`` or ``eval`` belong to a validation.
+            Numbers, or tensors with one element. Tensors are only read when a report is due. Values
+            whose names start with ``val`` or ``eval`` are validation values.
 
         Raises
         ------
@@ -66,8 +66,8 @@ class Watch:
         """
         if self._training is None or self._training.over:
             raise HPUError(
-                "The loop is not running: call log in its body, or in the block of with "
-                "hpu_magic.watch(loader) as watched."
+                "The loop is not running: call log in the body of the loop, or in a with "
+                "hpu_magic.watch(loader) as watched block."
             )
         self._training.log(values, validation=self._validates)
 
@@ -96,7 +96,7 @@ class Watch:
             self._training.fail(error)
 
     def _batches(self, place: Place) -> Iterator[Any]:
-        """Yield the batches of all epochs, or those of a validation in the current training."""
+        """Yield the batches of all epochs, or those of a validation pass in the current run."""
         training, plan = current_training(), self._plan
         role = "none" if training is None else training.role(plan, place)
         if training is None or role == "none":
@@ -124,23 +124,23 @@ def watch(
     interval: float = INTERVAL,
     panel: str = "auto",
 ) -> Watch:
-    """Iterate over a loader with the live panel of a fit; Stop ends the loop after a batch.
+    """Iterate over a loader with a live panel, whose Stop button ends the loop after a batch.
 
     In the body of the loop, log values with ``hpu_magic.watch.log(loss=loss)`` or `Watch.log`, or
-    pass a function as `loss`. Tensors are only read when a report is due. A second watch in the
-    body does not have a panel; it is treated as a validation of the first one.
+    pass a function as `loss`. Tensors are only read when a report is due. A second watch loop in
+    the body does not have its own panel; it is treated as validation.
 
     In ``for epoch in range(3): for batch in hpu_magic.watch(loader):``, each pass is an epoch in
-    the same panel. A watch is the next epoch if it has the same loader, or if it is on the same
-    line and has a new loader with the same ``dataset`` or number of batches. Any other watch
-    between two epochs is treated as a validation, as is any watch under ``torch.no_grad()``. The
-    panel is closed when the cell ends or when `Watch.result` is read. Watches with different names
-    have separate panels.
+    the same panel. A watch loop is the next epoch if it has the same loader, or if it is on the
+    same line and has a new loader with the same ``dataset`` or number of batches. Any other watch
+    loop between epochs is treated as validation, as is any watch loop under ``torch.no_grad()``.
+    The panel is closed when the cell ends or when `Watch.result` is read. Watches with different
+    names have separate panels.
 
     Parameters
     ----------
     loader : iterable
-        Yields the batches.
+        The batches, for example a DataLoader.
     epochs : int
         Number of passes over the loader in one ``for`` loop. Inside
         ``with hpu_magic.watch(...) as watched``, each ``for batch in watched`` is an epoch in the
@@ -153,17 +153,17 @@ def watch(
     name : str
         Name of the training run.
     device : torch.device or str, optional
-        The device. By default, it is the card if this process uses memory on it, or else the CPU.
+        The device used for training; by default, the card if this process uses memory on it, or
+        else the CPU.
     interval : float
-        Seconds between two samples, from 0.02 to 60. The panel is drawn no more than twice per
-        second.
+        Seconds between two samples, from 0.02 to 60. The panel is redrawn at most twice per second.
     panel : str
         As in `hpu_magic.fit`.
 
     Returns
     -------
     Watch
-        The iterable; its ``result`` is available once the loop has ended for any reason.
+        An iterable whose ``result`` is available once the loop has ended for any reason.
 
     Raises
     ------
@@ -189,8 +189,8 @@ def watch(
         raise HPUError(f"total must be the number of batches, got {total!r}.")
     if epochs > 1 and iter(loader) is loader:
         raise HPUError(
-            f"A {type(loader).__name__} can be iterated only once, not {epochs} times: pass an "
-            "iterable that creates a new iterator each time, such as a DataLoader or a list."
+            f"A {type(loader).__name__} can be iterated over only once, not {epochs} times: pass "
+            "an iterable that creates a new iterator each time, such as a DataLoader or a list."
         )
     if loss is not None and not callable(loss):
         raise HPUError(
@@ -206,8 +206,8 @@ def _log(**values: Any) -> None:
     training = current_training()
     if training is None:
         raise HPUError(
-            "No watched loop is running: call watch.log(...) in the body of for batch in "
-            "hpu_magic.watch(loader)."
+            "No watch loop is running: call watch.log(...) in the body of a for batch in "
+            "hpu_magic.watch(loader) loop."
         )
     training.log(values)
 

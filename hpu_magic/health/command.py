@@ -13,21 +13,21 @@ from hpu_magic.health.machine import Machine
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the parser of the command, which sets the `run` option."""
+    """Add the command's parser, which sets the `run` option."""
     doctor = commands.add_parser(
         "doctor",
-        help="find problems with installation, cards, host and Jupyter, and suggest fixes",
+        help="find problems with the installation, cards, host and Jupyter, and suggest fixes",
         description="Check installed packages, versions, driver, cards, memory, environment "
-        "flags, caches, logs and Jupyter. Red findings are failures, amber findings possible "
-        "problems, and green findings correct. The command acquires no card and does not import "
-        "torch. The exit status is 1 if a finding is red.",
+        "flags, caches, logs and Jupyter. Red findings are failures, amber findings are possible "
+        "problems, and green findings are checks that passed. The command does not acquire a card "
+        "or import torch. The exit status is 1 if any finding is red.",
         epilog="Examples: hpu-magic doctor; hpu-magic doctor --all; hpu-magic doctor --json",
     )
     doctor.add_argument("--all", action="store_true", help="also list the green findings")
     doctor.add_argument(
         "--json",
         action="store_true",
-        help="print all findings as JSON that you can share: without names, folders and addresses",
+        help="print all findings as JSON that you can share, without names, folders or addresses",
     )
     doctor.set_defaults(run=run)
 
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         return 130
     if out is not None and (problem := _write(output, out)):
-        print(f"hpu-magic doctor: the findings cannot be written: {problem}.", file=sys.stderr)
+        print(f"hpu-magic doctor: cannot write the findings: {problem}.", file=sys.stderr)
         return 2
     return 1 if diagnosis.state == "red" else 0
 

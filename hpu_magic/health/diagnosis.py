@@ -132,7 +132,8 @@ def _failed(check: str, error: OSError | ValueError) -> Finding:
     if isinstance(error, OSError):
         text = f"The check failed: {error.strerror or type(error).__name__} ({{file}})."
         private = {"file": str(error.filename)}
-        return Finding(about, "amber", text, "Check that you can read it.", private=private)
+        fix = "Check that you have permission to read it."
+        return Finding(about, "amber", text, fix, private=private)
     text = "The check failed because of an invalid value: {error}."
     fix = "Correct the variables and files that this check reads."
     return Finding(about, "amber", text, fix, private=private)

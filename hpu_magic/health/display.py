@@ -13,7 +13,7 @@ _TERMINAL_COLOURS = {"red": "\x1b[31m", "amber": "\x1b[33m", "green": "\x1b[32m"
 _END = "\x1b[0m"
 _CELL = "text-align:left;vertical-align:top;padding:1px 12px 1px 0"
 _MARK = "display:inline-block;width:9px;height:9px;border-radius:50%;margin-right:6px"
-# These colors are legible on light and dark backgrounds. The state is also given as a word.
+# These colors are legible on light and dark backgrounds. The state is also shown as a word.
 _COLOURS = {"red": "#d64545", "amber": "#b8790f", "green": "#3f8f50"}
 
 

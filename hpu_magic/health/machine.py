@@ -21,7 +21,7 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine as seen by a process, which is the only input of a check."""
+    """The machine as seen by a process; this is the only input of a check."""
 
     environment: Mapping[str, str]
     root: Path  # the folder that contains /proc, /sys, /dev and /etc
@@ -31,11 +31,11 @@ class Machine:
     python: Version
     simulated: bool  # whether the device is simulated because the vendor's package is missing
     cards: Snapshot
-    driver: hlsmi.Versions | None  # of the driver and firmware; None if hl-smi fails
+    driver: hlsmi.Versions | None  # versions of the driver and firmware; None if hl-smi fails
 
     @classmethod
     def here(cls) -> Machine:
-        """Return this machine, without acquiring a card or importing a package to be checked."""
+        """Describe this machine, without acquiring a card or importing the packages to check."""
         return cls(
             environment=dict(os.environ),
             root=Path("/"),
@@ -92,7 +92,7 @@ def numbers(version: str) -> Version:
 
 
 def _cards() -> Snapshot:
-    """Read the cards in a separate thread, because a driver may hang."""
+    """Read the cards in a separate thread, because the driver may hang."""
     read: list[Snapshot] = []
     thread = threading.Thread(target=lambda: read.append(monitor.snapshot()), daemon=True)
     thread.start()

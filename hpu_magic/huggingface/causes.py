@@ -1,4 +1,4 @@
-"""Explain errors in the Hugging Face libraries: one sentence with the cause and the fix."""
+"""Explain errors from Hugging Face libraries in one sentence with the cause and the fix."""
 
 from __future__ import annotations
 
@@ -60,49 +60,48 @@ def _second_card(error: BaseException) -> bool:
 
 _OFFLINE = (
     "Downloads are disabled (HF_HUB_OFFLINE=1 or local_files_only=True), and some files are not in "
-    "the cache: enable downloads and restart the kernel, or pass the path of a folder with the "
-    "files."
+    "the cache: enable downloads and restart the kernel, or pass the path to a local folder that "
+    "contains the files."
 )
 
 # The first match wins, so specific errors come before general ones.
 _CAUSES = (
     _Cause(
         _of_hub("GatedRepoError"),
-        "The download is gated: accept the conditions on its page on the Hub, log in with "
+        "This repository is gated: accept its conditions on the Hub, log in with "
         "huggingface_hub.login() or HF_TOKEN, and run the cell again.",
     ),
     _Cause(
         _of_hub("RepositoryNotFoundError"),
-        "The Hub has no repository with this name, or it is private: write owner/name, or log in "
+        "The Hub has no repository with this name, or it is private: use owner/name, or log in "
         "with huggingface_hub.login() or HF_TOKEN.",
     ),
     _Cause(
         _of_hub("RevisionNotFoundError"),
-        "The repository does not have this revision: remove revision, or pass one of its branches, "
-        "tags or commits.",
+        "The repository does not have this revision: omit revision, or pass an existing branch, "
+        "tag or commit.",
     ),
     _Cause(
         _not_reached,
-        "The Hub could not be reached: check the network and its proxy (HTTPS_PROXY), set "
-        "HF_ENDPOINT to a mirror, or pass the path of a folder with the files.",
+        "Could not reach the Hub: check your network connection and proxy settings (HTTPS_PROXY), "
+        "set HF_ENDPOINT to a mirror, or pass the path to a local folder that contains the files.",
     ),
     _Cause(_of_hub("OfflineModeIsEnabled"), _OFFLINE),
     _Cause(_of_hub("LocalEntryNotFoundError"), _OFFLINE),
     _Cause(
         _of_hub("EntryNotFoundError"),
-        "The repository exists but does not have this file: check the files on its page on the "
-        "Hub.",
+        "The repository exists but does not have this file: check the list of files on the Hub.",
     ),
     _Cause(
         _of_hub("HFValidationError"),
-        "This is neither a local folder nor a name on the Hub: correct the path, or write "
+        "This is neither a local folder nor a repository name on the Hub: correct the path, or use "
         "owner/name.",
     ),
     _Cause(
         _second_card,
-        'A process has one card, hpu:0, and device_map contains another: write device_map="hpu", '
-        'or "auto" to keep on the host what does not fit on the card, and start one process per '
-        "card (accelerate launch, torchrun).",
+        "A process has only one card, hpu:0, but device_map contains another: use "
+        'device_map="hpu", or "auto" to keep layers that do not fit on the card on the host, and '
+        "start one process per card (accelerate launch, torchrun).",
     ),
     _Cause(
         _says(

@@ -22,7 +22,7 @@ from hpu_magic.runtime.training.step_report import StepReport, in_steps, known_l
 
 
 class TransformersMonitorBase:
-    """Reports one fit, and ends it if requested."""
+    """Reports the progress of a fit, and stops the fit if requested."""
 
     def __init__(self, report: FitReport) -> None:
         self._steps = StepReport(report)
@@ -52,7 +52,7 @@ class TransformersMonitorBase:
 
     @contextmanager
     def collecting_losses(self, trainer: Any) -> Iterator[None]:
-        """Collect the losses of the Trainer's steps inside the block, and time its loader."""
+        """Inside the block, collect the losses of the Trainer's steps, and time its data loader."""
         waiting = self._progress.observer.waiting
         self._callbacks = trainer.callback_handler.callbacks
 
@@ -78,7 +78,7 @@ class TransformersMonitorBase:
     # The Trainer's hooks
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Record the plan of the fit."""
+        """Record the planned epochs and steps of the fit."""
         progress = self._progress
         self._steps.begin(state.global_step)
         self._losses.clear()
@@ -115,7 +115,7 @@ class TransformersMonitorBase:
         self._steps.train()
 
     def on_substep_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Handle clicks during a step that consists of many batches."""
+        """Handle button clicks during a step that consists of many batches."""
         self._in_hand = False
         self._steps.answer()
 
@@ -140,7 +140,7 @@ class TransformersMonitorBase:
         self._end_if_asked(control)
 
     def on_prediction_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Record an evaluation batch, and handle clicks."""
+        """Record an evaluation batch, and handle button clicks."""
         self._validation_batches = known_length(kwargs.get("eval_dataloader"))
         self._steps.validate((self._progress.validation_batch or 0) + 1)
 
@@ -185,7 +185,7 @@ class TransformersMonitorBase:
         self._in_hand = False
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Report the last steps, and why the fit ended early."""
+        """Report the last steps, and the reason if the fit ended early."""
         if not self._steps.kept:
             self._keep()
         self._steps.train()
@@ -201,7 +201,7 @@ class TransformersMonitorBase:
             self._steps.keep({self._loss: copied(sum(self._losses[1:], self._losses[0]))})
 
     def failed(self) -> None:
-        """Record the batch during which the fit failed."""
+        """Record the batch in which the fit failed."""
         progress = self._progress
         if progress.phase == "validating":
             if (progress.validation_batch or 0) != self._validation_batches:

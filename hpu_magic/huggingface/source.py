@@ -1,4 +1,4 @@
-"""A panel source that observes a fit of a ``transformers.Trainer``."""
+"""A panel source that monitors a fit of a ``transformers.Trainer``."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ def prepared(
     """
     if model is not None and model is not trainer.model:
         raise HPUError(
-            f"transformers' Trainer already has a model, a {type(trainer.model).__name__}, and "
-            f"cannot train a {type(model).__name__}: write hpu_magic.fit(trainer)."
+            f"transformers' Trainer already has a model of type {type(trainer.model).__name__} and "
+            f"cannot train a {type(model).__name__}: call hpu_magic.fit(trainer)."
         )
     if data is not None:
         raise HPUError(
-            "transformers' Trainer gets its data as train_dataset when it is created, not as a "
-            f"{type(data).__name__} here: write hpu_magic.fit(trainer)."
+            "transformers' Trainer gets its data from train_dataset, not from the "
+            f"{type(data).__name__} passed here: call hpu_magic.fit(trainer)."
         )
     if source_of(trainer) is None:
         raise HPUError(
             "A fit of this Trainer is already running with a panel: wait until it ends, or create "
-            "another Trainer for a fit inside it."
+            "another Trainer for a nested fit."
         )
     loads = getattr(trainer.get_train_dataloader, "__module__", "")
     if trainer.train_dataset is None and loads.partition(".")[0] in _LIBRARIES:
-        raise HPUError("The Trainer has no data: write Trainer(model, args, train_dataset=...).")
+        raise HPUError("The Trainer has no data: use Trainer(model, args, train_dataset=...).")
     _check_weights(trainer.model)
     return TrainerSource(trainer), lambda: trainer.train(**arguments)
 
@@ -55,14 +55,14 @@ def _check_weights(model: Any) -> None:
     empty = [name for name, weight in model.named_parameters() if weight.device.type == "meta"]
     if empty:
         raise HPUError(
-            f"{len(empty)} weights of the model are on meta and have no values, for example "
+            f"{len(empty)} weights of the model are on the meta device and have no values, such as "
             f"{empty[0]}: create the model outside of torch.device('meta'), or load it with "
             "from_pretrained."
         )
 
 
 def source_of(trainer: Any) -> TrainerSource | None:
-    """Return a fit as a source, or None if a panel already observes it."""
+    """Return a source for a fit, or None if a panel already monitors it."""
     callbacks = trainer.callback_handler.callbacks
     if any(isinstance(callback, TransformersMonitorBase) for callback in callbacks):
         return None
@@ -70,7 +70,7 @@ def source_of(trainer: Any) -> TrainerSource | None:
 
 
 class TrainerSource:
-    """Observes ``trainer.train()``."""
+    """Monitors ``trainer.train()``."""
 
     kind = "Fit"
 
@@ -86,7 +86,7 @@ class TrainerSource:
         """The name of the model's class, ignoring compilation and adapters."""
         model = self._trainer.model
         model = getattr(model, "_orig_mod", model)  # unwrap a compiled model
-        with suppress(Exception):  # other classes may have a method of this name
+        with suppress(Exception):  # other classes may have a method with this name
             model = model.get_base_model()
         return type(model).__name__
 
@@ -110,7 +110,7 @@ class TrainerSource:
 
     @contextmanager
     def attached(self, report: FitReport) -> Iterator[None]:
-        """Report the fit inside the block with a callback that replaces the progress callbacks."""
+        """Inside the block, report the fit with a callback that replaces the progress callbacks."""
         self._monitor = monitor = monitor_class()(report)
         callbacks = self._trainer.callback_handler.callbacks
         before = list(callbacks)

@@ -154,13 +154,13 @@ def test_options_are_those_of_the_functions():
         ("something --inputs 8", "'something' is not a model: use module:callable, such as"),
         ("missing.json --inputs 8", "The file missing.json does not exist"),
         ("other.json --inputs 8", "other.json is not a configuration that transformers supports: "),
-        ("models_of_a_user:make", "An estimate needs the arguments of the model, such as"),
+        ("models_of_a_user:make", "An estimate requires the model's inputs, such as"),
         ("models_of_a_user:make --inputs 8y", "--inputs '8y' is not a shape: use sizes and a type"),
         ("models_of_a_user:make --inputs 8:it64", "Unknown type 'it64': did you mean 'int64'"),
         ("models_of_a_user:make --inputs a=8,8", "name all or none."),
         ("models_of_a_user:make --inputs 8x8 --cache static", "--cache requires --prompt N"),
         ("llama --prompt 3", "Text generation needs both --prompt N and --new-tokens N."),
-        ("llama --prompt 3 --new-tokens 2 --no-train", "--no-train is an option of a step"),
+        ("llama --prompt 3 --new-tokens 2 --no-train", "--no-train applies only to steps"),
     ],
 )
 def test_invalid_lines_get_one_sentence(folder, capsys, line, message):

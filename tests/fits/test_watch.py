@@ -607,7 +607,7 @@ def test_failing_loss_function_warns_and_training_continues(loops):
 
 
 def test_empty_loader_warns(loops):
-    with pytest.warns(UserWarning, match="watch received no batch: the loader is empty"):
+    with pytest.warns(UserWarning, match="watch received no batches: the loader is empty"):
         loops("for batch in (watched := hpu_magic.watch([])):\n    pass")
     result = loops("watched.result").result
     assert (result.outcome, result.steps, result.trained) == ("finished", 0, "")
@@ -621,11 +621,11 @@ def test_empty_loader_warns(loops):
         ("watch(loader, epochs=True)", "epochs must be an integer of at least 1, got True"),
         ("watch(loader, total=-1)", "total must be the number of batches, got -1"),
         ("watch(loader, total='8')", "total must be the number of batches, got '8'"),
-        ("watch(iter([1]), epochs=2)", "can be iterated only once, not 2 times"),
+        ("watch(iter([1]), epochs=2)", "can be iterated over only once, not 2 times"),
         ("watch(loader, loss=torch.ones(1))", "loss must be a function that returns the loss"),
         ("watch(loader, interval=0)", "must be 0.02 to 60 seconds, got 0"),
         ("watch(loader, panel='tv')", "panel must be one of auto, widget, picture, got 'tv'"),
-        ("watch.log(loss=1)", "No watched loop is running"),
+        ("watch.log(loss=1)", "No watch loop is running"),
         ("watch(loader).log(loss=1)", "The loop is not running"),
     ],
 )
@@ -643,7 +643,7 @@ def test_invalid_argument_raises_an_error(loops, call, sentence):
         ("numpy.str_('low')", "a str_"),
         ("numpy.complex64(1)", "a complex64"),
         ("numpy.array(['low'])", "a ndarray of shape (1,)"),
-        ("10**400", "a int outside of the range of float"),
+        ("10**400", "a int outside the range of a float"),
         ("None", "a NoneType"),
     ],
 )

@@ -184,7 +184,7 @@ def test_missing_huge_pages_are_amber_with_real_cards(made):
     made.environment["PT_HPU_HUGE_PAGES_LIMIT_MB"] = "2048"
     [finding] = host.huge_pages(made.machine)
     assert finding.state == "amber"
-    assert finding.fix == "Run `sudo sysctl -w vm.nr_hugepages=1024`, or allow less."
+    assert finding.fix == "Run `sudo sysctl -w vm.nr_hugepages=1024`, or lower the limit."
 
 
 def test_private_folder_that_others_can_open_is_amber(made, tmp_path, monkeypatch):

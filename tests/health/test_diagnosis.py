@@ -205,7 +205,7 @@ def test_command_reports_that_it_cannot_write():
         done = command(stdout=full)
     assert done.returncode == 2
     assert done.stderr == (
-        "hpu-magic doctor: the findings cannot be written: No space left on device.\nloaded []\n"
+        "hpu-magic doctor: cannot write the findings: No space left on device.\nloaded []\n"
     )
 
 

@@ -73,14 +73,17 @@ def download(explanation, shell, monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("name", "sentence"),
     [
-        ("owner/gated", "The download is gated: accept the conditions on its page on the Hub, "),
+        ("owner/gated", "This repository is gated: accept its conditions on the Hub, log in with "),
         (
             "owner/missing",
-            "The Hub has no repository with this name, or it is private: write owner",
+            "The Hub has no repository with this name, or it is private: use owner",
         ),
-        ("owner/revision", "The repository does not have this revision: remove revision, or pass "),
-        ("owner/file", "The repository exists but does not have this file: check the files on "),
-        ("./no/folder", "This is neither a local folder nor a name on the Hub: correct the path, "),
+        ("owner/revision", "The repository does not have this revision: omit revision, or pass "),
+        ("owner/file", "The repository exists but does not have this file: check the list of "),
+        (
+            "./no/folder",
+            "This is neither a local folder nor a repository name on the Hub: ",
+        ),
     ],
 )
 def test_refused_download_is_explained(download, hub, name, sentence):
@@ -100,8 +103,8 @@ def test_unreachable_hub_is_explained(download, monkeypatch):
         taken.bind(("127.0.0.1", 0))
         told = download(f"http://127.0.0.1:{taken.getsockname()[1]}", "owner/model")
     assert told.splitlines()[-1] == (
-        "The Hub could not be reached: check the network and its proxy (HTTPS_PROXY), set "
-        "HF_ENDPOINT to a mirror, or pass the path of a folder with the files."
+        "Could not reach the Hub: check your network connection and proxy settings (HTTPS_PROXY), "
+        "set HF_ENDPOINT to a mirror, or pass the path to a local folder that contains the files."
     )
 
 
@@ -129,7 +132,7 @@ def test_second_card_in_a_device_map_is_explained(explanation, shell, tmp_path):
             f"AutoModelForCausalLM.from_pretrained(folder, device_map={places!r})"
         )
         assert text.splitlines()[-1].startswith(
-            "A process has one card, hpu:0, and device_map contains another: write device_map="
+            "A process has only one card, hpu:0, but device_map contains another: use device_map="
         )
     # Code without a device map gets no explanation of it.
     assert "device_map" not in explanation(f"import torch\ntorch.ones(1, device='hpu:{other}')")

@@ -251,7 +251,7 @@ def test_number_of_charts_and_followed_metrics_is_limited(fit):
     assert len(list(curves)) == MOST_FOLLOWED
     values = head(progress)
     assert values[0].startswith("loss ")
-    assert values[-2:] == ("54 more", "17 further ones are not followed")
+    assert values[-2:] == ("54 more", "17 more are not tracked")
     assert len(result.picture) < 50_000
 
 

@@ -246,7 +246,7 @@ def test_workers_use_the_notebooks_import_path(notebook, tmp_path):
         ("--ranks 0,2", "Rank 2 does not exist: choose ranks from 0 to 1."),
         ("--ranks a", "'a' is not a list of numbers: write 0,2, for example."),
         ("--push nothing", "Unknown variable 'nothing'"),
-        ("--grace -1", "--grace is -1: write 0 or more seconds."),
+        ("--grace -1", "--grace must be at least 0 seconds, got -1."),
         ("--ranks 1 --foo", "%%hpu_workers has no option '--foo'"),
     ],
 )
@@ -460,8 +460,8 @@ def test_commands_without_workers_report_cards_and_next_steps(notebook):
         "UsageError: No workers are running: start some with %hpu_workers on --cards N.\n"
     ]
     assert notebook.run("%hpu_workers --ranks 1").texts == [
-        "UsageError: --ranks, --push and --output NAMES belong to code: write %%hpu_workers as the "
-        "first line of a cell.\n"
+        "UsageError: --ranks, --push and --output NAMES require code to run: use %%hpu_workers as "
+        "the first line of a cell.\n"
     ]
 
 

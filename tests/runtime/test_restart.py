@@ -82,7 +82,7 @@ def test_restart_separates_the_two_steps_of_fp8_inference(notebook):
     assert "Sequential measured for fp8" in notebook("%hpu_fp8_measure model --inputs x")
     quantize = "%hpu_fp8_quantize model --inputs x"
     assert "restart the kernel (or add --restart)" in notebook(quantize)
-    assert "restarts now" in notebook(f"{quantize} --restart")
+    assert "is restarting" in notebook(f"{quantize} --restart")
     notebook.wait_for_restart()
     notebook("%load_ext hpu_magic")
     notebook(MODEL)

@@ -37,7 +37,7 @@ def driver(machine: Machine) -> Iterator[Finding]:
         text = f"The habanalabs driver is loaded, with {count} on the bus."
         yield Finding("driver", "green", text, values=values)
     elif machine.simulated:
-        text = "The machine has no Gaudi card on its bus, and the simulator needs no driver."
+        text = "The machine has no Gaudi card on its bus, and the simulator does not need a driver."
         yield Finding("driver", "green", text, values=values)
     else:
         text = "The vendor's software is installed, but the machine has no Gaudi card or driver."
@@ -52,7 +52,7 @@ def visible(machine: Machine) -> Iterator[Finding]:
     values = {"count": len(shot.cards), "source": shot.source, "on_bus": _on_bus(machine)}
     if not shot.cards:
         fix = (
-            "Correct that variable or folder and start again."
+            "Correct that variable or folder, and start Python again."
             if simulated
             else "Pass the cards to the container (HABANA_VISIBLE_DEVICES=all with the vendor's "
             "runtime), or run `hl-smi` on the host."
@@ -64,8 +64,11 @@ def visible(machine: Machine) -> Iterator[Finding]:
     kind = "simulated card" if simulated else "card"
     text = f"{len(shot.cards)} {kind}{'s' if len(shot.cards) > 1 else ''} visible, {kinds}."
     if not simulated and len(shot.cards) < _on_bus(machine):
-        text += f" The bus has {_on_bus(machine)}: others may be lost or not in this container."
-        fix = "If this container should have more, see `dmesg`, or run `hl-smi -r` as root."
+        text += (
+            f" The bus has {_on_bus(machine)} cards: the others may be lost or not available in "
+            "this container."
+        )
+        fix = "If this container should have more cards, check `dmesg`, or run `hl-smi -r` as root."
         yield Finding("cards", "amber", text, fix, values)
     else:
         yield Finding("cards", "green", text, values=values)
@@ -117,8 +120,8 @@ def orphaned_memory(machine: Machine) -> Iterator[Finding]:
         yield Finding(
             card.label,
             "amber",
-            f"{card.label} has {units.usage(used, total)} in use without a visible holder: a "
-            "process of another user or container may hold it, or a process that crashed.",
+            f"{card.label} has {units.usage(used, total)} in use without a visible holder: it may "
+            "belong to a process of another user or container, or to a process that crashed.",
             "Run `sudo hpu-magic top` on the host; if the card has no holder, reset it "
             "(`sudo hl-smi -r -i BUS_ID`).",
             {"card": card.module_id, "used": used, "total": total},
@@ -142,9 +145,9 @@ def device_files(machine: Machine) -> Iterator[Finding]:
         yield Finding(
             "device files",
             state,
-            f"This user cannot read and write {', '.join(closed)}.",
-            f"Join the group that owns them (`ls -l {_folder(nodes[0])}`), or add a udev rule that "
-            "opens them.",
+            f"This user does not have read and write access to {', '.join(closed)}.",
+            f"Add this user to the group that owns them (`ls -l {_folder(nodes[0])}`), or add a "
+            "udev rule that grants access.",
             values,
         )
     elif nodes:

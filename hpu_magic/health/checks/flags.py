@@ -27,7 +27,7 @@ _STRICT = (
 _FILES = {
     "PT_HPU_AUTOCAST_LOWER_PRECISION_OPS_LIST": "autocast uses its default list",
     "PT_HPU_AUTOCAST_FP32_OPS_LIST": "autocast uses its default list",
-    "QUANT_CONFIG": "scripts that quantize with it fail",
+    "QUANT_CONFIG": "scripts that use it for quantization fail",
 }
 
 
@@ -44,13 +44,13 @@ def harmful(machine: Machine) -> Iterator[Finding]:
         yield Finding(
             row["name"],
             "red" if row["state"] == "red" and not ignored else "amber",
-            f"{text} This applies to cards only; the simulator ignores it." if ignored else text,
+            f"{text} This affects only real cards; the simulator ignores it." if ignored else text,
             row["fix"],
             {"value": _short(value)},
         )
     for name, value in sorted(machine.environment.items()):
         if re.fullmatch(r"LOG_LEVEL_\w+", name) and name != "LOG_LEVEL_ALL" and value == "0":
-            text = f"{name}=0: that component logs everything, which fills disks and slows it down."
+            text = f"{name}=0: this component logs everything, which fills disks and slows it down."
             yield Finding(name, "amber", text, "Unset it, or set it to 2.", {"value": value})
 
 
@@ -73,7 +73,10 @@ def lazy_mode(machine: Machine) -> Iterator[Finding]:
             text = f"{name} is not set: the release's default mode is used."
             yield Finding(name, "green", text, values=values)
     elif value not in ("0", "1"):
-        text = f"{name}={_short(value)} is not a documented value: any value but 0 may mean lazy."
+        text = (
+            f"{name}={_short(value)} is not a documented value: values other than 0 may mean lazy "
+            "mode."
+        )
         fix = f"Set {name} to 0 (eager) or 1 (lazy)."
         yield Finding(name, "amber", text, fix, {"value": _short(value)})
     elif value == "1" and not machine.simulated and _is_stock(machine):
@@ -85,7 +88,7 @@ def lazy_mode(machine: Machine) -> Iterator[Finding]:
         yield Finding(name, "red", text, fix, values)
     elif value == "1" and release and release > _LAZY_KNOWN:
         dotted = ".".join(map(str, release))
-        text = f"{name}=1, but release {dotted} may have removed lazy mode, as was announced."
+        text = f"{name}=1, but lazy mode may have been removed in release {dotted}, as announced."
         yield Finding(name, "amber", text, f"Set {name}=0 and use torch.compile.", values)
     else:
         mode = "lazy" if value == "1" else "eager"
@@ -98,7 +101,7 @@ def integers(machine: Machine) -> Iterator[Finding]:
     value = machine.environment.get(name, "")
     if value.lower() in _ON and not machine.simulated:
         text = f"{name}={value}: users reported that some models hang with it in lazy mode."
-        fix = "Unset it if a step never ends."
+        fix = "Unset it if a step hangs."
         yield Finding(name, "amber", text, fix, {"value": value})
 
 
@@ -110,9 +113,10 @@ def fallbacks(machine: Machine) -> Iterator[Finding]:
         which = "no operator" if "none" in value else f"only {_short(value)}"
         text = (
             f"{name}={_short(value)}: {which} may fall back to the CPU; other operators that the "
-            'card lacks raise "is not yet supported on HPU".'
+            'card does not support raise "is not yet supported on HPU".'
         )
-        yield Finding(name, "amber", text, "Unset it to allow all.", {"value": _short(value)})
+        fix = "Unset it to allow all operators."
+        yield Finding(name, "amber", text, fix, {"value": _short(value)})
 
 
 def pool(machine: Machine) -> Iterator[Finding]:
@@ -121,7 +125,7 @@ def pool(machine: Machine) -> Iterator[Finding]:
     value = machine.environment.get(name, "")
     if value.isdecimal() and int(value) < 100:
         text = f"{name}={value}: models can use only {value} % of a card's memory."
-        yield Finding(name, "amber", text, "Unset it to use all.", {"value": value})
+        yield Finding(name, "amber", text, "Unset it to use all memory.", {"value": value})
 
 
 def metrics_file(machine: Machine) -> Iterator[Finding]:
@@ -129,7 +133,7 @@ def metrics_file(machine: Machine) -> Iterator[Finding]:
     name = "PT_HPU_METRICS_FILE"
     value = machine.environment.get(name)
     if value and not os.path.dirname(value):
-        text = f"{name} has no folder; the bridge fails because it creates the folder first."
+        text = f"{name} does not contain a folder; the bridge fails when it creates the folder."
         fix = f"Add a folder: {name}=./{{file}}."
         yield Finding(name, "amber", text, fix, private={"file": value})
 
@@ -141,15 +145,15 @@ def files(machine: Machine) -> Iterator[Finding]:
         if not value:
             continue
         if os.access(value, os.R_OK) and os.path.isfile(value):
-            yield Finding(name, "green", f"{name} names a file that can be read.")
+            yield Finding(name, "green", f"{name} specifies a file that can be read.")
         else:
-            text = f"{name} names {{file}}, which cannot be read: {effect}."
+            text = f"{name} specifies {{file}}, which cannot be read: {effect}."
             fix = "Use an absolute path, because kernels start in the folder of their notebook."
             yield Finding(name, "amber", text, fix, private={"file": value})
 
 
 def strict(machine: Machine) -> Iterator[Finding]:
-    """Check the ``torch.compile`` switches that must be boolean."""
+    """Check the ``torch.compile`` flags that must be boolean."""
     for name in _STRICT:
         value = machine.environment.get(name)
         if value is not None and value.strip().lower() not in _ON | _OFF:
@@ -174,21 +178,21 @@ def visible_modules(machine: Machine) -> Iterator[Finding]:
     absent = [word for word in words if known and int(word) not in known]
     if absent or len(words) > _MOST_CARDS:
         which = ", ".join(absent) or value
-        text = f"{name}={_short(value)} names {which}, which this machine does not have."
+        text = f"{name}={_short(value)} contains {which}, which this machine does not have."
         fix = f"Its cards are {', '.join(map(str, sorted(known)))}."
         yield Finding(name, "red", text, fix, values)
     elif len(words) not in (1, 2, 4, _MOST_CARDS):
         text = (
-            f"{name}={_short(value)}: collectives of {len(words)} cards may fail; supported are "
-            "groups of 2, 4 or 8."
+            f"{name}={_short(value)}: collectives on {len(words)} cards may fail; only groups of "
+            "2, 4 or 8 cards are supported."
         )
-        yield Finding(name, "amber", text, "Choose 1, 2, 4 or 8 cards.", values)
+        yield Finding(name, "amber", text, "Use 1, 2, 4 or 8 cards.", values)
     else:
-        yield Finding(name, "green", f"{name}={_short(value)} names cards of this machine.")
+        yield Finding(name, "green", f"{name}={_short(value)} contains only cards of this machine.")
 
 
 def chosen_module(machine: Machine) -> Iterator[Finding]:
-    """Check which card this process has been told to use."""
+    """Check which card this process is configured to use."""
     name = "HLS_MODULE_ID"
     value = machine.environment.get(name)
     known = {str(card.module_id) for card in machine.cards.cards}
@@ -200,7 +204,7 @@ def chosen_module(machine: Machine) -> Iterator[Finding]:
     if value not in known or value not in listed:
         text = (
             f"{name}={_short(value)} is not one of the cards that this process may use "
-            f"({_short(', '.join(listed))}): the process uses another card, or none."
+            f"({_short(', '.join(listed))}): the process will use a different card or none."
         )
         yield Finding(name, "amber", text, "Unset it, or set it to one of them.", values)
 
@@ -221,13 +225,13 @@ def visible_devices(machine: Machine) -> Iterator[Finding]:
         yield Finding(name, "amber", text, fix, values)
     elif absent:
         text = (
-            f"{name}={_short(value)} names {', '.join(absent)}, but {len(indices)} cards are "
-            "visible; they may be absent, or have other numbers in this container."
+            f"{name}={_short(value)} contains {', '.join(absent)}, but only {len(indices)} cards "
+            "are visible; the others may be missing or have different numbers in this container."
         )
         fix = f"Compare with `hl-smi -L` on the host; {name}=all selects every card."
         yield Finding(name, "amber", text, fix, values)
     else:
-        yield Finding(name, "green", f"{name}={_short(value)} names cards of this machine.")
+        yield Finding(name, "green", f"{name}={_short(value)} contains only cards of this machine.")
 
 
 def _table() -> list[dict[str, str]]:
@@ -237,7 +241,7 @@ def _table() -> list[dict[str, str]]:
 
 
 def _means(value: str, kind: str) -> bool:
-    """Return whether a value is of a kind: ``on``, ``off``, ``set``, ``positive`` or a list."""
+    """Return whether a value matches a kind: ``on``, ``off``, ``set``, ``positive`` or a list."""
     if kind == "positive":
         return value.isdecimal() and int(value) > 0
     if kind == "set":
@@ -247,7 +251,7 @@ def _means(value: str, kind: str) -> bool:
 
 def _short(value: str) -> str:
     """Return a value, or only its length if it might be a path, an address or a secret."""
-    return value if re.fullmatch(r"[\w.,+ -]{0,40}", value) else f"(a text of {len(value)})"
+    return value if re.fullmatch(r"[\w.,+ -]{0,40}", value) else f"({len(value)} characters)"
 
 
 def _release(machine: Machine) -> tuple[int, ...]:

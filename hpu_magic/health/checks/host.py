@@ -14,7 +14,7 @@ from hpu_magic.health.machine import Machine
 _LITTLE_MEMORY = 1 << 30
 _LITTLE_SHARED = 1 << 30
 _FULL_SHARED = 64 << 20
-# Folders of control groups (v2 and v1), with the names of the memory limit and usage files.
+# cgroup folders (v2 and v1), with the names of the memory limit and usage files.
 _LIMITS = (
     ("/sys/fs/cgroup{own}", "memory.max", "memory.current"),
     ("/sys/fs/cgroup", "memory.max", "memory.current"),
@@ -46,11 +46,16 @@ def memory(machine: Machine) -> Iterator[Finding]:
     card = max((card.memory_total or 0 for card in machine.cards.cards), default=0)
     if available < _LITTLE_MEMORY:
         text = f"{where} has only {units.size(available)} of {units.capacity(total)} memory free."
-        fix = "End processes that use it, before the Linux kernel kills some, such as notebooks."
+        fix = (
+            "End processes that use memory, before the Linux kernel kills others, such as "
+            "notebooks."
+        )
         yield Finding("memory", "red", text, fix, values)
     elif not machine.simulated and total < card:
-        text += f" A card has more ({units.capacity(card)}): models that fill a card may not load, "
-        text += "because they are loaded through host memory."
+        text += (
+            f" A card has more memory ({units.capacity(card)}): models that fill a card may fail "
+            "to load, because they are loaded through host memory."
+        )
         fix = "Load such models in shards, or on a host with more memory."
         yield Finding("memory", "amber", text, fix, values)
     else:
@@ -62,7 +67,7 @@ def shared_memory(machine: Machine) -> Iterator[Finding]:
     try:
         status = os.statvfs(machine.path("/dev/shm"))
     except OSError:
-        text = "/dev/shm does not exist: loaders with workers cannot pass their batches."
+        text = "/dev/shm does not exist: DataLoader workers cannot pass their batches."
         fix = "Run `sudo mount -t tmpfs tmpfs /dev/shm`."
         yield Finding("/dev/shm", "red", text, fix)
         return
@@ -73,12 +78,12 @@ def _shared_memory(total: int, free: int) -> Finding:
     values = {"total": total, "free": free}
     if free < _FULL_SHARED:
         text = (
-            f"/dev/shm has {units.size(free)} of {units.capacity(total)} free: workers of loaders "
+            f"/dev/shm has {units.size(free)} of {units.capacity(total)} free: DataLoader workers "
             'crash with a "bus error" if their batches do not fit.'
         )
     elif total < _LITTLE_SHARED:
         text = (
-            f"/dev/shm has {units.capacity(total)}: workers of loaders may crash with a "
+            f"/dev/shm has only {units.capacity(total)}: DataLoader workers may crash with a "
             '"bus error" if their batches do not fit.'
         )
     else:
@@ -101,16 +106,16 @@ def huge_pages(machine: Machine) -> Iterator[Finding]:
     together = f", {units.capacity(reserved)}" if reserved else ""
     text = f"{count[1]} huge pages of {units.capacity(size)} are reserved{together}."
     if machine.simulated:
-        text += " The simulator uses none."
+        text += " The simulator does not use them."
         yield Finding("huge pages", "green", text, values=values)
     elif limit.isdecimal() and int(limit) << 20 > reserved:
-        text += f" PT_HPU_HUGE_PAGES_LIMIT_MB={limit} allows the bridge more than that."
+        text += f" PT_HPU_HUGE_PAGES_LIMIT_MB={limit} allows the bridge to use more than that."
         yield Finding("huge pages", "amber", text, _reserve(int(limit) << 20, size), values)
     elif not reserved:
-        text += " The bridge may need them for host buffers, and fail or be slow without them."
+        text += " The bridge may need them for host buffers; without them, it may fail or be slow."
         fix = (
-            "Reserve the number in your release's installation guide: "
-            "`sudo sysctl -w vm.nr_hugepages=N`."
+            "Reserve the number given in the installation guide of your release: `sudo sysctl -w "
+            "vm.nr_hugepages=N`."
         )
         yield Finding("huge pages", "amber", text, fix, values)
     else:
@@ -124,17 +129,17 @@ def home(machine: Machine) -> Iterator[Finding]:
     private = {"folder": str(folder)}
     if not folder.is_absolute():
         text = (
-            "The system has no home for this user, and HOME is not set: caches, logs and Jupyter's "
+            "This user has no home directory, and HOME is not set: caches, logs and Jupyter's "
             "files cannot be stored."
         )
         yield Finding("home", "amber", text, fix, {"writable": False})
     elif folder.is_dir() and os.access(folder, os.W_OK | os.X_OK):
-        text = "The home {folder} is writable."
+        text = "The home directory {folder} is writable."
         yield Finding("home", "green", text, values={"writable": True}, private=private)
     else:
         text = (
-            "The home {folder} is not writable for this user: caches, logs and Jupyter's files may "
-            "not be stored."
+            "The home directory {folder} is not writable by this user: caches, logs and Jupyter's "
+            "files may not be stored."
         )
         yield Finding("home", "amber", text, fix, {"writable": False}, private)
 
@@ -148,8 +153,8 @@ def own_folder(machine: Machine) -> Iterator[Finding]:
     folder = existing or next(free, None)
     if folder is None:
         text = (
-            "No folder exists or can be created that only you can open: kernels, the sidebar and "
-            "`hpu-magic top` cannot share notebooks and fits."
+            "A folder that only you can open does not exist and cannot be created: kernels, the "
+            "sidebar and `hpu-magic top` cannot share information about notebooks and fits."
         )
         fix = "Make /dev/shm or /tmp writable, or remove the file or folder {folder}."
         yield Finding("private folder", "red", text, fix, private={"folder": str(first)})
@@ -165,8 +170,8 @@ def own_folder(machine: Machine) -> Iterator[Finding]:
     yield Finding(
         "private folder",
         "amber",
-        "Other users can open {first}, so {folder} is used instead: processes that started before "
-        "may still use the former.",
+        "Other users can open {first}, so {folder} is used instead: processes that are already "
+        "running may still use {first}.",
         "Remove {first}, or let its owner remove it, and restart the kernels.",
         {"taken": True},
         private | {"first": str(first)},
@@ -178,7 +183,7 @@ def _can_be_made(folder: Path) -> bool:
 
 
 def _reserve(wanted: int, size: int) -> str:
-    return f"Run `sudo sysctl -w vm.nr_hugepages={-(-wanted // size)}`, or allow less."
+    return f"Run `sudo sysctl -w vm.nr_hugepages={-(-wanted // size)}`, or lower the limit."
 
 
 def _kibibytes(text: str, name: str) -> int | None:

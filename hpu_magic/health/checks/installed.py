@@ -32,8 +32,8 @@ def python(machine: Machine) -> Iterator[Finding]:
     yield Finding(
         "python",
         "amber",
-        f"Python is {version}; hpu_magic supports 3.10 to 3.13 and may fail with others.",
-        "Create an environment with one of these.",
+        f"Python is {version}; hpu_magic supports 3.10 to 3.13 and may fail with other versions.",
+        "Create an environment with a supported version.",
         values,
     )
 
@@ -54,7 +54,7 @@ def torch(machine: Machine) -> Iterator[Finding]:
     fix = (
         "Run `pip install torch`."
         if machine.simulated
-        else "Install the one of the vendor's release, which refuses all others."
+        else "Install the torch of the vendor's release, which refuses to load with any other."
     )
     text = "torch is not installed; the device requires it."
     yield Finding("torch", "red", text, fix, {"version": None})
@@ -69,7 +69,7 @@ def bridge(machine: Machine) -> Iterator[Finding]:
     version = machine.version("habana-torch-plugin")
     values = {"simulated": False, "version": version}
     if version:
-        text = f"habana_frameworks is the vendor's, from habana-torch-plugin {version}."
+        text = f"habana_frameworks is the vendor's package, from habana-torch-plugin {version}."
         yield Finding("habana_frameworks", "green", text, values=values)
         return
     yield Finding(
@@ -112,12 +112,14 @@ def one_torch(machine: Machine) -> Iterator[Finding]:
     # complete.
     mixed = len(set(folders.values())) < len(folders)
     state: State = "red" if mixed else "amber"
-    why = "their files are mixed" if mixed else "Python uses the first, other programs may not"
+    why = "Python uses the first one, but other programs may not"
+    if mixed:
+        why = "their files are mixed"
     yield Finding(
         "two torches",
         state,
         f"torch is installed {len(copies)} times: {listed}; {why}.",
-        "Run `pip uninstall torch` until no copy is left, then install one.",
+        "Run `pip uninstall torch` until no copy is left, then install torch again.",
         {"versions": ", ".join(versions)},
         folders,
     )

@@ -63,7 +63,7 @@ def servers(machine: Machine) -> Iterator[Finding]:
     """Check who can access this user's Jupyter servers, and any proxies in front of them."""
     running = list(_servers(machine))
     if not running:
-        text = "This user runs no Jupyter server on this machine."
+        text = "This user is not running a Jupyter server on this machine."
         yield Finding("Jupyter server", "green", text, values={"servers": 0})
     for server in running:
         yield _access(machine, server)
@@ -85,22 +85,22 @@ def front_end(machine: Machine) -> Iterator[Finding]:
         version = None if found is None else str(found.get("version"))
         values = {"version": version, "disabled": disabled.get(name, False)}
         if found is None:
-            text = f"JupyterLab's extension {name} is not installed: {features} may be missing."
+            text = f"The JupyterLab extension {name} is not installed: {features} may be missing."
             fix = "Install hpu_magic in the environment of `jupyter lab`, and reload the page."
             yield Finding(about, "amber", text, fix, values)
         elif disabled.get(name):
-            text = f"JupyterLab's extension {name} is disabled: {features} are missing."
+            text = f"The JupyterLab extension {name} is disabled: {features} are missing."
             fix = f"Run `jupyter labextension enable {name}` and reload the page."
             yield Finding(about, "red", text, fix, values)
         elif name == "hpu_magic" and version != hpu_magic.__version__:
             text = (
-                f"JupyterLab's extension is {version}, but hpu_magic is {hpu_magic.__version__}:"
-                " they may be incompatible."
+                f"The JupyterLab extension is {version}, but hpu_magic is {hpu_magic.__version__}: "
+                "they may be incompatible."
             )
             fix = "Reinstall hpu_magic in the environment of `jupyter lab`, and reload the page."
             yield Finding(about, "amber", text, fix, values)
         else:
-            text = f"JupyterLab's extension {name} {version} is installed and enabled."
+            text = f"The JupyterLab extension {name} {version} is installed and enabled."
             yield Finding(about, "green", text, values=values)
 
 
@@ -118,17 +118,18 @@ def server_extension(machine: Machine) -> Iterator[Finding]:
     values = {"enabled": bool(configured) and bool(configured[0])}
     if not configured:
         text = (
-            "This environment does not configure Jupyter's server to load hpu_magic: the sidebar "
+            "This environment does not configure the Jupyter server to load hpu_magic: the sidebar "
             "may stay empty."
         )
         fix = "Run `jupyter server extension enable hpu_magic` and restart the server."
         yield Finding("server extension", "amber", text, fix, values)
     elif not configured[0]:
-        text = "Jupyter's server is configured not to load hpu_magic: the sidebar stays empty."
+        text = "The Jupyter server is configured not to load hpu_magic: the sidebar stays empty."
         fix = "Run `jupyter server extension enable hpu_magic` and restart the server."
         yield Finding("server extension", "red", text, fix, values)
     else:
-        yield Finding("server extension", "green", "Jupyter's server loads hpu_magic.", "", values)
+        text = "The Jupyter server loads hpu_magic."
+        yield Finding("server extension", "green", text, values=values)
 
 
 def widget_halves(machine: Machine) -> Iterator[Finding]:
@@ -141,7 +142,10 @@ def widget_halves(machine: Machine) -> Iterator[Finding]:
         values = {python: ours, page: theirs}
         wanted = pairs.get(numbers(ours)[0])
         if wanted is None:
-            text = f"{page} {theirs} may not match {python} {ours}, which hpu_magic does not check."
+            text = (
+                f"{page} {theirs} may be incompatible with {python} {ours}; hpu_magic cannot check "
+                "this."
+            )
             fix = f"Run `pip install -U {python} {page}`."
             yield Finding(about, "amber", text, fix, values)
         elif numbers(theirs)[0] != wanted:
@@ -152,11 +156,11 @@ def widget_halves(machine: Machine) -> Iterator[Finding]:
             fix = f'Run `pip install "{page}=={wanted}.*"` and reload the page.'
             yield Finding(about, "red", text, fix, values)
         else:
-            yield Finding(about, "green", f"{python} {ours} and {page} {theirs} match.")
+            yield Finding(about, "green", f"{python} {ours} and {page} {theirs} are compatible.")
 
 
 def _access(machine: Machine, server: dict[str, Any]) -> Finding:
-    """Return a finding about who can access a server, whose address is private information."""
+    """Return a finding about who can access a server; the server's address is private."""
     about = "Jupyter server"
     private = {"server": _address(server)}
     local = server.get("hostname") in _LOOPBACK or bool(server.get("sock"))
@@ -187,19 +191,19 @@ def _route(machine: Machine, server: dict[str, Any]) -> Finding:
     ours = machine.environment.get("JPY_PARENT_PID") == str(server.get("pid"))
     if ours and hub and hub.strip("/") != base.strip("/"):
         text = (
-            "JupyterHub routes {prefix} to this server, but the server answers below {base_url}: "
+            "JupyterHub routes {prefix} to this server, but the server's base URL is {base_url}: "
             "pages may not reach it."
         )
         fix = "Do not set ServerApp.base_url under JupyterHub."
         return Finding(about, "amber", text, fix, values, private)
     if base != "/" and hub is None:
         text = (
-            "The server answers below {base_url}, probably through a proxy. A proxy that blocks "
-            "WebSockets or shortens paths prevents kernels and the sidebar from connecting."
+            "The server's base URL is {base_url}, so it is probably behind a proxy. A proxy that "
+            "blocks WebSockets or shortens paths prevents kernels and the sidebar from connecting."
         )
-        fix = "Configure the proxy to pass the headers Upgrade and Connection and the full path."
+        fix = "Configure the proxy to forward the Upgrade and Connection headers and the full path."
         return Finding(about, "amber", text, fix, values, private)
-    text = "The server answers below {base_url}."
+    text = "The server's base URL is {base_url}."
     return Finding(about, "green", text, values=values, private=private)
 
 

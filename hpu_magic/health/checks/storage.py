@@ -70,8 +70,9 @@ def recipe_cache(machine: Machine) -> Iterator[Finding]:
         yield _usage(folder, settings, private)
     if settings.delete.lower() in _YES:
         text = (
-            f"{settings.variable} empties {{folder}} at the start of each process: no graph is "
-            "reused, and a rank or notebook that starts later deletes the graphs of others."
+            f"{settings.variable} empties {{folder}} at the start of each process: graphs are "
+            "never reused, and a rank or notebook that starts later deletes the graphs of the "
+            "others."
         )
         fix = "Set its second field to false."
         yield Finding(about, "amber", text, fix, {"delete_at_start": True}, private)
@@ -79,7 +80,7 @@ def recipe_cache(machine: Machine) -> Iterator[Finding]:
     if _SHARED.fullmatch(kind) and settings.shared.lower() not in _YES:
         text = (
             f"The folder {{folder}} is on a shared file system ({kind}): processes on several "
-            "machines may damage the cache."
+            "machines may corrupt the cache."
         )
         fix = "Use a local disk, or set the fourth field to true."
         yield Finding(about, "amber", text, fix, {"file_system": kind}, private)
@@ -112,15 +113,15 @@ def logs(machine: Machine) -> Iterator[Finding]:
         "free": free,
     }
     text = (
-        f"{{folder}} has {content.described()}, including {units.size(content.recent)} in files "
-        f"written within a day; the disk has {units.size(free)} free."
+        f"{{folder}} contains {content.described()}, including {units.size(content.recent)} in "
+        f"files written within a day; the disk has {units.size(free)} free."
     )
     fix = (
-        "Remove old logs (`rm -r {folder}/*` while no program runs), increase LOG_LEVEL_ALL, or "
-        "set HABANA_LOGS to a folder on another disk."
+        "Remove old logs (`rm -r {folder}/*` while no program is running), increase LOG_LEVEL_ALL, "
+        "or set HABANA_LOGS to a folder on another disk."
     )
     if not os.access(folder, os.W_OK | os.X_OK):
-        text = "The log folder {folder} is not writable for this user."
+        text = "The log folder {folder} is not writable by this user."
         fix = "Set HABANA_LOGS to your own folder."
         yield Finding(about, "amber", text, fix, values, private)
     elif free < _LITTLE_DISK:
@@ -156,12 +157,12 @@ def _writable(folder: Path) -> tuple[State, str, str]:
     if folder.is_dir():
         if os.access(folder, os.W_OK | os.X_OK):
             return "green", "", ""
-        return "red", "is not writable for this user.", "Use your own folder."
+        return "red", "is not writable by this user.", "Use your own folder."
     if folder.exists():
         return "red", "is a file.", "Use a folder."
     parent = next((above for above in folder.parents if above.exists()), folder)
     if parent.is_dir() and os.access(parent, os.W_OK | os.X_OK):
-        problem = "does not exist, and the bridge may not create it."
+        problem = "does not exist, and the bridge might not create it."
         return "amber", problem, "Run `mkdir -p {folder}`."
     return "red", "does not exist, and this user cannot create it.", "Use your own folder."
 
@@ -171,10 +172,10 @@ def _usage(folder: Path, settings: _CacheSettings, private: dict[str, str]) -> F
     most = int(settings.most or 1024) << 20
     values = {"set": True, "size": content.size, "most": most, "free": free}
     limit = units.capacity(most)
-    text = f"{{folder}} has {content.described()} of compiled graphs; the limit is {limit}."
+    text = f"{{folder}} contains {content.described()} of compiled graphs; the limit is {limit}."
     if content.size > 0.9 * most:
-        text += " It is nearly full: the oldest graphs are removed and compiled again."
-        fix = "Increase the megabytes in the third field."
+        text += " It is nearly full, so the oldest graphs are removed and must be compiled again."
+        fix = "Increase the number of megabytes in the third field."
         return Finding("recipe cache", "amber", text, fix, values, private)
     if free < min(most - content.size, _LITTLE_DISK):
         text += f" The disk has only {units.size(free)} free."
@@ -193,7 +194,7 @@ def _content(folder: Path) -> _Content:
                 return _Content(size, files, recent, complete=False)
             try:
                 status = os.lstat(os.path.join(place, name))
-            except OSError:  # the file has been rotated away
+            except OSError:  # log rotation has removed the file
                 continue
             files += 1
             size += status.st_size

@@ -55,8 +55,8 @@ def torch_for_plugin(machine: Machine) -> Iterator[Finding]:
     about = "torch and plug-in"
     if wanted is None:
         text = (
-            f"The torch that habana-torch-plugin {plugin} requires is unknown to hpu_magic; the "
-            f"plug-in may refuse to load with the installed {version}."
+            f"hpu_magic does not know which torch habana-torch-plugin {plugin} requires; the "
+            f"plug-in may refuse to load with torch {version}."
         )
         fix = "Check the support matrix of that release."
         yield Finding(about, "amber", text, fix, values)
@@ -70,13 +70,13 @@ def torch_for_plugin(machine: Machine) -> Iterator[Finding]:
             "amber" if release == _UNSURE else "red",
             f"habana-torch-plugin {plugin} {refuses} to load with torch {version}; it requires "
             f"torch {_dotted(wanted)}.",
-            f"Install the torch {_dotted(wanted)} of that release, or another plug-in.",
+            f"Install torch {_dotted(wanted)} from that release, or a different plug-in.",
             values,
         )
 
 
 def plugin_and_driver(machine: Machine) -> Iterator[Finding]:
-    """Check that the bridge and the driver are from the same release."""
+    """Check that the bridge and the driver come from the same release."""
     plugin = _vendors(machine)
     if not plugin:
         return
@@ -87,17 +87,17 @@ def plugin_and_driver(machine: Machine) -> Iterator[Finding]:
     about = "plug-in and driver"
     if driver is None:
         text = f"The driver's version is unknown and may not match habana-torch-plugin {plugin}."
-        fix = "Run `hl-smi` on the host: both should have the same release."
+        fix = "Run `hl-smi` on the host: both should be from the same release."
         yield Finding(about, "amber", text, fix, values)
     elif numbers(driver)[:2] == numbers(plugin)[:2]:
-        text = f"habana-torch-plugin {plugin} and the driver {driver} have the same release."
+        text = f"habana-torch-plugin {plugin} and the driver {driver} are from the same release."
         yield Finding(about, "green", text, values=values)
     else:
         release = _dotted(numbers(driver)[:2])
         yield Finding(
             about,
             "red",
-            f"habana-torch-plugin {plugin} and the driver {driver} have different releases: "
+            f"habana-torch-plugin {plugin} and the driver {driver} are from different releases: "
             "acquiring a card or the first operation fails, for example with "
             '"synStatus=26 [Generic failure]".',
             f"Use the container or the packages of release {release}, or install the driver of "
@@ -107,7 +107,7 @@ def plugin_and_driver(machine: Machine) -> Iterator[Finding]:
 
 
 def firmware_and_driver(machine: Machine) -> Iterator[Finding]:
-    """Check that the firmware of the cards and the driver are from the same release."""
+    """Check that the firmware of the cards and the driver come from the same release."""
     if machine.driver is None or not machine.driver.driver:
         return
     driver, firmware = machine.driver.driver, machine.driver.firmware
@@ -126,13 +126,13 @@ def firmware_and_driver(machine: Machine) -> Iterator[Finding]:
         yield Finding(
             about,
             "amber",
-            f"The firmware has release {', '.join(others)}, but the driver is {driver}: they may "
-            "be incompatible.",
+            f"The firmware is from release {', '.join(others)}, but the driver is {driver}: they "
+            "may be incompatible.",
             "Update the firmware to the driver's release, as described in its installation guide.",
             values,
         )
     else:
-        text = f"Firmware {', '.join(firmware)} and driver {driver} have the same release."
+        text = f"Firmware {', '.join(firmware)} and driver {driver} are from the same release."
         yield Finding(about, "green", text, values=values)
 
 
@@ -143,14 +143,13 @@ def lightning_habana(machine: Machine) -> Iterator[Finding]:
         return
     values = {"lightning-habana": plugin, "lightning": lightning}
     release = numbers(lightning)
-    fix = "Run `pip uninstall lightning-habana`; hpu_magic.lightning has its classes."
+    fix = "Run `pip uninstall lightning-habana`; hpu_magic.lightning provides its classes."
     if release[:2] >= _LIGHTNING_FAILS:
         text = f"lightning-habana {plugin} fails at import with Lightning {lightning}."
         yield Finding("lightning-habana", "red", text, fix, values)
     elif release >= _LIGHTNING_WITHOUT_HPU:
         text = (
-            f"Lightning {lightning} has removed HPU, which lightning-habana {plugin} uses and may "
-            "fail without."
+            f"Lightning {lightning} no longer supports HPU, so lightning-habana {plugin} may fail."
         )
         yield Finding("lightning-habana", "amber", text, fix, values)
     else:
@@ -167,13 +166,13 @@ def optimum_habana(machine: Machine) -> Iterator[Finding]:
     wanted = f"optimum-habana {optimum} requires transformers {_dotted(_TRANSFORMERS)}"
     if numbers(optimum)[:2] != _OPTIMUM:
         text = (
-            f"The transformers that optimum-habana {optimum} requires is unknown to hpu_magic; "
-            f"{transformers} may fail."
+            f"hpu_magic does not know which transformers optimum-habana {optimum} requires; "
+            f"transformers {transformers} may fail."
         )
         fix = "Run `pip check`."
         yield Finding("optimum-habana", "amber", text, fix, values)
     elif numbers(transformers)[:2] == _TRANSFORMERS:
-        text = f"optimum-habana {optimum} and transformers {transformers} match."
+        text = f"optimum-habana {optimum} and transformers {transformers} are compatible."
         yield Finding("optimum-habana", "green", text, values=values)
     else:
         newer = numbers(transformers)[0] > _TRANSFORMERS[0]
@@ -201,7 +200,7 @@ def gpu(machine: Machine) -> Iterator[Finding]:
         "GPU",
         "amber",
         f"This machine has a GPU (/dev/{nodes[0].name}), and torch {version} may be a build for "
-        "it: a process has only one type of accelerator, so no card is simulated.",
+        "it: a process can use only one type of accelerator, so no card is simulated.",
         "Start Python with CUDA_VISIBLE_DEVICES= (an empty value).",
         {"hidden": False},
     )
