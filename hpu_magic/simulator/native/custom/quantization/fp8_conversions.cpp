@@ -16,7 +16,7 @@ constexpr int64_t kGrain = 1 << 16;
 
 // The dynamic loader chooses the version for the processor.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define HPU_VECTORIZED __attribute__((optimize("O3"), target_clones("avx2", "default")))
+#define HPU_VECTORIZED __attribute__((optimize("O3"), target_clones("avx512f", "avx2", "default")))
 #else
 #define HPU_VECTORIZED
 #endif
@@ -122,27 +122,42 @@ HPU_INLINE uint8_t fp8_bits(float value, float limit, uint16_t draw) {
 struct Narrowing {
   float factor;
   float limit;
-  const uint16_t* draws;  // null if rounding is not stochastic
+  uint64_t seed;  // of stochastic rounding
 };
+
+/// Returns 16 random bits for the element at `index`: an integer hash of it and the seed.
+/// Unlike a generator with a state, this can be vectorized and computed on several threads.
+HPU_INLINE uint16_t random_bits(uint64_t seed, int64_t index) {
+  auto bits = static_cast<uint32_t>(index) + static_cast<uint32_t>(seed);
+  bits = (bits ^ (bits >> 16)) * 0x7feb352dU + static_cast<uint32_t>(seed >> 32);
+  bits = (bits ^ (bits >> 15)) * 0x846ca68bU;
+  return static_cast<uint16_t>(bits ^ (bits >> 16));
+}
 
 template <int kMantissa, bool kStochastic, class Wide>
 HPU_VECTORIZED void narrow_range(
     const Wide* wide, Narrowing by, int64_t begin, int64_t end, uint8_t* __restrict narrow) {
   for (int64_t i = begin; i < end; ++i) {
     const float value = scaled_value(wide[i], by.factor);
-    const uint16_t draw = kStochastic ? by.draws[i] : 0;
+    const uint16_t draw = kStochastic ? random_bits(by.seed, i) : 0;
     narrow[i] = fp8_bits<kMantissa, kStochastic>(value, by.limit, draw);
   }
 }
 
-template <int kMantissa, class Wide>
+template <int kMantissa, bool kStochastic, class Wide>
 void narrow_all(const at::Tensor& values, const Narrowing& by, const at::Tensor& result) {
   const auto* wide = static_cast<const Wide*>(values.const_data_ptr());
   auto* narrow = static_cast<uint8_t*>(result.mutable_data_ptr());
   each_range(values.numel(), kGrain, [&](int64_t begin, int64_t end) {
-    by.draws ? narrow_range<kMantissa, true>(wide, by, begin, end, narrow)
-             : narrow_range<kMantissa, false>(wide, by, begin, end, narrow);
+    narrow_range<kMantissa, kStochastic>(wide, by, begin, end, narrow);
   });
+}
+
+template <bool kStochastic, class Wide>
+void narrow_to(
+    ScalarType fp8, const at::Tensor& values, const Narrowing& by, const at::Tensor& result) {
+  fp8 == kE5M2 ? narrow_all<2, kStochastic, Wide>(values, by, result)
+               : narrow_all<3, kStochastic, Wide>(values, by, result);
 }
 
 /// Converts values in memory order.
@@ -154,21 +169,17 @@ at::Tensor narrowed(const at::Tensor& input, float factor, ScalarType fp8, bool 
   if (values.is_meta()) {
     return result;
   }
-  Narrowing by{factor, static_cast<float>(largest_fp8(fp8)), nullptr};
-  at::Tensor draws;
-  if (stochastic && values.numel() > 0) {
-    // Each 64-bit number provides four draws.
-    draws = at::empty({(values.numel() + 3) / 4}, values.options().dtype(at::kLong));
-    draws.random_(
+  Narrowing by{factor, static_cast<float>(largest_fp8(fp8)), 0};
+  if (stochastic) {
+    const at::Tensor seed = at::empty({}, values.options().dtype(at::kLong));
+    seed.random_(
         std::numeric_limits<int64_t>::min(), std::nullopt, host_generator(at::Generator()));
-    by.draws = static_cast<const uint16_t*>(draws.const_data_ptr());
-  }
-  if (fp8 == kE5M2) {
-    is_bfloat16 ? narrow_all<2, uint16_t>(values, by, result)
-                : narrow_all<2, float>(values, by, result);
+    by.seed = static_cast<uint64_t>(seed.item<int64_t>());
+    is_bfloat16 ? narrow_to<true, uint16_t>(fp8, values, by, result)
+                : narrow_to<true, float>(fp8, values, by, result);
   } else {
-    is_bfloat16 ? narrow_all<3, uint16_t>(values, by, result)
-                : narrow_all<3, float>(values, by, result);
+    is_bfloat16 ? narrow_to<false, uint16_t>(fp8, values, by, result)
+                : narrow_to<false, float>(fp8, values, by, result);
   }
   return result;
 }
