@@ -25,8 +25,8 @@ _LONGEST = 60.0  # seconds
 def read(*, arguments: bool = False) -> dict[str, Any]:
     """Return a snapshot in the form that the server sends, except for ``ancestors``.
 
-    The server replaces the ``ancestors`` of a holder, which start with its parent, with its
-    ``kernel``. If `arguments` is true, the names of holders are full command lines.
+    ``ancestors`` lists the ancestors of a holder, starting with its parent; the server replaces it
+    with ``kernel``. If `arguments` is true, the names of holders are full command lines.
     """
     snapshot = monitor.snapshot()
     if arguments:

@@ -285,7 +285,7 @@ def percent(text):
 def test_quantized_model_keeps_the_accuracy(fp8):
     assert "Net measured for fp8" in fp8.text("measure")
 
-    assert "4 layers, relative error of the output" in fp8.text("quantize")
+    assert "4 layers, relative output error" in fp8.text("quantize")
     assert percent(fp8.text("train")) > 95
     assert percent(fp8.text("accuracy")) > percent(fp8.text("train")) - 2
 

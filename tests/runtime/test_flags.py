@@ -88,8 +88,8 @@ def test_word_is_searched_in_names_and_meanings(run, torch):
 def test_flags_without_effect_on_the_simulator_are_marked(run, torch):
     lines = {line[0]: line[-1] for line in run("%hpu_flags").result.lines()}
     assert lines["PT_HPU_POOL_STRATEGY"] == (
-        "Search strategy of the memory pool for a free block. No effect on the simulator: memory "
-        "is allocated from the machine on demand."
+        "Strategy with which the memory pool searches for a free block. No effect on the "
+        "simulator: memory is allocated from the machine on demand."
     )
     assert lines["PT_HPU_LAZY_MODE"] == documented()["PT_HPU_LAZY_MODE"].meaning
     without = {name for name, text in lines.items() if "No effect on the simulator: " in text}

@@ -88,4 +88,4 @@ def test_restart_separates_the_two_steps_of_fp8_inference(notebook):
     notebook(MODEL)
     shown = notebook(quantize)
     assert "Sequential quantized to fp8 (E4M3)" in shown
-    assert "relative error of the output" in shown
+    assert "relative output error" in shown

@@ -1,4 +1,4 @@
-"""The device of this process: its libraries, its card and its name."""
+"""Access to this process's device: its libraries, its card and its name."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def bridge_loaded() -> bool:
 
 
 def importing() -> bool:
-    """Return whether torch or the vendor's package is being imported, perhaps by another thread.
+    """Return whether torch or the vendor's package is being imported, possibly by another thread.
 
     Using a module that is being imported would block until the import has finished.
     """
@@ -113,7 +113,7 @@ def take(device: str = "hpu") -> ModuleType:
 
 
 def _with_holders(refusal: str) -> str:
-    """Add the processes that hold the cards to the vendor's error unless it already lists them."""
+    """Add the processes that hold the cards to the vendor's message unless it lists them."""
     if not _NO_CARD_TO_BE_HAD.search(refusal):
         return refusal
     held = [(card.label, holder) for card in monitor.snapshot().cards for holder in card.holders]

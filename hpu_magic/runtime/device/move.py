@@ -159,7 +159,7 @@ def _collect(plan: MovePlan, path: str, value: Any, torch: Any, depth: int = 0) 
 
 
 def _check_offload(path: str, module: Any) -> None:
-    """Reject a model whose device map keeps part of it on the host or on disk."""
+    """Reject a model whose device map places part of it on the host or on disk."""
     places = set((getattr(module, "hf_device_map", None) or {}).values())
     if len(places) > 1 and places & {"cpu", "disk"}:
         raise HPUError(

@@ -9,7 +9,7 @@ from typing import Any
 from hpu_magic.errors import HPUError
 from hpu_magic.runtime.device.device import width
 
-# The device's allocator returns multiples of this many bytes.
+# The device's allocator rounds sizes up to multiples of this many bytes.
 _ALIGNMENT = 128
 
 
@@ -23,7 +23,7 @@ class _Span:
 
 
 def allocated_size(count: int) -> int:
-    """Return the number of bytes that the device's allocator uses for `count` bytes."""
+    """Return the number of bytes that the device's allocator reserves for `count` bytes."""
     return -(-count // _ALIGNMENT) * _ALIGNMENT
 
 

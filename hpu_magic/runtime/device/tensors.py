@@ -1,4 +1,4 @@
-"""All tensors in a module, a container, an optimizer or another object."""
+"""Find all tensors in a module, a container, an optimizer or another object."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from hpu_magic.runtime.start import restart as kernel
 READ = {
     "import": "at import",
     "load": "at import, by the bridge",
-    "runtime": "when a card is taken",
+    "runtime": "when a card is acquired",
     "use": "at each use",
     "container": "when the container starts",
 }
@@ -73,7 +73,7 @@ class Flag:
         return f"No effect on the simulator: {self.simulated}."
 
     def check(self, value: str) -> None:
-        """Raise an `HPUError` that lists the valid values if a value is invalid."""
+        """Raise an `HPUError` that lists the valid values if `value` is invalid."""
         kind, _, choices = self.kind.partition(":")
         if kind == "choice":
             fits = value in choices.split(",")
@@ -102,7 +102,7 @@ class FlagsReport(Table):
 
     flags: list[Flag]  #: the flags in the table
     values: dict[str, str]  #: current values by name, omitting flags that are not set
-    pending: dict[str, str | None]  #: values that will change at the next start; None if unset
+    pending: dict[str, str | None]  #: values that will apply after a restart; None means unset
     restarting: bool = False  #: whether the kernel is being restarted
     folded: bool = False  #: show only the number of flags that have default values
     remarks: list[str] = field(default_factory=list)  #: notes about the flag that was set
@@ -265,7 +265,7 @@ def _in_time(flag: Flag) -> bool:
 
 
 def _state() -> tuple[dict[str, str], dict[str, str | None]]:
-    """Return the current values, and the values that will change at the next start."""
+    """Return the current values, and the values that will apply after a restart."""
     at_import = first_import.environment_at_import() if device.bridge_loaded() else os.environ
     values: dict[str, str] = {}
     pending: dict[str, str | None] = {}

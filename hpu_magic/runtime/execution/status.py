@@ -36,8 +36,8 @@ class StatusReport(Report):
 
     def title(self) -> str:
         """Return the headline."""
-        kind = "SIMULATED on the CPU, no Gaudi here" if self.simulated else "Intel Gaudi"
-        name = device.label() if device.taken() else f"{device.family()}, no card taken yet"
+        kind = "SIMULATED on the CPU (no Gaudi card)" if self.simulated else "Intel Gaudi"
+        name = device.label() if device.taken() else f"{device.family()}, no card in use yet"
         return f"{name}: {kind}"
 
     def rows(self) -> Sequence[Row]:
@@ -82,7 +82,7 @@ class StatusReport(Report):
         if device.taken():
             return "held by this process"
         free = sum(not card.holders and not card.error for card in self.machine.cards)
-        return f"none taken yet: {free} of {len(self.machine.cards)} are free"
+        return f"none in use yet: {free} of {len(self.machine.cards)} are free"
 
     def _memory(self) -> str:
         if self.in_use is None or not self.limit:

@@ -1,4 +1,4 @@
-"""Why a capture was refused: the operation, the user's line, and the fix."""
+"""Explain why a capture was refused: the operation, the user's line, and the fix."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class CaptureRefusal(Report):
     operator: str  # the operation that failed, such as ``aten::_local_scalar_dense``
     lines: list[tuple[str, int, str]]
     """File, line number and text of the user's lines, outermost first."""
-    reason: str  # the first line of the device's message
+    reason: str  # the first line of the device's error message
     fix: str  # how to change the code
 
     @classmethod

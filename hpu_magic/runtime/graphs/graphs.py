@@ -121,7 +121,7 @@ class ReplayReport(Report):
 
     name: str
     replays: int  #: number of replays
-    seconds: float  #: total time of the replays, synchronized before and after
+    seconds: float  #: total time in seconds, including synchronization
     grown: int  #: change in device memory usage, in bytes
     copied: list[str]  #: inputs into which new data was copied
     outputs: list[str]  #: variables that contain the results

@@ -26,7 +26,7 @@ Kind = tuple[tuple[object, Shape], ...]
 
 @dataclass
 class Use:
-    """The calls with one combination of input shapes."""
+    """Statistics of the calls with one combination of input shapes."""
 
     calls: int
     memory: int  # device memory still in use after the first call, in bytes

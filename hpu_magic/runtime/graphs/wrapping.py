@@ -53,10 +53,10 @@ class WrapReport(Report):
         return f"{kind} wrapped in HPU Graphs for {self.purpose} on {device.label()}"
 
     def rows(self) -> Sequence[Row]:
-        """Return the wrapper, the time or duration of the capture, and the limit."""
+        """Return the wrapper, when graphs are captured or how long that took, and the limit."""
         rows = [("by", f"torch.hpu.{self.wrapper}")]
         if self.first_seconds is None:
-            rows.append(("captures", "at the first call with inputs of each new shape"))
+            rows.append(("captures", "on the first call with each new input shape"))
         else:
             rows.append(("captured", f"for the inputs, in {units.duration(self.first_seconds)}"))
         if self.wrapper != "make_graphed_callables":

@@ -1,4 +1,4 @@
-"""Graph breaks of ``torch.compile``, from PyTorch's records.
+"""Collect the graph breaks of ``torch.compile`` from PyTorch's records.
 
 There are two records, and both are incomplete. ``graph_break_reasons`` lists breaks with their
 stacks, but ``torch._dynamo.reset()`` clears it. ``counters`` counts breaks by reason, without their

@@ -1,4 +1,4 @@
-"""Device memory by variable, and within each variable by module and cache."""
+"""Break down device memory by variable, and each variable by module and cache."""
 
 from __future__ import annotations
 

@@ -157,7 +157,7 @@ class LedgerState(Report):
     """Whether the ledger is on."""
 
     on: bool  # whether a line is added below each subsequent cell
-    last: LedgerReport | None  # the report of the last cell with such a line
+    last: LedgerReport | None  # the report of the last cell that has such a line
 
     def title(self) -> str:
         """Return the headline."""

@@ -100,7 +100,7 @@ class MemoryUse(Report):
     before: int = 0
     after: int = 0
     """Memory in use at the start and at the end."""
-    peak: int = 0  # peak memory in use in between
+    peak: int = 0  # peak memory in use during the block
     limit: int = 0  # size of the card's memory; 0 without a card
     left: dict[str, int] = field(default_factory=dict)
     """Size of new tensors in bytes, by the variable that holds them."""

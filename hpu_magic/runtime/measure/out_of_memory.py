@@ -18,7 +18,7 @@ _SMALLEST_NAMED = 0.001  # as a fraction of the card's memory
 # The vendor's allocator reports the requested size. Other allocators raise PyTorch's
 # OutOfMemoryError.
 _REFUSED = re.compile(r"Allocation failed for size::\s*([0-9]+)")
-# The simulated card has free memory, but the host machine does not.
+# This error means that the simulated card has free memory, but the host machine does not.
 _HOST = "but this machine does not"
 
 

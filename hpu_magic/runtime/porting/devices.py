@@ -69,7 +69,7 @@ _SEVERAL = (
 
 
 class Devices:
-    """Finds the device strings in a cell, the replacement for each (`written`), and `remarks`."""
+    """Finds the device strings in a cell, their replacements (`written`) and `remarks` on them."""
 
     def __init__(self, tree: ast.Module, bindings: Bindings) -> None:
         self._names = Names(tree)

@@ -28,10 +28,10 @@ class LoaderSettings:
 
 @dataclass(frozen=True)
 class FitSettings:
-    """Settings of a fit, as far as they are known."""
+    """Known settings of a fit."""
 
     precision: str | None = None
-    """The precision as Lightning names it, such as ``bf16-mixed``."""
+    """The precision in Lightning's notation, such as ``bf16-mixed``."""
     accumulate: int | None = None
     """Number of batches per optimizer step."""
     optimizer: str | None = None

@@ -28,7 +28,7 @@ class FitReport:
 
 
 class FitSource(Protocol):
-    """A fit, which can be observed only once."""
+    """A fit that can be observed only once."""
 
     @property
     def kind(self) -> str:

@@ -23,7 +23,7 @@ class MeasureReport(Table):
     """The largest magnitudes of the values in a model's layers."""
 
     model: str  #: the model's class
-    layers: list[step.Layer]  #: name and class of the selected layers
+    layers: list[step.Layer]  #: names and classes of the selected layers
     ranges: dict[str, Range]
     """The measurements by layer; layers that the data did not reach are missing."""
     file: str  #: the file that contains the measurements
@@ -58,7 +58,7 @@ class MeasureReport(Table):
             else "call hpu_magic.fp8_quantize(model, inputs) there."
         )
         return [
-            f"The measurements are in {self.file} and in files next to it.",
+            f"The measurements are stored in {self.file} and in files next to it.",
             f"The second step must run in a separate process: {how}",
         ]
 

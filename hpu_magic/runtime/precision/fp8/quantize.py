@@ -25,7 +25,7 @@ class QuantizeReport(Table):
 
     model: Any  #: the model, the same object as before
     settings: Settings  #: the quantization settings
-    layers: list[step.Layer]  #: name and class of the quantized layers
+    layers: list[step.Layer]  #: names and classes of the quantized layers
     errors: list[LayerError] = field(default_factory=list)  #: one per layer; empty without a sample
     output: Difference | None = None
     """Error of the model's output; None without a sample, or if a function returns no tensors."""
@@ -37,7 +37,7 @@ class QuantizeReport(Table):
         title = f"{kind} quantized to fp8 ({self.settings.fp8}) on {device.label()}: {layers}"
         if self.output is None:
             return title
-        return f"{title}, relative error of the output {_percent(self.output.relative)}"
+        return f"{title}, relative output error {_percent(self.output.relative)}"
 
     def columns(self) -> Sequence[str]:
         """Return the names of the columns."""
@@ -64,7 +64,7 @@ class QuantizeReport(Table):
         hidden = len(self.layers) - _MOST_SHOWN
         if hidden > 0:
             attribute = "errors" if self.errors else "layers"
-            notes.append(f"{hidden} more layers are in the attribute `{attribute}`.")
+            notes.append(f"{hidden} more layers are listed in the attribute `{attribute}`.")
         method = "dynamic " if self.settings.values.get("dynamic_quantization") else ""
         notes.append(f"Scales: {method}{self.settings.scale_method}.")
         if self.errors:
