@@ -22,7 +22,7 @@ _PYTHON = re.compile(r"(python|pypy)[0-9.]*[a-z]?(\.exe)?")
 _SHELLS = {"sh", "bash", "dash", "ksh", "zsh"}
 _SESSION = b"JPY_SESSION_NAME="
 _KERNELS = {"ipykernel", "ipykernel_launcher", "ipykernel_launcher.py"}
-# Options that take a value, which is the next word unless it directly follows the letter.
+# Options that take a value: the next word, unless the value directly follows the letter.
 _PYTHON_VALUES, _SHELL_VALUES = "WX", "oO"
 _LONG_WITH_VALUE = {"--check-hash-based-pycs", "--rcfile", "--init-file"}
 

@@ -42,7 +42,7 @@ class Environment:
         return [word for file in files for word in ("-c", str(file))]
 
     def shared(self) -> str:
-        """Return the ``.pth`` file that adds packages after those of the environment."""
+        """Return the ``.pth`` file that adds the project's packages after its own."""
         libraries = sysconfig.get_paths()["purelib"]
         return "\n".join((*map(str, self.path), f"import site; site.addsitedir({libraries!r})", ""))
 

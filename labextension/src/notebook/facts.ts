@@ -52,7 +52,7 @@ export function storedMode(metadata: unknown): Mode | null {
   return isRecord(metadata) && isMode(metadata.mode) ? metadata.mode : null;
 }
 
-// A magic of hpu_magic at the start of a line, or the package's name.
+// An hpu_magic command at the start of a line, or the package's name.
 const NAMES = /\bhpu_magic\b|^[ \t]*%{1,2}hpu(?:_[a-z]+)?\b/m;
 
 /** Return whether a cell uses hpu_magic, in which case its kernel may reply to requests. */
