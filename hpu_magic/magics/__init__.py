@@ -1,6 +1,6 @@
-"""The IPython magics, one module per family.
+"""The IPython magics, one module per group of related magics.
 
-No module here imports torch, Bokeh or ipywidgets at the top level, so the extension loads
+None of these modules imports torch, Bokeh or ipywidgets at the top level, so the extension loads
 instantly.
 """
 
@@ -40,7 +40,7 @@ _explained: list[ExplainedErrors] = []
 
 
 def load(shell: InteractiveShell) -> None:
-    """Set up the extension in `shell`, and print a line about the device.
+    """Set up the extension in `shell`, and print the state of the device.
 
     Raises
     ------
@@ -54,10 +54,10 @@ def load(shell: InteractiveShell) -> None:
     from hpu_magic.runtime.device import device
     from hpu_magic.runtime.start import first_import, restart
 
-    # PyTorch's profiler prints its stages unless this is set before torch is imported.
+    # If this is not set before torch is imported, PyTorch's profiler prints a line for each stage.
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     restart.attach(connection_file(shell))
-    # The vendor's library reads the environment when it is loaded.
+    # Set the variables now, because the vendor's library reads them when it is loaded.
     remembered = {} if device.bridge_loaded() else restart.apply()
     first_import.observe(lambda: _cell_number(shell))
     _announce(remembered)
@@ -104,8 +104,8 @@ def _announce(remembered: dict[str, str]) -> None:
         name: value for name, value in restart.recall().items() if os.environ.get(name) != value
     }:
         print(
-            f"Remembered for this {restart.place()}, but read already: {_settings(spent)}. Put "
-            "%load_ext hpu_magic above the first import of torch."
+            f"Remembered for this {restart.place()}, but torch had already been imported: "
+            f"{_settings(spent)}. Put %load_ext hpu_magic above the first import of torch."
         )
     for difference in restart.differences():
         print(difference)
@@ -143,7 +143,8 @@ def _register(shell: InteractiveShell) -> None:
 def _forget_wrong_defaults(shell: InteractiveShell, settings: Any) -> None:
     """Remove values that `settings` rejects from the shell's configuration.
 
-    After a rejected ``%config``, IPython keeps the value there and applies it to the next object.
+    If a ``%config`` command is rejected, IPython keeps its value in the configuration and applies
+    it to the next object.
     """
     from traitlets import TraitError
 

@@ -28,12 +28,13 @@ class AutocastMagics(CommandMagics):
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
         self._switched_on: Any = None
-        # A kernel's subshells run cells in several threads, each with its own autocast state.
+        # The subshells of a kernel run cells in several threads, and each thread has its own
+        # autocast state.
         self._cells = threading.local()
         cells.offer("hpu_autocast", self._context)
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return the operators that a list may contain."""
+        """Return the names that an operator list may contain."""
         from hpu_magic.runtime.precision.operators import KNOWN
 
         return ["default", *KNOWN] if argument in ("lower", "fp32") else []
@@ -43,10 +44,10 @@ class AutocastMagics(CommandMagics):
     def hpu_autocast(self, line: str, cell: str | None = None) -> AutocastState | None:
         """Run a cell, or all later cells, in mixed precision.
 
-        Operator lists are read once, when torch is imported. Different lists are remembered for
-        this notebook and take effect when the kernel is restarted; in a terminal, lists in the
-        environment override remembered ones. %hpu_explain_autocast shows the dtype of each
-        operation in a model. Examples::
+        Operator lists are read only once, when torch is imported. If you specify different lists
+        later, they are remembered for this notebook and take effect when the kernel is restarted.
+        In a terminal, lists in the environment override the remembered ones. %hpu_explain_autocast
+        shows the dtype of each operation in a model. Examples::
 
             %%hpu_autocast
             loss = model(batch).mean()
@@ -81,7 +82,7 @@ class AutocastMagics(CommandMagics):
     @line_magic
     @options_of(commands.explain_autocast)
     def hpu_explain_autocast(self, line: str) -> AutocastExplanation:
-        """Show the dtype of each operation in a model under autocast, and the reason for it.
+        """Show which dtype each operation in a model has under autocast, and why.
 
         The model runs once, without gradients. Examples::
 
@@ -91,7 +92,7 @@ class AutocastMagics(CommandMagics):
         return self.run(self.hpu_explain_autocast, line)
 
     def close(self) -> None:
-        """Leave autocast when the extension is unloaded."""
+        """Turn autocast off when the extension is unloaded."""
         self._switch_off()
         if self._after in self.shell.events.callbacks["post_run_cell"]:
             self.shell.events.unregister("post_run_cell", self._after)
@@ -108,7 +109,7 @@ class AutocastMagics(CommandMagics):
         return context
 
     def _switch_on(self, options: Any) -> None:
-        self._autocast(options)  # raise any error now, not in the next cell
+        self._autocast(options)  # raise errors now instead of in the next cell
         self._switch_off()
         self._switched_on = options
         self.shell.events.register("pre_run_cell", self._before)
@@ -116,7 +117,7 @@ class AutocastMagics(CommandMagics):
 
     def _switch_off(self) -> None:
         if self._switched_on is not None:
-            # A cell's context can only be exited by its own thread, so `_after` stays registered.
+            # Only the thread of a cell can exit its context, so `_after` remains registered.
             self.shell.events.unregister("pre_run_cell", self._before)
             self._switched_on = None
         while self._entered:
@@ -124,7 +125,7 @@ class AutocastMagics(CommandMagics):
 
     @property
     def _entered(self) -> list[Autocast]:
-        """The contexts of the cells running in this thread, innermost last."""
+        """The contexts of the cells that are running in this thread; the innermost one is last."""
         if not hasattr(self._cells, "entered"):
             self._cells.entered = []
         return self._cells.entered
@@ -135,7 +136,7 @@ class AutocastMagics(CommandMagics):
         self._entered.append(context)
 
     def _after(self, result: object) -> None:
-        # The cell that turned autocast on has no context. Inner cells exit first.
+        # The cell that turned autocast on does not have a context. Inner cells exit first.
         if self._entered:
             context = self._entered.pop()
             context.__exit__(None, None, None)
@@ -147,7 +148,7 @@ class AutocastMagics(CommandMagics):
 
 
 class _Kept:
-    """The context of a cell that assigns its report to a variable."""
+    """A cell's context, which assigns the report to a variable."""
 
     def __init__(self, context: Autocast, keep: Any) -> None:
         self._context, self._keep = context, keep

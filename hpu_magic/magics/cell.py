@@ -1,16 +1,17 @@
-"""Run a cell under a magic in the same way as a plain cell.
+"""Run the cell of a cell magic in the same way as an ordinary cell.
 
-A cell that begins with one of our cell magics is not passed to the magic as text. IPython runs it
-like any other cell, inside a ``with`` statement that enters the magic's context::
+If a cell begins with one of our cell magics, it is not passed to the magic as text. Instead,
+IPython runs it like any other cell, inside a ``with`` statement that enters the magic's context::
 
     %%hpu_autocast --dtype bf16          with entered("hpu_autocast", "--dtype bf16"):
     loss = step()                  ->        loss = step()
     loss                                     show(loss)
 
-Two transformers do this. The input transformer replaces the first line with a marker and keeps the
-other lines, so IPython still handles other magics, ``!commands`` and ``await``, and line numbers do
-not change. The AST transformer replaces the marker with the ``with`` statement. Because the code
-runs in IPython's frame, tracebacks, interrupts, ``await`` and ``Out`` work without extra code.
+This is done by two transformers. The input transformer replaces the first line with a marker and
+keeps the other lines. IPython therefore still handles other magics, ``!commands`` and ``await``,
+and the line numbers do not change. The AST transformer then replaces the marker with the ``with``
+statement. The code runs in IPython's frame, so tracebacks, interrupts, ``await`` and ``Out`` work
+without extra code.
 
 The value of the last expression is displayed after the context has exited, so that printing a
 tensor does not run under autocast and is not timed.
@@ -63,26 +64,27 @@ def offer(
     Parameters
     ----------
     name : str
-        Name of the magic. It must also be registered with IPython, so that it has a help text and
-        is listed.
+        Name of the magic. The magic must also be registered with IPython, which then lists it and
+        shows its help.
     factory : callable
         Called with the rest of the first line; returns a context manager. If it raises `UsageError`
         or `HPUError`, the cell does not run. If the context manager has a ``summary()`` method, its
-        result is displayed below the cell's own output unless it is None, even if the cell raised.
+        return value is displayed below the cell's own output, even if the cell raised an error. A
+        return value of None is not displayed.
     repeats : bool
-        Whether the cell runs for as long as ``context.again()`` returns True, instead of once. The
-        value of its last expression is displayed for the last run only, below the report, as in
-        ``%%time``.
+        Whether the cell runs repeatedly for as long as ``context.again()`` returns True. Only the
+        last run displays the value of the last expression, below the report, as in ``%%time``.
     rewrite : callable, optional
-        Called with the rest of the first line and the cell's other lines. Returns statements to run
-        first, and the lines to run instead of the cell's: either the same number of lines, so that
-        line numbers do not change, or none. `factory` is also passed the original lines.
+        Called with the rest of the first line and the cell's other lines. Returns the statements to
+        run first, and the lines to run instead of the cell's lines: either the same number of
+        lines, so that line numbers do not change, or no lines. The original lines are also passed
+        to `factory`.
     """
     _magics[name] = _CellMagic(factory, repeats, rewrite)
 
 
 def is_offered(line: str) -> bool:
-    """Return whether a line is the first line of a cell that uses one of the offered magics."""
+    """Return whether a line begins a cell of one of the magics passed to `offer`."""
     found = _FIRST_LINE.match(line)
     return found is not None and found[1] in _magics
 
@@ -92,7 +94,7 @@ def enable(shell: Any) -> None:
     if plain_cell not in shell.input_transformers_cleanup:
         shell.input_transformers_cleanup.append(plain_cell)
     if not any(isinstance(one, _Wrapper) for one in shell.ast_transformers):
-        # It goes first so that other transformers see the user's code in its final position.
+        # Insert it first, so that other transformers see the user's code in its final position.
         shell.ast_transformers.insert(0, _Wrapper(shell))
 
 
@@ -122,19 +124,19 @@ def plain_cell(lines: list[str]) -> list[str]:
     if body and body[0].startswith("%%"):
         body = cell_magic(body)
     if before and body and body[0].startswith(_HERE):
-        # Keep another magic's marker as the first statement below this one.
+        # Another magic's marker must remain the first statement after this marker.
         body, before = [f"{body[0].rstrip()}; {before}\n", *body[1:]], ""
     called = ", ".join(map(repr, arguments))
     return [f"{_HERE}.under({called}){before and f'; {before}'}\n", *body]
 
 
-# While a cell is being typed in a terminal, IPython must still see a cell magic, which ends
-# with an empty line, and not a finished one-line statement.
+# While the user is typing a cell in a terminal, IPython must still see a cell magic, which ends
+# with an empty line, instead of a complete one-line statement.
 plain_cell.has_side_effects = True  # type: ignore[attr-defined]
 
 
 def under(name: str, line: str, typed: str = "") -> None:
-    """Raise an error, because a magic that ignores AST transformers has run the marker."""
+    """Raise an error; the marker runs only if a magic bypasses AST transformers."""
     raise UsageError(
         f"%%{name} {line} was not applied, because the magic above it compiles the cell itself: "
         f"put %%{name} on the first line."
@@ -181,7 +183,7 @@ def _with(marker: tuple[str, ...], body: list[ast.stmt], position: ast.stmt) -> 
 
 
 def _marker(statement: ast.stmt) -> tuple[str, ...] | None:
-    """Return the magic's name and arguments and any rewritten lines if this is a marker."""
+    """Return the name and arguments of the magic if the statement is a marker, else None."""
     call = statement.value if isinstance(statement, ast.Expr) else None
     if (
         isinstance(call, ast.Call)
@@ -202,7 +204,8 @@ def _is_future(statement: ast.stmt) -> bool:
 def _invalid(body: list[ast.stmt]) -> ast.stmt | None:
     """Return the first statement that parses but cannot be compiled, such as a stray ``break``.
 
-    Python might accept it inside ``with`` or ``while``; outside of them, it raises its usual error.
+    Python might accept such a statement inside ``with`` or ``while``; on its own, it raises the
+    usual error.
     """
     for statement in body:
         try:
@@ -216,7 +219,7 @@ def _invalid(body: list[ast.stmt]) -> ast.stmt | None:
 def _displayed(body: list[ast.stmt], interactivity: str) -> list[ast.stmt]:
     """Pass the values that a plain cell would display to `show`.
 
-    This follows the rules of ``InteractiveShell.ast_node_interactivity``.
+    ``InteractiveShell.ast_node_interactivity`` determines which values these are.
     """
     if not body or interactivity == "none":
         return body
@@ -255,7 +258,7 @@ def _shown(value: ast.expr) -> ast.expr:
 
 
 class _ShowNested(ast.NodeTransformer):
-    """Show the expressions inside a compound statement, except those in inner scopes."""
+    """Show the values of expressions inside a compound statement, except those in inner scopes."""
 
     def visit(self, node: ast.AST) -> Any:
         if isinstance(node, _SCOPES):
@@ -267,7 +270,7 @@ class _ShowNested(ast.NodeTransformer):
 
 
 class _Entered:
-    """The context that a magic puts around its cell, and the values to display afterwards."""
+    """The context in which a magic runs its cell, and the values to display afterwards."""
 
     def __init__(self, context: AbstractContextManager[Any], repeats: bool) -> None:
         self.context = context
@@ -308,7 +311,7 @@ class _Entered:
 
 
 def entered(name: str, line: str, *typed: str) -> _Entered:
-    """Return the context for running a cell under ``%%name line`` (called by the cell).
+    """Return the context for running a cell under ``%%name line``; called by the cell.
 
     A rewritten cell also passes its original lines.
     """
@@ -325,9 +328,9 @@ def entered(name: str, line: str, *typed: str) -> _Entered:
 
 
 def _show_as_typed(frame: FrameType, line: str) -> None:
-    """Make tracebacks show the cell's first line as the user typed it.
+    """Make tracebacks show the first line of the cell as the user typed it.
 
-    The line becomes a comment, because the code that quotes source lines also parses them.
+    The line becomes a comment, because the code that formats tracebacks also parses source lines.
     """
     cached = linecache.cache.get(frame.f_code.co_filename, ())
     lines = cached[2] if len(cached) == 4 else []
@@ -336,7 +339,7 @@ def _show_as_typed(frame: FrameType, line: str) -> None:
 
 
 def again() -> bool:
-    """Return whether the innermost repeating cell should run once more (called by the cell)."""
+    """Return whether the innermost repeated cell should run again; called by the cell."""
     current = _stack()[-1]
     with _usage_errors():
         more = current.context.again()  # type: ignore[attr-defined]
@@ -346,19 +349,19 @@ def again() -> bool:
 
 
 def show(value: Any) -> None:
-    """Keep `value` for display at the end of the innermost cell (called by the cell)."""
+    """Store `value` to display it at the end of the innermost cell; called by the cell."""
     _stack()[-1].values.append(value)
 
 
 def run(shell: Any, name: str, line: str, cell: str) -> None:
-    """Run `cell` under ``%%name line`` for code that calls the magic.
+    """Run `cell` under ``%%name line`` if code calls the magic.
 
     Raises
     ------
     UsageError
-        The cell uses a top-level ``await``, which only works in a cell that IPython runs.
+        The cell contains a top-level ``await``, which works only in cells that IPython runs.
     """
-    # A variable that IPython inserted into the line may contain line breaks.
+    # The line may contain line breaks from variables that IPython has expanded.
     source = shell.transform_cell(f"%%{name} {' '.join(line.splitlines())}\n{cell}")
     __tracebackhide__ = True  # IPython omits this frame
     filename = shell.compile.cache(source, running_cell(shell) or 0)
@@ -368,7 +371,9 @@ def run(shell: Any, name: str, line: str, cell: str) -> None:
         with shell.builtin_trap, shell.compile.extra_flags(flags):
             code = shell.compile(ast.Module([statement], []), filename, "exec")
             if code.co_flags & inspect.CO_COROUTINE:
-                raise UsageError(f"%%{name} called from code cannot await: use it as a cell.")
+                raise UsageError(
+                    f"%%{name} does not support await if code calls it: run it as a cell."
+                )
             exec(code, shell.user_global_ns, shell.user_ns)
 
 

@@ -1,6 +1,6 @@
 """Base class of the magics.
 
-It parses a line, finds variables, calls the function and assigns the result.
+It parses the line, looks up variables, calls the command's function and assigns the result.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 
 @magics_class
 class CommandMagics(Magics):
-    """Base class of the magics; `settings` holds the option defaults."""
+    """Base class of the magics; `settings` contains the defaults of the options."""
 
     shell: Any
 
@@ -32,12 +32,12 @@ class CommandMagics(Magics):
         self.settings = settings
 
     def parse(self, magic: Callable[..., Any], line: str, *, cell: bool = False) -> Any:
-        """Return the options in a line, parsed as `magic` declares them.
+        """Parse the options in a line according to the declaration of `magic`.
 
         Raises
         ------
         UsageError
-            The line is invalid; the message shows the line to type instead.
+            The line is invalid; the message shows a valid line to type instead.
         """
         parser = magic.parser  # type: ignore[attr-defined]
         marks = "%%" if cell else "%"
@@ -61,7 +61,7 @@ class CommandMagics(Magics):
 
     @staticmethod
     def _assigned(parser: Any, options: Any) -> list[str]:
-        """Return the variables that ``--output`` assigns."""
+        """Return the names of the variables that ``--output`` assigns."""
         output = getattr(options, "output", None)
         if output is None:
             return []
@@ -86,7 +86,7 @@ class CommandMagics(Magics):
         return self.shell.user_ns
 
     def find(self, name: str) -> Any:
-        """Return the value of a variable, or of an attribute if the name has dots.
+        """Return the value of a variable or, if the name contains dots, of an attribute.
 
         Raises
         ------
@@ -111,7 +111,7 @@ class CommandMagics(Magics):
         return value
 
     def bind(self, name: str, value: Any) -> None:
-        """Assign a value to a variable or, if the name has dots, to an attribute."""
+        """Assign a value to a variable or, if the name contains dots, to an attribute."""
         *owner, last = name.split(".")
         if owner:
             setattr(self.find(".".join(owner)), last, value)
@@ -119,20 +119,20 @@ class CommandMagics(Magics):
             self.namespace[last] = value
 
     def check_name(self, name: str) -> None:
-        """Raise UsageError for a name that cannot be a variable."""
+        """Raise UsageError if a name is not a valid variable name."""
         if not name.isidentifier() or keyword.iskeyword(name):
             raise UsageError(f"{name!r} cannot be a variable: use a name such as report.")
 
     def keep(self, name: str | None, report: Result) -> Result:
-        """Assign a report to the named variable, if any, and return the report."""
+        """Assign the report to a variable if a name is passed, and return the report."""
         if name is not None:
             self.namespace[name] = report
         return report
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return the completions of an argument that is neither a variable nor a fixed choice.
+        """Return completions for an argument that is neither a variable nor a declared choice.
 
-        `word` is the part that has already been typed.
+        `word` is the part that the user has already typed.
         """
         return []
 
@@ -141,11 +141,11 @@ class CommandMagics(Magics):
         return True
 
     def close(self) -> None:
-        """Undo changes to the session when the extension is unloaded."""
+        """Undo the magic's changes to the session; called when the extension is unloaded."""
 
     @staticmethod
     def call(function: Callable[..., Result], *arguments: Any, **options: Any) -> Result:
-        """Call `function`; convert an `HPUError` to an error that is shown without a traceback."""
+        """Call `function`; turn an `HPUError` into an error that is shown without a traceback."""
         try:
             return function(*arguments, **options)
         except HPUError as refused:

@@ -10,14 +10,14 @@ from typing import Any
 
 # `%hpu_to ...`, `report = %hpu_time ...`, `%%hpu_capture ...`, or, with automagic, `hpu_to ...`.
 _COMMAND = re.compile(r"^\s*(?:[\w.,\s\[\]'\"]+=\s*(?=%))?(?P<mark>%{0,2})(?P<name>\w+)\s")
-# Operators that show that a line without % is a Python statement.
+# After these operators, a line without % is a Python statement.
 _OPERATOR = re.compile(r"\s*(=|[!<>*/+@&|^%-]+=|[,.(\[:])")
 
 
 def command_at(shell: Any, line: str, cursor: int) -> tuple[Any, str, bool] | None:
     """Return a line's magic, the text from its name to the cursor, and whether it is a cell magic.
 
-    Return None if the line does not call a command before the cursor.
+    Return None if the line does not contain a command before the cursor.
     """
     found = _COMMAND.match(line[:cursor])
     if found is None:
@@ -34,7 +34,7 @@ def command_at(shell: Any, line: str, cursor: int) -> tuple[Any, str, bool] | No
 
 
 def split(text: str) -> tuple[list[str], str]:
-    """Split arguments as a shell does, into the complete words and the last, incomplete one.
+    """Split arguments like a shell into complete words and the last word, which is incomplete.
 
     The last word may contain an unclosed quotation mark.
     """
@@ -59,18 +59,18 @@ def split(text: str) -> tuple[list[str], str]:
 
 @dataclass
 class Call:
-    """The arguments found in the complete words of a command."""
+    """The arguments in the complete words of a command."""
 
-    present: list[argparse.Action] = field(default_factory=list)  # options on the line
-    awaiting: argparse.Action | None = None  # the option whose value comes next
+    present: list[argparse.Action] = field(default_factory=list)  # options that are on the line
+    awaiting: argparse.Action | None = None  # the option whose value is expected next
     positional: argparse.Action | None = None  # the next positional argument
     values: list[str] = field(default_factory=list)  # values of `positional` so far
     words: list[str] = field(default_factory=list)  # words of all positional arguments so far
-    verbatim: bool = False  # whether the rest is the user's code
+    verbatim: bool = False  # whether the rest of the line is the user's code
 
 
 def option(parser: argparse.ArgumentParser, name: str) -> argparse.Action | None:
-    """Return the option with the given name, which may be abbreviated."""
+    """Return the option with this name, which may be abbreviated."""
     options = parser._option_string_actions
     if name in options:
         return options[name]
@@ -79,7 +79,7 @@ def option(parser: argparse.ArgumentParser, name: str) -> argparse.Action | None
 
 
 def understood(parser: argparse.ArgumentParser, words: Sequence[str]) -> Call:
-    """Match complete words to the arguments that a command declares."""
+    """Assign complete words to the arguments that a command declares."""
     call = Call()
     waiting = [action for action in parser._actions if not action.option_strings]
     only_positional = False

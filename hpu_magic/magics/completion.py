@@ -1,6 +1,6 @@
-"""Tab completion of options, their values, and variables of the right kind.
+"""Tab completion of options, their values, and variables of suitable types.
 
-In a command, IPython's other matchers, which would add all Python names and files, are suppressed
+IPython's other matchers would add all Python names and files, so they are suppressed in commands
 even if nothing matches.
 """
 
@@ -25,7 +25,7 @@ _PROMISING = re.compile(r"Module|Tensor|Parameter|Optimizer|Loader")
 
 
 class _Fitting(list[SimpleCompletion]):
-    """A list of completions that never appears empty, so that IPython suppresses other matchers."""
+    """A list of completions whose length is never 0, so that IPython suppresses other matchers."""
 
     def __len__(self) -> int:
         return max(1, super().__len__())
@@ -58,7 +58,7 @@ def disable(shell: Any) -> None:
 
 
 def _complete(shell: Any, context: CompletionContext) -> tuple[str, list[str]] | None:
-    """Return the completed text and its completions, or None to leave completion to IPython."""
+    """Return the text to complete and its completions, or None if IPython should complete it."""
     lines = context.full_text.split("\n")
     line = lines[context.cursor_line] if context.cursor_line < len(lines) else lines[-1]
     called = command_at(shell, line, context.cursor_position)
@@ -72,7 +72,7 @@ def _complete(shell: Any, context: CompletionContext) -> tuple[str, list[str]] |
     words, word = split(text)
     call = understood(parser, words)
     if cell and shell.find_line_magic(parser.prog) is not None and not _is_switch(call.positional):
-        call.positional = None  # only the line form has positional arguments
+        call.positional = None  # only the line magic has positional arguments
     if call.positional is not None and not owner.follows(call.positional.dest, words):
         call.positional = None
     if call.verbatim or _begins_code(call, word):
@@ -100,7 +100,7 @@ def _fitting(
     later: list[argparse.Action],
     word: str,
 ) -> tuple[str, list[str]]:
-    """Return the part of the word being completed, and its completions."""
+    """Return the part of the word to complete, and its completions."""
     if call.awaiting is not None:
         return _values(shell, owner, call.awaiting, [], word)
     name, equals, value = word.partition("=")
@@ -128,7 +128,7 @@ def _fitting(
 def _values(
     shell: Any, owner: CommandMagics, action: argparse.Action, before: list[str], word: str
 ) -> tuple[str, list[str]]:
-    """Return the part of an argument's value being completed, and the matching values."""
+    """Return the part of an argument's value to complete, and the matching values."""
     reading = getattr(action, "reading", None)
     several = isinstance(reading, Words) or getattr(reading, "several", False)
     if several or action.nargs == "+":
@@ -147,7 +147,7 @@ def _values(
 
 
 def _variables(shell: Any, fits: Any, word: str) -> Iterator[str]:
-    """Yield matching variables, or matching attributes of the object before the last dot."""
+    """Yield the names of suitable variables or, after a dot, of suitable attributes."""
     owner, dot, _ = word.rpartition(".")
     if not dot:
         hidden = shell.user_ns_hidden
@@ -165,7 +165,7 @@ def _variables(shell: Any, fits: Any, word: str) -> Iterator[str]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of an object, including properties whose type may match."""
+    """Yield the attributes of an object, including properties with promising type annotations."""
     held = dict(getattr(value, "__dict__", {}))
     for registry in ("_modules", "_parameters", "_buffers"):
         entries = held.get(registry)
@@ -178,7 +178,7 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _properties(owner: type) -> dict[str, str]:
-    """Return the annotated types of a class's properties."""
+    """Return the type annotations of a class's properties."""
     attributes: dict[str, Any] = {}
     for base in reversed(owner.__mro__):
         attributes |= vars(base)

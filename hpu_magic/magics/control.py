@@ -1,7 +1,7 @@
-"""Handlers for requests that front ends send on a kernel's control channel.
+"""Handle requests that front ends send on a kernel's control channel.
 
-ipykernel calls them in its control thread, even while a cell is running, so they use neither the
-user's namespace nor standard output.
+ipykernel calls the handlers in its control thread, even while a cell is running, so they must not
+use the user's namespace or standard output.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def choose_mode(request: Content) -> dict[str, Any]:
     except HPUError as refused:
         return {"status": "error", "message": str(refused)}
     except OSError as error:
-        return {"status": "error", "message": f"The mode cannot be remembered: {error}."}
+        return {"status": "error", "message": f"The mode could not be stored: {error}."}
     return {
         "status": "ok",
         "loaded": report.loaded,
@@ -48,7 +48,7 @@ def choose_mode(request: Content) -> dict[str, Any]:
 
 def stop_fit(request: Content) -> dict[str, Any]:
     """Stop the fit of this process."""
-    # The card may be held by another process that the kernel started.
+    # Another process that the kernel started may hold the card.
     if request.get("pid") != os.getpid():
         message = "That fit runs in a process that the kernel started: stop it there."
         return {"status": "error", "message": message}
@@ -61,7 +61,7 @@ def stop_fit(request: Content) -> dict[str, Any]:
 
 
 def outputs(request: Content) -> dict[str, Any]:
-    """Reply with the current contents of the outputs that a page asks for."""
+    """Reply with the current contents of the outputs that a page requests."""
     from hpu_magic.panels import outputs
 
     wanted = request.get("outputs")
@@ -82,7 +82,7 @@ _ANSWERS: dict[str, Callable[[Content], dict[str, Any]]] = {
 
 
 def enable(shell: InteractiveShell) -> None:
-    """Add the handlers to the shell's kernel, if there is one; a terminal has no kernel."""
+    """Add the handlers to the shell's kernel; in a terminal, there is no kernel."""
     kernel = getattr(shell, "kernel", None)
     handlers = getattr(kernel, "control_handlers", None)
     if handlers is not None:
@@ -98,10 +98,10 @@ def disable(shell: InteractiveShell) -> None:
 
 
 def restore_mode(stored: str) -> None:
-    """Request the mode stored in the notebook's metadata.
+    """Request the mode that is stored in the notebook's metadata.
 
-    A front end runs this before the first cell. It imports neither the extension nor torch, and
-    prints nothing.
+    A front end calls this before it runs the first cell. The function does not import the extension
+    or torch, and does not print anything.
     """
     from IPython.core.getipython import get_ipython
 

@@ -1,4 +1,4 @@
-"""Declare the options of a magic from its function, and convert the parsed values."""
+"""Derive the options of a magic from the parameters of a function, and convert parsed values."""
 
 from __future__ import annotations
 
@@ -34,17 +34,18 @@ def options_of(
     function
         The function of the command.
     leave_out
-        Parameters that the cell replaces.
+        Parameters whose values are taken from the cell.
     line_only
-        Positional parameters that only the line form has.
+        Positional parameters that only the line magic has.
     flags
-        Flags that are not parameters of the function: a mapping from names to help texts.
+        Additional flags that are not parameters of the function: a mapping from names to help
+        texts.
     output
         Help text of ``-o NAME``; empty if the command returns nothing.
     statement
-        Help text of the rest of the line, if that is code.
+        Help text of the rest of the line, if it is code.
     epilog
-        Text below the options in the help.
+        Text that the help shows below the options.
     """
 
     def declare(magic: Any) -> Any:
@@ -69,7 +70,7 @@ def options_of(
 
 
 def _formatter(marks: tuple[str, ...]) -> Any:
-    """Return a help formatter that shows each form of the magic, ``%`` and ``%%``."""
+    """Return a help formatter that shows the usage of the line magic and the cell magic."""
 
     class Formatter(MagicHelpFormatter):
         def add_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any = None) -> None:
@@ -96,9 +97,9 @@ class Declaration(declaration.CommandDeclaration):
     def arguments(
         self, options: argparse.Namespace, find: Callable[[str], Any]
     ) -> tuple[list[Any], dict[str, Any]]:
-        """Return the arguments to pass to the function for parsed options.
+        """Convert parsed options to the arguments of the function.
 
-        ``find`` returns the value of the variable with the given name.
+        ``find`` returns the value of a variable, given its name.
         """
         positional: list[Any] = []
         named: dict[str, Any] = {}
@@ -114,7 +115,7 @@ class Declaration(declaration.CommandDeclaration):
 
 
 def _configured(command: str, name: str, default: Any) -> Any:
-    """Return the trait for a parameter's default, or the default itself if it has no trait."""
+    """Return the trait that configures a parameter's default, or the default if there is none."""
     traits = HPUMagics.class_traits(config=True)
     for trait in (f"{command}_{name}", name):
         if trait in traits and traits[trait].default_value == default:
@@ -123,7 +124,7 @@ def _configured(command: str, name: str, default: Any) -> Any:
 
 
 def _read(reading: Variable | Words | None, value: Any, find: Callable[[str], Any]) -> Any:
-    """Convert text from the line to the value of a parameter."""
+    """Convert a word from the line to the value of a parameter."""
     if value is None or reading is None or not isinstance(value, str | list):
         return value
     words = split_list(value)

@@ -1,4 +1,4 @@
-"""Print notes below a cell's error: omitted frames, and the cause and fix if they are known."""
+"""Print notes below the error of a cell: whether frames are omitted, and a known cause and fix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hpu_magic.plain_text import printable
 
 
 class ExplainedErrors:
-    """Prints the notes after a cell has raised an error."""
+    """Prints notes after a cell has raised an error."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell
@@ -57,7 +57,8 @@ class ExplainedErrors:
         from hpu_magic.runtime.measure.out_of_memory import explain
 
         if self._card_was_full:
-            # This error replaced a traceback whose frames keep tensors alive in reference cycles.
+            # The traceback of the previous error, which this error replaced, keeps tensors alive in
+            # reference cycles.
             gc.collect()
         explanation = explain(error, self._shell.user_ns, self._shell.user_ns_hidden)
         self._card_was_full = explanation is not None
@@ -67,7 +68,7 @@ class ExplainedErrors:
 def _is_explainable(error: BaseException) -> bool:
     """Return whether an error can be explained.
 
-    Interrupts need no explanation, and usage errors already contain their fix.
+    Interrupts do not need an explanation, and usage errors already explain how to fix them.
     """
     return isinstance(error, Exception) and not isinstance(error, UsageError)
 

@@ -25,20 +25,20 @@ _LINE_FORM = "type %hpu_fit trainer model data"
 
 @magics_class
 class FitMagics(CommandMagics):
-    """Run fits with the live panel."""
+    """Run fits with a live panel."""
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
         cells.offer("hpu_fit", self._observe)
 
     def follows(self, argument: str, words: Sequence[str]) -> bool:
-        """Return whether a model or data may follow; transformers' Trainer already has both."""
+        """Return whether a model or data may follow; transformers' Trainer contains both."""
         from hpu_magic.huggingface.names import is_trainer
 
         named = understood(self.hpu_fit.parser, words).words  # type: ignore[attr-defined,union-attr]
         trainer = None
         if named:
-            with suppress(Exception):  # an attribute of the user's object may raise anything
+            with suppress(Exception):  # attributes of the user's objects can raise any exception
                 trainer = self.find(named[0])
         return not is_trainer(trainer)
 
@@ -49,13 +49,13 @@ class FitMagics(CommandMagics):
         output="assign the result to this variable, even if the fit fails",
     )
     def hpu_fit(self, line: str, cell: str | None = None) -> FitResult | None:
-        """Train with Lightning or transformers and a live panel of loss, pace and device memory.
+        """Train with Lightning or transformers and show the loss, speed and device memory live.
 
         The Stop button ends the fit after the current batch; transformers' Trainer completes the
-        optimizer step. A picture and a table stay in the notebook. The cell magic shows a panel for
-        every trainer.fit(...) and trainer.train() in the cell. If a fit fails, the traceback omits
-        the frames of the framework and hpu_magic; %tb Plain shows all frames. For a loop without a
-        framework, use hpu_magic.watch(loader). Examples::
+        optimizer step. When the fit ends, a picture and a table replace the panel. The cell magic
+        shows a panel for each call to trainer.fit(...) or trainer.train() in the cell. If a fit
+        fails, the traceback omits the frames of the framework and hpu_magic; %tb Plain shows all
+        frames. For your own training loop, use hpu_magic.watch(loader). Examples::
 
             %hpu_fit trainer model train_loader
             result = %hpu_fit trainer
@@ -87,14 +87,14 @@ class FitMagics(CommandMagics):
         options = self.parse(self.hpu_fit, line, cell=True)
         if options.trainer is not None:
             raise UsageError(
-                f"%%hpu_fit does not take {options.trainer!r}: call trainer.fit or trainer.train "
-                f"in the cell, or {_LINE_FORM}"
+                f"%%hpu_fit does not take the argument {options.trainer!r}: call trainer.fit or "
+                f"trainer.train in the cell, or {_LINE_FORM}"
             )
         return _Observed(self, options.output, options.interval, options.panel)
 
 
 class _Observed:
-    """The context of a cell in which every fit gets a panel."""
+    """The context of a cell in which each fit has a panel."""
 
     def __init__(self, magics: FitMagics, output: str | None, interval: float, panel: str) -> None:
         from hpu_magic.fits.observed import observed_fits
@@ -120,11 +120,11 @@ class _Observed:
             self._magics.keep(self._output, self._results[-1])
 
     def summary(self) -> str | None:
-        """Print a hint if the cell ran no fit; a fit's panel is already shown below the cell."""
+        """Print a hint if the cell did not run a fit; a fit already has its panel."""
         if self._results or not self._completed:
             return None
         print(
-            "%%hpu_fit found neither trainer.fit(...) nor trainer.train() in this cell. In your "
-            "own loop, write: for batch in hpu_magic.watch(loader)."
+            "This cell called neither trainer.fit(...) nor trainer.train(). In your own training "
+            "loop, write: for batch in hpu_magic.watch(loader)."
         )
         return None

@@ -22,12 +22,12 @@ class FlagsMagics(CommandMagics):
     @line_magic
     @options_of(commands.flags)
     def hpu_flags(self, line: str) -> FlagsReport:
-        """Show the documented flags of the runtime, starting with changed ones, or set one.
+        """Show the documented flags of the runtime, changed ones first, or set a flag.
 
-        Flags are environment variables, and most are read once, when torch is imported. A flag that
-        you set later is remembered for this notebook, takes effect when the kernel is restarted,
-        and overrides the environment. In a terminal, it is remembered for the directory, and the
-        environment overrides it. Examples::
+        Flags are environment variables. Most of them are read only once, when torch is imported. If
+        you set a flag later, it is remembered for this notebook and takes effect when the kernel is
+        restarted; it then overrides the environment. In a terminal, the flag is remembered for the
+        current directory, and the environment overrides it. Examples::
 
             %hpu_flags
             %hpu_flags PT_HPU_LAZY_MODE
@@ -40,13 +40,15 @@ class FlagsMagics(CommandMagics):
         options = self.parse(self.hpu_flags, line)
         name, equals, value = (options.name or "").partition("=")
         if equals and not name:
-            raise UsageError(f"{options.name!r} has no flag name: type %hpu_flags NAME=VALUE.")
+            raise UsageError(
+                f"{options.name!r} does not contain a flag name: type %hpu_flags NAME=VALUE."
+            )
         if equals:
             options.name, options.value = name, value
         return self.keep(options.output, self.call_declared(self.hpu_flags, options))
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return flag names, or the values of the flag before the equals sign."""
+        """Return the names of all flags or, after an equals sign, a flag's possible values."""
         from hpu_magic.runtime.execution.flags import documented
 
         if argument != "name":

@@ -23,10 +23,10 @@ class Fp8Magics(CommandMagics):
     @line_magic
     @options_of(commands.fp8_measure)
     def hpu_fp8_measure(self, line: str) -> MeasureReport:
-        """Measure the values in each layer of a model as the first step toward FP8 inference.
+        """Measure the range of values in each layer of a model: the first step of FP8 inference.
 
-        The second step is %hpu_fp8_quantize, in a new process. Needs neural-compressor-pt and one
-        card. Examples::
+        The second step, %hpu_fp8_quantize, must run in a new process. Needs neural-compressor-pt
+        and one card. Examples::
 
             %hpu_fp8_measure model --inputs batch
             %hpu_fp8_measure model --data loader --batches 16
@@ -38,8 +38,8 @@ class Fp8Magics(CommandMagics):
     def hpu_fp8_quantize(self, line: str) -> QuantizeReport:
         """Quantize a measured model to FP8, and show the error of each layer.
 
-        The first step is %hpu_fp8_measure, in another process. Without --inputs, no errors are
-        shown. Needs neural-compressor-pt and one card. Examples::
+        The first step, %hpu_fp8_measure, must have run in another process. Without --inputs, no
+        errors are shown. Needs neural-compressor-pt and one card. Examples::
 
             %hpu_fp8_quantize model --inputs batch
             %hpu_fp8_quantize model --inputs batch --scale-method maxabs_pow2 --block lm_head
@@ -48,7 +48,7 @@ class Fp8Magics(CommandMagics):
         return self.run(self.hpu_fp8_quantize, line)
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return the choices for a setting, or the names of JSON files."""
+        """Return the choices for a setting, or the JSON files for ``--config``."""
         from hpu_magic.runtime.precision.fp8.settings import CHOICES
 
         if argument != "config":

@@ -19,10 +19,10 @@ from hpu_magic.magics.settings import HPUMagics
 if TYPE_CHECKING:
     from hpu_magic.runtime.porting.report import PortReport
 
-_BODY = 2  # number of the first line below the magic
-# IPython's cell magics that take a cell of Python code.
+_BODY = 2  # line number of the first line below the magic
+# IPython's cell magics whose cells contain Python code.
 _OF_PYTHON = (["time"], ["timeit"], ["capture"], ["prun"])
-# The line forms of these magics: options, then Python code.
+# IPython's line magics that run the Python code after their options.
 _LINE = re.compile(
     r"^([ \t]*)(%(?:time|timeit|prun)[ \t]+(?:-\w[ \t]*\d*[ \t]+)*)(\S.*)$", re.MULTILINE
 )
@@ -45,8 +45,9 @@ class FromCudaMagics(CommandMagics):
     def hpu_from_cuda(self, line: str, cell: str) -> None:
         """Convert a cell of CUDA code, show the changes, and run it.
 
-        Code without a counterpart is listed with its line; if the cell needs it, the cell does not
-        run. The report's ``ported`` attribute is the converted code. Examples::
+        Code that has no counterpart is listed with its line number; if the cell needs such code,
+        the cell does not run. The report's ``ported`` attribute contains the converted code.
+        Examples::
 
             %%hpu_from_cuda
             model = model.cuda()
@@ -63,7 +64,7 @@ class FromCudaMagics(CommandMagics):
         try:
             report = self._report(options, code)
         except HPUError:
-            return "", code  # not Python; IPython reports the line
+            return "", code  # the code is not valid Python, which IPython reports
         if options.show or report.missing:
             return "", ""
         return report.first, report.executed
@@ -86,7 +87,7 @@ class FromCudaMagics(CommandMagics):
         )
 
     def _python(self, code: str) -> str:
-        """Return the cell with IPython's syntax replaced by Python code, line by line."""
+        """Replace IPython's syntax in the cell with Python code, without changing line numbers."""
         body = code.lstrip("\n")
         if body[:1].isspace():
             return code  # IPython would change its indentation
@@ -98,13 +99,13 @@ class FromCudaMagics(CommandMagics):
         transformed: str = self.shell.input_transformer_manager.transform_cell(plain)
         if transformed.rstrip("\n").count("\n") != body.rstrip("\n").count("\n"):
             raise HPUError(
-                "A magic or shell command of this cell spans several lines: write it in one line."
+                "A magic or shell command in this cell spans several lines: write it on one line."
             )
         return "\n" * (len(code) - len(body)) + transformed
 
 
 def _as_block(found: re.Match[str]) -> str:
-    """Replace a magic before its statement with Python code of the same width."""
+    """Replace the magic before a statement with Python code of the same width."""
     try:
         ast.parse(f"if 1: {found[3]}")
     except (SyntaxError, ValueError):
@@ -126,7 +127,7 @@ class _Shown:
         if self._refuse:
             lines = ", ".join(str(each.line) for each in self._report.missing)
             raise HPUError(
-                f"The cell did not run: the code in line {lines} has no counterpart. Remove it, or "
+                f"The cell did not run: the code on line {lines} has no counterpart. Remove it, or "
                 "type %%hpu_from_cuda --show to convert the rest."
             )
 

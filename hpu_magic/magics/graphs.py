@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class GraphMagics(CommandMagics):
-    """Captures cells and modules into HPU Graphs."""
+    """Capture cells and models in HPU Graphs."""
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
@@ -30,12 +30,11 @@ class GraphMagics(CommandMagics):
     @cell_magic
     @options_of(commands.capture, leave_out=("function",))
     def hpu_capture(self, line: str, cell: str) -> None:
-        """Capture a cell in an HPU Graph, to replay it without Python.
+        """Capture a cell in an HPU Graph, which can be replayed without running Python code.
 
         The variables that the cell assigns become tensors of the graph, which each replay
-        overwrites. The cell cannot read values (print, .item(), .cpu()), and shapes cannot depend
-        on values.
-        Needs lazy mode. Examples::
+        overwrites. The cell must not read the values of tensors (print, .item(), .cpu()), and
+        shapes must not depend on them. Needs lazy mode. Examples::
 
             %%hpu_capture step --inputs x,y
             loss = loss_function(model(x), y)
@@ -51,8 +50,8 @@ class GraphMagics(CommandMagics):
     def hpu_replay(self, line: str) -> ReplayReport:
         """Replay a captured cell with the current values of its inputs.
 
-        Inputs that you have reassigned are first copied into the graph's tensors; they must have
-        the captured shape, dtype and device. Examples::
+        If you have reassigned an input, its new value is first copied to the graph's tensor; it
+        must have the same shape, dtype and device as in the capture. Examples::
 
             %hpu_replay step
             %hpu_replay step -n 100
@@ -69,7 +68,7 @@ class GraphMagics(CommandMagics):
     @line_magic
     @options_of(commands.graphs)
     def hpu_graphs(self, line: str) -> GraphList:
-        """List the captured cells, and the wrapped models with the shapes of their calls.
+        """List the captured cells, and the wrapped models with their input shapes.
 
         Examples::
 
@@ -81,10 +80,10 @@ class GraphMagics(CommandMagics):
     @line_magic
     @options_of(commands.wrap)
     def hpu_wrap(self, line: str) -> WrapReport:
-        """Wrap a model with the vendor's wrapper, which replays one HPU Graph per input shape.
+        """Wrap a model in the vendor's wrapper, which replays one HPU Graph per input shape.
 
-        The default is --train for a module in training mode, and --no-train after model.eval(). A
-        transformers model keeps its generate method, which then uses a static cache. Needs lazy
+        The default is --train if the model is in training mode, and --no-train after model.eval().
+        The generate method of a transformers model still works, but uses a static cache. Needs lazy
         mode. Examples::
 
             %hpu_wrap model --no-train

@@ -1,4 +1,4 @@
-"""Predicates that classify variables without importing the libraries that define the types."""
+"""Check the types of variables without importing the libraries that define these types."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 _DEEPEST = 4
-_LOOKED_AT = 100  # number of elements checked in a container
+_LOOKED_AT = 100  # maximum number of elements to check in a container
 
 
 def _is_a(value: Any, module: str, name: str) -> bool:
@@ -47,7 +47,7 @@ def movable(value: Any, depth: int = 0) -> bool:
 
 
 def inputs(value: Any) -> bool:
-    """Return whether `value` can be a model's inputs: a tensor, or a container of tensors."""
+    """Return whether `value` can be passed as model inputs: a tensor, or a container of tensors."""
     held = list(value.values()) if isinstance(value, Mapping) else value
     return tensor(value) or (isinstance(held, list | tuple) and any(map(tensor, held[:_LOOKED_AT])))
 
@@ -82,7 +82,7 @@ def trainer(value: Any) -> bool:
 
 
 def data(value: Any) -> bool:
-    """Return whether `value` can be a fit's data: a loader, a pair of loaders, or a data module."""
+    """Return whether `value` can be a fit's data: one loader, two loaders, or a data module."""
     if lightning(value, "LightningDataModule"):
         return True
     loaders = value if isinstance(value, tuple) and len(value) == 2 else (value,)

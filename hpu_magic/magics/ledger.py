@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 _SWITCHED = {
-    True: "The ledger is on: below each cell that uses the device, a line shows its cost.",
+    True: "The ledger is on: cells that use the device show a line with their overhead.",
     False: "The ledger is off.",
 }
 
@@ -34,26 +34,27 @@ class _Kept(NamedTuple):
 
 @magics_class
 class LedgerMagics(CommandMagics):
-    """Show a line below each cell with its cost on the device."""
+    """Show the device overhead of each cell in a line below it."""
 
     def __init__(self, shell: Any, settings: HPUMagics) -> None:
         super().__init__(shell, settings)
         self._on = False
         self._show: tuple[str, ...] = ()
         self._last: LedgerReport | None = None
-        # One entry per running cell; a kernel's subshells run cells in other threads.
+        # One entry per running cell; the subshells of a kernel run cells in other threads.
         self._kept: list[_Kept] = []
-        # Also held while a ledger is opened, so that none is opened after the switch is turned off.
+        # Also held while a ledger is opened, so that no ledger is opened after the switch is turned
+        # off.
         self._lock = threading.Lock()
 
     @line_magic
     @options_of(commands.ledger)
     def hpu_ledger(self, line: str) -> LedgerReport | LedgerState | None:
-        """Report the device overhead of each cell in a line below it.
+        """Report the device overhead of each cell in a line below the cell.
 
         The line lists compiled graphs with their time and shapes, graph breaks of torch.compile,
-        CPU fallbacks, lines at which the host waits for a value, graph replays, and the peak memory
-        during the cell. Cells that do not use the device have no line. Examples::
+        CPU fallbacks, lines of code at which the host waits for a value, graph replays, and the
+        peak memory. Cells that do not use the device do not have such a line. Examples::
 
             %hpu_ledger on
             %hpu_ledger on --show graphs,peak
@@ -71,8 +72,8 @@ class LedgerMagics(CommandMagics):
         if options.switch == "last":
             if self._last is None:
                 raise UsageError(
-                    "No cell has used the device with the ledger on: type %hpu_ledger on, then run "
-                    "a cell."
+                    "No cell has used the device while the ledger was on: type %hpu_ledger on, and "
+                    "then run a cell."
                 )
             return self.keep(options.output, self._last)
         self._show = parts
@@ -81,7 +82,7 @@ class LedgerMagics(CommandMagics):
         return None
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return the parts that the line can show."""
+        """Return the parts that a line of the ledger can show."""
         from hpu_magic.runtime.measure.ledger_report import PARTS
 
         return list(PARTS) if argument == "show" else []
@@ -113,7 +114,7 @@ class LedgerMagics(CommandMagics):
     def _after(self, result: Any) -> None:
         with self._lock:
             own = [kept for kept in self._kept if kept.thread == threading.get_ident()]
-            # The cell that turned the ledger on has no ledger of its own.
+            # The cell that turned the ledger on does not have a ledger.
             if not own:
                 return
             self._kept.remove(own[-1])

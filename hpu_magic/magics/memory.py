@@ -27,10 +27,10 @@ class MemoryMagics(CommandMagics):
     @line_cell_magic
     @options_of(commands.memory)
     def hpu_memory(self, line: str, cell: str | None = None) -> MemoryReport | None:
-        """Show the memory in use and the variables that hold it; for a cell, also the peak.
+        """Show the memory in use and which variables hold it; for a cell, also show the peak.
 
-        For a model, the report lists the largest modules; identical layers share a line. The cell
-        magic also lists the variables that hold new tensors. Examples::
+        For models, the report lists the largest modules; identical layers are combined in one line.
+        The cell magic also lists the variables to which the cell assigned new tensors. Examples::
 
             %hpu_memory
             %hpu_memory --all
@@ -47,10 +47,10 @@ class MemoryMagics(CommandMagics):
     @line_magic
     @options_of(commands.memory_live)
     def hpu_memory_live(self, line: str) -> MemoryReport | None:
-        """Show the device's memory in a live panel while other cells run.
+        """Show the device's memory in a live panel while you run other cells.
 
-        The panel runs until its button, off, or the next %hpu_memory_live stops it; a picture
-        remains. Outside a notebook, the current statistics are printed once. Examples::
+        Click its button, type %hpu_memory_live off, or open a new panel to stop it; a picture then
+        replaces the panel. Outside a notebook, the current statistics are printed once. Examples::
 
             %hpu_memory_live
             %hpu_memory_live --interval 0.1 --history 600

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class MoveMagics(CommandMagics):
-    """Moves objects between host and device."""
+    """Move objects between the host and the device."""
 
     def known_values(self, argument: str, word: str) -> list[str]:
         """Return the device names."""
@@ -29,8 +29,8 @@ class MoveMagics(CommandMagics):
     def hpu_to(self, line: str) -> MoveReport:
         """Move models, tensors, containers of tensors and optimizers to the device.
 
-        Parameters remain the same objects, and tied weights remain tied. If one object cannot be
-        moved, none of them is. Examples::
+        Parameters remain the same objects, and tied weights remain tied. If one of the objects
+        cannot be moved, nothing is moved. Examples::
 
             %hpu_to model
             %hpu_to model,optimizer,batch
@@ -55,7 +55,7 @@ class MoveMagics(CommandMagics):
         return self.keep(options.output, report)
 
     def _refuse_values(self, options: Any) -> None:
-        """Raise UsageError if the value of an option was typed as if it were a variable."""
+        """Raise UsageError if an option's value was typed in place of a variable."""
         for name in split_list(options.objects):
             if name in self.namespace:
                 continue

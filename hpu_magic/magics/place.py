@@ -1,4 +1,4 @@
-"""Names for lines of the user's code, as shown in the notebook."""
+"""Describe lines of the user's code in the same way as IPython."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def place(shell: Any, running: int | None, file: str, line: int) -> str:
-    """Return ``line 3`` in cell `running`, else ``In [2], line 3`` or ``train.py, line 3``."""
+    """Return ``line 3`` for cell `running`, else ``In [2], line 3`` or ``train.py, line 3``."""
     number = _cell_number(shell, file)
     if number is None:
         return f"{os.path.basename(file)}, line {line}"

@@ -25,7 +25,7 @@ class PlanningMagics(CommandMagics):
     def hpu_estimate(self, line: str) -> Estimate:
         """Estimate the time and memory of a step on Gaudi cards that you do not have.
 
-        Nothing is computed. Only the shapes and dtypes of the inputs matter; they can be on any
+        Nothing is computed: only the shapes and dtypes of the inputs matter, and they can be on any
         device. Examples::
 
             %hpu_estimate model --inputs tokens
@@ -40,8 +40,8 @@ class PlanningMagics(CommandMagics):
     def hpu_estimate_generation(self, line: str) -> GenerationEstimate:
         """Estimate the time and memory of text generation on Gaudi cards that you do not have.
 
-        The model is a causal language model from transformers. It may be on the meta device,
-        without weights. Examples::
+        The model must be a causal language model from transformers. It can be on the meta device,
+        where it has no weights. Examples::
 
             %hpu_estimate_generation model --prompt 512 --new-tokens 128
             %hpu_estimate_generation model --prompt 512 --new-tokens 128 --batch largest
@@ -52,10 +52,10 @@ class PlanningMagics(CommandMagics):
     @line_magic
     @options_of(commands.advise)
     def hpu_advise(self, line: str) -> Advice:
-        """List changes that make a step faster or smaller, with the largest gain first.
+        """Suggest changes that save time or memory in a step, starting with the largest gain.
 
-        Gains are estimates with an error band, or measured by a fit. Each change is shown as code;
-        --apply N makes it if a command can do so. Examples::
+        Gains are estimates with an error band, or are based on the measurements of a fit. Each
+        change is shown as code; --apply N applies change N if a command exists for it. Examples::
 
             %hpu_advise model --inputs tokens
             %hpu_advise model --inputs x,y --loss loss_of --card gaudi3
@@ -65,7 +65,7 @@ class PlanningMagics(CommandMagics):
         return self.run(self.hpu_advise, line)
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return suggested values for options that also accept other values."""
+        """Return suggestions for options that also accept other values."""
         known = {
             "optimizer": ["adamw", "adam", "fusedadamw", "sgd", "none"],
             "parallel": ["ddp", "fsdp", "zero1", "zero2", "zero3", "tp=2", "pp=2"],

@@ -27,7 +27,7 @@ class ProfileMagics(CommandMagics):
         cells.offer("hpu_profile", self._profile)
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return the directories that begin with `word`."""
+        """Return the directories whose paths may begin with `word`."""
         if argument != "dir":
             return []
         place, slash, _ = word.rpartition("/")
@@ -41,9 +41,9 @@ class ProfileMagics(CommandMagics):
     @cell_magic
     @options_of(commands.profile)
     def hpu_profile(self, line: str, cell: str) -> None:
-        """Profile a cell: a table of the most expensive operators, and a trace file.
+        """Profile a cell; show a table of the most expensive operators, and write a trace file.
 
-        The trace opens in TensorBoard and at ui.perfetto.dev. Examples::
+        The trace can be opened in TensorBoard and at ui.perfetto.dev. Examples::
 
             %%hpu_profile
             loss = step(batch)

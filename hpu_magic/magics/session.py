@@ -1,4 +1,4 @@
-"""Tell other processes which notebook this process runs and when its last cell ran."""
+"""Publish which notebook this process runs and when its last cell ended."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _VS_CODE = "__vsc_ipynb_file__"
 
 
 class _Published:
-    """A shell's announcement, which is updated by the shell's events."""
+    """The announcement of a shell's session, which the shell's events update."""
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._announcement = Announcement(
             notebook(shell),
             running=_running(shell),
-            # Requests arrive on the control channel.
+            # Requests to stop a fit arrive on the control channel.
             stoppable=hasattr(getattr(shell, "kernel", None), "control_handlers"),
         )
         self._events = shell.events
@@ -32,7 +32,7 @@ class _Published:
         self._events.unregister("post_run_cell", self._after)
         self._announcement.withdraw()
 
-    # IPython inspects the signature to decide which arguments to pass.
+    # IPython inspects the signatures to decide which arguments to pass.
     def _before(self, info: object) -> None:
         self._announcement.begin()
 
@@ -59,10 +59,10 @@ def disable(shell: InteractiveShell) -> None:
 
 
 def notebook(shell: InteractiveShell) -> str | None:
-    """Return the path of the shell's notebook if the front end sets it, or None in a terminal."""
+    """Return the path of the shell's notebook; None if it is unknown or this is a terminal."""
     if not hasattr(shell, "kernel"):
         return None
-    # VS Code sets this variable; the session names of its servers are generated.
+    # VS Code sets this variable, because its servers have generated session names.
     path = shell.user_ns.get(_VS_CODE) or os.environ.get("JPY_SESSION_NAME")
     return path if isinstance(path, str) and path else None
 

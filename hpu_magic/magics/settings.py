@@ -1,4 +1,4 @@
-"""Option defaults, which are set with ``%config HPUMagics.name = value``."""
+"""Defaults of options, which can be changed with ``%config HPUMagics.name = value``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hpu_magic import fits
 
 
 class HPUMagics(Configurable):
-    """Option defaults of the hpu_magic commands; an option on the line overrides them.
+    """Defaults of the options of hpu_magic's commands.
 
     A trait is named after its option, such as ``card``, or after its command and option, such as
     ``autocast_dtype``.
@@ -24,11 +24,13 @@ class HPUMagics(Configurable):
         help="%hpu_estimate, %hpu_estimate_generation and %hpu_advise --card.",
     ).tag(config=True)
     time_runs = Int(
-        0, min=0, help="%%hpu_time --runs: runs per repeat; 0 chooses by the time of one run."
+        0,
+        min=0,
+        help="%%hpu_time --runs: runs per repeat; 0 chooses a number based on the time of a run.",
     ).tag(config=True)
-    time_repeats = Int(5, min=1, help="%%hpu_time --repeats: repeats of the timed runs.").tag(
-        config=True
-    )
+    time_repeats = Int(
+        5, min=1, help="%%hpu_time --repeats: how often to repeat the timed runs."
+    ).tag(config=True)
     profile_dir = Unicode("hpu_profile", help="%%hpu_profile --dir: the directory for traces.").tag(
         config=True
     )
@@ -36,8 +38,8 @@ class HPUMagics(Configurable):
     panel = Enum(
         ["auto", "widget", "picture"],
         default_value="auto",
-        help="%%hpu_fit and %hpu_memory_live --panel: the live widget, a picture for front ends "
-        "without widgets, or the best that the page supports.",
+        help="%%hpu_fit and %hpu_memory_live --panel: a live widget, a picture for front ends "
+        "without widgets, or the best option that the page supports (auto).",
     ).tag(config=True)
     fit_interval = Float(
         fits.INTERVAL, min=0.02, max=60.0, help="%%hpu_fit --interval: seconds between two samples."
@@ -49,12 +51,12 @@ class HPUMagics(Configurable):
         120.0,
         min=1.0,
         max=86400.0,
-        help="%hpu_memory_live --history: seconds that the chart shows.",
+        help="%hpu_memory_live --history: number of seconds that the chart shows.",
     ).tag(config=True)
     workers_grace = Float(
         5.0,
         min=0.0,
-        help="%%hpu_workers --grace: seconds that ranks may continue after another has failed.",
+        help="%%hpu_workers --grace: seconds that ranks may continue after another rank fails.",
     ).tag(config=True)
 
 
@@ -68,5 +70,5 @@ class Configured:
         return f"%config HPUMagics.{self.name}"
 
     def value(self, settings: HPUMagics) -> object:
-        """Return the default that is currently set."""
+        """Return the current value of the trait."""
         return getattr(settings, self.name)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @magics_class
 class StatusMagics(CommandMagics):
-    """The state of the device and its machine."""
+    """Show the state of the device and its machine."""
 
     @line_magic
     @options_of(commands.status, epilog=overview.text())
@@ -45,12 +45,12 @@ class StatusMagics(CommandMagics):
     @line_magic
     @options_of(commands.mode)
     def hpu_mode(self, line: str) -> ModeReport:
-        """Show the execution mode of this process, or choose another.
+        """Show the execution mode of this process, or choose another one.
 
-        The mode is read once, when torch is imported. A mode that you choose later is remembered
-        for this notebook, takes effect when the kernel is restarted, and overrides
-        PT_HPU_LAZY_MODE. In a terminal, it is remembered for the directory, and PT_HPU_LAZY_MODE
-        overrides it. Examples::
+        The mode is read only once, when torch is imported. If you choose a mode later, it is
+        remembered for this notebook and takes effect when the kernel is restarted; it then
+        overrides PT_HPU_LAZY_MODE. In a terminal, the mode is remembered for the current directory,
+        and PT_HPU_LAZY_MODE overrides it. Examples::
 
             %hpu_mode
             %hpu_mode lazy
@@ -62,7 +62,7 @@ class StatusMagics(CommandMagics):
     @line_magic
     @options_of(commands.restart)
     def hpu_restart(self, line: str) -> RestartReport:
-        """Restart the kernel now, which releases its card; variables are lost.
+        """Restart the kernel to release its card; all variables are lost.
 
         A process holds its card until it ends. Examples::
 
@@ -76,8 +76,8 @@ class StatusMagics(CommandMagics):
     def hpu_doctor(self, line: str) -> Diagnosis | JsonRecord | None:
         """Check the installation, versions, driver, cards, flags, folders and Jupyter; show fixes.
 
-        Red means a failure, amber a possible problem, and green that a check passed. The command
-        does not acquire a card or import torch. Examples::
+        Failed checks are red, possible problems are amber, and checks that passed are green. The
+        command does not acquire a card or import torch. Examples::
 
             %hpu_doctor
             %hpu_doctor --all
@@ -86,5 +86,5 @@ class StatusMagics(CommandMagics):
         """
         options = self.parse(self.hpu_doctor, line)
         report = self.keep(options.output, self.call_declared(self.hpu_doctor, options))
-        # The JSON, which has been stored in a variable, has hundreds of lines.
+        # The JSON has hundreds of lines, and it is already stored in a variable.
         return None if options.json and options.output else report

@@ -33,13 +33,13 @@ class TimingMagics(CommandMagics):
     @options_of(
         commands.time,
         leave_out=("function", "arguments"),
-        statement="the statement to time, without a cell",
+        statement="the statement to time (line magic only)",
     )
     def hpu_time(self, line: str, cell: str | None = None) -> TimeReport | None:
         """Time a statement or a cell on the device.
 
-        The code runs several times, and the device is synchronized before and after. The first
-        runs, which compile, are reported separately from the steady state. Examples::
+        The code runs several times, and the device is synchronized before and after the runs. The
+        first runs include compilation and are reported separately from the steady state. Examples::
 
             %hpu_time model(batch)
             report = %hpu_time -n 100 -r 3 model(batch)
@@ -57,8 +57,8 @@ class TimingMagics(CommandMagics):
         options = self.parse(self.hpu_time, arguments)
         if not statement.strip():
             raise UsageError(
-                "%hpu_time needs a statement: type %hpu_time model(batch), or %%hpu_time as the "
-                "first line of a cell."
+                "%hpu_time needs a statement: type %hpu_time model(batch), or use %%hpu_time as "
+                "the first line of a cell."
             )
         watch = self.call(Stopwatch, options.runs, options.repeats)
         code = self._compiled(statement)
@@ -68,10 +68,11 @@ class TimingMagics(CommandMagics):
 
     def _compiled(self, statement: str) -> Any:
         if "\0" in statement:  # may crash Python's tokenizer
-            raise UsageError(f"{statement.strip()!r} is not Python: it has a null character.")
+            raise UsageError(f"{statement.strip()!r} is not Python: it contains a null character.")
         source = self.shell.transform_cell(statement)
         try:
-            # IPython stores the source under this name, so that a traceback can show the statement.
+            # IPython stores the source code under this file name, so that tracebacks can show the
+            # statement.
             filename = self.shell.compile.cache(source, running_cell(self.shell) or 0)
             module = self.shell.compile.ast_parse(source, filename=filename)
             return compile(self.shell.transform_ast(module), filename, "exec")
@@ -97,7 +98,7 @@ class TimingMagics(CommandMagics):
 
 
 def _split(line: str) -> tuple[str, str]:
-    """Split a line into its leading options and the statement, which is returned unchanged."""
+    """Split a line into the options at its start and the statement, which is returned unchanged."""
     words = list(re.finditer(r"\S+", line))
     position = 0
     while position < len(words) and words[position][0].startswith("-"):

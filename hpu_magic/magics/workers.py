@@ -23,12 +23,12 @@ class WorkersMagics(CommandMagics):
     @line_cell_magic
     @options_of(commands.workers, leave_out=("code",))
     def hpu_workers(self, line: str, cell: str | None = None) -> WorkersReport | None:
-        """Run a cell on workers, one per card; or list, start, restart or stop the workers.
+        """Run a cell on workers (one per card), or list, start, restart or stop the workers.
 
-        The workers keep their variables for the next cell. They have torchrun's environment
-        variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), so that
-        init_process_group("hccl") and Trainer(accelerator="hpu", devices=N) work as in a script.
-        Their output is grouped by rank, and an interrupt reaches all workers. Examples::
+        The workers keep their variables between cells. They have torchrun's environment variables
+        (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), so that init_process_group("hccl")
+        and Trainer(accelerator="hpu", devices=N) work as in a script. Their output is grouped by
+        rank, and an interrupt is sent to all workers. Examples::
 
             %%hpu_workers --cards 4
             trainer = Trainer(accelerator="hpu", devices=4, max_epochs=3)
@@ -55,11 +55,11 @@ class WorkersMagics(CommandMagics):
                 f"{options.switch} (one %)."
             )
         if options.cards is not None and options.cards < 1:
-            raise UsageError(f"%%hpu_workers --cards is {options.cards}: write 1 or more.")
+            raise UsageError(f"%%hpu_workers --cards must be at least 1, but is {options.cards}.")
         declaration = self.hpu_workers.declaration  # type: ignore[attr-defined,union-attr]
         _, named = self.call(declaration.arguments, options, self.find)
         named["push"] = {name: self.find(name) for name in named["push"] or ()}
-        # A comment takes the place of the command, so that line numbers in tracebacks are correct.
+        # Replace the command with a comment, so that line numbers in tracebacks are correct.
         code = cell if cell.lstrip().startswith("%%") else f"# %%hpu_workers\n{cell}"
         outputs = self.call(commands.run_on_workers, code, running_cell(self.shell), **named)
         self.namespace.update(outputs)

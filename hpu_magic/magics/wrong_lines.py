@@ -1,4 +1,4 @@
-"""Error messages for invalid command lines: the problem, the line to type, and all options."""
+"""Explain invalid command lines: state the problem, a valid line to type, and all options."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _SYNONYMS = {
     "off": "--off --stop --disable --end",
     "on": "--on --start --enable",
 }
-"""Options and values of a switch, each with alternative names that users try."""
+"""Alternative names that users try for options and for the values of a switch."""
 _WORDS = {
     **dict.fromkeys(("stop", "end", "kill", "shutdown", "disable", "close", "quit"), "off"),
     **dict.fromkeys(("start", "enable", "begin", "run"), "on"),
     **dict.fromkeys(("list", "show", "status", "ls"), ""),
 }
-"""Words that users try, each with the switch value that it stands for."""
+"""Maps words that users try to the switch values that they mean."""
 _OTHER_COMMAND = {
     ("hpu_autocast", "explain"): "%hpu_explain_autocast model --inputs x",
     ("hpu_autocast", "--explain"): "%hpu_explain_autocast model --inputs x",
@@ -71,13 +71,13 @@ _OTHER_COMMAND = {
     ("hpu", "--all"): "%hpu_doctor --all",
     ("hpu_fp8_quantize", "--data"): "%hpu_fp8_measure model --data loader",
 }
-"""Commands with a word that belongs to another command, each mapped to the line to type instead."""
+"""Maps a command and a word that belongs to another command to the line to type instead."""
 _COMMANDS = {
     "%%hpu_capture NAME (first line of the cell to capture), %hpu_replay NAME, or %hpu_graphs to "
     "list the graphs": "hpu_graph hpu_record hpu_cuda_graph",
     "%%hpu_workers --cards 4 (first line of the cell to run), or %hpu_workers off": "hpu_parallel "
     "hpu_px hpu_distributed hpu_ranks hpu_ddp hpu_worker",
-    "%hpu_fp8_measure model --inputs x, and in a new process %hpu_fp8_quantize model --inputs x": (
+    "%hpu_fp8_measure model --inputs x, then %hpu_fp8_quantize model --inputs x in a new process": (
         "hpu_fp8 hpu_calibrate"
     ),
     "%hpu_fp8_quantize model --inputs x": "hpu_quantize hpu_quant",
@@ -102,7 +102,7 @@ _COMMANDS = {
     "%hpu_advise model --inputs x": "hpu_advice hpu_suggest hpu_optimize",
     "for batch in hpu_magic.watch(loader) in your loop": "hpu_watch hpu_loop",
 }
-"""Lines of existing commands, each with nonexistent command names that users try."""
+"""Maps lines with existing commands to nonexistent commands that users try instead."""
 _VALUES = {
     "prompt": "512",
     "new_tokens": "128",
@@ -115,15 +115,15 @@ _VALUES = {
     "batch": "8",
     "objects": "model",
 }
-"""Option values used in suggested lines."""
+"""Option values to use in suggested lines."""
 _NOT_FOUND = re.compile(r"(?:Line|Cell) magic (?:function )?`(%{1,2})(hpu\w*)` not found")
 
 
 def missing_command(message: str, known: Collection[str], cells: Collection[str]) -> str | None:
-    """Return the line to type if `message` is IPython's error about an unknown command, else None.
+    """Explain IPython's error about an unknown command; return None for other messages.
 
-    `known` contains the names of all commands, and `cells` those of commands that only have a cell
-    form.
+    `known` contains the names of all commands, and `cells` those of commands that exist only as
+    cell magics.
     """
     match = _NOT_FOUND.search(message)
     if match is None:
@@ -131,10 +131,10 @@ def missing_command(message: str, known: Collection[str], cells: Collection[str]
     marks, name = match.groups()
     if name in cells:
         lines = {"hpu_capture": "%%hpu_capture NAME"}
-        listing = ", or %hpu_graphs to list the graphs" * (name == "hpu_capture")
+        listing = ", or type %hpu_graphs to list the graphs" * (name == "hpu_capture")
         return f"Type {lines.get(name, f'%%{name}')} as the first line of a cell{listing}."
     if name in known:
-        return f"Type %{name} (one %), which does not run a cell."
+        return f"%%{name} does not run a cell: type %{name} (one %)."
     for line, words in _COMMANDS.items():
         if name in words.split():
             return f"Unknown command {marks}{name}: type {line}."
@@ -152,7 +152,7 @@ def explained(
     message: str,
     variables: Collection[str],
 ) -> str:
-    """Return the error message for a line that argparse rejected with `message`.
+    """Return an error message for a line that argparse rejected with `message`.
 
     `marks` is ``%`` or ``%%``, and `variables` contains the names of the user's variables.
     """
@@ -179,7 +179,7 @@ def syntax(action: argparse.Action) -> str:
 
 
 def example(parser: argparse.ArgumentParser, marks: str) -> str:
-    """Return the first example of a command's line form or cell form."""
+    """Return the first example of a command's line magic or cell magic."""
     examples = (parser.description or "").partition("Examples::")[2].splitlines()
     for line in map(str.strip, examples):
         called = line.partition("= ")[2] if "= %" in line else line
@@ -197,7 +197,7 @@ def _value(action: argparse.Action) -> str:
 
 
 def _usual(action: argparse.Action) -> str:
-    """Return an action's default if that is one of its choices, else the first choice."""
+    """Return an action's default if it is one of its choices, else the first choice."""
     choices = [*map(str, action.choices or ())]
     default = action.default
     if isinstance(default, Configured):
@@ -216,7 +216,7 @@ def _quoted(word: str) -> str:
 
 
 class _Line:
-    """A line that cannot be parsed, and possible corrections."""
+    """An invalid line, and possible corrections."""
 
     def __init__(
         self,
@@ -236,7 +236,7 @@ class _Line:
         self._options = {name: one for one in options(parser) for name in one.option_strings}
 
     def diagnosed(self, message: str) -> tuple[str, str | list[str] | None]:
-        """Return the problem, and the words or the line to type instead."""
+        """Describe the problem, and return the words or the line to type instead."""
         for word in self._words:
             if self._is_unknown_option(word):
                 return self._unknown(word)
@@ -258,7 +258,7 @@ class _Line:
         if found := re.match(r"the following arguments are required: (.*)", message):
             return self._required(found[1].split(", "))
         if found := re.match(r"ambiguous option: (\S+) could match (.*)", message):
-            return f"has several options that begin with {found[1]!r}: {found[2]}", None
+            return f"has several options that begin with {found[1]!r} ({found[2]})", None
         if found := re.match(r"argument (\S+): ignored explicit argument '(.*)'", message, re.S):
             return f"takes no value after {found[1]}", None
         return f"cannot parse this line ({message})", None
@@ -277,12 +277,12 @@ class _Line:
         other = _OTHER_COMMAND.get((self._parser.prog, word.partition("=")[0]))
         if word.startswith("-") and len(word) > 1:
             if not self._options:
-                return f"takes no options: leave {word!r} out", other or []
+                return f"takes no options, but got {word!r}", other or []
             return f"has no option {word!r}", other or self._with_option(word)
         return f"does not take {word!r}", other or self._with_word(word)
 
     def _with_option(self, word: str) -> str | list[str] | None:
-        """Return the words after replacing an unknown option with an existing one."""
+        """Replace an unknown option with an existing one, and return the words."""
         name, equals, value = word.partition("=")
         if attached := re.fullmatch(r"(-[a-zA-Z])(\d+)", word):
             name, equals, value = attached[1], "=", attached[2]
@@ -305,7 +305,7 @@ class _Line:
         return None
 
     def _with_word(self, word: str) -> list[str] | None:
-        """Return the words after converting a surplus word to an option."""
+        """Convert an extra word to an option, and return the words."""
         return next((fixed for fixed in self._options_for(word) if self._parses(fixed)), None)
 
     def _options_for(self, word: str) -> Iterator[list[str]]:
@@ -391,7 +391,7 @@ class _Line:
         for one in self._parser._actions:
             if set(spellings) & {*one.option_strings, one.dest, str(one.metavar)}:
                 return one
-            # argparse names a positional argument after its choices.
+            # argparse uses the choices of a positional argument as its name.
             if one.choices and name.strip("{}").split(",") == [*map(str, one.choices)]:
                 return one
         return self._parser._actions[0]
@@ -417,7 +417,7 @@ class _Line:
         return True
 
     def _checked(self, words: list[str]) -> list[str] | None:
-        """Return the words, corrected once more if necessary, or None if they cannot be parsed."""
+        """Return the words, corrected again if necessary; return None if they cannot be parsed."""
         try:
             self._parser.parse_args(words)
         except UsageError as error:

@@ -1,10 +1,10 @@
-"""The state of interactive sessions, shared with other processes of the same user.
+"""Share the state of interactive sessions with other processes of the same user.
 
 The state includes the notebook, the idle time and the fit.
 
-Each process that publishes its state has a file in a folder that only its user can open. The file
-name contains the PID and the start time of the process, so it does not match a later process with
-the same PID.
+Each process publishes its state in a file, in a folder that only its user can open. The file name
+contains the PID and the start time of the process, so it cannot be confused with the file of a
+later process that has the same PID.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Describe a session's activity in words."""
+"""Describe the activity of a session."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def activity(idle: float | None, fit: Fit | None = None) -> str:
-    """Return a session's activity, such as ``idle for 2 h``, ``busy`` or ``fit: 42 %, 40 s left``.
+    """Describe the activity, such as ``idle for 2 h``, ``busy`` or ``fit: 42 %, 40 s left``.
 
-    The string is empty if the activity is unknown.
+    If the activity is unknown, the description is empty.
     """
     if fit is not None:
         return printable(f"fit: {fit.brief()}")

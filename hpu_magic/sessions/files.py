@@ -18,14 +18,14 @@ _LARGEST = 16384  # bytes
 
 
 def read(pid: int) -> Any:
-    """Return the contents of the file of the process `pid`.
+    """Return the contents of the session file of the process `pid`.
 
     Raises
     ------
     OSError
-        The file does not exist, or this user cannot read it.
+        The session file does not exist, or this user cannot read it.
     ValueError
-        The file is damaged or is not a regular file.
+        The session file is damaged or is not a regular file.
     """
     file_name = name(pid)
     folder = private_folder.found(_owner(pid))
@@ -38,9 +38,10 @@ def read(pid: int) -> Any:
 
 
 def write(state: Mapping[str, Any]) -> None:
-    """Write this process's file atomically, so that no other process reads an incomplete file.
+    """Write this process's session file atomically, so that no process reads a partial file.
 
-    Errors such as a full disk are ignored, and the session continues without the file.
+    If the file cannot be written, for example because the disk is full, the session continues
+    without it.
     """
     path = _own_path(private_folder.made())
     if path is None:
@@ -57,14 +58,14 @@ def write(state: Mapping[str, Any]) -> None:
 
 
 def remove() -> None:
-    """Remove this process's file."""
+    """Remove this process's session file."""
     if path := _own_path(private_folder.found()):
         with contextlib.suppress(OSError):
             path.unlink()
 
 
 def remove_ended() -> None:
-    """Remove the files of processes that were killed."""
+    """Remove the session files of processes that were killed."""
     folder = private_folder.found()
     if folder is None:
         return
@@ -72,12 +73,14 @@ def remove_ended() -> None:
         for entry in os.listdir(folder / _FOLDER):
             pid, _, _ = entry.partition("-")
             if not pid.isdigit() or name(int(pid)) != entry.removesuffix(".new"):
-                with contextlib.suppress(FileNotFoundError):  # another session may have removed it
+                with contextlib.suppress(
+                    FileNotFoundError
+                ):  # another session may have removed the file
                     os.unlink(folder / _FOLDER / entry)
 
 
 def name(pid: int) -> str | None:
-    """Return the file name of a process; None if the process has ended."""
+    """Return the name of a process's session file; None if the process has ended."""
     started = _started(pid)
     return None if started is None else f"{pid}-{started}"
 
@@ -98,7 +101,8 @@ def _refuse(constant: str) -> None:
 
 def _started(pid: int) -> str | None:
     try:
-        # This is in clock ticks since boot. The program name, in parentheses, may contain spaces.
+        # The start time is in clock ticks since boot. The program name, which is in parentheses,
+        # may contain spaces.
         return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[19]
     except (FileNotFoundError, ProcessLookupError):
         return None if os.path.exists("/proc/self/stat") else _started_without_proc(pid)
@@ -107,7 +111,7 @@ def _started(pid: int) -> str | None:
 def _started_without_proc(pid: int) -> str | None:
     import psutil
 
-    # This is not used on Linux, where the time depends on the adjustable system clock.
+    # Not used on Linux, where this time is based on the system clock, which can be adjusted.
     try:
         return str(psutil.Process(pid).create_time())
     except psutil.Error:
@@ -119,7 +123,7 @@ def _owner(pid: int) -> int:
 
 
 def _content(path: Path) -> bytes:
-    """Read a file; raise an error if its owner has replaced it with another type of file."""
+    """Read a file; raise an error if it is not a regular file but, for example, a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):

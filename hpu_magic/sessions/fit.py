@@ -1,4 +1,4 @@
-"""The state of a fit, as published to other processes and pages."""
+"""The state of a fit, which is published to other processes and pages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Fit:
     phase: Phase = "starting"
     epoch: int | None = None  # counted from 1; None before the first batch
     epochs: int | None = None
-    batch: int = 0  # within the current epoch
+    batch: int = 0  # number of the batch in the current epoch
     batches: int | None = None
     step: int = 0  # number of completed optimizer steps
     share: float | None = None  # fraction completed, from 0 to 1
@@ -40,7 +40,7 @@ class Fit:
     stoppable: bool = False  # whether another process can request a stop
 
     def as_record(self) -> dict[str, Any]:
-        """Return the state as plain data for JSON, with a non-finite loss as a string."""
+        """Return the state as JSON-compatible data, in which a non-finite loss is a string."""
         record = dict(vars(self))
         if self.loss is not None and not math.isfinite(self.loss):
             record["loss"] = _written(self.loss)
@@ -48,10 +48,10 @@ class Fit:
 
     @staticmethod
     def from_record(record: object) -> Fit | None:
-        """Create a fit from another process's record; return None if the record is invalid."""
+        """Create a fit from a record of another process; return None if the record is invalid."""
         if not isinstance(record, dict) or not {"model", "began"} <= set(record):
             return None
-        # A different release may write different keys.
+        # A different release of hpu_magic may write different keys.
         record = {name: record.get(name, default) for name, default in _DEFAULTS.items()}
         valid = (
             record["phase"] in _PHASES
@@ -91,7 +91,7 @@ class Fit:
         if self.epoch is None:
             return ""
         epoch = f"epoch {self.epoch}" + (f" of {self.epochs}" if self.epochs else "")
-        # If the remaining time is unknown, the batch number shows the progress.
+        # If the progress is unknown, show the number of the batch.
         return epoch if self.share is not None or not self.batch else f"{epoch}, batch {self.batch}"
 
 
@@ -105,7 +105,7 @@ def _written(value: float) -> str:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value from JSON is a finite number that fits in a float."""
+    """Return whether a value from JSON is a finite number that can be converted to a float."""
     if isinstance(value, float):
         return math.isfinite(value)
     # A Python int can be arbitrarily large.

@@ -1,4 +1,4 @@
-"""The published state of this process, in a file that exists as long as a session or fit."""
+"""Publish the state of this process in a file while it has a session or a fit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hpu_magic.sessions.fit import Fit
 
 
 class _Process:
-    """The published state of this process, with a lock. A forked process starts without state."""
+    """The published state of this process; a forked process starts without any state."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -29,7 +29,7 @@ class _Process:
         self._has_file = False
 
     def write(self) -> None:
-        """Write or remove the file; the caller must hold the lock."""
+        """Write or, without any state, remove the session file; the caller must hold the lock."""
         if self._ended:
             return
         fit = self.fit()
@@ -41,7 +41,7 @@ class _Process:
             files.remove_ended()
         state: dict[str, Any] = {
             "notebook": self.session and self.session.notebook,
-            # A fit in another thread also counts as activity, even in a process without cells.
+            # A fit counts as activity even if it runs in another thread while no cell is running.
             "idle_since": self.session.idle_since if self.session and fit is None else None,
             "name": self.name,
             "fit": fit and fit.as_record(),
@@ -49,17 +49,17 @@ class _Process:
         files.write(state)
 
     def fit(self) -> Fit | None:
-        """Return the latest fit that has published its state; the caller must hold the lock."""
+        """Return the latest published state of a fit; the caller must hold the lock."""
         published = [fit for fit in self.fits if fit.state is not None]
         if not published:
             return None
-        # A named process is a worker of another process and cannot be reached from a page.
+        # A process with a name is a worker of another process, and pages cannot reach it.
         reachable = self.session is not None and self.session.stoppable and self.name is None
         state = published[-1].state
         return state and replace(state, stoppable=published[-1].stop is not None and reachable)
 
     def end(self) -> None:
-        """Remove the file and ignore later changes by other threads."""
+        """Remove the session file, and ignore any later changes by other threads."""
         with self.lock:
             if self._has_file:
                 files.remove()
@@ -72,15 +72,15 @@ atexit.register(_here.end)
 
 
 def name_this_process(name: str) -> None:
-    """Set the name that other processes show for this process, starting with the next update."""
+    """Set the name under which other processes show this process after its next update."""
     _here.name = name
 
 
 class Announcement:
-    """The session of this process, published until it is withdrawn or the process ends.
+    """The session of this process, which is published until it is withdrawn or the process ends.
 
-    A new announcement replaces the previous one. `notebook` is the path reported by the front end,
-    and `stoppable` indicates whether this process handles requests to stop its fit.
+    A new announcement replaces the previous one. `notebook` is the notebook's path as reported by
+    the front end, and `stoppable` is whether this process handles requests to stop its fit.
     """
 
     def __init__(self, notebook: str | None, *, running: bool, stoppable: bool = False) -> None:
@@ -93,7 +93,7 @@ class Announcement:
             _here.write()
 
     def begin(self) -> None:
-        """Publish that a cell is running; a kernel with subshells can run several cells at once."""
+        """Publish that a cell has started; kernels with subshells can run several cells at once."""
         self._count(1)
 
     def end(self) -> None:
@@ -103,7 +103,7 @@ class Announcement:
     def withdraw(self) -> None:
         """Stop publishing the session."""
         with _here.lock:
-            # A forked process has no session.
+            # In a forked process, there is no session.
             if _here.session is self:
                 _here.session = None
                 _here.write()
@@ -117,9 +117,9 @@ class Announcement:
 
 
 class PublishedFit:
-    """A fit of this process, published until it is withdrawn or the process ends.
+    """A fit of this process, which is published until it is withdrawn or the process ends.
 
-    `stop` can be called from any thread to end the fit; it is None if the fit cannot be stopped.
+    `stop` ends the fit and can be called from any thread; it is None if the fit cannot be stopped.
     """
 
     def __init__(self, stop: Callable[[], None] | None = None) -> None:
@@ -129,7 +129,7 @@ class PublishedFit:
             _here.fits.append(self)
 
     def update(self, state: Fit) -> None:
-        """Publish a new state, unless the fit has been withdrawn or this is a forked process."""
+        """Publish a new state, unless the fit was withdrawn or belongs to the parent process."""
         with _here.lock:
             if self in _here.fits:
                 self.state = state
@@ -144,13 +144,13 @@ class PublishedFit:
 
 
 def own_fit() -> Fit | None:
-    """Return the published fit of this process, or None."""
+    """Return the published state of this process's fit, or None if there is no fit."""
     with _here.lock:
         return _here.fit()
 
 
 def stop_fit() -> Fit | None:
-    """Stop this process's fit and return it, or return None if no fit can be stopped."""
+    """Stop this process's fit and return its state; return None if no fit can be stopped."""
     with _here.lock:
         stoppable = [fit for fit in _here.fits if fit.stop is not None and fit.state is not None]
     if not stoppable:

@@ -13,14 +13,16 @@ from hpu_magic.sessions.fit import Fit, is_number
 class SessionState:
     """The published state of a running session."""
 
-    notebook: str | None  # its path; None in a terminal or if the front end does not report it
-    idle: float  # seconds since the last cell ended; 0 while a cell or a fit runs
-    name: str | None = None  # for a process without its own notebook, such as a worker
+    notebook: (
+        str | None
+    )  # path of the notebook; None in a terminal or if the front end does not report it
+    idle: float  # seconds since the last cell ended; 0 while a cell or a fit is running
+    name: str | None = None  # name of a process that has no notebook of its own, such as a worker
     fit: Fit | None = None
 
 
 def session(pid: int) -> SessionState | None:
-    """Return the session state of the process `pid`; None if it does not publish any.
+    """Return the state of the session in the process `pid`, or None if it does not publish any.
 
     Only root can read the sessions of other users.
     """
@@ -29,9 +31,9 @@ def session(pid: int) -> SessionState | None:
         notebook, since, name = state["notebook"], state["idle_since"], state.get("name")
         fit = Fit.from_record(state.get("fit"))
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return None  # the process has ended, or its file is unreadable or damaged
+        return None  # the process has ended, or its session file is unreadable or damaged
     if not (isinstance(notebook, (str, type(None))) and (since is None or is_number(since))):
         return None
-    # Zero means that a cell is running.
+    # Zero would mean that a cell is running.
     idle = 0.0 if since is None else max(0.1, round(time.time() - since, 1))
     return SessionState(notebook, idle, name if isinstance(name, str) else None, fit)

@@ -40,7 +40,7 @@ def test_cell_magic_shows_a_panel_for_each_fit(fits):
 
 
 def test_cell_without_a_fit_reports_that_it_found_none(fits):
-    assert "found neither trainer.fit" in fits("%%hpu_fit\n1 + 1").out
+    assert "called neither trainer.fit" in fits("%%hpu_fit\n1 + 1").out
 
 
 def test_result_names_the_reason_for_an_early_end(fits, own_card):
@@ -105,7 +105,7 @@ def test_fit_restores_the_trainers_callbacks_and_progress_bar(fits):
         ("%hpu_fit trainer data", "fit needs a LightningModule to train, but got a DataLoader"),
         ("%hpu_fit trainer model --interval 0", "must be 0.02 to 60 seconds, got 0"),
         ("%hpu_fit trainer model --fast", "no option '--fast'"),
-        ("%%hpu_fit trainer\npass", "does not take 'trainer'"),
+        ("%%hpu_fit trainer\npass", "does not take the argument 'trainer'"),
     ],
 )
 def test_invalid_arguments_raise_usage_errors(fits, line, sentence):

@@ -120,7 +120,7 @@ def test_cell_that_needs_a_gpu_is_shown_but_does_not_run(run, shell):
     assert "Line 3: flash_attn needs a GPU: use habana_frameworks.torch.hpex" in cell.out
     assert '+ y = x.to("hpu")' in cell.out
     assert cell.err == (
-        "UsageError: The cell did not run: the code in line 3 has no counterpart. Remove it, or "
+        "UsageError: The cell did not run: the code on line 3 has no counterpart. Remove it, or "
         "type %%hpu_from_cuda --show to convert the rest.\n"
     )
     assert "x" not in shell.user_ns
@@ -145,7 +145,7 @@ def test_invalid_line_reports_a_usage_error_and_runs_nothing(run, shell, line, s
 def test_shell_command_over_several_lines_is_refused(run, shell):
     cell = run("%%hpu_from_cuda\n!echo a \\\n  b\nx = 1")
     assert cell.err == (
-        "UsageError: A magic or shell command of this cell spans several lines: write it in one "
+        "UsageError: A magic or shell command in this cell spans several lines: write it on one "
         "line.\n"
     )
     assert "x" not in shell.user_ns

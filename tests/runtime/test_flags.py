@@ -171,7 +171,7 @@ def test_variable_set_after_the_import_is_not_shown_as_the_value(notebook):
         ("PT_HPU_PRINT_STATS=maybe", "use 1 or 0"),
         ("HLS_MODULE_ID=one", "use a whole number"),
         ("HABANA_VISIBLE_DEVICES=0", "docker run -e HABANA_VISIBLE_DEVICES=0"),
-        ("=1", "has no flag name"),
+        ("=1", "does not contain a flag name"),
         ("PT_HPU=1", "Unknown flag"),
     ],
 )

@@ -25,7 +25,7 @@ def on(run, shell, torch):
 def test_cell_without_device_work_prints_no_line(on):
     assert on("number = 3").out == ""
     assert on("%hpu_ledger on").out == (
-        "The ledger is on: below each cell that uses the device, a line shows its cost.\n"
+        "The ledger is on: cells that use the device show a line with their overhead.\n"
     )
 
 

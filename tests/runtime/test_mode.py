@@ -107,5 +107,5 @@ def test_mode_survives_run_all_even_if_torch_is_imported_first(notebook):
 def test_remembered_mode_applied_too_late_says_where_to_load_the_extension(notebook):
     notebook("%load_ext hpu_magic", "import torch", "%hpu_mode lazy")
     out = notebook("import torch", "%load_ext hpu_magic", HPU_MAGIC_SIMULATOR="1")
-    assert "read already: PT_HPU_LAZY_MODE=1" in out
+    assert "already been imported: PT_HPU_LAZY_MODE=1" in out
     assert "above the first import of torch" in out
