@@ -71,7 +71,7 @@ def _numbered(cards: Sequence[CardReading]) -> tuple[CardReading, ...]:
 
 
 def _real() -> Snapshot:
-    # These are imported here because `%load_ext` imports this package but rarely reads the cards.
+    # Imported here because `%load_ext` imports this package but rarely reads the cards.
     from hpu_magic.monitor import allotted, hlml, hlsmi
 
     try:
@@ -99,7 +99,7 @@ def _real() -> Snapshot:
 
 
 def _hidden_holders(cards: tuple[CardReading, ...], hidden: bool) -> str | None:
-    """Return a sentence about used cards whose holders are not visible, or None."""
+    """Return a sentence about cards in use whose holders are not visible, or None."""
     used = [card.label for card in cards if not card.holders and card.in_use]
     if not used:
         return None

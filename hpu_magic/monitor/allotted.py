@@ -20,7 +20,7 @@ _OF_ANOTHER = "a process of another user"
 
 
 def named(cards: Sequence[CardReading]) -> tuple[CardReading, ...]:
-    """Set the user of each card's holders to the user that the card is assigned to.
+    """Set the user of each card's holders to the user to whom the card is assigned.
 
     A card that is in use but has no visible holder gets a holder with `pid` 0.
     """

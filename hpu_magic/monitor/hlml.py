@@ -73,7 +73,7 @@ def _read_card(binding: Any, index: int, processes: DeviceHolders) -> CardReadin
         temperature = _value(binding, "hlmlDeviceGetTemperature", device, _ON_AIP)
         megahertz = _value(binding, "hlmlDeviceGetClockInfo", device, _SOC)
     except HlmlUnavailableError as lost:
-        # A card that is no longer on the bus must not hide the others.
+        # A card that is no longer on the bus must not prevent the others from being read.
         return CardReading(index, UNKNOWN, "", None, False, None, None, error=str(lost))
     return CardReading(
         index=index,
@@ -98,14 +98,14 @@ def _connect() -> Any:
         return _binding
     try:
         with warnings.catch_warnings():
-            # pyhlml imports one of its own modules that is deprecated.
+            # pyhlml imports a deprecated module of its own.
             warnings.simplefilter("ignore", DeprecationWarning)
             import pyhlml
             from pyhlml.hlml_lib import LibHLML
     except ModuleNotFoundError:
         raise HlmlUnavailableError(
-            "The HLML binding is missing; on a Gaudi machine install it with "
-            "`pip install habana-pyhlml`."
+            "The HLML binding is missing; on a Gaudi machine, install it with `pip install "
+            "habana-pyhlml`."
         ) from None
     library = inspect.signature(LibHLML).parameters["path"].default
     try:

@@ -22,7 +22,7 @@ from hpu_magic.plain_text import printable
 from hpu_magic.simulator.cards import hl_smi
 
 _PROGRAM = "hl-smi"
-_TIMEOUT = 4.0  # seconds for all calls of one reading
+_TIMEOUT = 4.0  # timeout in seconds for all calls of a single reading
 _FIELDS = (
     "index",
     "module_id",
@@ -52,7 +52,7 @@ _VALUE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>[A-Za-z%]*)")
 
 _BUS = r"(?P<bus>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-9a-fA-F])"
 _FIRST_LINE = re.compile(rf"\|\s*(?P<index>[0-9]+)\s+(?P<name>HL-\S+)\s.*?\|\s*{_BUS}\s")
-# Parts of a card's second line, each of which can be N/A.
+# Parts of the second line for a card; each of them can be N/A.
 _PARTS = {
     "memory.used": re.compile(r"([0-9]+\s*[KMG]iB)\s*/\s*[0-9]+\s*[KMG]iB"),
     "memory.total": re.compile(r"[0-9]+\s*[KMG]iB\s*/\s*([0-9]+\s*[KMG]iB)"),
@@ -94,7 +94,7 @@ _supports_fields = True
 
 
 def installed() -> bool:
-    """Return whether the vendor's program is installed; the simulator's does not count."""
+    """Return whether the vendor's program is installed; the simulator's program does not count."""
     return program() is not None
 
 
@@ -172,7 +172,7 @@ def _run(deadline: float, *arguments: str) -> str:
     if done.returncode:
         output = (done.stderr or done.stdout).strip().splitlines()
         text = f": {printable(output[0])}" if output else ""
-        raise HlSmiUnavailableError(f"{_PROGRAM} ended with code {done.returncode}{text}.")
+        raise HlSmiUnavailableError(f"{_PROGRAM} exited with code {done.returncode}{text}.")
     return done.stdout
 
 
@@ -220,7 +220,7 @@ def parse_table(text: str) -> list[_Listed]:
         elif process := _PROCESS.match(line):
             pids.setdefault(int(process["index"]), []).append(int(process["pid"]))
     if not rows:
-        raise HlSmiUnavailableError(f"The output of {_PROGRAM} has no card in a known format.")
+        raise HlSmiUnavailableError(f"The output of {_PROGRAM} lists no card in a known format.")
     return [replace(row, pids=tuple(pids.get(index, ()))) for index, row in rows.items()]
 
 

@@ -1,4 +1,4 @@
-"""Find processes that have a card's device node open; they may end during the search."""
+"""Find processes that have a card's device node open; they may exit during the search."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class CardReading:
 
     @property
     def in_use(self) -> bool:
-        """Whether more memory is used than on an idle card, where the driver uses about 1 %."""
+        """Whether more memory is in use than on an idle card, where the driver uses about 1 %."""
         return bool(
             self.memory_used and self.memory_total and self.memory_used > self.memory_total / 50
         )

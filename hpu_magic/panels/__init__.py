@@ -1,4 +1,4 @@
 """Live panels for fits and device memory.
 
-Bokeh, ipywidgets, Lightning and torch are not imported until a panel is shown.
+Bokeh, ipywidgets, Lightning and torch are only imported when a panel is shown.
 """

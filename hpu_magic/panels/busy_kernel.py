@@ -1,8 +1,8 @@
-"""Answer pages while a cell is running, when a panel is clicked or the page is reloaded.
+"""Answer pages while a cell is running, so that users can click in panels and reload the page.
 
 While a cell is running, a kernel only handles messages to a subshell on its shell channel. A page
-that is loading cannot use subshells yet: it learns about them from the reply to its first request,
-and requests the state of all widgets before it has that reply. Therefore, while a panel is shown
+that is loading cannot use subshells yet: the reply to its first request announces them, but the
+page requests the state of all widgets before it has that reply. Therefore, while a panel is shown
 and a cell is running, requests from a loading page and messages to the panel are handled
 immediately: by the thread that receives the kernel's messages or, if there is no such thread
 (ipykernel before 7), by the training thread when it calls ``poll``.
@@ -78,7 +78,7 @@ class _ShellChannel:
             await self._kernel.shell_channel_thread_main(frames)
 
     def _poll(self) -> None:
-        """Answer our messages in the kernel's queue; all others keep their position."""
+        """Answer the panels' messages in the kernel's queue; all others keep their positions."""
         import zmq
 
         if threading.current_thread() is not threading.main_thread():
@@ -96,7 +96,7 @@ class _ShellChannel:
         self._kernel.shell_stream.flush(zmq.POLLOUT)
 
     def _running(self) -> bool:
-        """Return whether a cell is running, including a cell that has called other cells."""
+        """Return whether a cell is running, even if it runs other cells in turn."""
         lock = getattr(self._kernel, "_main_asyncio_lock", None)
         if lock is not None:
             return bool(lock.locked())
@@ -109,7 +109,7 @@ class _ShellChannel:
             header, content = (kernel.session.unpack(parts[at].bytes) for at in (1, 4))
             if not self._ours(header["msg_type"], content):
                 return False
-            # This checks the message's signature and marks the signature as used.
+            # This verifies the message's signature and marks the signature as used.
             message = kernel.session.deserialize(parts, content=True, copy=False)
         except (ValueError, LookupError, TypeError, AttributeError):
             return False  # the kernel reports the error
@@ -120,7 +120,7 @@ class _ShellChannel:
             )
             if hasattr(answer, "__await__"):
                 await answer
-        except Exception:  # as in the kernel: a widget's code may raise anything
+        except Exception:  # like the kernel, because a widget's code may raise any exception
             kernel.log.exception("Exception in message handler:")
         # "idle" completes the message although the cell is still running. The last status must be
         # the kernel's actual status, even if that cell ends or another begins in the meantime.
@@ -137,8 +137,9 @@ class _ShellChannel:
             return bool(content["target_name"] == _WIDGET_STATES)
         if kind in ("comm_msg", "comm_close"):
             comm = content["comm_id"]
-            # A page whose first request was answered late requests the state of every widget,
-            # including those of other cells, and shows no widget until it has all states.
+            # If the reply to a page's first request is late, the page requests the state of all
+            # widgets, including those of other cells, and shows none of them until all states have
+            # arrived.
             is_request = content.get("data", {}).get("method") == "request_state"
             is_panel = any(comm in listener.comms for listener in self._open)
             return is_request or comm in self._states or is_panel

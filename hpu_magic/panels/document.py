@@ -27,7 +27,7 @@ class DocumentWidget(anywidget.AnyWidget):
     servers and the saved notebook does not contain BokehJS.
 
     ``restore`` updates the models with the changes that pages have already received. Its argument
-    is the setter for these changes, which keeps them from being sent to the pages again.
+    is the setter for these changes, which prevents them from being sent to the pages again.
     ``drawing`` locks the models, and ``on_choice`` is called with the value that the user selects
     in the model named `CHOICE`.
     """

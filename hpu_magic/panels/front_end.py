@@ -16,7 +16,7 @@ def in_notebook() -> bool:
 
 
 def in_console() -> bool:
-    """Return whether a console started this kernel for itself.
+    """Return whether a console started this kernel for its own use.
 
     A console prints the text of each output once and ignores later updates.
     """
@@ -31,10 +31,10 @@ def in_console() -> bool:
 
 
 def unattended() -> bool:
-    """Return whether the cells are run by a program such as papermill or nbconvert, not by a page.
+    """Return whether a program such as papermill or nbconvert runs the cells, instead of a page.
 
-    Such a client accepts no input and shows no widgets. The output that it saves must be complete
-    without a kernel.
+    Such a client does not accept input and does not show widgets. The output that it saves must be
+    complete without a kernel.
     """
     from IPython.core.getipython import get_ipython
 

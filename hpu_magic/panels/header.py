@@ -14,7 +14,7 @@ _HEADER = """<div style="line-height:1.5;padding:2px 0;font-variant-numeric:tabu
 overflow:hidden">{bar}</div>
 </div>"""
 _BAR = '<div style="height:3px;border-radius:2px;width:{percent:.1f}%;background:{color}"></div>'
-# The negative delay keeps the animation going although each update replaces the element.
+# The negative delay keeps the animation smooth although each update replaces the element.
 _ENDLESS_BAR = """<style>
 @keyframes hpu-endless {{ from {{ margin-left: 0 }} to {{ margin-left: 80% }} }}
 @media (prefers-reduced-motion: reduce) {{ .hpu-endless {{ animation: none !important }} }}</style>
@@ -35,7 +35,7 @@ def header(
 
     ``headline`` is HTML; all other arguments are text. ``detail`` is the line below the headline,
     preceded by ``warning``, and ``values`` is a line of values. ``share``, from 0 to 1, is the
-    length of the progress bar. If a task has no known end and has been running for ``endless_for``
+    length of the progress bar. If a task without a known end has been running for ``endless_for``
     seconds, the bar moves back and forth.
     """
     if warning:

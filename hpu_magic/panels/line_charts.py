@@ -32,15 +32,15 @@ class Line(NamedTuple):
 class LineChart:
     """A chart of a `RunRecord`'s columns over time."""
 
-    name: str  # in a panel's list of charts
+    name: str  # used in a panel's list of charts
     height: int  # pixels
     heading: str  # the title before the first sample
     lines: tuple[Line, ...]
     hover: str  # tooltip, in Bokeh's format
     title: Callable[[RunRecord], str]
-    sentence: Callable[[RunRecord], str]  # for users who cannot see it; "" if there are no samples
-    of_memory: bool = False  # its axis is in bytes and can extend to the limit
-    longest_title: str = ""  # the legend must not cover it
+    sentence: Callable[[RunRecord], str]  # description for screen readers; "" without samples
+    of_memory: bool = False  # whether the axis is in bytes and can extend to the limit
+    longest_title: str = ""  # a title that the legend must not cover
 
 
 def memory_title(peak: float, limit: float) -> str:

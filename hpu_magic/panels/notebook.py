@@ -16,28 +16,28 @@ from hpu_magic.panels.view import Head
 PANELS = ("auto", "widget", "picture")
 
 _ANSWER_SECONDS = 1.0
-"""Time within which a fast page with widget support requests the charts, in seconds."""
+"""Time in seconds within which a fast page with widget support requests the charts."""
 
 _OFTEN, _SELDOM = 2.0, 15.0
 """Seconds between two pictures if no page shows the panel, and the maximum if a page does.
 
-In the latter case, the interval grows with the age of the fit, because a picture of a new fit is
-soon out of date.
+If a page shows the panel, the interval grows with the age of the fit, because a picture of a new
+fit soon becomes stale.
 """
 
 _ELSEWHERE = (
     "{model} is being trained. While the kernel runs, pages that support widgets show its live "
     "panel; the HPU sidebar and hpu-magic top also show the progress. The picture below shows the "
-    "state at the time when it was drawn."
+    "state at the time it was drawn."
 )
 
 
 class NotebookView:
     """Two outputs below the running cell: the live panel, later replaced by a table, and a picture.
 
-    The picture exists from the start, so that a notebook that is saved or exported during the fit
-    shows its state. Pages that show the panel hide the picture. If no page shows the panel, the
-    picture is drawn more often and with a header.
+    The picture exists from the start, so a notebook that is saved or exported during the fit shows
+    the state of the fit. Pages that show the panel hide the picture. If no page shows the panel,
+    the picture is drawn more often and with a header.
 
     ``kinds`` contains names from `line_charts.KINDS`. ``on_stop`` is called once if Stop is
     pressed, and ``on_add`` with the name of a metric if the user requests a chart of it; both may
@@ -76,7 +76,7 @@ class NotebookView:
         return None if self._widget is None else self._widget.poll
 
     def draw(self, head: Head, record: RunRecord, news: News) -> None:
-        """Update the panel and, at intervals, the picture."""
+        """Update the panel and, from time to time, the picture."""
         if self._widget is not None:
             self._widget.draw(record, news)
             self._widget.head(head.html)
@@ -95,14 +95,14 @@ class NotebookView:
         self._picture.show(bundle)
 
     def _alone(self, now: float) -> bool:
-        """Return whether users see only the picture."""
+        """Return whether users can see only the picture."""
         if self._widget is None:
             return True
         waited = now - self._shown_at >= _ANSWER_SECONDS
         return waited and not self._waits_for_page and not self._widget.seen
 
     def finish(self, table: Mapping[str, str], picture: Mapping[str, str]) -> None:
-        """Replace the panel with the table, and draw the complete picture."""
+        """Replace the live panel with the table, and draw the complete picture."""
         self._top.show(table, over=True)
         self._picture.show(picture, over=True)
         if self._widget is not None:

@@ -27,7 +27,7 @@ class Output:
         _outputs[self.id] = self
 
     def show(self, bundle: Mapping[str, Any], *, over: bool = False) -> None:
-        """Show a MIME bundle; `over` marks the last update."""
+        """Show a MIME bundle; `over` marks the final update."""
         from IPython.core.display_functions import publish_display_data
 
         first = self.revision == 0

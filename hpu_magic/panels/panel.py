@@ -31,7 +31,7 @@ _KINDS = (MEMORY.name,)
 _MOST_ROWS = 3600
 _ANSWER_SECONDS = 5.0
 _PICTURE_SECONDS = 2.0
-_NOT_LIVE = "A live panel needs a notebook: these are the current figures, printed once."
+_NOT_LIVE = "A live panel requires a notebook; these are the current values, printed once."
 _running: MemoryPanel | None = None
 
 
@@ -51,7 +51,7 @@ class MemoryPanel:
         self._record = RunRecord(sampler(), began, Window(COLUMNS, rows), peak=self._peak)
         self._lock = threading.Lock()
         self._draw_due = self._picture_due = 0.0
-        # Time until which a page may still request the widget.
+        # Time until which pages can still request the widget.
         self._page_due = began + (math.inf if view == "widget" else _ANSWER_SECONDS)
         self._widget = self._new_widget(rows, history) if view != "picture" else None
         self._output = Output()
@@ -129,7 +129,7 @@ class MemoryPanel:
                 self._show()
 
     def _after_cell(self, *_: object) -> None:
-        """Draw the state after a cell, because it may be the last one that a program runs."""
+        """Draw the state after each cell, because it may be the last cell that a program runs."""
         self._picture_due = 0.0
         sampler().sample()
         self._tick(sampler())
@@ -139,7 +139,7 @@ class MemoryPanel:
         last = sampler().last("memory")
         headline = f"<b>Memory</b> of {device.label()}"
         if last is None or not device.taken():
-            return headline, "no card in use yet; the first hpu tensor takes one", None
+            return headline, "no card in use yet; the first hpu tensor acquires one", None
         in_use, limit = last["in_use"], last["limit"]
         peak = max(in_use, self._peak.so_far())
         detail = f"{units.size(in_use)} in use, peak {units.size(peak)}, of {units.size(limit)}"
@@ -154,7 +154,7 @@ def open_panel(interval: float, history: float, view: str) -> MemoryPanel | Memo
     global _running
     checked_interval(interval)
     if not 1 <= history <= 86_400:
-        raise HPUError(f"The history of a panel must be 1 to 86400 seconds, got {history:g}.")
+        raise HPUError(f"The history must be between 1 and 86400 seconds, got {history:g}.")
     stop_panel()
     if not in_notebook():
         report = memory_of(*notebook.variables())
@@ -179,5 +179,5 @@ def stop_panel() -> bool:
 def checked_interval(interval: float) -> float:
     """Return the interval; raise HPUError if it is not between 0.02 s and 60 s."""
     if not 0.02 <= interval <= 60:
-        raise HPUError(f"The interval must be 0.02 to 60 seconds, got {interval:g}.")
+        raise HPUError(f"The interval must be between 0.02 and 60 seconds, got {interval:g}.")
     return interval

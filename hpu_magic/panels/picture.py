@@ -1,4 +1,4 @@
-"""The static picture of a run that stays in the notebook: plain SVG without scripts or fonts.
+"""The static picture of a run that remains in the notebook: plain SVG without scripts or fonts.
 
 It contains the charts of the live panel in the same colors. It does not need a kernel and is
 legible on light and dark pages. A narrow page shows a second layout of the same size with larger
@@ -50,8 +50,8 @@ _NARROW_PAGE = 480  # pixels; pictures up to this width use the narrow layout
 def draw(record: RunRecord, kinds: Sequence[str] = KINDS, name: str = "") -> str:
     """Return the run as an SVG image of at most a few dozen kilobytes.
 
-    `kinds` contains names from `line_charts.KINDS`, and `name` is the model's name, which is given
-    to users who cannot see the picture.
+    `kinds` contains names from `line_charts.KINDS`, and `name` is the model's name, which is part
+    of the description for screen readers.
     """
     metrics = METRICS in kinds
     listed = [chart for chart in LINE_CHARTS if chart.name in kinds]
@@ -270,7 +270,7 @@ def _head(layout: PictureLayout, chart: _Chart) -> tuple[str, list[list[Entry]]]
 
 
 def _responsive(wide: list[str], narrow: list[str], height: float) -> list[str]:
-    """Return both layouts. A page shows one of them; pages that ignore styles show the wide one."""
+    """Return both layouts. A page shows one of them, or the wide one if it ignores styles."""
     hide_one = ".hpu-magic-wide{display:none}.hpu-magic-narrow{display:inline}"
     condition = f"(max-width:{_NARROW_PAGE}px)"
     inner = f"0 0 {NARROW.width} {height * NARROW.width / WIDE.width:.1f}"
@@ -296,7 +296,7 @@ def _ticks(
     """Return round numbers that span all values, and a function that formats them."""
     known = [value for value in values if math.isfinite(value)] or [0.0]
     ticks = drawing.round_numbers(min(known) if low is None else low, max(known), 4)
-    width = float(f"{ticks[1] - ticks[0]:.3g}")  # the last bits are inaccurate far from zero
+    width = float(f"{ticks[1] - ticks[0]:.3g}")  # for large values, the last bits are inaccurate
     if not 1e-5 < width < 1e6:
         return ticks, lambda tick: f"{tick:.4g}"
     digits = next(d for d in range(8) if abs(width * 10**d - round(width * 10**d)) < 1e-6)

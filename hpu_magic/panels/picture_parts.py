@@ -43,13 +43,13 @@ class PictureLayout:
     def text(
         self, x: float, y: float, words: str, anchor: str = "start", most: float = math.inf
     ) -> str:
-        """Return the text of a title or legend, condensed if it is wider than ``most``."""
+        """Return the SVG text of a title or legend, condensed if it is wider than ``most``."""
         return drawing.text(x, y, words, anchor, most=most)
 
     def number(
         self, x: float, y: float, words: str, anchor: str = "start", most: float = math.inf
     ) -> str:
-        """Return the text of an axis label, condensed if it is wider than ``most``."""
+        """Return the SVG text of an axis label, condensed if it is wider than ``most``."""
         return drawing.text(x, y, words, anchor, self.number_size, most=most)
 
 

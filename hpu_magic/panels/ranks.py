@@ -123,7 +123,7 @@ def _bar(state: RankState) -> str:
 
 
 class RanksView:
-    """Draws the table below a notebook's running cell; if not ``live``, only builds `table`."""
+    """Draws the table below a notebook's running cell or, if ``live`` is false, only builds it."""
 
     def __init__(self, ranks: Sequence[RankState], live: bool) -> None:
         self._live = live
@@ -164,7 +164,7 @@ class RanksView:
 
 
 def _completed(state: RankState, before: RankState) -> RankState:
-    """Return the state, with the previous pace if there has been no step since then."""
+    """Return the state, keeping the previous pace if no step has been completed since then."""
     if state.steps_per_second is not None or state.steps != before.steps:
         return state
     return dataclasses.replace(

@@ -40,8 +40,8 @@ class RunRecord:
     Times are in seconds since ``began``, which is a value of ``time.monotonic()``. Values in the
     sampler that are older than this record are ignored. ``lines`` is a `Trace` for the entire run
     or a `Window` for its last part. ``progress`` is None if there is no fit. ``memory`` is true if
-    the run uses the device, so that memory and compilations belong to the run. ``peak`` observes
-    the peak of device memory, since other code may reset the device's own peak.
+    the run uses the device, so that memory and compilations belong to the run. ``peak`` tracks the
+    peak of device memory, because other code may reset the device's own peak.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class RunRecord:
             number, step, length = row[1:]
             epochs += self.epochs.add(row[0] - self.began, step, number, length)
         if ended is not None and self._progress is not None and self._progress.epoch_over:
-            # Add an epoch start at the end of the run, although no further epoch begins.
+            # Append a sentinel epoch start at the end of the run, although no further epoch begins.
             number, step = self._progress.epoch + 2.0, self._latest.get("step", math.nan)
             epochs += self.epochs.add(ended - self.began, step, number, math.nan)
             epochs += self.epochs.end()
@@ -197,5 +197,5 @@ class RunRecord:
 
 
 def _drawn(value: float) -> float:
-    """Return the value to draw: NaN, which is a gap, if it is not finite."""
+    """Return the value to draw; if it is not finite, return NaN, which is drawn as a gap."""
     return value if math.isfinite(value) else math.nan

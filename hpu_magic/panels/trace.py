@@ -40,7 +40,7 @@ class Trace:
         self, columns: tuple[str, ...], capacity: int = 1000, goal: str | None = None
     ) -> None:
         if capacity < 4 or capacity % 2:
-            raise ValueError(f"a trace keeps an even number of rows, at least 4, not {capacity}")
+            raise ValueError(f"capacity must be an even number of at least 4, got {capacity}")
         self.columns = columns
         self.capacity = capacity
         self.stride = 1
@@ -101,7 +101,7 @@ class Trace:
             self.best = row
 
     def _is_better(self, row: Values) -> bool:
-        """Return whether a row is better than all rows before it, including skipped ones."""
+        """Return whether a row is better than all earlier rows, including skipped ones."""
         best = self._better or self.best
         value = self._sign * row[-1]
         if not self._sign or not math.isfinite(value):

@@ -60,11 +60,11 @@ class Head:
 
 
 class FitView(Protocol):
-    """A display of a fit, which the sampler's thread draws and the fit's thread finishes."""
+    """A display of a fit, drawn by the sampler's thread and finalized by the fit's thread."""
 
     @property
     def poll(self) -> Callable[[], None] | None:
-        """The function that the training thread must call from time to time, if necessary."""
+        """The function that the training thread must call from time to time, or None."""
 
     def draw(self, head: Head, record: RunRecord, news: News) -> None:
         """Draw the state of the fit and its new samples."""

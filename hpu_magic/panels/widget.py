@@ -16,7 +16,7 @@ from hpu_magic.panels.document import DocumentWidget
 from hpu_magic.panels.record import News, RunRecord
 
 _MOST_LEFT = 20
-"""Number of finished panels that still show their result in pages."""
+"""Number of finished panels that continue to show their result in pages."""
 
 # The next output is the picture, which is for pages without a live panel.
 _HIDING = (

@@ -103,7 +103,7 @@ def test_fit_restores_the_trainers_callbacks_and_progress_bar(fits):
             "The first argument must be a Lightning or transformers Trainer",
         ),
         ("%hpu_fit trainer data", "fit needs a LightningModule to train, but got a DataLoader"),
-        ("%hpu_fit trainer model --interval 0", "must be 0.02 to 60 seconds, got 0"),
+        ("%hpu_fit trainer model --interval 0", "must be between 0.02 and 60 seconds, got 0"),
         ("%hpu_fit trainer model --fast", "no option '--fast'"),
         ("%%hpu_fit trainer\npass", "does not take the argument 'trainer'"),
     ],

@@ -623,7 +623,7 @@ def test_empty_loader_warns(loops):
         ("watch(loader, total='8')", "total must be the number of batches, got '8'"),
         ("watch(iter([1]), epochs=2)", "can be iterated over only once, not 2 times"),
         ("watch(loader, loss=torch.ones(1))", "loss must be a function that returns the loss"),
-        ("watch(loader, interval=0)", "must be 0.02 to 60 seconds, got 0"),
+        ("watch(loader, interval=0)", "must be between 0.02 and 60 seconds, got 0"),
         ("watch(loader, panel='tv')", "panel must be one of auto, widget, picture, got 'tv'"),
         ("watch.log(loss=1)", "No watch loop is running"),
         ("watch(loader).log(loss=1)", "The loop is not running"),

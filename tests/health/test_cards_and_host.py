@@ -254,7 +254,7 @@ def test_hl_smi_reports_versions(tmp_path, monkeypatch):
     hl_smi(tmp_path, "echo nothing")
     assert hlsmi.versions() == hlsmi.Versions(None, ())
     hl_smi(tmp_path, "exit 3")
-    with pytest.raises(hlsmi.HlSmiUnavailableError, match="ended with code 3"):
+    with pytest.raises(hlsmi.HlSmiUnavailableError, match="exited with code 3"):
         hlsmi.versions()
 
 

@@ -118,7 +118,7 @@ def test_closed_pipe_is_not_an_error():
 def test_invalid_interval_is_rejected_with_a_fix():
     done = run("top", "--interval", "soon")
     assert done.returncode == 2
-    assert "'soon' is not an interval; use a number of seconds from 0.2" in done.stderr
+    assert "'soon' is not a valid interval; use a number of seconds from 0.2" in done.stderr
 
 
 class Terminal:

@@ -386,16 +386,16 @@ def test_memory_panel_in_a_terminal_is_a_table(run, torch):
     held = run("import torch\nheld = torch.zeros(1, device='hpu')\n%hpu_memory_live").out
     assert held.count("MaxInUse") == held.count("Held by variables") == 1
     assert "  held  " in held
-    assert "A live panel needs a notebook: these are the current figures" in held
+    assert "A live panel requires a notebook; these are the current values" in held
     assert "it needs a notebook" in run("%hpu_memory_live off").err
 
 
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("%hpu_memory_live --interval 0", "must be 0.02 to 60 seconds, got 0"),
+        ("%hpu_memory_live --interval 0", "must be between 0.02 and 60 seconds, got 0"),
         ("%hpu_memory_live --interval often", "needs a number after --interval"),
-        ("%hpu_memory_live --history 0.5", "must be 1 to 86400 seconds, got 0.5"),
+        ("%hpu_memory_live --history 0.5", "must be between 1 and 86400 seconds, got 0.5"),
         ("%hpu_memory_live off", "No panel is live"),
         ("%hpu_memory_live now", "needs on or off, not 'now'"),
         ("%hpu_memory_live --color", "no option '--color'"),

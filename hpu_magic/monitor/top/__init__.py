@@ -43,14 +43,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the parser of the command, which sets the `run` option."""
+    """Add the command's parser, which sets the `run` option."""
     top = commands.add_parser(
         "top",
         help="show all cards with their memory and holders",
         description="Show all cards with their memory and holders. In a terminal, the table is "
-        "updated until you press q; other outputs get it once. Your own processes appear with "
-        "their arguments, and kernels with the names of their notebooks. The command acquires no "
-        "card.",
+        "updated until you press q; otherwise, it is printed once. Your own processes are shown "
+        "with their arguments, and kernels with the names of their notebooks. The command does not "
+        "acquire a card.",
         epilog="Examples: hpu-magic top; hpu-magic top 3; hpu-magic top --sort idle; "
         "hpu-magic top --json | jq '.cards[].memory_used'",
     )
@@ -81,7 +81,7 @@ def _seconds(text: str) -> float:
         seconds = 0.0
     if not _SHORTEST <= seconds <= 3600:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is not an interval; use a number of seconds from {_SHORTEST} to 3600"
+            f"{text!r} is not a valid interval; use a number of seconds from {_SHORTEST} to 3600"
         )
     return seconds
 
@@ -114,7 +114,7 @@ def _once(snapshot: Snapshot, options: argparse.Namespace) -> list[str]:
 class _Samples:
     """Takes samples in a separate thread, so that keys work even if the driver is slow.
 
-    `interval` is in seconds. Each sample wakes up the screen.
+    `interval` is in seconds. Each sample wakes up the screen, which then redraws.
     """
 
     def __init__(self, interval: float, screen: Screen) -> None:

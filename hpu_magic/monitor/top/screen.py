@@ -1,4 +1,4 @@
-"""A full-screen terminal with keyboard input that is restored when the program ends or stops."""
+"""A full-screen terminal with keyboard input, restored when the program exits or is suspended."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOME, _END_OF_LINE, _END_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 _STYLES = {"": "", "bold": "\x1b[1m", "selected": "\x1b[7m"}
 _PLAIN = "\x1b[0m"
 
-# The escape sequences that terminals send in either of their modes.
+# The escape sequences for keys that terminals send in either of their modes.
 _SEQUENCES = {
     **{
         f"{start}{letter}": name

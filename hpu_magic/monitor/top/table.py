@@ -67,7 +67,7 @@ def table(
     """Return the lines of a table of all cards; a dash represents a missing value.
 
     `room` is the number of cells per line; None means no limit. `shift` is the number of characters
-    to cut off from the start of names.
+    to remove from the start of each name.
     """
     if not snapshot.cards:
         return _remark(f"No Gaudi cards to show: {snapshot.reason}", room)

@@ -114,11 +114,11 @@ if (choice.value === "epoch" && (cb_obj === epochs || !known)) {{{_PLACE_AGAIN}}
 
 
 class SharedAxis:
-    """The range shared by all charts, and the positions of rows on it.
+    """The axis range shared by all charts, and the positions of rows along it.
 
     ``lines`` and ``epochs`` are data sources. ``window`` is the length, in seconds, of an axis that
-    follows the newest point. If it is None, the axis starts at 0 and shows everything, and the
-    user selects time, step or epoch.
+    follows the newest point. If it is None, the axis starts at 0 and shows all rows, and the user
+    can select time, step or epoch.
     """
 
     def __init__(

@@ -25,7 +25,7 @@ _MARKS_KEPT = 200
 
 
 class Charts:
-    """The metrics, pace and memory of one fit, or memory alone.
+    """Charts of the metrics, pace and memory of a fit, or of memory alone.
 
     All methods must be called from the same thread. Changes become visible after `flush`.
 
@@ -145,7 +145,7 @@ class Charts:
                 each.begin(self._outbox, record)
 
     def _arrange(self, wanted: list[str], record: RunRecord) -> None:
-        """Create a chart for each metric; the first metric takes the chart that is still empty."""
+        """Create a chart for each metric; the first metric uses the chart that is still empty."""
         first = self._metrics[0]
         if first.metric is None:
             first.metric = wanted[0]
@@ -153,7 +153,8 @@ class Charts:
         new = [name for name in wanted if name not in existing]
         existing |= {name: self._metric_chart(name) for name in new}
         self._metrics = [existing[name] for name in wanted]
-        # Draw before adding the new charts to the document, which visits all models at each change.
+        # Draw before adding the new charts, because the document visits all models after each
+        # change.
         self._begin(record)
         plots = [each.plot for each in self._metrics]
         self.layout.children = [self._controls, *plots, *self._below]
@@ -165,7 +166,7 @@ class Charts:
         return chart
 
     def _silence(self, model: Any) -> None:
-        """Keep the browser from sending back the ranges and sizes that it computes for each row."""
+        """Keep the browser from sending back ranges and sizes that it computes for each row."""
         for each in model.references():
             each.syncable = False
 

@@ -1,4 +1,4 @@
-"""The controls of the charts; the browser handles all but the list of metrics to add."""
+"""The controls of the charts; the browser handles all of them except the list of metrics to add."""
 
 from __future__ import annotations
 

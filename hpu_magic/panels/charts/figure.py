@@ -19,7 +19,7 @@ THEMED = "".join(
 )
 # A legend is an HTML element that reads its color before it is attached to the page.
 _THEMED_LEGEND = f".bk-label {{ color: var(--jp-ui-font-color1, {palette.TEXT}) !important; }}"
-# The legend wraps if necessary, and moves up beside the title if there is enough room.
+# The legend wraps if necessary, and moves up next to the title if there is enough space.
 _WRAPPED = """
 .bk-grid {
   display: flex; flex-wrap: wrap; justify-content: flex-end; row-gap: 0 !important;
@@ -34,13 +34,13 @@ const narrow = cb_obj.inner_width < 320
 title.offset = narrow ? {8 - palette.LEFT} : 0
 title.standoff = narrow ? {_STANDOFF_NARROW} : {_STANDOFF}
 """
-_RIGHT = 28  # pixels; room for half of the last axis label
+_RIGHT = 28  # pixels; leaves space for half of the last axis label
 
 
 def blank(height: int, title: str, x_range: Any, y_range: Any, x_ticks: Any) -> Any:
     """Return an empty chart."""
     plot: Any = figure(
-        frame_height=height - 30,  # as in the picture; the title and legends are added above
+        frame_height=height - 30,  # as in the picture; title and legends are above the plot
         sizing_mode="stretch_width",
         x_range=x_range,
         y_range=y_range,

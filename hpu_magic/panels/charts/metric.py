@@ -32,7 +32,7 @@ from hpu_magic.runtime.training.curves import Curve
 from hpu_magic.runtime.training.not_finite import NotFinite
 
 _NOT_FINITE_KEPT = 40
-_LABEL_LOWEST = 6  # pixels above the bottom of the chart
+_LABEL_LOWEST = 6  # lowest position of a label, in pixels above the bottom of the chart
 
 
 class MetricChart:
@@ -70,7 +70,7 @@ class MetricChart:
         # Set the tools only once: if they change, Bokeh moves the legend without a new layout.
         self._hover = hover([], "$name @value{0.0000} at step @step, @time{0.0} s")
         self.plot.tools = [self._hover]
-        # Whatever is added to the layout last is drawn on top.
+        # Items that are added to the layout last are drawn on top.
         self._legend = Legend()
         quiet_legend(self._legend, self._title, [])
         self.plot.add_layout(self._legend, "above")

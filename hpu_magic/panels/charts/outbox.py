@@ -2,8 +2,8 @@
 
 For each row, ``ColumnDataSource.stream`` stores every column in this process, looks for listeners
 and visits all models in the document. For the training loop, this is several times as expensive as
-the message itself. Charts that are never read in this process only need the message. A page that is
-opened later gets all rows from the place where they are recorded.
+the message itself. Charts whose models are never read in this process only need the message. A page
+that is opened later receives all rows from the run's record.
 """
 
 from __future__ import annotations
