@@ -84,7 +84,7 @@ def _in_use(torch: Any) -> int:
 
 
 def _in_use_after_collection(torch: Any, expected: int) -> int:
-    """Return the number of bytes in use, after a garbage collection if it is not `expected`."""
+    """Return the number of bytes in use; collect garbage first if it differs from `expected`."""
     in_use = _in_use(torch)
     if in_use == expected:
         return in_use

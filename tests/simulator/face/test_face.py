@@ -485,13 +485,13 @@ def test_first_generation_refuses_operators_that_it_lacks(lines, lazy):
         *("cast_to_fp8_v2", "fp8_gemm_v2", "fp8_gemm_v2", "sdpa_recomp_fwd", "convert_from_int4"),
         "mixture_of_experts",
     )
-    later = "needs a GAUDI2 or a later card, but this card is GAUDI"
+    later = "needs a GAUDI2 or later card, but this card is GAUDI"
     assert found == [
         *(f"torch.ops.hpu.{name} True" for name in operators),
         f"FP8 {later} True",
         f"float16 {later} True",
-        "torch.ops.hpu.cast_to_fp8_v2: FP8 needs a GAUDI2 or a later card, but this card is "
-        "GAUDI; compute in bfloat16, under torch.autocast('hpu').",
+        "torch.ops.hpu.cast_to_fp8_v2: FP8 needs a GAUDI2 or later card, but this card is "
+        "GAUDI; use bfloat16 with torch.autocast('hpu').",
         "[1.0]",
         "[0.5]",
     ]
@@ -525,10 +525,10 @@ print(host.to(device, torch.bfloat16).tolist(), x.bfloat16().sum().item())
 @pytest.mark.parametrize("lazy", ["0", "1"])
 def test_first_generation_refuses_tensors_of_later_types(lines, lazy):
     found = lines(TYPES_OF_LATER_GENERATIONS, HPU_MAGIC_CARD="gaudi", PT_HPU_LAZY_MODE=lazy)
-    later = "needs a GAUDI2 or a later card, but this card is GAUDI"
+    later = "needs a GAUDI2 or later card, but this card is GAUDI"
     assert found == [
         *[f"float16 {later}; use bfloat16."] * 7,
-        *[f"FP8 {later}; compute in bfloat16, under torch.autocast('hpu')."] * 14,
+        *[f"FP8 {later}; use bfloat16 with torch.autocast('hpu')."] * 14,
         "[1.0, 1.0] 1024.0",
     ]
 

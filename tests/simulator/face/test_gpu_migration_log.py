@@ -93,7 +93,7 @@ def test_wrong_level_is_refused(forked_script):
     )
     assert printed.splitlines()[-1] == (
         "GPU_MIGRATION_LOG_LEVEL='loud' is not a log level; use 1 (log file and screen), 2 (log "
-        "file) or 3 (log file, without calls of which only the device arguments change)."
+        "file) or 3 (log file, without changes to device arguments)."
     )
 
 

@@ -14,7 +14,7 @@ def test_missing_fused_optimizers_are_reported_in_one_sentence(monkeypatch):
         *(each for each in before if each != _limits.FUSED_OPTIMIZERS),
     ]
     assert _limits.sentence().startswith("torch ")
-    assert "does not support on hpu: fused optimizers" in _limits.sentence()
+    assert "does not support these features on hpu: fused optimizers" in _limits.sentence()
 
 
 def test_missing_features_are_printed_when_the_device_loads(forked_script):
@@ -27,7 +27,7 @@ def test_missing_features_are_printed_when_the_device_loads(forked_script):
         from hpu_magic.simulator import activate
         with contextlib.redirect_stderr(io.StringIO()) as printed:
             activate()
-        print(printed.getvalue().count("does not support on hpu: fused optimizers"))
+        print(printed.getvalue().count("does not support these features on hpu: fused optimizers"))
         """
     )
     assert out.strip() == "1"

@@ -27,8 +27,8 @@ def test_first_generation_refuses_fp8(forked_script):
     out = forked_script(ON_THE_FIRST, simulated=True, HPU_MAGIC_CARD="gaudi")
     assert out.splitlines()[-3:] == [
         "torch.float32",
-        "FP8 needs a GAUDI2 or a later card, but this card is GAUDI; "
-        "compute in bfloat16, under torch.autocast('hpu').",
+        "FP8 needs a GAUDI2 or later card, but this card is GAUDI; "
+        "use bfloat16 with torch.autocast('hpu').",
         "False",
     ]
 

@@ -428,7 +428,7 @@ def test_recipe_refuses_unsupported_values(options, error, sentence):
         (
             lambda: torch.autocast("hpu", torch.float16)(te.Linear(4, 4))(batch(0, 2, 4)),
             TypeError,
-            r"under autocast to bfloat16, not to torch.float16; use torch.autocast\('hpu'",
+            r"cannot compute in FP8 under autocast to torch.float16; use torch.autocast\('hpu'",
         ),
         (
             lambda: te.Linear(4, 4)(torch.ones(2, 4)),

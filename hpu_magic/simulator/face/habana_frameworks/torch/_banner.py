@@ -11,10 +11,10 @@ _WIDTH = 78
 
 
 def show() -> None:
-    """Print the configuration to standard error, as the vendor's bridge does.
+    """Print the configuration to standard error, like the vendor's bridge.
 
-    Only rank 0 prints it, unless ``PT_HPU_PRINT_DEVICE_CONFIG`` is set. IPython shells print it
-    only if this flag is set, because the extension has already reported the device.
+    Only rank 0 prints the banner, unless ``PT_HPU_PRINT_DEVICE_CONFIG`` is set. In IPython shells,
+    no rank prints it without this flag, because the extension has already reported the device.
     """
     rank = os.environ.get("RANK") or "0"
     if _flags.is_on("PT_HPU_PRINT_DEVICE_CONFIG") or (rank == "0" and not _in_ipython()):

@@ -2,7 +2,7 @@
 
 The log file is ``pytorch_log.txt`` in the folder given by ``HABANA_LOGS`` (by default
 ``~/.habana_logs``), or in its subfolder ``$ID`` if the launcher sets ``ID``. If ``ENABLE_CONSOLE``
-is set, the lines are also printed to standard error.
+is set, log lines are also printed to standard error.
 """
 
 from __future__ import annotations

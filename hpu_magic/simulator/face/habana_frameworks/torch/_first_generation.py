@@ -11,10 +11,10 @@ import torch
 from torch.utils import _pytree
 
 NO_FP8 = (
-    "FP8 needs a GAUDI2 or a later card, but this card is GAUDI; compute in bfloat16, under "
+    "FP8 needs a GAUDI2 or later card, but this card is GAUDI; use bfloat16 with "
     "torch.autocast('hpu')."
 )
-_NO_FLOAT16 = "float16 needs a GAUDI2 or a later card, but this card is GAUDI; use bfloat16."
+_NO_FLOAT16 = "float16 needs a GAUDI2 or later card, but this card is GAUDI; use bfloat16."
 _FP8 = (torch.float8_e4m3fn, torch.float8_e5m2)
 _KEY = torch._C.DispatchKey.BackendSelect
 _BELOW = torch._C._dispatch_keyset_full_after(_KEY)
@@ -31,7 +31,8 @@ _float16_refused = False
 def refuse_operators() -> None:
     """Make ``torch.ops.hpu`` reject operators and dtypes that the card does not support.
 
-    The check runs before dispatch to a backend, so it covers both modes as well as inference.
+    The check runs before dispatch to a backend, so it also applies in lazy mode and in inference
+    mode.
     """
     library = torch.library.Library("hpu", "IMPL")
     _libraries.append(library)
@@ -57,7 +58,7 @@ def _reason_against(name: str) -> str | None:
     ):
         if part in name:
             return (
-                f"torch.ops.hpu.{name}: {feature} needs a GAUDI2 or a later card, but this card is "
+                f"torch.ops.hpu.{name}: {feature} needs a GAUDI2 or later card, but this card is "
                 f"GAUDI; use {substitute}."
             )
     return None
@@ -111,7 +112,7 @@ def refuse_float16_in_autocast() -> None:
 
 
 def refuses_autocast_type(dtype: torch.dtype) -> bool:
-    """Return whether autocast cannot compute in `dtype` on this card, and warn if so."""
+    """Return whether autocast does not support `dtype` on this card, and warn if so."""
     if not (_float16_refused and dtype == torch.float16):
         return False
     warnings.warn(

@@ -30,7 +30,9 @@ def sentence() -> str:
     features = missing()
     if not features:
         return ""
-    return f"torch {torch.__version__} does not support on hpu: {'; '.join(features)}."
+    return (
+        f"torch {torch.__version__} does not support these features on hpu: {'; '.join(features)}."
+    )
 
 
 def _has_fused_optimizers() -> bool:

@@ -14,7 +14,7 @@ _PYTHON_NAMES = frozenset({"cross_entropy", "iadd", "idiv", "imul", "isub", "itr
 
 
 class OperatorListError(ValueError):
-    """Raised if a file is not an operator list; the message contains the file, line and fix."""
+    """Raised if a file is not an operator list; the message says which line to fix, and how."""
 
 
 def read(path: str | Path) -> list[str]:

@@ -35,7 +35,7 @@ def _mark_params_as_const(
 
 
 def _check_params_as_const(model: nn.Module | None = None, only_scales: bool = False) -> None:
-    """Read the constant marks of a model's tensors, without any effect."""
+    """Do nothing, because the simulator does not use the marks of constant tensors."""
     for _, tensor in _named_tensors(model, only_scales):
         getattr(tensor, "is_const_tensor", False)
 

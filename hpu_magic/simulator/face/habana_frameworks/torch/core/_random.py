@@ -1,4 +1,4 @@
-"""PyTorch's seeding functions, extended to the device as in the vendor's bridge."""
+"""PyTorch's seeding functions, which also seed the device, like in the vendor's bridge."""
 
 from __future__ import annotations
 

@@ -57,9 +57,9 @@ class _AbsMax(_ObserverBase):
         """Return the scale and the zero point (int64 zeros) for the observed values.
 
         The scale is the largest absolute value, divided by half the quantized range and multiplied
-        by ``2**backoff_margin``, but at least `eps`. On all cards, it is rounded up to one of the
-        scales that Gaudi2 applies at no cost: 2^-8, 2^-4, 1 or 2^4. For float8_e5m2, the scale is
-        always 1.
+        by ``2**backoff_margin``, but at least `eps`. On all cards, the scale is rounded up to one
+        of the scales that Gaudi2 applies at no cost: 2^-8, 2^-4, 1 or 2^4. For float8_e5m2, the
+        scale is always 1.
         """
         largest = self._largest()
         scale = largest / ((self.quant_max - self.quant_min) / 2) * 2.0**self.backoff_margin

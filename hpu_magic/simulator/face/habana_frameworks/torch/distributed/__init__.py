@@ -1,1 +1,1 @@
-"""Distributed processes: the ``hccl`` backend of `torch.distributed`."""
+"""Distributed training with the ``hccl`` backend of `torch.distributed`."""

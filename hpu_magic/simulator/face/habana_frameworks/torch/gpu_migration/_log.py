@@ -25,7 +25,7 @@ def _level() -> int:
     if text not in ("0", "1", "2", "3"):
         raise ValueError(
             f"{_VARIABLE}={text!r} is not a log level; use 1 (log file and screen), 2 (log file) "
-            "or 3 (log file, without calls of which only the device arguments change)."
+            "or 3 (log file, without changes to device arguments)."
         )
     return int(text)
 
@@ -51,7 +51,7 @@ def note(
     """Log a call from code outside torch, once per source line.
 
     `kind` is a category of `hpu_magic.torch_cuda`, and `became` is the replacement of the call.
-    `argument` is true for a call to one of torch's own functions, if only its device arguments
+    `argument` indicates a call to one of torch's own functions, of which only the device arguments
     change.
     """
     if not LEVEL or (argument and LEVEL == _WITHOUT_ARGUMENTS) or torch.compiler.is_compiling():

@@ -153,7 +153,7 @@ def _one_generator(
 
 def _to_card(name: str, options: tuple[str, ...] = ("non_blocking", "memory_format")) -> Any:
     def cuda(self: Any, device: Any = None, *args: Any, **kwargs: Any) -> Any:
-        """Move the tensor or module to the HPU, whichever GPU `device` names."""
+        """Move the tensor or module to the HPU, regardless of which GPU `device` specifies."""
         if isinstance(self, torch.Tensor) and has_torch_function((self,)):
             return handle_torch_function(cuda, (self,), self, device, *args, **kwargs)
         devices = () if device is None else (device,)

@@ -80,7 +80,7 @@ def set_mark_non_scale_const(value: bool) -> None:
 
 
 def enable_recompute_sdp(value: bool) -> None:
-    """Set whether fused attention recomputes probabilities in backward (default: True)."""
+    """Set whether fused attention recomputes probabilities in backward (on by default)."""
     global _recompute_sdp
     _recompute_sdp = bool(value)
 

@@ -10,7 +10,7 @@ import torch
 
 
 class _TypedTensor(type):
-    """Metaclass of typed tensors, which can be called and used in isinstance checks."""
+    """Metaclass of typed tensors: calls create tensors, and isinstance() checks the dtype."""
 
     dtype: torch.dtype
 

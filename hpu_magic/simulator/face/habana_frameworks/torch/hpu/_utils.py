@@ -10,7 +10,7 @@ from hpu_magic.simulator import engine
 
 
 def named_index(device: Any, allow_cpu: bool = False) -> int | None:
-    """Return the index in ``"hpu:1"``, ``torch.device("hpu", 1)`` or ``1``, or None without one.
+    """Return the index in ``"hpu:1"``, ``torch.device("hpu", 1)`` or ``1`` (None if missing).
 
     With `allow_cpu`, the index of the CPU is -1. Raises ValueError for other device types.
     """

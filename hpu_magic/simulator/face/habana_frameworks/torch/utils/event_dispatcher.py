@@ -158,7 +158,7 @@ class EventDispatcher:
                     self._call_all(subscription, subscription.callback)
 
     def _fetch(self) -> None:
-        """Fetch new device events, and queue them for the subscriptions to their kind."""
+        """Fetch new device events, and queue each event for the subscriptions to its kind."""
         self._position, events = engine.load().take_events(self._position)
         for event in events:
             kind = _NATIVE.get(event[1], EventId.CUSTOM_EVENT)

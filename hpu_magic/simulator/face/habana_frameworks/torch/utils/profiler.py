@@ -17,7 +17,7 @@ def _setup_profiler(**options: Any) -> None:
 
 
 def _start_profiler() -> None:
-    """Start the prepared profile; raise RuntimeError without one, or if a profile is running."""
+    """Start the prepared profile; raise RuntimeError if none is prepared or one is running."""
     global _prepared, _running
     if _running is not None:
         raise RuntimeError("A profile is already running; call _stop_profiler() first.")

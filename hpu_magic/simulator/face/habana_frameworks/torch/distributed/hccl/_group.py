@@ -43,7 +43,7 @@ def create(options: Any) -> Any:
 
 
 def _exchange_members(store: Any, rank: int, ranks: list[int]) -> list[Member]:
-    """Publish this process as a member, and wait until the other ranks have done the same."""
+    """Publish this process as a member, and wait until all other ranks have done the same."""
     store.set(f"member/{rank}", this_process(ranks[rank]).to_json())
     return [Member.from_json(store.get(f"member/{other}")) for other in range(len(ranks))]
 
@@ -59,7 +59,7 @@ def _network(members: list[Member]) -> Any:
 
 @contextlib.contextmanager
 def _shared_file(store: Any, rank: int, members: list[Member], size: int) -> Iterator[int]:
-    """Yield the descriptor of the file in which ranks announce their calls, or -1 without a file.
+    """Yield the descriptor of the file in which ranks announce calls, or -1 if not available.
 
     The ranks must connect inside the ``with`` block. Once all ranks are connected, they have opened
     the file, so it can be unlinked. Ranks on different machines cannot share memory.

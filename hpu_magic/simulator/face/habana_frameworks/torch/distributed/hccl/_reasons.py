@@ -15,7 +15,7 @@ from habana_frameworks.torch.distributed.hccl._members import Member
 
 _TIMED_OUT = re.compile(r"[Tt]imed out.*?(\d+) ?ms")
 _OF_A_LIBRARY = re.compile(r"/(site-packages|python3\.\d+|hpu_magic/\w+)/|<frozen ")
-_EXIT_TIMEOUT = 3.0  # seconds that the system may take to remove a killed process
+_EXIT_TIMEOUT = 3.0  # timeout in seconds for the system to remove a killed process
 _REPORT_DELAY = 1.0  # seconds to wait for reports from ranks that time out at the same moment
 _STORE_TIMEOUT = 2.0  # seconds
 

@@ -69,7 +69,7 @@ def _bind_groups_to_cards() -> None:
         if device_id is None or device_id.type != "hpu":
             return original(*args, device_id=device_id, **options)
         group, store = original(*args, **options)
-        if isinstance(group, dist.ProcessGroup):  # this process is one of its ranks
+        if isinstance(group, dist.ProcessGroup):  # this process is in the group
             group.bound_device_id = device_id
         return group, store
 
@@ -77,7 +77,7 @@ def _bind_groups_to_cards() -> None:
 
 
 def _accept_devices_of_barriers() -> None:
-    """Let barriers accept the card's number in the machine as their device.
+    """Let ``barrier(device_ids=...)`` accept the number of the card in the machine.
 
     PyTorch creates a tensor on that device, but each process sees its only card as device 0.
     """

@@ -51,8 +51,9 @@ def hpu_backend(
     """
     if is_lazy():
         raise RuntimeError(
-            "hpu_backend compiles in eager mode, but this process is in lazy mode; "
-            "set PT_HPU_LAZY_MODE=0 before Python starts, or call the function uncompiled."
+            "hpu_backend requires eager mode, but this process is in lazy mode; "
+            "set PT_HPU_LAZY_MODE=0 before Python starts, or call the function without "
+            "torch.compile."
         )
     from torch._dynamo.backends.common import aot_autograd
 
@@ -87,8 +88,8 @@ def hpu_backend(
 def _keep_saved_tensors() -> None:
     """Prevent backward graphs from overwriting tensors that the forward graph saved.
 
-    AOTAutograd lets them do so, and therefore raises an error for ``retain_graph=True``. Programs
-    never overwrite saved tensors.
+    AOTAutograd allows backward graphs to do so, and therefore raises an error for
+    ``retain_graph=True``. Programs never overwrite saved tensors.
     """
     context = torch._guards.TracingContext.try_get()
     donated = getattr(context and context.fw_metadata, "bw_donated_idxs", None)

@@ -39,7 +39,7 @@ _FRESH = frozenset(
 def _is_drawn_in_memory_order() -> bool:
     """Return whether random numbers fill a transposed tensor in memory order.
 
-    Older PyTorch releases with MKL fill it in index order.
+    Older PyTorch releases with MKL fill such a tensor in index order.
     """
 
     def noise(tensor: torch.Tensor) -> torch.Tensor:

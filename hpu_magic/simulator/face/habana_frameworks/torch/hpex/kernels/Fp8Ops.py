@@ -1,4 +1,4 @@
-"""FP8 cast functions for libraries to import."""
+"""FP8 cast functions, which libraries import from this module."""
 
 from __future__ import annotations
 

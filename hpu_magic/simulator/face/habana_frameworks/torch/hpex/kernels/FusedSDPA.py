@@ -45,7 +45,7 @@ class Groups:
         return k.unsqueeze(2) if self._heads else k
 
     def mask(self, mask: torch.Tensor | None) -> torch.Tensor | None:
-        """Group the query heads of a mask; a mask without query heads stays shared by all heads."""
+        """Group the query heads of a mask, unless all heads share the mask."""
         if mask is None or mask.dim() != 4 or not self._heads:
             return mask
         return self.queries(mask) if mask.shape[1] == self._query_heads else mask.unsqueeze(2)
@@ -72,7 +72,7 @@ def gqa_input_reshape_fwd(
 
 
 def gqa_output_reshape(tensor: torch.Tensor) -> torch.Tensor:
-    """Reshape the output of attention on reshaped operands to [batch, query heads, ...]."""
+    """Reshape the attention output for reshaped operands to [batch, query heads, ...]."""
     return tensor.flatten(1, 2)
 
 

@@ -186,7 +186,7 @@ class WrappedGraph(HPUGraph):
 
 
 class graph:
-    """Context manager that captures the operations in the ``with`` block in `hpu_graph`.
+    """Context manager that captures the operations of the ``with`` block into `hpu_graph`.
 
     `stream` is the stream to capture on, by default a separate stream. For `dry_run`, see
     `HPUGraph.capture_begin`.

@@ -117,7 +117,8 @@ def _pickled_key(obj: Any, parents: tuple[int, ...]) -> Hashable:
             return _Identity(obj)
         create, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
         content = [create, arguments, state, list(items or ()), list(pairs or ())]
-        if state is not None or isinstance(create, type):  # else maybe a global such as a logger
+        # Other objects may be recreated by reference, for example loggers.
+        if state is not None or isinstance(create, type):
             content.append(_omitted(obj, state))
         return (kind, tuple([_key(child, parents, in_object=True) for child in content]))
     except _ContainsTensorsError:

@@ -194,6 +194,6 @@ def _named_arguments(forward: Any, name: str) -> inspect.Signature:
         if parameter.kind in (parameter.POSITIONAL_ONLY, parameter.VAR_POSITIONAL):
             raise TypeError(
                 f"{name}.forward has the argument {parameter}, which cannot be passed by name; "
-                "ModuleCacher only supports arguments that have names."
+                "ModuleCacher requires named arguments."
             )
     return signature

@@ -17,7 +17,7 @@ class cprofile:
     """Decorator or context manager that writes profiles to a directory, which it creates if needed.
 
     As a decorator, it writes ``<function>_<process ID>_<number>`` for each call, and the decorated
-    function returns None, like with the vendor's decorator. As a context manager, it writes
+    function returns None, which matches the vendor's decorator. As a context manager, it writes
     ``<process ID>-<number>.prof`` and returns the path. Raises RuntimeError if `dirname` is a file.
     """
 

@@ -88,7 +88,7 @@ def note_graph(operators: Mapping[str, tuple[int, int]] | None, compiled: bool) 
 
 
 def operators_of(graph: torch.fx.Graph) -> dict[str, tuple[int, int]]:
-    """Return each operator's number of calls with outputs on the device, and of all calls."""
+    """Return two counts per operator: calls with outputs on the device, and all calls."""
     operators: dict[str, tuple[int, int]] = {}
     for node in graph.nodes:
         if isinstance(node.target, torch._ops.OpOverload):

@@ -23,9 +23,9 @@ _MODULES = ("Module name", "Recompile count")
 
 
 class CallRecord(NamedTuple):
-    """The number of calls to a model with the same input shapes, and of the resulting compilations.
+    """Calls to a model with the same input shapes, and the number of resulting compilations.
 
-    All compilations between two calls are attributed to the first one.
+    Compilations between two calls are attributed to the first call.
     """
 
     shapes: Shapes

@@ -63,8 +63,8 @@ def detect_recompilation_auto_model(
 
     ``report()``
         Prints a table of input shapes, and returns it as a list of records with the fields
-        ``shapes``, ``calls`` and ``compilations``. All compilations until the next call are
-        attributed to a call, including those in the backward pass and the optimizer step.
+        ``shapes``, ``calls`` and ``compilations``. Compilations are attributed to the preceding
+        call, including those in the backward pass and the optimizer step.
     ``raw_logs()``
         Returns one line of text per module call.
     ``analyse_dynamicity()``

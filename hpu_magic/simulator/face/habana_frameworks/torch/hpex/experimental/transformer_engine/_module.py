@@ -55,7 +55,8 @@ class Fp8Module(nn.Module):
     fp8_meta : dict
         After the first run in FP8, this contains "scaling_fwd" and "scaling_bwd", each an
         `FP8TensorMeta`, and "recipe". It also contains "scaling_hybrid" if inputs and weights are
-        cast to the dtype of the gradients. All of these are part of the module's ``state_dict``.
+        cast to the dtype of the gradients. All of these entries are part of the module's
+        ``state_dict``.
     """
 
     def __init__(self, params_dtype: torch.dtype | None) -> None:
@@ -161,7 +162,7 @@ class Fp8Module(nn.Module):
         self._reduce_after_backward(use)
 
     def forward_amaxes(self) -> list[torch.Tensor]:
-        """Return the amaxes to reduce across processes; empty without ``reduce_amax``."""
+        """Return the amaxes to reduce across processes, if the recipe requires it."""
         if not self.fp8_meta["recipe"].reduce_amax:
             return []
         return [
@@ -241,8 +242,8 @@ class Fp8Module(nn.Module):
         dtype = torch.get_autocast_dtype("hpu")
         if dtype not in _INPUT_TYPES:
             raise TypeError(
-                f"{type(self).__name__} computes in FP8 under autocast to bfloat16, not to "
-                f"{dtype}; use torch.autocast('hpu', dtype=torch.bfloat16)."
+                f"{type(self).__name__} cannot compute in FP8 under autocast to {dtype}; use "
+                "torch.autocast('hpu', dtype=torch.bfloat16)."
             )
         return dtype
 
@@ -291,14 +292,14 @@ class Fp8Module(nn.Module):
     def save_fp8_meta(self) -> dict[str, Any]:
         """Return a copy of the scales, inverse scales and amax histories.
 
-        Restore them with `load_fp8_meta`, for example after capturing a graph with dummy data.
+        Restore the copy with `load_fp8_meta`, for example after capturing a graph with dummy data.
         """
         metas = {name: self.fp8_meta[name] for name in self.fp8_meta if name != "recipe"}
         copies = {name: _scales.copied(meta) for name, meta in metas.items()}
         return copies | {"progress": copy.deepcopy(self._progress)}
 
     def load_fp8_meta(self, fp8_meta: dict[str, Any]) -> None:
-        """Restore the result of `save_fp8_meta` in place, so that captured graphs use the values.
+        """Restore the result of `save_fp8_meta` in place, so that captured graphs use it.
 
         Missing scales are reset.
         """
