@@ -5,7 +5,7 @@ import type { TabPanel, Widget } from '@lumino/widgets';
 
 import { CommandIDs } from './tokens';
 
-/** The content of a separate page, given as the part of its URL after `#hpu-`. */
+/** The content of a separate page, specified by the part of its URL after `#hpu-`. */
 export type Page = 'cards' | 'overview' | `card-${number}`;
 
 const PREFIX = '#hpu-';

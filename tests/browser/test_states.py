@@ -40,7 +40,7 @@ def test_real_cards_show_their_available_values(page, tmp_path, hlml_cards):
         assert lost[0] == "HPU 0"
         assert lost[1].startswith("The card is lost")
         title, detail = notice_of(sidebar)
-        assert title == "Some data are not available"
+        assert title == "Some data is not available"
         assert "HPU 4 and HPU 5 are in use" in detail
         assert sidebar.get_by_role("button", name="HPU 0: open charts").count() == 1
     assert page.problems == []

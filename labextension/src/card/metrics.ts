@@ -10,7 +10,7 @@ export interface ChartKind {
   readonly described?: (highest: number, whole: number | null) => string;
   /** Format a value with its unit for the axis, the legend and screen readers. */
   readonly write: (value: number) => string;
-  /** Permitted distances between ticks. */
+  /** Allowed distances between ticks. */
   readonly steps?: readonly number[];
   /** Return the top of the axis for the highest visible value. */
   readonly top: (highest: number) => number;

@@ -33,7 +33,7 @@ export function failureOf(error: unknown): Exclude<Failure, 'blocked'> {
   return status === 401 || status === 403 ? 'refused' : 'lost';
 }
 
-/** Milliseconds of silence after which a stream is considered lost; at least three intervals. */
+/** Milliseconds without data after which a stream is considered lost; at least three intervals. */
 const LONGEST_SILENCE = 15_000;
 
 /**
@@ -135,7 +135,7 @@ export class StreamConnection implements IDisposable {
     socket.onclose = () => void this._ended(socket);
   }
 
-  /** Restart the timer after which silence counts as a lost stream. */
+  /** Restart the timer after which a silent stream is considered lost. */
   private _listen(): void {
     window.clearTimeout(this._watchdog);
     const socket = this._socket;

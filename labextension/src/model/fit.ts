@@ -66,7 +66,7 @@ export function fitPhase({ phase }: Fit): string {
   }
 }
 
-/** Return the position in a fit: `epoch 3 of 10`. */
+/** Return the current position of a fit: `epoch 3 of 10`. */
 export function fitPlace({ epoch, epochs, batch, share }: Fit): string {
   if (epoch === null) {
     return '';
@@ -76,12 +76,12 @@ export function fitPlace({ epoch, epochs, batch, share }: Fit): string {
   return share === null && batch > 0 ? trans.__('%1, batch %2', place, batch) : place;
 }
 
-/** Return the pace of a fit: `42.0 steps/s`. */
+/** Return the speed of a fit: `42.0 steps/s`. */
 export function fitRate(fit: Fit): string {
   return fit.rate === null ? '' : rate(fit.rate);
 }
 
-/** Return the loss of a fit under the model's name for it: `loss 0.231`. */
+/** Return the loss of a fit with its name in the model: `loss 0.231`. */
 export function fitLoss({ loss_name, loss }: Fit): string {
   if (loss === null) {
     return '';

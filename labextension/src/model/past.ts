@@ -8,7 +8,7 @@ import { reasonOf } from './server';
 import { holderKey } from './snapshot';
 import type { HolderSpan, PastAnswer } from './snapshot';
 
-/** Seconds between requests before the first answer. */
+/** Seconds between requests before the first response. */
 const RETRY = 20;
 
 /**
@@ -30,7 +30,7 @@ export class Past implements IDisposable {
     return this._version;
   }
 
-  /** The samples, or null before the first answer. */
+  /** The samples, or null before the first response. */
   get history(): History | null {
     return this._history;
   }

@@ -137,7 +137,7 @@ export function isRecord(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** Return whether a decoded answer is a history of the last day. */
+/** Return whether a decoded response is a history of the last day. */
 export function isPastAnswer(value: unknown): value is PastAnswer {
   if (!isRecord(value)) {
     return false;
@@ -146,7 +146,7 @@ export function isPastAnswer(value: unknown): value is PastAnswer {
   return numbers && Array.isArray(value.time) && Array.isArray(value.holders);
 }
 
-/** Return whether a decoded answer is a snapshot. */
+/** Return whether a decoded response is a snapshot. */
 export function isSnapshot(value: unknown): value is Snapshot {
   return isRecord(value) && typeof value.time === 'number' && Array.isArray(value.cards);
 }

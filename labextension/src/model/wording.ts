@@ -1,4 +1,4 @@
-// The texts shown in the views, without markup.
+// The texts of the views, without markup.
 
 import { fitBrief } from './fit';
 import { failureOf } from './connection';
@@ -10,7 +10,7 @@ import type { Card, Held, Holder, HolderSpan, Snapshot } from './snapshot';
 import { percent, usage } from './units';
 import { trans } from './translation';
 
-/** The level of a card's memory, under its name in style sheets. */
+/** The level of a card's memory usage, as named in the style sheets. */
 export type MemoryLevel = 'normal' | 'warning' | 'critical';
 
 /** The reason why a view shows no data, or no new data. */
@@ -133,7 +133,7 @@ export function spanName(span: HolderSpan): string {
   return holderName({ pid, command, user: null, idle: null, kernel: known, fit: null });
 }
 
-/** Return the name of bars with the same number and color: a notebook (with workers) or program. */
+/** Return the name of a notebook (with its workers) or program, whose bars share a color. */
 export function sessionName(span: HolderSpan): string {
   return spanName(span.kernel === null ? span : { ...span, command: '' });
 }
@@ -149,7 +149,7 @@ export function kernelPhrase(holder: Holder): string {
 /** Idle times shorter than this, in seconds, are not shown. */
 const SHORTEST_IDLENESS = 60;
 
-/** Return whether a session has been idle for long enough that the time is shown. */
+/** Return whether a session has been idle long enough to show the idle time. */
 export function isLongIdle(idle: number | null): idle is number {
   return idle !== null && idle >= SHORTEST_IDLENESS;
 }
@@ -314,7 +314,7 @@ export function notice(
     return { kind: 'missed', title: trans.__('No new data'), detail: missed };
   }
   return snapshot.reason
-    ? { kind: 'remark', title: trans.__('Some data are not available'), detail: snapshot.reason }
+    ? { kind: 'remark', title: trans.__('Some data is not available'), detail: snapshot.reason }
     : null;
 }
 

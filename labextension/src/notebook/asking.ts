@@ -1,4 +1,4 @@
-/** Number of consecutive requests without a reply after which requests are no longer sent. */
+/** Number of consecutive unanswered requests after which no more requests are sent. */
 const PATIENCE = 3;
 
 /**
@@ -17,7 +17,7 @@ export class Asking {
     return this._hopeful || this._answered;
   }
 
-  /** Call this when a new process has started, in which no cell has run yet. */
+  /** Call this when a new process has started and has not run any cell yet. */
   started(): void {
     this._hopeful = this._answered = false;
     this._silences = 0;

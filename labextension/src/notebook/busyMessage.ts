@@ -3,7 +3,7 @@ import type { Card, Held, Holder, Snapshot } from '../model/snapshot';
 import { activity, cardTitle, doing, holderName, isLongIdle } from '../model/wording';
 import { trans } from '../model/translation';
 
-/** The text of a notification, and the kernels that its buttons refer to. */
+/** The text of a notification, and the kernels for its buttons. */
 export interface BusyReport {
   readonly message: string;
   /** This server's kernels that hold the busy cards. */

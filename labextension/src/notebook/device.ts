@@ -54,7 +54,7 @@ export class NotebookDevice implements IDisposable {
     return this._facts !== null || this.storedMode !== null || this._named;
   }
 
-  /** Whether it makes sense to send requests to the kernel. */
+  /** Whether the kernel is expected to reply to requests. */
   get worthAsking(): boolean {
     return this._asking.worthwhile;
   }
@@ -71,7 +71,7 @@ export class NotebookDevice implements IDisposable {
     }
   }
 
-  /** Request the facts if that makes sense; simultaneous calls share one request. */
+  /** Request the facts if a reply is expected; simultaneous calls share one request. */
   refresh(): Promise<void> {
     this._refreshing ??= this._refresh().finally(() => {
       this._refreshing = null;
@@ -274,7 +274,7 @@ export class NotebookDevice implements IDisposable {
     await this.refresh();
   }
 
-  /** Kept across a restart, because a cell may set the mode and immediately request a restart. */
+  /** Kept across a restart, because a cell may set the mode and immediately restart the kernel. */
   private _askedInCell = false;
   private readonly _asking = new Asking();
   private readonly _changed = new Signal<this, void>(this);

@@ -9,7 +9,7 @@ const TIMEOUT = 3000;
 /** Milliseconds to wait for a reply after the idle status of its request. */
 const OVERTAKING = 500;
 
-/** Why there is no reply: the kernel does not support the request, or it does not respond. */
+/** Why the kernel did not reply: it does not support the request, or it does not respond. */
 export type Silence = 'unknown' | 'stuck';
 
 /**

@@ -5,7 +5,7 @@ import { cardTitle, memoryLevel, type MemoryLevel } from '../model/wording';
 import type { KernelFacts, Mode } from './facts';
 import { trans } from '../model/translation';
 
-/** The parts of the status bar item, under their names in the settings. */
+/** The parts of the status bar item, as named in the settings. */
 export const PARTS = ['card', 'mode', 'memory', 'fit'] as const;
 export type Part = (typeof PARTS)[number];
 
@@ -19,7 +19,7 @@ export interface StatusView {
   readonly level: MemoryLevel;
 }
 
-/** The content of the mode switch; an empty `value` stands for the library's default. */
+/** The content of the mode switch; an empty `value` means the library's default. */
 export interface ModeView {
   readonly value: Mode | '';
   readonly labels: Readonly<Record<Mode, string>>;

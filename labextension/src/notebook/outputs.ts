@@ -29,7 +29,7 @@ function named(metadata: ReadonlyPartialJSONObject): OutputName | null {
     : null;
 }
 
-/** Return the final form of an output that its kernel no longer knows: only text and pictures. */
+/** Return the final form of an output that its kernel has discarded: only text and pictures. */
 function withoutWidget(output: IOutput): IOutput {
   const { [WIDGET]: _, ...data } = (output.data ?? {}) as Record<string, unknown>;
   const metadata = (output.metadata ?? {}) as Record<string, unknown>;

@@ -2,7 +2,7 @@ import type { TimeRange } from '../view/zoom';
 import { holderKey } from '../model/snapshot';
 import type { HolderSpan } from '../model/snapshot';
 
-/** A bar in the strip below a curve, in pixels. It stands for one holder or several short ones. */
+/** A bar in the strip below a curve, in pixels. It represents one holder or several short ones. */
 export interface Bar {
   readonly left: number;
   readonly width: number;

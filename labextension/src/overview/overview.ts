@@ -40,7 +40,7 @@ export class Overview extends ZoomView {
     this.id = 'hpu_magic-overview';
     this.addClass('hpu-Past');
     this.title.label = trans.__('HPU overview');
-    this.title.caption = trans.__('The last hours of all cards and their holders');
+    this.title.caption = trans.__('The last 24 hours of all cards and their holders');
     this.title.icon = overviewIcon;
     this._past = new Past(machine);
     this._past.changed.connect(this.request, this);

@@ -1,6 +1,6 @@
 import { element } from '../view/dom';
 
-/** Mouse actions on the rows; positions are given as shares of the width. */
+/** Mouse actions on the rows; positions are fractions of the width. */
 export interface PointerActions {
   /** Read the values at a position, or the current values if it is null. */
   point(share: number | null): void;

@@ -24,7 +24,7 @@ async function makeTab(app: JupyterFrontEnd, machine: Machine, length: unknown):
 /** The tab with all cards on one time axis, and its command. */
 export const overviewPlugin: JupyterFrontEndPlugin<void> = {
   id: 'hpu_magic:overview',
-  description: 'A tab with the last hours of all Gaudi cards and their holders.',
+  description: 'A tab with the last 24 hours of all Gaudi cards and their holders.',
   autoStart: true,
   requires: [IMachine, IPlace],
   optional: [ILabShell, ILayoutRestorer, ICommandPalette, IThemeManager],
@@ -51,7 +51,7 @@ export const overviewPlugin: JupyterFrontEndPlugin<void> = {
     };
     app.commands.addCommand(CommandIDs.openOverview, {
       label: trans.__('Open HPU Overview'),
-      caption: trans.__('Show the last hours of all cards and their holders on one time axis'),
+      caption: trans.__('Show the last 24 hours of all cards and their holders on one time axis'),
       icon: overviewIcon,
       execute: async args => {
         if (place.isElsewhere) {

@@ -1,4 +1,4 @@
-/** Name of the entry in the browser's performance timeline for each frame that is drawn. */
+/** Name of the entries for drawn frames in the browser's performance timeline. */
 export const DRAW_MEASURE = 'hpu_magic:draw';
 
 /** Collects the redraws for the next frame, without duplicates. */

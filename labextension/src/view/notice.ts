@@ -7,7 +7,7 @@ export class NoticeBox {
   constructor(retry: () => void) {
     this._retry.type = 'button';
     this._retry.addEventListener('click', retry);
-    // Screen readers announce changes to this part, but not to the seconds.
+    // Screen readers announce changes to this part, but not to the countdown.
     this._words.setAttribute('role', 'status');
     this._words.append(this._title, this._detail);
     this.node.append(this._words, this._footer);

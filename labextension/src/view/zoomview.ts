@@ -66,7 +66,7 @@ export abstract class ZoomView extends CardsView {
     }
   }
 
-  /** Zoom or move if the key does that, and return whether it does. */
+  /** Zoom or move if the key is bound to such an action, and return whether it is. */
   protected zoomByKey(event: KeyboardEvent): boolean {
     const zoom = keyZoom(event.key, this.range, this.whole);
     if (zoom !== undefined) {

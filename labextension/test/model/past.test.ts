@@ -17,7 +17,7 @@ function answer(time: number[], holders: HolderSpan[], begun = 1000): PastAnswer
   return { interval: 20, length: 600, begun, time, cards, holders };
 }
 
-/** A machine that answers as told. */
+/** A machine that returns predefined answers. */
 class Fake {
   readonly changed = new Signal<this, void>(this);
   readonly asked: number[] = [];

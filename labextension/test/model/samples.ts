@@ -35,7 +35,7 @@ export function kernelHolder(path: string, state = 'idle', idle: number | null =
   };
 }
 
-/** A fit that trains, but for `changes`. */
+/** A running fit, modified by `changes`. */
 export function fit(changes: Partial<Fit> = {}): Fit {
   return {
     model: 'DigitReader',

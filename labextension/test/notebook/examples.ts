@@ -2,7 +2,7 @@ import type { Holder, Snapshot } from '../../src/model/snapshot';
 import type { KernelFacts } from '../../src/notebook/facts';
 import { card, snapshot } from '../model/samples';
 
-/** Facts of a kernel in which torch is imported and no card is taken, but for `others`. */
+/** Facts of a kernel that has imported torch but holds no card, modified by `others`. */
 export function facts(others: Partial<KernelFacts> = {}): KernelFacts {
   return {
     version: '0.1.0',

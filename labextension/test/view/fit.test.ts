@@ -7,7 +7,7 @@ import type { Fit } from '../../src/model/fit';
 import { FitView } from '../../src/view/fit';
 import { fit } from '../model/samples';
 
-/** A view with its parts, whose Stop is answered by the test. */
+/** A view and its elements; the test resolves its Stop requests. */
 function shown(first: Fit) {
   const answers: ((done: boolean) => void)[] = [];
   const view = new FitView(() => new Promise(resolve => answers.push(resolve)));
@@ -17,7 +17,7 @@ function shown(first: Fit) {
   return { view, answers, button: find('button'), bar: find('[role=progressbar]'), find };
 }
 
-/** Let promises that have been settled be heard. */
+/** Run the callbacks of settled promises. */
 const heard = () => new Promise(resolve => setTimeout(resolve));
 
 describe('FitView', () => {
