@@ -1,1 +1,1 @@
-"""Persistent worker processes, one per card, that run cells together, based on ipyparallel."""
+"""Persistent ipyparallel worker processes, one per card, that run cells together."""

@@ -142,7 +142,7 @@ class NotebookOutput:
         )
 
     def clear(self, rank: int) -> None:
-        """Remove the text printed by a rank, if its output can still be updated.
+        """Clear the text that a rank has printed in the current output.
 
         The rank's next outputs replace its previous ones.
         """

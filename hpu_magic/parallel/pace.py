@@ -1,8 +1,8 @@
 """The pace of a rank (its steps per second) and its own time per step.
 
-Ranks wait for each other in the backward pass, where they reduce gradients. The rest of a step
-(loading the batch, forward pass, optimizer) is the rank's own time; the rank with the longest own
-time makes the other ranks wait. All times are measured on the host.
+Ranks wait for each other in the backward pass, where gradients are reduced across ranks. The rest
+of a step (loading the batch, forward pass, optimizer) is the rank's own time; the rank with the
+longest own time makes the other ranks wait. All times are measured on the host.
 """
 
 from __future__ import annotations

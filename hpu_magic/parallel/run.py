@@ -96,7 +96,7 @@ class CellRun:
         future.output.add_done_callback(lambda _: put((rank, "output", None)))
 
     def _step(self) -> None:
-        """Handle one event, and check deadlines at intervals."""
+        """Handle one event, and check the deadlines periodically."""
         now = time.monotonic()
         if now >= self._due:  # also when ranks print continuously
             self._due = now + _TICK

@@ -42,7 +42,7 @@ def start(count: int | None, profile: str | None = None) -> Workers:
 
 
 def stop(*, at_exit: bool = False) -> int:
-    """End the workers and return their number."""
+    """End the workers and return how many there were."""
     global _workers
     if _workers is None:
         return 0

@@ -32,7 +32,7 @@ class RankSettings:
     environment: Mapping[str, str]  # torchrun's variables, the card and the notebook's flags
     folder: str | None  # the notebook's working directory
     path: Sequence[str] | None  # the notebook's module search path
-    leader: str  # name of the notebook or its process
+    leader: str  # name of the notebook, or of its process
 
 
 _reports: RankReports | None = None
@@ -80,7 +80,7 @@ class _MainThread:
     """A substitute for the shell channel's thread, which an ipyparallel engine does not have.
 
     While a cell is awaiting something, ipykernel 7.2 and later use this thread to handle
-    interrupts. All other code must treat the thread as missing.
+    interrupts. Its truth value is False, so that other code treats the thread as missing.
     """
 
     parent_thread = threading.main_thread()
@@ -93,7 +93,7 @@ def _let_cells_await(shell: Any) -> None:
     """Support top-level ``await`` in cells, whose replies ipykernel would otherwise lose."""
     kernel = shell.kernel
     if getattr(kernel, "shell_channel_thread", kernel) is not None:
-        return  # this release does not use the thread, or the thread exists
+        return  # this ipykernel does not use the thread, or the thread exists
     kernel.shell_channel_thread = _MainThread()
     kind = type(kernel)
     no_subshells = {"_supports_kernel_subshells": property(lambda _: False)}
@@ -106,7 +106,7 @@ def rank() -> int | None:
 
 
 def receive(payload: bytes, path: Sequence[str] | None) -> None:
-    """Set variables sent by a notebook whose module search path is `path`.
+    """Set variables sent by the notebook, whose ``sys.path`` is `path`.
 
     Raises
     ------
@@ -118,7 +118,7 @@ def receive(payload: bytes, path: Sequence[str] | None) -> None:
 
 
 def send(names: Sequence[str]) -> bytes:
-    """Return variables of this worker to send to the notebook.
+    """Serialize variables of this worker, to be sent to the notebook.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""The workers of this notebook: how they start, handle requests and end."""
+"""The workers of this notebook: startup, requests and shutdown."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ANSWER_SECONDS = 2.0
 _LEAVE_SECONDS = 20.0
 _CARD = "HLS_MODULE_ID"
 
-RESTART = "Run %hpu_workers restart to start all ranks again (their variables are lost)."
+RESTART = "Run %hpu_workers restart to restart all ranks (their variables are lost)."
 """Advice for a group of ranks that is incomplete or inconsistent."""
 
 
@@ -150,7 +150,7 @@ class Workers:
         return {name: [each[name] for each in values] for name in names}
 
     def last_state(self, rank: int) -> RankState:
-        """Return the last known state of a rank, as the initial state for a new cell."""
+        """Return the last known state of a rank, which is the initial state for a new cell."""
         return self._last_states[rank]
 
     def remember(self, states: Mapping[int, RankState]) -> None:
@@ -206,7 +206,7 @@ class Workers:
         return left, stuck
 
     def stop(self, *, at_exit: bool = False) -> None:
-        """End the workers, which frees their cards."""
+        """End the workers and free their cards."""
         self._reservation.release()
         self._cluster.stop(at_exit=at_exit)
 
@@ -245,7 +245,7 @@ def _announcement(count: int | None, profile: str | None) -> str:
 
 
 def _settings() -> dict[str, str]:
-    """Return this process's flags, to be set in its ranks."""
+    """Return the flags of this process that its ranks inherit."""
     own = set(flags.documented()) - {_CARD, VISIBLE}
     return {name: value for name, value in os.environ.items() if name in own}
 
@@ -263,8 +263,8 @@ def _modules(count: int | None, machine: Snapshot) -> list[int]:
         raise HPUError(f"The number of cards is unknown: pass --cards N. {machine.reason}")
     if count is not None and cards and count > len(cards):
         raise HPUError(
-            f"{count} workers need {count} cards, but there are {len(cards)}: "
-            f"pass --cards {len(cards)}."
+            f"{count} workers need {count} cards, but there are only {len(cards)}: pass --cards "
+            f"{len(cards)}."
         )
     if cards and len(free) < (count or 1):
         wanted = f"{count} workers need {count} cards" if count else "A worker needs a card"

@@ -294,7 +294,7 @@ def test_rank_that_cannot_leave_its_group_is_reported(notebook):
     below = notebook.run("%%hpu_workers --ranks 0\nraise ValueError('no data')")
     assert below.error.endswith(
         "Rank 0 raised ValueError: no data. Rank 1 could not leave the process group. "
-        "Run %hpu_workers restart to start all ranks again (their variables are lost)."
+        "Run %hpu_workers restart to restart all ranks (their variables are lost)."
     )
     notebook.run("%%hpu_workers --ranks 1\ndist.destroy_process_group = leave\nleave()")
     assert notebook.run(JOIN).texts == JOINED
@@ -379,7 +379,7 @@ def test_rank_that_ignores_the_interrupt_is_reported(notebook, moments, tmp_path
         )
     assert below.error == (
         "Interrupted on rank 1. Rank 1 does not respond to the interrupt. Run %hpu_workers restart "
-        "to start all ranks again (their variables are lost)."
+        "to restart all ranks (their variables are lost)."
     )
     refused = notebook.run("%%hpu_workers\npass")
     assert refused.texts == [
@@ -402,7 +402,7 @@ def test_killed_rank_is_reported_and_restart_replaces_it(notebook):
     assert below.error.count("killed") == 1
     assert "Rank 1 was killed by SIGKILL. Rank 0 raised DistBackendError after that." in below.error
     assert below.error.endswith(
-        "Run %hpu_workers restart to start all ranks again (their variables are lost)."
+        "Run %hpu_workers restart to restart all ranks (their variables are lost)."
     )
     assert "was killed by SIGKILL" in notebook.run("%hpu_workers").texts[0]
     assert "Rank 1 has ended" in notebook.run("%%hpu_workers\npass").texts[0]
@@ -448,7 +448,7 @@ def test_commands_without_workers_report_cards_and_next_steps(notebook):
     )
     notebook.run("del os.environ['HABANA_VISIBLE_MODULES']")
     assert notebook.run("%hpu_workers on --cards 9").texts == [
-        "UsageError: 9 workers need 9 cards, but there are 8: pass --cards 8.\n"
+        "UsageError: 9 workers need 9 cards, but there are only 8: pass --cards 8.\n"
     ]
     notebook.run("import torch\ntorch.ones(1, device='hpu')")
     below = notebook.run("%hpu_workers on --cards 8").texts[-1]
