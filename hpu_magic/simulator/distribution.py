@@ -42,7 +42,8 @@ class SimulatedPlugin(Distribution):
 def offered(context: DistributionFinder.Context) -> Iterator[Distribution]:
     """Yield the plug-in if a search for it, or for all distributions, includes hpu_magic's folder.
 
-    Searches of other folders, such as the target of ``pip install --target``, do not find it.
+    Searches of other folders, such as the target of ``pip install --target``, do not find the
+    plug-in.
     """
     if context.name is not None and _normal(context.name) != _normal(NAME):
         return

@@ -1,4 +1,4 @@
-"""The simulated cards: how many there are, who owns them, and how much memory they have."""
+"""The simulated cards: their number, owners and memory."""
 
 from hpu_magic.simulator.cards.choice import AcquireError, be_rank
 from hpu_magic.simulator.cards.configuration import Configuration, DeviceType

@@ -69,7 +69,7 @@ def be_rank(rank: int) -> None:
 
 
 def _rank_indices(configuration: Configuration, modules: Sequence[int]) -> set[int]:
-    """Return the indices that libraries use for this rank's card."""
+    """Return the device indices that libraries may use to refer to this rank's card."""
     local = os.environ.get("LOCAL_RANK", "")
     indices = {int(local)} if local.isascii() and local.isdigit() else set()
     return (

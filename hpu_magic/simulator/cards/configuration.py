@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 MOST_CARDS = 8
-"""The maximum number of cards, which is the same as in the vendor's machines."""
+"""The maximum number of cards, equal to the number of cards in the vendor's machines."""
 
 GIB = 1 << 30
 _UNITS = {"": 1, "b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}

@@ -48,8 +48,8 @@ class CardState(Counters):
     acquired_ns : int or None
         The time when the card was acquired, in nanoseconds since the epoch.
     error : str or None
-        A description of the problem if the card's page is damaged. In that case, the counters
-        are zero.
+        A description of the problem if the card's page is damaged, in which case the counters are
+        zero.
     """
 
     module_id: int = 0

@@ -24,13 +24,13 @@ _NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.E
 
 
 def system_directory() -> Path:
-    """Return the cache for all users: ``HPU_MAGIC_SYSTEM_CACHE``, or one in Python's prefix."""
+    """Return the cache for all users, ``HPU_MAGIC_SYSTEM_CACHE`` or a folder in Python's prefix."""
     chosen = os.environ.get("HPU_MAGIC_SYSTEM_CACHE")
     return Path(chosen) if chosen else Path(sys.prefix) / "share" / "hpu_magic" / "engine"
 
 
 def user_directory() -> Path:
-    """Return this user's cache: ``HPU_MAGIC_CACHE``, or one in the user's cache directory."""
+    """Return this user's cache, ``HPU_MAGIC_CACHE`` or a folder in the user's cache directory."""
     chosen = os.environ.get("HPU_MAGIC_CACHE")
     if chosen:
         return Path(chosen)

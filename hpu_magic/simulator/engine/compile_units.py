@@ -1,6 +1,6 @@
 """Compiles the engine. Runs in a separate process, which ends when its standard input is closed.
 
-The arguments are DIRECTORY UNITS FLAG...
+The command-line arguments are DIRECTORY UNITS FLAG...
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def main(directory: str, place_of_units: str, flags: list[str]) -> None:
 
 
 def _short_paths() -> list[str]:
-    """Return flags that make the file names in the binary independent of the folders' locations."""
+    """Return flags that keep the locations of the sources and of torch out of the binary."""
     import torch
 
     folders = {SOURCES: "native", Path(torch.__file__).parent: "torch"}

@@ -53,17 +53,17 @@ def build(alive: Callable[[], None] = lambda: None) -> Iterator[Path]:
 
 
 def _remove_abandoned(place: Path) -> None:
-    """Remove the folders of builds that were killed."""
+    """Remove the scratch folders of builds that were killed."""
     for folder in place.glob(f"{_SCRATCH}*"):
-        with contextlib.suppress(OSError):  # another process may also remove it
+        with contextlib.suppress(OSError):  # another process may remove it at the same time
             if time.time() - folder.stat().st_mtime > _ABANDONED:
                 shutil.rmtree(folder)
 
 
 def _compile(scratch: Path, units: Path, log: Path, alive: Callable[[], None]) -> None:
     with log.open("wb") as output:
-        # The builder runs in its own session, so that all compilers can be terminated. It also
-        # exits when its standard input is closed.
+        # The builder runs in its own session, so that all compilers can be terminated. The builder
+        # also exits when its standard input is closed.
         builder = subprocess.Popen(
             child_python.command(f"{__package__}.compile_units", scratch, units, *flags.FLAGS),
             stdin=subprocess.PIPE,
@@ -115,7 +115,7 @@ def check_tools() -> None:
 
 
 def _ninja_directory() -> str | None:
-    """Return the folder that contains ninja. It is not on PATH if the environment is not active."""
+    """Return ninja's folder, which is not on PATH if the environment is not active."""
     try:
         from ninja import BIN_DIR
     except ImportError:

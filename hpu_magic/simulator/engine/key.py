@@ -1,4 +1,4 @@
-"""Keys of engines, which identify everything that the binary depends on, except the system.
+"""Keys that identify everything an engine's binary depends on, except the system.
 
 An engine has the same key in a cache and in a wheel. The system is part of the wheel's file name
 or, in a cache, of the directory name.

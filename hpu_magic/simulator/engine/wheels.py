@@ -1,4 +1,4 @@
-"""Prebuilt engines in wheels: one wheel for each pair of minor releases of torch and Python.
+"""Prebuilt engines in wheels, one for each combination of torch and Python minor releases.
 
 A wheel contains a package with the engine and ``engine.json``, which contains the engine's key and
 a digest of its file. ``wheels.tsv`` lists the wheels. ``hpu_magic_engine`` depends on the wheels
@@ -25,7 +25,7 @@ MANIFEST = "engine.json"
 
 
 class RefusedEngine(RuntimeError):
-    """An installed engine was refused. The message names the engine and gives the reason."""
+    """An installed engine was refused. The message contains the engine's name and the reason."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def table() -> list[Made]:
 
 
 def package(torch: str) -> str:
-    """Return the name of the package and distribution that contain a torch release's engine."""
+    """Return the name of the package and distribution with the engine for a torch release."""
     return f"{DISTRIBUTION}_torch{torch.replace('.', '_')}"
 
 
@@ -91,7 +91,7 @@ def reinstall(torch: str) -> str:
 
 
 def offer(key: Key) -> str:
-    """Return a sentence about the wheel for this machine or, if there is none, about all wheels."""
+    """Describe the wheel for this machine or, if there is none, the available wheels."""
     python = f"{sys.version_info.major}.{sys.version_info.minor}"
     rows = table()
     here = (key.torch, python, sys.platform, platform.machine())

@@ -31,8 +31,8 @@ struct Resized {
   Geometry geometry;
 };
 
-/// Returns whether HPU_MAGIC_CHECK_GEOMETRY=1 enables checks of the types, sizes and strides of
-/// results.
+/// Returns whether the types, sizes and strides of results are checked, which
+/// HPU_MAGIC_CHECK_GEOMETRY=1 enables.
 bool checks_geometry();
 
 /// Raises an error if a result differs from the expected one. `which` names the result, such as

@@ -32,8 +32,7 @@ bool is_fill(const c10::OperatorHandle& op) {
   return names.count(op.operator_name().name) > 0;
 }
 
-/// Returns whether the declared type of an argument is of the given kind, or an optional of that
-/// kind.
+/// Returns whether an argument is declared to be of the given kind, possibly as an optional.
 bool is_of_kind(const c10::Argument& argument, c10::TypeKind kind) {
   const c10::Type& type = *argument.type();
   if (const auto* optional = type.castRaw<c10::OptionalType>()) {

@@ -19,9 +19,8 @@ namespace hpu {
 /// fewer dtypes than a card.
 constexpr const char* kHostKernels = "hpu_host";
 
-/// Returns the operator whose kernels compute `op` on CPU tensors and infer its results from
-/// tensors without memory: the operator with the same name in `kHostKernels` if there is one,
-/// otherwise `op` itself.
+/// Returns the operator whose kernels compute `op` on CPU tensors and infer its results: the
+/// operator with the same name in `kHostKernels` if there is one, otherwise `op` itself.
 const c10::OperatorHandle& host_kernel(const c10::OperatorHandle& op);
 
 class HostCall {

@@ -28,7 +28,7 @@ Name packed(const char* name) {
   return words;
 }
 
-/// Maps operation types that are equivalent for the transport to a single type.
+/// Maps operation types that the transport does not distinguish to a single type.
 c10d::OpType family(c10d::OpType type) {
   switch (type) {
     case c10d::OpType::_ALLGATHER_BASE:
@@ -85,7 +85,7 @@ struct Announcements::Rank {
   Response response;
 };
 
-static_assert(std::atomic<uint64_t>::is_always_lock_free, "other processes do not have our locks");
+static_assert(std::atomic<uint64_t>::is_always_lock_free, "other processes cannot use our locks");
 
 Announcements::Announcements(int file, int rank, int size) : rank_(rank), size_(size) {
   if (file >= 0) {

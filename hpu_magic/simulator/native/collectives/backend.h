@@ -1,5 +1,5 @@
 // The hccl backend of torch.distributed, which provides the vendor's collectives on device tensors.
-// Another backend, called the transport, executes them on the memory of the tensors.
+// Another backend, called the transport, executes the collectives on the memory of the tensors.
 #pragma once
 
 #include "collectives/announcements.h"

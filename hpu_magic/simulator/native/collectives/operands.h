@@ -25,7 +25,7 @@ class Operands {
   /// Like `read`, but `finish` also stores the values of the returned tensor in `tensor`.
   at::Tensor update(const at::Tensor& tensor, c10::ScalarType dtype);
 
-  /// Returns a concatenation of tensors of the same type.
+  /// Returns the concatenation of tensors of the same type.
   at::Tensor joined(const std::vector<at::Tensor>& tensors);
   /// Makes `finish` split the tensor `joined` into `tensors`.
   void part(const at::Tensor& joined, const std::vector<at::Tensor>& tensors);

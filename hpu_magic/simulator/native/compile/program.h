@@ -31,8 +31,8 @@ class Program {
 
   explicit Program(size_t inputs) : inputs_(inputs), slots_(inputs) {}
 
-  /// Adds a call and returns the slot of its first result. The other results are in the slots that
-  /// follow.
+  /// Adds a call and returns the slot of its first result. The other results are in the following
+  /// slots.
   Slot call(
       const c10::OperatorHandle& op, std::vector<Operand> operands, Orders orders,
       AllTraced traced);
@@ -40,7 +40,7 @@ class Program {
   Slot element(Slot list, int64_t index);
   /// Adds an integer operation on sizes: +, -, *, / or %. The last two round down.
   Slot arithmetic(char operation, Item left, Item right);
-  /// Sets the results and completes the program. Each run frees a value after its last use.
+  /// Sets the results and completes the program. Each run frees values after their last use.
   void finish(std::vector<Item> results);
 
   Values run(Values inputs) const;

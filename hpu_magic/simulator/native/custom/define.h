@@ -94,8 +94,8 @@ class Operators {
     of_mode(false).push_back([schema] { add(schema, &boxed_kernel<function>); });
   }
 
-  /// Defines an overload that takes numbers where the overload `base`, "name.overload", takes
-  /// tensors.
+  /// Defines an overload that takes numbers instead of the tensors that the overload `base`, given
+  /// as "name.overload", takes.
   static void with_numbers(const std::string& schema, const std::string& base);
 
   /// Replaces the CPU kernel of a PyTorch operator, given as "name.overload", with the function.
@@ -164,7 +164,7 @@ class Operators {
       const std::string& its_namespace, const std::string& schema, const MakeKernel& kernel);
   static void replace(const std::string& name, const MakeKernel& kernel);
   static void compute(const std::string& name, const MakeKernel& kernel);
-  /// Makes autograd track the writes of an operator, if there are any.
+  /// Makes autograd track the tensors that an operator writes to, if any.
   static void track_writes(const std::string& schema);
   static std::vector<std::function<void()>>& of_mode(bool lazy);
   static torch::Library& library(const std::string& name);

@@ -176,7 +176,8 @@ struct Hooks final : at::HPUHooksInterface {
   }
 };
 
-// PyTorch looks for the name "HPUHooks", but the registry macro would use the name of the class.
+// PyTorch looks for the name "HPUHooks", but the registry macro would register the class under its
+// own name.
 c10::Registerer<std::string, std::unique_ptr<at::HPUHooksInterface>, at::HPUHooksArgs> hooks(
     "HPUHooks", at::HPUHooksRegistry(), [](at::HPUHooksArgs arguments) {
       return std::unique_ptr<at::HPUHooksInterface>(new Hooks(arguments));

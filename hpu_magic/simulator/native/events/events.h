@@ -52,7 +52,7 @@ struct PythonLine {
 PythonLine python_line();
 
 bool listening();
-/// Adds or removes a listener. Calls nest: each `true` must be matched by a `false`.
+/// Adds or removes a listener. Calls can be nested, and each `true` must be matched by a `false`.
 void listen(bool on);
 
 /// Counts an event. If there is a listener, also stores the event with the current Python line.
@@ -60,7 +60,7 @@ void emit(Kind kind, const std::string& name, int64_t duration = 0, std::string 
 
 Counter counter(Kind kind);
 
-/// Returns the events starting at this sequence number. The oldest ones may have been dropped.
+/// Returns the events starting at this sequence number. The oldest events may have been dropped.
 std::vector<Event> since(uint64_t sequence);
 uint64_t next_sequence();
 

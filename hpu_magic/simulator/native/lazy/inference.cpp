@@ -208,7 +208,7 @@ std::vector<Resized> resized_arguments(
   return resized;
 }
 
-/// Infers the results by running the call on stand-ins. Propagates errors from the kernel.
+/// Infers the results by calling the operator with stand-ins. Propagates errors from the kernel.
 Inference infer_by_trial(
     const c10::OperatorHandle& op, const Stack& arguments, c10::DeviceType type) {
   const auto& schema = op.schema();
@@ -243,7 +243,8 @@ Inference infer_by_trial(
   return inference;
 }
 
-/// Returns whether the strides are those of a new tensor, even along dimensions of size 1.
+/// Returns whether the strides are those of a new contiguous tensor, even along dimensions of size
+/// 1.
 bool is_plain(const at::Tensor& tensor) {
   return tensor.numel() > 0 &&
       tensor.strides() == c10::IntArrayRef(c10::contiguous_strides(tensor.sizes()));
@@ -322,8 +323,8 @@ bool writes_shared_memory(const c10::FunctionSchema& schema, const Stack& argume
 }
 
 /// If operands are not contiguous or an output is resized, meta kernels often choose different
-/// strides than CPU kernels. In that case, a trial on the CPU determines the strides, unless it
-/// would be slow.
+/// strides than CPU kernels. In these cases, a trial on the CPU determines the strides, unless the
+/// trial would be slow.
 Inference infer_uncached(const c10::OperatorHandle& op, const Stack& arguments) {
   if (meta_disagrees(op)) {
     return infer_by_trial(op, arguments, c10::kCPU);
@@ -352,7 +353,7 @@ Inference infer_uncached(const c10::OperatorHandle& op, const Stack& arguments) 
 }
 
 /// Returns the error of a failed trial, or null if the trial failed because meta tensors have no
-/// values.
+/// data.
 std::exception_ptr refusal(const std::string& what) {
   if (what.find("meta") != std::string::npos || what.find("Meta") != std::string::npos) {
     return nullptr;

@@ -19,8 +19,9 @@ struct Inference {
   std::vector<Resized> resized;  // written arguments whose size changes
 };
 
-/// Identifies a call by its operator, shapes, types and integers. Floating-point numbers are inputs
-/// to a compiled graph, because the bridge passes them in tensors.
+/// Identifies a call by its operator, shapes, types and integers. Floating-point numbers are
+/// excluded unless they affect shapes, because the bridge passes them to compiled graphs as
+/// tensors.
 struct Signature {
   std::vector<int64_t> words;
   uint64_t hash = 0;

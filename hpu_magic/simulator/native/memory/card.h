@@ -8,8 +8,8 @@
 
 namespace hpu {
 
-/// Counters in the card's shared page, in the same order as in simulator/cards/page.py. The values
-/// are bytes and counts.
+/// Counters in the card's shared page, in the same order as in simulator/cards/page.py. Memory
+/// sizes are in bytes.
 struct Counters {
   std::atomic<int64_t> in_use{0};
   std::atomic<int64_t> max_in_use{0};

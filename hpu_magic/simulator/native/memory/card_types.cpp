@@ -67,7 +67,7 @@ void apply_dense(const at::Tensor& tensor, Values values) {
   }
 }
 
-/// Returns a view that contains only one of the elements repeated along each dimension of stride 0.
+/// Returns a view without the repeated elements along dimensions of stride 0.
 at::Tensor without_repeats(at::Tensor tensor) {
   for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
     if (tensor.stride(dim) == 0 && tensor.size(dim) > 1) {

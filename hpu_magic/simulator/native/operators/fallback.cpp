@@ -66,7 +66,7 @@ TORCH_LIBRARY_IMPL(_, HPU, library) {
 }
 
 TORCH_LIBRARY_IMPL(aten, HPU, library) {
-  // These operators create a nested tensor with sizes on the CPU.
+  // These operators create a nested tensor whose sizes are stored on the CPU.
   for (const char* name :
        {"_nested_view_from_buffer", "_nested_from_padded", "_nested_tensor_from_mask",
         "_nested_tensor_from_mask_left_aligned"}) {

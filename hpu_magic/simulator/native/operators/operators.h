@@ -1,4 +1,4 @@
-// The kernel for all operators that do not have a specific one, and the casts for autocast.
+// The generic kernel for operators without a specific kernel, and the casts for autocast.
 #pragma once
 
 #include "calls/host_call.h"

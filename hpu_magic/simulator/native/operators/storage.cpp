@@ -96,7 +96,7 @@ at::Tensor efficient_zero_tensor(
       c10::dtype_or_default(dtype), std::nullopt));
 }
 
-/// Enlarges a storage before PyTorch resizes it. Otherwise, PyTorch would replace its memory, which
+/// Enlarges a storage before PyTorch resizes it. Otherwise, PyTorch would replace the memory that
 /// recorded operations use.
 void make_room(
     const c10::Storage& storage, int64_t offset, c10::IntArrayRef size,

@@ -1,4 +1,4 @@
-// Beam search operations on a KV cache, with four beams per batch.
+// Beam search operations on a KV cache, with four beams per batch entry.
 #include "custom/define.h"
 
 namespace hpu::custom {
@@ -25,8 +25,8 @@ void check_reorder(
   }
 }
 
-/// Returns the beam that a new beam continues. Each new beam is stored in two bits, starting with
-/// the first beam in the highest bits.
+/// Returns the index of the beam that a new beam continues. Each new beam is stored in two bits,
+/// starting with the first beam in the highest bits.
 int64_t continued(uint8_t packed, int64_t beam) {
   return packed >> (2 * (kBeams - 1 - beam)) & 3;
 }

@@ -76,7 +76,7 @@ at::Tensor inner(const at::Tensor& tokens, const Expert& expert, const std::stri
   return activated(at::matmul(tokens, expert.gate), activation) * at::matmul(tokens, expert.up);
 }
 
-/// Converts inner values to FP8 and back.
+/// Converts intermediate values to FP8 and back.
 at::Tensor through_fp8(
     const at::Tensor& values, size_t i, const ExpertScales& scales, ScalarType fp8) {
   at::Tensor factor;
@@ -123,7 +123,7 @@ void check_experts(
 }
 
 /// An expert that is listed twice for a token counts twice. Experts that are not part of this call
-/// are ignored. With scales, inner values are converted to FP8 and back, and the result is
+/// are ignored. With scales, intermediate values are converted to FP8 and back, and the result is
 /// bfloat16. Otherwise, the result has the dtype of the tokens.
 at::Tensor mixture(
     const at::Tensor& hidden, const Routing& routing, const Experts& experts,
@@ -162,8 +162,8 @@ void check_dtypes(const at::Tensor& hidden, const at::Tensor& router_weights) {
       toString(router_weights.scalar_type()), ".");
 }
 
-/// Returns each expert's largest inner value over all tokens, including tokens that are routed to
-/// other experts.
+/// Returns each expert's largest intermediate value over all tokens, including tokens that are
+/// routed to other experts.
 at::Tensor largest_inner(const at::Tensor& hidden, const Experts& experts) {
   const auto count = static_cast<int64_t>(experts.downs.size());
   at::Tensor largest = at::zeros({count}, hidden.options().dtype(ScalarType::Float));
@@ -252,7 +252,7 @@ ExpertScales scales_of(const Arguments& of, bool fused) {
 }
 
 /// Implements all overloads. Size hints have no effect. The measurement overloads also return the
-/// largest inner values.
+/// largest intermediate values.
 void mixture_of_experts(
     const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
   const Arguments of(op, *stack);

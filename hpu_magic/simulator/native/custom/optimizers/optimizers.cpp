@@ -1,5 +1,5 @@
 // Optimizers over lists of tensors: SGD, LARS, momentum, Adagrad, and the moving average of a
-// model. Most of them have different names in lazy mode.
+// model. Most of these operators have different names in lazy mode.
 #include "custom/define.h"
 #include "custom/optimizers/lists.h"
 

@@ -31,7 +31,7 @@ at::Tensor to_fp8(const at::Tensor& values, at::ScalarType fp8);
 /// Rounds up or down at random, so that the expected result is the value itself. Saturates as well.
 at::Tensor stochastic_fp8(const at::Tensor& values, at::ScalarType fp8);
 
-/// Returns `values` multiplied by a scale, in the type of `values`. A scale with one element per
+/// Returns `values` multiplied by a scale, in the dtype of `values`. A scale with one element per
 /// channel is reshaped so that it broadcasts.
 at::Tensor scaled(const at::Tensor& values, const Scale& scale, ScaleShape shape = std::nullopt);
 

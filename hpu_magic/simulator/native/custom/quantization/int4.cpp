@@ -17,8 +17,8 @@ at::Tensor unpacked(const at::Tensor& packed, bool is_signed) {
   return is_signed ? (values ^ 8) - 8 : values;
 }
 
-/// Makes a tensor broadcastable to `values`. If it has one row for each group of rows, its rows are
-/// repeated.
+/// Makes a tensor broadcastable to `values`. If the tensor has one row for each group of rows, its
+/// rows are repeated.
 at::Tensor for_each_row(const char* name, const at::Tensor& tensor, const at::Tensor& values) {
   const int64_t missing = values.dim() - tensor.dim();
   bool fits = missing >= 0;

@@ -1,5 +1,5 @@
-// Quantization and dequantization operators, `torch.ops.quantized_decomposed`. They work like
-// PyTorch's decompositions, except that casts to FP8 round once and saturate.
+// Quantization and dequantization operators, `torch.ops.quantized_decomposed`. The operators work
+// like PyTorch's decompositions, except that casts to FP8 round only once and saturate.
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 
@@ -53,8 +53,8 @@ at::Tensor for_each_channel(
 }
 
 /// Returns a scale, zero point or bound, converted to the dtype `wide`. The argument is a number, a
-/// tensor with one element, or a tensor with an element for each channel. If it is None, the result
-/// is undefined.
+/// tensor with one element, or a tensor with an element for each channel. If the argument is None,
+/// the result is an undefined tensor.
 at::Tensor parameter(
     const Arguments& of, const char* name, const at::Tensor& input, ScalarType wide) {
   const c10::IValue& value = of[name];
