@@ -1,4 +1,4 @@
-"""Estimate a model's speed and memory usage on a card; no card is needed, nothing is computed.
+"""Estimate a model's speed and memory usage on a card; no card is needed and nothing is computed.
 
 A *program* holds the operations of one step (`tracing/`). A *layout* determines which share of
 these operations each card runs. Memory usage is calculated from the lifetimes of the storages, and

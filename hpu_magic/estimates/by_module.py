@@ -21,7 +21,7 @@ class ModuleShare:
     bytes: int = 0
     """Bytes of the module's activations and temporary tensors at peak memory usage."""
     limits: dict[str, float] = field(default_factory=dict)
-    """Time in seconds spent in operations bound by each limit."""
+    """Seconds spent in operations, keyed by the resource that limits them."""
     parts: dict[str, ModuleShare] = field(default_factory=dict)
 
     @property

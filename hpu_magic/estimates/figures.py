@@ -17,8 +17,8 @@ _LEAST = 0.005
 def note(rows: str) -> str:
     """Return a note that describes the measurements on which an estimate's error band is based."""
     return (
-        "These figures are not measurements but estimates from the operations of the model, with "
-        f"the band of {rows}."
+        "These figures are not measurements: they are estimated from the model's operations, and "
+        f"the band is based on {rows}."
     )
 
 

@@ -1,4 +1,4 @@
-"""Find the largest batch that fits with few traces, as memory is nearly linear in batch size."""
+"""Search for the largest batch with few traces, as memory is nearly linear in batch size."""
 
 from __future__ import annotations
 

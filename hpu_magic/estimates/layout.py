@@ -19,7 +19,7 @@ MOST_CARDS = 2**16
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of groups of cards; `cards` equals `data` times `tensor` times `pipeline`."""
+    """A layout of cards in groups; `cards` equals `data` times `tensor` times `pipeline`."""
 
     cards: int = 1
     data: int = 1
@@ -45,7 +45,7 @@ class Layout:
 
 
 def parse(cards: int | None = None, parallel: str | None = None) -> Layout:
-    """Return the layout; by default, the number of cards is the number that ``parallel`` needs.
+    """Return the layout; ``cards`` defaults to the number of cards that ``parallel`` needs.
 
     ``parallel`` is ``"ddp"``, ``"zero1"``, ``"zero2"``, ``"zero3"`` or ``"fsdp"``, ``"tp=N"``,
     ``"pp=N"``, or a combination separated by commas, asterisks or plus signs. ``tp`` and ``pp``

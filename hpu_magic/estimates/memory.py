@@ -27,10 +27,10 @@ class Moment:
 def curve(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None) -> list[int]:
     """Return the number of bytes in use while each operation runs.
 
-    If ``recorded`` is true, operations are first recorded and run later, as in lazy mode. A storage
-    is then freed after its last use, even if Python released it earlier, and int64 values take up
-    half the space. ``sizes`` contains the size in bytes of each storage on one card; by default,
-    the sizes in the program are used.
+    If ``recorded`` is true, operations are first recorded and run later, as in lazy mode. In this
+    case, a storage is freed after its last use, even if Python released it earlier, and int64
+    values take up half the space. ``sizes`` contains the size in bytes of each storage on one card;
+    by default, the sizes in the program are used.
     """
     changes = [0] * (len(program.operations) + 1)
     for storage, size, end in _in_use(program, recorded, sizes):

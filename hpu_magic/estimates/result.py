@@ -105,7 +105,7 @@ class Estimate(Portable, Report):
 
     @property
     def band(self) -> tuple[float, float]:
-        """Range in which a measurement is expected, as two factors of `seconds`."""
+        """Range in which a measurement is expected, in multiples of `seconds`."""
         return self.prices.band
 
     @property

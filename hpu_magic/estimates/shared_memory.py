@@ -72,8 +72,8 @@ def collective_buffers(program: Program, layout: Layout) -> int:
     """Return the size in bytes of a card's buffers for data-parallel communication.
 
     DDP's buckets have the same total size as the gradients. ZeRO stages 1 and 2 use two buckets.
-    Stage 3 gathers the weights of a layer while the previous layer runs, and holds the gradients of
-    one layer.
+    ZeRO stage 3 gathers the weights of a layer while the previous layer runs, and holds the
+    gradients of one layer.
     """
     if layout.data == 1 or not program.of_role(Role.GRADIENTS):
         return 0

@@ -29,7 +29,7 @@ _HALF = ("bf16-true", "16-true")
 
 @dataclass(frozen=True)
 class Flags:
-    """Names that the connectors of ``Trainer`` and ``Fabric`` do not have in common."""
+    """Names that differ between the connectors of ``Trainer`` and ``Fabric``."""
 
     user: str
     precision: str
@@ -150,7 +150,7 @@ class Choices:
         return original(connector)
 
     def choose_strategy(self, original: Callable[..., Any], connector: Any) -> Any:
-        """Select the strategy, which runs one process per card."""
+        """Select a strategy that runs one process per card."""
         if not self._on_hpu(connector):
             return original(connector)
         if len(connector._parallel_devices) > 1 or connector._num_nodes_flag > 1:

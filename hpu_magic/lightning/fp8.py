@@ -25,8 +25,7 @@ def require_fp8() -> None:
 def recipe_of(recipe: Any) -> Any:
     """Return `recipe` as a ``DelayedScaling``.
 
-    `recipe` may also be None, or a mapping of arguments with the format's name instead of the
-    format.
+    `recipe` may also be None or a mapping of arguments, in which the format can be a name.
 
     Raises
     ------

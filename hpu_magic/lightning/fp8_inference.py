@@ -20,7 +20,7 @@ from hpu_magic.runtime.precision.fp8.settings import Settings, settings
 
 
 def begin_measuring(module: torch.nn.Module, **overrides: Any) -> Measurement:
-    """Start measuring the tensors in a model's layers."""
+    """Start measuring the values in the layers of a model."""
     chosen = settings("MEASURE", **overrides)
     step.check_process("MEASURE")
     measurement = Measurement(_for_inference(module, chosen), chosen)

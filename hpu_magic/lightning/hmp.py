@@ -15,9 +15,9 @@ def convert(
 ) -> None:
     """Make PyTorch's functions cast device tensors for the rest of the process.
 
-    ``O1`` (the default) casts according to operator lists, which the files replace; they contain
-    one operator per line. ``O2`` casts only matrix multiplications and convolutions to bfloat16.
-    `verbose` logs each cast.
+    ``O1`` (the default) casts according to operator lists. The files replace these lists and
+    contain one operator per line. ``O2`` casts only matrix multiplications and convolutions to
+    bfloat16. `verbose` logs each cast.
 
     Raises
     ------

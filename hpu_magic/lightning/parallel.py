@@ -76,7 +76,7 @@ class StrategyOverHCCL(StrategyOnHPU):
         hccl.initialize_distributed_hpu(
             world_size=self.world_size, rank=self.global_rank, local_rank=self.local_rank
         )
-        # Do not bind the process group to the device like Lightning does: a device mesh would split
+        # Do not bind the process group to the device as Lightning does: a device mesh would split
         # a bound group, which hccl does not support. Without the binding, PyTorch warns at each
         # barrier.
         warnings.filterwarnings("ignore", r"barrier\(\): using the device under current context")

@@ -259,7 +259,7 @@ def _checked(precision: str, by_hmp: bool, options: bool) -> str:
 class FabricPrecisionBase(HPUPrecisionPluginBase):
     """The precision of computations on the card, with the options of the ``Trainer`` plug-in.
 
-    Inputs and outputs are converted in the same way as by Fabric's ``MixedPrecision``.
+    Inputs and outputs are converted as in Fabric's ``MixedPrecision``.
     """
 
     def convert_input(self, data: Any) -> Any:

@@ -165,14 +165,14 @@ def _variables(shell: Any, fits: Any, word: str) -> Iterator[str]:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the attributes of an object, including properties with promising type annotations."""
+    """Yield the attributes of an object, including properties whose annotated types may match."""
     held = dict(getattr(value, "__dict__", {}))
     for registry in ("_modules", "_parameters", "_buffers"):
         entries = held.get(registry)
         held.update(entries if isinstance(entries, dict) else {})
     for name, promised in _properties(type(value)).items():
         if name not in held and _PROMISING.search(promised):
-            with suppress(Exception):  # a property of a user's class may raise anything
+            with suppress(Exception):  # properties can raise any exception
                 held[name] = getattr(value, name)
     yield from ((name, value) for name, value in held.items() if not name.startswith("_"))
 

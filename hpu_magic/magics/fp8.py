@@ -23,7 +23,7 @@ class Fp8Magics(CommandMagics):
     @line_magic
     @options_of(commands.fp8_measure)
     def hpu_fp8_measure(self, line: str) -> MeasureReport:
-        """Measure the range of values in each layer of a model: the first step of FP8 inference.
+        """Measure the values in each layer of a model, which is the first step of FP8 inference.
 
         The second step, %hpu_fp8_quantize, must run in a new process. Needs neural-compressor-pt
         and one card. Examples::

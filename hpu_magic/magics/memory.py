@@ -49,8 +49,9 @@ class MemoryMagics(CommandMagics):
     def hpu_memory_live(self, line: str) -> MemoryReport | None:
         """Show the device's memory in a live panel while you run other cells.
 
-        Click its button, type %hpu_memory_live off, or open a new panel to stop it; a picture then
-        replaces the panel. Outside a notebook, the current statistics are printed once. Examples::
+        To stop the panel, click its button, type %hpu_memory_live off, or start another panel; a
+        picture then replaces it. Outside a notebook, the current statistics are printed once.
+        Examples::
 
             %hpu_memory_live
             %hpu_memory_live --interval 0.1 --history 600

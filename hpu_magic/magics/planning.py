@@ -25,8 +25,8 @@ class PlanningMagics(CommandMagics):
     def hpu_estimate(self, line: str) -> Estimate:
         """Estimate the time and memory of a step on Gaudi cards that you do not have.
 
-        Nothing is computed: only the shapes and dtypes of the inputs matter, and they can be on any
-        device. Examples::
+        Nothing is computed. The inputs can be on any device, because only their shapes and dtypes
+        matter. Examples::
 
             %hpu_estimate model --inputs tokens
             %hpu_estimate model --inputs x,y --loss loss_of --card gaudi3
@@ -40,8 +40,8 @@ class PlanningMagics(CommandMagics):
     def hpu_estimate_generation(self, line: str) -> GenerationEstimate:
         """Estimate the time and memory of text generation on Gaudi cards that you do not have.
 
-        The model must be a causal language model from transformers. It can be on the meta device,
-        where it has no weights. Examples::
+        The model must be a causal language model from transformers. The model can be on the meta
+        device, without weights. Examples::
 
             %hpu_estimate_generation model --prompt 512 --new-tokens 128
             %hpu_estimate_generation model --prompt 512 --new-tokens 128 --batch largest

@@ -27,7 +27,7 @@ class ProfileMagics(CommandMagics):
         cells.offer("hpu_profile", self._profile)
 
     def known_values(self, argument: str, word: str) -> list[str]:
-        """Return the directories whose paths may begin with `word`."""
+        """Return the directories that may complete `word`."""
         if argument != "dir":
             return []
         place, slash, _ = word.rpartition("/")

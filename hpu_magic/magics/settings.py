@@ -29,7 +29,7 @@ class HPUMagics(Configurable):
         help="%%hpu_time --runs: runs per repeat; 0 chooses a number based on the time of a run.",
     ).tag(config=True)
     time_repeats = Int(
-        5, min=1, help="%%hpu_time --repeats: how often to repeat the timed runs."
+        5, min=1, help="%%hpu_time --repeats: number of repeats of the timed runs."
     ).tag(config=True)
     profile_dir = Unicode("hpu_profile", help="%%hpu_profile --dir: the directory for traces.").tag(
         config=True

@@ -25,10 +25,10 @@ class WorkersMagics(CommandMagics):
     def hpu_workers(self, line: str, cell: str | None = None) -> WorkersReport | None:
         """Run a cell on workers (one per card), or list, start, restart or stop the workers.
 
-        The workers keep their variables between cells. They have torchrun's environment variables
-        (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), so that init_process_group("hccl")
-        and Trainer(accelerator="hpu", devices=N) work as in a script. Their output is grouped by
-        rank, and an interrupt is sent to all workers. Examples::
+        The workers keep their variables between cells. The workers have torchrun's environment
+        variables (RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT), so that
+        init_process_group("hccl") and Trainer(accelerator="hpu", devices=N) work as in a script.
+        Their output is grouped by rank, and an interrupt is sent to all workers. Examples::
 
             %%hpu_workers --cards 4
             trainer = Trainer(accelerator="hpu", devices=4, max_epochs=3)

@@ -9,7 +9,7 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
 
 def activity(idle: float | None, fit: Fit | None = None) -> str:
-    """Describe the activity, such as ``idle for 2 h``, ``busy`` or ``fit: 42 %, 40 s left``.
+    """Describe a session's activity: ``idle for 2 h``, ``busy``, ``fit: 42 %, 40 s left``.
 
     If the activity is unknown, the description is empty.
     """

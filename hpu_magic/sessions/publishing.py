@@ -29,7 +29,7 @@ class _Process:
         self._has_file = False
 
     def write(self) -> None:
-        """Write or, without any state, remove the session file; the caller must hold the lock."""
+        """Write the session file, or remove it if it is not needed; requires the lock."""
         if self._ended:
             return
         fit = self.fit()

@@ -108,7 +108,7 @@ def test_notebook_uses_one_card_and_reports_it(pytorch, caplog):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        ({"parallel_devices": ["cpu", "hpu"]}, "parallel_devices contains 'cpu', and each process"),
+        ({"parallel_devices": ["cpu", "hpu"]}, "parallel_devices contains 'cpu', but each process"),
         ({"parallel_devices": ["hpu:0", "hpu:1"]}, "parallel_devices contains 'hpu:1', and each"),
         ({"process_group_backend": "nccl"}, "process_group_backend='nccl' does not support"),
         ({"process_group_backend": "cpu:gloo"}, "process_group_backend='cpu:gloo' does not"),
@@ -132,7 +132,7 @@ def test_accelerator_describes_the_card(torch):
         assert accelerator.get_device_name() == "GAUDI2"
         assert accelerator.is_fp8_available() == (True, "")
         assert accelerator.is_lazy() is is_lazy()
-        with pytest.raises(ValueError, match="needs an hpu device, not 'cpu'"):
+        with pytest.raises(ValueError, match="needs an hpu device, but got 'cpu'"):
             accelerator().setup_device(torch.device("cpu"))
 
 

@@ -20,7 +20,7 @@ from hpu_magic.extras import absence
 def load_model(text: str) -> nn.Module:
     """Return a model without allocating memory for its weights, if the model's code allows that.
 
-    The text is either ``module:callable``, where the callable returns the model, or the path of a
+    ``text`` is either ``module:callable``, where the callable returns the model, or the path of a
     folder or JSON file with a transformers configuration.
     """
     path = Path(text).expanduser()
@@ -61,7 +61,7 @@ def _call(text: str, make: Any) -> Any:
     try:
         with torch.device("meta"):
             return make()
-    except NotImplementedError:  # it moves or reads its weights, but meta tensors have no data
+    except NotImplementedError:  # the code moves or reads weights, but meta tensors have no data
         return make()
     except TypeError as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:

@@ -1,4 +1,4 @@
-"""The fitted constants of the cost model, which are not found in any data sheet.
+"""Fitted constants of the cost model, which no data sheet specifies.
 
 `tools/estimates.py fit` fits them to the published measurements of all generations and model
 families at once. The page docs/estimates.md lists the residual of each measurement.
@@ -16,7 +16,7 @@ MEANINGS = {
     "vector_efficiency": "fraction of the vector processors' instruction rate that kernels achieve",
     "block": "edge length of an output block in elements; a matmul reads its operands once per "
     "block",
-    "fusion": "fraction of the data between a graph's vector operations that stays on the die",
+    "fusion": "fraction of the data exchanged by a graph's vector operations that stays on the die",
     "node_seconds": "time to start a kernel in a graph, in seconds; not counted for matmuls whose "
     "weights are prefetched",
     "launch_seconds": "time to launch an operator in eager mode, in seconds",

@@ -25,8 +25,8 @@ def traffic(program: Program, kinds: Sequence[Kind], *, fused: bool) -> Iterator
     """Yield the memory traffic of each operation.
 
     Without fusion, each operation is a separate kernel that reads its inputs and writes its
-    outputs. In graphs, consecutive vector operations form one kernel. Their intermediate results
-    stay on the die, and an operand used by several of them is read only once.
+    outputs. In graphs, consecutive vector operations form one kernel. The intermediate results of a
+    kernel stay on the die, and operands that several of its operations use are read only once.
     """
     if not fused:
         for operation, kind in zip(program.operations, kinds, strict=True):
@@ -88,7 +88,7 @@ def _kernels(kinds: Sequence[Kind]) -> list[int]:
 def _last_kernels(program: Program, kernels: Sequence[int]) -> dict[int, int]:
     """Return the number of the last kernel that uses each storage.
 
-    If the storage outlives the program, the number is larger than that of any kernel. A storage
+    If a storage outlives the program, its number is larger than the number of any kernel. A storage
     that is not read after its creation is a result, and a storage that exists before the first
     operation is kept for the next step; both outlive the program.
     """

@@ -48,10 +48,10 @@ class Generation:
 
 # Peak rates, memory sizes, bandwidths and links are from "Intel Gaudi 3" at Hot Chips 2024 and the
 # vendor's page "Network Configuration". The memory limits are reported by `memory_stats` since
-# release 1.17 on Gaudi2 (94.62 GiB) and by later releases on Gaudi (29.47) and Gaudi3 (126.5). A
-# vector processor has 128 bf16 lanes, each with one multiplication and one addition per cycle.
-# Gaudi2 has 24 vector processors at 1.65 GHz, and Gaudi3 has 64 at 1.75 GHz. The float32 peak of
-# the matrix engines is not published; a quarter of the bf16 peak is assumed.
+# release 1.17 on Gaudi2 (94.62 GiB) and by later releases on Gaudi (29.47 GiB) and Gaudi3 (126.5
+# GiB). A vector processor has 128 bf16 lanes, each with one multiplication and one addition per
+# cycle. Gaudi2 has 24 vector processors at 1.65 GHz, and Gaudi3 has 64 at 1.75 GHz. The float32
+# peak of the matrix engines is not published; a quarter of the bf16 peak is assumed.
 GENERATIONS: dict[str, Generation] = {
     "gaudi": Generation(
         name="gaudi",

@@ -60,7 +60,7 @@ class Prices:
     """`seconds` split by what limits them: ``"matrix"``, ``"vector"``, ``"memory"``, ``"links"``,
     ``"launches"``, and ``"waiting"``, which is time spent waiting for other cards of a pipeline."""
     band: tuple[float, float] = (0.5, 2.0)
-    """Range that is expected to contain 90 % of measurements, as two factors of `seconds`."""
+    """Range that is expected to contain 90 % of measurements, in multiples of `seconds`."""
     exchange: float = 0.0
     """The part of `seconds` that cards spend exchanging gradients and weights."""
 
@@ -104,9 +104,10 @@ def price(
 ) -> Prices:
     """Return the time of a step and of its operations.
 
-    The program is traced for a single card and its share of the batch. Its tensors have the dtypes
-    used in the computations, except that ``dtype="fp8"`` runs linear layers in FP8. ``accumulate``
-    is the number of forward and backward passes per optimizer step.
+    The program is traced for a single card and its share of the batch. The dtypes of the program's
+    tensors are the dtypes of the computations, except that linear layers run in FP8 if
+    ``dtype="fp8"`` is passed. ``accumulate`` is the number of forward and backward passes per
+    optimizer step.
 
     Raises `EstimateError` if the generation, mode or dtype is unknown, if they are incompatible
     with each other, or if the layout is not suitable for the model.
@@ -146,7 +147,7 @@ def workload_of(
     layout: Layout,
     accumulate: int = 1,
 ) -> Workload:
-    """Return the work of a step on a card; the arguments and errors are those of `price`."""
+    """Return the work of a step on a card; takes the same arguments as `price`."""
     card = generation_named(generation) if isinstance(generation, str) else generation
     if mode not in MODES:
         raise EstimateError(f"mode={mode!r} is unknown: use one of {', '.join(MODES)}.")

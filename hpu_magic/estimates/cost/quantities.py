@@ -44,7 +44,7 @@ class Operations:
     operators: Column
     """Number of times that the operation runs; 0 for views."""
     kernels: Column
-    """Number of graph kernels that start with this operation and do not have prefetched weights."""
+    """Number of graph kernels that start with this operation without prefetched weights."""
     optimizer: Column
     """1 for operations of the optimizer, which runs once per step."""
 

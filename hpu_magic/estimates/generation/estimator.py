@@ -94,7 +94,7 @@ class Estimator:
 class NearlyLinear:
     """A nearly linear function that is traced until interpolation predicts its values accurately.
 
-    After that, values are interpolated from the two nearest traced values.
+    Once the predictions are accurate, values are interpolated from the two nearest traced values.
     """
 
     def __init__(self, trace: Callable[[int], int], known: Mapping[int, int]) -> None:

@@ -17,8 +17,9 @@ KEPT_BY_GRAPHS = 0.13
 
 The log of a Gaudi2 server reports 14.03 GiB for prompts with 9,984 tokens captured in 15 shapes,
 and 0.158 GiB for single tokens of one to four sequences captured in 48 shapes. For a model with the
-same shapes, these sizes are fractions of 0.14 and, with 2.3 sequences on average, 0.13. The log
-covers only one model; the graphs of other models may keep half or twice as much memory.
+same shapes, these sizes correspond to fractions of 0.14 and, assuming an average of 2.3 sequences,
+0.13. The log covers only one model; the graphs of other models may keep half or twice as much
+memory.
 """
 
 
@@ -116,7 +117,7 @@ def _kept_by_graphs(prompt: Pass, last: Pass, settings: GenerationSettings) -> i
 
 
 def _created(traced: Pass, settings: GenerationSettings) -> int:
-    """Return the bytes that a pass creates on one card, excluding the cache."""
+    """Return the size in bytes of a pass's new storages on one card, excluding the cache."""
     sizes = _on_one_card(traced, settings)
     return sum(
         size

@@ -84,7 +84,7 @@ class GenerationEstimate(Portable, Report):
 
     @property
     def band(self) -> tuple[float, float]:
-        """Range in which a measurement is expected, as two factors of `seconds`."""
+        """Range in which a measurement is expected, in multiples of `seconds`."""
         return self.limits.low, self.limits.high
 
     @property

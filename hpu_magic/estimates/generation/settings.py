@@ -15,7 +15,7 @@ from hpu_magic.estimates.options import MODES, one_of, positive
 
 CACHES = ("static", "dynamic")
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.bfloat16}
-"""Maps each ``dtype`` argument to the dtype of the computations; only linear layers use FP8."""
+"""Maps each ``dtype`` to the computation dtype; with fp8, only linear layers use FP8."""
 CACHE_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp8": torch.float8_e4m3fn}
 
 

@@ -16,7 +16,7 @@ from hpu_magic.estimates.tracing.program import Program
 
 @dataclass(frozen=True)
 class Band:
-    """The range in which a measurement is expected, as two factors of the estimated time."""
+    """The range in which a measurement is expected, in multiples of the estimated time."""
 
     low: float
     high: float

@@ -78,7 +78,7 @@ class FakeCard(FakeTensorMode):
         self.listener: Listener | None = None
         self.sums_gradients = False
         """Whether the current operator is the addition of two gradients by autograd."""
-        self._within = False  # whether an operator is running, which may call other operators
+        self._within = False  # whether an operator is running; it may call other operators
 
     @property
     def avoid_device_init(self) -> bool:

@@ -46,7 +46,7 @@ class _Like:
     """Creates optimizers with the groups and options of an existing one, but without its state."""
 
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        # If accelerate has wrapped the optimizer, use the wrapped one.
+        # If accelerate has wrapped the optimizer, unwrap it.
         inner = getattr(optimizer, "optimizer", None)
         self._optimizer = inner if isinstance(inner, torch.optim.Optimizer) else optimizer
         self._groups = {

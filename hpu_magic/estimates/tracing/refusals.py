@@ -50,7 +50,7 @@ def explained() -> Iterator[None]:
         raise _without_shapes(str(error.args[0]), error) from error
     except EstimateError:
         raise
-    except Exception as error:  # the model's code may raise anything
+    except Exception as error:  # the model's code can raise any exception
         message = str(error)
         if "no fake impl registered" in message:
             named = re.search(r"<(?:CustomOpDef)?\(?([\w:.]+)", message)

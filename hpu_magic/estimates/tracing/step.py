@@ -64,8 +64,8 @@ def trace_step(
     try:
         with ExitStack() as stack:
             stack.enter_context(explained())
-            # The options determine how the step runs, not the caller's autograd and autocast
-            # contexts.
+            # The options, not the caller's autograd and autocast contexts, determine how the step
+            # runs.
             stack.enter_context(torch.inference_mode(False))
             stack.enter_context(torch.set_grad_enabled(options.train))
             stack.enter_context(torch.autocast(device_type(), enabled=False))
@@ -239,7 +239,7 @@ def _do_nothing(*_: Any, **__: Any) -> None:
 def lasting_memory(
     model: nn.Module, dtype: torch.dtype | None, *, train: bool, optimizer: optimizers.Make | None
 ) -> str:
-    """Return a sentence on the memory for the weights and, in training, gradients and optimizer.
+    """Describe the memory that the weights and, in training, gradients and optimizer state need.
 
     The model is not changed. ``dtype`` is the dtype of the model's floating-point parameters, or
     None to keep their dtypes. ``optimizer`` is a function returned by `optimizers.maker`.

@@ -77,7 +77,7 @@ def _original_command() -> Generator[None, None, None]:
 
 
 def _require_script(processes: int) -> None:
-    """Raise HPUError if the program is not a file, but from ``python -c`` or standard input."""
+    """Raise HPUError if the program comes from ``python -c`` or standard input, not from a file."""
     main = sys.modules["__main__"]
     if main.__spec__ is None and not os.path.isfile(sys.argv[0]):
         raise HPUError(
