@@ -1,1 +1,1 @@
-"""Functions and context managers behind the magics, for use in scripts and notebooks."""
+"""Functions and context managers that implement the magics, for use in scripts and notebooks."""

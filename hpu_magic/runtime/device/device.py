@@ -170,7 +170,7 @@ def generation() -> str | None:
 def label() -> str:
     """Return the name of this process's card for a headline, e.g. ``HPU 3 (simulated GAUDI2)``.
 
-    The text is ``hpu (simulated GAUDI2)`` if the process has no card or its number is unknown.
+    Returns ``hpu (simulated GAUDI2)`` if the process has no card or its number is unknown.
     """
     number = own_number()
     return family() if number is None else family().replace("hpu", f"HPU {number}", 1)

@@ -9,8 +9,8 @@ from typing import Any
 def call_arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and keyword arguments for calling a model.
 
-    ``inputs`` is one argument, a list or tuple of arguments, or a dict of keyword arguments. A dict
-    at the end of a longer sequence is passed as keyword arguments, as in `torch.onnx.export`.
+    ``inputs`` is a single argument, a list or tuple of arguments, or a dict of keyword arguments. A
+    dict at the end of a longer sequence is passed as keyword arguments, as in `torch.onnx.export`.
     """
     if isinstance(inputs, Mapping):
         return (), dict(inputs)

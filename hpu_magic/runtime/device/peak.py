@@ -1,4 +1,4 @@
-"""Peak memory of the device, tracked for multiple observers.
+"""Track the device's peak memory for multiple observers.
 
 The device keeps a single peak value, and a reset clears it for every reader. This module saves the
 value for all observers before it resets the statistic, and also keeps the peak since the user's
@@ -26,7 +26,7 @@ _ours = threading.local()
 
 
 def since_reset() -> int:
-    """Return the peak in bytes since the start or the user's last reset, or 0 without a card."""
+    """Return the peak in bytes since the user's last reset or the start, or 0 without a card."""
     with _lock:
         return max(_device_peak(), _before)
 

@@ -104,7 +104,7 @@ class FlagsReport(Table):
     values: dict[str, str]  #: current values by name, omitting flags that are not set
     pending: dict[str, str | None]  #: values that will apply after a restart; None means unset
     restarting: bool = False  #: whether the kernel is being restarted
-    folded: bool = False  #: show only the number of flags that have default values
+    folded: bool = False  #: whether to show only the number of flags with default values
     remarks: list[str] = field(default_factory=list)  #: notes about the flag that was set
 
     def title(self) -> str:

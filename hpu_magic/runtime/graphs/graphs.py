@@ -35,7 +35,7 @@ class CapturedGraph(Report):
     """The output tensors, keyed by the variable that the code assigned; each replay overwrites
     them."""
     operations: Counter[str] = field(default_factory=Counter)
-    """The recorded operators and how often each is called."""
+    """The recorded operators and their call counts."""
     memory: int = 0  #: device memory still in use after the capture, in bytes
     replays: int = 0  #: number of replays so far
 
@@ -56,7 +56,7 @@ class CapturedGraph(Report):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Return a note on how to replay it."""
+        """Return a note on how to replay the graph."""
         return (
             f"%hpu_replay {self.name} runs the graph again and overwrites its outputs in place.",
         )

@@ -30,7 +30,7 @@ class Use:
 
     calls: int
     memory: int  # device memory still in use after the first call, in bytes
-    graphed: bool  # whether the limit allowed a graph
+    graphed: bool  # whether the limit allowed a graph for these shapes
 
 
 class ShapeWatch:

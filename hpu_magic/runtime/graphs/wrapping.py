@@ -39,7 +39,7 @@ _wrapped: weakref.WeakKeyDictionary[Any, Wrapped] = weakref.WeakKeyDictionary()
 class WrapReport(Report):
     """A wrapped module."""
 
-    model: Any  #: the module, the same object as before
+    model: Any  #: the module, which is the same object as before wrapping
     purpose: str  #: "inference" or "training"
     wrapper: str  #: the vendor's function that wrapped it
     max_graphs: int | None  #: maximum number of graphs, one per input shape; None for no limit

@@ -16,7 +16,7 @@ _ACTIVITY = ("NumAllocs", "TotalSystemAllocs")
 
 @dataclass(frozen=True)
 class DeviceCounts:
-    """Counts at a point in time; use `since` to compute differences."""
+    """Snapshot of the counts; use `since` to compute differences."""
 
     compilations: int = 0  # number of compiled graphs
     compile_seconds: float = 0.0  # total compilation time, in seconds

@@ -1,8 +1,8 @@
 """Collect the graph breaks of ``torch.compile`` from PyTorch's records.
 
-There are two records, and both are incomplete. ``graph_break_reasons`` lists breaks with their
-stacks, but ``torch._dynamo.reset()`` clears it. ``counters`` counts breaks by reason, without their
-location. The counters omit data-dependent branches, but include skipped functions.
+PyTorch keeps two records, both of which are incomplete. ``graph_break_reasons`` lists breaks with
+their stacks, but ``torch._dynamo.reset()`` clears it. ``counters`` counts breaks by reason, without
+their location. The counters omit data-dependent branches, but include skipped functions.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BRANCH = "generic_jump"
 
 
 class GraphBreak(NamedTuple):
-    """A location at which a compiled function returned to Python."""
+    """A location at which a compiled function fell back to the Python interpreter."""
 
     reason: str  # the first line of PyTorch's explanation
     file: str = ""  # the file that contains the user's line; empty if unknown
@@ -32,7 +32,7 @@ class GraphBreak(NamedTuple):
 
 @dataclass
 class Record:
-    """State of PyTorch's records at a point in time; see `since`."""
+    """Snapshot of PyTorch's records; see `since`."""
 
     listed: int = 0
     counted: Counter[str] = field(default_factory=Counter)

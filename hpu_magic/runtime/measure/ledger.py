@@ -1,4 +1,4 @@
-"""The device overhead of code: compilations, fallbacks and synchronizations.
+"""Measure the device overhead of code: compilations, fallbacks and synchronizations.
 
 The vendor's metrics provide the totals. The vendor's event dispatcher reports events and, if known,
 their source lines. PyTorch records graph breaks and in-place operations. Replays are counted by
@@ -34,8 +34,8 @@ _EVENTS = {
     "CUSTOM_EVENT": WAIT,
 }
 _MOST_ENTRIES = 500
-# The event that is emitted when a cached graph runs again. With only in-place operations, there are
-# no other events.
+# The event that is emitted when a cached graph runs again. If all operations are in place, it is
+# the only event.
 _RUN_AGAIN = "CACHE_HIT"
 
 
@@ -59,10 +59,10 @@ class Ledger:
     ledger and peak. The same object can be used for several blocks in sequence.
 
     At the end of the block, ``place`` is called with a file and a line number, and returns the text
-    to show for them. The versions of the tensors in ``namespace``, such as ``globals()``, show
-    whether they were written in place (see `hpu_magic.runtime.measure.versions.versions`); in eager
-    mode, this is the only sign of in-place operations. ``show`` selects the parts of the report's
-    line; if it is empty, all parts are shown.
+    to show for them. The version counters of the tensors in ``namespace``, such as ``globals()``,
+    show whether they were modified in place (see `hpu_magic.runtime.measure.versions.versions`); in
+    eager mode, this is the only sign of in-place operations. ``show`` selects the parts of the
+    report's line; if it is empty, all parts are shown.
     """
 
     # Set when the first wait is reported, because a device that cannot report waits looks like one

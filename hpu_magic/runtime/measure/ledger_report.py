@@ -17,15 +17,15 @@ COMPILATION = "compilation"
 GRAPH_BREAK = "graph break"
 FALLBACK = "cpu fallback"
 WAIT = "host synchronization"
-# In the same order as in the table.
+# Kinds of entries, in the order of the table.
 _KINDS = (COMPILATION, GRAPH_BREAK, FALLBACK, WAIT)
 _LONGEST_SHAPES = 48
 PARTS = ("graphs", "breaks", "fallbacks", "reads", "replays", "peak")
-"""The parts of a report's line."""
+"""Names of the parts of a report's line."""
 
 
 def checked_parts(names: Sequence[str] | None) -> tuple[str, ...]:
-    """Return the parts of the line (empty for all); raise `HPUError` if a part is unknown."""
+    """Return the parts to show (empty for all); raise `HPUError` if a part is unknown."""
     parts = tuple(names.split(",") if isinstance(names, str) else names or ())
     for name in parts:
         if name not in PARTS:
@@ -58,7 +58,7 @@ class LedgerReport(Table):
     touched: bool = False
     """Whether the device was used. The device counts as used if it allocated memory, if it compiled
     a graph, ran a cached graph or replayed a captured one, if an operator fell back to the CPU, if
-    the host waited for the device, or if a tensor in the ledger's namespace was written in place.
+    the host waited for the device, or if a tensor in the ledger's namespace was modified in place.
     In eager mode, in-place operations on other tensors cannot be detected."""
     compilations: int = 0  #: number of compiled graphs
     compile_seconds: float = 0.0  #: total compilation time, in seconds

@@ -78,7 +78,7 @@ class MemoryReport(Table):
         ]
 
     def notes(self) -> Sequence[str]:
-        """Return a note if there are no statistics, and further notes."""
+        """Return further notes, and a note if there are no statistics."""
         return self.remarks if self.stats else [*self.remarks, _NO_CARD]
 
     def __repr__(self) -> str:

@@ -31,7 +31,7 @@ class Operator:
 
 @dataclass(repr=False)
 class ProfileReport(Table):
-    """The operators that ran, and their times."""
+    """The operators that ran and the time spent in each."""
 
     operators: list[Operator] = field(default_factory=list)  #: most expensive first
     seconds: float = 0.0  #: duration of the code

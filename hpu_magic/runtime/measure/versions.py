@@ -21,7 +21,7 @@ _MOST_ITEMS_OF_ONE = 1_000
 def versions(namespace: Mapping[str, Any]) -> dict[int, int]:
     """Return the version counter of each device tensor in ``namespace``, keyed by its ``id``.
 
-    This includes tensors, parameters and buffers of modules, and parameters of optimizers. The
+    The result covers tensors, parameters and buffers of modules, and parameters of optimizers. The
     values in the namespace are searched first, and then the items of lists, tuples and dicts, up to
     2,000 tensors in total. The function neither keeps tensors alive nor waits for the device. The
     result is empty before a card is acquired.
@@ -38,7 +38,7 @@ def versions(namespace: Mapping[str, Any]) -> dict[int, int]:
             continue
         try:
             _note(_held(value, torch), known)
-        # The user's subclasses of modules, optimizers and tensors may raise any error.
+        # User-defined subclasses of modules, optimizers and tensors may raise any exception.
         except Exception:  # noqa: BLE001
             continue
         if len(known) >= _MOST_TENSORS:

@@ -81,8 +81,8 @@ def remove(cell: Cell, call: ast.Call, unwanted: Collection[Argument]) -> None:
 def as_parameters(cell: Cell, call: ast.Call, names: dict[str, str | None]) -> None:
     """Rename arguments to match the parameters of the card's function.
 
-    ``names`` maps the parameters of the CUDA function, in order, to their names on the card, or to
-    None if the card's function does not have them.
+    ``names`` maps the parameters of the CUDA function, in order, to those of the card's function,
+    or to None if there is no such parameter.
     """
     order = list(names)
     unwanted: list[Argument] = []

@@ -32,8 +32,8 @@ _DTYPES = {
 _STARRED = "with * unpacking is not ported: pass its arguments explicitly"
 _COMPILED = ("fullgraph", "dynamic", "backend", "mode", "options", "disable")
 _OF_CUDA = ("device", "non_blocking", "memory_format")
-# Maps parameters of torch.cuda functions to their names on the card, or to None if the card's
-# function does not have them.
+# Maps parameters of torch.cuda functions to those of the card's functions, or to None if there is
+# no such parameter.
 _PARAMETERS: dict[str, dict[str, str | None]] = {
     "torch.hpu.is_bf16_supported": {"including_emulation": None},
     "torch.hpu.memory_summary": {"device": "device", "abbreviated": None},

@@ -14,8 +14,8 @@ from hpu_magic.runtime.porting.bindings import Bindings
 OTHERS = ("cpu", "mps", "xpu", "meta", "gloo")
 _DEVICE = re.compile(r"(.*_)?(devices?|device_types?|device_map|map_location|accelerator)")
 _BACKEND = re.compile(r"(.*_)?backend")
-# Position of the device parameter in functions without a signature, and in some others for the case
-# that torch is not imported.
+# Position of the device parameter in functions without a signature, and in a few others in case
+# torch is not imported.
 _POSITIONS = {
     "torch.device": 0,
     "torch.Generator": 0,

@@ -28,7 +28,7 @@ class Text:
     whole: bool = True  # whether it contains only a device
     uses: set[str] = field(default_factory=set)  # its uses
     compared: list[ast.expr] = field(default_factory=list)
-    """Expressions with which it is compared, or containers in which it is looked up."""
+    """Expressions that the string is compared with, or containers that it is looked up in."""
 
     def named(self, name: str) -> bool:
         """Return whether a variable with this name holds a device (or a backend)."""
@@ -36,7 +36,7 @@ class Text:
 
     @property
     def backend(self) -> bool:
-        """Whether it looks like a torch.distributed backend."""
+        """Whether the string looks like a torch.distributed backend."""
         return "nccl" in self.text and self.whole and not self.varies
 
     @property
@@ -46,7 +46,7 @@ class Text:
 
     @property
     def ported(self) -> str:
-        """The string for the card, which has no number because a process has only one card."""
+        """The string after porting, which has no number because a process has only one card."""
         if _CARD.fullmatch(self.text):
             return self.text
         if self.backend:
@@ -149,7 +149,7 @@ def _joined(parts: list[Part]) -> list[Part]:
 
 
 def _filled(text: str, value: ast.expr) -> list[Part]:
-    """Return the parts of a string such as ``"cuda:%d" % rank``, with a value for each field."""
+    """Return the parts of a string such as ``"cuda:%d" % rank``, with fields replaced by values."""
     pieces = _FIELD.split(text)
     parts: list[Part] = [pieces[0]]
     for piece in pieces[1:]:

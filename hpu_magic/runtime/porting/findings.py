@@ -13,7 +13,7 @@ ONE_CARD = "a process has only one card, so every number refers to hpu:0"
 
 @dataclass(frozen=True)
 class LineFinding:
-    """A finding about a line, as a sentence."""
+    """A finding about a line of code, expressed as a sentence."""
 
     line: int
     kind: str

@@ -17,7 +17,7 @@ from hpu_magic.runtime.porting.device_strings import constant, is_torch_device, 
 from hpu_magic.runtime.porting.names import CellVariable, Names, Signature, is_property
 
 # The path to a value in an expression, starting at the outermost container; () is the value itself.
-# In a dict or an object, a value has a known name ("=name") or an unknown name ("=").
+# In a dict or an object, the step to a value is "=name", or "=" if its name is unknown.
 ITEM, KEY, VALUE, RESULT = "item", "key", "=", "result"
 ANYWHERE = "anywhere"  # the value itself, or anywhere inside it
 Path = tuple[str, ...]
@@ -330,7 +330,7 @@ class Flow:
         return isinstance(function, ast.Name) and function.id in _PASSING
 
     def _functions(self, call: ast.Call) -> list[Signature]:
-        """Return the cell's functions in the arguments of a call or in the called expression."""
+        """Return the cell's functions in a call's arguments or in the called expression."""
         arguments = [*call.args, *(each.value for each in call.keywords)]
         made = self._names.made(call.func)
         return [

@@ -69,7 +69,7 @@ def _package(cell: Cell, node: ast.stmt, name: str) -> None:
 
 
 def _guarded(cell: Cell, node: ast.stmt) -> bool:
-    """Return whether the cell handles a failure of the import."""
+    """Return whether the cell handles a failed import."""
     for around in cell.within(ast.Try):
         if node.lineno <= (around.body[-1].end_lineno or 0) and any(
             handler.type is None or _catches(handler.type) for handler in around.handlers

@@ -131,7 +131,7 @@ class PortReport(Report):
 
 
 def _with_gaps(lines: list[DiffLine]) -> Iterator[tuple[DiffLine, bool]]:
-    """Yield each line with a flag that says whether lines were omitted before it."""
+    """Yield each line with a flag that indicates whether lines were omitted before it."""
     last = None
     for line in lines:
         yield line, bool(last and line.number and line.number > last + 1)

@@ -1,4 +1,4 @@
-"""The source of a cell, and edits that leave the rest of it unchanged."""
+"""The source of a cell, and edits that leave the rest of the source unchanged."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def applied(text: str, edits: list[Edit]) -> tuple[str, str, tuple[int | None, .
     """
     shown, executed, done = _Shown(), [], 0
     for edit in sorted(edits, key=lambda edit: (edit.start, edit.end)):
-        assert edit.start >= done, "two edits of the same text"
+        assert edit.start >= done, "overlapping edits"
         between = text[done : edit.start]
         shown.keep(between)
         shown.put(edit.shown, text.count("\n", edit.start, edit.end))

@@ -82,7 +82,7 @@ _BASE = "torch.optim.optimizer.Optimizer"
 
 
 def _optimizers(tree: ast.Module) -> set[str]:
-    """Return the names to which results of calls to ``torch.optim`` are assigned."""
+    """Return the names that are assigned results of calls to ``torch.optim``."""
     names = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):

@@ -50,7 +50,7 @@ class RestartNeededError(HPUError):
 
 @dataclass(frozen=True)
 class OperatorLists:
-    """The two lists that can be replaced."""
+    """The two operator lists that can be replaced."""
 
     lower: frozenset[str] = LOWER
     fp32: frozenset[str] = FP32
@@ -150,7 +150,7 @@ def _names(request: str | Iterable[str], default: frozenset[str]) -> frozenset[s
         path = Path(request).expanduser()
         if request == "default":
             return default
-        # The request is a path if it exists, contains a separator or has a suffix.
+        # Treat the request as a path if it exists, contains a separator or has a suffix.
         if "," not in request and (path.is_file() or os.sep in request or path.suffix):
             try:
                 request = _text(path).split("\n")

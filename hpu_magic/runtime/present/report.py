@@ -54,7 +54,7 @@ def _fields(value: Any) -> dict[str, Any]:
 
 
 class Report:
-    """A titled table of labels and values, with notes and warnings; the values are attributes."""
+    """A titled table of labels and values, with notes and warnings; values are also attributes."""
 
     def title(self) -> str:
         """Return the headline, which says "simulated" on the simulator."""

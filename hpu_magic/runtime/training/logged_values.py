@@ -27,7 +27,7 @@ class LoggedValues:
     moment: float  # when it ended, in seconds of ``time.monotonic()``
     step: int
     epoch: int
-    """The number of optimizer steps and the epoch when it ended."""
+    """Number of optimizer steps and epoch at ``moment``."""
     place: str  # human-readable position in the fit
     values: Mapping[Curve, Any]  # tensors may be on the device
     divided_by: int = 1  # divisor of the returned loss

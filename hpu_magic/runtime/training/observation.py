@@ -203,7 +203,7 @@ def loader_settings(loader: Any) -> LoaderSettings | None:
 
 
 def optimizer_name(optimizers: Any) -> str | None:
-    """Return the class name of an optimizer, or of the first of several, ignoring any wrapper."""
+    """Return an optimizer's class name, ignoring any wrapper; of several, use the first one."""
     several = list(optimizers) if isinstance(optimizers, Iterable) else [optimizers]
     if not several or several[0] is None:
         return None

@@ -1,4 +1,4 @@
-"""The pace of training over time."""
+"""The training pace over time, in steps per second."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PaceSeries:
     def report(
         self, now: float, step: int, *, steps_per_batch: float = 1.0, last: bool = False
     ) -> None:
-        """Record the pace since it was last recorded, if enough time has passed.
+        """Record the pace since the last record if enough time has passed.
 
         ``steps_per_batch`` is less than 1 if gradients are accumulated. The last report records a
         pace even if the fit was shorter than the interval.

@@ -62,7 +62,7 @@ class FitSource(Protocol):
         """Report on the fit that runs inside the block, and remove all hooks afterwards."""
 
     def stop(self) -> None:
-        """Ask the fit to end; any thread may call this after setting `FitReport.stopped`."""
+        """Request that the fit end; any thread may call this after setting `FitReport.stopped`."""
 
     def interrupted(self, error: BaseException) -> bool:
         """Return whether an error in the fit was caused by a user interrupt."""

@@ -1,4 +1,4 @@
-"""A JSON settings file, with error messages that contain the line and the fix."""
+"""A JSON settings file, with error messages that include the line number and a fix."""
 
 from __future__ import annotations
 

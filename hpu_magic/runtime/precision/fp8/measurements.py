@@ -129,7 +129,7 @@ class Measurements:
                 )
 
     def _read_origin(self) -> tuple[str | None, dict[str, str]]:
-        """Return the generation and layers; both are empty for measurements by other programs."""
+        """Return the generation and layers, or empty values if another program measured them."""
         try:
             origin = json.loads(self.origin.read_text(encoding="utf-8"))
             generation, layers = origin["generation"], dict(origin["layers"])

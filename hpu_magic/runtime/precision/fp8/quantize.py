@@ -23,7 +23,7 @@ _MOST_SHOWN = 40
 class QuantizeReport(Table):
     """A quantized model, and its errors relative to the model before quantization."""
 
-    model: Any  #: the model, the same object as before
+    model: Any  #: the model, which is the same object as before quantization
     settings: Settings  #: the quantization settings
     layers: list[step.Layer]  #: names and classes of the quantized layers
     errors: list[LayerError] = field(default_factory=list)  #: one per layer; empty without a sample

@@ -28,7 +28,7 @@ _done: str | None = None
 
 
 class OtherStepError(HPUError):
-    """The process has already performed the other step."""
+    """Raised if the process has already performed the other step."""
 
 
 def check_process(step: str) -> None:
