@@ -23,7 +23,7 @@ _REASONS = {
     "named": "The sources contain only its name.",
     "eager": "In eager mode and in compiled graphs, as on a card.",
     "lazy": "In lazy mode, as on a card.",
-    "closed": "Computed by a closed kernel.",
+    "closed": "Computed by a closed-source kernel.",
     "internal": "Internal to the vendor's graphs; a card has no kernel for direct calls either.",
     "collective": "A collective inside the vendor's graphs.",
     "flag": "In eager mode with PT_HPU_OVERRIDE_LINEAR_MATMUL_EAGER=1, as on a card.",
