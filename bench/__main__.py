@@ -65,7 +65,7 @@ def measured(family: str) -> Iterator[Figure]:
                 print(line, end="")  # a message that explains why a figure is missing
         if process.wait():
             errors.seek(0)
-            sys.exit(f"The figures of {family} could not be measured:\n{errors.read()}")
+            sys.exit(f"Failed to measure the figures of {family}:\n{errors.read()}")
 
 
 def main(families: Sequence[str]) -> None:
@@ -86,7 +86,7 @@ if __name__ == "__main__":
     if len(sys.argv) == 1:
         main(FAMILIES)
     else:
-        # The engine must be loaded with torch, which the families import.
+        # The engine must be loaded together with torch, which the benchmarks import.
         os.environ.setdefault("HPU_MAGIC_SIMULATOR", "1")
         for figure in import_module(f"bench.{sys.argv[1]}").figures():
             print(json.dumps(vars(figure)), flush=True)

@@ -1,6 +1,7 @@
 """Cost of tracing a Llama training step: time relative to fake tensors, and host memory for 70B.
 
-The baseline runs the same forward and backward passes on PyTorch's fake tensors without recording.
+The baseline runs the same forward and backward passes on PyTorch's fake tensors, without recording
+the operations.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ ROUNDS = 12
 
 
 def llama(size: str) -> LlamaForCausalLM:
-    """Return a bfloat16 model that uses no memory."""
+    """Return a bfloat16 model on the meta device, which uses no memory."""
     with torch.device("meta"):
         model = LlamaForCausalLM(LlamaConfig(use_cache=False, **SIZES[size]))
     return model.to(torch.bfloat16)

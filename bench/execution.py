@@ -1,4 +1,4 @@
-"""Lazy mode relative to eager mode, graph replay relative to the CPU, and the cost of events.
+"""Compare lazy mode with eager mode and graph replay with the CPU, and measure the cost of events.
 
 A process cannot switch modes, so eager and lazy steps alternate between two processes.
 """
@@ -62,7 +62,7 @@ def replay_ratios() -> None:
 
 
 def listening_ratio() -> None:
-    """Print the time of a lazy training step with a listener, relative to one without."""
+    """Print the time of a lazy training step with an event listener, relative to one without."""
     from hpu_magic.simulator import engine
 
     step = _training_step("MLP")

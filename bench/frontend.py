@@ -1,4 +1,4 @@
-"""Size of the JupyterLab extension, and time to draw its sidebar in a browser."""
+"""Bundle size of the JupyterLab extension, and time to draw its sidebar in a browser."""
 
 from __future__ import annotations
 

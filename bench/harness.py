@@ -85,7 +85,7 @@ def quiet_ratio(pairs: Sequence[tuple[float, float]]) -> float:
 
 
 class Companion:
-    """A process that calls `serve` and runs its function once for each call of this object."""
+    """A process that runs `serve`; each call to this object runs the served function once."""
 
     def __init__(self, code: str, **environ: str) -> None:
         self.spent = 0.0  # total time of all calls, in seconds

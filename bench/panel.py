@@ -59,10 +59,10 @@ def figures() -> Iterator[Figure]:
 
 
 def measure_in_kernel() -> None:
-    """Measure the shares in the kernel and print them as JSON."""
+    """Measure the overheads in the kernel, and print them as JSON."""
     import torch
 
-    torch.set_num_threads(1)  # a second thread would spin while it waits for the first
+    torch.set_num_threads(1)  # a second thread would busy-wait for the first
     shares = {"panel": panel_share, "sampler": sampler_share}
     if find_spec("transformers") is not None:  # which requires Python 3.11
         shares["trainer"] = trainer_share

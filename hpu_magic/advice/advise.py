@@ -29,7 +29,7 @@ _OPTIMIZERS = ("adamw", "adam", "sgd", "adagrad", "fusedadamw", "fusedsgd", "fus
 def advise(
     model: nn.Module, *inputs: Any, observed: Any = None, name: str = "model", **arguments: Any
 ) -> Advice:
-    """Return advice on a step; see `hpu_magic.advise`.
+    """Return advice for a step; see `hpu_magic.advise`.
 
     ``name`` is the name of the model in the suggested code.
     """
@@ -69,7 +69,7 @@ def advise_on_fit(
         return advise(model, *inputs, observed=observation, **arguments)
     if inputs or arguments:
         raise HPUError(
-            "Estimates need the model as the first argument: result.advice(model, batch)."
+            "Estimates require the model as the first argument: call result.advice(model, batch)."
         )
     remarks = [_MEASURED]
     if observation is not None and observation.peak and observation.limit:

@@ -15,7 +15,7 @@ from hpu_magic.advice import fused
 from hpu_magic.estimates.result import Estimate
 from hpu_magic.estimates.tracing.recomputation import layers
 
-LARGEST_BATCH_FACTOR = 64  # maximum multiple of the current batch; larger ones train differently
+LARGEST_BATCH_FACTOR = 64  # maximum multiple of the batch size; larger ones train differently
 
 
 @dataclass(frozen=True)

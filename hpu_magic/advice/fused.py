@@ -91,7 +91,7 @@ def _fused(norm: nn.Module, operator: Any) -> Callable[[torch.Tensor], torch.Ten
 
 
 def uses_unfused_attention(program: Program) -> bool:
-    """Return whether a step uses PyTorch's attention, which consists of several operations."""
+    """Return whether a step uses PyTorch's attention, which is not fused into one operation."""
     return any(
         "scaled_dot_product" in operation.operator._schema.name
         and "fused_sdpa" not in operation.operator.name()

@@ -147,8 +147,8 @@ def _fallbacks(
             lines = "; to see the lines, run %hpu_ledger on before a fit"
         yield Suggestion(
             f"Keep {operator} off the CPU",
-            f"{_many(count, 'call')} had no kernel on the card and ran on the CPU, with copies in "
-            f"both directions{lines}.",
+            f"{_many(count, 'call')} had no kernel on the card and fell back to the CPU, with "
+            f"copies in both directions{lines}.",
             _without(_short(operator), None if seen is None else seen.settings.framework),
             _lost(own, None if seen is None else seen.training_seconds),
             by_hand=_YOUR_CODE,
@@ -204,7 +204,7 @@ def _lost(causes: Sequence[Entry], training: float | None) -> Gain | None:
 
 
 def _lines(causes: Sequence[Entry]) -> str:
-    """Return the lines of the most frequent causes, for example ``: 12 at cell 3, line 5``."""
+    """Return the most frequent causes and their lines, for example ``: 12 at cell 3, line 5``."""
     placed = sorted((cause for cause in causes if cause.where), key=lambda cause: -cause.count)
     if not placed:
         return ""

@@ -92,7 +92,7 @@ def _rows(number: int, suggestion: Suggestion) -> str:
 
 
 def ordered(suggestions: Iterable[Suggestion]) -> tuple[Suggestion, ...]:
-    """Return the suggestions sorted by gain; those whose gain is unknown come last."""
+    """Return the suggestions sorted by gain; those with an unknown gain come last."""
 
     def rank(each: Suggestion) -> tuple[bool, float]:
         return (not each.needed, -each.gain.factor if each.gain is not None else math.inf)

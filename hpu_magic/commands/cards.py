@@ -87,7 +87,7 @@ def workers(
     elif switch == "restart":
         session.restart()
     elif switch == "off":
-        # Do not use a variable here: an interrupt's traceback would keep the workers alive.
+        # Do not assign this to a variable: an interrupt's traceback would keep the workers alive.
         return workers_report(None, session.stop())
     return workers_report(session.workers(), run=_run)
 

@@ -109,7 +109,7 @@ class CommandDeclaration:
 
 
 class _Parameter:
-    """One parameter as an argument of a parser."""
+    """A parameter, converted to an argument of a parser."""
 
     def __init__(
         self,

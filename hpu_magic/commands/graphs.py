@@ -1,4 +1,4 @@
-"""HPU Graphs: capture and replay code, and wrap models."""
+"""Commands for HPU Graphs: capture and replay code, and wrap models."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ def capture(
 ) -> CapturedGraph:
     """Capture ``function(*inputs)`` in an HPU Graph, which can be replayed without Python.
 
-    Needs lazy mode. Captured code cannot read tensor values (``print``, ``.item()``, ``.cpu()``).
+    Requires lazy mode. Captured code cannot read tensor values (``print``, ``.item()``,
+    ``.cpu()``).
 
     Parameters
     ----------
@@ -111,8 +112,8 @@ def wrap(
 ) -> WrapReport:
     """Wrap a model in the vendor's wrapper, which replays one HPU Graph per input shape.
 
-    Needs lazy mode. A transformers model keeps its ``generate`` method, which then uses a static KV
-    cache.
+    Requires lazy mode. A transformers model keeps its ``generate`` method, which then uses a static
+    KV cache.
 
     Parameters
     ----------

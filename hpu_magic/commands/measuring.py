@@ -151,12 +151,12 @@ def ledger(
     Returns
     -------
     Ledger, LedgerReport or None
-        The context manager, or with ``last`` the report.
+        The context manager or, with ``last``, the report.
 
     Raises
     ------
     HPUError
-        A part is unknown, or a script uses a switch.
+        A part of the line is unknown, or a script passes `switch`.
     """
     from hpu_magic.runtime.measure.ledger import Ledger
     from hpu_magic.runtime.measure.ledger_report import checked_parts

@@ -1,4 +1,4 @@
-"""Types of parameters that a magic reads as names of variables or as lists of words."""
+"""Parameter types that a magic reads as names of variables or as lists of words."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from typing import Annotated, Any, Literal
 
 @dataclass(frozen=True)
 class Variable:
-    """The magic reads the name of a variable and passes its value to the function."""
+    """A parameter for which the magic reads the name of a variable and passes its value."""
 
     kind: str  # a function in `hpu_magic.magics.kinds` that selects variables for Tab completion
-    several: bool = False  # the magic accepts several names separated by commas
-    or_text: bool = False  # if there is no such variable, pass the word itself
+    several: bool = False  # whether the magic accepts several names, separated by commas
+    or_text: bool = False  # whether to pass the word itself if there is no such variable
 
 
 @dataclass(frozen=True)
 class Words:
-    """The magic reads several words, separated by commas."""
+    """A parameter for which the magic reads several words, separated by commas."""
 
     type: Callable[[str], Any] = str  # converts each word
 

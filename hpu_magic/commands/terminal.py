@@ -18,14 +18,14 @@ _TEXTS = {
     "default) or, by name, mask=8x512:bool",
     "train": "estimate a training step; --no-train estimates a forward pass",
     "mode": "the execution mode (lazy by default; graphs for text generation)",
-    "dtype": "the precision (by default that of the parameters; bf16 for text generation)",
+    "dtype": "the precision (by default, the dtype of the parameters; bf16 for text generation)",
     "batch": "batch size per card (for text generation: over all cards), or largest",
     "loss": "module:callable that computes the loss from the output",
 }
 
 
 def add_parser(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
-    """Add the parser of the command."""
+    """Add the command's parser."""
     command = commands.add_parser(
         "estimate",
         help="estimate the time and memory of a model without a card",

@@ -29,12 +29,13 @@ def fit(
     Parameters
     ----------
     trainer : lightning.pytorch.Trainer or transformers.Trainer
-        A Trainer with any accelerator, or one of a subclass such as ``GaudiTrainer`` or trl's.
+        A Trainer with any accelerator, or an instance of a subclass, such as ``GaudiTrainer`` or a
+        trainer of trl.
     model : lightning.pytorch.LightningModule, optional
-        The model; transformers' Trainer has its own.
+        The model; omit it for transformers' Trainer, which already has a model.
     data : DataLoader, LightningDataModule or pair of DataLoaders, optional
         Training data, or a pair of training and validation data; not needed if the model or the
-        Trainer has data.
+        Trainer provides data.
     interval : float
         Seconds between two samples, 0.02 to 60. The panel is redrawn at most twice per second.
     panel : {"auto", "widget", "picture"}

@@ -1,4 +1,4 @@
-"""Training with a live panel: fits with a framework's Trainer, and plain loops."""
+"""Training with a live panel, using a framework's Trainer or a plain loop."""
 
 INTERVAL = 0.1
 """Seconds between two samples of a fit."""

@@ -1,4 +1,4 @@
-"""Hide the frames of frameworks and hpu_magic in IPython's traceback of a failed fit."""
+"""Hide frames of frameworks and hpu_magic in IPython's traceback of a failed fit."""
 
 from __future__ import annotations
 

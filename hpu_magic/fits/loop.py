@@ -64,7 +64,7 @@ class LoopSource:
 
     @property
     def empty(self) -> bool:
-        """Whether the loader has not yielded any batch."""
+        """Whether the loader has not yielded any batches."""
         return self._steps is not None and not self._steps.steps
 
     @property
@@ -102,7 +102,7 @@ class LoopSource:
     # Reports by the loop
 
     def plan(self, epochs: int | None, batches: int | None) -> None:
-        """Record the plan at the start of training; unknown numbers are None."""
+        """Record the planned epochs and batches at the start of training; None means unknown."""
         progress = self._running().progress
         self._running().begin()
         progress.epochs, progress.batches = epochs, batches
@@ -112,7 +112,7 @@ class LoopSource:
         self._curves[LOSS] = progress.curves.follow(LOSS, LOSS, "training", "step", returned=True)
 
     def epoch_began(self, loader: Any) -> None:
-        """Mark the start of an epoch, and pass its number to a sampler that shuffles by epoch."""
+        """Mark the start of an epoch, and call the ``set_epoch`` method of the sampler, if any."""
         self.train()
         steps = self._running()
         progress = steps.progress

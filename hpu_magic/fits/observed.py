@@ -1,4 +1,4 @@
-"""Show a panel for every fit inside a with block, whatever framework it uses."""
+"""Show a panel for every fit inside a with block, regardless of the framework."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _source(method: str, trainer: Any, *args: Any, **kwargs: Any) -> FitSource |
 
 
 def _wrap(trainer_class: Any, method: str, observed: _Method, patches: ExitStack) -> None:
-    """Redirect calls of a method to ``observed``, including in current and future subclasses."""
+    """Redirect calls to a method to ``observed``, including in current and future subclasses."""
 
     def wrap(cls: Any) -> None:
         original = vars(cls).get(method)

@@ -1,4 +1,4 @@
-"""The result of a fit, as a table for users and as values for code."""
+"""The result of a fit, with a table for users and attributes for code."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class FitResult(Report):
 
         if self._shown_by_cell is not None and self._shown_by_cell == running_cell():
             if not _has_kernel():
-                # In a terminal, the output prompt has already been printed.
+                # In a terminal, the output prompt has already been printed, so print something.
                 print(f"FitResult, {self.outcome}: the values above are available as attributes.")
             return
         for bundle in self.bundles():

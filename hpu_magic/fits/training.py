@@ -59,7 +59,7 @@ class Training:
         self.source = LoopSource(plan.name, plan.device, plan.loss)
         self._plan = plan
         self._place = place
-        # A plan with several epochs is a complete run; enclosing loops repeat the entire run.
+        # A watch with several epochs is a complete run; enclosing loops repeat the entire run.
         self._waits = place is not None and bool(place.loops) and plan.epochs == 1
         self._learns = _gradients()
         self._in_epoch = False
@@ -114,7 +114,7 @@ class Training:
             for _ in range(plan.epochs):
                 yield from self.epoch(plan.loader)
         except GeneratorExit:
-            # Python does not reveal whether break, return or an exception exited the body.
+            # Python does not report whether the body was exited by break, return or an exception.
             outcome = "left"
             raise
         except BaseException as error:

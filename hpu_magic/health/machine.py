@@ -25,7 +25,7 @@ class Machine:
 
     environment: Mapping[str, str]
     root: Path  # the folder that contains /proc, /sys, /dev and /etc
-    home: Path  # ~ if the system does not define one for the user
+    home: Path  # home directory; ~ if the system does not define one for the user
     prefix: Path  # the folder of the Python environment
     search_path: tuple[str, ...]  # folders in which Python looks for distributions
     python: Version

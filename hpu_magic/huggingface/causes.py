@@ -11,7 +11,7 @@ from hpu_magic.requirements import LIBRARIES, conflicts
 
 
 def explain(error: BaseException) -> str | None:
-    """Return the cause and fix of an error or of an error that led to it, or None if unknown."""
+    """Return the cause and fix of an error, or of an error that led to it; None if unknown."""
     for each in chain(error):
         for cause in _CAUSES:
             if cause.matches(each):

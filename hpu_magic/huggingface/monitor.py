@@ -34,7 +34,7 @@ class TransformersMonitorBase:
         self._accumulated = 1
         self._first_epoch: int | None = None
         self._logs = 0
-        self._in_hand = False  # whether the last counted batch has a pending step or hooks
+        self._in_hand = False  # whether a step or hooks of the last counted batch are pending
         self._validation_batches: int | None = None
         self._callbacks: list[Any] = []
 
@@ -249,7 +249,7 @@ def _wrapped(trainer: Any, method: Callable[..., Any]) -> Iterator[None]:
     """
     name = method.__name__
     original, own = getattr(trainer, name, None), name in vars(trainer)
-    if original is None:  # this release has no such method
+    if original is None:  # this release does not have the method
         yield
         return
     setattr(trainer, name, functools.wraps(original)(functools.partial(method, original)))

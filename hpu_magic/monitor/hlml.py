@@ -14,7 +14,7 @@ from hpu_magic.monitor.reading import UNKNOWN, CardReading, generation
 
 # Return codes of HLML.
 _UNINITIALIZED = 1
-_INVALID_ARGUMENT = 2  # pyhlml also returns it for functions missing from the library
+_INVALID_ARGUMENT = 2  # pyhlml also returns this code for functions missing from the library
 _NOT_SUPPORTED = 3
 _ALREADY_INITIALIZED = 5
 _NOT_FOUND = 6

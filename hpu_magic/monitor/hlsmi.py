@@ -37,7 +37,7 @@ _FIELDS = (
 )
 
 _MEMORY = {"b": 1, "kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "": 1 << 20}
-# Field -> factor for its values, keyed by the unit in the cell or in the column heading.
+# Maps fields to scale factors, keyed by the unit in the cell or in the column heading.
 _SCALES: dict[str, Mapping[str, float]] = {
     "memory.used": _MEMORY,
     "memory.total": _MEMORY,

@@ -79,8 +79,8 @@ def with_user(holder: Holder) -> Holder:
 def with_arguments(snapshot: Snapshot, *, of_others: bool = False) -> Snapshot:
     """Return a snapshot whose holders show their command lines, truncated to 80 characters.
 
-    Kernels keep the names of their notebooks. Only this user's processes are changed, unless
-    `of_others` is true, in which case all readable processes are changed.
+    Kernels are still shown with the names of their notebooks. Only this user's processes are
+    changed, unless `of_others` is true, in which case all readable processes are changed.
     """
 
     def shown(holder: Holder) -> Holder:

@@ -115,7 +115,7 @@ LINE_CHARTS = (SPEED, MEMORY)
 """The charts below the metric charts, from top to bottom."""
 
 METRICS = "loss"
-"""Name that stands for all metric charts in a panel's list of charts."""
+"""Name that represents all metric charts in a panel's list of charts."""
 
 KINDS = (METRICS, *(chart.name for chart in LINE_CHARTS))
 """All charts of a fit that runs on the device, from top to bottom."""

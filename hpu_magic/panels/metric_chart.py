@@ -36,7 +36,7 @@ class Style:
 
     @property
     def dots(self) -> bool:
-        """Whether each value has a dot, because there is one value per epoch or validation."""
+        """Whether each value is marked with a dot, because there is one per epoch or validation."""
         return self.curve.every == "epoch"
 
 

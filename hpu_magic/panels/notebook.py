@@ -1,4 +1,4 @@
-"""Show a fit in a notebook: a live panel if the front end supports widgets, else a picture."""
+"""Show a fit in a notebook: a live panel if the front end supports widgets, otherwise a picture."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ANSWER_SECONDS = 1.0
 """Time in seconds within which a fast page with widget support requests the charts."""
 
 _OFTEN, _SELDOM = 2.0, 15.0
-"""Seconds between two pictures if no page shows the panel, and the maximum if a page does.
+"""Seconds between two pictures if no page shows the panel, and the maximum if a page shows it.
 
 If a page shows the panel, the interval grows with the age of the fit, because a picture of a new
 fit soon becomes stale.

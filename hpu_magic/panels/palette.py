@@ -31,8 +31,8 @@ per epoch also have dots."""
 FURTHER_CURVES = (("#0b9e73", "10 3 2 3"), ("#c46fa0", "4 5"), ("#0b9e73", "12 3 2 3 2 3"))
 """Line color and dashes of additional curves in the same chart.
 
-All combinations of dashes and dots differ, so curves can be told apart without color. The colors
-can be told apart with any kind of color vision.
+All combinations of dashes and dots differ, so curves are distinguishable without color. The colors
+are distinguishable with any type of color vision.
 """
 
 COMPILATION_DASHES = "5 3"

@@ -76,7 +76,7 @@ class MemoryPanel:
 
     @property
     def live(self) -> bool:
-        """Whether the panel is still updated."""
+        """Whether the panel is still being updated."""
         return self._subscription is not None
 
     def stop(self) -> None:

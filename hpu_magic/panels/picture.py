@@ -250,7 +250,7 @@ class _Picture:
                 self._centred(frame.x(at), frame.top - 4, label, left=self._layout.left)
 
     def _centred(self, x: float, baseline: float, text: str, left: float = 0.0) -> None:
-        """Draw text centered at ``x``; move it if it would begin left of ``left`` or be cut off."""
+        """Draw text centered at ``x``, shifted if it would start left of ``left`` or be cut off."""
         half, anchor = palette.width_of(text) / 2, "middle"
         if x + half > self._layout.width:
             x, anchor = self._layout.width, "end"

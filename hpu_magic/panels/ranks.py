@@ -59,8 +59,8 @@ class RankTable(Table):
         if self.slowest is None:
             return ()
         return (
-            f"Rank {self.slowest.rank} is slowest: its steps take longest outside of the backward "
-            "pass, in which ranks wait for each other.",
+            f"Rank {self.slowest.rank} is the slowest: its steps take the longest outside of the "
+            "backward pass, where ranks wait for each other.",
         )
 
     def _text(self, state: RankState) -> dict[str, str]:
@@ -105,7 +105,7 @@ def _memory(state: RankState) -> str:
 
 
 def _bar(state: RankState) -> str:
-    """Return a bar of the memory in use as a share of the card, with a mark at the peak."""
+    """Return a bar that shows the memory in use as a share of the card, with a mark at the peak."""
     if state.in_use is None or state.peak is None or not state.limit:
         return ""
     used = round(_WIDTH * min(1.0, state.in_use / state.limit))

@@ -184,7 +184,7 @@ class RunRecord:
         self.limit = limit
         self.peak = peak if math.isnan(self.peak) else max(self.peak, peak)
         if self._peak is not None:
-            # Only the observed peak includes memory allocated and freed between two samples.
+            # Only the tracked peak includes memory allocated and freed between two samples.
             peak = self.peak = max(self.peak, in_use, self._peak.so_far() if newest else 0.0)
         self._latest.update(in_use=in_use, peak=peak)
 

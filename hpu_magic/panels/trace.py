@@ -31,8 +31,8 @@ class Trace:
 
     Whenever the trace is full, the resolution is halved: every second row is dropped, and from then
     on, only every second (then every fourth, and so on) new row is kept. A row that contains only a
-    time is a gap and is always kept. So is the row with the best value in the last column,
-    according to ``goal`` (``min`` or ``max``), which is added together with the next row that is
+    time is a gap and is always kept. The row with the best value in the last column, according to
+    ``goal`` (``min`` or ``max``), is also kept, and is added together with the next row that is
     kept. The first column is the time.
     """
 
@@ -70,7 +70,7 @@ class Trace:
         return change
 
     def end(self) -> Change:
-        """Keep the last row too, because no others follow, and return the change."""
+        """Keep the last row as well, because no rows follow it, and return the change."""
         change = Change()
         if self._last is not None and self._last not in self._rows[-2:]:
             self._keep_with_better(change, self._last)

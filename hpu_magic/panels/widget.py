@@ -18,7 +18,7 @@ from hpu_magic.panels.record import News, RunRecord
 _MOST_LEFT = 20
 """Number of finished panels that continue to show their result in pages."""
 
-# The next output is the picture, which is for pages without a live panel.
+# Hides the next output: the picture, which is for pages without a live panel.
 _HIDING = (
     "<style>.jp-OutputArea-child:has(.hpu-magic-live) + .jp-OutputArea-child{display:none}</style>"
 )
@@ -35,7 +35,7 @@ class PanelWidget:
     ) -> None:
         self.charts = charts
         self.drawing = threading.RLock()
-        """Lock that is held while the charts are changed."""
+        """Lock to hold while changing the charts."""
         self._on_stop = on_stop
         self._pressed = threading.Event()
         self._header = ipywidgets.HTML(

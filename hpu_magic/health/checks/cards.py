@@ -24,7 +24,7 @@ def driver(machine: Machine) -> Iterator[Finding]:
     count = "1 Gaudi card" if on_bus == 1 else f"{on_bus} Gaudi cards"
     if on_bus and not loaded:
         text = f"The machine has {count} on its bus, but the habanalabs driver is not loaded."
-        fix = "Run `sudo modprobe habanalabs` on the host; `dmesg` shows why it fails."
+        fix = "Run `sudo modprobe habanalabs` on the host; if it fails, check `dmesg`."
         yield Finding("driver", "red", text, fix, values)
     elif on_bus and machine.simulated:
         text = (
@@ -78,7 +78,7 @@ def visible(machine: Machine) -> Iterator[Finding]:
                 card.label,
                 "red",
                 f"{card.label} cannot be read: {{error}}",
-                "Reset it, or list only the other cards in HABANA_VISIBLE_MODULES.",
+                "Reset the card, or list only the other cards in HABANA_VISIBLE_MODULES.",
                 {"card": card.module_id},
                 {"error": card.error},
             )
@@ -107,7 +107,7 @@ def held(machine: Machine) -> Iterator[Finding]:
         "amber",
         f"No card is free for another process.{holders}",
         "Shut down a kernel or program that no longer needs its card; `hpu-magic top` shows how "
-        "long each has been idle.",
+        "long each process has been idle.",
         values,
         private,
     )

@@ -100,7 +100,7 @@ def integers(machine: Machine) -> Iterator[Finding]:
     name = "PT_ENABLE_INT64_SUPPORT"
     value = machine.environment.get(name, "")
     if value.lower() in _ON and not machine.simulated:
-        text = f"{name}={value}: users reported that some models hang with it in lazy mode."
+        text = f"{name}={value}: users reported that this makes some models hang in lazy mode."
         fix = "Unset it if a step hangs."
         yield Finding(name, "amber", text, fix, {"value": value})
 

@@ -9,7 +9,7 @@ from hpu_magic import backend
 from hpu_magic.health.finding import Finding, State
 from hpu_magic.health.machine import Machine
 
-# Required distribution -> the features that need it, and the extra that installs it.
+# Maps required distributions to the features that need them, and the extra that installs them.
 _NEEDED = {
     "lightning": ("fits with Lightning", "lightning"),
     "ipywidgets": ("live panels", "notebook"),
@@ -101,7 +101,7 @@ def packages(machine: Machine) -> Iterator[Finding]:
 
 
 def one_torch(machine: Machine) -> Iterator[Finding]:
-    """Check for a second PyTorch, for example in the user's folder or after a failed upgrade."""
+    """Check for a second copy of PyTorch, as in the user's folder or after a failed upgrade."""
     copies = machine.copies("torch")
     if len(copies) < 2:
         return

@@ -17,14 +17,14 @@ _PROXIES = ("http_proxy", "https_proxy", "all_proxy")
 _OWN = ("localhost", "127.0.0.1")
 _HUB = "JUPYTERHUB_SERVICE_PREFIX"
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
-# Front-end extension -> the features that need it.
+# Maps front-end extensions to the features that need them.
 _EXTENSIONS = {
     "hpu_magic": "the sidebar, the status bar and the mode switch",
     "@jupyter-widgets/jupyterlab-manager": "live panels",
     "anywidget": "live panels",
 }
 _SYSTEM = ("/usr/local", "/usr")
-# Python part of a widget library, its JavaScript part, and their matching major versions.
+# The Python and JavaScript parts of widget libraries, and their matching major versions.
 _HALVES = (
     ("ipywidgets", "jupyterlab_widgets", {7: 1, 8: 3}),
     ("bokeh", "jupyter_bokeh", {2: 3, 3: 4}),
@@ -208,7 +208,7 @@ def _route(machine: Machine, server: dict[str, Any]) -> Finding:
 
 
 def _servers(machine: Machine) -> Iterator[dict[str, Any]]:
-    """Yield the contents of the information files of running servers."""
+    """Yield the contents of the info files of running servers."""
     configured = machine.environment.get("JUPYTER_RUNTIME_DIR")
     folder = Path(configured) if configured else _user_data(machine) / "runtime"
     for path in sorted(folder.glob("jpserver-*.json")):
@@ -223,7 +223,7 @@ def _address(server: dict[str, Any]) -> str:
 
 
 def _extension(machine: Machine, name: str) -> dict[str, Any] | None:
-    """Return the ``package.json`` of an installed extension; the first one wins."""
+    """Return the first ``package.json`` of an installed extension that is found."""
     for folder in _data_folders(machine):
         if package := _json(folder / "labextensions" / name / "package.json"):
             return package
@@ -238,7 +238,7 @@ def _disabled(machine: Machine) -> dict[str, bool]:
     for place in places:
         config = _json(place / "page_config.json")
         disabled = config.get("disabledExtensions")
-        # Older releases of JupyterLab write a list.
+        # Older releases of JupyterLab store a list.
         listed = dict.fromkeys(map(str, disabled), True) if isinstance(disabled, list) else {}
         for name, state in (_within(config, "disabledExtensions") or listed).items():
             states.setdefault(name.partition(":")[0], bool(state))

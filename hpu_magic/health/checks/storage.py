@@ -53,7 +53,7 @@ def recipe_cache(machine: Machine) -> Iterator[Finding]:
     settings = _cache_settings(machine)
     about = "recipe cache"
     if settings is None:
-        text = "Compiled graphs are stored in memory only: each process compiles its own."
+        text = "Compiled graphs are only stored in memory, so each process compiles its own."
         yield Finding(about, "green", text, values={"set": False})
         return
     if wrong := _wrong(settings):
@@ -74,7 +74,7 @@ def recipe_cache(machine: Machine) -> Iterator[Finding]:
             "never reused, and a rank or notebook that starts later deletes the graphs of the "
             "others."
         )
-        fix = "Set its second field to false."
+        fix = "Set the second field to false."
         yield Finding(about, "amber", text, fix, {"delete_at_start": True}, private)
     kind = _file_system(machine, folder)
     if _SHARED.fullmatch(kind) and settings.shared.lower() not in _YES:
@@ -143,7 +143,7 @@ def _cache_settings(machine: Machine) -> _CacheSettings | None:
 
 
 def _wrong(settings: _CacheSettings) -> str:
-    """Return what is wrong with the settings; empty if all fields are valid."""
+    """Return a description of an invalid field, or an empty string if all fields are valid."""
     if settings.most and not settings.most.isdecimal():
         return "has an invalid third field, which must be a number of megabytes."
     for field in (settings.delete, settings.shared):
@@ -185,7 +185,7 @@ def _usage(folder: Path, settings: _CacheSettings, private: dict[str, str]) -> F
 
 
 def _content(folder: Path) -> _Content:
-    """Measure a folder, up to a maximum number of files."""
+    """Measure the size of a folder, up to a maximum number of files."""
     size = files = recent = 0
     now = time.time()
     for place, _, names in os.walk(folder):

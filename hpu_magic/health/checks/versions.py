@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hpu_magic.health.finding import Finding
 from hpu_magic.health.machine import Machine, Version, numbers
 
-# Release of the vendor's software -> PyTorch release that its bridge requires.
+# Maps releases of the vendor's software to the PyTorch releases that their bridge requires.
 _TORCH_OF_RELEASE: dict[Version, Version] = {
     (1, 16): (2, 2),
     (1, 17): (2, 3),
@@ -145,7 +145,7 @@ def lightning_habana(machine: Machine) -> Iterator[Finding]:
     release = numbers(lightning)
     fix = "Run `pip uninstall lightning-habana`; hpu_magic.lightning provides its classes."
     if release[:2] >= _LIGHTNING_FAILS:
-        text = f"lightning-habana {plugin} fails at import with Lightning {lightning}."
+        text = f"lightning-habana {plugin} cannot be imported with Lightning {lightning}."
         yield Finding("lightning-habana", "red", text, fix, values)
     elif release >= _LIGHTNING_WITHOUT_HPU:
         text = (

@@ -112,7 +112,7 @@ def _once(snapshot: Snapshot, options: argparse.Namespace) -> list[str]:
 
 
 class _Samples:
-    """Takes samples in a separate thread, so that keys work even if the driver is slow.
+    """Takes samples in a separate thread, so that keys keep working even if the driver is slow.
 
     `interval` is in seconds. Each sample wakes up the screen, which then redraws.
     """

@@ -106,7 +106,7 @@ class LinePlot:
         self.scale.js_on_change("value", rescale)
 
     def draw(self, outbox: Outbox, record: RunRecord) -> None:
-        """Update the title and, in a memory chart, the limit; the lines follow their source."""
+        """Update the title and, in a memory chart, the limit; the source updates the lines."""
         if self.chart.of_memory and not math.isnan(record.limit) and record.limit != self._limit:
             self._limit = record.limit
             outbox.replace(self._pool, lambda: {"limit": [self._limit]}, 1)

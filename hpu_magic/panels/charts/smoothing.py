@@ -25,7 +25,7 @@ _AGAIN = "for (const each of [smooth, raw]) each.change.emit()"
 
 
 class Smoothing:
-    """The control for the amount of smoothing, and the transforms that it controls."""
+    """The control for the amount of smoothing, and the transforms that it affects."""
 
     def __init__(self) -> None:
         self.amount = Select(options=_AMOUNTS, value="0")
