@@ -53,7 +53,7 @@ def test_on_applies_to_later_cells_until_off(run, model, torch):
 
 
 def test_on_outside_a_magic_is_refused_with_the_line_to_type():
-    with pytest.raises(hpu_magic.HPUError, match="type %hpu_autocast on, or write with hpu_magic"):
+    with pytest.raises(hpu_magic.HPUError, match="run %hpu_autocast on, or use with hpu_magic"):
         hpu_magic.autocast("on")
 
 

@@ -53,7 +53,7 @@ def test_changed_flags_come_first_and_the_others_are_folded(run, torch, monkeypa
     table = [line.split()[:2] for line in shown[2 : 2 + len(changed)]]
     assert ["PT_INFERENCE_RANGE_FILE", "ranges.txt"] in table
     assert {name for name, _ in table} == changed
-    rest = f"{len(names) - len(changed)} others have their defaults; %hpu_flags WORD searches "
+    rest = f"{len(names) - len(changed)} others have default values; %hpu_flags WORD searches "
     assert shown[-1].strip().startswith(rest)
     open_part, folded = cell.result._repr_html_().split("<details>")
     assert {name for name in names if f">{name}<" in open_part} == changed
@@ -63,7 +63,7 @@ def test_changed_flags_come_first_and_the_others_are_folded(run, torch, monkeypa
 def test_one_line_says_that_all_flags_have_their_defaults():
     report = FlagsReport(list(documented().values()), {}, {}, folded=True)
     assert repr(report).splitlines()[1:] == [
-        "  All have their defaults; %hpu_flags WORD searches names and meanings."
+        "  All have default values; %hpu_flags WORD searches names and meanings."
     ]
 
 
@@ -197,6 +197,6 @@ def test_error_in_a_script_says_to_start_python_with_the_flag(forked_script):
 
 def test_restart_without_a_server_is_rejected(run):
     assert run("%hpu_restart").err == (
-        "UsageError: No Jupyter server can restart this process: end this session and start it "
-        "again.\n"
+        "UsageError: No Jupyter server can restart this process: end this session and start a "
+        "new one.\n"
     )

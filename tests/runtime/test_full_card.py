@@ -52,8 +52,8 @@ def test_explanation_names_request_free_memory_largest_variables_and_remedies(en
     assert error.startswith("RuntimeError: ")
     sizes, _, advice = explanation.partition(" ended. ")
     assert sizes == (
-        "The card is full: 20.0 MiB were requested, and 16.0 MiB of 64.0 MiB are free now that the "
-        "cell has"
+        "The card is out of memory: 20.0 MiB were requested, and 16.0 MiB of 64.0 MiB are free now "
+        "that the cell has"
     )
     assert advice == (
         f"The largest variables are {largest}. "
@@ -82,8 +82,8 @@ def test_next_error_frees_the_tensors_of_the_traceback(ended):
     [
         (
             (FILLS, "x = torch.ones(12 << 20, device='hpu')"),
-            "The card was full: 48.0 MiB were requested. Now that the cell has ended, 64.0 MiB of "
-            "64.0 MiB are free. Use a smaller batch or a smaller dtype.",
+            "The card was out of memory: 48.0 MiB were requested. Now that the cell has ended, "
+            "64.0 MiB of 64.0 MiB are free. Use a smaller batch or a smaller dtype.",
         ),
         (
             ("x = torch.ones(1 << 25, device='hpu')",),
@@ -100,7 +100,7 @@ def test_explanation_distinguishes_freed_memory_and_too_large_requests(ended, ce
 def test_lack_of_host_memory_is_explained_once(ended):
     out = ended("x = torch.zeros(1 << 50, device='hpu')", HPU_MAGIC_MEMORY="16384TiB")
     assert "but this machine does not" in out
-    assert "The card is full" not in out
+    assert "The card is out of memory" not in out
 
 
 def test_only_errors_caused_by_a_full_card_are_explained(ended):
@@ -125,4 +125,4 @@ except RuntimeError as full:
 def test_nothing_is_explained_after_the_extension_is_unloaded(ended):
     out = ended("%unload_ext hpu_magic", "x = torch.ones(1 << 25, device='hpu')")
     assert "Allocation failed" in out
-    assert "card is full" not in out
+    assert "card is out of memory" not in out

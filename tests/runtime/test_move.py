@@ -102,7 +102,7 @@ def test_objects_already_on_the_device_are_not_moved(run, ns, torch, own_card):
     assert f"Moved 8 B to {own_card} in " in run("%hpu_to model x").out
     again = repr(run("%hpu_to model x").result).splitlines()
     assert again[0] == f"Nothing was moved: model and x are on {own_card} already"
-    assert [line.split("  ")[1] for line in again[1:]] == ["left on the device"]
+    assert [line.split("  ")[1] for line in again[1:]] == ["free on the device"]
     back = run("%hpu_to x --device cpu")
     assert back.out.count("Moved 8 B to cpu") == 1
     assert repr(run("%hpu_to x --device cpu").result) == "Nothing was moved: x is on cpu already"
@@ -204,7 +204,7 @@ def test_report_shows_bytes_time_and_free_memory(run, ns, torch):
     cell = run("%hpu_to x")
     assert "4.00 MiB" in cell.out
     assert "simulated" in cell.out
-    assert "left on the device" in cell.out
+    assert "free on the device" in cell.out
     assert cell.result.free == torch.hpu.mem_get_info()[0]
     assert cell.result.seconds > 0
     assert "<table>" in cell.result._repr_html_()

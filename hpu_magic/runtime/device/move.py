@@ -54,7 +54,7 @@ class MoveReport(Report):
             if not self.there >= set(self.sizes)
         ]
         if self.free is not None:
-            rows.append(("left on the device", units.size(self.free)))
+            rows.append(("free on the device", units.size(self.free)))
         return rows
 
     def warnings(self) -> Sequence[str]:

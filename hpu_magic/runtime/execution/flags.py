@@ -157,7 +157,7 @@ class FlagsReport(Table):
         )
 
     def _rest(self, others: FlagsReport) -> str:
-        return f"{f'{len(others.flags)} others' if self.flags else 'All'} have their defaults"
+        return f"{f'{len(others.flags)} others' if self.flags else 'All'} have default values"
 
     def _parted(self) -> tuple[FlagsReport, FlagsReport]:
         """Return one report of the changed flags, with all notes, and one of the other flags."""

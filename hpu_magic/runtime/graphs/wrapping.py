@@ -61,7 +61,7 @@ class WrapReport(Report):
             rows.append(("captured", f"for the inputs, in {units.duration(self.first_seconds)}"))
         if self.wrapper != "make_graphed_callables":
             limit = "no limit" if self.max_graphs is None else str(self.max_graphs)
-            rows.append(("most graphs", limit))
+            rows.append(("graph limit", limit))
         return rows
 
     def notes(self) -> Sequence[str]:

@@ -1,4 +1,4 @@
-"""Explain errors that occur because the card is full."""
+"""Explain errors that occur because the card is out of memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _HOST = "but this machine does not"
 def explain(
     error: BaseException, namespace: Mapping[str, Any], hidden: Mapping[str, Any] | None = None
 ) -> str | None:
-    """Return advice if an error means that the card is full, or None for other errors.
+    """Return advice if an error means that the card is out of memory, or None otherwise.
 
     ``namespace`` contains the user's variables. ``hidden`` contains the names in ``namespace`` that
     do not belong to the user.
@@ -50,9 +50,9 @@ def explain(
     # Intermediate results of the failed cell have already been freed.
     free = max(memory.limit - memory.in_use, 0)
     left = f"{units.size(free)} of {units.size(memory.limit)} are free"
-    sentences = [f"The card is full: {request}, and {left} now that the cell has ended."]
+    sentences = [f"The card is out of memory: {request}, and {left} now that the cell has ended."]
     if 0 < requested <= free:
-        sentences = [f"The card was full: {request}. Now that the cell has ended, {left}."]
+        sentences = [f"The card was out of memory: {request}. Now that the cell has ended, {left}."]
     holders = held(namespace, hidden or {}).items()
     large = [item for item in holders if item[1] >= memory.limit * _SMALLEST_NAMED]
     largest = sorted(large, key=lambda item: -item[1])[:_NAMED]

@@ -146,7 +146,7 @@ class AutocastState(Report):
 
     def title(self) -> str:
         """Return the headline."""
-        state = f"on for all later cells, {self.dtype}" if self.dtype else "off"
+        state = f"on for all subsequent cells, {self.dtype}" if self.dtype else "off"
         return f"Autocast {state}, {device.label()}"
 
     def rows(self) -> Sequence[Row]:
