@@ -102,7 +102,7 @@ def test_lengths_may_be_python_sequences():
     ("changed", "message"),
     [
         ({"targets": PADDED + 1}, "targets must be classes from 0 to 4, but some are not."),
-        ({"targets": PADDED.float()}, "targets and lengths must be integers, but some are"),
+        ({"targets": PADDED.float()}, "targets and lengths must be integers, but got"),
         ({"targets": PADDED[:2]}, "must have one row for each of 3 sequences, but got 2."),
         ({"inputs": INPUTS + 1}, "input_lengths must be between 0 and 12"),
         ({"inputs": INPUTS[:2]}, "must have one element for each of 3 sequences, but got 2."),

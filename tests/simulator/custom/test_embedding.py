@@ -60,8 +60,8 @@ def test_preprocessing_sorts_indices_by_row():
     ("indices", "offsets", "message"),
     [
         ([4], [0, 1], "must be between 0 and 3, but range from 4 to 4."),
-        ([1], [0, 2], "must increase from 0 to its 1 indices, but are [0, 2]."),
-        ([1], [], "must increase from 0 to its 1 indices, but are []."),
+        ([1], [0, 2], "must increase from 0 to the number of indices (1), but are [0, 2]."),
+        ([1], [], "must increase from 0 to the number of indices (1), but are []."),
     ],
 )
 def test_invalid_indices_or_offsets_are_rejected(indices, offsets, message):

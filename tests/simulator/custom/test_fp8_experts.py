@@ -167,10 +167,10 @@ def test_each_token_may_have_its_own_scale():
     [
         ({"hidden": torch.ones(T, H).bfloat16()}, "hidden_states must be of float8_e5m2 or float8"),
         ({"lists": [[torch.ones(H, F)] * E] * 3}, "weights must be 2D of float8_e5m2 or float8"),
-        ({"inner": [torch.tensor(1.0)]}, "must have a scale for each of 4 experts, but has 1."),
+        ({"inner": [torch.tensor(1.0)]}, "must have a scale for each of 4 experts, but got 1."),
         (
             {"factors": [[torch.ones(F)] * E, [torch.ones(F)] * E, [torch.ones(F)] * E]},
-            "d_scale_w3 must have one element or one for each of 8 output channels, but one has 5.",
+            "d_scale_w3 must have one element or one for each of 8 output channels, but got 5.",
         ),
     ],
     ids=["hidden", "weights", "inner", "channels"],

@@ -148,7 +148,7 @@ def test_empty_tensor_is_cast_in_blocks(shape):
         (torch.ones(4), [1, 2], (E4M3, torch.float32), "but got Float of shape .4."),
         (torch.ones(2, 4), [2], (E4M3, torch.float32), "numbers, but got .2."),
         (torch.ones(2, 4), [1, 0], (E4M3, torch.float32), "numbers, but got .1, 0."),
-        (torch.ones(2, 4), [1, 2], (torch.int8, torch.float32), "but they are Char and Float"),
+        (torch.ones(2, 4), [1, 2], (torch.int8, torch.float32), "but got Char and Float"),
         (torch.ones(2, 4), [1, 2], (E4M3, torch.half), "e4m3fn and Half"),
     ],
     ids=["1D", "block", "empty block", "out dtype", "scale dtype"],

@@ -109,7 +109,7 @@ def test_invalid_call_is_rejected_with_the_vendors_message():
         AssertionError, match="Valid sequence length is supported only in inference"
     ):
         fp8_fused_sdpa(q, q, q, valid_seq_len=torch.ones(B).int().to("hpu"))
-    with pytest.raises(RuntimeError, match="must have the same floating-point dtype, but have"):
+    with pytest.raises(RuntimeError, match="must have the same floating-point dtype, but got"):
         run(fp8_fused_sdpa, q, q.float(), q)
 
 

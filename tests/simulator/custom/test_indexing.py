@@ -28,7 +28,7 @@ def test_indices_select_in_the_leading_dimensions(dtype, indices, integer):
 @pytest.mark.parametrize(
     ("index", "message"),
     [
-        (torch.tensor([True, False, True]), "needs indices of int64 or int32, but one is Bool."),
+        (torch.tensor([True, False, True]), "requires int64 or int32 indices, but got Bool."),
         (torch.tensor([3]), "index 3 is out of bounds for dimension 0 with size 3"),
     ],
     ids=["bool", "bounds"],

@@ -64,7 +64,7 @@ def test_view_of_a_cache_is_reordered_in_place():
         (0, torch.zeros(2, 1).int(), "Start tensor must have dimensions 1"),
         (1, torch.zeros(2, 1).int(), "End tensor must have dimensions 1"),
         (2, torch.zeros(2, 1).byte(), "Beam_idx tensor must have dimensions 1"),
-        (0, torch.zeros(3).int(), "an element for each of 2 batches, but one has 3."),
+        (0, torch.zeros(3).int(), "one element for each of 2 batches, but got 3."),
         (1, torch.tensor([3, 9]).int(), "Columns 2 to 9 are outside the cache, which has 6."),
     ],
 )
@@ -130,8 +130,8 @@ def test_masks_with_an_incompatible_product_are_rejected(of_masks, product):
     with pytest.raises(RuntimeError) as error:
         run(hpu_ops.masked_batch_gemm, *arguments, False, False)
     message = (
-        "MaskedBatchGemm masks must have a product of shape [2, 3, 4, 6] like a and b, "
-        f"except for batch dimensions of 1, but it has shape {list(product)}."
+        "The product of the MaskedBatchGemm masks must have shape [2, 3, 4, 6] like that of a and "
+        f"b, except for batch dimensions of 1, but got shape {list(product)}."
     )
     assert message in str(error.value)
 

@@ -173,10 +173,10 @@ def test_measurement_returns_the_largest_inner_value_per_expert():
     ("change", "message"),
     [
         ({"activation": "tanh"}, 'Activation "tanh" not found among MoeActivationMode_t enum'),
-        ({"last": E}, "weights of experts 0 to 4, 5 tensors in each list, but one has 4."),
-        ({"weights": torch.ones(T, K).half()}, "of more than 8 bits, but have Float and Half."),
-        ({"table": torch.zeros(T + 1, K).long()}, "each of 6 tokens, but have shapes [7, 2]"),
-        ({"table": torch.zeros(T, K)}, "routing table must have integers, but has Float."),
+        ({"last": E}, "weights of experts 0 to 4, 5 tensors in each list, but got a list of 4."),
+        ({"weights": torch.ones(T, K).half()}, "of more than 8 bits, but got Float and Half."),
+        ({"table": torch.zeros(T + 1, K).long()}, "each of 6 tokens, but got shapes [7, 2]"),
+        ({"table": torch.zeros(T, K)}, "routing table must contain integers, but got Float."),
     ],
     ids=["activation", "experts", "router", "table", "numbers"],
 )

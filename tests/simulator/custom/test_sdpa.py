@@ -223,9 +223,9 @@ def test_invalid_class_call_is_rejected_with_the_vendors_message(requires_grad, 
 @pytest.mark.parametrize(
     ("q", "k", "p", "message"),
     [
-        (torch.ones(1, 2, 4), torch.ones(1, 2, 4).bfloat16(), 0.0, "but are Float, BFloat16 and"),
-        (torch.ones(1, 2, 4), torch.ones(1, 2, 3), 0.0, "but have [1, 2, 4], [1, 2, 3]"),
-        (torch.ones(1, 2, 4), torch.ones(1, 2, 4), 1.5, "dropout must be in [0, 1), but is 1.5."),
+        (torch.ones(1, 2, 4), torch.ones(1, 2, 4).bfloat16(), 0.0, "but got Float, BFloat16 and"),
+        (torch.ones(1, 2, 4), torch.ones(1, 2, 3), 0.0, "but got [1, 2, 4], [1, 2, 3]"),
+        (torch.ones(1, 2, 4), torch.ones(1, 2, 4), 1.5, "dropout must be in [0, 1), but got 1.5."),
     ],
     ids=["types", "shapes", "dropout"],
 )

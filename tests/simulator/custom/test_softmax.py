@@ -52,7 +52,7 @@ ONE = torch.ones(2, 3, 1)
     ("shape", "rest", "message"),
     [
         ((3, 3), (), "Self tensor must be 3D."),
-        ((2, 3, 4), (), "Self tensor must have as many rows as columns, but has shape [2, 3, 4]."),
+        ((2, 3, 4), (), "Self tensor must have as many rows as columns, but got shape [2, 3, 4]."),
         ((2, 3, 3), (ONE, None), "Inputs max and exp_sum_recpr must be both given or Null."),
         ((2, 3, 3), (ONE, ONE[:1]), "exp_sum_recpr and max inputs must have the same shape."),
         ((2, 3, 3), (ONE[:1], ONE[:1]), "must have shape [self_shape[0], self_shape[1], 1]."),
@@ -100,7 +100,7 @@ def test_masked_triangular_softmax_may_return_fp8():
         ((2, 4, 4), 0, None, "grouped_batch_size must be larger than 0."),
         ((2, 4, 4), 3, None, "dim0 must be a multiple of grouped_batch_size."),
         ((2, 4, 4), 1, torch.float8_e5m2, "must be fp8. Got: Float and Float8_e5m2"),
-        ((2, 4, 4), 1, None, "1 batches of 2, but has 2 elements of dtype Int."),
+        ((2, 4, 4), 1, None, "1 batches of 2, but got 2 elements of dtype Int."),
     ],
     ids=["2D", "dim1", "zero", "multiple", "dtype", "pairs"],
 )
@@ -113,9 +113,9 @@ def test_invalid_masked_triangular_softmax_is_rejected(shape, group, out_dtype, 
 @pytest.mark.parametrize(
     ("pair", "mode", "message"),
     [
-        ([0.0, 4.0], 0, "of 1 batches of 1, but has 2 elements of dtype Float."),
-        ([0, 4, 1], 0, "of 1 batches of 1, but has 3 elements of dtype Long."),
-        ([0, 4], 2, "ScaledMaskedTriangularSoftmax mode must be 0, 1 or 15, but is 2."),
+        ([0.0, 4.0], 0, "of 1 batches of 1, but got 2 elements of dtype Float."),
+        ([0, 4, 1], 0, "of 1 batches of 1, but got 3 elements of dtype Long."),
+        ([0, 4], 2, "ScaledMaskedTriangularSoftmax mode must be 0, 1 or 15, but got 2."),
     ],
     ids=["dtype", "odd", "mode"],
 )
@@ -135,7 +135,7 @@ def test_custom_softmax_has_a_gradient(flavor):
     expected.backward(weights.double())
     assert_near(actual.detach(), expected.detach(), torch.bfloat16)
     assert_near(leaf.grad, exact.grad, torch.bfloat16)
-    with pytest.raises(RuntimeError, match="flavor must be 0, 1 or 2, but is 3"):
+    with pytest.raises(RuntimeError, match="flavor must be 0, 1 or 2, but got 3"):
         run(hpu_ops.custom_softmax, leaf.detach(), 3)
 
 

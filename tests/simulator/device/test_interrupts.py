@@ -236,7 +236,7 @@ os.wait()
 print(copied.tolist())
 """
     )
-    pending = "This tensor needs operations"
+    pending = "This tensor depends on operations"
     assert output.splitlines() == [
         *("[1.0, 1.0]", "[4.0, 4.0]", pending, pending, pending),
         *("[1.0, 1.0]", "[4.0, 4.0]", "[2.0, 1.0]", "[2.0, 2.0]"),

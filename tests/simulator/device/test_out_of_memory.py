@@ -210,7 +210,7 @@ def test_lack_of_host_memory_is_reported_with_a_fix(script, lazy):
     printed = script(HOST, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
     assert len(printed) == 2
     assert all(line.startswith("[Rank:0] FATAL ERROR :: MODULE:PT_DEVMEM") for line in printed)
-    fix = "this machine does not: set HPU_MAGIC_MEMORY to a smaller card."
+    fix = "this machine does not: set HPU_MAGIC_MEMORY to a smaller size."
     assert printed[0].endswith(fix)
 
 

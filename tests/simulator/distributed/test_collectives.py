@@ -220,7 +220,7 @@ def test_operations_that_hccl_lacks_are_refused(pair):
         ]
         assert found[6] == "HCCL cannot receive from an arbitrary source; specify the source rank."
         assert found[7].startswith("HCCL does not support allgather_coalesced")
-        assert "the larger with the elements of all 2 ranks" in found[8]
+        assert "the larger of which has the elements of all 2 ranks" in found[8]
         assert f"rank {rank} specified {rank}" in found[9]
         assert found[10].startswith("hccl requires dense tensors in device memory")
         assert found[11].startswith("Tensor's dim 0 does not divide equally")
