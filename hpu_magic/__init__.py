@@ -1,4 +1,4 @@
-"""Gaudi in notebooks: magics, live panels and a simulator for machines without a card.
+"""Jupyter tools for Intel Gaudi: magics, live panels and a simulator for machines without a card.
 
 In a notebook, run ``%load_ext hpu_magic``. In a script, the same commands are functions::
 

@@ -54,7 +54,7 @@ def found(user: int | None = None) -> Path | None:
 
 
 def made() -> Path | None:
-    """Return this user's folder, creating it if necessary, or None if no candidate works."""
+    """Return this user's folder, creating it if necessary, or None if no candidate is usable."""
     if existing := found():
         return existing
     for place in places():

@@ -83,7 +83,7 @@ def check_archive(built: Path, place: Path) -> None:
 
 
 def build(project: Path, into: Path, keep: Path | None, *options: str) -> None:
-    """Run `make dist` of a source tree."""
+    """Run `make dist` in a source tree."""
     command = [sys.executable, "tools/dist.py", "--into", into, *options]
     times = ["git", "log", "-1", "--format=%ct"]
     done = subprocess.run(times, cwd=PROJECT, capture_output=True, text=True, check=True)
@@ -97,7 +97,7 @@ def build(project: Path, into: Path, keep: Path | None, *options: str) -> None:
 
 
 def built_as(version: str, built: Path, place: Path) -> Path:
-    """Build the same tree with another version, and return the folder of the files."""
+    """Build the same tree with a different version, and return the folder of the built files."""
     [archive] = built.glob("hpu_magic-*.tar.gz")
     shutil.unpack_archive(archive, place / "old")
     [project] = (place / "old").iterdir()

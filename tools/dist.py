@@ -127,7 +127,7 @@ def compiled(row: wheels.Made, environments: Path | None) -> Path:
 
 
 def environment(row: wheels.Made, folder: Path) -> Path:
-    """Return an interpreter with the torch of a row, and install that torch if necessary."""
+    """Return an interpreter with the torch release of a row, installing torch if necessary."""
     place = folder.resolve() / f"torch-{row.torch}-python-{row.python}"
     python = place / "bin" / "python"
     if (place / "made").exists():

@@ -117,7 +117,7 @@ def of_all(rows: Collection[wheels.Made], into: Path) -> Path:
 
 
 def requirements(rows: Collection[wheels.Made]) -> list[str]:
-    """Return the requirements for each Python: the engines, and the releases of torch."""
+    """Return the requirements for each Python version: the engines, and the releases of torch."""
     found: list[str] = []
     for python, system, machine in sorted({(row.python, row.system, row.machine) for row in rows}):
         marker = (

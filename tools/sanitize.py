@@ -58,7 +58,7 @@ class Outcome:
 
 
 def environment(lazy: bool, findings: Path) -> dict[str, str]:
-    """Return the environment of processes that load the engine with sanitizers."""
+    """Return the environment variables for processes that load the engine with sanitizers."""
     settings = {
         **os.environ,
         "HPU_MAGIC_SANITIZE": SANITIZERS,

@@ -140,7 +140,7 @@ def _arguments(parser: argparse.ArgumentParser) -> str:
 
 
 def _about(parser: argparse.ArgumentParser, action: argparse.Action) -> str:
-    """Return the help of an option, which mentions its default only once."""
+    """Return the help of an option without mentioning its default twice."""
     about = from_docstring(argparse.HelpFormatter(parser.prog)._expand_help(action))
     default = _default(parser, action)
     return (_DEFAULT.sub("", about) if "default: " in default else about) + default
