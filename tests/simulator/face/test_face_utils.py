@@ -525,7 +525,7 @@ def test_loaders_without_possible_constant_shapes_are_refused():
     make = utils.experimental.const_shape_dataloader
     with pytest.raises(TypeError, match="list_iterator can only be read once"):
         make(iter([torch.ones(1)]))
-    with pytest.raises(ValueError, match="Batch 0 has 1 samples, but others have 2"):
+    with pytest.raises(ValueError, match="Batch 0 has 1 samples, but other batches have 2"):
         make([torch.ones(1), torch.ones(2)])
     with pytest.raises(ValueError, match="has 1 dimensions in one batch and 2 in another"):
         make([torch.ones(1), torch.ones(1, 1)])

@@ -419,7 +419,7 @@ def test_requested_file_is_text_or_json(tmp_path):
     assert lines[:2] == ["Metric name: graph_compilation", "Triggered by: user"]
     assert lines[3] == "Statistics:"
     assert lines[4].startswith("\tTotalNumber: ")
-    with pytest.raises(ValueError, match="use json or text"):
+    with pytest.raises(ValueError, match=r"must be .json. or .text., got .xml."):
         metrics_dump(str(tmp_path / "metrics.xml"), "xml")
 
 

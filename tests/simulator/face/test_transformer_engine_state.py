@@ -380,7 +380,7 @@ def test_module_is_freed_without_the_garbage_collector():
         (
             {"override_linear_precision": (False, False, True)},
             ValueError,
-            "override_linear_precision=.* is not supported because all three products",
+            "override_linear_precision=.* is not supported because all three matmuls",
         ),
     ],
 )

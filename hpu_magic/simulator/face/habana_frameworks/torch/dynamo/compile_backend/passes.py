@@ -1,4 +1,4 @@
-"""Optimization passes on captured graphs."""
+"""Optimization passes for captured graphs."""
 
 from __future__ import annotations
 
