@@ -53,7 +53,7 @@ class CellRun:
         Raises
         ------
         RanksFailedError
-            The cell raised an exception on some rank, or the process of a rank ended.
+            The cell raised an exception on a rank, or a rank's process ended.
         KeyboardInterrupt
             The user interrupted the cell.
         """

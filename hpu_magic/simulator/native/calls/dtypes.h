@@ -54,7 +54,7 @@ constexpr bool is_product(std::string_view name) {
 /// summed dimension, and for few columns if the columns of the left matrix are contiguous.
 bool is_quick(const at::Tensor& left, const at::Tensor& right);
 
-/// Returns whether PyTorch uses oneDNN for a 16-bit type on this processor.
+/// Returns whether PyTorch uses oneDNN for a 16-bit dtype on this processor.
 bool onednn_supports(c10::ScalarType dtype);
 
 /// Returns whether matmuls and convolutions of a dtype are computed in float32. Setting

@@ -31,7 +31,7 @@ struct Resized {
   Geometry geometry;
 };
 
-/// Returns whether the types, sizes and strides of results are checked, which
+/// Returns whether the dtypes, sizes and strides of results are checked, which
 /// HPU_MAGIC_CHECK_GEOMETRY=1 enables.
 bool checks_geometry();
 

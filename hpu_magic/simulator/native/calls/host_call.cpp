@@ -240,7 +240,7 @@ bool HostCall::multiplies_slowly() const {
   return !is_quick(operands_[left].view, operands_[left + 1].view);
 }
 
-/// For channels-last tensors, the CPU kernels for 16-bit types and for float32 choose different
+/// For channels-last tensors, the CPU kernels for 16-bit dtypes and for float32 choose different
 /// strides if there are multiple groups or only one channel. The operands of 3D convolutions become
 /// contiguous when they are converted to a wider dtype.
 bool HostCall::keeps_strides_in_float32() const {

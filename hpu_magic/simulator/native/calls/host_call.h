@@ -85,7 +85,7 @@ class HostCall {
   bool shapes_only_ = false;
   bool reduced_ = false;
   bool narrow_ = false;  // whether the card stores the elements of an operand at half their size
-  bool float64_ = false;  // whether an operand has type float64 or complex128
+  bool float64_ = false;  // whether an operand is float64 or complex128
   std::optional<c10::ArrayRef<at::Tensor>> outputs_;  // the outputs to fill
   c10::ArrayRef<Resized> resized_;
   size_t placed_ = 0;  // number of filled outputs

@@ -67,7 +67,7 @@ bool match(const Call& call, const Call& other) {
 struct Announcements::Slot {
   std::atomic<uint64_t> place;
   std::atomic<int64_t> elements;
-  std::atomic<uint32_t> kind;  // the types of the call and its elements
+  std::atomic<uint32_t> kind;  // the operation type and the dtype
   std::atomic<int32_t> root;
   std::array<std::atomic<uint64_t>, std::tuple_size_v<Name>> name;
 };

@@ -29,8 +29,9 @@ void check_reduction(const c10d::ReduceOp& operation, c10::ScalarType dtype) {
       "separately.");
 }
 
-/// Returns the type in which tensors of `dtype` are reduced: bfloat16 for bfloat16, and float32 for
-/// all other types. As a result, SUM of bools computes their OR, and PRODUCT computes their AND.
+/// Returns the dtype in which tensors of `dtype` are reduced: bfloat16 for bfloat16, and float32
+/// for all other dtypes. As a result, SUM of bools computes their OR, and PRODUCT computes their
+/// AND.
 c10::ScalarType reduced_as(c10::ScalarType dtype) {
   return dtype == at::kBFloat16 ? dtype : at::kFloat;
 }

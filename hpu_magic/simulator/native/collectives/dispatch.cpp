@@ -97,8 +97,8 @@ class Arguments {
   size_t next_ = 0;
 };
 
-/// The kernel of an operator that calls a method of the backend. The operator returns the Work
-/// object that the method returns. If the operator also returns tensors, they are its first
+/// The kernel of an operator that corresponds to a method of the backend. The operator returns the
+/// Work object that the method returns. If the operator also returns tensors, they are its first
 /// argument.
 template <auto method>
 struct Collective;

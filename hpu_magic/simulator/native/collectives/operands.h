@@ -10,11 +10,12 @@
 
 namespace hpu::collectives {
 
-/// The operands of a collective. Contiguous tensors of a type that the transport supports are used
+/// The operands of a collective. Contiguous tensors of a dtype that the transport supports are used
 /// directly. As on a card, other tensors are copied on the device before or after the collective.
 class Operands {
  public:
-  /// Returns a contiguous device tensor with the values of `tensor`, in its own type or in `dtype`.
+  /// Returns a contiguous device tensor with the values of `tensor`, in its own dtype or in
+  /// `dtype`.
   at::Tensor read(const at::Tensor& tensor);
   at::Tensor read(const at::Tensor& tensor, c10::ScalarType dtype);
 
@@ -25,7 +26,7 @@ class Operands {
   /// Like `read`, but `finish` also stores the values of the returned tensor in `tensor`.
   at::Tensor update(const at::Tensor& tensor, c10::ScalarType dtype);
 
-  /// Returns the concatenation of tensors of the same type.
+  /// Returns the concatenation of tensors of the same dtype.
   at::Tensor joined(const std::vector<at::Tensor>& tensors);
   /// Makes `finish` split the tensor `joined` into `tensors`.
   void part(const at::Tensor& joined, const std::vector<at::Tensor>& tensors);
@@ -72,7 +73,7 @@ void check_pairs(
     const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
     const char* name);
 
-/// Raises an error unless both tensors have the same type and number of elements.
+/// Raises an error unless both tensors have the same dtype and number of elements.
 void check_same_size(const at::Tensor& one, const at::Tensor& other, const char* name);
 
 /// Raises an error unless `whole` has as many elements as the parts of all ranks.

@@ -14,7 +14,7 @@ namespace hpu {
 /// The dimensions of a dense tensor, sorted by decreasing stride.
 using Order = std::vector<int64_t>;
 
-/// The type, sizes and strides that a tensor had during tracing. -1 represents a size or stride
+/// The dtype, sizes and strides that a tensor had during tracing. -1 represents a size or stride
 /// that varies between calls.
 struct Traced {
   c10::ScalarType dtype;

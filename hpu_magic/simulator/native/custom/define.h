@@ -3,7 +3,7 @@
 // An operator is implemented by a function that takes CPU tensors. The function is also called with
 // meta tensors to infer its outputs. Therefore, the shapes of its outputs must not depend on
 // values, and it must read sizes as symbolic integers to support torch.compile. The operators do
-// not need autograd, because none of them has a gradient.
+// not need autograd, because none of them is differentiable.
 #pragma once
 
 #include "operators/operators.h"

@@ -1,4 +1,4 @@
-// Infers the sizes, strides and types of an operation's results before it runs.
+// Infers the sizes, strides and dtypes of an operation's results before it runs.
 #pragma once
 
 #include "calls/geometry.h"
@@ -19,7 +19,7 @@ struct Inference {
   std::vector<Resized> resized;  // written arguments whose size changes
 };
 
-/// Identifies a call by its operator, shapes, types and integers. Floating-point numbers are
+/// Identifies a call by its operator, shapes, dtypes and integers. Floating-point numbers are
 /// excluded unless they affect shapes, because the bridge passes them to compiled graphs as
 /// tensors.
 struct Signature {

@@ -14,8 +14,8 @@ using torch::jit::Stack;
 
 namespace {
 
-/// Drops the warning about a resized output, which the user already received when the operation was
-/// recorded.
+/// Suppresses the warning about a resized output, because the user already received it when the
+/// operation was recorded.
 struct Silence : c10::WarningHandler {
   void process(const c10::Warning&) override {}
 };

@@ -58,7 +58,7 @@ struct DeviceAllocator final : c10::Allocator {
     std::memcpy(destination, source, bytes);
   }
 
-  const bool narrow;  // whether it serves types that the card stores at half their size
+  const bool narrow;  // whether it serves dtypes that the card stores at half their size
 };
 
 // Leaked on purpose, because static tensors may outlive the static objects in this file.

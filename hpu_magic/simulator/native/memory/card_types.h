@@ -1,4 +1,4 @@
-// Types that the card stores at half their size, and types that its generation does not support.
+// Dtypes that the card stores at half their size, and dtypes that its generation does not support.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,11 +9,12 @@
 #include <string>
 
 /// A card does not support float64 or, in some modes, int64, but programs still see the 64-bit
-/// type. The simulator does the same: each element uses 8 bytes of host memory, holds only values
+/// dtype. The simulator does the same: each element uses 8 bytes of host memory, holds only values
 /// that fit in 32 bits, and counts as 4 bytes of device memory.
 namespace hpu::narrow_types {
 
-/// The types that the card narrows, and whether copies from the host check the range of the values.
+/// The dtypes that the card narrows, and whether copies from the host check the range of the
+/// values.
 struct Rules {
   bool float64 = false;
   bool int64 = false;
@@ -22,7 +23,7 @@ struct Rules {
 
 void set(const Rules& rules);
 
-/// Returns whether the card stores a type at half its size.
+/// Returns whether the card stores a dtype at half its size.
 bool include(c10::ScalarType dtype);
 bool include(const at::Tensor& tensor);
 
@@ -34,7 +35,7 @@ bool includes_float64(c10::ScalarType dtype);
 enum class Values { computed, drawn };
 
 /// Converts the values of a CPU tensor to those that the card stores: the nearest float32 value, or
-/// the low 32 bits of an int64 value. Tensors of other types are not changed.
+/// the low 32 bits of an int64 value. Tensors of other dtypes are not changed.
 void apply(const at::Tensor& tensor, Values values = Values::computed);
 
 /// Returns a number from the host, or a 0-dim CPU tensor, rounded to the precision that the card
@@ -51,15 +52,15 @@ void check_range(const at::Tensor& tensor);
 
 namespace hpu::unsupported_types {
 
-/// Sets the error message for each unsupported type. The keys are PyTorch's type names. Must be
+/// Sets the error message for each unsupported dtype. The keys are PyTorch's dtype names. Must be
 /// called before the first tensor is created.
 void set(const std::map<std::string, std::string>& texts);
 
 static_assert(static_cast<unsigned>(c10::ScalarType::NumOptions) <= 64);
-extern uint64_t unsupported;  // one bit per type
+extern uint64_t unsupported;  // one bit per dtype
 [[noreturn]] void refuse(c10::ScalarType type);
 
-/// Raises an error for an unsupported type.
+/// Raises an error for an unsupported dtype.
 inline void check(c10::ScalarType type) {
   if (unsupported & (uint64_t{1} << static_cast<unsigned>(type))) {
     refuse(type);

@@ -24,8 +24,8 @@ inline bool on_device(const at::Tensor& tensor) {
   return tensor.defined() && tensor.device().type() == kDevice;
 }
 
-/// Returns the allocator for storages of a type. The allocator reserves the device memory that the
-/// type needs.
+/// Returns the allocator for storages of a dtype. The allocator reserves the device memory that the
+/// dtype needs.
 c10::Allocator* device_allocator(c10::ScalarType dtype);
 
 /// Returns the amount of device memory that a storage uses.
@@ -42,8 +42,8 @@ at::Tensor shape_view(const at::Tensor& tensor);
 /// card. An undefined tensor stays undefined.
 at::Tensor adopt(const at::Tensor& result);
 
-/// Returns a device tensor that uses the device storage `storage`, with the type, sizes and strides
-/// of `like`.
+/// Returns a device tensor that uses the device storage `storage`, with the dtype, sizes and
+/// strides of `like`.
 at::Tensor with_geometry_of(c10::Storage storage, const at::Tensor& like);
 
 /// Returns a tensor that uses the same storage at the same offset, with other sizes and strides.

@@ -54,7 +54,8 @@ class CachedMemory {
 /// temporarily counts until it is freed.
 class KernelMemory {
  public:
-  /// `widening` is the ratio of the size of the CPU's compute type to that of the tensor's type.
+  /// `widening` is the size of the dtype in which the CPU computes, divided by that of the tensor's
+  /// dtype.
   explicit KernelMemory(int64_t widening = 1);
   ~KernelMemory();
   KernelMemory(const KernelMemory&) = delete;

@@ -37,8 +37,8 @@ c10::ScalarType widest(const Stack& stack, size_t first) {
   return dtype;
 }
 
-/// Returns the type of the written argument of an in-place or out= variant, if it is a
-/// floating-point type. The operator keeps this type. For an integer type, the operator raises its
+/// Returns the dtype of the argument that an in-place or out= variant writes to, if it is a
+/// floating-point dtype. The operator keeps this dtype. For integer dtypes, the operator raises its
 /// own error.
 std::optional<c10::ScalarType> written_dtype(
     const c10::FunctionSchema& schema, const Stack& stack) {

@@ -40,7 +40,7 @@ void check_device(std::optional<at::Device> wanted) {
   }
 }
 
-/// Checks the arguments of a new tensor and returns its type.
+/// Checks the arguments of a new tensor and returns its dtype.
 at::ScalarType checked_dtype(
     std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
     std::optional<at::Device> wanted, std::optional<bool> pin_memory) {
@@ -135,8 +135,8 @@ const at::Tensor& resize(
   return self;
 }
 
-/// Converts the values of a storage that was loaded from a file. The storage's type is not known
-/// until the first tensor uses it.
+/// Converts the values of a storage that was loaded from a file. The dtype of the storage is not
+/// known until the first tensor uses it.
 void narrow_stored_values(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.storage();
   if (!has_memory(storage) || failure_of(storage)) {

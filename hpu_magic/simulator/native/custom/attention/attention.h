@@ -14,7 +14,7 @@ namespace hpu::custom {
 
 /// Masks that hide keys from queries. A query attends to all keys that no mask hides.
 struct Masks {
-  // In a bool mask, true means that the key is visible. Masks of other types are added to the
+  // In a bool mask, true means that the key is visible. Masks of other dtypes are added to the
   // scores.
   OptionalTensor attention;
   bool causal;  // hides keys after the query's own position

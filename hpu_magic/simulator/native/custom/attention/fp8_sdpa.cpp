@@ -1,5 +1,5 @@
 // Attention over FP8 operands with scales. Probabilities are converted to FP8 if they have a scale.
-// Operands of other types are also supported, so that their largest magnitudes can be measured.
+// Operands of other dtypes are also supported, so that their largest magnitudes can be measured.
 #include "custom/attention/attention.h"
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"

@@ -1,4 +1,4 @@
-// Casts to and from the FP8 types E5M2 and E4M3.
+// Casts to and from the FP8 formats E5M2 and E4M3.
 //
 // `cast_to_fp8` multiplies by a scale, rounds and saturates. `cast_from_fp8` also multiplies by its
 // scale, so it needs the inverse scale.
