@@ -240,7 +240,7 @@ def test_report_names_an_optimizer_whose_state_was_not_moved(run, ns, torch):
         ("", "nothing_here", "Unknown variable 'nothing_here'"),
         ("modell = 1", "model", "did you mean 'modell'?"),
         ("text = 'abc'", "text", "text is a str"),
-        ("empty = {'a': 1}", "empty", "without a tensor"),
+        ("empty = {'a': 1}", "empty", "contains no tensors"),
         ("batch = {'x': torch.ones(1), 'f': open}", "batch", "batch['f'] is a function"),
         ("x = torch.ones(1)", "x --device cuda", "Unknown device 'cuda'"),
         ("x = torch.ones(1)", "x --device hpu:99", "habana active device: 0 != 99. This process"),

@@ -106,7 +106,7 @@ def test_setting_overrides_the_environment_in_a_notebook(
     assert f"{name}={kept} {sentence}" in out
     assert f"has {kept}" in out
     same = script(code, **{name: kept})
-    assert "the environment had" not in same
+    assert "the environment's value was" not in same
 
 
 def test_mode_typed_in_a_terminal_overrides_the_environment(terminal, script):
