@@ -12,7 +12,7 @@ from hpu_magic.server import control
 
 
 class Kernels:
-    """The kernels and sessions of this server, according to the server's managers."""
+    """The kernels and sessions of this server, as listed by the server's managers."""
 
     def __init__(self, kernel_manager: Any, session_manager: Any) -> None:
         self._kernels = kernel_manager

@@ -15,7 +15,7 @@ _OVER_COMPONENTS = (
 
 
 def is_pipeline(value: Any) -> bool:
-    """Return whether `value` is a pipeline, without importing either library."""
+    """Return whether `value` is a transformers or diffusers pipeline, without importing either."""
     return _is_one_of(value, _OVER_ONE_MODEL + _OVER_COMPONENTS)
 
 

@@ -1,7 +1,7 @@
 """Report the mode, card and memory of this process to front ends.
 
-Other threads call these functions, even while a cell is running or torch is being imported. Nothing
-here imports torch, acquires a card or waits for the device.
+Other threads call these functions, even while a cell is running or torch is being imported. This
+module never imports torch, acquires a card or waits for the device.
 """
 
 from __future__ import annotations

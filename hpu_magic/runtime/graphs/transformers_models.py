@@ -282,7 +282,7 @@ class _HeldCache:
 
 
 def _has_pictures(inputs: dict[str, Any]) -> bool:
-    """Return whether the inputs have images, whose positions in the text are read on the host."""
+    """Return whether the inputs contain images, whose positions are read on the host."""
     return any(name.startswith("pixel_values") and inputs[name] is not None for name in inputs)
 
 

@@ -54,9 +54,8 @@ class MemoryReport(Table):
     """The device's memory statistics, with descriptions and the vendor's names."""
 
     stats: dict[str, int]
-    """The bytes and counts from ``torch.hpu.memory_stats()``, in the same order. The peak is
-    measured since the user's last reset, and is not affected by hpu_magic's resets. Empty without
-    a card."""
+    """The values from ``torch.hpu.memory_stats()``, in the same order. The peak is measured since
+    the user's last reset, and is not affected by hpu_magic's resets. Empty without a card."""
     holders: list[VariableHolder] = field(default_factory=list)
     """The variables that hold memory, with their modules."""
     everything: bool = False  #: list all variables and modules instead of only the largest ones

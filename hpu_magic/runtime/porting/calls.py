@@ -1,4 +1,4 @@
-"""Convert calls whose arguments change along with the function."""
+"""Convert calls in which both the function and the arguments change."""
 
 from __future__ import annotations
 

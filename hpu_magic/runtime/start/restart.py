@@ -58,7 +58,7 @@ def attach(connection_file: str | None) -> None:
 
 
 def identify(connection_file: str | None) -> None:
-    """Store the kernel's id from the name of its connection file."""
+    """Store the kernel's id, which is part of the name of its connection file."""
     global _kernel_id
     match = re.match(r"kernel-(.+)\.json$", os.path.basename(connection_file or ""))
     _kernel_id = match[1] if match else None

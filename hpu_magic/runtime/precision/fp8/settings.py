@@ -100,7 +100,7 @@ class Settings:
         return bool(self.values.get("ignore_modules_wo_measures"))
 
     def selected(self, layers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-        """Return the layers, as (name, class), that the allowlist and blocklist select."""
+        """Return the layers selected by the allowlist and blocklist as (name, class) pairs."""
         allowed, blocked = self.values["allowlist"], self.values["blocklist"]
         every = not allowed["types"] and not allowed["names"]
 

@@ -1,4 +1,4 @@
-"""Checks of the process and the model for both steps, and calls to Neural Compressor."""
+"""Check the process and the model for both steps, and call Neural Compressor."""
 
 from __future__ import annotations
 
