@@ -116,7 +116,7 @@ class Account:
         return run
 
     def stepped(self) -> bool:
-        """Record the times at the end of a turn, and return whether all turns are complete."""
+        """Record the times at the end of each turn, and return whether all turns are complete."""
         self._left -= 1
         if self._left > 0:
             return False

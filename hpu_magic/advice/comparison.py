@@ -84,7 +84,7 @@ class Comparison:
     def _of_the_same(
         self, mode: str | None = None, cards: int | None = None, parallel: str | None = None
     ) -> Estimate:
-        """Estimate the operations that are already traced with a different mode or layout."""
+        """Estimate the traced operations again, with a different mode or layout."""
         base = self.base
         options = base.options if mode is None else replace(base.options, mode=mode)
         layout = base.layout if cards is None else parse(cards, parallel)

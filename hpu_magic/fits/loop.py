@@ -195,12 +195,12 @@ class LoopSource:
         self._running().train()
 
     def go_on(self, batches: int | None, loss: Callable[[], Any] | None) -> None:
-        """Use the length and the loss function of the watch that runs the next epochs."""
+        """Switch to the length and loss function of the watch that runs the next epochs."""
         self._running().progress.batches = batches
         self._loss = loss
 
     def log(self, values: Mapping[str, Any]) -> None:
-        """Keep values until the next report."""
+        """Store logged values until the next report."""
         self._logged_in_batch = True
         for name, value in values.items():
             number = _number(value)

@@ -25,7 +25,7 @@ class TrainingPlan:
     """The arguments of a call to `watch`."""
 
     loader: Iterable[Any]
-    length: int | None  # number of batches per epoch, if known
+    length: int | None  # number of batches per epoch, or None if unknown
     epochs: int  # number of passes over the loader
     name: str  # this field and the next two are passed to `LoopSource`
     device: Any
@@ -85,10 +85,10 @@ class Training:
     def role(self, plan: TrainingPlan, place: Place) -> Literal["epoch", "validation", "none"]:
         """Return the role of another watch loop in this run.
 
-        A watch loop is the next epoch if it uses the same loader, or if it is at the same location
-        and its loader has the same dataset or number of batches. Until the enclosing loops end, any
-        other watch loop during or between epochs is treated as validation, as is any watch loop
-        that runs without gradients.
+        A watch loop counts as the next epoch if it uses the same loader, or if it is at the same
+        location and its loader has the same dataset or number of batches. Until the enclosing loops
+        end, any other watch loop during or between epochs is treated as validation, as is any watch
+        loop that runs without gradients.
         """
         first = self._plan
         if self._in_epoch or self._validations:
@@ -160,7 +160,7 @@ class Training:
                 self.source.train()
             elif not self._validations:
                 self._validated()
-                if not self.source.stopped:  # keeps the batch in which Stop was pressed
+                if not self.source.stopped:  # keep the batch in which Stop was pressed
                     self.source.validate(0)
 
     def log(self, values: dict[str, Any], *, validation: bool | None = None) -> None:

@@ -124,18 +124,18 @@ def watch(
     interval: float = INTERVAL,
     panel: str = "auto",
 ) -> Watch:
-    """Iterate over a loader with a live panel, whose Stop button ends the loop after a batch.
+    """Iterate over a loader with a live panel; its Stop button ends the loop after a batch.
 
     In the body of the loop, log values with ``hpu_magic.watch.log(loss=loss)`` or `Watch.log`, or
     pass a function as `loss`. Tensors are only read when a report is due. A second watch loop in
     the body does not have its own panel; it is treated as validation.
 
     In ``for epoch in range(3): for batch in hpu_magic.watch(loader):``, each pass is an epoch in
-    the same panel. A watch loop is the next epoch if it has the same loader, or if it is on the
-    same line and has a new loader with the same ``dataset`` or number of batches. Any other watch
-    loop between epochs is treated as validation, as is any watch loop under ``torch.no_grad()``.
-    The panel is closed when the cell ends or when `Watch.result` is read. Watches with different
-    names have separate panels.
+    the same panel. A watch loop counts as the next epoch if it has the same loader, or if it is on
+    the same line and has a new loader with the same ``dataset`` or number of batches. Any other
+    watch loop between epochs is treated as validation, as is any watch loop under
+    ``torch.no_grad()``. The panel is closed when the cell ends or when `Watch.result` is read.
+    Watches with different names have separate panels.
 
     Parameters
     ----------
@@ -180,8 +180,8 @@ def watch(
     check_panel(panel)
     if not isinstance(loader, Iterable):
         raise HPUError(
-            f"loader must be an iterable such as a DataLoader, got a {type(loader).__name__}: "
-            "write for batch in hpu_magic.watch(loader)."
+            f"loader must be an iterable such as a DataLoader, got a {type(loader).__name__}: use "
+            "for batch in hpu_magic.watch(loader)."
         )
     if not isinstance(epochs, int) or isinstance(epochs, bool) or epochs < 1:
         raise HPUError(f"epochs must be an integer of at least 1, got {epochs!r}.")
@@ -194,8 +194,8 @@ def watch(
         )
     if loss is not None and not callable(loss):
         raise HPUError(
-            f"loss must be a function that returns the loss, got a {type(loss).__name__}: write "
-            "loss=lambda: loss, or hpu_magic.watch.log(loss=loss) in the loop."
+            f"loss must be a function that returns the loss, got a {type(loss).__name__}: use "
+            "loss=lambda: loss, or call hpu_magic.watch.log(loss=loss) in the loop."
         )
     length = known_length(loader) if total is None else int(total)
     return Watch(TrainingPlan(loader, length, epochs, name, device, loss, interval, panel))

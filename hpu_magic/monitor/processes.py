@@ -62,7 +62,7 @@ def minors_by_bus(classes: Path = Path("/sys/class")) -> dict[str, int]:
 
 
 def describe(pid: int) -> Holder:
-    """Return a process as a holder, including its user."""
+    """Describe a process as a holder, including its user."""
     return with_user(holder(pid))
 
 

@@ -11,7 +11,7 @@ from hpu_magic.holders import Holder
 Source = Literal["hlml", "hl-smi", "simulator", "none"]
 
 UNKNOWN = -1
-"""Module ID of a card that does not report one, until `snapshot` assigns an ID."""
+"""Placeholder for the module ID of a card that does not report one; `snapshot` replaces it."""
 
 
 @dataclass(frozen=True)

@@ -95,7 +95,7 @@ class NotebookView:
         self._picture.show(bundle)
 
     def _alone(self, now: float) -> bool:
-        """Return whether users can see only the picture."""
+        """Return whether users can only see the picture."""
         if self._widget is None:
             return True
         waited = now - self._shown_at >= _ANSWER_SECONDS

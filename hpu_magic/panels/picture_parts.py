@@ -13,7 +13,7 @@ from hpu_magic.runtime.training.not_finite import NotFinite
 
 Point = tuple[float, float]
 Entry = tuple[str, str, str]
-"""A label, color and dashes in a legend."""
+"""A legend entry: its label, color and dashes."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ def runs(points: Sequence[Point]) -> Iterator[list[Point]]:
 
 
 def thinned(points: list[Point], most: int = 240) -> list[Point]:
-    """Return both ends, and the lowest and highest points of each of several equal parts."""
+    """Return both ends of a line, and the lowest and highest points of each of its equal parts."""
     if len(points) <= most:
         return points
     size = 2 * len(points) / most

@@ -164,7 +164,7 @@ class RunRecord:
 
     def _new_marks(self) -> list[Mark]:
         marks, self._mark_cursor = self._sampler.marks(self._mark_cursor)
-        # Like memory, compilations belong to the device.
+        # Like memory usage, compilations belong to the device, not to the fit.
         new = [Mark(mark.time - self.began, mark.kind, mark.text) for mark in marks if self._memory]
         self.marks.extend(new)
         del self.marks[:-_MARKS_DRAWN]

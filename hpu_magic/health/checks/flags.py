@@ -171,7 +171,7 @@ def visible_modules(machine: Machine) -> Iterator[Finding]:
     values = {"value": _short(value)}
     if not all(word.isdecimal() for word in words):
         text = f"{name}={_short(value)!r} is not a list of numbers; the bridge raises a ValueError."
-        fix = f"Set it to numbers, such as {name}=0,1, or unset it; it must not be empty."
+        fix = f"Set it to a list of numbers, such as {name}=0,1, or unset it; it must not be empty."
         yield Finding(name, "red", text, fix, values)
         return
     known = {card.module_id for card in machine.cards.cards}

@@ -45,7 +45,9 @@ def memory(machine: Machine) -> Iterator[Finding]:
     text = f"{where} has {units.usage(total - available, total)} of memory in use."
     card = max((card.memory_total or 0 for card in machine.cards.cards), default=0)
     if available < _LITTLE_MEMORY:
-        text = f"{where} has only {units.size(available)} of {units.capacity(total)} memory free."
+        text = (
+            f"{where} has only {units.size(available)} of {units.capacity(total)} of memory free."
+        )
         fix = (
             "End processes that use memory, before the Linux kernel kills others, such as "
             "notebooks."

@@ -40,7 +40,7 @@ class MemoryHistory:
 
 
 def page(card: CardReading, history: MemoryHistory, room: int) -> list[str]:
-    """Return the lines of the page for a card."""
+    """Return the lines of a card's page."""
     room = max(room, _NARROW)
     known = figures(card)
     lines = [f"{card.label}  {known['model']}"]
