@@ -7,4 +7,4 @@ DRIVER = f"{RELEASE}-simulator"
 """The version of the driver, its library and its command-line tool."""
 
 PLUGIN = f"{RELEASE}+simulated"
-"""The version of the bridge's distribution, which is newer than `RELEASE` in comparisons."""
+"""The version of the bridge's distribution, which compares as newer than `RELEASE`."""

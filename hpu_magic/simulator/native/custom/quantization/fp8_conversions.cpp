@@ -1,4 +1,4 @@
-// Conversions between FP8 and wider types. They are much faster than PyTorch's kernels.
+// Conversions between FP8 and wider dtypes. They are much faster than PyTorch's kernels.
 #include "calls/generator.h"
 #include "custom/define.h"
 #include "custom/parallel.h"
@@ -49,7 +49,7 @@ HPU_INLINE uint32_t select(bool chosen, uint32_t first, uint32_t second) {
   return (first & mask) | (second & ~mask);
 }
 
-/// The exponent bias of an FP8 type with `kMantissa` mantissa bits.
+/// The exponent bias of an FP8 format with `kMantissa` mantissa bits.
 template <int kMantissa>
 constexpr uint32_t kBias = kMantissa == 2 ? 15 : 7;
 
@@ -86,9 +86,9 @@ void widen(const at::Tensor& from, const at::Tensor& to) {
   });
 }
 
-/// Returns the bits of `value` in an FP8 type with `kMantissa` mantissa bits, saturated at `limit`.
-/// Rounds to nearest, with ties to even. With `kStochastic`, rounds up or down at random instead,
-/// so that the expected result is the value itself. `draw` is uniformly distributed below 2^16.
+/// Returns the bits of `value` in an FP8 format with `kMantissa` mantissa bits, saturated at
+/// `limit`. Rounds to nearest, with ties to even. With `kStochastic`, rounds up or down at random
+/// instead, so that the expected result is the value itself. `draw` is a random 16-bit number.
 template <int kMantissa, bool kStochastic>
 HPU_INLINE uint8_t fp8_bits(float value, float limit, uint16_t draw) {
   constexpr int kDropped = 23 - kMantissa;
@@ -118,15 +118,15 @@ HPU_INLINE uint8_t fp8_bits(float value, float limit, uint16_t draw) {
   return static_cast<uint8_t>(select(magnitude > 0x7f800000U, 0x7fU, rounded));
 }
 
-/// The parameters of a conversion to an FP8 type.
+/// The parameters of a conversion to an FP8 format.
 struct Narrowing {
   float factor;
   float limit;
   uint64_t seed;  // of stochastic rounding
 };
 
-/// Returns 16 random bits for the element at `index`: an integer hash of it and the seed.
-/// Unlike a generator with a state, this can be vectorized and computed on several threads.
+/// Returns 16 random bits for the element at `index`, as an integer hash of the index and the seed.
+/// Unlike a stateful generator, this function can be vectorized and run on several threads.
 HPU_INLINE uint16_t random_bits(uint64_t seed, int64_t index) {
   auto bits = static_cast<uint32_t>(index) + static_cast<uint32_t>(seed);
   bits = (bits ^ (bits >> 16)) * 0x7feb352dU + static_cast<uint32_t>(seed >> 32);
