@@ -65,7 +65,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the output, repeatedly if ``--loop`` is given, and return the exit status."""
+    """Print the output, repeatedly if ``--loop`` is passed, and return the exit status."""
     if options.query_aip and not options.format:
         return _refuse("-Q requires a format: -f csv, csv,noheader or csv,noheader,nounits.")
     try:
