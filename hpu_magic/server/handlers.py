@@ -85,7 +85,7 @@ class HistoryHandler(_CardsHandler):
 class _HeldHandler(APIHandler):
     """An action on a kernel that holds a card."""
 
-    # This requires permission for kernels, not just for the cards.
+    # The action requires permission for kernels, not just for the cards.
     auth_resource = "kernels"
 
     def initialize(self, sampler: CardSampler, kernels: Kernels) -> None:

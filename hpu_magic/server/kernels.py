@@ -48,7 +48,7 @@ class Kernels:
             for session in await ensure_async(self._sessions.list_sessions())
         }
         for holder, kernel_id in found:
-            if kernel_id in self:  # it may have ended while sessions were listed
+            if kernel_id in self:  # the kernel may have ended while the sessions were being listed
                 holder["kernel"] = self._describe(kernel_id, sessions.get(kernel_id))
                 if holder["idle"] is None:
                     holder["idle"] = self._idle(kernel_id)

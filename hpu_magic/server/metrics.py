@@ -31,8 +31,8 @@ class CardCollector(Collector):
     """Exports the last sample, omitting missing values.
 
     `latest` returns the last sample if it is not older than the given number of seconds. A scrape
-    must not wait for the cards to be read. Therefore, each scrape calls `keep_sampling`, possibly
-    from another thread, to request the sample for the next scrape.
+    must not wait for the cards to be read, so each scrape calls `keep_sampling`, possibly from
+    another thread, to request the sample for the next scrape.
     """
 
     def __init__(

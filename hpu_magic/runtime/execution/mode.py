@@ -39,7 +39,7 @@ class ModeReport(Report):
 
     @property
     def needs_restart(self) -> bool:
-        """Whether the requested mode differs from the loaded one."""
+        """Whether the requested mode differs from the loaded mode."""
         return None not in (self.loaded, self.requested) and self.loaded != self.requested
 
     def title(self) -> str:
@@ -162,8 +162,8 @@ def in_lazy_mode(call: Callable[[], _Result], *, restart: bool) -> _Result:
 def restore(stored: str) -> None:
     """Request the mode stored in a notebook's file, before its first cell runs.
 
-    This neither loads nor prints anything. A mode that a cell has requested since the file was
-    saved is kept.
+    This function neither imports torch nor prints anything. A mode that a cell has requested since
+    the file was saved is kept.
     """
     value = VALUES[_known(stored)]
     with contextlib.suppress(OSError):  # without a writable folder, it applies only to this process

@@ -71,7 +71,7 @@ class GraphedModel:
 
     A graph always reads and writes the tensors that it was captured with. A graph therefore cannot
     use a cache that grows, and if each call to ``generate`` created a new static cache, it would
-    also need new graphs. For this reason, ``generate`` uses a static cache by default, and reuses
+    also need new graphs. With this class, ``generate`` uses a static cache by default, and reuses
     an earlier cache of the same size.
 
     The vendor's function has already wrapped the model; this class replaces its ``forward`` and

@@ -25,7 +25,7 @@ class VariableHolder:
 
     name: str
     size: int
-    what: str  # its class, and its shape or gradients
+    what: str  # the variable's class, and its shape or gradients
     parts: Sequence[Part] = ()  # its modules and caches, largest first
 
 

@@ -56,13 +56,14 @@ class Ledger:
     """Records the overhead of a ``with`` block: use ``with Ledger() as costs``, then read `costs`.
 
     The block resets the device's peak memory statistic. Blocks can be nested; each has its own
-    ledger and peak. The same object can be used for several blocks in sequence.
+    ledger and peak. A ledger can be reused for several consecutive blocks.
 
     At the end of the block, ``place`` is called with a file and a line number, and returns the text
-    to show for them. The version counters of the tensors in ``namespace``, such as ``globals()``,
-    show whether they were modified in place (see `hpu_magic.runtime.measure.versions.versions`); in
-    eager mode, this is the only sign of in-place operations. ``show`` selects the parts of the
-    report's line; if it is empty, all parts are shown.
+    to display for that line. The version counters of the tensors in ``namespace``, such as
+    ``globals()``, show whether they were modified in place (see
+    `hpu_magic.runtime.measure.versions.versions`); in eager mode, this is the only sign of in-place
+    operations. ``show`` selects the parts of the report's line; if it is empty, all parts are
+    shown.
     """
 
     # Set when the first wait is reported, because a device that cannot report waits looks like one

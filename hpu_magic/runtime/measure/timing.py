@@ -23,7 +23,7 @@ _WARM_UP_RUNS = 3
 
 @dataclass(repr=False)
 class TimeReport(Report):
-    """Times in seconds, each measured with a synchronization before and after it."""
+    """Times in seconds, each measured between two synchronizations."""
 
     first: list[float] = field(default_factory=list)
     """Times of the first runs, which compile graphs, allocate memory and fill caches."""

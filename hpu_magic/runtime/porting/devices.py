@@ -1,7 +1,8 @@
 """Distinguish strings in a cell that are devices from strings that only look like devices.
 
-A string counts as a device if it reaches a device parameter. Its other uses determine whether it
-can be replaced: strings that become file names or keys must remain different from each other.
+A string counts as a device if it reaches a device parameter. The other uses of a string determine
+whether it can be replaced: strings that become file names or keys must remain different from each
+other.
 """
 
 from __future__ import annotations
@@ -380,7 +381,7 @@ def _is_device(text: Text) -> bool:
 def _kept(devices: list[Text]) -> set[Text]:
     """Return the strings to leave unchanged because they must differ but would become equal.
 
-    This considers all strings in the cell that are also used as something other than a device.
+    All strings in the cell that are also used as something other than a device are considered.
     """
     observed = {each for each in devices if each.uses & _OBSERVED}
     varies = any(each.varies for each in observed)

@@ -59,7 +59,7 @@ class Flow:
         functions = {each: found for each in nodes if (found := names.called(each))}
         for each in sorted(functions, key=lambda each: not _is_called(each, names.parents)):
             self._record_calls(each, functions[each])
-        self._known_steps.clear()  # these were computed before all calls had been recorded
+        self._known_steps.clear()  # steps that were cached before all calls had been recorded
 
     def _record_calls(self, function: ast.expr, found: list[Signature]) -> None:
         """Record the calls to an expression that refers to one of the cell's functions."""

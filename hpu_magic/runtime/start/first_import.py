@@ -66,8 +66,8 @@ def observe(number: Callable[[], int | None] = lambda: None) -> None:
 def origin(cells: Sequence[str] = ()) -> Origin | None:
     """Return the line that loaded torch, or None if it is unknown.
 
-    ``cells`` is the source of the cells run so far. It is searched for the line if torch was loaded
-    before `observe` was called.
+    ``cells``, the source of the cells run so far, is searched if torch was loaded before `observe`
+    was called.
     """
     if _observer is not None and _observer.origin is not None:
         return _observer.origin
@@ -80,7 +80,7 @@ def origin(cells: Sequence[str] = ()) -> Origin | None:
 
 
 def environment_at_import() -> Mapping[str, str]:
-    """Return the environment at the time of the torch import, or the current one before it."""
+    """Return the environment when torch was imported, or the current one before the import."""
     if _observer is not None and _observer.environment is not None:
         return _observer.environment
     return os.environ

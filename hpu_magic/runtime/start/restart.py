@@ -87,7 +87,7 @@ def place() -> str:
 def remember(environment: Mapping[str, str | None]) -> None:
     """Store environment variables for this notebook's next start; None deletes a variable.
 
-    This does nothing in a script.
+    Does nothing in a script.
     """
     if not interactive():
         return

@@ -1,6 +1,6 @@
 """Time series of device memory and of recorded values, for all panels in a process.
 
-A daemon thread ticks while there are subscriptions. It samples the device memory only if the
+A daemon thread ticks while there are subscriptions. The sampler reads the device memory only if the
 process has a card, and never acquires one. This module does not import torch.
 """
 

@@ -281,7 +281,7 @@ def _list(key: str, value: Any, refused: Any) -> dict[str, list[str]]:
 
 
 def _stats_path(path: str) -> str:
-    """Return the path with a folder, because Neural Compressor requires one."""
+    """Return the path, including a folder, because Neural Compressor requires one."""
     path = os.path.expanduser(path)
     return path if os.path.dirname(path) else os.path.join(".", path)
 
