@@ -429,7 +429,9 @@ def test_invalid_argument_raises_an_error(arguments, sentence):
 
 
 def test_inputs_without_a_model_are_rejected():
-    with pytest.raises(HPUError, match=r"as the first argument: result.advice\(model, batch\)"):
+    with pytest.raises(
+        HPUError, match=r"as the first argument: call result.advice\(model, batch\)"
+    ):
         result_of(FIT).advice(None, X)
 
 
