@@ -1,7 +1,7 @@
 """Start hpu_magic's own Python processes, which do not run the user's code.
 
-They import only from this environment. ``python -m`` and ``python -c`` would search the working
-directory first, which may contain a downloaded ``torch.py``, even when started by root.
+These processes import only from this environment. ``python -m`` and ``python -c`` would search the
+working directory first, which may contain a downloaded ``torch.py``, even when started by root.
 ``python -P`` requires Python 3.11, and ``python -I`` ignores ``PYTHONPATH``, which may contain
 torch.
 """

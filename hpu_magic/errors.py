@@ -1,4 +1,4 @@
-"""The base class of the errors that hpu_magic raises for user requests, and message helpers."""
+"""The base class of errors that are caused by user requests, and helpers for messages."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import unicodedata
 
 
 def printable(text: str, *, keep: str = "") -> str:
-    r"""Replace characters that cannot be printed with escapes such as ``\x1b``.
+    r"""Replace unprintable characters with escapes such as ``\x1b``.
 
     Characters in `keep`, such as line breaks, are not escaped. Neither are spaces of any width,
     because reports indent their rows with no-break spaces.

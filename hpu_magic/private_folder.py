@@ -4,7 +4,7 @@ All processes of a user on a machine, such as a server, its kernels and a termin
 same folder, regardless of their environment variables. The choice therefore depends only on the
 file system. In a world-writable folder, another user may have taken the name already, so there are
 several candidates. An existing folder takes precedence over one that could be created, so that
-another user cannot change the choice by releasing such a name.
+another user cannot change the choice by removing a folder with a candidate's name.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ def _named(words: Sequence[str]) -> str:
 def _target(words: Sequence[str], ending: str, with_value: str) -> str:
     """Return the script or module of an interpreter, from the words after its name.
 
-    `ending` contains the letters of options that take the place of a script, ``c`` (code) and ``m``
+    `ending` contains the letters of options that replace the script, ``c`` (code) and ``m``
     (module), and `with_value` those of options that take a value.
     """
     rest = iter(words)

@@ -45,13 +45,13 @@ class EmptyEnvironment:
         }
 
     def pip(self, *arguments: str | Path) -> None:
-        """Run pip, with the variables for indexes and proxies."""
+        """Run pip with the environment variables for indexes and proxies."""
         own = {name: value for name, value in os.environ.items() if name.startswith(_KEPT_BY_PIP)}
         command = [self.python, "-I", "-m", "pip", "--disable-pip-version-check", *arguments, "-q"]
         subprocess.run(command, env=self.variables() | own, cwd=self.folder, check=True)
 
     def install(self, *requirements: str, wheels: Path | None = None, alone: bool = False) -> None:
-        """Install from the index and a folder of wheels or, with `alone`, only from the folder."""
+        """Install from the index and a folder of wheels, or only from the folder (`alone`)."""
         found = ["--find-links", str(wheels.resolve())] if wheels else []
         self.pip("install", *(["--no-index"] if alone else []), *found, *requirements)
 

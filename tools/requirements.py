@@ -66,7 +66,7 @@ def main() -> None:
         *project["project"]["dependencies"],
         *of_extras(project, *FOR_A_CLONE),
         *project["build-system"]["requires"],
-        "editables",  # required by the build of an editable clone
+        "editables",  # required for an editable installation
         sep="\n",
     )
 

@@ -21,7 +21,7 @@ CARD_USERS = Path(os.environ.get("CARD_USERS", "/run/hpu_magic/card_users.json")
 
 
 def refusal(text):
-    """Return an error whose text JupyterHub shows to the user."""
+    """Return an error whose message JupyterHub shows to the user."""
     error = web.HTTPError(503, text.replace("%", "%%"))
     error.jupyterhub_message = text
     return error
@@ -30,7 +30,7 @@ def refusal(text):
 class OneCard:
     """Mixin for spawners that assigns a card to each server."""
 
-    assigned = {}  # module id: user and start time; shared by the servers of all users
+    assigned = {}  # module ID -> (user, start time); shared by the servers of all users
     card = None
     _starting = False
 
@@ -140,5 +140,5 @@ class OneCardSpawner(OneCard, LocalProcessSpawner):
 
 
 c.JupyterHub.spawner_class = OneCardSpawner
-c.JupyterHub.bind_url = "http://127.0.0.1:8000"  # for a proxy that provides HTTPS
+c.JupyterHub.bind_url = "http://127.0.0.1:8000"  # for use behind a proxy that provides HTTPS
 c.Spawner.default_url = "/lab"

@@ -14,7 +14,7 @@ _LARGEST = "sequences"
 
 
 def peaks() -> Iterator[float]:
-    """Yield the estimates of all published figures, in their unit."""
+    """Yield the estimates of all published figures, in the same units."""
     for row in rows_of("memory.tsv"):
         yield _training(row) if row["new"] == "-" else _generation(row)
 

@@ -185,6 +185,6 @@ def _families(measured: Sequence[Measurement], figures: Figures) -> str:
 
 
 def _errors(errors: Sequence[float], indices: Iterable[int]) -> tuple[str, str]:
-    """Return the median and the 90th percentile of some errors."""
+    """Return the median and the 90th percentile of the errors."""
     median, most, _ = spread([errors[index] for index in indices])
     return f"{median:.0%}", f"{most:.0%}"

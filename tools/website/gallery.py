@@ -34,7 +34,7 @@ _HEAD = """\
 # Notebooks
 
 These notebooks were executed on the simulator when this page was built. They run unchanged on a
-card. They are in the project's folder `notebooks/`, and `make lab` opens the first one.
+card. They are in the project's `notebooks/` folder, and `make lab` opens the first one.
 """
 # Messages that other libraries print on import.
 _OTHERS = re.compile(r"torchao|register_constant|auto_accelerator")

@@ -1,4 +1,4 @@
-"""Pygments lexer for the Python of notebooks, with magics."""
+"""Pygments lexer for Python in notebooks, including magics."""
 
 from __future__ import annotations
 

@@ -8,7 +8,8 @@ import textwrap
 from collections.abc import Iterable, Sequence
 
 _QUOTED = re.compile(r"(`+)(.+?)\1", re.DOTALL)
-# Names of options, which docstrings do not quote, and characters that have a meaning in Markdown.
+# Names of options, which docstrings do not quote, and characters with a special meaning in
+# Markdown.
 _OPTION = re.compile(r"((?<![\w-])--[a-z][\w-]*)")
 _MARKED = re.compile(r"([*_<\[\]|$\\])")
 

@@ -53,7 +53,7 @@ export class ModeSwitch extends Widget {
     }
     this._looks = looks;
     const options = MODES.map(mode => new Option(view.labels[mode], mode));
-    // The default mode is only an option until a mode has been requested.
+    // The default mode is offered only until a mode has been requested.
     this._select.replaceChildren(
       ...(view.value ? [] : [new Option(trans.__('default mode'), '')]),
       ...options
