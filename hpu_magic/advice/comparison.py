@@ -153,7 +153,7 @@ class Comparison:
         return _Estimated(of_batch(best.batch, self.base, framework), best)
 
     def _buckets(self, name: str) -> Iterator[Suggestion]:
-        """Suggest larger buckets for the gradient exchange, whose effect estimates do not model."""
+        """Suggest larger buckets for the gradient exchange; estimates do not model their effect."""
         base = self.base
         if base.layout.data == 1 or base.layout.zero or not base.options.train:
             return

@@ -20,8 +20,8 @@ _EPSILONS = ("eps", "variance_epsilon", "epsilon")
 def plain_norms(model: nn.Module) -> dict[str, list[nn.Module]]:
     """Return the RMS norms that the fused operator can replace, by class name.
 
-    Each library defines its own class, so norms are recognized by class name. Their output for a
-    few values is also checked, because some norms add 1 to the weight.
+    Each library defines its own class, so norms are recognized by class name. The output of each
+    norm for a few values is also checked, because some norms add 1 to the weight.
     """
     found: dict[str, list[nn.Module]] = {}
     with one_at_a_time:  # another thread may have temporarily replaced the norms

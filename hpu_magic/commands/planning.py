@@ -42,8 +42,8 @@ def estimate(
 ) -> Estimate:
     """Estimate the time and memory of a step on Gaudi cards, without a card or any computation.
 
-    The operations of the step are traced with tensors that use no memory. Their time is calculated
-    with constants fitted to published measurements, and their memory from the lifetimes of tensors.
+    The operations of the step are traced with tensors that use no memory. The time is calculated
+    with constants fitted to published measurements, and the memory from the lifetimes of tensors.
     The model does not change.
 
     Parameters

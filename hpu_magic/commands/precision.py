@@ -88,8 +88,8 @@ def explain_autocast(
 ) -> AutocastExplanation:
     """Show the dtype of each operation of a model under autocast, with the reason.
 
-    The model runs once without gradients. Its buffers and the random number generator state do not
-    change.
+    The model runs once without gradients. Buffers and the state of the random number generator do
+    not change.
 
     Parameters
     ----------
@@ -293,7 +293,7 @@ def fp8_quantize(
 
 
 def _list(names: Any) -> Any:
-    """Return names as text for `operators.requested`, which rejects the text of an empty list."""
+    """Join names for `operators.requested`, which rejects the result for an empty list."""
     return names if names is None or isinstance(names, str) else ",".join(names) or ","
 
 

@@ -1,8 +1,8 @@
 """The checks of ``hpu_magic.doctor()``, which find problems on this machine and suggest fixes.
 
-They examine the installation, versions, driver, cards, host, environment flags, folders and
-Jupyter. They do not acquire a card or import any package that they check, such as torch, and they
-require neither a card nor IPython.
+The checks cover the installation, versions, driver, cards, host, environment flags, folders and
+Jupyter. A check does not acquire a card or import the packages that it examines, such as torch.
+Neither a card nor IPython is required.
 """
 
 from __future__ import annotations

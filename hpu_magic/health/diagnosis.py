@@ -74,8 +74,9 @@ class Diagnosis:
         The keys are ``schema`` (`SCHEMA`), ``hpu_magic`` (its version), ``time`` (in seconds since
         the epoch), ``simulated``, ``state`` (the worst one), ``left_out`` (a sentence), and
         ``findings``. Each finding has ``group``, ``check``, ``about``, ``state``, ``text``,
-        ``fix``, ``values`` (with sizes in bytes) and ``left_out``. The latter lists the names of
-        placeholders, such as ``{folder}``, for private information in ``text`` and ``fix``.
+        ``fix``, ``values`` (with sizes in bytes) and ``left_out``. ``left_out`` lists the names of
+        placeholders, such as ``{folder}``, that replace private information in ``text`` and
+        ``fix``.
         """
         return JsonRecord(
             schema=SCHEMA,

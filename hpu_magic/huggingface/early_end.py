@@ -13,4 +13,4 @@ def early_end(callbacks: Iterable[Any], metric: str | None) -> str:
         if checks and checks >= callback.early_stopping_patience:
             times = f"{checks} check{'s' * (checks > 1)}"
             return f"{type(callback).__name__}: {metric} did not improve in {times}"
-    return "control.should_training_stop, which a callback has set"
+    return "a callback that set control.should_training_stop"

@@ -120,7 +120,7 @@ class _ShellChannel:
             )
             if hasattr(answer, "__await__"):
                 await answer
-        except Exception:  # like the kernel, because a widget's code may raise any exception
+        except Exception:  # same as in the kernel: a widget's code may raise any exception
             kernel.log.exception("Exception in message handler:")
         # "idle" completes the message although the cell is still running. The last status must be
         # the kernel's actual status, even if that cell ends or another begins in the meantime.

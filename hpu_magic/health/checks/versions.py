@@ -19,7 +19,7 @@ _TORCH_OF_RELEASE: dict[Version, Version] = {
     (1, 23): (2, 9),
 }
 _UNSURE = (1, 20)
-# These correspond to the rows of docs/versions.md.
+# Keep these in sync with the rows of docs/versions.md.
 _OLDEST_TORCH, _NEWEST_TORCH = (2, 6), (2, 15)
 _LIGHTNING_WITHOUT_HPU, _LIGHTNING_FAILS = (2, 5, 6), (2, 6)
 _OPTIMUM, _TRANSFORMERS = (1, 21), (4, 55)

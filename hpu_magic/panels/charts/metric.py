@@ -208,8 +208,8 @@ def _dots(style: Style, source: ColumnDataSource, place: Any) -> Any:
 def _samples(style: Style) -> list[Any]:
     """Return the renderers of a curve's legend entry.
 
-    They use constant data that is not part of the chart: a page clears the legend whenever its data
-    changes, and does not redraw it until everything else is redrawn.
+    The renderers use constant data that is not part of the chart: a page clears the legend whenever
+    its data changes, and does not redraw it until everything else is redrawn.
     """
     source = ColumnDataSource({"time": [nan], "value": [nan]}, syncable=False)
     line = drawn(source, Line(x="time", y="value", **_look(style)))
