@@ -303,7 +303,7 @@ def test_code_without_counterpart_is_reported_with_its_line(code, sentence):
             "set_default_dtype(torch.float16)",
         ),
         ("torch.nn.DataParallel(model)", "torch.nn.DataParallel uses one card"),
-        ("torch.cuda.memory_reserved()", "It is the whole card on Gaudi"),
+        ("torch.cuda.memory_reserved()", "On Gaudi, it is the card's entire memory"),
         ("torch.autocast('cuda', dtype=torch.float16)", "float16 is kept, but bfloat16"),
     ],
 )
