@@ -22,7 +22,7 @@ def compiled(model: nn.Module, backend: str | None) -> Callable[[torch.Tensor], 
 
 
 def training(build: Callable[[], nn.Module], batch: tuple[int, ...], backend: str | None):
-    """Return a training step compiled with a torch.compile backend, or run in eager mode."""
+    """Return a training step, compiled with a torch.compile backend or in eager mode."""
     return training_step(build, batch, "hpu", lambda model: compiled(model, backend), "hpu")
 
 

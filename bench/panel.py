@@ -27,7 +27,7 @@ TURNS = 10
 TURN = 3.0  # CPU time in seconds
 WARM_UP = 200  # steps
 LONGEST = 120.0  # maximum duration of a fit on a busy machine, in seconds
-RATE = 10.0  # updates per second, the default of the panel
+RATE = 10.0  # updates per second; the panel's default
 
 
 def figures() -> Iterator[Figure]:

@@ -20,7 +20,7 @@ LARGEST_BATCH_FACTOR = 64  # maximum multiple of the batch size; larger ones tra
 
 @dataclass(frozen=True)
 class Choice:
-    """An alternative to the current step; see `Suggestion` for the fields of the same name."""
+    """An alternative to the current step; see `Suggestion` for the fields with the same names."""
 
     group: str  # only the best choice in a group is shown
     title: str
@@ -49,7 +49,7 @@ def choices(model: nn.Module, base: Estimate, name: str, framework: str | None) 
 
 
 def as_code(name: str) -> str:
-    """Return a dotted name as Python code: ``model.layers[0]`` for ``model.layers.0``."""
+    """Convert a dotted name to Python code: ``model.layers[0]`` for ``model.layers.0``."""
     return re.sub(r"\.(\d+)(?=\.|$)", r"[\1]", name)
 
 

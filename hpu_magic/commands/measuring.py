@@ -119,7 +119,7 @@ def profile(*, dir: str = "hpu_profile", trace: bool = True) -> Profiling:
     dir : str
         The directory for the trace; it is created if it does not exist.
     trace : bool
-        Write the trace file.
+        Whether to write a trace file.
 
     Raises
     ------

@@ -28,8 +28,8 @@ class FitResult(Report):
     Attributes
     ----------
     outcome : str
-        ``finished``, ``stopped`` (by Stop), ``interrupted``, ``failed``, or ``left`` if the loop's
-        body exited early.
+        ``finished``, ``stopped`` (by Stop), ``interrupted``, ``failed``, or ``left`` if the body
+        exited the loop early.
     where : str
         Position of the last batch, such as ``epoch 3 of 10, batch 40 of 57``.
     device : str

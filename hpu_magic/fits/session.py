@@ -69,7 +69,7 @@ class FitSession:
 
     @property
     def device_label(self) -> str:
-        """Name of the device; the number of a card is unknown until the first tensor exists."""
+        """Name of the device; the card's number is unknown until the first tensor is created."""
         if self._peak is None:
             return str(self._source.device)
         if self._label is None and device.own_number() is not None:

@@ -18,7 +18,7 @@ _SHOWS_PROGRESS = ("ProgressCallback", "NotebookProgressCallback", "PrinterCallb
 def prepared(
     trainer: Any, model: Any, data: Any, arguments: dict[str, Any]
 ) -> tuple[TrainerSource, Callable[[], Any]]:
-    """Return ``trainer.train(**arguments)`` as a source, and a function that runs it.
+    """Return a source for ``trainer.train(**arguments)``, and a function that runs it.
 
     Raises
     ------
@@ -83,7 +83,7 @@ class TrainerSource:
 
     @property
     def model_name(self) -> str:
-        """The name of the model's class, ignoring compilation and adapters."""
+        """The name of the model's class, ignoring the wrappers of torch.compile and adapters."""
         model = self._trainer.model
         model = getattr(model, "_orig_mod", model)  # unwrap a compiled model
         with suppress(Exception):  # other classes may have a method with this name
@@ -97,7 +97,7 @@ class TrainerSource:
 
     @property
     def settings(self) -> FitSettings:
-        """The settings in the Trainer's arguments."""
+        """The fit's settings, from the Trainer's arguments."""
         args = self._trainer.args
         halves = [name for name in ("bf16", "fp16") if getattr(args, name, False)]
         return FitSettings(

@@ -34,9 +34,9 @@ def header(
     """Return the header as HTML.
 
     ``headline`` is HTML; all other arguments are text. ``detail`` is the line below the headline,
-    preceded by ``warning``, and ``values`` is a line of values. ``share``, from 0 to 1, is the
-    length of the progress bar. If a task without a known end has been running for ``endless_for``
-    seconds, the bar moves back and forth.
+    preceded by ``warning``, and ``values`` is a line of metric values. ``share``, from 0 to 1, is
+    the length of the progress bar. If a task without a known end has been running for
+    ``endless_for`` seconds, the bar moves back and forth.
     """
     if warning:
         color = f"var(--jp-error-color1,{palette.NOT_FINITE})"

@@ -71,12 +71,12 @@ class Frame:
     ticks: list[float]
 
     def x(self, time: float) -> float:
-        """Return the x coordinate of a time."""
+        """Return the x coordinate for a time."""
         share = (time - self.start) / (self.end - self.start)
         return self.layout.left + self.layout.room * share
 
     def y(self, value: float) -> float:
-        """Return the y coordinate of a value."""
+        """Return the y coordinate for a value."""
         low, high = self.ticks[0], self.ticks[-1]
         return self.bottom - (self.bottom - self.top) * (value - low) / (high - low)
 

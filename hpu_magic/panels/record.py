@@ -152,7 +152,7 @@ class RunRecord:
         return [] if self._progress is None else self._progress.not_finite
 
     def step_at(self, time: float) -> float:
-        """Return the number of optimizer steps completed before a time."""
+        """Return the number of optimizer steps completed before a given time."""
         data = self.lines.data()
         return data["step"][max(0, bisect(data["time"], time) - 1)] if data["step"] else math.nan
 
@@ -175,7 +175,7 @@ class RunRecord:
         return deque(zip(*(map(_drawn, column) for column in columns.values()), strict=True))
 
     def _advance(self, speeds: deque[Values], moment: float) -> None:
-        """Set the pace and step to their last values before a time."""
+        """Set the pace and step to their last values before a given time."""
         while speeds and speeds[0][0] <= moment:
             _, self._latest["speed"], self._latest["step"] = speeds.popleft()
 

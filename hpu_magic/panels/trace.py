@@ -81,7 +81,7 @@ class Trace:
         return self._rows[-1] if self._rows else None
 
     def cut(self, time: float) -> None:
-        """Drop the rows after a time."""
+        """Drop the rows after a given time."""
         while self._rows and self._rows[-1][0] > time:
             self._rows.pop()
 
@@ -150,7 +150,7 @@ class Window:
         return self._rows[-1] if self._rows else None
 
     def cut(self, time: float) -> None:
-        """Drop the rows after a time."""
+        """Drop the rows after a given time."""
         while self._rows and self._rows[-1][0] > time:
             self._rows.pop()
 

@@ -28,14 +28,14 @@ class Head:
     model_name: str
     where: str  # the position in the fit, such as epoch 3 of 10, batch 40 of 57
     details: tuple[str, ...]  # pace, remaining time and device, if known
-    share: float | None  # completed share of the plan, 0 to 1, or None without a known end
+    share: float | None  # completed share of the plan, from 0 to 1; None if the end is unknown
     not_finite: str  # values that became NaN or infinite
     values: tuple[str, ...] = ()  # values of metrics that are on the progress bar or have a chart
     endless_for: float | None = None  # seconds that a fit without a known end has been running
 
     @property
     def stopping(self) -> bool:
-        """Whether Stop has been pressed, here or elsewhere."""
+        """Whether Stop has been pressed, in this view or elsewhere."""
         return self.word == STOPPING
 
     @property

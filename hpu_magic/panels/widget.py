@@ -91,7 +91,7 @@ class PanelWidget:
             self._on_stop()
 
     def stopping(self) -> None:
-        """Show that Stop has been pressed, here or elsewhere."""
+        """Show that Stop has been pressed, in this panel or elsewhere."""
         if not self._pressed.is_set():
             self._pressed.set()
             self._button.description = "Stopping"

@@ -1,4 +1,4 @@
-"""The checks, by group; each check is a function that takes a `Machine`."""
+"""All checks, grouped by topic; each check is a function that takes a `Machine`."""
 
 from __future__ import annotations
 

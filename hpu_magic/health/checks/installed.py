@@ -54,7 +54,7 @@ def torch(machine: Machine) -> Iterator[Finding]:
     fix = (
         "Run `pip install torch`."
         if machine.simulated
-        else "Install the torch of the vendor's release, which refuses to load with any other."
+        else "Install the torch of the vendor's release; its plug-in refuses any other."
     )
     text = "torch is not installed; the device requires it."
     yield Finding("torch", "red", text, fix, {"version": None})

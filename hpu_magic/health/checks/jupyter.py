@@ -223,7 +223,7 @@ def _address(server: dict[str, Any]) -> str:
 
 
 def _extension(machine: Machine, name: str) -> dict[str, Any] | None:
-    """Return the first ``package.json`` of an installed extension that is found."""
+    """Return the first ``package.json`` found for an installed extension."""
     for folder in _data_folders(machine):
         if package := _json(folder / "labextensions" / name / "package.json"):
             return package

@@ -1,4 +1,4 @@
-"""The page for a single card: its values, recent memory usage and holders."""
+"""The page for a single card, with its current values, recent memory usage and holders."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The axis shared by all charts: time, step or epoch, computed in the browser.
 
-Each row contains its time and step. The epoch of a step is interpolated between the starts of
-epochs. In the newest epoch, the interpolation uses the epoch's expected length or, if that is
+Each row of data contains its time and step. The epoch of a step is interpolated between the starts
+of epochs. In the newest epoch, the interpolation uses the epoch's expected length or, if that is
 unknown, the newest step.
 """
 
