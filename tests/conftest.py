@@ -1,7 +1,5 @@
 """Shared fixtures: a real IPython shell, separate processes and kernels, on private cards."""
 
-from __future__ import annotations
-
 import atexit
 import gc
 import os

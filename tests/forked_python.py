@@ -5,8 +5,6 @@ own environment. At its end, a script joins its threads and runs its exit handle
 `multiprocessing`, but does not tear down modules.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Golden files: the complete text of each report in ``tests/golden``, without varying values."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

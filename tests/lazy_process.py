@@ -1,7 +1,5 @@
 """A process in lazy mode that runs code, since each process has only one mode."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """A kernel with the extension loaded that runs cells."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """PyTorch's operator database: fast samples, and their calls on the device."""
 
-from __future__ import annotations
-
 import contextlib
 import random
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A notebook that runs in a real kernel, and the outputs of its cells."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """A Jupyter server on the loopback interface, and actions of a user with its kernels."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Code of cells and scripts that defines a fit of a few batches."""
 
-from __future__ import annotations
-
 from typing import Any
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """`hpu_magic.advise`, `%hpu_advise` and the advice of a fit."""
 
-from __future__ import annotations
-
 import ast
 import re
 import threading

@@ -1,7 +1,5 @@
 """A real JupyterLab on the loopback interface and a real Chromium."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A notebook session whose kernel holds a card, without a page."""
 
-from __future__ import annotations
-
 import json
 import urllib.request
 from typing import Any

@@ -1,7 +1,5 @@
 """Actions of a user on a JupyterLab page, and its contents."""
 
-from __future__ import annotations
-
 import os
 import re
 import time

@@ -1,7 +1,5 @@
 """The tab of a card in a real JupyterLab and a real Chromium."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The overview of all cards over time, in a real JupyterLab and a real Chromium."""
 
-from __future__ import annotations
-
 import json
 import re
 import time

@@ -1,7 +1,5 @@
 """The sidebar with real cards, without cards, and without access to the server's data."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -4,8 +4,6 @@ CONTRIBUTING.md lists the comments. ``<!-- environment: NAME=VALUE ... -->`` any
 environment variables of its process.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterator

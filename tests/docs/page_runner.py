@@ -1,7 +1,5 @@
 """Runs the code of a page in order in one InteractiveShell; tests run this source in a fork."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Checks terminal commands without running them."""
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import importlib.metadata

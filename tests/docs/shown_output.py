@@ -1,7 +1,5 @@
 """Comparison of the output on a page with the real output of its code."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

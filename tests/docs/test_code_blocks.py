@@ -1,7 +1,5 @@
 """The code of the site's pages and of the README runs and has the shown output."""
 
-from __future__ import annotations
-
 import configparser
 import json
 import re

@@ -1,7 +1,5 @@
 """The worked examples of CONTRIBUTING.md as steps that write or change files."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass
 from pathlib import Path

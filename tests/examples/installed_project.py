@@ -1,7 +1,5 @@
 """An environment with hpu_magic installed, and replacements for other programs."""
 
-from __future__ import annotations
-
 import os
 import stat
 import sys

@@ -1,7 +1,5 @@
 """The JupyterHub configuration of docs/examples: cards are allotted, freed and shown."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -1,7 +1,5 @@
 """Publishing a running fit for other processes."""
 
-from __future__ import annotations
-
 import math
 import os
 import signal

@@ -1,7 +1,5 @@
 """Plain loops with a panel: results, outcomes, nested loops and validations."""
 
-from __future__ import annotations
-
 import inspect
 import math
 import re

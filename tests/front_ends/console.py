@@ -1,7 +1,5 @@
 """`jupyter console` in a pseudo-terminal: pastes cells and reads the screen."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

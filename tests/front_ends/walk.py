@@ -1,7 +1,5 @@
 """Cells for front ends without widgets: a fit, a panel and a captured graph."""
 
-from __future__ import annotations
-
 import os
 
 import small_fit

@@ -1,7 +1,5 @@
 """A machine whose files, environment, distributions and cards a test defines."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The features of Hugging Face's libraries in `features.tsv`, and the tests that prove them."""
 
-from __future__ import annotations
-
 import ast
 import csv
 from collections.abc import Callable, Iterator

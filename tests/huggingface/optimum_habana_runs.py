@@ -1,7 +1,5 @@
 """Programs in the environment of optimum-habana, which `make huggingface` creates."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os

@@ -1,7 +1,5 @@
 """Code for cells and scripts that defines a short fit with transformers' `Trainer`."""
 
-from __future__ import annotations
-
 SETUP = """
 import os, tempfile, torch
 os.environ["HF_HUB_OFFLINE"] = "1"

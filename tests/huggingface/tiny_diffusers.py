@@ -1,7 +1,5 @@
 """Pipelines of diffusers with images of 16 x 16 pixels and random weights."""
 
-from __future__ import annotations
-
 import torch
 from tiny_models import VOCABULARY
 

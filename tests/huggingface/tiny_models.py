@@ -1,7 +1,5 @@
 """Models with two layers and random weights, and a batch for each."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A program with transformers' `Trainer`, for any number of cards."""
 
-from __future__ import annotations
-
 import json
 import os
 import sys

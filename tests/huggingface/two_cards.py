@@ -1,7 +1,5 @@
 """A program with accelerate, for any number of cards."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

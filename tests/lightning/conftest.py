@@ -1,7 +1,5 @@
 """Models and trainers for runs on the card that are compared with the CPU."""
 
-from __future__ import annotations
-
 import importlib
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Functions for ranks: fits on several cards, compared with one CPU that reads all batches."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

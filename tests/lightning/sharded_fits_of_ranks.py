@@ -1,7 +1,5 @@
 """Functions for ranks: models that are sharded or split over cards, compared with the CPU."""
 
-from __future__ import annotations
-
 import os
 from typing import Any
 

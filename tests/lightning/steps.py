@@ -1,7 +1,5 @@
 """Steps that the test models share, and options of the `Trainer`."""
 
-from __future__ import annotations
-
 import torch
 
 NAMESPACES = ("lightning.pytorch", "pytorch_lightning")

@@ -1,7 +1,5 @@
 """Execution of a notebook of the project in a new kernel."""
 
-from __future__ import annotations
-
 import os
 import re
 import tempfile

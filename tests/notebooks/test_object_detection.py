@@ -1,7 +1,5 @@
 """The object detection notebook: its outputs, and the functions that it defines."""
 
-from __future__ import annotations
-
 import base64
 import io
 import re

@@ -1,7 +1,5 @@
 """Metrics logged by a fit: charts, values and read costs."""
 
-from __future__ import annotations
-
 import math
 import re
 import threading

@@ -1,7 +1,5 @@
 """Pages of a kernel during a fit: the page that started it, and a page loaded later."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import queue

@@ -1,7 +1,5 @@
 """Panels: charts, pictures, saved outputs and limits of their size."""
 
-from __future__ import annotations
-
 import itertools
 import json
 import math

@@ -1,7 +1,5 @@
 """Fixture for cells in a new process."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

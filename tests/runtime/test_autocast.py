@@ -1,7 +1,5 @@
 """%%hpu_autocast, %hpu_autocast on|off and hpu_magic.autocast."""
 
-from __future__ import annotations
-
 import threading
 
 import pytest

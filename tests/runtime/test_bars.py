@@ -1,7 +1,5 @@
 """Horizontal bars as an SVG image."""
 
-from __future__ import annotations
-
 import math
 import re
 from xml.etree import ElementTree

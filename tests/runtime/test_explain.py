@@ -1,7 +1,5 @@
 """%hpu_explain_autocast and hpu_magic.explain_autocast."""
 
-from __future__ import annotations
-
 import re
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """%hpu_flags and %hpu_restart."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings of FP8 inference: errors in files, options, lists of layers."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """FP8 inference with functions: statistics files, lazy mode, data loaders, other cards."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

@@ -1,7 +1,5 @@
 """The explanation below an out-of-memory error of a cell."""
 
-from __future__ import annotations
-
 import pytest
 
 

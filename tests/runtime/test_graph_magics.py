@@ -1,7 +1,5 @@
 """%%hpu_capture, %hpu_replay, %hpu_graphs and %hpu_wrap."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """%hpu_ledger and hpu_magic.ledger."""
 
-from __future__ import annotations
-
 import inspect
 import re
 import threading

@@ -1,7 +1,5 @@
 """%hpu_memory, %%hpu_memory and hpu_magic.memory."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """%hpu_mode: the loaded and the requested mode, and the remembered setting."""
 
-from __future__ import annotations
-
 import json
 
 from IPython.core.error import UsageError

@@ -1,7 +1,5 @@
 """%hpu_to and hpu_magic.to."""
 
-from __future__ import annotations
-
 from collections import namedtuple
 
 import pytest

@@ -1,7 +1,5 @@
 """CUDA code is converted to code for Gaudi, and keeps its comments and layout."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

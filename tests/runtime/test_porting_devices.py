@@ -1,7 +1,5 @@
 """Device strings are converted only if they are used as devices; other strings stay."""
 
-from __future__ import annotations
-
 import ast
 import re
 

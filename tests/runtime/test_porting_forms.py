@@ -1,7 +1,5 @@
 """CUDA code is ported in any spelling: parentheses, continuation lines, strings, arguments."""
 
-from __future__ import annotations
-
 import ast
 
 import pytest

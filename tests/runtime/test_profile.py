@@ -1,7 +1,5 @@
 """%%hpu_profile and hpu_magic.profile."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

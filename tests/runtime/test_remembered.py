@@ -1,7 +1,5 @@
 """Remembered settings of notebooks: their number is bounded, and the environment may override."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reports as values: attributes, ``to_dict()`` and ``to_frame()``."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """A kernel restart with remembered settings, on a real Jupyter server."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path

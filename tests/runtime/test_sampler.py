@@ -1,7 +1,5 @@
 """The sampler: bounded series, a thread only while there are subscriptions, no card in use."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """%hpu_time, %%hpu_time and hpu_magic.time."""
 
-from __future__ import annotations
-
 import re
 import time
 

@@ -1,7 +1,5 @@
 """Warnings about wrapped modules that are called with many input shapes."""
 
-from __future__ import annotations
-
 import re
 
 WRAPPED = """

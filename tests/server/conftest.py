@@ -1,7 +1,5 @@
 """A Jupyter server in a child process, below a base URL, with three simulated cards."""
 
-from __future__ import annotations
-
 import json
 import os
 import secrets

@@ -1,7 +1,5 @@
 """Models that `adapt_transformers_to_gaudi` changes; on the CPU, those of transformers."""
 
-from __future__ import annotations
-
 import tempfile
 from functools import partial
 from typing import Any

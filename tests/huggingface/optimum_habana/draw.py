@@ -1,7 +1,5 @@
 """Images of a tiny Stable Diffusion: optimum-habana's pipeline, or diffusers' on the CPU."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

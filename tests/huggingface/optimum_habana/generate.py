@@ -1,7 +1,5 @@
 """Tokens of a tiny Llama: optimum-habana's on the device, transformers' on the CPU."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

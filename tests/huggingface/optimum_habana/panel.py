@@ -1,7 +1,5 @@
 """Fits of `GaudiTrainer` with a panel: by `hpu_magic.fit`, and observed like in `%%hpu_fit`."""
 
-from __future__ import annotations
-
 import tempfile
 from typing import Any
 

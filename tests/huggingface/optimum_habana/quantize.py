@@ -1,7 +1,5 @@
 """A tiny Llama in FP8, with configurations for Intel Neural Compressor."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from functools import partial

@@ -1,7 +1,5 @@
 """Results or errors of a program's cases, for the test that started it."""
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """A fit on two cards, started like with gaudi_spawn.py, or on one CPU with the same batches."""
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

@@ -1,7 +1,5 @@
 """A fit with `GaudiTrainer` on the device, or with transformers' `Trainer` on the CPU."""
 
-from __future__ import annotations
-
 import tempfile
 from functools import partial
 from typing import Any
