@@ -8,24 +8,13 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from jupyter_client.blocking.client import BlockingKernelClient
+from started_process import wait_for
 
 PATIENCE = 90.0
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    """Return the first true value of `condition`."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        value = condition()
-        if value:
-            return value
-        time.sleep(0.1)
-    raise AssertionError("The condition was not true in time.")
 
 
 class Server:

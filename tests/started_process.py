@@ -5,26 +5,41 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
-def started(code: str) -> Iterator[subprocess.Popen[str]]:
-    """Run code until it prints a line; a line of input can let it continue."""
+def started_python(*arguments: str | bytes, **options: Any) -> Iterator[subprocess.Popen[str]]:
+    """Run Python until it prints a line, `printed`; a line of input can let it continue."""
     process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)],
+        [sys.executable, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        **options,
     )
     assert process.stdout is not None
-    process.stdout.readline()
+    process.printed = process.stdout.readline()
     try:
         yield process
     finally:
         if process.poll() is None:
             process.communicate("\n")
+
+
+def started(code: str, **options: Any) -> AbstractContextManager[subprocess.Popen[str]]:
+    """Run code like `started_python`."""
+    return started_python("-c", textwrap.dedent(code), **options)
+
+
+def completed(
+    *command: Any, timeout: float = 120, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run a command to its end and capture its output."""
+    words = [str(word) for word in command]
+    return subprocess.run(words, capture_output=True, text=True, timeout=timeout, **options)
 
 
 def is_running(pid: int) -> bool:
@@ -36,9 +51,10 @@ def is_running(pid: int) -> bool:
     return state != "Z"
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 100) -> None:
-    """Wait until a condition holds; fail after a number of seconds."""
+def wait_for(condition: Callable[[], Any], seconds: float = 100) -> Any:
+    """Return the first true value of a condition; fail after a number of seconds."""
     end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
+    while not (value := condition()):
+        assert time.monotonic() < end, "the condition was not true in time"
         time.sleep(0.05)
+    return value

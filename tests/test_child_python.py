@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from running_server import wait_for
+from started_process import completed, wait_for
 
 from hpu_magic import child_python
 from hpu_magic.parallel.cluster import Cluster
@@ -68,12 +68,9 @@ def test_build_for_all_users_runs_no_code_of_the_working_directory(record, tmp_p
     compiler.write_text(FAKE_COMPILER)
     compiler.chmod(0o755)
     own = {"HPU_MAGIC_CACHE": tmp_path / "cache", "TMPDIR": tmp_path, "CXX": compiler}
-    build = subprocess.run(
-        [sys.executable, "-I", "-c", COMMAND, "build", "--dir", tmp_path / "engines"],
-        env=os.environ | {name: str(value) for name, value in own.items()},
-        capture_output=True,
-        text=True,
-    )
+    environment = os.environ | {name: str(value) for name, value in own.items()}
+    command = sys.executable, "-I", "-c", COMMAND, "build", "--dir", tmp_path / "engines"
+    build = completed(*command, env=environment)
     assert (build.returncode, record.read_text()) == (1, "")
     assert "no such thing" in build.stderr  # the compiler ran
 
@@ -95,10 +92,10 @@ def test_folder_that_all_users_can_write_is_not_searched(record, simulated, monk
     own.mkdir()
     (own / "plum.py").write_text("print('plum')")
     monkeypatch.setenv("PYTHONPATH", f":.:{Path.cwd()}:{own}:/no/such/folder")
-    started = {"env": child_python.environment(), "capture_output": True, "text": True}
-    done = subprocess.run(child_python.command("plum"), check=True, **started)
+    settings = {"env": child_python.environment()}
+    done = completed(*child_python.command("plum"), check=True, **settings)
     assert (done.stdout, record.read_text()) == ("plum\n", "")
-    reader = subprocess.run(child_python.command("hpu_magic.server.reader"), input="", **started)
+    reader = completed(*child_python.command("hpu_magic.server.reader"), input="", **settings)
     assert (reader.stdout, record.read_text()) == ("ready\n", "")
 
 
@@ -115,10 +112,7 @@ def test_companion_process_has_the_specified_path(record, tmp_path):
 
 def test_hl_smi_of_the_simulator_runs_no_code_of_the_working_directory(record, simulated):
     environment = os.environ | {"HPU_MAGIC_PYTHON": sys.executable}
-    done = subprocess.run(
-        [BIN / "hl-smi", "-L"], env=environment, capture_output=True, text=True, check=True
-    )
-    assert done.stdout
+    assert completed(BIN / "hl-smi", "-L", env=environment, check=True).stdout
     assert record.read_text() == ""
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from started_process import started_python
 
 from hpu_magic.health.finding import Finding
 from hpu_magic.plain_text import printable
@@ -60,11 +61,8 @@ def holder(tmp_path, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS", "1")
     with open(os.path.join(os.fsencode(tmp_path), NAME), "w") as code:
         code.write(HOLD)
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen([sys.executable, NAME], cwd=tmp_path, **pipes) as process:
-        process.stdout.readline()
+    with started_python(NAME, cwd=tmp_path) as process:
         yield process
-        process.communicate(b"\n")
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,11 @@
 """The tab of a card in a real JupyterLab and a real Chromium."""
 
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 from lab_page import wait_until
+from started_process import started_python
 
 pytestmark = pytest.mark.browser
 
@@ -35,19 +34,8 @@ def holder(lab):
     for session in lab.sessions():  # a notebook of another test may hold the first card
         lab.end_kernel(session["kernel"]["id"])
     (lab.folder / NAME).write_text(HOLDER)
-    process = subprocess.Popen(
-        [sys.executable, NAME],
-        cwd=lab.folder,
-        env=lab.environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    assert process.stdin is not None
-    process.stdout.readline()
-    yield
-    process.stdin.close()
-    process.wait(60)
+    with started_python(NAME, cwd=lab.folder, env=lab.environment):
+        yield
 
 
 def open_sidebar(page, lab, workspace):

@@ -9,18 +9,12 @@ import pytest
 from conftest import run_lab
 from holding_notebook import HoldingNotebook
 from lab_page import choose_theme, faint_texts, screenshots, wait_until
+from started_process import wait_for
 
 pytestmark = pytest.mark.browser
 
 BARS = ".hpu-Past-bar"
 ROWS = ".hpu-Past-row"
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
 
 
 @pytest.fixture(scope="module")

@@ -2,12 +2,12 @@
 
 import os
 import re
-import subprocess
 import sys
 
 import pytest
 import yaml
 from installed_project import EXAMPLES, environment
+from started_process import completed
 
 sys.path.insert(0, str(EXAMPLES.parents[1] / "tools"))
 import requirements
@@ -71,9 +71,7 @@ def test_commands_of_the_workflow_run_in_a_repository(job, tmp_path):
     printed = []
     for step in (step for step in job["steps"] if "run" in step):
         command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", step["run"]]
-        done = subprocess.run(
-            command, cwd=repository, env=variables, capture_output=True, text=True, timeout=120
-        )
+        done = completed(*command, cwd=repository, env=variables)
         assert done.returncode == 0, done.stdout + done.stderr
         printed.append(done.stdout)
     assert (tmp_path / "pip").read_text().splitlines() == [

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import types
 import urllib.error
 import urllib.request
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from installed_project import EXAMPLES, environment
+from started_process import started, wait_for
 from tornado import web
 from traitlets.config import Config
 
@@ -128,21 +128,13 @@ def test_allotted_cards_survive_a_restart_of_the_hub(spawner, tmp_path):
 
 
 def test_card_held_by_another_process_is_not_allotted(spawner, tmp_path):
-    held = subprocess.Popen(
-        [sys.executable, "-c", HOLDS],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert held.stdout.readline() == "held\n"
+    with started(HOLDS) as held:
+        assert held.printed == "held\n"
         ada, grace = spawner("ada"), spawner("grace")
         asyncio.run(ada.start())
         assert ada.environment["HABANA_VISIBLE_MODULES"] == "1"
         with pytest.raises(web.HTTPError, match=r"HPU 0 is held by a process of \w+\."):
             asyncio.run(grace.start())
-    finally:
-        held.communicate("\n", timeout=30)
 
 
 # A real JupyterHub with users that have no accounts on this machine.
@@ -198,24 +190,16 @@ class Hub:
         status, answer = self("POST", f"/hub/api/users/{user}/server")
         if status >= 400:
             return {"refused": answer["message"]}
-        return self.until(lambda: self._ready(user))
+        return wait_for(lambda: self._ready(user))
 
     def stop(self, user):
         """Stop a user's server and wait until it has ended."""
         self("DELETE", f"/hub/api/users/{user}/server")
-        self.until(lambda: not self("GET", f"/hub/api/users/{user}")[1]["servers"])
+        wait_for(lambda: not self("GET", f"/hub/api/users/{user}")[1]["servers"])
 
     def _ready(self, user):
         server = self("GET", f"/hub/api/users/{user}")[1]["servers"].get("")
         return server if server and server["ready"] else None
-
-    @staticmethod
-    def until(condition, longest=90):
-        end = time.monotonic() + longest
-        while not (found := condition()):
-            assert time.monotonic() < end
-            time.sleep(0.2)
-        return found
 
 
 @pytest.fixture
@@ -260,7 +244,7 @@ def hub(tmp_path):
         )
     found = Hub(ports[0])
     try:
-        Hub.until(lambda: _answers(found) or process.poll() is not None)
+        wait_for(lambda: _answers(found) or process.poll() is not None)
         assert process.poll() is None, (tmp_path / "log").read_text()
         yield found
     finally:
@@ -290,16 +274,9 @@ def test_real_hub_allots_two_cards_to_three_users(hub, tmp_path):
         message,
     )
     # A process of ada takes her card, and grace's sidebar shows ada as its user.
-    with subprocess.Popen(
-        [sys.executable, "-c", HOLDS],
-        env={**os.environ, "HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards")},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as held:
-        assert held.stdout.readline() == "held\n"
+    with started(HOLDS, env={**os.environ, "HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards")}) as held:
+        assert held.printed == "held\n"
         status, seen = hub("GET", "/user/grace/hpu_magic/snapshot")
-        held.communicate("\n", timeout=30)
     assert status == 200
     assert [[holder["user"] for holder in card["holders"]] for card in seen["cards"]] == [
         ["ada"],

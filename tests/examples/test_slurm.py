@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from installed_project import EXAMPLES, environment
+from started_process import completed
 
 SCRIPT = EXAMPLES / "slurm.sh"
 ALL = pytest.mark.skipif(
@@ -68,14 +69,7 @@ def submitted(tmp_path, tasks, *arguments, programs=None, **variables):
         "SLURM_JOB_NODELIST": "localhost,other",
         **variables,
     }
-    return subprocess.run(
-        ["bash", SCRIPT, *arguments],
-        cwd=tmp_path,
-        env=environ,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    return completed("bash", SCRIPT, *arguments, cwd=tmp_path, env=environ, timeout=200)
 
 
 def test_script_passes_shellcheck():

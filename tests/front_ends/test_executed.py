@@ -1,7 +1,6 @@
 """Notebooks run by papermill and by nbconvert with ``--execute``."""
 
 import re
-import subprocess
 import sys
 from base64 import b64decode
 from pathlib import Path
@@ -10,6 +9,7 @@ import nbformat
 import pytest
 import walk
 from bs4 import BeautifulSoup
+from started_process import completed
 
 EPOCHS = "epochs = 2"
 WIDGETS = re.compile("widget-(view|state)")
@@ -31,10 +31,8 @@ def folder(tmp_path_factory):
 
 
 def program(folder, name, *arguments):
-    command = [Path(sys.executable).with_name(name), *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=walk.ENVIRONMENT, capture_output=True, text=True, timeout=240
-    )
+    command = Path(sys.executable).with_name(name), *arguments
+    return completed(*command, cwd=folder, env=walk.ENVIRONMENT, timeout=240)
 
 
 @pytest.fixture(scope="module")

@@ -3,12 +3,12 @@
 import functools
 import json
 import os
-import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
+from started_process import completed
 
 PYTHON = os.environ.get("HPU_MAGIC_TEST_OPTIMUM_HABANA", "")
 FOLDER = Path(__file__).parent
@@ -26,13 +26,7 @@ def results(program: str, mode: str) -> dict[str, Any]:
         environment["PT_HPU_LAZY_MODE"] = str(int(mode == "lazy"))
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder) / "results.json"
-        ran = subprocess.run(
-            [PYTHON, FOLDER / "optimum_habana" / f"{program}.py", mode, place],
-            env=environment,
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=280,
-        )
+        path = FOLDER / "optimum_habana" / f"{program}.py"
+        ran = completed(PYTHON, path, mode, place, env=environment, cwd=folder, timeout=280)
         assert ran.returncode == 0, ran.stdout + ran.stderr
         return json.loads(place.read_text(encoding="utf-8"))

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -13,6 +12,7 @@ pytest.importorskip("accelerate")
 
 import accelerate
 from features import ACCELERATE, proves
+from started_process import completed
 from two_cards import fit, reset_state
 
 PROGRAM = Path(__file__).with_name("two_cards.py")
@@ -25,13 +25,8 @@ LONG = pytest.mark.skipif(
 def run(*command, fails=False, **environment):
     """Run a command on simulated cards and return its output."""
     with tempfile.TemporaryDirectory() as folder:  # a launcher leaves a folder there
-        done = subprocess.run(
-            [sys.executable, *map(str, command)],
-            env={**os.environ, "HPU_MAGIC_SIMULATOR": "1", "TMPDIR": folder, **environment},
-            capture_output=True,
-            text=True,
-            timeout=250,
-        )
+        environment = {"HPU_MAGIC_SIMULATOR": "1", "TMPDIR": folder, **environment}
+        done = completed(sys.executable, *command, env=os.environ | environment, timeout=250)
     assert (done.returncode != 0) is fails, done.stdout + done.stderr
     return done.stdout + done.stderr
 

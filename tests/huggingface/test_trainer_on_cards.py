@@ -3,7 +3,6 @@
 import functools
 import json
 import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -15,6 +14,7 @@ if "HPU_MAGIC_TEST_ALL_MODELS" not in os.environ:
 pytest.importorskip("transformers")
 
 from features import TRANSFORMERS, proves
+from started_process import completed
 from trainer_on_cards import CASES, ON_CPU, fit
 
 PROGRAM = Path(__file__).with_name("trainer_on_cards.py")
@@ -30,13 +30,9 @@ def fitted(starter, *cases):
     """Start the program on two cards, and return the results of each case."""
     with tempfile.TemporaryDirectory() as folder:
         result = Path(folder) / "result.json"
-        done = subprocess.run(
-            [sys.executable, "-m", *STARTERS[starter], PROGRAM, result, *cases],
-            env={**os.environ, "HPU_MAGIC_SIMULATOR": "1", "TMPDIR": folder},
-            capture_output=True,
-            text=True,
-            timeout=250,
-        )
+        command = sys.executable, "-m", *STARTERS[starter], PROGRAM, result, *cases
+        environment = os.environ | {"HPU_MAGIC_SIMULATOR": "1", "TMPDIR": folder}
+        done = completed(*command, env=environment, timeout=250)
         assert done.returncode == 0, done.stdout + done.stderr
         return json.loads(result.read_text(encoding="utf-8"))
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from started_process import is_running, wait_until
+from started_process import completed, is_running, wait_for
 
 NET = """
 import os
@@ -78,13 +78,7 @@ def launched(folder, code, before=(), **environment):
         "OMP_NUM_THREADS": "1",
         **environment,
     }
-    return subprocess.run(
-        [sys.executable, *before, str(path), str(folder)],
-        env=settings,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    return completed(sys.executable, *before, path, folder, env=settings, timeout=200)
 
 
 def test_script_runs_on_two_cards_and_ends_with_one_error(tmp_path, monkeypatch):
@@ -257,11 +251,11 @@ def test_ranks_end_when_the_first_rank_is_killed(tmp_path, late):
     process = watched(tmp_path, ["wait_here()"], "wait_here()")
     pid = int(process.stdout.readline())
     if not late:
-        wait_until(lambda: (tmp_path / f"{pid}.begun").exists())
+        wait_for(lambda: (tmp_path / f"{pid}.begun").exists())
     process.kill()
     process.wait()
     (tmp_path / "late").unlink(missing_ok=True)
-    wait_until(lambda: not is_running(pid))
+    wait_for(lambda: not is_running(pid))
     assert list((tmp_path / "temporary").iterdir()) == []
     process.communicate(timeout=60)
 
@@ -269,7 +263,7 @@ def test_ranks_end_when_the_first_rank_is_killed(tmp_path, late):
 def test_ranks_killed_together_leave_no_files(tmp_path):
     process = watched(tmp_path, ["wait_here()"], "wait_here()")
     pid = int(process.stdout.readline())
-    wait_until(lambda: (tmp_path / f"{pid}.begun").exists())
+    wait_for(lambda: (tmp_path / f"{pid}.begun").exists())
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
     assert list((tmp_path / "temporary").iterdir()) == []
@@ -282,7 +276,7 @@ def test_ranks_can_continue_after_the_first_rank_succeeded(tmp_path):
     out, err = process.communicate(timeout=100)
     assert process.returncode == 0, err
     for pid in out.split():
-        wait_until(lambda pid=pid: not is_running(int(pid)))
+        wait_for(lambda pid=pid: not is_running(int(pid)))
         assert (tmp_path / f"{pid}.done").exists()
     assert list((tmp_path / "temporary").iterdir()) == []
 
@@ -292,10 +286,10 @@ def test_rank_ends_with_the_first_rank_that_has_forked(tmp_path):
     parent = "os.fork(); wait_here()"
     process = watched(tmp_path, ["wait_here()"], parent)
     pid = int(process.stdout.readline())
-    wait_until(lambda: (tmp_path / f"{pid}.begun").exists())
+    wait_for(lambda: (tmp_path / f"{pid}.begun").exists())
     process.kill()
     process.wait()
-    wait_until(lambda: not is_running(pid))
+    wait_for(lambda: not is_running(pid))
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
 

@@ -1,11 +1,11 @@
 """%load_ext hpu_magic, import hpu_magic, and %hpu."""
 
 import os
-import subprocess
 import sys
 import textwrap
 
 import pytest
+from started_process import completed, started_python
 
 import hpu_magic
 from hpu_magic import monitor
@@ -95,9 +95,7 @@ def test_script_announces_the_simulator_once(tmp_path):
         "print(y.device)"
     )
     settings = {**os.environ, "HPU_MAGIC_CARDS_DIR": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=settings, capture_output=True, text=True, timeout=120
-    )
+    done = completed(sys.executable, "-c", code, env=settings)
     assert done.stdout == "hpu:0\n"
     assert done.stderr.count("SIMULATED") == 1
 
@@ -227,13 +225,7 @@ def test_vendor_error_without_holders_is_completed_with_them(torch, monkeypatch)
 def holder(shell):
     """A process that holds another card."""
     code = "import torch; torch.ones(1, device='hpu'); print('ready', flush=True); input()"
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, "--token=S3CRET"],
-        env={**os.environ, "HPU_MAGIC_SIMULATOR": "1"},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout.readline().strip() == "ready"
-    yield process
-    process.communicate("\n", timeout=60)
+    simulated = {**os.environ, "HPU_MAGIC_SIMULATOR": "1"}
+    with started_python("-c", code, "--token=S3CRET", env=simulated) as process:
+        assert process.printed == "ready\n"
+        yield process

@@ -2,10 +2,10 @@
 
 import json
 import os
-import subprocess
 import sys
 
 import pytest
+from started_process import completed
 
 READ = """
 import dataclasses, json
@@ -21,13 +21,8 @@ def read(hlml_cards, tmp_path):
 
     def read_process(**environ):
         cards = {"HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards")}
-        shown = subprocess.run(
-            [sys.executable, "-c", READ],
-            env={**os.environ, **cards, **hlml_cards, **environ},
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        settings = {**os.environ, **cards, **hlml_cards, **environ}
+        shown = completed(sys.executable, "-c", READ, env=settings, check=True)
         assert shown.stderr == ""
         return json.loads(shown.stdout)
 

@@ -7,10 +7,11 @@ import shutil
 import struct
 import subprocess
 import sys
-import textwrap
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from started_process import started
 
 from hpu_magic import monitor
 from hpu_magic.monitor import processes
@@ -31,25 +32,8 @@ def directory(tmp_path, monkeypatch):
 
 @pytest.fixture
 def start():
-    running = []
-
-    def start_process(code, printed=None):
-        process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(code)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        running.append(process)
-        line = process.stdout.readline()
-        if printed is not None:
-            printed.append(line)
-        return process
-
-    yield start_process
-    for process in running:
-        process.kill()
-        process.communicate()
+    with ExitStack() as running:
+        yield lambda code: running.enter_context(started(code))
 
 
 def test_simulated_cards_show_memory_and_holder_of_another_process(start):
@@ -206,22 +190,17 @@ def test_minor_numbers_are_found_by_bus_address(tmp_path):
 
 
 def test_ancestors_are_sorted_from_the_nearest(start):
-    child = start(
-        """
+    child = start("""
         import os, sys
         from subprocess import PIPE, Popen
         with Popen([sys.executable, "-c", "input()"], stdin=PIPE) as grandchild:
             print(grandchild.pid, flush=True)
             input()
             grandchild.communicate(b"\\n")
-    """,
-        line := [],
-    )
-    grandchild = int(line[0])
+    """)
+    grandchild = int(child.printed)
     assert processes.ancestors(grandchild)[:3] == [child.pid, os.getpid(), os.getppid()]
-    child.stdin.write("\n")
-    child.stdin.flush()
-    child.wait()
+    child.communicate("\n")
     assert processes.ancestors(grandchild) == []
 
 

@@ -8,14 +8,14 @@ import re
 import select
 import signal
 import struct
-import subprocess
 import sys
 import termios
 import textwrap
 import time
+from contextlib import ExitStack, closing
 
 import pytest
-from started_process import started
+from started_process import completed, started, started_python
 
 from hpu_magic.monitor import CardReading, Holder, Snapshot
 from hpu_magic.monitor.top.cells import width
@@ -40,9 +40,7 @@ def directory(tmp_path, monkeypatch):
 
 
 def run(*arguments, code=RUN):
-    return subprocess.run(
-        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60
-    )
+    return completed(sys.executable, "-c", code, *arguments)
 
 
 def test_json_is_one_snapshot():
@@ -67,14 +65,8 @@ def holder(tmp_path):
     script.write_text(
         "from hpu_magic.simulator import cards; cards.acquire(); print(flush=True); input()"
     )
-    call = [sys.executable, script.name, f"--token={SECRET}"]
-    process = subprocess.Popen(
-        call, cwd=tmp_path, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    process.stdout.readline()
-    yield process
-    process.kill()
-    process.communicate()
+    with started_python(script.name, f"--token={SECRET}", cwd=tmp_path) as process:
+        yield process
 
 
 def test_own_processes_have_their_arguments(holder):
@@ -109,9 +101,7 @@ def test_top_works_without_torch():
 
 def test_closed_pipe_is_not_an_error():
     command = '"$0" -c "$1" top --json | head -c 1; exit ${PIPESTATUS[0]}'
-    done = subprocess.run(
-        ["bash", "-c", command, sys.executable, RUN], capture_output=True, text=True
-    )
+    done = completed("bash", "-c", command, sys.executable, RUN)
     assert (done.returncode, done.stdout, done.stderr) == (0, "{", "")
 
 
@@ -174,15 +164,10 @@ class Terminal:
 
 @pytest.fixture
 def terminal():
-    opened = []
-
-    def start(*arguments, **options):
-        opened.append(Terminal(*arguments, **options))
-        return opened[-1]
-
-    yield start
-    for each in opened:
-        each.close()
+    with ExitStack() as opened:
+        yield lambda *arguments, **options: opened.enter_context(
+            closing(Terminal(*arguments, **options))
+        )
 
 
 @pytest.fixture

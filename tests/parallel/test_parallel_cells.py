@@ -7,7 +7,7 @@ import signal
 import psutil
 import pytest
 from running_notebook import Notebook
-from running_server import wait_for
+from started_process import wait_for
 
 JOIN = """%%hpu_workers
 import torch, habana_frameworks.torch.core

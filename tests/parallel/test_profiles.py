@@ -9,7 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 from running_notebook import Notebook
-from running_server import wait_for
+from started_process import wait_for
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "several_machines.md"
 QUEUE = {

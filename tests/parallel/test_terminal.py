@@ -2,10 +2,10 @@
 
 import os
 import re
-import subprocess
 import sys
 
 import psutil
+from started_process import completed
 
 SESSION = """
 %load_ext hpu_magic
@@ -15,14 +15,9 @@ get_ipython().run_cell_magic("hpu_workers", "--cards 2", cell)
 
 
 def test_terminal_session_labels_lines_and_ends_its_workers(tmp_path):
-    ran = subprocess.run(
-        [sys.executable, "-m", "IPython", "--colors=NoColor", "-c", SESSION],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        env={**os.environ, "IPYTHONDIR": str(tmp_path)},
-        check=True,
-    )
+    settings = {**os.environ, "IPYTHONDIR": str(tmp_path)}
+    command = sys.executable, "-m", "IPython", "--colors=NoColor", "-c", SESSION
+    ran = completed(*command, env=settings, check=True)
     lines = [line for line in ran.stdout.splitlines() if "SIMULATED" not in line]
     assert lines[0] == "Starting 2 workers, one per card."
     rest = [re.sub(r"\d{2,}", "N", line) for line in sorted(lines[1:])]

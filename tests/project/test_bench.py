@@ -3,11 +3,11 @@
 import ast
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from started_process import completed
 
 from bench.harness import Figure, in_turn, quiet_ratio
 from bench.loading import timed
@@ -48,13 +48,8 @@ def test_loading_is_timed_with_bytecode_despite_the_environment(tmp_path, monkey
 
 
 def run_bench(*families, cards):
-    return subprocess.run(
-        [sys.executable, "-m", "bench", *families],
-        cwd=ROOT,
-        env={**os.environ, "HPU_MAGIC_SIMULATOR": "1", "HPU_MAGIC_CARDS_DIR": str(cards)},
-        capture_output=True,
-        text=True,
-    )
+    settings = {**os.environ, "HPU_MAGIC_SIMULATOR": "1", "HPU_MAGIC_CARDS_DIR": str(cards)}
+    return completed(sys.executable, "-m", "bench", *families, cwd=ROOT, env=settings, timeout=None)
 
 
 def test_memory_in_use_equals_the_live_storages_after_mixed_work(tmp_path):

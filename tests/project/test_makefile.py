@@ -3,10 +3,10 @@
 import os
 import re
 import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
+from started_process import completed
 
 PROJECT = Path(__file__).parents[2]
 
@@ -17,14 +17,7 @@ def make(*arguments, **variables):
     # Without the variables of a make that runs the tests.
     environment = {name: value for name, value in os.environ.items() if "MAKE" not in name}
     environment |= variables
-    done = subprocess.run(
-        ["make", *arguments],
-        cwd=PROJECT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    done = completed("make", *arguments, cwd=PROJECT, env=environment)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

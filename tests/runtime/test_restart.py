@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running_server import Server, run, wait_for
+from running_server import Server, run
+from started_process import wait_for
 
 
 @pytest.fixture

@@ -5,19 +5,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from started_process import wait_for
 
 from hpu_magic.runtime.training.sampler import RingBuffer, Sampler
-
-
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not met in time"
-        time.sleep(0.01)
 
 
 def test_ring_buffer_keeps_the_newest_rows_in_order() -> None:
@@ -71,11 +64,11 @@ def test_thread_runs_while_there_are_subscriptions() -> None:
     ticks: list[float] = []
     first = sampler.subscribe(lambda _: ticks.append(time.monotonic()), rate=50)
     second = sampler.subscribe(rate=1)
-    wait_until(lambda: len(ticks) > 3)
+    wait_for(lambda: len(ticks) > 3)
     first.close()
     assert sampler_threads()
     second.close()
-    wait_until(lambda: not sampler_threads())
+    wait_for(lambda: not sampler_threads())
     again = sampler.subscribe(rate=50)
     assert sampler_threads()
     again.close()
@@ -106,7 +99,7 @@ def test_only_the_failing_subscriber_is_removed(
 
     with caplog.at_level(logging.ERROR), sampler.subscribe(lambda _: ticks.append(1), rate=50):
         sampler.subscribe(broken, rate=50)
-        wait_until(lambda: len(ticks) > 5)
+        wait_for(lambda: len(ticks) > 5)
     assert caplog.text.count("no longer updates") == 1
 
 
@@ -114,7 +107,7 @@ def test_memory_in_use_is_sampled(torch: Any) -> None:
     kept = torch.zeros(1 << 20, device="hpu")
     sampler = Sampler()
     with sampler.subscribe(rate=50):
-        wait_until(lambda: sampler.last("memory") is not None)
+        wait_for(lambda: sampler.last("memory") is not None)
     row = sampler.last("memory")
     assert row is not None
     assert row["in_use"] >= kept.nbytes

@@ -9,6 +9,7 @@ import textwrap
 import time
 import urllib.error
 import urllib.request
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,24 +18,16 @@ import psutil
 import pytest
 import websocket
 from jupyter_client.blocking.client import BlockingKernelClient
+from started_process import started_python, wait_for
 
 PROJECT = Path(__file__).parents[2]
 BASE_URL = "/user/ann/"
 PATIENCE = 60.0
 
 ACQUIRE = "from hpu_magic.simulator import cards; cards.acquire()"
+HOLD = f"{ACQUIRE}\nprint(flush=True)\ninput()\n"
 
 _direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
-
-def wait_for(condition):
-    """Return the first true value of `condition`."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        if value := condition():
-            return value
-        time.sleep(0.05)
-    raise AssertionError("The condition was not true in time.")
 
 
 @dataclass(frozen=True)
@@ -48,6 +41,10 @@ class Answer:
     @property
     def json(self):
         return json.loads(self.text)
+
+    @property
+    def refusal(self):
+        return self.status, self.json["message"]
 
 
 class Stream:
@@ -161,7 +158,7 @@ class Server:
 
         return [child for child in psutil.Process(self.process.pid).children() if reads(child)]
 
-    def stop(self):
+    def close(self):
         self.process.terminate()
         self.process.communicate(timeout=30)
         self.log.close()
@@ -210,46 +207,28 @@ class Notebook:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
     """A server for all tests of a module."""
-    server = Server(tmp_path_factory.mktemp("server"))
-    yield server
-    server.stop()
+    with closing(Server(tmp_path_factory.mktemp("server"))) as server:
+        yield server
 
 
 @pytest.fixture
 def notebook(server):
     """Open notebooks, and close them after the test."""
-    opened: list[Notebook] = []
-
-    def open_notebook(path):
-        opened.append(Notebook(server, path))
-        return opened[-1]
-
-    yield open_notebook
-    for opened_notebook in opened:
-        opened_notebook.close()
+    with ExitStack() as opened:
+        yield lambda path: opened.enter_context(closing(Notebook(server, path)))
 
 
 @pytest.fixture
 def outsider(server):
     """Start processes outside Jupyter that hold a card."""
-    running: list[subprocess.Popen[str]] = []
-
-    def start(*arguments, script="hold.py", code=f"{ACQUIRE}\nprint(flush=True)\ninput()\n"):
-        (server.notebooks / script).write_text(code)
-        process = subprocess.Popen(
-            [sys.executable, script, *arguments],
-            cwd=server.notebooks,
-            env=server.environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
+    with ExitStack() as running:
+        yield lambda *arguments, **options: running.enter_context(
+            holding(server, *arguments, **options)
         )
-        running.append(process)
-        assert process.stdout is not None
-        process.stdout.readline()
-        return process
 
-    yield start
-    for process in running:
-        process.kill()
-        process.communicate()
+
+def holding(server, *arguments, script="hold.py", code=HOLD):
+    """Start a script that holds a card of a server."""
+    (server.notebooks / script).write_text(code)
+    place = {"cwd": server.notebooks, "env": server.environment}
+    return started_python(script, *arguments, **place)

@@ -5,6 +5,7 @@ import os
 import re
 import urllib.parse
 import urllib.request
+from contextlib import closing
 
 import pytest
 import websocket
@@ -116,27 +117,18 @@ def test_authorizer_controls_reading_and_shutdown(tmp_path):
         "    def is_authorized(self, handler, user, action, resource):\n"
         "        return (resource, action) not in [('hpu_magic', 'read'), ('kernels', 'write')]\n"
     )
-    server = Server(
-        tmp_path,
-        "--ServerApp.authorizer_class=reading.NoCards",
-        PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]),
-    )
-    try:
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    authorizer = "--ServerApp.authorizer_class=reading.NoCards"
+    with closing(Server(tmp_path, authorizer, PYTHONPATH=path)) as server:
+        token = [f"Authorization: token {server.token}"]
         refusals = {
             server.ask("hpu_magic/snapshot").status,
             server.ask("hpu_magic/cards/0/holders/0-0-0-0-0", "DELETE").status,
             server.ask("hpu_magic/cards/0/holders/0-0-0-0-0/fit", "DELETE").status,
-            upgrade(
-                server,
-                "hpu_magic/stream",
-                header=[f"Authorization: token {server.token}"],
-                suppress_origin=True,
-            ),
+            upgrade(server, "hpu_magic/stream", header=token, suppress_origin=True),
         }
         assert refusals == {403}
         assert server.ask("api/status").status == 200
-    finally:
-        server.stop()
 
 
 def test_log_warns_about_an_old_jupyterlab(tmp_path):
@@ -144,8 +136,7 @@ def test_log_warns_about_an_old_jupyterlab(tmp_path):
     old.mkdir(parents=True)
     (old / "METADATA").write_text("Metadata-Version: 2.1\nName: jupyterlab\nVersion: 4.1.8\n")
     path = os.pathsep.join([str(old.parent), os.environ.get("PYTHONPATH", "")])
-    server = Server(tmp_path, PYTHONPATH=path)
-    server.stop()
+    Server(tmp_path, PYTHONPATH=path).close()
     [warning] = re.findall(r"HpuMagicServer\] (.*older.*)", (tmp_path / "log").read_text())
     assert warning == (
         "JupyterLab 4.1.8 is older than 4.2: the sidebar, the status bar, the mode switch and "

@@ -5,9 +5,10 @@ import json
 import time
 
 import pytest
-from conftest import ACQUIRE, Notebook, wait_for
+from conftest import ACQUIRE, Notebook
 from jupyter_client.manager import AsyncKernelManager
 from small_fit import TRAINER
+from started_process import wait_for
 
 from hpu_magic.server import control
 
@@ -21,6 +22,7 @@ def trainer():
     return make_trainer(accelerator=accelerator, max_epochs=100_000)
 """
 FIT = "coach, model = trainer(), DigitReader()\nresult = %hpu_fit coach model data"
+NO_FIT = "That kernel is not running a fit; nothing was stopped."
 
 
 @pytest.fixture(scope="module")
@@ -71,11 +73,7 @@ def test_fit_is_in_the_snapshot_and_can_be_stopped_while_its_cell_runs(server, w
     assert wait_for(lambda: work.client.get_shell_msg(timeout=60))["content"]["status"] == "ok"
     assert work.run("print(result.outcome)") == "stopped\n"
     assert fit_holder(server) is None
-    answer = server.ask(path, "DELETE")
-    assert (answer.status, answer.json["message"]) == (
-        409,
-        "That kernel is not running a fit; nothing was stopped.",
-    )
+    assert server.ask(path, "DELETE").refusal == (409, NO_FIT)
 
 
 def answer(client, topic, **content):
@@ -92,10 +90,7 @@ def test_kernel_reports_a_fit_on_the_cpu(notebook):
     work.run(LOAD)
     pid = int(work.run("import os; print(os.getpid())"))
     assert answer(work.client, "status")["fit"] is None
-    assert answer(work.client, "stop", pid=pid) == {
-        "status": "error",
-        "message": "That kernel is not running a fit; nothing was stopped.",
-    }
+    assert answer(work.client, "stop", pid=pid) == {"status": "error", "message": NO_FIT}
     work.client.execute(f"accelerator = 'cpu'\n{FIT}")
     facts = wait_for(lambda: (found := answer(work.client, "status"))["fit"] and found)
     assert facts["card"] is None
@@ -159,20 +154,15 @@ def test_stop_of_other_fits_is_rejected(server, work, fitting, notebook):
     other = notebook("other.ipynb")
     path = fitting()
     wrong = {
-        path.replace("cards/0", "cards/1"): (
-            *(409, "That kernel does not hold HPU 1; nothing was stopped."),
-        ),
-        path.replace("cards/0", "cards/7"): (404, "The machine has no HPU 7."),
-        path.replace(work.kernel, other.kernel): (
-            *(409, "That kernel does not hold HPU 0; nothing was stopped."),
-        ),
-        path.replace(work.kernel, "0-0-0-0-0"): (
+        ("cards/0", "cards/1"): (409, "That kernel does not hold HPU 1; nothing was stopped."),
+        ("cards/0", "cards/7"): (404, "The machine has no HPU 7."),
+        (work.kernel, other.kernel): (409, "That kernel does not hold HPU 0; nothing was stopped."),
+        (work.kernel, "0-0-0-0-0"): (
             *(404, "That kernel does not belong to this server; nothing was stopped."),
         ),
     }
-    for place, expected in wrong.items():
-        answer = server.ask(place, "DELETE")
-        assert (answer.status, answer.json["message"]) == expected
+    for change, expected in wrong.items():
+        assert server.ask(path.replace(*change), "DELETE").refusal == expected
     assert fit_holder(server, "training")
     assert server.ask(path).status == 405
 
@@ -210,9 +200,8 @@ def test_fit_of_another_process_is_shown_but_cannot_be_stopped(server, notebook,
     index, fit = kernels[parent.kernel]
     assert (fit["model"], fit["stoppable"]) == ("Child", False)
     answer = server.ask(f"hpu_magic/cards/{index}/holders/{parent.kernel}/fit", "DELETE")
-    assert (answer.status, answer.json["message"]) == (
-        409,
-        "That fit runs in a process that the kernel started: stop it there.",
+    assert answer.refusal == (
+        *(409, "That fit runs in a process that the kernel started: stop it there."),
     )
     parent.run("child.kill(); child.wait()")
 
@@ -232,7 +221,7 @@ def test_kernel_that_does_not_answer_is_reported(server, notebook):
     began = time.monotonic()
     answer = server.ask(f"hpu_magic/cards/{index}/holders/{stuck.kernel}/fit", "DELETE")
     assert time.monotonic() - began > 4
-    assert (answer.status, answer.json["message"]) == (
+    assert answer.refusal == (
         504,
         "The kernel received the request to stop its fit, but it did not answer within 5 s; "
         "interrupt the kernel if the fit does not stop.",
@@ -258,7 +247,4 @@ def test_kernel_with_encrypted_channels_answers():
             client.stop_channels()
             await manager.shutdown_kernel(now=True)
 
-    assert asyncio.run(stop()) == {
-        "status": "error",
-        "message": "That kernel is not running a fit; nothing was stopped.",
-    }
+    assert asyncio.run(stop()) == {"status": "error", "message": NO_FIT}

@@ -2,13 +2,13 @@
 
 import asyncio
 import logging
-import subprocess
-import sys
 import time
 import tracemalloc
+from contextlib import closing
 
 import pytest
-from conftest import Server, wait_for
+from conftest import Server, holding
+from started_process import wait_for
 from traitlets import TraitError
 
 from hpu_magic.server.application import HpuMagicServer
@@ -225,28 +225,18 @@ def test_slow_driver_is_read_less_often_without_gaps():
 def watchful(tmp_path_factory):
     """A server that takes samples every two seconds without clients."""
     folder = tmp_path_factory.mktemp("watchful")
-    server = Server(folder, "--HpuMagicServer.history_interval=2")
-    yield server
-    server.stop()
+    with closing(Server(folder, "--HpuMagicServer.history_interval=2")) as server:
+        yield server
 
 
 def test_holders_are_recorded_without_clients(watchful):
-    script = "from hpu_magic.simulator import cards; cards.acquire(); print(flush=True); input()"
-    owner = subprocess.Popen(
-        [sys.executable, "-c", script],
-        env=watchful.environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    owner.stdout.readline()
-
     def held(state):
         found = watchful.ask("hpu_magic/history").json["holders"]
         return [span for span in found if span["held"] == state]
 
-    [span] = wait_for(lambda: held(True))
-    assert (span["card"], span["pid"], span["kernel"]) == (0, owner.pid, None)
-    owner.communicate(b"\n")
+    with holding(watchful) as owner:
+        [span] = wait_for(lambda: held(True))
+        assert (span["card"], span["pid"], span["kernel"]) == (0, owner.pid, None)
     [ended] = wait_for(lambda: held(False))
     assert (ended["id"], ended["pid"]) == (span["id"], owner.pid)
     answer = watchful.ask("hpu_magic/history").json
@@ -259,9 +249,8 @@ def test_holders_are_recorded_without_clients(watchful):
 
 @pytest.mark.parametrize("since", ["never", "nan", "inf"])
 def test_invalid_time_is_rejected(watchful, since):
-    answer = watchful.ask(f"hpu_magic/history?since={since}")
-    assert answer.status == 400
-    assert answer.json["message"] == f"since is {since!r}; pass seconds since the epoch."
+    refusal = watchful.ask(f"hpu_magic/history?since={since}").refusal
+    assert refusal == (400, f"since is {since!r}; pass seconds since the epoch.")
 
 
 @pytest.mark.parametrize("interval", [1.0, -1.0, 4000.0])

@@ -3,11 +3,12 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
+from contextlib import closing
 
-from conftest import ACQUIRE, Server, wait_for
+from conftest import ACQUIRE, Server, holding
+from started_process import wait_for
 
 SECRET = "S3CRET"
 PYTHON = os.path.basename(sys.executable)
@@ -101,8 +102,7 @@ def test_shutting_down_the_holder_frees_the_card(server, notebook):
     work = notebook("forgotten.ipynb")
     work.run(ACQUIRE)
     wrong_card = server.ask(f"hpu_magic/cards/1/holders/{work.kernel}", "DELETE")
-    assert wrong_card.status == 409
-    assert wrong_card.json["message"] == ("That kernel does not hold HPU 1; nothing was shut down.")
+    assert wrong_card.refusal == (409, "That kernel does not hold HPU 1; nothing was shut down.")
     assert not free(server)
 
     done = server.ask(f"hpu_magic/cards/0/holders/{work.kernel}", "DELETE")
@@ -131,10 +131,7 @@ def test_process_outside_jupyter_is_shown_but_cannot_be_shut_down(server, notebo
 def test_unknown_card_is_rejected(server, notebook):
     work = notebook("known.ipynb")
     answer = server.ask(f"hpu_magic/cards/3/holders/{work.kernel}", "DELETE")
-    assert (answer.status, answer.json["message"]) == (
-        404,
-        "The machine has no HPU 3.",
-    )
+    assert answer.refusal == (404, "The machine has no HPU 3.")
 
 
 def test_names_are_plain_data(server, outsider):
@@ -159,20 +156,6 @@ def test_responses_have_no_arguments_of_holders(server, outsider):
 
 def test_administrator_can_show_arguments(tmp_path):
     server = Server(tmp_path, "--HpuMagicServer.show_arguments=True")
-    script = server.notebooks / "hold.py"
-    script.write_text(f"{ACQUIRE}\nprint(flush=True)\ninput()\n")
-    process = subprocess.Popen(
-        [sys.executable, script.name, f"--token={SECRET}"],
-        cwd=server.notebooks,
-        env=server.environment,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    try:
-        process.stdout.readline()
+    with closing(server), holding(server, f"--token={SECRET}"):
         assert held(server)[1]["command"] == f"{PYTHON} hold.py --token={SECRET}"
         assert SECRET not in server.ask("metrics").text
-    finally:
-        process.kill()
-        process.communicate()
-        server.stop()

@@ -4,13 +4,13 @@ import asyncio
 import logging
 import os
 import signal
-import subprocess
-import sys
 import time
 import tracemalloc
 from pathlib import Path
 
 import pytest
+from conftest import HOLD
+from started_process import started, started_python
 from tornado.websocket import WebSocketClosedError
 
 from hpu_magic.server.handlers import StreamHandler
@@ -110,45 +110,36 @@ def test_failing_driver_is_read_less_and_less_often(real_cards):
     assert (real_cards / "crash").exists()
 
 
-def test_output_of_a_library_does_not_affect_answers(real_cards, monkeypatch):
-    monkeypatch.setenv("HLML_TEST_CHATTER", "1")
+def readings(count):
+    """Return samples of a reader in a child process."""
 
     async def read():
         reader = ReaderProcess(timeout=5.0)
-        samples = [await reader.read() for _ in range(3)]
+        samples = [await reader.read() for _ in range(count)]
         await reader.stop()
         return samples
 
-    assert [len(sample["cards"]) for sample in asyncio.run(read())] == [2, 2, 2]
+    return asyncio.run(read())
+
+
+def test_output_of_a_library_does_not_affect_answers(real_cards, monkeypatch):
+    monkeypatch.setenv("HLML_TEST_CHATTER", "1")
+    assert [len(sample["cards"]) for sample in readings(3)] == [2, 2, 2]
 
 
 def test_reader_ends_with_its_input(tmp_path, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path))
-    reader = subprocess.Popen(
-        [sys.executable, "-m", "hpu_magic.server.reader"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert reader.stdout.readline() == b"ready\n"
-    out, _ = reader.communicate(timeout=30)
-    assert (out, reader.returncode) == (b"", 0)
+    with started_python("-m", "hpu_magic.server.reader") as reader:
+        assert reader.printed == "ready\n"
+        out, _ = reader.communicate(timeout=30)
+    assert (out, reader.returncode) == ("", 0)
 
 
 def test_reader_returns_the_ancestors_of_holders(tmp_path, monkeypatch):
     monkeypatch.setenv("HPU_MAGIC_CARDS_DIR", str(tmp_path))
-    code = "from hpu_magic.simulator import cards; cards.acquire(); print(flush=True); input()"
-    command = [sys.executable, "-c", code]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as owner:
-        owner.stdout.readline()
-
-        async def read():
-            reader = ReaderProcess(timeout=5.0)
-            sample = await reader.read()
-            await reader.stop()
-            return sample
-
-        [holder] = asyncio.run(read())["cards"][0]["holders"]
-        owner.communicate(b"\n")
+    with started(HOLD) as owner:
+        [sample] = readings(1)
+    [holder] = sample["cards"][0]["holders"]
     assert holder["pid"] == owner.pid
     assert holder["ancestors"][:2] == [os.getpid(), os.getppid()]
 

@@ -3,11 +3,13 @@
 import os
 import re
 import signal
+from contextlib import closing
 from pathlib import Path
 
 import psutil
 import pytest
-from conftest import Server, wait_for
+from conftest import Server
+from started_process import wait_for
 
 
 def series(text, name):
@@ -95,16 +97,14 @@ def test_metrics_have_the_known_values_of_the_last_sample(server, outsider):
 
 @pytest.fixture
 def fresh_server(tmp_path):
-    server = Server(tmp_path)
-    yield server
-    server.stop()
+    with closing(Server(tmp_path)) as server:
+        yield server
 
 
 @pytest.fixture
 def server_without_history(tmp_path):
-    server = Server(tmp_path, "--HpuMagicServer.history_interval=0")
-    yield server
-    server.stop()
+    with closing(Server(tmp_path, "--HpuMagicServer.history_interval=0")) as server:
+        yield server
 
 
 def test_child_process_reads_the_cards_while_clients_are_connected(server_without_history):

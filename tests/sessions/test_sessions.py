@@ -4,12 +4,11 @@ import json
 import os
 import subprocess
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
 from jupyter_client.manager import start_new_kernel
-from started_process import started
+from started_process import started, wait_for
 
 from hpu_magic import holders, private_folder, program_name, sessions
 
@@ -19,13 +18,6 @@ STRANGER = 54321
 
 def name_of(pid):
     return program_name.program_name(pid, sessions.session(pid))
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + 100
-    while not condition():
-        assert time.monotonic() < deadline, "the condition was not true in time"
-        time.sleep(0.02)
 
 
 @pytest.fixture

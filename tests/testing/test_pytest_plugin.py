@@ -5,10 +5,10 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
+from started_process import completed, wait_for
 
 pytest_plugins = "pytester"
 
@@ -484,10 +484,8 @@ def test_plugin_uses_an_installed_vendor_package(project):
     )
     path = f"{project.path / 'vendor'}:{os.environ['PYTHONPATH']}"
     environment = {**os.environ, "PYTHONPATH": path}
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "--hpu"],
-        cwd=project.path, env=environment, capture_output=True, text=True, timeout=60,
-    )  # fmt: skip
+    command = sys.executable, "-m", "pytest", "--hpu"
+    done = completed(*command, cwd=project.path, env=environment)
     assert "1 passed" in done.stdout
     assert "hpu: habana-torch-plugin of unknown version, eager\n" in done.stdout
 
@@ -528,9 +526,7 @@ def interrupted(project):
     command = [sys.executable, "-m", "pytest", "--hpu"]
     with subprocess.Popen(command, cwd=project.path, stdout=subprocess.PIPE, text=True) as process:
         try:
-            end = time.monotonic() + 60
-            while not (project.path / "began").exists() and time.monotonic() < end:
-                time.sleep(0.05)
+            wait_for((project.path / "began").exists)
             process.send_signal(signal.SIGINT)
             output = process.communicate(timeout=60)[0]
         finally:
