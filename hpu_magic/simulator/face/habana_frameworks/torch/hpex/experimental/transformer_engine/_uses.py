@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
+from habana_frameworks.torch.hpex.experimental.transformer_engine import _saved_tensor_hooks
 from habana_frameworks.torch.hpex.experimental.transformer_engine.recipe import DelayedScaling
 
 import torch
 from torch.autograd.function import BackwardCFunction
 from torch.utils.weak import WeakIdKeyDictionary
+
+_saved_tensor_hooks.track()
 
 
 @dataclass
@@ -114,13 +117,11 @@ def _hooks() -> list[Callable[[Any], torch.Tensor]]:
 
     Other hooks, such as those that offload saved tensors, may stay active throughout training.
     """
-    hooks, autograd = [], torch._C._autograd
-    while (top := autograd._top_saved_tensors_default_hooks(True)) is not None:
-        hooks.append(top)
-        autograd._pop_saved_tensors_default_hooks()
-    for pack, unpack in reversed(hooks):
-        autograd._push_saved_tensors_default_hooks(pack, unpack)
-    return [unpack for _, unpack in hooks if "checkpoint" in _full_name(unpack).lower()]
+    return [
+        unpack
+        for _, unpack in _saved_tensor_hooks.active()
+        if "checkpoint" in _full_name(unpack).lower()
+    ]
 
 
 def _full_name(function: object) -> str:
