@@ -107,7 +107,7 @@ class PhiloxStates:
         generator = self._generator
         seed, offset = generator.initial_seed() % _WORD, generator.get_offset()
         state = generator.get_state()
-        if not torch.equal(state, _set(torch.Generator("hpu"), seed, offset).get_state()):
+        if not torch.equal(state, _set(generator.clone_state(), seed, offset).get_state()):
             offset = _offset_of(state)
             _set(generator, seed, offset)
         data = seed.to_bytes(8, sys.byteorder) + offset.to_bytes(8, sys.byteorder)
