@@ -160,7 +160,8 @@ def test_missing_script_and_invalid_setting_are_reported_in_one_sentence(tmp_pat
     assert "Traceback" not in missing.stderr + wrong.stderr
 
 
-def test_first_tensor_acquires_the_card(forked_script):
+def test_first_tensor_acquires_the_card(forked_script, needs):
+    needs("GENERATORS")
     out = forked_script(
         """
         import torch
