@@ -365,7 +365,10 @@ def barriers_with_device_ids():
 
 
 def test_barrier_accepts_the_local_rank_as_device_id(pair):
-    assert pair(barriers_with_device_ids) == [[None, None, True, "IndexError", None]] * 2
+    for *found, empty, number in pair(barriers_with_device_ids):
+        assert found == [None, None, True]
+        # PyTorch 2.6 requires a list, which can be empty.
+        assert (empty, number) in [("IndexError", None), (None, "TypeError")]
 
 
 def subgroups():
