@@ -56,7 +56,9 @@ def test_profiler_prints_nothing_in_a_script():
         timeout=120,
     )
     assert (done.returncode, done.stdout) == (0, "")
-    assert [line for line in done.stderr.splitlines() if "SIMULATED" not in line] == []
+    at_load = ("SIMULATED", "does not support these features")
+    lines = done.stderr.splitlines()
+    assert [line for line in lines if not any(part in line for part in at_load)] == []
 
 
 def test_trace_file_suits_tensorboard_and_perfetto(multiplied):
