@@ -8,6 +8,12 @@ from torch.nn import functional as F
 ROWS = ((3, 16), (5, 16), (2, 16))
 
 
+@pytest.fixture
+def strided(needs):
+    """Skip a test if PyTorch does not support strided nested tensors on the device."""
+    needs("STRIDED_NESTED_TENSORS")
+
+
 def _jagged(device, dtype=torch.float32, **options):
     generator = torch.Generator().manual_seed(0)
     parts = [torch.randn(shape, generator=generator).to(dtype).to(device) for shape in ROWS]
@@ -38,6 +44,7 @@ def _assert_matches_cpu(function, **tolerance):
     torch.testing.assert_close(actual, expected, **tolerance)
 
 
+@pytest.mark.usefixtures("strided")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("scale", [None, 0.3])
 def test_attention_of_jagged_tensors_matches_the_cpu(dtype, scale):
@@ -50,6 +57,7 @@ def test_attention_of_jagged_tensors_matches_the_cpu(dtype, scale):
     _assert_matches_cpu(attention, **({"rtol": 0.02, "atol": 0.02} if narrow else {}))
 
 
+@pytest.mark.usefixtures("strided")
 def test_attention_over_keys_of_other_lengths_matches_the_cpu():
     def attention(device):
         keys = torch.nested.nested_tensor(
@@ -60,6 +68,7 @@ def test_attention_over_keys_of_other_lengths_matches_the_cpu():
     _assert_matches_cpu(attention)
 
 
+@pytest.mark.usefixtures("strided")
 def test_gradients_of_jagged_attention_match_the_cpu():
     def trained(device):
         x = _jagged(device, requires_grad=True)
@@ -70,6 +79,7 @@ def test_gradients_of_jagged_attention_match_the_cpu():
     _assert_matches_cpu(trained)
 
 
+@pytest.mark.usefixtures("strided")
 @pytest.mark.skipif(is_lazy(), reason="lazy mode does not compile")
 def test_compiled_attention_of_jagged_tensors_matches_the_cpu(compile_on_hpu):
     def attention(x):
@@ -125,6 +135,7 @@ def test_operators_of_jagged_tensors_match_the_cpu(operation):
     _assert_matches_cpu(lambda device: OPERATIONS[operation](_jagged(device)))
 
 
+@pytest.mark.usefixtures("strided")
 @pytest.mark.parametrize(
     "operation",
     [
@@ -143,6 +154,7 @@ def test_operators_of_strided_nested_tensors_match_the_cpu(operation):
     _assert_matches_cpu(lambda device: operation(_strided(device)))
 
 
+@pytest.mark.usefixtures("strided")
 @pytest.mark.parametrize(
     "mask", [[[1, 1, 0], [1, 0, 0]], [[1, 1, 1], [1, 1, 0]]], ids=["shorter", "as long"]
 )
@@ -156,6 +168,7 @@ def test_nested_tensor_from_a_mask_matches_the_cpu(mask):
     _assert_matches_cpu(from_mask)
 
 
+@pytest.mark.usefixtures("strided")
 def test_sum_of_a_strided_nested_tensor_is_rejected_in_lazy_mode():
     if not is_lazy():
         _assert_matches_cpu(lambda device: _strided(device).sum(-1, keepdim=True))
@@ -164,6 +177,7 @@ def test_sum_of_a_strided_nested_tensor_is_rejected_in_lazy_mode():
         _strided("hpu").sum(-1, keepdim=True)
 
 
+@pytest.mark.usefixtures("strided")
 def test_unsupported_operator_of_a_strided_nested_tensor_is_named():
     with pytest.raises(NotImplementedError, match=r"aten::sort.* use layout=torch\.jagged"):
         torch.sort(_strided("hpu"))

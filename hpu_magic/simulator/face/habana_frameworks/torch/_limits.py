@@ -10,6 +10,7 @@ PINNING_LOADERS = "DataLoader(pin_memory=True) without pin_memory_device='hpu'"
 COMPILED_AUTOGRAD = "compiled autograd"
 PROFILED_CARDS = "torch.profiler.ProfilerActivity.HPU"
 OPTIONAL_LISTS = "compiled operators that write to optional lists (torch.ops.hpu.optimizer_adamw)"
+STRIDED_NESTED_TENSORS = "strided nested tensors and attention of jagged nested tensors"
 
 
 def missing() -> list[str]:
@@ -21,6 +22,7 @@ def missing() -> list[str]:
         COMPILED_AUTOGRAD: _has_compiled_autograd,
         PROFILED_CARDS: _has_profiled_cards,
         OPTIONAL_LISTS: _has_optional_lists,
+        STRIDED_NESTED_TENSORS: _has_strided_nested_tensors,
     }
     return [name for name, is_available in checks.items() if not is_available()]
 
@@ -70,3 +72,9 @@ def _has_optional_lists() -> bool:
     # The module that lists the types accepted by functionalization is slow to import, so check the
     # version instead.
     return torch.__version__ >= (2, 7)
+
+
+def _has_strided_nested_tensors() -> bool:
+    # PyTorch checks the device of the storage, and creating a storage would acquire a card.
+    # Attention of jagged tensors computes with strided ones.
+    return torch.__version__ >= (2, 8)
