@@ -101,7 +101,10 @@ def _device_operators() -> list[str]:
 
 
 def _is_accelerator() -> bool:
-    chosen = torch.accelerator.current_accelerator()
+    try:
+        chosen = torch.accelerator.current_accelerator()
+    except RuntimeError:  # PyTorch 2.6 raises an error if there is none
+        return False
     return chosen is not None and chosen.type == "hpu"
 
 
