@@ -53,7 +53,16 @@ class NotebookKernel:
             elif message["msg_type"] == "error":
                 answer.error = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(content["traceback"]))
             elif content.get("execution_state") == "idle":
+                self._wait_for_reply(request)
                 return answer
+
+    def _wait_for_reply(self, request: str) -> None:
+        # ipykernel 7.3, the newest release for Python 3.10, can lose a request that arrives while
+        # it sends the reply to the previous one.
+        while True:
+            reply = self.client.get_shell_msg(timeout=120)
+            if reply["parent_header"].get("msg_id") == request:
+                return
 
     def value(self, expression: str) -> Any:
         """Return the value of an expression; JSON must support its type."""
