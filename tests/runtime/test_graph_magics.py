@@ -118,7 +118,7 @@ def test_incompatible_input_is_rejected_before_a_replay(lazy, step, new, sentenc
                 "line 3",
                 "z.sum().item()",
                 "_local_scalar_dense",
-                "read the graph's outputs after it",
+                "read the graph's outputs after the capture",
             ),
         ),
         ("z = x * 2\n\nkept = z[z > 1]", ("line 4", "kept = z[z > 1]", "torch.where")),
@@ -204,7 +204,7 @@ def test_deleted_graph_cannot_be_replayed(lazy, step):
 @pytest.mark.parametrize(
     ("line", "sentence"),
     [
-        ("%%hpu_capture g --inputs missing", "Unknown variable 'missing'"),
+        ("%%hpu_capture g --inputs missing", "Unknown input variable 'missing'"),
         ("%%hpu_capture g --inputs number", "'number' is a int"),
         ("%%hpu_capture g --inputs host", "type %hpu_to host first"),
         ("%%hpu_capture g --warmup -1", "--warmup is -1"),
