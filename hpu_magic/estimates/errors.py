@@ -1,4 +1,4 @@
-"""The error that estimates raise."""
+"""The error raised by estimates."""
 
 from __future__ import annotations
 
