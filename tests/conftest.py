@@ -179,10 +179,35 @@ def run(shell: Any, capfd: pytest.CaptureFixture[str]) -> Callable[[str], Cell]:
 
 
 @pytest.fixture
-def fits(run: Callable[[str], Cell]) -> Callable[[str], Cell]:
-    """Run a cell in a shell with the variables of `small_fit`."""
-    assert run(SETUP).error is None
-    return run
+def succeeds(run: Callable[[str], Cell]) -> Callable[..., Cell]:
+    """Run a cell that must not fail, unless `fails` is true."""
+
+    def run_cell(source: str, *, fails: bool = False) -> Cell:
+        cell = run(source)
+        assert (cell.error is not None) == fails, cell.error
+        return cell
+
+    return run_cell
+
+
+@pytest.fixture
+def rejected(run: Callable[[str], Cell]) -> Callable[[str], str]:
+    """Run a cell that a command rejects without a traceback, and return the message."""
+
+    def run_cell(source: str) -> str:
+        cell = run(source)
+        assert type(cell.error).__name__ == "UsageError", cell.error
+        assert "Traceback" not in cell.out + cell.err
+        return str(cell.error)
+
+    return run_cell
+
+
+@pytest.fixture
+def fits(succeeds: Callable[..., Cell]) -> Callable[..., Cell]:
+    """Run a cell that must not fail in a shell with the variables of `small_fit`."""
+    succeeds(SETUP)
+    return succeeds
 
 
 def _settings(simulated: bool, environment: dict[str, str]) -> dict[str, str]:

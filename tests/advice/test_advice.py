@@ -209,16 +209,13 @@ def test_changes_that_make_a_model_fit_come_first():
     ],
 )
 def test_each_change_is_valid_code(arguments, framework):
-    class Attentive(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers, self.norms = layers(), Normed()
-
+    class Attentive(nn.Sequential):
         def forward(self, x):
-            heads = self.layers(x)[None, None]
-            return self.norms(nn.functional.scaled_dot_product_attention(heads, heads, heads))
+            before, after = self
+            heads = before(x)[None, None]
+            return after(nn.functional.scaled_dot_product_attention(heads, heads, heads))
 
-    model = Attentive()
+    model = Attentive(layers(), Normed())
     base = estimate(model, X, **arguments)
     found = [*choices(model, base, "net.model", framework), of_batch(8, base, framework)]
     groups = {"batch", "precision", "optimizer", "checkpointing", "norms RMSNorm", "attention"}
@@ -337,15 +334,12 @@ def test_norms_with_more_arguments_are_not_replaced():
         def forward(self, x, gate):
             return super().forward(x) * gate
 
-    class Gated(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.norm = GatedRMSNorm(64, eps=1e-6)
-
+    class Gated(nn.Sequential):
         def forward(self, x):
-            return self.norm(x, x)
+            return self[0](x, x)
 
-    titles = [each.title for each in advise(Gated(), X, mode="eager")]
+    gated = Gated(GatedRMSNorm(64, eps=1e-6))
+    titles = [each.title for each in advise(gated, X, mode="eager")]
     assert "Compile the model" in titles
     assert not any("FusedRMSNorm" in title for title in titles)
 
@@ -383,15 +377,11 @@ def test_advice_uses_the_settings_of_the_process():
 
 
 def test_inputs_can_be_named():
-    class Named(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.layers = layers()
-
+    class Named(nn.Sequential):
         def forward(self, features):
-            return self.layers(features)
+            return super().forward(features)
 
-    model = Named()
+    model = Named(layers())
     assert repr(advise(model, features=X)) == repr(advise(model, X))
 
 
@@ -442,15 +432,14 @@ x = torch.empty(4096, 4096)
 
 
 @pytest.fixture
-def models(run):
-    """Run a cell in a shell with `model` and `x`."""
-    assert run(SETUP).error is None
-    return run
+def models(succeeds):
+    """Run a cell that must not fail in a shell with `model` and `x`."""
+    succeeds(SETUP)
+    return succeeds
 
 
 def test_command_shows_and_stores_the_list(models):
     cell = models("%hpu_advise model --inputs x --mode lazy -o advice")
-    assert cell.error is None
     kept = models("advice").result
     assert cell.out.count(kept.title()) == 1
     assert repr(kept) in cell.out
@@ -465,8 +454,7 @@ def test_safe_change_is_applied(models):
     models("%hpu_advise model --inputs x --mode lazy -o advice")
     commands = [each.command for each in models("advice").result]
     number = commands.index("%hpu_autocast on") + 1
-    cell = models(f"%hpu_advise model --inputs x --mode lazy --apply {number}")
-    assert cell.error is None
+    models(f"%hpu_advise model --inputs x --mode lazy --apply {number}")
     assert models("torch.is_autocast_enabled('hpu')").result
 
 
@@ -483,20 +471,18 @@ def test_safe_change_is_applied(models):
         ("x --inputs x", "The model is a Tensor; pass a torch.nn.Module."),
     ],
 )
-def test_invalid_line_reports_a_usage_error(models, line, sentence):
-    cell = models(f"%hpu_advise {line}")
-    assert sentence in cell.err
-    assert "Traceback" not in cell.err
+def test_invalid_line_reports_a_usage_error(models, rejected, line, sentence):
+    assert sentence in rejected(f"%hpu_advise {line}")
 
 
-def test_manual_change_is_shown_instead_of_applied(models):
+def test_manual_change_is_shown_instead_of_applied(models, rejected):
     models("small = torch.empty(2, 4096)")
     models("%hpu_advise model --inputs small --mode lazy -o advice")
     titles = [each.title.partition(" of ")[0] for each in models("advice").result]
     number = titles.index("Train with batches") + 1
-    cell = models(f"%hpu_advise model --inputs small --mode lazy --apply {number}")
-    assert "cannot be applied automatically, because your data loader creates the" in cell.err
-    assert "loader = DataLoader(..., batch_size=" in cell.err
+    message = rejected(f"%hpu_advise model --inputs small --mode lazy --apply {number}")
+    assert "cannot be applied automatically, because your data loader creates the" in message
+    assert "loader = DataLoader(..., batch_size=" in message
 
 
 def test_recomputation_uses_the_models_method(models):
@@ -521,7 +507,6 @@ def test_recomputation_uses_the_models_method(models):
     number = commands.index("deep.gradient_checkpointing_enable()") + 1
     assert advice.numbered(number).needed
     cell = models(f"%hpu_advise deep --inputs rows --mode lazy --apply {number} -o advice")
-    assert cell.error is None
     applied = models("advice").result.numbered(number)
     assert f"Applied with {applied.command}: {applied.title}\n" in cell.out
     assert models("deep.recomputes").result
@@ -536,7 +521,7 @@ def test_recomputation_uses_the_models_method(models):
 
 def test_indices_of_modules_are_written_as_code(models):
     models("model.deep = nn.ModuleList([nn.Sequential(nn.Linear(4096, 4096))])")
-    assert models("%hpu_advise model.deep.0 --inputs x --mode eager -o advice").error is None
+    models("%hpu_advise model.deep.0 --inputs x --mode eager -o advice")
     advice = advise(layers(), X, mode="eager", name="net.blocks.0.mlp.12")
     [compiled] = [item for item in advice if item.title == "Compile the model"]
     assert compiled.change == (
@@ -550,7 +535,7 @@ def test_applied_change_is_not_suggested_again(models):
     line = "%hpu_advise model --inputs x --mode lazy -o advice"
     models(line)
     number = [item.command for item in models("advice").result].index("%hpu_autocast on") + 1
-    assert models(f"{line} --apply {number}").error is None
+    models(f"{line} --apply {number}")
     models(line)
     after = models("advice").result
     models("%hpu_autocast off")
@@ -566,8 +551,8 @@ def test_results_of_fits_are_completed(models, shell):
     assert "model" in offered
 
 
-def test_slow_loader_is_the_first_suggestion_of_a_fit(run):
-    cell = run(
+def test_slow_loader_is_the_first_suggestion_of_a_fit(succeeds):
+    cell = succeeds(
         """
         import time, torch, hpu_magic
         class Slow(torch.utils.data.Dataset):
@@ -582,7 +567,6 @@ def test_slow_loader_is_the_first_suggestion_of_a_fit(run):
         watched.result.advice()
         """
     )
-    assert cell.error is None
     first = cell.result[0]
     assert first.title == "Load batches in worker processes, in pinned memory"
     assert first.gain.source == "measured"

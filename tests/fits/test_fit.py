@@ -12,12 +12,12 @@ import threading
 
 import pytest
 from small_fit import SETUP, monitor_of
+from started_process import wait_for
 
 
 def test_fit_returns_its_result_and_prints_a_table_in_a_terminal(fits, own_card, golden):
     fits("torch.manual_seed(0); model, data = Model(), loader()")
     cell = fits("%hpu_fit -o result trainer model data")
-    assert cell.error is None
     report = re.sub(r"Out\[\d+\]", "Out[N]", cell.out)
     report = re.sub(r"(train_loss +)\S+", r"\1LOSS", report)
     report = re.sub(r"(peak memory +)\S+ \w+", r"\1SIZE", report)
@@ -33,7 +33,6 @@ def test_fit_returns_its_result_and_prints_a_table_in_a_terminal(fits, own_card,
 
 def test_cell_magic_shows_a_panel_for_each_fit(fits):
     cell = fits("%%hpu_fit -o last\ntrainer.fit(model, data)\nmake_trainer().fit(model, data)\n7")
-    assert cell.error is None
     assert cell.out.count("Fit finished") == 2
     assert fits("last.outcome").result == "finished"
     assert fits("trainer.fit(model, data)").out.count("Fit finished") == 0
@@ -78,9 +77,8 @@ def test_result_contains_only_numeric_metrics(fits):
         "    def on_train_epoch_end(self, trainer, module):\n"
         "        trainer.callback_metrics.update(many=torch.ones(3), text='a', one=torch.ones(1))\n"
     )
-    assert fits("odd = make_trainer(callbacks=[Puts()])").error is None
+    fits("odd = make_trainer(callbacks=[Puts()])")
     ran = fits("%hpu_fit odd model data")
-    assert ran.error is None
     assert sorted(ran.result.metrics) == ["one", "train_loss"]
 
 
@@ -108,11 +106,8 @@ def test_fit_restores_the_trainers_callbacks_and_progress_bar(fits):
         ("%%hpu_fit trainer\npass", "does not take the argument 'trainer'"),
     ],
 )
-def test_invalid_arguments_raise_usage_errors(fits, line, sentence):
-    cell = fits(line)
-    assert type(cell.error).__name__ == "UsageError"
-    assert sentence in str(cell.error)
-    assert "Traceback" not in cell.out + cell.err
+def test_invalid_arguments_raise_usage_errors(fits, rejected, line, sentence):
+    assert sentence in rejected(line)
 
 
 def test_stop_takes_effect_before_the_next_report(fits, shell):
@@ -148,12 +143,12 @@ def test_interrupted_fit_frees_its_memory_and_keeps_the_device_usable(fits, shel
     shell.user_ns["interrupt"] = Interrupt()
     fits("long = make_trainer(max_epochs=1000, callbacks=[interrupt])")
     handler = signal.getsignal(signal.SIGINT)
-    cell = fits("%hpu_fit long model data")
+    cell = fits("%hpu_fit long model data", fails=True)
     assert isinstance(cell.error, KeyboardInterrupt)
     assert f"Fit interrupted on {own_card} in epoch 1 of 1000" in cell.out
     assert signal.getsignal(signal.SIGINT) is handler
     assert torch.hpu.memory_allocated() == before
-    assert fits("%hpu_fit trainer model data").error is None
+    fits("%hpu_fit trainer model data")
 
 
 def test_out_of_memory_fit_frees_its_memory_and_keeps_the_device_usable(fits, torch, own_card):
@@ -182,7 +177,7 @@ def test_out_of_memory_fit_frees_its_memory_and_keeps_the_device_usable(fits, to
     assert torch.hpu.memory_allocated() - before == kept > 0
     fits("greedy.kept.clear()")
     assert torch.hpu.memory_allocated() == before
-    assert fits("%hpu_fit trainer model data").error is None
+    fits("%hpu_fit trainer model data")
 
 
 def test_frequent_validations_do_not_prevent_reports_of_losses(fits, shell):
@@ -211,12 +206,7 @@ def test_fit_call_inside_a_fit_cell_shows_one_panel(fits):
 
 def test_sampler_thread_ends_after_the_fit(fits):
     fits("%hpu_fit trainer model data")
-    deadline = threading.Event()
-    for _ in range(100):
-        if not [t for t in threading.enumerate() if t.name == "hpu-sampler"]:
-            break
-        deadline.wait(0.05)
-    assert not [t for t in threading.enumerate() if t.name == "hpu-sampler"]
+    wait_for(lambda: not [t for t in threading.enumerate() if t.name == "hpu-sampler"])
 
 
 def test_script_without_a_terminal_prints_only_the_table(script):

@@ -27,16 +27,10 @@ def step(batch):
 
 
 @pytest.fixture
-def loops(run):
+def loops(succeeds):
     """Run a cell in a shell with a `loader` of 8 batches, `model` and `step`; it must not fail."""
-    assert run(SETUP).error is None
-
-    def run_cell(source, fails=False):
-        cell = run(source)
-        assert fails or cell.error is None, cell.error
-        return cell
-
-    return run_cell
+    succeeds(SETUP)
+    return succeeds
 
 
 @pytest.fixture

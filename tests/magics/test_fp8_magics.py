@@ -1,17 +1,12 @@
 """Measure in one process, quantize in another, and errors of both."""
 
-import importlib.util
 import json
 import math
 import re
 
 import pytest
 import torch
-
-needs_compressor = pytest.mark.skipif(
-    importlib.util.find_spec("neural_compressor") is None,
-    reason="neural-compressor-pt is not installed; it needs Python 3.11",
-)
+from optional import needs_compressor
 
 FIGURE = re.compile(r"(?<![\w.])\d+\.\d+(e-\d+)?(?: %| dB)?")
 """Values that depend on the processor."""
@@ -203,16 +198,8 @@ def refused(cells, name):
 @needs_compressor
 def test_measure_reports_usage_errors(steps, golden):
     names = "on the cpu", "nothing", "both", "no batches", "no model", "no data", "no sample"
-    names += (
-        "training",
-        "new",
-        "new here",
-        "unknown",
-        "everything",
-        "again",
-        "other step",
-        "restart",
-    )
+    names += "training", "new", "new here", "unknown", "everything"
+    names += "again", "other step", "restart"
     errors = [f"{name}: {refused(steps[0], name)}" for name in names]
     golden("fp8_measure_errors", "\n".join(errors))
 
@@ -350,7 +337,6 @@ def test_fp8_options_and_values_are_completed(run, shell, torch):
         ("model --inputs x --batches many", "needs a whole number after --batches, not 'many'"),
     ],
 )
-def test_invalid_lines_report_usage_errors(run, shell, torch, line, sentence):
+def test_invalid_lines_report_usage_errors(rejected, shell, torch, line, sentence):
     shell.user_ns.update(model=torch.nn.Linear(1, 1), x=torch.ones(1))
-    cell = run(f"%hpu_fp8_measure {line}")
-    assert sentence in cell.err
+    assert sentence in rejected(f"%hpu_fp8_measure {line}")

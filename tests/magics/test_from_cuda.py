@@ -135,10 +135,9 @@ def test_cell_that_needs_a_gpu_is_shown_but_does_not_run(run, shell):
         ("-o 'x", '%%hpu_from_cuda: a quotation mark in "-o \'x" is not closed.'),
     ],
 )
-def test_invalid_line_reports_a_usage_error_and_runs_nothing(run, shell, line, sentence):
-    cell = run(f"%%hpu_from_cuda {line}\nx = 1")
-    assert type(cell.error) is UsageError
-    assert sentence in cell.err
+def test_invalid_line_reports_a_usage_error_and_runs_nothing(rejected, shell, line, sentence):
+    message = rejected(f"%%hpu_from_cuda {line}\nx = 1")
+    assert sentence in f"{message}\n"
     assert "x" not in shell.user_ns
 
 

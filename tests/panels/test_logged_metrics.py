@@ -6,6 +6,7 @@ import threading
 from xml.etree import ElementTree
 
 import pytest
+from logged_values import log
 from small_fit import TRAINER, layout
 
 from hpu_magic.fits.head import head_of
@@ -13,7 +14,7 @@ from hpu_magic.lightning.fit import monitor
 from hpu_magic.panels.metric_chart import epoch_labels, styles
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
-from hpu_magic.runtime.training.curves import MOST_CHARTS, MOST_FOLLOWED, Curves, Point
+from hpu_magic.runtime.training.curves import MOST_CHARTS, MOST_FOLLOWED, Curves
 from hpu_magic.runtime.training.logged_values import FIRST_STEPS
 from hpu_magic.runtime.training.metric_names import goal_of, metric_of
 from hpu_magic.runtime.training.progress import FitProgress
@@ -41,7 +42,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 @pytest.fixture
-def fit(run, monkeypatch):
+def fit(succeeds, monkeypatch):
     """Fit a model; return the result, the progress and the printed text."""
     from hpu_magic.fits import session
 
@@ -53,15 +54,13 @@ def fit(run, monkeypatch):
             seen.append(self)
 
     monkeypatch.setattr(session, "FitProgress", Progress)
-    assert run(SETUP).error is None
+    succeeds(SETUP)
 
     def fit_model(model, data="data", **options):
         arguments = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        made = run(f"model, trainer = {model}, make_trainer({arguments}); chosen = {data}")
-        assert made.error is None
-        cell = run("result = %hpu_fit --interval 0.02 trainer model chosen")
-        assert cell.error is None, cell.error
-        return run("result").result, seen[-1], cell.out
+        succeeds(f"model, trainer = {model}, make_trainer({arguments}); chosen = {data}")
+        cell = succeeds("result = %hpu_fit --interval 0.02 trainer model chosen")
+        return succeeds("result").result, seen[-1], cell.out
 
     return fit_model
 
@@ -216,7 +215,7 @@ def test_infinite_metric_is_marked_in_its_own_chart(fit):
     assert places[title] < places["acc -inf, step 9"] < places["steps per second"]
 
 
-def test_metrics_are_read_once_per_report_in_one_transfer(fit, run, torch, monkeypatch):
+def test_metrics_are_read_once_per_report_in_one_transfer(fit, succeeds, torch, monkeypatch):
     reads = []
     to_host = torch.Tensor.cpu
     monkeypatch.setattr(
@@ -225,13 +224,12 @@ def test_metrics_are_read_once_per_report_in_one_transfer(fit, run, torch, monke
     # On a slow machine, the callback would read every step.
     monkeypatch.setattr(monitor, "_SLOW", 0)
     log = " or ".join(f"model.log('m{n}', loss * {n})" for n in range(8))
-    run("import hpu_magic")
-    cell = run(
+    succeeds("import hpu_magic")
+    succeeds(
         f"many = Model(lambda model, loss: {log}, pause=0); result = hpu_magic.fit("
         "make_trainer(max_epochs=60), many, data, interval=0.5)"
     )
-    assert cell.error is None
-    result = run("result").result
+    result = succeeds("result").result
     # A read of a batch contains the loss and 8 metrics. The first batches are all read, then one
     # batch per report.
     ours = [shape for shape in reads if len(shape) == 1 and shape[0] >= 9]
@@ -259,8 +257,7 @@ def test_chart_added_later_draws_the_complete_history():
     quiet = curves.follow("quiet", "quiet", "training", "step", on_bar=False)
     record = RunRecord(source, 0.0, progress=progress)
     for index in range(4):
-        quiet.last = Point(float(index), 1.0, index, 0)
-        source.record(quiet.series, moment=float(index), value=1.0, step=float(index), epoch=0.0)
+        log(source, quiet, float(index), 1.0, index)
         record.news(float(index))
     assert "quiet" not in texts(draw(record))
     assert curves.shown == []
@@ -294,9 +291,8 @@ def test_each_bokeh_model_is_sent_once(monkeypatch):
     messages = []
     monkeypatch.setattr(widget, "send", messages.append)
 
-    def log(curve, index):
-        curve.last = Point(float(index), 0.5, index, 0)
-        source.record(curve.series, moment=float(index), value=0.5, step=float(index), epoch=0.0)
+    def draw_step(curve, index):
+        log(source, curve, float(index), 0.5, index)
         source.record("speed", moment=float(index), steps_per_second=1.0, step=float(index))
         charts.draw(record, record.news())
         charts.flush()
@@ -312,10 +308,10 @@ def test_each_bokeh_model_is_sent_once(monkeypatch):
         ]
     ):
         curve = progress.curves.follow(name, metric_of(name, stage), stage, every, on_bar=on_bar)
-        log(curve, 2 * index)
-        log(curve, 2 * index + 1)
+        draw_step(curve, 2 * index)
+        draw_step(curve, 2 * index + 1)
     widget._answer(widget, {"chosen": "quiet"}, [])
-    log(curve, 10)
+    draw_step(curve, 10)
     described = model_ids(messages)
     assert len(described) > 200
     # A second description would replace the drawn model and its rows.
@@ -338,8 +334,7 @@ def test_chart_can_be_added_from_another_thread():
         progress.curves.follow("lr", "lr", "training", "step", on_bar=False),
     ]
     for index, curve in enumerate(made * 2):
-        curve.last = Point(float(index), 0.5, index, 0)
-        source.record(curve.series, moment=float(index), value=0.5, step=float(index), epoch=0.0)
+        log(source, curve, float(index), 0.5, index)
     charts.draw(record, record.news())
     before = charts.layout.children
     assert charts._add.select.visible
@@ -361,7 +356,7 @@ def test_chart_can_be_added_from_another_thread():
 def test_early_stopping_defines_the_goal_of_a_metric(fit, run):
     run("from lightning.pytorch.callbacks import EarlyStopping")
     run("stopping = EarlyStopping('train_oddity', mode='max', patience=100)")
-    assert run("make_trainer_ = make_trainer").error is None
+    run("make_trainer_ = make_trainer")
     run("make_trainer = lambda **options: make_trainer_(callbacks=[stopping], **options)")
     _, progress, _ = fit("Model(lambda model, loss: model.log('train_oddity', -loss))")
     [odd] = progress.curves.of("oddity")

@@ -4,6 +4,7 @@ import math
 import re
 
 import pytest
+from logged_values import log
 from small_fit import layout
 
 from hpu_magic import units
@@ -13,7 +14,6 @@ from hpu_magic.panels.picture import draw
 from hpu_magic.panels.picture_parts import NARROW, WIDE, thinned
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.trace import Trace
-from hpu_magic.runtime.training.curves import Point
 from hpu_magic.runtime.training.pace import PaceSeries
 from hpu_magic.runtime.training.progress import FitProgress
 from hpu_magic.runtime.training.sampler import Sampler
@@ -69,10 +69,8 @@ class Picture:
 
 @pytest.mark.parametrize("outcome", FITS)
 def test_picture_of_a_short_fit_draws_all_steps_and_marks_the_best(fits, outcome):
-    assert fits(FITS[outcome]).error is None
-    fits("some = loader(256)")
-    cell = fits("%hpu_fit -o result trainer model some")
-    assert (cell.error is None) == (outcome != "failed")
+    fits(f"{FITS[outcome]}\nsome = loader(256)")
+    fits("%hpu_fit -o result trainer model some", fails=outcome == "failed")
     result = fits("result").result
     assert result.outcome == outcome
     shown = Picture(result.picture)
@@ -111,10 +109,7 @@ def test_mark_of_the_best_value_is_on_the_thinned_curve():
     curve = progress.curves.follow("val_loss", "loss", "validation", "epoch")
     record = RunRecord(sampler, 0.0, progress=progress)
     for epoch in range(5000):
-        value = abs(epoch - 3333) + 1.0
-        curve.last = Point(float(epoch), value, epoch, epoch)
-        row = {"value": value, "step": float(epoch), "epoch": float(epoch)}
-        sampler.record(curve.series, moment=float(epoch), **row)
+        log(sampler, curve, float(epoch), abs(epoch - 3333) + 1.0, epoch, epoch)
         record.news()
     record.news(5000.0)
     shown = Picture(draw(record))
@@ -143,7 +138,7 @@ def test_speed_after_a_pause_is_averaged_over_a_full_interval():
 
 def test_best_epoch_is_marked_near_its_label(fits):
     fits("trainer, both = make_trainer(max_epochs=3), (data, data)")
-    assert fits("%hpu_fit -o result trainer model both").error is None
+    fits("%hpu_fit -o result trainer model both")
     shown = Picture(fits("result").result.picture)
     title = shown.words[0]
     [epoch] = re.findall(r"best \S+ in epoch (\d)", title)
@@ -176,11 +171,8 @@ def named_curves(*names):
     record = RunRecord(sampler, 0.0, progress=progress)
     for name in names:
         curve = progress.curves.follow(name, "accuracy_of_everything", "validation", "epoch")
-        curve.last = Point(1.0, 123456.00001, 1, 0)
-        row = {"value": 123456.00001, "step": 1.0, "epoch": 0.0}
-        sampler.record(curve.series, moment=1.0, **row)
-        row = {"value": 123456.00002, "step": 2.0, "epoch": 1.0}
-        sampler.record(curve.series, moment=10.0, **row)
+        log(sampler, curve, 1.0, 123456.00001, 1)
+        log(sampler, curve, 10.0, 123456.00002, 2, 1)
     record.news(10.0)
     return record
 

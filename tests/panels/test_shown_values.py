@@ -4,6 +4,7 @@ import math
 import sys
 
 import pytest
+from logged_values import log
 from small_fit import TRAINER, layout
 
 from hpu_magic.fits.head import head_of
@@ -11,7 +12,6 @@ from hpu_magic.panels import palette, terminal
 from hpu_magic.panels.picture import draw
 from hpu_magic.panels.record import RunRecord
 from hpu_magic.panels.terminal import TerminalView
-from hpu_magic.runtime.training.curves import Point
 from hpu_magic.runtime.training.not_finite import ValueWatch
 from hpu_magic.runtime.training.progress import FitProgress
 from hpu_magic.runtime.training.sampler import Sampler, sampler
@@ -51,16 +51,15 @@ data = loader(40, 4, 4)
 
 
 @pytest.fixture
-def fit(run):
+def fit(succeeds):
     """Fit a model; return the result, the model and the printed text."""
-    assert run(SETUP).error is None
+    succeeds(SETUP)
 
     def fit_model(model, **options):
         arguments = ", ".join(f"{name}={value!r}" for name, value in options.items())
-        assert run(f"model, trainer = {model}, make_trainer({arguments})").error is None
-        cell = run("result = %hpu_fit --interval 0.02 trainer model data")
-        assert cell.error is None, cell.error
-        return run("result").result, run("model").result, cell.out
+        succeeds(f"model, trainer = {model}, make_trainer({arguments})")
+        cell = succeeds("result = %hpu_fit --interval 0.02 trainer model data")
+        return *succeeds("result, model").result, cell.out
 
     return fit_model
 
@@ -223,8 +222,7 @@ def test_picture_without_finite_values_is_drawn():
     loss = progress.curves.follow("loss", "loss", "training", "step", returned=True)
     for index in range(3):
         moment = float(index)
-        loss.last = Point(moment, math.nan, index, 0)
-        source.record("train", moment=moment, value=math.nan, step=moment, epoch=0.0)
+        log(source, loss, moment, math.nan, index)
         progress.watch.see("loss", math.nan, index=index, step=index, place="", moment=moment)
         record.news(moment)
     picture = draw(record)

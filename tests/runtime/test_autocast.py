@@ -3,7 +3,6 @@
 import threading
 
 import pytest
-from IPython.core.error import UsageError
 
 import hpu_magic
 from hpu_magic.runtime.precision import operators
@@ -110,16 +109,8 @@ def test_all_lists_operations_by_their_type(run, model):
     assert "lower precision: the default list" in cell.out
 
 
-def test_unknown_operator_is_rejected_with_similar_names(run, model):
-    cell = run("%%hpu_autocast --lower linaer,matmul\nmodel(x)")
-    assert isinstance(cell.error, UsageError)
-    assert "Unknown operator 'linaer': did you mean 'linear'" in cell.err
-
-
-def test_changed_lists_are_remembered_and_need_a_restart(run, model, shell):
-    cell = run("%%hpu_autocast --lower linear,matmul\nran = True")
-    assert isinstance(cell.error, UsageError)
-    assert "restart the kernel" in cell.err
+def test_changed_lists_are_remembered_and_need_a_restart(run, rejected, model, shell):
+    assert "restart the kernel" in rejected("%%hpu_autocast --lower linear,matmul\nran = True")
     assert "ran" not in shell.user_ns
     from hpu_magic.runtime.start import restart
 
@@ -149,6 +140,7 @@ def test_list_may_be_a_file_with_one_name_per_line(run, model, tmp_path):
     ("line", "sentence"),
     [
         ("--level O2 --lower linear", "Level O2 has its own lists"),
+        ("--lower linaer,matmul", "Unknown operator 'linaer': did you mean 'linear'"),
         ("--level O3", "needs O1 or O2 after --level, not 'O3'"),
         ("--dtype fp8", "needs bf16 or fp16 after --dtype, not 'fp8'"),
         ("--lower linear --fp32 linear", "linear cannot be in both lists"),
@@ -157,10 +149,8 @@ def test_list_may_be_a_file_with_one_name_per_line(run, model, tmp_path):
         ("--dtype 'bf16", "quotation mark"),
     ],
 )
-def test_wrong_options_are_rejected_with_one_sentence(run, model, shell, line, sentence):
-    cell = run(f"%%hpu_autocast {line}\nran = True")
-    assert isinstance(cell.error, UsageError)
-    assert sentence in cell.err
+def test_wrong_options_are_rejected_with_one_sentence(rejected, model, shell, line, sentence):
+    assert sentence in rejected(f"%%hpu_autocast {line}\nran = True")
     assert "ran" not in shell.user_ns
 
 

@@ -7,14 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from optional import needs_compressor
 
 import hpu_magic
 from hpu_magic.errors import HPUError
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("neural_compressor") is None,
-    reason="neural-compressor-pt is not installed; it needs Python 3.11",
-)
+pytestmark = needs_compressor
 
 MODEL = """
 import json, os, typing

@@ -1,10 +1,10 @@
 """A kernel restart with remembered settings, on a real Jupyter server."""
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from optional import needs_compressor
 from running_server import Server, run
 from started_process import wait_for
 
@@ -71,10 +71,7 @@ x = torch.randn(16, 8)
 """
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("neural_compressor") is None,
-    reason="neural-compressor-pt is not installed; it needs Python 3.11",
-)
+@needs_compressor
 def test_restart_separates_the_two_steps_of_fp8_inference(notebook):
     notebook("%load_ext hpu_magic")
     notebook(MODEL)
