@@ -1,12 +1,16 @@
-"""The variables and cells of the notebook or session running in this process."""
+"""The path, variables and cells of the notebook or session running in this process."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hpu_magic.errors import HPUError
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
 
 
 class Variables(NamedTuple):
@@ -56,6 +60,15 @@ def run(line: str) -> Any:
         magic, _, rest = line[1:].partition(" ")
         return shell.run_line_magic(magic, rest)
     return shell.ex(line)
+
+
+def path(shell: InteractiveShell) -> str | None:
+    """Return the path of the shell's notebook; None if it is unknown or this is a terminal."""
+    if not hasattr(shell, "kernel"):
+        return None
+    # VS Code sets this variable, because its servers have generated session names.
+    name = shell.user_ns.get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
+    return name if isinstance(name, str) and name else None
 
 
 def _shell() -> Any:

@@ -10,7 +10,7 @@ from hpu_magic.commands.parameters import Names, Numbers
 from hpu_magic.errors import HPUError, suggestion
 
 if TYPE_CHECKING:
-    from hpu_magic.parallel.report import WorkersReport
+    from hpu_magic.parallel.workers_report import WorkersReport
 
 GRACE = 5.0
 
@@ -64,7 +64,7 @@ def workers(
     """
     check_installed()
     from hpu_magic.parallel import session
-    from hpu_magic.parallel.report import workers_report
+    from hpu_magic.parallel.workers_report import workers_report
 
     if cards is not None and cards < 1:
         raise HPUError(f"--cards must be at least 1, got {cards}.")
@@ -110,7 +110,7 @@ def run_on_workers(
     from IPython.display import display
 
     from hpu_magic.panels.front_end import in_notebook
-    from hpu_magic.panels.ranks import RanksView
+    from hpu_magic.panels.rank_table import RanksView
     from hpu_magic.parallel import session
     from hpu_magic.parallel.output import NotebookOutput, TerminalOutput
     from hpu_magic.parallel.run import CellRun

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
+from hpu_magic import notebook
 from hpu_magic.sessions import Announcement
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
-
-_VS_CODE = "__vsc_ipynb_file__"
 
 
 class _Published:
@@ -18,7 +16,7 @@ class _Published:
 
     def __init__(self, shell: InteractiveShell) -> None:
         self._announcement = Announcement(
-            notebook(shell),
+            notebook.path(shell),
             running=_running(shell),
             # Requests to stop a fit arrive on the control channel.
             stoppable=hasattr(getattr(shell, "kernel", None), "control_handlers"),
@@ -56,15 +54,6 @@ def disable(shell: InteractiveShell) -> None:
     if _published is not None:
         _published.close()
         _published = None
-
-
-def notebook(shell: InteractiveShell) -> str | None:
-    """Return the path of the shell's notebook; None if it is unknown or this is a terminal."""
-    if not hasattr(shell, "kernel"):
-        return None
-    # VS Code sets this variable, because its servers have generated session names.
-    path = shell.user_ns.get(_VS_CODE) or os.environ.get("JPY_SESSION_NAME")
-    return path if isinstance(path, str) and path else None
 
 
 def _running(shell: InteractiveShell) -> bool:

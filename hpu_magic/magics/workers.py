@@ -13,7 +13,7 @@ from hpu_magic.magics.declared import options_of
 from hpu_magic.magics.place import running_cell
 
 if TYPE_CHECKING:
-    from hpu_magic.parallel.report import WorkersReport
+    from hpu_magic.parallel.workers_report import WorkersReport
 
 
 @magics_class

@@ -3,7 +3,7 @@
 import pytest
 
 from hpu_magic.errors import HPUError
-from hpu_magic.panels.ranks import RanksView, RankTable
+from hpu_magic.panels.rank_table import RanksView, RankTable
 from hpu_magic.parallel import transfer
 from hpu_magic.parallel.cluster import how_ended
 from hpu_magic.parallel.failure import RankFailure, RanksFailedError

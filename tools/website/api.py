@@ -34,7 +34,7 @@ FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "fit": ("fits.result.FitResult",),
         "watch": ("fits.watch.Watch",),
         "memory_live": ("panels.panel.MemoryPanel",),
-        "workers": ("parallel.report.WorkersReport",),
+        "workers": ("parallel.workers_report.WorkersReport",),
     },
     "Measure": {
         "memory": ("runtime.measure.memory.MemoryReport",),

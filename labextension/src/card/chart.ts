@@ -2,7 +2,7 @@ import uPlot from 'uplot';
 
 import { element, setAttribute, setText } from '../view/dom';
 import type { ChartKind } from './metrics';
-import type { TimeRange } from '../view/zoom';
+import type { TimeRange } from '../view/zoomKeys';
 import { trans } from '../model/translation';
 
 /** The context shared by the charts of a tab. */

@@ -1,4 +1,4 @@
-import type { TimeRange } from '../view/zoom';
+import type { TimeRange } from '../view/zoomKeys';
 import { element, setText } from '../view/dom';
 
 /** Possible distances between the ticks of a time axis, in seconds. */

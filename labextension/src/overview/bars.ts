@@ -1,4 +1,4 @@
-import type { TimeRange } from '../view/zoom';
+import type { TimeRange } from '../view/zoomKeys';
 import { holderKey } from '../model/snapshot';
 import type { HolderSpan } from '../model/snapshot';
 

@@ -1,7 +1,7 @@
 import uPlot from 'uplot';
 
 import { element } from '../view/dom';
-import type { TimeRange } from '../view/zoom';
+import type { TimeRange } from '../view/zoomKeys';
 import type { Samples } from './samples';
 
 interface Palette {

@@ -5,7 +5,7 @@ import { percent, size, upperEdge, usage } from '../model/units';
 import { cardTitle, cardLabel, holderName, spanName } from '../model/wording';
 import { trans } from '../model/translation';
 import { element, setAttribute, setText } from '../view/dom';
-import type { TimeRange } from '../view/zoom';
+import type { TimeRange } from '../view/zoomKeys';
 import { holdersAt, layOut } from './bars';
 import type { Bar } from './bars';
 import { MemoryPlot } from './plot';

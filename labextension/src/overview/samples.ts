@@ -1,5 +1,5 @@
 import type { Series } from '../model/history';
-import type { TimeRange } from '../view/zoom';
+import type { TimeRange } from '../view/zoomKeys';
 
 /** A card's samples in the form that uPlot requires; missing values are null. */
 export interface Samples {

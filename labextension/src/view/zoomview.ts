@@ -5,8 +5,8 @@ import type { Widget } from '@lumino/widgets';
 
 import type { Machine } from '../model/machine';
 import { CardsView } from './cardsview';
-import { keyZoom } from './zoom';
-import type { TimeRange } from './zoom';
+import { keyZoom } from './zoomKeys';
+import type { TimeRange } from './zoomKeys';
 
 /** A tab whose time axis the user can zoom. */
 export abstract class ZoomView extends CardsView {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 
-import { keyZoom } from '../../src/view/zoom';
+import { keyZoom } from '../../src/view/zoomKeys';
 
 const whole = { min: 0, max: 600 };
 
