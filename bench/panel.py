@@ -52,7 +52,7 @@ def figures() -> Iterator[Figure]:
     yield Figure(f"panel at 10 Hz: share of a fit's time (±{noise:.2f})", share, "%", 1.0)
     if "trainer" in measured:
         share, noise = measured["trainer"]
-        name = f"panel on transformers' Trainer: share of its time (±{noise:.2f})"
+        name = f"panel on transformers' Trainer: share of the run time (±{noise:.2f})"
         yield Figure(name, share, "%", 1.0)
     alone, noise = measured["sampler"]
     yield Figure(f"sampler alone at 10 Hz (±{noise:.2f})", alone, "%", 0.5)

@@ -55,8 +55,8 @@ def _check_weights(model: Any) -> None:
     empty = [name for name, weight in model.named_parameters() if weight.device.type == "meta"]
     if empty:
         raise HPUError(
-            f"{len(empty)} weights of the model are on the meta device and have no values, such as "
-            f"{empty[0]}: create the model outside of torch.device('meta'), or load it with "
+            f"{len(empty)} of the model's weights, such as {empty[0]}, are on the meta device and "
+            "have no values: create the model outside of torch.device('meta'), or load it with "
             "from_pretrained."
         )
 

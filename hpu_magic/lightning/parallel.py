@@ -133,9 +133,9 @@ class TrainerParallelHPUStrategyBase(TrainerOverHCCL):
         """Mention ``find_unused_parameters`` in PyTorch's error message about unused parameters."""
         if "Expected to have finished reduction in the prior iteration" in str(exception):
             exception.args = (
-                "Some parameters did not contribute to the loss that training_step returned: write "
-                f"strategy={type(self).__name__}(find_unused_parameters=True) if this is intended. "
-                f"{exception}",
+                "Some parameters did not contribute to the loss that training_step returned; if "
+                f"this is intended, use strategy={type(self).__name__}(find_unused_parameters=True)"
+                f". {exception}",
             )
 
 

@@ -1,4 +1,4 @@
-"""Read the machine's cards, their memory and their holders.
+"""Read the machine's cards, their memory and the processes that hold them.
 
 Reading does not acquire a card or import torch.
 """

@@ -22,7 +22,7 @@ from hpu_magic.plain_text import printable
 from hpu_magic.simulator.cards import hl_smi
 
 _PROGRAM = "hl-smi"
-_TIMEOUT = 4.0  # timeout in seconds for all calls of a single reading
+_TIMEOUT = 4.0  # total timeout of the calls for one snapshot, in seconds
 _FIELDS = (
     "index",
     "module_id",
@@ -220,7 +220,9 @@ def parse_table(text: str) -> list[_Listed]:
         elif process := _PROCESS.match(line):
             pids.setdefault(int(process["index"]), []).append(int(process["pid"]))
     if not rows:
-        raise HlSmiUnavailableError(f"The output of {_PROGRAM} lists no card in a known format.")
+        raise HlSmiUnavailableError(
+            f"The output of {_PROGRAM} does not contain a card in a known format."
+        )
     return [replace(row, pids=tuple(pids.get(index, ()))) for index, row in rows.items()]
 
 

@@ -421,7 +421,7 @@ def test_model_with_adapters_has_the_name_of_its_base_model(trains):
         ("%hpu_fit trainer config", "already has a model of type BertForSequenceClassification"),
         ("%hpu_fit trainer model rows", "gets its data from train_dataset, not from the"),
         ("%hpu_fit empty", "The Trainer has no data: use Trainer("),
-        ("%hpu_fit meta", "weights of the model are on the meta device and have no values"),
+        ("%hpu_fit meta", "are on the meta device and have no values"),
     ],
 )
 def test_invalid_input_is_refused_in_one_sentence(trains, line, sentence):

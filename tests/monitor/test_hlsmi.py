@@ -143,7 +143,7 @@ def test_table_is_parsed_if_the_query_is_not_supported(snapshot):
     [
         ("exec sleep 60\n", "hl-smi did not answer within 1 s."),
         ("echo no such device >&2; exit 3\n", "hl-smi exited with code 3: no such device."),
-        ("echo hello\n", "The output of hl-smi lists no card in a known format."),
+        ("echo hello\n", "The output of hl-smi does not contain a card in a known format."),
     ],
 )
 def test_failure_of_hl_smi_is_part_of_the_reason(snapshot, lines, reason):

@@ -55,7 +55,7 @@ class Text:
 
 
 def text_of(node: ast.expr, parent: ast.AST) -> Text | None:
-    """Return the string in an expression, or None if it does not look like a device."""
+    """Return the string literal in an expression if it looks like a device; otherwise, None."""
     if isinstance(node, ast.Constant) and isinstance(parent, ast.Expr):
         return None  # a docstring
     parts = _parts(node)

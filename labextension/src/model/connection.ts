@@ -124,8 +124,8 @@ export class StreamConnection implements IDisposable {
       this._listen();
       const message = parseMessage(event.data);
       if (message) {
-        // Only received data proves that the stream works, because proxies open sockets to dead
-        // servers.
+        // Only received data proves that the stream works, because a proxy may accept a connection
+        // even if the server behind it is down.
         this._backoff.reset();
         this._change({ kind: 'live' });
         this._received.emit(message);

@@ -46,7 +46,7 @@ class DefaultDtype {
   caffe2::TypeMeta before_;
 };
 
-/// Makes the backward passes that this thread starts run on this thread. On a separate device
+/// Runs the backward passes that this thread starts on the same thread. On a separate device
 /// thread, OpenMP would start a second team of threads, which would compete for the cores. PyTorch
 /// stores this setting per thread and per node of a backward pass, so the engine sets it whenever
 /// autograd may use the device for the first time: when autograd requests the device's stream, and

@@ -113,7 +113,7 @@ def _layout(result: Any) -> tuple[torch.dtype, list[int], list[int]] | None:
 
 
 def _promised_order(result: Any) -> list[int] | None:
-    """Return the dimensions ordered by decreasing stride, or None for gaps or unknown sizes."""
+    """Return the dimensions by decreasing stride, or None if there are gaps or unknown sizes."""
     if not isinstance(result, torch.Tensor):
         return None
     sizes, strides = _hints(result.shape), _hints(result.stride())

@@ -215,8 +215,8 @@ class FP8GlobalStateManager:
     def set_measurement_mode(cls, manual: bool, manual_value: bool = True) -> None:
         """Measure in every step, in no step, or at the recipe's interval.
 
-        If `manual` is true, `manual_value` determines whether to measure. Otherwise, the recipe's
-        interval applies, which is the default.
+        If `manual` is true, `manual_value` determines whether to measure. Otherwise, which is
+        the default, the recipe's interval is used.
         """
         cls._manual = bool(manual_value) if manual else None
 
