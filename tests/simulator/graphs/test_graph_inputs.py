@@ -154,22 +154,6 @@ def test_graph_is_captured_on_the_passed_stream(lazy_process):
     ) == ["True", "True", "[6.0, 6.0]"]
 
 
-def test_replay_contains_operations_before_and_after_a_mark_step(lazy_process):
-    assert lazy_process(
-        """
-        x = torch.ones(2, device="hpu")
-        graph = torch.hpu.HPUGraph()
-        with torch.hpu.graph(graph):
-            y = x + 1
-            htcore.mark_step()
-            z = y * 10
-        x.fill_(2)
-        graph.replay()
-        print(y.tolist(), z.tolist())
-        """
-    ) == ["[3.0, 3.0] [30.0, 30.0]"]
-
-
 def test_mode_is_read_once(lazy_process):
     assert lazy_process(
         """

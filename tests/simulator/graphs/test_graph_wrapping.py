@@ -1,5 +1,6 @@
 """HPU Graphs: wrapped modules and functions, and inputs that share a graph."""
 
+import pytest
 from lazy_process import MODEL
 
 
@@ -248,90 +249,81 @@ KINDS = {
 """
 
 
-def test_graph_is_replayed_only_for_equal_values(lazy_process):
-    lines = lazy_process(
-        KINDS_OF_VALUES
-        + """
-x = torch.ones(1, device="hpu")
-for name, (make, read) in KINDS.items():
-    captured = []
+REPLAYED = """
+def cached(captured, read):
     def scaled(x, value):
         captured.append(value)
         return x * float(read(value))
     graphed = torch.hpu.wrap_in_hpu_graph_func(scaled)
-    right = [graphed(x, make(n)).item() == float(read(make(n))) for n in (1, 2, 1, 2)]
+    return lambda value: graphed(torch.ones(1, device="hpu"), value)
+"""
+TRAINED = """
+class Scaled(torch.nn.Module):
+    def __init__(self, captured, read):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(1, device="hpu"))
+        self.captured, self.read = captured, read
+
+    def forward(self, x, value):
+        self.captured.append(value)
+        return x * self.weight * float(self.read(value))
+
+def cached(captured, read):
+    model = torch.hpu.ModuleCacher()(Scaled(captured, read))
+    def gradient(value):
+        model.weight.grad = None
+        model(torch.ones(1, device="hpu"), value).sum().backward()
+        return model.weight.grad
+    return gradient
+"""
+
+
+@pytest.mark.parametrize("cached", [REPLAYED, TRAINED], ids=["inference", "training"])
+def test_graph_is_replayed_only_for_equal_values(lazy_process, cached):
+    names = {}
+    exec(KINDS_OF_VALUES, names)
+    lines = lazy_process(
+        KINDS_OF_VALUES
+        + cached
+        + """
+for name, (make, read) in KINDS.items():
+    captured = []
+    compute = cached(captured, read)
+    right = [compute(make(n)).item() == float(read(make(n))) for n in (1, 2, 1, 2)]
     print(name, all(right), len(captured))
 """
     )
-    assert lines == [f"{name} True 2" for name in _names_of_kinds()]
+    assert lines == [f"{name} True 2" for name in names["KINDS"]]
 
 
-def _names_of_kinds():
-    namespace = {}
-    exec(KINDS_OF_VALUES, namespace)
-    return list(namespace["KINDS"])
-
-
-def test_training_graphs_are_replayed_only_for_equal_values(lazy_process):
-    lines = lazy_process(
-        KINDS_OF_VALUES
-        + """
-for name, (make, read) in KINDS.items():
-    class Scaled(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.weight = torch.nn.Parameter(torch.ones(1, device="hpu"))
-            self.calls = 0
-
-        def forward(self, x, value):
-            self.calls += 1
-            return x * self.weight * float(read(value))
-    model = torch.hpu.ModuleCacher()(Scaled())
-    right = []
-    for n in (1, 2, 1, 2):
-        model.weight.grad = None
-        model(torch.ones(1, device="hpu"), make(n)).sum().backward()
-        right.append(model.weight.grad.item() == float(read(make(n))))
-    print(name, all(right), model.calls)
-"""
-    )
-    assert lines == [f"{name} True 2" for name in _names_of_kinds()]
-
-
-def test_object_that_changes_between_calls_gets_another_graph(lazy_process):
+@pytest.mark.parametrize(
+    "options",
+    ["changed(scale)", "types.SimpleNamespace(scale=scale, logger=logger)"],
+    ids=["one object that changes", "an object with a logger"],
+)
+def test_object_with_another_state_gets_another_graph(lazy_process, options):
     assert lazy_process(
         KINDS_OF_VALUES
-        + """
-options, captured = Shy(1.0), []
+        + f"""
+import logging, types, warnings
+
+warnings.simplefilter("error")
+logger = logging.getLogger("a logger")
+logger.addHandler(logging.StreamHandler())
+one, captured = Shy(1.0), []
+
+def changed(scale):
+    one.scale = scale
+    return one
+
 def scaled(x, options):
     captured.append(options)
     return x * options.scale
+
 graphed = torch.hpu.wrap_in_hpu_graph_func(scaled)
 for scale in (1.0, 2.0, 1.0):
-    options.scale = scale
-    print(graphed(torch.ones(1, device="hpu"), options).item(), len(captured))
+    print(graphed(torch.ones(1, device="hpu"), {options}).item(), len(captured))
 """
-    ) == ["1.0 1", "2.0 2", "1.0 2"]
-
-
-def test_object_with_a_logger_has_a_key(lazy_process):
-    assert lazy_process(
-        """
-        import logging, types, warnings
-
-        warnings.simplefilter("error")
-        logger = logging.getLogger("a logger")
-        logger.addHandler(logging.StreamHandler())
-        captured = []
-        def scaled(x, options):
-            captured.append(options)
-            return x * options.scale
-        graphed = torch.hpu.wrap_in_hpu_graph_func(scaled)
-        x = torch.ones(1, device="hpu")
-        for scale in (1.0, 2.0, 1.0):
-            options = types.SimpleNamespace(scale=scale, logger=logger)
-            print(graphed(x, options).item(), len(captured))
-        """
     ) == ["1.0 1", "2.0 2", "1.0 2"]
 
 

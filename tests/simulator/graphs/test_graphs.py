@@ -14,20 +14,28 @@ print(torch.hpu.is_current_stream_capturing(), (torch.ones(2, device="hpu") + 1)
 """
 
 
-def test_replay_writes_to_the_captured_tensors(lazy_process):
+@pytest.mark.parametrize(
+    ("captured", "replayed"),
+    [
+        ("y = x * 2 + 1", "[11.0, 11.0]"),
+        ('y = x * torch.tensor([3.0, 4.0], device="hpu")', "[15.0, 20.0]"),
+        ("z = x + 1; htcore.mark_step(); y = z * 10", "[60.0, 60.0]"),
+    ],
+    ids=["expression", "host values are constants", "mark step"],
+)
+def test_replay_writes_to_the_captured_tensors(lazy_process, captured, replayed):
     assert lazy_process(
-        """
-        x = torch.ones(3, device="hpu")
+        f"""
+        x = torch.ones(2, device="hpu")
         graph = torch.hpu.HPUGraph()
         with torch.hpu.graph(graph):
-            y = x * 2 + 1
-        print(y.tolist())
+            {captured}
         address = y.data_ptr()
         x.fill_(5)
         graph.replay()
         print(y.tolist(), y.data_ptr() == address)
         """
-    ) == ["[3.0, 3.0, 3.0]", "[11.0, 11.0, 11.0] True"]
+    ) == [f"{replayed} True"]
 
 
 def test_dry_run_executes_nothing_before_the_first_replay(lazy_process):
@@ -266,20 +274,6 @@ def test_capture_may_be_empty(lazy_process, capture):
         print(len(caught), (x + 1).tolist())
         """
     ) == ["0 False", "1 [2.0, 2.0]"]
-
-
-def test_host_values_are_constants_of_a_capture(lazy_process):
-    assert lazy_process(
-        """
-        x = torch.ones(2, device="hpu")
-        graph = torch.hpu.HPUGraph()
-        with torch.hpu.graph(graph):
-            y = x * torch.tensor([3.0, 4.0], device="hpu")
-        x.fill_(2)
-        graph.replay()
-        print(y.tolist())
-        """
-    ) == ["[6.0, 8.0]"]
 
 
 def test_replay_does_not_allocate_memory(lazy_process):
