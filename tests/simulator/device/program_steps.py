@@ -257,6 +257,7 @@ STEPS: dict[str, Callable[..., object]] = {
     "copy_from_host": lambda s, i, j, k: s[i].copy_(torch.full(s[i].shape, float(k % 4))),
     "masked_fill_": lambda s, i, j, k: s[i].masked_fill_(s[i] > 1, k % 3),
     "relu_": lambda s, i, j, k: torch.relu_(s[i]),
+    "neg_into": lambda s, i, j, k: torch.neg(like(s[i], s[j]).to(s[i].dtype), out=s[i]),
     "transpose_": lambda s, i, j, k: s[i].transpose_(dim_of(s[i], j), dim_of(s[i], k)),
     "set_": lambda s, i, j, k: s[i].set_(s[j].clone() if k % 2 else s[j]),
     # Reads and settings
@@ -333,3 +334,6 @@ STEPS |= {
 READS = {"item", "tolist", "to_host", "storage_size"}
 # A capture rejects steps that read values on the host or write values from the host.
 CAPTURABLE = sorted(set(STEPS) - READS - {"masked", "nonzero", "copy_from_host", "set_storage"})
+# Dynamo cannot trace steps that change the dtype of a tensor, or the size of an output.
+UNTRACEABLE = {"data", "set_", "default_dtype", *(name for name in STEPS if name.endswith("_out"))}
+COMPILABLE = sorted({*CAPTURABLE, "item", "tolist"} - UNTRACEABLE)

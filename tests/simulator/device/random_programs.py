@@ -18,7 +18,7 @@ import random
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 os.environ.setdefault("HPU_MAGIC_CHECK_GEOMETRY", "1")
 
@@ -66,10 +66,10 @@ def take(state: State, step: Step) -> object:
     return STEPS[name](state, *choices)
 
 
-def make(seed: int, *, captured: bool = False) -> list[Step]:
-    """Return the program of a seed, from steps that the CPU accepts."""
+def make(seed: int, names: Iterable[str] = STEPS) -> list[Step]:
+    """Return the program of a seed, from steps with these names that the CPU accepts."""
     chance = random.Random(seed)
-    names = sorted(CAPTURABLE if captured else STEPS)
+    names = sorted(names)
     program: list[Step] = []
     with default_dtype_restored():
         state = State(inputs("cpu"))
@@ -158,6 +158,23 @@ def run_captured(program: list[Step]) -> None:
         check_values(captured, work(inputs("cpu", scale)), f"after a replay with inputs * {scale}")
 
 
+def run_compiled(program: list[Step]) -> None:
+    """Compile the program, and compare its reads and its final values."""
+
+    def work(tensors: list[torch.Tensor]) -> tuple[State, list[object]]:
+        state = State(tensors)
+        results = [take(state, step) for step in program]
+        names = [name for name, *_ in program]
+        return state, [each for name, each in zip(names, results, strict=True) if name in READS]
+
+    compiled = torch.compile(work, backend="hpu_backend")
+    actual, reads = compiled(inputs("hpu"))
+    expected, expected_reads = work(inputs("cpu"))
+    check_values(actual, expected, "at the end")
+    if repr(reads) != repr(expected_reads):
+        raise Mismatch(f"the program read {reads}, expected {expected_reads}")
+
+
 def shortened(program: list[Step], test: Callable[[list[Step]], None]) -> list[Step]:
     """Remove the steps that the failure does not need."""
     for i in reversed(range(len(program))):
@@ -177,7 +194,7 @@ def shortened(program: list[Step], test: Callable[[list[Step]], None]) -> list[S
 def test_seed(seed: int) -> None:
     """Run the programs of a seed; raise an error with the shortest failing program."""
     for captured, test in [(False, run), (True, run_captured)][: 2 if is_lazy() else 1]:
-        program = make(seed, captured=captured)
+        program = make(seed, CAPTURABLE if captured else STEPS)
         try:
             with warnings.catch_warnings(), all_bits():
                 warnings.simplefilter("ignore")
