@@ -24,21 +24,6 @@ def test_memory_in_use_is_the_size_of_live_storages():
     assert in_use() == before
 
 
-def test_resized_storages_are_counted():
-    before = in_use()
-    source, out = torch.ones(1000, device="hpu"), torch.empty(0, device="hpu")
-    torch.add(source, source, out=out)
-    assert in_use() - before == 8000
-    assert out.sum().item() == 2000
-    out.resize_(2000)
-    assert in_use() - before == 12000
-    source.untyped_storage().resize_(0)
-    assert in_use() - before == 8000
-    source.untyped_storage().resize_(4000)
-    source.fill_(3)
-    assert source.sum().item() == 3000
-
-
 def test_peak_and_allocations_are_counted():
     before = in_use()
     torch.hpu.reset_accumulated_memory_stats()

@@ -126,21 +126,3 @@ def test_decomposed_operator_does_not_fall_back(forked_script, lazy):
     equal, stats = forked_script(DECOMPOSED, simulated=True, PT_HPU_LAZY_MODE=lazy).splitlines()
     assert equal == "True"
     assert eval(stats) == {"TotalNumber": 0, "FallbackOps": {}}
-
-
-CAPTURED = """
-    import torch
-    from habana_frameworks.torch import hpu
-
-    x = torch.randn(3, 4, device="hpu")
-    graph = hpu.HPUGraph()
-    with hpu.graph(graph):
-        y = torch.stack([x, x + 1], 1)
-    x.copy_(torch.full((3, 4), 2.0))
-    graph.replay()
-    print(y.cpu().tolist() == torch.full((3, 2, 4), 2.0).add_(torch.tensor([[0.0], [1]])).tolist())
-"""
-
-
-def test_stack_can_be_captured_and_replayed(forked_script):
-    assert forked_script(CAPTURED, simulated=True, PT_HPU_LAZY_MODE="1") == "True\n"

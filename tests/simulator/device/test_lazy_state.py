@@ -63,23 +63,6 @@ def test_cpu_autocast_does_not_affect_device_operators():
         torch.testing.assert_close(result.cpu(), expected.cpu(), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("reduction", ["none", "mean"])
-@pytest.mark.parametrize("shape", [(4,), (1, 4), (3, 4)])
-def test_margin_loss_matches_the_cpu(shape, reduction):
-    values = torch.arange(12.0)[: torch.Size(shape).numel()].view(shape)
-    target = torch.zeros(shape, dtype=torch.long) - 1
-    target[..., 0] = 2
-    on_hpu = values.to("hpu").requires_grad_()
-    on_cpu = values.clone().requires_grad_()
-    loss = nn.MultiLabelMarginLoss(reduction=reduction)
-    result, expected = loss(on_hpu, target.to("hpu")), loss(on_cpu, target)
-    assert (result.shape, result.stride()) == (expected.shape, expected.stride())
-    result.sum().backward()
-    expected.sum().backward()
-    torch.testing.assert_close(result.cpu(), expected)
-    torch.testing.assert_close(on_hpu.grad.cpu(), on_cpu.grad)
-
-
 @pytest.mark.parametrize("strict", [False, True])
 def test_model_on_the_device_can_be_exported(strict):
     model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2)).to("hpu")
