@@ -11,13 +11,6 @@ import torch.distributed as dist
 import habana_frameworks.torch.core
 
 found = {}
-
-def refused(function, *arguments, **named):
-    try:
-        function(*arguments, **named)
-    except RuntimeError as error:
-        return str(error)
-
 dist.init_process_group("hccl", rank=0, world_size=1, store=dist.HashStore())
 found["backend"] = dist.get_backend()
 tensor = torch.arange(4.0, device="hpu")
@@ -39,12 +32,6 @@ for name, call in {
     call(tensor, output)
     tensor.add_(1)
     found[name] = output.tolist()
-found["average"] = refused(dist.all_reduce, tensor, op=dist.ReduceOp.AVG)
-found["average of bool"] = refused(dist.all_reduce, tensor > 1, op=dist.ReduceOp.AVG)
-found["receive"] = refused(dist.recv, tensor)
-objects = [None]
-dist.all_gather_object(objects, {"a": 1})
-found["objects"] = objects
 dist.barrier()
 torch.manual_seed(0)
 model = torch.nn.Linear(4, 2).to("hpu")
@@ -62,10 +49,6 @@ def test_group_of_one_process_runs_collectives(forked_script, mode):
     found = json.loads(out.splitlines()[-1])
     assert found.pop("backend") == "hccl"
     assert found.pop("in place") == [0, 1, 2, 3]
-    assert found.pop("average").startswith("Unsupported ReduceOp for HCCL process group")
-    assert found.pop("average of bool") == "Cannot use ReduceOp.AVG with boolean inputs"
-    assert found.pop("receive").startswith("HCCL cannot receive from an arbitrary source")
-    assert found.pop("objects") == [{"a": 1}]
     assert found.pop("gradient") == [[3.0] * 4] * 2
     first = [0, 1, 2, 3]
     assert list(found.values()) == [[each + step for each in first] for step in range(8)]

@@ -6,6 +6,7 @@ Reentrant checkpoints sum parameter gradients in another order, with different r
 import copy
 import gc
 import io
+from contextlib import nullcontext
 
 import habana_frameworks.torch.hpex.experimental.transformer_engine as te
 import pytest
@@ -27,7 +28,12 @@ def plain(function, data):
     return function(data)
 
 
-METHODS = [te.checkpoint, not_reentrant, reentrant]
+def by_te(function, data):
+    with te.distributed.activation_checkpointing():
+        return te.checkpoint(function, data)
+
+
+METHODS = [by_te, not_reentrant, reentrant]
 
 
 class Block(torch.nn.Module):
@@ -58,20 +64,23 @@ def scales(block):
     ]
 
 
-def gradients(block, apply, backward, between=lambda block: None, steps=3):
+def gradients(
+    block, apply, backward, between=lambda block: None, steps=3, region=nullcontext, interval=1
+):
     """Return gradients of steps with all forward passes before the backward passes."""
-    scaling = recipe.DelayedScaling(amax_history_len=2)
+    scaling = recipe.DelayedScaling(amax_history_len=2, interval=interval)
     data, losses = [batch(step % 3) for step in range(steps)], []
     for each in data:
         with te.fp8_autocast(fp8_recipe=scaling):
             out = apply(block, each)
         losses.append(out.float().square().sum())
         between(block)
-    if backward == "together":
-        sum(losses).backward()
-    else:
-        for loss in losses if backward == "in order" else reversed(losses):
-            loss.backward()
+    with region():
+        if backward == "together":
+            sum(losses).backward()
+        else:
+            for loss in losses if backward == "in order" else reversed(losses):
+                loss.backward()
     found = [each.grad.cpu() for each in (*data, *block.parameters())]
     return found, scales(block)
 
@@ -82,10 +91,17 @@ def assert_same(found, expected):
     assert found[1] == expected[1]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"region": te.fp8_autocast}, {"interval": 2}],
+    ids=["plain", "region", "interval"],
+)
 @pytest.mark.parametrize("backward", ["together", "in order", "the last first"])
 @pytest.mark.parametrize("apply", METHODS)
-def test_each_step_is_recomputed_with_its_own_scales(apply, backward):
-    assert_same(gradients(Block(), apply, backward), gradients(Block(), plain, backward))
+def test_each_step_is_recomputed_with_its_own_scales(apply, backward, options):
+    """Some scripts also enter a region for the backward pass."""
+    found = gradients(Block(), apply, backward, **options)
+    assert_same(found, gradients(Block(), plain, backward, interval=options.get("interval", 1)))
 
 
 @pytest.mark.parametrize("apply", METHODS)

@@ -1,6 +1,5 @@
 """FP8 training over several steps: regions, checkpointing, state and invalid arguments."""
 
-import contextlib
 import gc
 import io
 import threading
@@ -140,37 +139,6 @@ class Block(torch.nn.Module):
 
     def forward(self, data):
         return data + self.second(torch.relu(self.first(data)))
-
-
-def run_block(apply, backward_region=contextlib.nullcontext, steps=3):
-    block, results = Block(), []
-    scaling = recipe.DelayedScaling(amax_history_len=3, interval=2)
-    for step in range(steps):
-        data = (batch(step, 4, 8) * (step + 1)).requires_grad_()
-        with te.fp8_autocast(fp8_recipe=scaling):
-            out = apply(block, data)
-        with backward_region():
-            out.float().square().sum().backward()
-        results += [out.detach().cpu(), data.grad.cpu()]
-    gradients = [each.grad.cpu() for each in block.parameters()]
-    return [*results, *gradients], [scales(block.first), scales(block.second)]
-
-
-@pytest.mark.parametrize("region", [contextlib.nullcontext, te.fp8_autocast])
-@pytest.mark.parametrize("how", ["te", "reentrant", "not reentrant"])
-def test_checkpointing_changes_neither_gradients_nor_scales(how, region):
-    """Some scripts also enter a region for the backward pass."""
-
-    def apply(block, data):
-        if how == "te":
-            with te.distributed.activation_checkpointing():
-                return te.checkpoint(block, data)
-        return torch_checkpoint(block, data, use_reentrant=how == "reentrant")
-
-    plain, plain_scales = run_block(lambda block, data: block(data))
-    found, found_scales = run_block(apply, region)
-    assert all(map(torch.equal, found, plain))
-    assert found_scales == plain_scales
 
 
 def train(model, optimizer, steps):
