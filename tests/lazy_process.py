@@ -51,6 +51,21 @@ def same(one, two):
 """
 
 
+# A module with one weight, which records the length of its inputs
+SCALE = """
+calls = []
+
+class Scale(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.full((1,), 3.0, device="hpu"))
+
+    def forward(self, x):
+        calls.append(len(x))
+        return x * self.weight
+"""
+
+
 class LazyProcess:
     """Runs code in lazy mode.
 
