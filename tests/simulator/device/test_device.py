@@ -3,11 +3,9 @@
 import copy
 import inspect
 import io
-import os
 import pickle
-import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -18,20 +16,11 @@ from torch.utils.data import DataLoader, TensorDataset
 from hpu_magic.simulator import cards
 
 
-def test_tensors_are_on_hpu_0():
-    assert torch.ones(2, device="hpu").device == torch.device("hpu", 0)
-    assert torch.ones(2).to("hpu").device == torch.device("hpu", 0)
-
-
 def test_other_device_index_is_rejected():
     own = cards.acquire().module_id
     other = 2 if own == 1 else 1
     with pytest.raises(RuntimeError, match=f"active device: 0 != {other}. .* uses HPU {own}"):
         torch.ones(2, device=f"hpu:{other}")
-
-
-def test_zero_dimensional_cpu_tensor_is_a_scalar_operand():
-    assert (torch.ones(2, device="hpu") + torch.tensor(2.0)).tolist() == [3.0, 3.0]
 
 
 def test_training_losses_are_identical_to_the_cpu():
@@ -227,25 +216,19 @@ def test_philox_state_reproduces_numbers(philox, seed, drawn):
     assert torch.equal(torch.rand(3, device="hpu"), forked)
 
 
-def test_generator_state_contains_the_philox_state(philox):
+def test_generator_state_contains_the_philox_state(philox, forked_script):
     torch.hpu.set_rng_state(philox_state(5, 12))
     torch.hpu.unset_rng_ctx("philox")
     state = torch.hpu.get_rng_state()
     first = torch.rand(3, device="hpu")
-    program = (
-        "import sys, torch, habana_frameworks.torch; hpu = torch.hpu;"
-        "hpu.set_rng_state(torch.tensor(list(sys.stdin.buffer.read()), dtype=torch.uint8));"
-        "hpu.set_rng_ctx('philox'); print(hpu.get_rng_state().tolist());"
-        "print(torch.rand(3, device='hpu').tolist())"
-    )
-    ran = subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "HPU_MAGIC_SIMULATOR": "1"},
-        input=state.numpy().tobytes(),
-        capture_output=True,
-        check=True,
-    )
-    assert ran.stdout.decode().splitlines() == [
+    code = f"""
+        import torch
+        torch.hpu.set_rng_state(torch.tensor({state.tolist()}, dtype=torch.uint8))
+        torch.hpu.set_rng_ctx("philox")
+        print(torch.hpu.get_rng_state().tolist())
+        print(torch.rand(3, device="hpu").tolist())
+    """
+    assert forked_script(code, simulated=True).splitlines() == [
         str(philox_state(5, 12).tolist()),
         str(first.tolist()),
     ]
@@ -262,11 +245,9 @@ def test_philox_offsets_select_different_numbers(philox):
 
 
 def test_philox_context_is_thread_local(philox):
-    sizes = []
-    thread = threading.Thread(target=lambda: sizes.append(torch.hpu.get_rng_state().numel()))
-    thread.start()
-    thread.join()
-    assert [*sizes, torch.hpu.get_rng_state().numel()] == [torch.get_rng_state().numel(), 16]
+    with ThreadPoolExecutor(1) as pool:
+        size = pool.submit(lambda: torch.hpu.get_rng_state().numel()).result()
+    assert (size, torch.hpu.get_rng_state().numel()) == (torch.get_rng_state().numel(), 16)
 
 
 def test_dropout_does_not_use_the_cpu_generator():
@@ -321,12 +302,6 @@ def test_sparse_tensors_raise_pytorchs_error():
         torch.eye(3, device="hpu").to_sparse()
 
 
-def test_complex_tensors_have_gradients():
-    z = torch.randn(3, dtype=torch.complex64, device="hpu", requires_grad=True)
-    (z.conj() * z).real.sum().backward()
-    torch.testing.assert_close(z.grad.cpu(), 2 * z.detach().cpu())
-
-
 def test_conversion_to_numpy_needs_a_cpu_tensor():
     with pytest.raises(TypeError, match=r"Tensor\.cpu"):
         torch.ones(2, device="hpu").numpy()
@@ -375,21 +350,13 @@ def test_gradient_scaler_steps_float16_training():
 
 def test_several_threads_train_on_the_device():
     model = nn.Linear(8, 8).to("hpu")
-    failures = []
 
-    def work():
-        try:
-            for _ in range(30):
-                model(torch.randn(4, 8, device="hpu")).sum().backward()
-        except RuntimeError as failure:
-            failures.append(failure)
+    def work(_):
+        for _ in range(30):
+            model(torch.randn(4, 8, device="hpu")).sum().backward()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, range(4)))
 
 
 @pytest.mark.parametrize("reentrant", [False, True])

@@ -47,14 +47,16 @@ def _assert_matches_cpu(function, **tolerance):
 @pytest.mark.usefixtures("strided")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("scale", [None, 0.3])
-def test_attention_of_jagged_tensors_matches_the_cpu(dtype, scale):
-    def attention(device):
-        x = _jagged(device, dtype)
+def test_attention_of_jagged_tensors_and_its_gradients_match_the_cpu(dtype, scale):
+    def trained(device):
+        x = _jagged(device, dtype, requires_grad=True)
         q, k, v = _heads(x), _heads(x * 2), _heads(x + 1)
-        return F.scaled_dot_product_attention(q, k, v, scale=scale)
+        result = F.scaled_dot_product_attention(q, k, v, scale=scale)
+        result.transpose(1, 2).values().square().sum().backward()
+        return result, x.grad
 
     narrow = dtype == torch.bfloat16
-    _assert_matches_cpu(attention, **({"rtol": 0.02, "atol": 0.02} if narrow else {}))
+    _assert_matches_cpu(trained, **({"rtol": 0.02, "atol": 0.02} if narrow else {}))
 
 
 @pytest.mark.usefixtures("strided")
@@ -66,17 +68,6 @@ def test_attention_over_keys_of_other_lengths_matches_the_cpu():
         return F.scaled_dot_product_attention(*map(_heads, (_jagged(device), keys, keys * 2)))
 
     _assert_matches_cpu(attention)
-
-
-@pytest.mark.usefixtures("strided")
-def test_gradients_of_jagged_attention_match_the_cpu():
-    def trained(device):
-        x = _jagged(device, requires_grad=True)
-        result = F.scaled_dot_product_attention(_heads(x), _heads(x * 2), _heads(x + 1))
-        result.transpose(1, 2).values().square().sum().backward()
-        return result, x.grad
-
-    _assert_matches_cpu(trained)
 
 
 @pytest.mark.usefixtures("strided")
