@@ -13,26 +13,30 @@ def _saving_only_results(x, w):
     return (x.exp() + w.exp()).sum()
 
 
-@pytest.fixture(params=["one node", "results only", "AOTAutograd's wrapper", "sizes that change"])
-def function(request, torch):
-    """A function whose compiled form saves its inputs or its intermediate results."""
-    if request.param == "results only":
-        return _saving_only_results
-    if request.param != "AOTAutograd's wrapper":
-        return _product
+def _writing_a_buffer(torch, compute):
+    """Return a module that writes a buffer, which keeps AOTAutograd's own node."""
 
     class Counting(torch.nn.Module):
-        """A module that writes a buffer, which keeps AOTAutograd's own node."""
-
         def __init__(self):
             super().__init__()
             self.register_buffer("calls", torch.zeros(1, device="hpu"))
 
         def forward(self, x, w):
             self.calls.add_(1)
-            return _saving_only_results(x, w)
+            return compute(x, w, self.calls)
 
     return Counting()
+
+
+@pytest.fixture(params=["one node", "results only", "AOTAutograd's wrapper", "sizes that change"])
+def function(request, torch):
+    """A function whose compiled form saves its inputs or its intermediate results."""
+    return {
+        "results only": _saving_only_results,
+        "AOTAutograd's wrapper": _writing_a_buffer(
+            torch, lambda x, w, calls: _saving_only_results(x, w)
+        ),
+    }.get(request.param, _product)
 
 
 @pytest.fixture
@@ -98,15 +102,12 @@ SECOND = {
     "hessian, vectorized": lambda torch, run, leaves: torch.autograd.functional.hessian(
         run, tuple(leaves), vectorize=True
     ),
-    "hvp": lambda torch, run, leaves: torch.autograd.functional.hvp(
-        run, tuple(leaves), tuple(leaves)
-    ),
-    "vhp": lambda torch, run, leaves: torch.autograd.functional.vhp(
-        run, tuple(leaves), tuple(leaves)
-    ),
-    "jvp": lambda torch, run, leaves: torch.autograd.functional.jvp(
-        run, tuple(leaves), tuple(leaves)
-    ),
+    **{
+        name: lambda torch, run, leaves, name=name: getattr(torch.autograd.functional, name)(
+            run, tuple(leaves), tuple(leaves)
+        )
+        for name in ("hvp", "vhp", "jvp")
+    },
     "gradgradcheck": lambda torch, run, leaves: torch.autograd.gradgradcheck(
         run, leaves, eps=1e-2, atol=0.1
     ),
@@ -189,18 +190,8 @@ def test_first_derivatives_match_eager_mode(torch, function, compiled, way):
 
 
 def test_sum_of_several_results_has_first_derivatives_only(torch, compile_on_hpu):
-    class Shifting(torch.nn.Module):
-        """A module that writes a buffer, which keeps AOTAutograd's own node."""
-
-        def __init__(self):
-            super().__init__()
-            self.register_buffer("shift", torch.zeros(1, device="hpu"))
-
-        def forward(self, x, w):
-            self.shift.add_(1)
-            return x.exp() * w + self.shift
-
-    run, leaves = compile_on_hpu(Shifting()), _leaves(torch)
+    shifting = _writing_a_buffer(torch, lambda x, w, calls: x.exp() * w + calls)
+    run, leaves = compile_on_hpu(shifting), _leaves(torch)
     gradients = torch.autograd.grad(run(*leaves).sum(), leaves, create_graph=True)
     expected = torch.autograd.grad(_product(*leaves), leaves)
     torch.testing.assert_close([each.detach() for each in gradients], list(expected))
