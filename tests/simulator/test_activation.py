@@ -3,9 +3,11 @@
 import os
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
+from started_process import started
 
 
 def test_environment_variable_loads_the_simulator_with_torch(script):
@@ -198,34 +200,22 @@ def test_forked_child_cannot_use_the_card(forked_script):
     assert out.split()[-1] == "16"
 
 
-def test_error_names_the_process_that_holds_the_only_card(forked_script, tmp_path):
-    hold = "import torch, time; torch.ones(1, device='hpu'); print(flush=True); time.sleep(60)"
-    one_card = {"HPU_MAGIC_CARDS": "1", "HPU_MAGIC_CARDS_DIR": str(tmp_path)}
-    holder = subprocess.Popen(
-        [sys.executable, "-c", hold],
-        env={**os.environ, "HPU_MAGIC_SIMULATOR": "1", **one_card},
-        stdout=subprocess.PIPE,
-    )
-    try:
-        holder.stdout.readline()
-        out = forked_script(
-            """
-            import torch
-            try:
-                torch.ones(1, device="hpu")
-            except RuntimeError as busy:
-                print(busy)
-            """,
-            simulated=True,
-            **one_card,
-        )
-        assert out.startswith("synStatus=8 [Device not found] Device acquire failed.")
-        assert str(holder.pid) in out
-    finally:
-        holder.kill()
-        holder.wait()
-    acquire = "import torch; print(torch.ones(1, device='hpu').device)"
-    assert forked_script(acquire, simulated=True, **one_card) == "hpu:0\n"
+def test_error_names_the_process_that_holds_the_only_card(forked_script, tmp_path, monkeypatch):
+    one_card = {"SIMULATOR": "1", "CARDS": "1", "CARDS_DIR": str(tmp_path)}
+    for name, value in one_card.items():
+        monkeypatch.setenv(f"HPU_MAGIC_{name}", value)
+    acquire = """
+        import torch
+        try:
+            print(torch.ones(1, device="hpu").device, flush=True)
+        except RuntimeError as busy:
+            print(busy)
+    """
+    with started(textwrap.dedent(acquire) + "input()") as holder:
+        out = forked_script(acquire)
+    assert out.startswith("synStatus=8 [Device not found] Device acquire failed.")
+    assert str(holder.pid) in out
+    assert forked_script(acquire) == "hpu:0\n"
 
 
 def test_visible_gpu_is_refusal_with_a_fix(torch, monkeypatch):

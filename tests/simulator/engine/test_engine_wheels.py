@@ -20,14 +20,14 @@ import dist
 import engine_wheel
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+HERE = wheels.Made(keys.here().torch, PYTHON, sys.platform, platform.machine())
 
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
     """The wheel of the cached engine."""
-    here = keys.here()
-    row = wheels.Made(here.torch, PYTHON, sys.platform, platform.machine())
-    return engine_wheel.of_engine(engine.compiled(), here, row, tmp_path_factory.mktemp("wheel"))
+    folder = tmp_path_factory.mktemp("wheel")
+    return engine_wheel.of_engine(engine.compiled(), keys.here(), HERE, folder)
 
 
 @pytest.fixture
@@ -58,17 +58,14 @@ def test_wheel_metadata_contains_torch_python_and_platform(wheel):
 
 
 def test_wheel_is_reproducible(wheel, tmp_path):
-    here = keys.here()
-    row = wheels.Made(here.torch, PYTHON, sys.platform, platform.machine())
-    second = engine_wheel.of_engine(engine.compiled(), here, row, tmp_path)
+    second = engine_wheel.of_engine(engine.compiled(), keys.here(), HERE, tmp_path)
     assert (second.name, second.read_bytes()) == (wheel.name, wheel.read_bytes())
 
 
 def test_cache_and_wheel_use_the_same_key(wheel):
     """The key of a row in the table equals the key that this installation calculates."""
     here = keys.here()
-    row = wheels.Made(here.torch, PYTHON, sys.platform, platform.machine())
-    assert dist.key_of(row) == here
+    assert dist.key_of(HERE) == here
     assert cache.entry() == cache.entry_of(here)
     with zipfile.ZipFile(wheel) as archive:
         manifest = json.loads(archive.read(f"{wheels.package(here.torch)}/engine.json"))
