@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -50,3 +50,28 @@ def assert_matches(
     assert (actual.dtype, actual.shape, actual.device.type) == (dtype, expected.shape, "hpu")
     tolerance = exact if dtype is torch.float32 else reduced
     torch.testing.assert_close(actual.cpu().double(), expected, rtol=tolerance, atol=tolerance)
+
+
+def assert_differentiates(
+    function: Callable[..., torch.Tensor],
+    reference: Callable[..., torch.Tensor],
+    *tensors: torch.Tensor,
+    gradients: float | None = None,
+    **tolerances: float,
+) -> None:
+    """Compare a result of the first tensor's type and all gradients with a float64 reference.
+
+    ``gradients`` is another tolerance for the gradients.
+    """
+    dtype = tensors[0].dtype
+    leaves = [each.to("hpu").requires_grad_() for each in tensors]
+    exact = [each.double().requires_grad_() for each in tensors]
+    actual, expected = function(*leaves), reference(*exact)
+    grad = torch.randn_like(expected).to(dtype)
+    actual.backward(grad.to("hpu"))
+    expected.backward(grad.double())
+    assert_matches(actual.detach(), expected.detach(), dtype, **tolerances)
+    if gradients is not None:
+        tolerances = {"exact": gradients, "reduced": gradients}
+    for leaf, one in zip(leaves, exact, strict=True):
+        assert_matches(leaf.grad, one.grad, leaf.dtype, **tolerances)

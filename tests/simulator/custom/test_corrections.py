@@ -299,18 +299,6 @@ def test_unique_fills_all_passed_outputs(requested):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"return_inverse": True}, {"return_counts": True}], ids=str
-)
-@pytest.mark.parametrize("dim", [None, 0])
-@pytest.mark.parametrize("unique", [torch.unique, torch.unique_consecutive])
-def test_unique_functions_return_the_results_of_pytorch(unique, dim, options):
-    numbers = torch.tensor([[3, 1], [3, 1], [2, 1]])
-    actual, expected = (unique(x, dim=dim, **options) for x in (numbers.to("hpu"), numbers))
-    for one, other in zip(*(x if options else [x] for x in (actual, expected)), strict=True):
-        assert torch.equal(one.cpu(), other)
-
-
-@pytest.mark.parametrize(
     "gelu",
     [
         lambda x, form: torch.nn.functional.gelu(x, approximate=form),

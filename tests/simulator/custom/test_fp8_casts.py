@@ -86,11 +86,12 @@ def test_every_bfloat16_value_is_cast_for_any_strides(fp8, scale):
     "view",
     [
         lambda values: values[:0],
+        lambda values: values.t(),
         lambda values: values[:, ::3],
         lambda values: values[:1].expand(7, 400),
         lambda values: values.flatten()[1:70_000],
     ],
-    ids=["empty", "strided", "expanded", "offset"],
+    ids=["empty", "transposed", "strided", "expanded", "offset"],
 )
 def test_cast_of_a_view_keeps_its_shape_and_values(view, dtype, fp8):
     values = view(torch.randn(300, 400).mul(100).to(dtype).to("hpu"))

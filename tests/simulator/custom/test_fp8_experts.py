@@ -7,6 +7,7 @@ from operator_tensors import E4M3, assert_matches, on_device, rejects
 
 mixture = torch.ops.hpu.mixture_of_experts
 T, H, F, E, K = 6, 8, 5, 4, 2
+REST = False, "silu", 0, E - 1
 
 
 def samples(seed=0, tokens=T):
@@ -120,27 +121,13 @@ def test_scales_may_be_python_numbers(form):
     numbers = [[each.item() for each in one] for one in scales.weights]
     inner = [each.item() for each in scales.inner]
     routed = on_device((hidden, table, weights))
-    rest = False, "silu", 0, E - 1
-    if form == "three":
-        operator, weight_lists = mixture.fp8_scalars, lists
-    else:
-        operator, weight_lists, numbers = (
-            mixture.fp8_fused_weights_scalars,
-            fused(lists),
-            numbers[1:],
-        )
-    actual = operator(*routed, *map(on_device, weight_lists), 0.5, inner, *numbers, *rest)
+    operator = mixture.fp8_scalars
+    if form == "two":
+        operator, lists, numbers = mixture.fp8_fused_weights_scalars, fused(lists), numbers[1:]
+    arguments = *routed, *map(on_device, lists), 0.5, inner, *numbers, *REST
+    actual = operator(*arguments)
     assert_near(actual, expected)
-    hinted = operator(
-        *routed,
-        *map(on_device, weight_lists),
-        0.5,
-        inner,
-        *numbers,
-        *rest,
-        chunk_size=2,
-        total_experts=9,
-    )
+    hinted = operator(*arguments, chunk_size=2, total_experts=9)
     assert torch.equal(hinted.cpu(), actual.cpu())
 
 
@@ -154,10 +141,7 @@ def test_each_token_may_have_its_own_scale():
         *map(on_device, lists),
         scales.hidden.to("hpu"),
         *map(on_device, scales.weights),
-        False,
-        "silu",
-        0,
-        E - 1,
+        *REST,
     )
     assert_near(actual, expected)
 
@@ -186,10 +170,7 @@ def test_invalid_fp8_mixture_is_rejected(change, message):
             scales.hidden.to("hpu"),
             on_device(change.get("inner", scales.inner)),
             *map(on_device, change.get("factors", scales.weights)),
-            False,
-            "silu",
-            0,
-            E - 1,
+            *REST,
         )
 
 
@@ -198,9 +179,7 @@ def everything(hidden, table, weights, *experts):
     routed = hidden, table, weights
     factors = [0.5] * E
     return (
-        mixture.fp8_scalars(
-            *routed, *lists, 0.5, factors, factors, factors, factors, False, "silu", 0, E - 1
-        ),
+        mixture.fp8_scalars(*routed, *lists, 0.5, *[factors] * 4, *REST),
         mixture.fp8_dynamic(
             *routed,
             *lists,

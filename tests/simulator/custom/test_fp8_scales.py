@@ -12,6 +12,12 @@ AS_IT_IS, TO_POWER_OF_TWO = range(2)
 SMALLEST = torch.finfo(torch.float32).tiny
 
 
+def cast(values, block, out_dtype=E4M3, scale_dtype=torch.float32):
+    return run(
+        cast_in_blocks, values.to("hpu"), block, out_dtype=out_dtype, scale_dtype=scale_dtype
+    )
+
+
 def samples(dtype):
     torch.manual_seed(0)
     return (torch.randn(3, 4, 5) * torch.tensor([1e-3, 1.0, 300.0]).reshape(3, 1, 1)).to(dtype)
@@ -88,10 +94,8 @@ def test_invalid_options_are_rejected(options, sentence):
 def test_each_block_has_its_own_scale(shape, block, fp8, scale_dtype):
     made = torch.Generator().manual_seed(0)
     values = torch.randn(shape, generator=made) * 10 ** torch.randn(shape, generator=made)
-    cast, scale = run(
-        cast_in_blocks, values.to("hpu"), block, out_dtype=fp8, scale_dtype=scale_dtype
-    )
-    assert (cast.shape, cast.dtype, scale.dtype) == (values.shape, fp8, scale_dtype)
+    result, scale = cast(values, block, fp8, scale_dtype)
+    assert (result.shape, result.dtype, scale.dtype) == (values.shape, fp8, scale_dtype)
     largest = 57344.0 if fp8 is E5M2 else 240.0
     rows, columns = (-(-size // of) for size, of in zip(shape[-2:], block, strict=True))
     assert scale.shape == (*shape[:-2], rows, columns)
@@ -106,39 +110,25 @@ def test_each_block_has_its_own_scale(shape, block, fp8, scale_dtype):
             assert torch.equal(scale[..., row, column].cpu(), factor)
             exact = values[here] / factor.float()[..., None, None]
             expected = exact.clamp(-largest, largest).to(fp8).float()
-            assert torch.equal(cast[here].cpu().float(), expected)
+            assert torch.equal(result[here].cpu().float(), expected)
 
 
 def test_block_of_zeros_stays_zero_with_a_positive_scale():
-    cast, scale = run(
-        cast_in_blocks,
-        torch.zeros(2, 4, device="hpu"),
-        [1, 2],
-        out_dtype=E4M3,
-        scale_dtype=torch.bfloat16,
-    )
-    assert cast.float().tolist() == [[0.0] * 4] * 2
+    result, scale = cast(torch.zeros(2, 4), [1, 2], scale_dtype=torch.bfloat16)
+    assert result.float().tolist() == [[0.0] * 4] * 2
     assert scale.isfinite().all().item()
     assert (scale > 0).all().item()
 
 
 @pytest.mark.parametrize("shape", [(0, 4), (4, 0), (0, 0), (0, 4, 4), (2, 0, 4)], ids=str)
 def test_empty_tensor_is_cast_in_blocks(shape):
-    cast, scale = run(
-        cast_in_blocks,
-        torch.zeros(shape, device="hpu"),
-        [2, 2],
-        out_dtype=E4M3,
-        scale_dtype=torch.float32,
-    )
-    assert (cast.shape, cast.dtype) == (shape, E4M3)
+    result, scale = cast(torch.zeros(shape), [2, 2])
+    assert (result.shape, result.dtype) == (shape, E4M3)
     assert scale.shape == (*shape[:-2], -(-shape[-2] // 2), -(-shape[-1] // 2))
     if shape == (0, 4):  # an expert without tokens
-        weight = torch.ones(4, 4, device="hpu"), [2, 2], E4M3, torch.float32
-        product = run(
-            *(torch.ops.hpu.fp8_gemm_v2, cast, False, *cast_in_blocks(*weight)[:1], False, None),
-            *(torch.float32, scale, cast_in_blocks(*weight)[1]),
-        )
+        weight, of_weight = cast(torch.ones(4, 4), [2, 2])
+        operands = result, False, weight, False, None, torch.float32, scale, of_weight
+        product = run(torch.ops.hpu.fp8_gemm_v2, *operands)
         assert product.shape == (0, 4)
 
 
@@ -155,13 +145,7 @@ def test_empty_tensor_is_cast_in_blocks(shape):
 )
 def test_invalid_blocks_are_rejected(values, block, dtypes, sentence):
     with pytest.raises(RuntimeError, match=sentence):
-        run(
-            cast_in_blocks,
-            values.to("hpu"),
-            block,
-            out_dtype=dtypes[0],
-            scale_dtype=dtypes[1],
-        )
+        cast(values, block, *dtypes)
 
 
 def operands(rows, seed=0):

@@ -48,21 +48,6 @@ def transposed(weights):
     return [each.t().contiguous() for each in weights]
 
 
-@pytest.mark.parametrize("permuted", [False, True])
-@pytest.mark.parametrize("activation", ACTIVATIONS)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
-def test_token_is_the_weighted_sum_of_its_experts(dtype, activation, permuted):
-    hidden, table, weights, lists = samples(dtype)
-    expected = reference(hidden, table, weights, lists, ACTIVATIONS[activation])
-    routed = on_device((hidden, table, weights))
-    separate, joined = lists, [fused(lists), lists[2]]
-    if permuted:
-        separate, joined = ([transposed(each) for each in form] for form in (separate, joined))
-    rest = permuted, activation, 0, E - 1
-    assert_near(mixture(*routed, *map(on_device, separate), *rest), expected, dtype)
-    assert_near(mixture.fused_weights(*routed, *map(on_device, joined), *rest), expected, dtype)
-
-
 @pytest.mark.parametrize("form", ["separate", "fused", "permuted", "permuted and fused"])
 @pytest.mark.parametrize("activation", ACTIVATIONS)
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Steps are compared with torch's in float64: float32 within 1e-5, bfloat16 2e-2.
 
 import copy
 import io
+from functools import partial
 
 import pytest
 import torch
@@ -83,30 +84,46 @@ def test_adagrad_supports_an_added_group():
     assert_all_near(trained.weights, trained.exact)
 
 
+MOMENTS = [
+    *(torch.float8_e4m3fn, torch.bfloat16, torch.float32),
+    (torch.float8_e5m2, torch.float32),
+]
+
+
 @pytest.mark.parametrize(
     "make",
     [
-        lambda weights: optimizers.FusedSGD(weights, 0.1, momentum=0.9),
-        pytest.param(lambda weights: optimizers.FusedAdagrad(weights, 0.1), marks=LAZY),
+        partial(optimizers.FusedSGD, momentum=0.9),
+        pytest.param(optimizers.FusedAdagrad, marks=LAZY),
+        *(partial(optimizers.FusedAdamW, moments_dtype=each) for each in MOMENTS),
     ],
-    ids=["sgd", "adagrad"],
+    ids=["sgd", "adagrad", *map(str, MOMENTS)],
 )
-def test_training_continues_from_a_state_loaded_on_the_cpu(make):
-    trained = Trained()
-    saved = make(trained.weights)
-    trained.new_gradients()
-    saved.step()
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_training_continues_from_a_state_loaded_on_the_cpu(make, dtype):
+    trained = Trained((3, 4), (5,), dtype=dtype)
+    saved = make(trained.weights, lr=0.01)
+    for _ in range(3):
+        trained.new_gradients()
+        saved.step()
     file = io.BytesIO()
     torch.save(saved.state_dict(), file)
     file.seek(0)
     others = [each.detach().clone().requires_grad_() for each in trained.weights]
-    loaded = make(others)
+    loaded = make(others, lr=0.5)
     loaded.load_state_dict(torch.load(file, map_location="cpu", weights_only=True))
     trained.new_gradients()
     for weight, other in zip(trained.weights, others, strict=True):
+        state, its = saved.state[weight], loaded.state[other]
+        assert state.keys() == its.keys()
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor):
+                assert (value.dtype, value.device) == (its[name].dtype, its[name].device)
+                assert torch.equal(value.float().cpu(), its[name].float().cpu())
         other.grad = weight.grad
-    saved.step()
-    loaded.step()
+    for each in (saved, loaded):
+        hpu.random.manual_seed_all(0)  # for stochastic rounding
+        each.step()
     for weight, other in zip(trained.weights, others, strict=True):
         assert torch.equal(weight.cpu(), other.cpu())
 

@@ -89,7 +89,7 @@ def with_threads():
 
 
 @pytest.mark.parametrize("of_v", [(1, 5, 600, 8), (2, 1, 600, 8)], ids=str)
-@pytest.mark.parametrize("of_mask", [None, (5, 130, 1), (600,)], ids=str)
+@pytest.mark.parametrize("of_mask", [None, (5, 130, 1), (600,), (5, 130, 600)], ids=str)
 @pytest.mark.parametrize("causal", [False, True])
 def test_result_does_not_depend_on_the_number_of_threads(with_threads, of_v, of_mask, causal):
     torch.manual_seed(0)

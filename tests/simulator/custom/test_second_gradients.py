@@ -3,9 +3,7 @@
 import pytest
 import torch
 from habana_frameworks.torch.hpex import kernels, normalization
-from habana_frameworks.torch.hpex.kernels import (
-    RotaryPosEmbeddingHelper as rotary,
-)
+from habana_frameworks.torch.hpex.kernels import RotaryPosEmbeddingHelper as rotary
 from habana_frameworks.torch.hpex.kernels.Softmax import RaggedSoftmax
 from operator_tensors import random_tensor
 
@@ -39,19 +37,14 @@ WITHOUT = {
 }
 
 
-def _backward(total, leaf):
-    total.backward()
+DIFFERENTIATED = {
+    "backward": lambda total, leaf: total.backward(),
+    "backward of inputs": lambda total, leaf: total.backward(inputs=[leaf]),
+    "grad": torch.autograd.grad,
+}
 
 
-def _backward_of_inputs(total, leaf):
-    total.backward(inputs=[leaf])
-
-
-def _grad(total, leaf):
-    torch.autograd.grad(total, leaf)
-
-
-@pytest.mark.parametrize("differentiate", [_backward, _backward_of_inputs, _grad])
+@pytest.mark.parametrize("differentiate", DIFFERENTIATED.values(), ids=DIFFERENTIATED)
 @pytest.mark.parametrize("loss", [torch.sum, lambda out: out.square().sum()], ids=["sum", "square"])
 @pytest.mark.parametrize("name", WITHOUT)
 def test_backward_kernel_rejects_a_second_derivative(name, loss, differentiate):
@@ -72,16 +65,14 @@ def test_second_derivative_of_an_earlier_tensor_is_rejected():
         torch.autograd.grad(value + gradient.square().sum(), weight)
 
 
-def custom(x):
-    return kernels.CustomSoftmax.apply(x, 0)
-
-
 def ragged(x):
     counts = torch.full((x.shape[0],), x.shape[-1], dtype=torch.int32, device=x.device)
     return RaggedSoftmax.apply(x[:, None, None], -1, False, counts)[:, 0, 0]
 
 
-@pytest.mark.parametrize("softmax", [custom, ragged])
+@pytest.mark.parametrize(
+    "softmax", [lambda x: kernels.CustomSoftmax.apply(x, 0), ragged], ids=["custom", "ragged"]
+)
 def test_softmax_has_second_derivatives(softmax):
     leaf = on_device(3, 5)
     actual, expected = leaf.clone().requires_grad_(), leaf.cpu().double().requires_grad_()
