@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._pytree import tree_map_only
 from torch.utils.checkpoint import checkpoint
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "huggingface"))
@@ -56,24 +57,13 @@ def mlp():
     return nn.Sequential(*layers)
 
 
-class Cnn(nn.Module):
-    def __init__(self, norm=nn.BatchNorm2d):
-        super().__init__()
-        widths = (3, 16, 32, 32)
-        self.layers = nn.Sequential(
-            *(
-                nn.Sequential(nn.Conv2d(a, b, 3, padding=1, bias=False), norm(b), nn.ReLU())
-                for a, b in pairwise(widths)
-            ),
-            nn.MaxPool2d(2),
-            nn.AdaptiveAvgPool2d(4),
-            nn.Flatten(),
-            nn.Dropout(0.1),
-            nn.Linear(512, 10),
-        )
-
-    def forward(self, x):
-        return self.layers(x)
+def cnn(norm=nn.BatchNorm2d):
+    convolutions = (
+        nn.Sequential(nn.Conv2d(a, b, 3, padding=1, bias=False), norm(b), nn.ReLU())
+        for a, b in pairwise((3, 16, 32, 32))
+    )
+    pooling = nn.MaxPool2d(2), nn.AdaptiveAvgPool2d(4), nn.Flatten()
+    return nn.Sequential(*convolutions, *pooling, nn.Dropout(0.1), nn.Linear(512, 10))
 
 
 class Residual(nn.Module):
@@ -194,16 +184,10 @@ class Attention(nn.Module):
         return self.outer(out.transpose(1, 2).reshape(b, t, d))
 
 
-class Tied(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.table = nn.Embedding(2000, 32)
-        self.layer = nn.Linear(32, 32)
-        self.head = nn.Linear(32, 2000, bias=False)
-        self.head.weight = self.table.weight
-
-    def forward(self, tokens):
-        return self.head(self.layer(self.table(tokens)).tanh())
+def tied():
+    table, head = nn.Embedding(2000, 32), nn.Linear(32, 2000, bias=False)
+    head.weight = table.weight
+    return nn.Sequential(table, nn.Linear(32, 32), nn.Tanh(), head)
 
 
 class Checkpointed(nn.Module):
@@ -335,10 +319,6 @@ def torch_transformer():
     return nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
 
 
-def seq2seq():
-    return nn.Transformer(32, 4, 1, 1, 64, batch_first=True)
-
-
 def huggingface(name, **options):
     return lambda: tiny_models.MODELS[name][0](**options)
 
@@ -415,7 +395,7 @@ IN_BOTH_MODES = {
     "mlp autocast": Case(mlp, LARGE, ADAMW, mean_square, torch.bfloat16),
     "mlp accumulating": Case(mlp, batch_of((64, 64)), ADAMW, accumulating=True),
     "mlp inference": Case(mlp, LARGE),
-    "cnn batchnorm": Case(Cnn, PICTURES, using(optim.SGD, momentum=0.9), cross_entropy),
+    "cnn batchnorm": Case(cnn, PICTURES, using(optim.SGD, momentum=0.9), cross_entropy),
     "residual": Case(Residual, PICTURES, using(optim.SGD, momentum=0.9)),
     "unet inference": Case(UNet, batch_of((4, 3, 32, 32))),
     "rnn": Case(lambda: Recurrent(nn.RNN), TOKENS, ADAM),
@@ -430,7 +410,7 @@ IN_BOTH_MODES = {
         batch_of((8, 48, 64), mask=torch.ones(8, 1, 48, 48).tril().bool()),
         ADAMW,
     ),
-    "tied": Case(Tied, batch_of(tokens(8, 16)), ADAM, cross_entropy),
+    "tied": Case(tied, batch_of(tokens(8, 16)), ADAM, cross_entropy),
     "checkpoint": Case(lambda: Checkpointed(False), batch_of((256, 64)), ADAMW),
     "checkpoint reentrant": Case(lambda: Checkpointed(True), batch_of((256, 64)), ADAMW),
     "lora": Case(LoRA, batch_of((64, 128)), ADAMW),
@@ -450,10 +430,14 @@ IN_EAGER_MODE = {
     "mlp small batch adagrad": Case(mlp, SMALL, using(optim.Adagrad)),
     "mlp small batch rmsprop": Case(mlp, SMALL, using(optim.RMSprop, momentum=0.9)),
     "mlp bf16": Case(bf16(mlp), batch_of(torch.randn(512, 64).bfloat16()), ADAMW),
-    "cnn groupnorm": Case(lambda: Cnn(lambda n: nn.GroupNorm(4, n)), PICTURES, ADAM),
+    "cnn groupnorm": Case(lambda: cnn(lambda n: nn.GroupNorm(4, n)), PICTURES, ADAM),
     "unet": Case(UNet, batch_of((4, 3, 32, 32)), ADAMW),
     "lstm": Case(lambda: Recurrent(nn.LSTM), TOKENS, ADAM, cross_entropy),
-    "transformer": Case(seq2seq, batch_of((8, 24, 32), (8, 20, 32)), ADAMW),
+    "transformer": Case(
+        lambda: nn.Transformer(32, 4, 1, 1, 64, batch_first=True),
+        batch_of((8, 24, 32), (8, 20, 32)),
+        ADAMW,
+    ),
     "attention plain": attention("plain"),
     "attention fused": attention("fused"),
     "tables": Case(Tabular, batch_of(**CODES), using(optim.Adagrad)),
@@ -462,7 +446,7 @@ IN_EAGER_MODE = {
     "ViT": Case(huggingface("ViT"), rows("ViT"), ADAMW),
     "Mixtral": Case(huggingface("Mixtral"), text(), ADAMW),
     "cnn channels last": Case(
-        lambda: Cnn().to(memory_format=torch.channels_last),
+        lambda: cnn().to(memory_format=torch.channels_last),
         batch_of(torch.randn(16, 3, 32, 32).contiguous(memory_format=torch.channels_last)),
         SGD,
     ),
@@ -484,8 +468,8 @@ OTHERS = {
     "mlp accumulating autocast": Case(
         mlp, batch_of((64, 64)), ADAMW, mean_square, torch.bfloat16, accumulating=True
     ),
-    "cnn batchnorm autocast": Case(Cnn, PICTURES, ADAMW, cross_entropy, torch.bfloat16),
-    "cnn inference": Case(Cnn, PICTURES),
+    "cnn batchnorm autocast": Case(cnn, PICTURES, ADAMW, cross_entropy, torch.bfloat16),
+    "cnn inference": Case(cnn, PICTURES),
     "residual inference": Case(Residual, PICTURES),
     "unet autocast": Case(UNet, batch_of((4, 3, 32, 32)), ADAMW, mean_square, torch.bfloat16),
     "lstm bidirectional": Case(
@@ -535,7 +519,7 @@ def measured(case, *, lazy):
     before = torch.hpu.memory_allocated()
     torch.manual_seed(0)
     model = case.model().train(case.train).to("hpu")
-    args, kwargs = _moved(case.batch())
+    args, kwargs = tree_map_only(torch.Tensor, lambda value: value.to("hpu"), case.batch())
     optimizer = case.optimizer(model.parameters()) if case.optimizer else None
     figures: dict[str, int] = {}
 
@@ -614,15 +598,6 @@ def differences(found, true):
         for name in found
         if abs(found[name] - true[name]) > 0.03 * true[name]
     }
-
-
-def _moved(batch):
-    args, kwargs = batch
-
-    def move(value):
-        return value.to("hpu") if isinstance(value, torch.Tensor) else value
-
-    return tuple(map(move, args)), {name: move(value) for name, value in kwargs.items()}
 
 
 def names(*, lazy):

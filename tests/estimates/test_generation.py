@@ -62,13 +62,10 @@ def weights_of_products():
     return LAYERS * layer + VOCABULARY * HIDDEN
 
 
-def weights_of_others():
-    return VOCABULARY * HIDDEN + (2 * LAYERS + 1) * HIDDEN
-
-
 def test_memory_consists_of_weights_cache_and_the_prompts_pass(model):
     found = estimated(model, batch=3)
-    weights = 2 * (weights_of_products() + weights_of_others()) + ANGLES
+    others = VOCABULARY * HIDDEN + (2 * LAYERS + 1) * HIDDEN
+    weights = 2 * (weights_of_products() + others) + ANGLES
     assert (found.memory.weights, found.memory.cache) == (weights, 3 * 16 * TOKEN)
     assert found.peak == sum(found.memory.parts().values())
     assert found.fits

@@ -14,6 +14,8 @@ from hpu_magic.estimates.tracing.step import StepOptions, trace_step
 
 nn = torch.nn
 GAUDI2 = GENERATIONS["gaudi2"]
+PEAK = 432e12 * FITTED.matrix_efficiency["gaudi2"]
+BANDWIDTH = 2.45e12 * FITTED.memory_efficiency["gaudi2"]
 
 
 def traced(model, *shape, train=False, **options):
@@ -39,8 +41,7 @@ def costs_of(prices):
 def test_large_products_run_at_the_arrays_peak():
     program = traced(nn.Linear(8192, 8192, bias=False), 8192, 8192)
     (cost,) = costs_of(price(program, "gaudi2", mode="eager"))
-    peak = 432e12 * FITTED.matrix_efficiency["gaudi2"]
-    assert cost.matrix == pytest.approx(2 * 8192**3 / peak)
+    assert cost.matrix == pytest.approx(2 * 8192**3 / PEAK)
     assert cost.launch == FITTED.launch_seconds
     assert cost.vector == cost.links == 0
 
@@ -58,16 +59,13 @@ def test_small_outputs_leave_arrays_empty():
 
 def test_products_with_one_row_are_bound_by_memory():
     (cost,) = costs_of(price(traced(nn.Linear(4096, 4096, bias=False), 1, 4096), "gaudi2"))
-    bandwidth = 2.45e12 * FITTED.memory_efficiency["gaudi2"]
     assert cost.limit == "memory"
-    assert cost.memory == pytest.approx(2 * (4096 * 4096 + 2 * 4096) / bandwidth, rel=0.01)
+    assert cost.memory == pytest.approx(2 * (4096 * 4096 + 2 * 4096) / BANDWIDTH, rel=0.01)
 
 
 def test_elementwise_operations_move_their_operands_and_results():
     (cost,) = costs_of(price(traced(nn.ReLU(), 2**24), "gaudi2", mode="eager"))
-    assert cost.memory == pytest.approx(
-        2 * 2 * 2**24 / (2.45e12 * FITTED.memory_efficiency["gaudi2"])
-    )
+    assert cost.memory == pytest.approx(2 * 2 * 2**24 / BANDWIDTH)
     rate = GAUDI2.vector_flops / 2 * FITTED.vector_efficiency
     assert cost.vector == pytest.approx(2**24 / rate)
     assert cost.limit == "memory"
@@ -76,7 +74,7 @@ def test_elementwise_operations_move_their_operands_and_results():
 def test_graphs_avoid_memory_traffic_between_elementwise_operations():
     program = traced(Chain(), 2**24)
     eager, lazy = (price(program, "gaudi2", mode=mode) for mode in ("eager", "lazy"))
-    once = 2 * 2**24 / (2.45e12 * FITTED.memory_efficiency["gaudi2"])
+    once = 2 * 2**24 / BANDWIDTH
     assert sum(each.memory for each in eager.operations) == pytest.approx(6 * once)
     inside = 4 * (1 - FITTED.fusion)
     assert sum(each.memory for each in lazy.operations) == pytest.approx((2 + inside) * once)
@@ -145,9 +143,8 @@ def test_optimizer_reads_and_writes_weights_and_moments():
     moved = sum(each.bytes for each in program.operations[-1].reads)
     assert moved >= 4 * 2 * 1024**2
     moved += sum(each.bytes for each in program.operations[-1].writes)
-    bandwidth = GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"]
     assert moved >= 7 * 2 * 1024**2
-    assert cost.memory == pytest.approx(moved / bandwidth)
+    assert cost.memory == pytest.approx(moved / BANDWIDTH)
 
 
 def test_compilation_time_depends_on_the_number_of_operators():
@@ -210,8 +207,7 @@ def test_indivisible_heads_are_refused():
 def test_attention_includes_products_and_softmax():
     program = traced(Attention(), 2, 8, 1024, 128)
     (cost,) = costs_of(price(program, "gaudi2"))
-    peak = 432e12 * FITTED.matrix_efficiency["gaudi2"]
-    assert cost.matrix == pytest.approx(2 * 2 * 2 * 8 * 1024 * 1024 * 128 / peak)
+    assert cost.matrix == pytest.approx(2 * 2 * 2 * 8 * 1024 * 1024 * 128 / PEAK)
     assert cost.vector > 0
 
 
@@ -240,7 +236,7 @@ def memory_of(function, *shapes):
     inputs = tuple(torch.empty(shape, device="meta") for shape in shapes)
     program = trace_step(Called(), inputs, {}, StepOptions(train=False, dtype=torch.bfloat16))
     seconds = sum(each.memory for each in price(program, "gaudi2", mode="eager").operations)
-    return seconds * GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"]
+    return seconds * BANDWIDTH
 
 
 def test_operations_move_their_operands_and_results():
@@ -257,8 +253,7 @@ def test_operations_move_their_operands_and_results():
 def test_depthwise_convolutions_read_their_input_once():
     model = nn.Conv2d(256, 256, 7, padding=3, groups=256, bias=False)
     (cost,) = costs_of(price(traced(model, 8, 256, 64, 64), "gaudi2", mode="eager"))
-    bandwidth = GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"]
-    assert cost.memory == pytest.approx(2 * 2 * 8 * 256 * 64 * 64 / bandwidth, rel=0.1)
+    assert cost.memory == pytest.approx(2 * 2 * 8 * 256 * 64 * 64 / BANDWIDTH, rel=0.1)
 
 
 @pytest.mark.parametrize("generation", ["gaudi", "gaudi2", "gaudi3"])
@@ -296,7 +291,7 @@ def test_few_tokens_read_only_their_experts():
         program = traced(Experts(), rows, 512)
         return max(each.memory for each in price(program, "gaudi2").operations)
 
-    one = 2 * 512 * 1024 / (GAUDI2.memory_bandwidth * FITTED.memory_efficiency["gaudi2"])
+    one = 2 * 512 * 1024 / BANDWIDTH
     assert moved(1) == pytest.approx(one, rel=0.01)
     assert moved(64) == pytest.approx(8 * one, rel=0.05)
 
@@ -316,11 +311,8 @@ def test_unknown_options_are_refused(options, message):
 
 
 def test_generations_have_several_names():
-    assert [generation_named(name).name for name in ("Gaudi 2", "g3", "GAUDI")] == [
-        "gaudi2",
-        "gaudi3",
-        "gaudi",
-    ]
+    names = [generation_named(name).name for name in ("Gaudi 2", "g3", "GAUDI")]
+    assert names == ["gaudi2", "gaudi3", "gaudi"]
 
 
 def test_convolutions_are_products_of_their_unfolded_inputs():
@@ -333,5 +325,4 @@ def test_convolutions_are_products_of_their_unfolded_inputs():
         )
     }
     flops = 2 * 32 * 56 * 56 * 128 * 64 * 9
-    peak = 432e12 * FITTED.matrix_efficiency["gaudi2"]
-    assert costs["aten.convolution.default"].matrix == pytest.approx(flops / peak, rel=0.05)
+    assert costs["aten.convolution.default"].matrix == pytest.approx(flops / PEAK, rel=0.05)

@@ -47,13 +47,10 @@ def test_loading_is_timed_with_bytecode_despite_the_environment(tmp_path, monkey
     ]
 
 
-def run_bench(*families, cards):
-    settings = {**os.environ, "HPU_MAGIC_SIMULATOR": "1", "HPU_MAGIC_CARDS_DIR": str(cards)}
-    return completed(sys.executable, "-m", "bench", *families, cwd=ROOT, env=settings, timeout=None)
-
-
 def test_memory_in_use_equals_the_live_storages_after_mixed_work(tmp_path):
-    done = run_bench("memory", cards=tmp_path / "cards")
+    cards = {"HPU_MAGIC_SIMULATOR": "1", "HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards")}
+    command = sys.executable, "-m", "bench", "memory"
+    done = completed(*command, cwd=ROOT, env=os.environ | cards, timeout=None)
     assert done.returncode == 0, done.stderr
     [figure] = [json.loads(line) for line in done.stdout.splitlines()]
     assert (figure["name"], figure["value"]) == ("memory in use - live storages", 0)
