@@ -1,7 +1,9 @@
 """A machine whose files, environment, distributions and cards a test defines."""
 
+import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from hpu_magic.health import Finding, Machine
 from hpu_magic.monitor import CardReading, Holder, Snapshot, hlsmi
@@ -31,6 +33,12 @@ class MadeMachine:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
         return place
+
+    def json_file(self, path: str, content: Any) -> None:
+        """Write a file next to `root`, `home`, `prefix` and `site`."""
+        place = self.root.parent / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(json.dumps(content))
 
     def install(self, *distributions: str, into: Path | None = None) -> None:
         """Install distributions, each as ``name==version``."""

@@ -36,9 +36,8 @@ def healthy(made):
     (made.root / "dev").mkdir()
     (made.root / "dev/shm").symlink_to("/dev/shm")
     for name in ("hpu_magic", "anywidget", "@jupyter-widgets/jupyterlab-manager"):
-        folder = made.prefix / "share/jupyter/labextensions" / name
-        folder.mkdir(parents=True)
-        (folder / "package.json").write_text(json.dumps({"version": hpu_magic.__version__}))
+        package = {"version": hpu_magic.__version__}
+        made.json_file(f"prefix/share/jupyter/labextensions/{name}/package.json", package)
     return made
 
 
@@ -119,10 +118,9 @@ def test_json_has_no_names_folders_and_secrets(made, tmp_path):
     made.folders.append(tmp_path / "ada")
     made.install("torch==2.10.0", into=tmp_path / "ada")
     made.file("/proc/71/stat")
-    folder = made.home / ".local/share/jupyter/runtime"
-    folder.mkdir(parents=True)
     server = {"pid": 71, "hostname": "ada.host", "port": 8888, "base_url": "/user/ada/"}
-    (folder / "jpserver-71.json").write_text(json.dumps(server | {"token": "s3cr3t"}))
+    server["token"] = "s3cr3t"
+    made.json_file("home/ada/.local/share/jupyter/runtime/jpserver-71.json", server)
     (made.home / ".habana_logs").mkdir()
     for name in (
         *("PT_HPU_RECIPE_CACHE_CONFIG", "QUANT_CONFIG", "PT_HPU_METRICS_FILE", "LOWER_LIST"),

@@ -1,7 +1,6 @@
 """Harmful flags, growing folders, and Jupyter."""
 
 import csv
-import json
 import os
 import time
 from pathlib import Path
@@ -241,11 +240,9 @@ def test_proxy_for_local_connections_is_amber(made, environment, state):
 
 
 def server(made, **entries):
-    folder = made.home / ".local/share/jupyter/runtime"
-    folder.mkdir(parents=True, exist_ok=True)
     record = {"pid": 71, "hostname": "localhost", "port": 8888, "base_url": "/", "token": "s3"}
     record |= {"password": False, "sock": ""} | entries
-    (folder / "jpserver-71.json").write_text(json.dumps(record))
+    made.json_file("home/ada/.local/share/jupyter/runtime/jpserver-71.json", record)
     return made.check(jupyter.servers)
 
 
@@ -268,15 +265,17 @@ def test_base_url_that_differs_from_the_hub_is_amber(made):
 
 
 def extension(made, name, version, place="prefix/share/jupyter"):
-    folder = made.prefix.parent / place / "labextensions" / name
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "package.json").write_text(json.dumps({"name": name, "version": version}))
+    made.json_file(f"{place}/labextensions/{name}/package.json", {"name": name, "version": version})
 
 
 def page_config(made, disabled):
-    folder = made.prefix / "etc/jupyter/labconfig"
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "page_config.json").write_text(json.dumps({"disabledExtensions": disabled}))
+    made.json_file(
+        "prefix/etc/jupyter/labconfig/page_config.json", {"disabledExtensions": disabled}
+    )
+
+
+def server_config(enabled):
+    return {"ServerApp": {"jpserver_extensions": {"hpu_magic": enabled}}}
 
 
 def test_missing_or_disabled_front_end_extension_is_reported(made):
@@ -322,14 +321,10 @@ def test_disabled_server_extension_is_red(made):
         ("prefix/etc/jupyter", True, "green"),
         ("home/ada/.jupyter", False, "red"),
     ]:
-        folder = made.prefix.parent / place / "jupyter_server_config.d"
-        folder.mkdir(parents=True)
-        config = {"ServerApp": {"jpserver_extensions": {"hpu_magic": enabled}}}
-        (folder / "hpu_magic.json").write_text(json.dumps(config))
+        made.json_file(f"{place}/jupyter_server_config.d/hpu_magic.json", server_config(enabled))
         assert made.check(jupyter.server_extension) == [state]
     # The file of `jupyter server extension enable` has precedence over that of an installation.
-    config = {"ServerApp": {"jpserver_extensions": {"hpu_magic": True}}}
-    (made.home / ".jupyter/jupyter_server_config.json").write_text(json.dumps(config))
+    made.json_file("home/ada/.jupyter/jupyter_server_config.json", server_config(True))
     assert made.check(jupyter.server_extension) == ["green"]
 
 
@@ -365,9 +360,7 @@ def test_files_with_other_types_are_ignored(made, content):
     extension(made, "hpu_magic", hpu_magic.__version__)
     page_config(made, content)
     assert made.check(jupyter.front_end)[0] == "green"
-    folder = made.prefix / "etc/jupyter/jupyter_server_config.d"
-    folder.mkdir(parents=True)
-    (folder / "hpu_magic.json").write_text(json.dumps(content))
+    made.json_file("prefix/etc/jupyter/jupyter_server_config.d/hpu_magic.json", content)
     assert made.check(jupyter.server_extension) == ["amber"]
 
 
