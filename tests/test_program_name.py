@@ -1,9 +1,10 @@
 """Public names of processes."""
 
-import subprocess
 import sys
+from subprocess import PIPE, Popen
 
 import pytest
+from started_process import started, started_python
 
 from hpu_magic import program_name, sessions
 from hpu_magic.program_name import LONGEST, command_words, full_command
@@ -68,14 +69,6 @@ def test_long_names_with_line_breaks_become_one_short_line(seen):
     assert (len(long), long[-1]) == (LONGEST, "…")
 
 
-def start(*arguments, **options):
-    process = subprocess.Popen(
-        arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, **options
-    )
-    process.stdout.readline()
-    return process
-
-
 @pytest.fixture
 def script(tmp_path):
     path = tmp_path / "train.py"
@@ -83,43 +76,29 @@ def script(tmp_path):
     return path
 
 
-def ended(process):
-    process.kill()
-    process.communicate()
-
-
 def test_name_of_a_script_has_no_token(script):
-    process = start(sys.executable, script.name, f"--token={SECRET}", cwd=script.parent)
-    try:
+    with started_python(script.name, f"--token={SECRET}", cwd=script.parent) as process:
         assert name_of(process.pid) == f"{PYTHON} train.py"
         assert full_command(process.pid) == f"{PYTHON} train.py --token={SECRET}"
-    finally:
-        ended(process)
     assert name_of(process.pid) == "ended process"
     assert full_command(process.pid) == "ended process"
 
 
 def test_title_of_a_process_is_its_command_line(script):
     title = f"python {script} --token={SECRET}"
-    process = start(title, "-c", "echo; read line", executable="/bin/sh")
-    try:
+    command = (title, "-c", "echo; read line")
+    with Popen(command, executable="/bin/sh", stdin=PIPE, stdout=PIPE) as process:
+        process.stdout.readline()
         assert command_words(process.pid)[:3] == ["python", str(script), f"--token={SECRET}"]
         assert name_of(process.pid) == "python train.py"
-    finally:
-        ended(process)
 
 
 def test_kernel_has_the_name_of_its_notebook(tmp_path, monkeypatch):
     (tmp_path / "ipykernel_launcher.py").write_text(WAIT)
     monkeypatch.setenv("JPY_SESSION_NAME", "/home/ada/deep/analysis 2.ipynb")
-    call = (sys.executable, "-m", "ipykernel_launcher", "-f", f"kernel-{SECRET}.json")
-    process = start(*call, cwd=tmp_path)
+    call = ("-m", "ipykernel_launcher", "-f", f"kernel-{SECRET}.json")
     # A child has the environment of the kernel, but is not a kernel.
-    child = start(sys.executable, "-c", WAIT)
-    try:
+    with started_python(*call, cwd=tmp_path) as process, started(WAIT) as child:
         assert name_of(process.pid) == "analysis 2.ipynb"
         assert full_command(process.pid) == "analysis 2.ipynb"
         assert name_of(child.pid) == f"{PYTHON} -c"
-    finally:
-        ended(process)
-        ended(child)
