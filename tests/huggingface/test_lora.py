@@ -6,7 +6,7 @@ pytest.importorskip("peft")
 
 import torch
 from features import PEFT, proves
-from tiny_models import llama, text, tokens
+from tiny_models import llama, losses_of, text, tokens
 
 
 def adapted():
@@ -21,14 +21,7 @@ def trained(model, device):
     parameters = [each for each in model.parameters() if each.requires_grad]
     optimizer = torch.optim.AdamW(parameters, 1e-2)
     batch = {name: each.to(device) for name, each in text().items()}
-    losses = []
-    for _ in range(3):
-        loss = model(**batch).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
+    return losses_of(model, batch, optimizer)
 
 
 @proves(PEFT, "LoRA: training step, saving, loading, merging, `%hpu_to`")

@@ -9,21 +9,11 @@ pytest.importorskip("transformers")
 
 import torch
 from features import TRANSFORMERS, proves
-from tiny_models import bert, tokens
+from tiny_models import LOGGED, bert, parity, sentences
 
 
-class Sentences(torch.utils.data.Dataset):
-    """Sentences whose class is the parity of the sum of their tokens."""
-
-    def __init__(self, rows):
-        self.ids = tokens(rows)
-
-    def __len__(self):
-        return len(self.ids)
-
-    def __getitem__(self, i):
-        ids = self.ids[i]
-        return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.sum() % 2}
+def classified(rows):
+    return sentences(rows, labels=parity)
 
 
 class Fit:
@@ -37,16 +27,13 @@ class Fit:
             "per_device_train_batch_size": 4,
             "num_train_epochs": 2,
             "learning_rate": 1e-3,
-            "logging_steps": 1,
-            "save_strategy": "no",
-            "report_to": [],
-            "disable_tqdm": True,
+            **LOGGED,
         }
         self.trainer = Trainer(
             bert(),
             TrainingArguments(str(folder), **{**usual, **arguments}),
-            train_dataset=Sentences(16),
-            eval_dataset=Sentences(8),
+            train_dataset=classified(16),
+            eval_dataset=classified(8),
             compute_metrics=lambda all: {
                 "accuracy": float((all.predictions.argmax(-1) == all.label_ids).mean())
             },
@@ -56,7 +43,7 @@ class Fit:
         self.losses = [row["loss"] for row in self.trainer.state.log_history if "loss" in row]
         evaluation = self.trainer.evaluate()
         self.evaluation = evaluation["eval_loss"], evaluation["eval_accuracy"]
-        self.predictions = torch.tensor(self.trainer.predict(Sentences(8)).predictions)
+        self.predictions = torch.tensor(self.trainer.predict(classified(8)).predictions)
 
 
 def assert_equal(device, cpu, tolerance):
@@ -113,7 +100,7 @@ def test_memory_metrics_are_those_of_the_card(tmp_path):
     )
     model = bert()
     size = sum(math.prod(each.shape) * 4 for each in model.parameters())
-    metrics = Trainer(model, arguments, train_dataset=Sentences(8)).train().metrics
+    metrics = Trainer(model, arguments, train_dataset=classified(8)).train().metrics
     assert metrics["init_mem_gpu_alloc_delta"] >= size
     assert metrics["train_mem_gpu_alloc_delta"] >= 2 * size, "the optimizer's two moments"
 

@@ -6,24 +6,23 @@ from typing import Any
 import torch
 
 VOCABULARY = 64
-_LLAMA = {
-    "vocab_size": VOCABULARY,
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 128,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-    "pad_token_id": 0,
-}
 _ENCODER = {
     "hidden_size": 32,
     "intermediate_size": 48,
     "num_hidden_layers": 2,
     "num_attention_heads": 4,
 }
+_LLAMA = {
+    "vocab_size": VOCABULARY,
+    **_ENCODER,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 128,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "pad_token_id": 0,
+}
+# Arguments of a trainer that logs each step and saves nothing.
+LOGGED = {"logging_steps": 1, "save_strategy": "no", "report_to": [], "disable_tqdm": True}
 Batch = dict[str, torch.Tensor]
 
 
@@ -37,6 +36,37 @@ def text(rows: int = 2, length: int = 8) -> Batch:
     """Return a batch of text with a label for every token."""
     ids = tokens(rows, length)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids.clone()}
+
+
+def sentences(
+    rows: int, length: int = 8, labels: Callable[[torch.Tensor, int], torch.Tensor] | None = None
+) -> list[Batch]:
+    """Return rows of text; their labels are the tokens, or a function of tokens and row."""
+    return [
+        {
+            "input_ids": ids,
+            "attention_mask": torch.ones_like(ids),
+            "labels": ids if labels is None else labels(ids, row),
+        }
+        for row, ids in enumerate(tokens(rows, length))
+    ]
+
+
+def parity(ids: torch.Tensor, _: int) -> torch.Tensor:
+    """Return the parity of the sum of the tokens, as a class."""
+    return ids.sum() % 2
+
+
+def losses_of(model, inputs: Batch, optimizer: torch.optim.Optimizer) -> list[float]:
+    """Return the losses of three training steps."""
+    losses = []
+    for _ in range(3):
+        loss = model(**inputs).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
 
 
 def pixels() -> torch.Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from reports import ON_CPU, count_replays, report
-from tiny_models import MODELS, bert, mixtral, qwen2_moe, text
+from tiny_models import MODELS, bert, losses_of, mixtral, qwen2_moe, text
 from tiny_tokenizer import tokenizer
 
 NAMES = ("Llama", "GPT-2", "BERT", "T5", "ViT", "Whisper")
@@ -32,13 +32,7 @@ def train(name: str) -> dict[str, Any]:
     model = make().to(device).train()
     inputs = {key: value.to(device) for key, value in batch().items()}
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses = []
-    for _ in range(3):
-        loss = model(**inputs).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
+    losses = losses_of(model, inputs, optimizer)
     with torch.no_grad():
         logits = model.eval()(**inputs).logits.float().cpu()
     return {

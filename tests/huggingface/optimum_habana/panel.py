@@ -5,12 +5,12 @@ from typing import Any
 
 from optimum.habana import GaudiConfig, GaudiTrainer, GaudiTrainingArguments
 from reports import MODE, report
-from tiny_models import llama, tokens
+from tiny_models import llama, sentences
 
 import hpu_magic
 from hpu_magic.fits.observed import observed_fits
 
-ROWS = [{"input_ids": row, "labels": row, "attention_mask": row > -1} for row in tokens(32, 12)]
+ROWS = sentences(32, 12)
 
 
 def trainer(folder: str, **options):

@@ -12,21 +12,7 @@ if not ON_CPU:
 
     adapt_transformers_to_gaudi()
 
-from tiny_models import llama, tokens
-
-
-class Sentences(torch.utils.data.Dataset):
-    """Sentences for training a language model."""
-
-    def __init__(self, rows: int):
-        self.ids = tokens(rows, length=12)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __getitem__(self, i: int) -> dict[str, torch.Tensor]:
-        ids = self.ids[i]
-        return {"input_ids": ids, "labels": ids, "attention_mask": torch.ones_like(ids)}
+from tiny_models import LOGGED, llama, sentences
 
 
 def model(lora: bool):
@@ -48,14 +34,11 @@ def trainer(
     options = {
         "max_steps": 6,
         "per_device_train_batch_size": 2,
-        "logging_steps": 1,
         "learning_rate": 1e-2,
-        "save_strategy": "no",
-        "report_to": [],
-        "disable_tqdm": True,
+        **LOGGED,
         **options,
     }
-    data = {"train_dataset": Sentences(8), "eval_dataset": Sentences(4)}
+    data = {"train_dataset": sentences(8, 12), "eval_dataset": sentences(4, 12)}
     if ON_CPU:
         from transformers import Trainer, TrainingArguments
 
@@ -85,7 +68,7 @@ def fit(resumed: bool = False, **options) -> dict[str, Any]:
         chosen = trainer(folder, **options)
         done = chosen.train(resume_from_checkpoint=f"{folder}/checkpoint-3" if resumed else None)
         evaluation = chosen.evaluate()["eval_loss"]
-        predictions = chosen.predict(Sentences(4)).predictions
+        predictions = chosen.predict(sentences(4, 12)).predictions
     log = chosen.state.log_history
     return {
         "device": chosen.model.device.type,
