@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from hpu_magic.errors import HPUError
+from hpu_magic.lightning.devices_argument import number_of_cards
 from hpu_magic.lightning.fp8 import require_fp8
-from hpu_magic.lightning.processes.devices import number_of_cards, vendor_hpu
+from hpu_magic.lightning.processes.devices import vendor_hpu
 from hpu_magic.runtime.device.peak import since_reset
 
 MEMORY_METRICS = (

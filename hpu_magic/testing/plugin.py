@@ -72,6 +72,19 @@ def pytest_configure(config: pytest.Config) -> None:
         session.configure(config)
 
 
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """Return a line with the device and the mode."""
+    if not config.option.hpu:
+        return None
+    from hpu_magic import backend
+    from hpu_magic.runtime.device import device
+    from hpu_magic.testing import session
+
+    kind = "simulated " if backend.is_simulated() else ""
+    name = device.generation() or backend.version()
+    return f"hpu: {kind}{name}, {session.mode_of(config)}"
+
+
 def _require_device(request: pytest.FixtureRequest) -> None:
     if not request.config.option.hpu:
         pytest.skip("needs the hpu device: run pytest --hpu")

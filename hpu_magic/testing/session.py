@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from hpu_magic import backend
-from hpu_magic.runtime.device import device
 from hpu_magic.runtime.execution import mode as execution
 from hpu_magic.testing.limits import Limits
 from hpu_magic.testing.memory import Failures
@@ -42,8 +41,7 @@ def turn_on(config: pytest.Config) -> None:
 
 
 def configure(config: pytest.Config) -> None:
-    """Register the hooks of the markers and options, and the header line with the device."""
-    config.pluginmanager.register(_Header(), "hpu_magic.header")
+    """Register the hooks of the markers and options."""
     config.pluginmanager.register(Failures(), "hpu_magic.failures")
     config.pluginmanager.register(Limits(config), "hpu_magic.limits")
     config.pluginmanager.register(Modes(config, mode_of(config)), "hpu_magic.modes")
@@ -52,14 +50,6 @@ def configure(config: pytest.Config) -> None:
 def mode_of(config: pytest.Config) -> str:
     """Return the mode of this process, ``"eager"`` or ``"lazy"``."""
     return config.stash[_mode]
-
-
-class _Header:
-    def pytest_report_header(self, config: pytest.Config) -> str:
-        """Return a line with the device and the mode."""
-        kind = "simulated " if backend.is_simulated() else ""
-        name = device.generation() or backend.version()
-        return f"hpu: {kind}{name}, {mode_of(config)}"
 
 
 def _set_mode(requested: str | None) -> str:

@@ -11,7 +11,7 @@ from made_machine import GIB, card
 
 from hpu_magic import private_folder
 from hpu_magic.health import Machine
-from hpu_magic.health.checks import cards, host
+from hpu_magic.health.checks import cards, host_memory, user_folders
 from hpu_magic.monitor import Holder, Snapshot, hlsmi
 
 STRANGER = 65534
@@ -128,34 +128,34 @@ def meminfo(total, available, pages=0):
 
 
 def test_little_free_host_memory_is_reported(made):
-    assert made.check(host.memory) == []
+    assert made.check(host_memory.memory) == []
     made.file("/proc/meminfo", meminfo(64 * GIB, 60 * GIB))
-    assert made.check(host.memory) == ["green"]
+    assert made.check(host_memory.memory) == ["green"]
     made.file("/proc/meminfo", meminfo(64 * GIB, GIB // 2))
-    assert made.check(host.memory) == ["red"]
+    assert made.check(host_memory.memory) == ["red"]
     made.with_gaudi()
     made.file("/proc/meminfo", meminfo(64 * GIB, 60 * GIB))
-    assert made.check(host.memory) == ["amber"]  # less than the memory of a card
+    assert made.check(host_memory.memory) == ["amber"]  # less than the memory of a card
 
 
 def test_container_memory_limit_replaces_the_host_memory(made):
     made.file("/proc/meminfo", meminfo(64 * GIB, 60 * GIB))
     made.file("/sys/fs/cgroup/memory.current", str(GIB))
     made.file("/sys/fs/cgroup/memory.max", "max\n")
-    assert made.check(host.memory) == ["green"]
+    assert made.check(host_memory.memory) == ["green"]
     made.file("/sys/fs/cgroup/memory.max", str(8 * GIB))
-    assert made.check(host.memory) == ["green"]
+    assert made.check(host_memory.memory) == ["green"]
     made.file("/proc/self/cgroup", "0::/slurm/job_7\n")
     made.file("/sys/fs/cgroup/slurm/job_7/memory.current", str(GIB))
     made.file("/sys/fs/cgroup/slurm/job_7/memory.max", str(4 * GIB))
-    assert made.check(host.memory) == ["green"]
+    assert made.check(host_memory.memory) == ["green"]
 
 
 def test_missing_shared_memory_is_red(made):
-    assert made.check(host.shared_memory) == ["red"]
+    assert made.check(host_memory.shared_memory) == ["red"]
     (made.root / "dev/shm").mkdir(parents=True)
     status = os.statvfs(made.root / "dev/shm")
-    [finding] = host.shared_memory(made.machine)
+    [finding] = host_memory.shared_memory(made.machine)
     assert finding.values["total"] == status.f_blocks * status.f_frsize
 
 
@@ -170,19 +170,19 @@ def test_missing_shared_memory_is_red(made):
 def test_little_shared_memory_is_reported(made, monkeypatch, total, free, state):
     size = SimpleNamespace(f_frsize=1, f_blocks=total, f_bavail=free)
     monkeypatch.setattr(os, "statvfs", lambda folder: size)
-    assert made.check(host.shared_memory) == [state]
+    assert made.check(host_memory.shared_memory) == [state]
 
 
 def test_missing_huge_pages_are_amber_with_real_cards(made):
-    assert made.check(host.huge_pages) == []
+    assert made.check(host_memory.huge_pages) == []
     made.file("/proc/meminfo", meminfo(GIB, GIB))
-    assert made.check(host.huge_pages) == ["green"]
+    assert made.check(host_memory.huge_pages) == ["green"]
     made.with_gaudi()
-    assert made.check(host.huge_pages) == ["amber"]
+    assert made.check(host_memory.huge_pages) == ["amber"]
     made.file("/proc/meminfo", meminfo(GIB, GIB, 512))
-    assert made.check(host.huge_pages) == ["green"]
+    assert made.check(host_memory.huge_pages) == ["green"]
     made.environment["PT_HPU_HUGE_PAGES_LIMIT_MB"] = "2048"
-    [finding] = host.huge_pages(made.machine)
+    [finding] = host_memory.huge_pages(made.machine)
     assert finding.state == "amber"
     assert finding.fix == "Run `sudo sysctl -w vm.nr_hugepages=1024`, or lower the limit."
 
@@ -194,12 +194,12 @@ def test_private_folder_that_others_can_open_is_amber(made, tmp_path, monkeypatc
     monkeypatch.setattr(private_folder, "_OPEN_TO_ALL", (first, second))
     monkeypatch.setattr(private_folder, "_RUNTIME", tmp_path / "none")
     name = f"hpu_magic-{os.geteuid()}"
-    assert made.check(host.own_folder) == ["green"]
+    assert made.check(user_folders.own_folder) == ["green"]
     assert not (first / name).exists()
     assert private_folder.made() == first / name
-    assert made.check(host.own_folder) == ["green"]
+    assert made.check(user_folders.own_folder) == ["green"]
     (first / name).chmod(0o755)
-    assert made.check(host.own_folder) == ["amber"]
+    assert made.check(user_folders.own_folder) == ["amber"]
 
 
 def test_missing_private_folder_is_red(made, tmp_path, monkeypatch):
@@ -207,7 +207,7 @@ def test_missing_private_folder_is_red(made, tmp_path, monkeypatch):
     monkeypatch.setattr(private_folder, "_OPEN_TO_ALL", (tmp_path / "file",))
     monkeypatch.setattr(private_folder, "_RUNTIME", tmp_path / "none")
     monkeypatch.setattr(os, "geteuid", lambda: 4_000_000)
-    assert made.check(host.own_folder) == ["red"]
+    assert made.check(user_folders.own_folder) == ["red"]
 
 
 def test_doctor_does_not_wait_for_a_driver_that_hangs(tmp_path, script):
@@ -260,8 +260,8 @@ def test_hl_smi_reports_versions(tmp_path, monkeypatch):
 
 def test_missing_or_unwritable_home_is_amber(made):
     home = made.home
-    assert made.check(host.home) == ["green"]
+    assert made.check(user_folders.home) == ["green"]
     (home / "file").touch()
     for invalid in (home / "absent", home / "file", Path("~")):
         made.home = invalid
-        assert made.check(host.home) == ["amber"]
+        assert made.check(user_folders.home) == ["amber"]

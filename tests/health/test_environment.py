@@ -215,7 +215,7 @@ def test_log_folder_depends_on_container_and_variable(made, tmp_path):
     (made.root / "var/log/habana_logs").mkdir(parents=True)
     made.file("/.dockerenv")
     made.check(storage.logs)
-    assert "root/var/log/habana_logs has 0 B in 0 files" in made.texts[-1]
+    assert "root/var/log/habana_logs contains 0 B in 0 files" in made.texts[-1]
     made.environment["HABANA_LOGS"] = str(tmp_path / "mine")
     made.check(storage.logs)
     assert made.texts[-1].endswith(f"creates {tmp_path / 'mine'}.")

@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from hpu_magic.health.checks import cards, flags, host, installed, jupyter, storage, versions
+from hpu_magic.health.checks import (
+    cards,
+    flags,
+    host_memory,
+    installed,
+    jupyter,
+    storage,
+    user_folders,
+    versions,
+)
 from hpu_magic.health.finding import Finding
 from hpu_magic.health.machine import Machine
 
@@ -35,7 +44,13 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         cards.orphaned_memory,
         cards.device_files,
     ),
-    "host": (host.memory, host.shared_memory, host.huge_pages, host.home, host.own_folder),
+    "host": (
+        host_memory.memory,
+        host_memory.shared_memory,
+        host_memory.huge_pages,
+        user_folders.home,
+        user_folders.own_folder,
+    ),
     "flags": (
         flags.lazy_mode,
         flags.harmful,

@@ -1,6 +1,6 @@
 """The simulated cards: their number, owners and memory."""
 
-from hpu_magic.simulator.cards.choice import AcquireError, be_rank
+from hpu_magic.simulator.cards.card_selection import AcquireError, be_rank
 from hpu_magic.simulator.cards.configuration import Configuration, DeviceType
 from hpu_magic.simulator.cards.driver import (
     Card,

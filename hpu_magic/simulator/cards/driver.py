@@ -18,7 +18,7 @@ from pathlib import Path
 
 from hpu_magic import holders
 from hpu_magic.simulator.cards import place
-from hpu_magic.simulator.cards.choice import AcquireError, candidates, choose_for, forget
+from hpu_magic.simulator.cards.card_selection import AcquireError, candidates, choose_for, forget
 from hpu_magic.simulator.cards.configuration import MOST_CARDS, Configuration, DeviceType
 from hpu_magic.simulator.cards.page import Counters, Page, PageError, read_page, write_page
 from hpu_magic.simulator.cards.record_lock import lock_holder, lock_or_holder
