@@ -9,7 +9,7 @@ import lightning.fabric as fabric
 import lightning.pytorch as lightning
 import torch
 import torch.distributed as dist
-from steps import QUIET, Steps
+from steps import QUIET, Steps, same_weights
 from torch import nn
 
 import hpu_magic.lightning as plugins
@@ -87,12 +87,7 @@ def dist_size() -> int:
 
 
 def check_same(one, other, **tolerances: float):
-    state, other_state = one.state_dict(), other.state_dict()
-    assert list(state) == list(other_state)
-    for name, value in state.items():
-        torch.testing.assert_close(
-            value.cpu(), other_state[name].cpu(), **(tolerances or CLOSE), msg=name
-        )
+    same_weights(one, other, **(tolerances or CLOSE))
 
 
 def fitted(make=Net, **options) -> dict[str, Any]:
@@ -329,16 +324,12 @@ def fabric_loop(folder: str, name: str) -> list[float]:
         if accelerator == "hpu":
             saved = torch.load(path / "state.ckpt", weights_only=True)["model"]
             assert {value.device.type for value in saved.values()} == {"cpu"}
-            check_same_state(saved, model.module)
+            for name, value in model.module.state_dict().items():
+                assert torch.equal(saved[name], value.cpu()), name
     check_same(shown["hpu"][0], shown["cpu"][0])
     torch.testing.assert_close(shown["hpu"][1], shown["cpu"][1], **CLOSE)
     assert shown["hpu"][2] == [[float(rank)] * 2 for rank in range(dist_size())]
     return shown["hpu"][1]
-
-
-def check_same_state(saved: dict[str, torch.Tensor], module: nn.Module):
-    for name, value in module.state_dict().items():
-        assert torch.equal(saved[name], value.cpu()), name
 
 
 def reductions() -> dict[str, Any]:

@@ -1,5 +1,7 @@
 """Steps that the test models share, and options of the `Trainer`."""
 
+from pathlib import Path
+
 import torch
 
 NAMESPACES = ("lightning.pytorch", "pytorch_lightning")
@@ -9,6 +11,19 @@ QUIET = {
     "enable_model_summary": False,
     "enable_progress_bar": False,
 }
+
+
+def same_weights(one, other, **tolerances: float):
+    """Compare all parameters and buffers of two models."""
+    state, other_state = one.state_dict(), other.state_dict()
+    assert list(state) == list(other_state)
+    for name, value in state.items():
+        torch.testing.assert_close(value.cpu(), other_state[name].cpu(), **tolerances, msg=name)
+
+
+def logged(trainer) -> str:
+    """Return the text of a run's log."""
+    return (Path(trainer.logger.log_dir) / "metrics.csv").read_text()
 
 
 class Steps:

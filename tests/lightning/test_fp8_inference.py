@@ -1,15 +1,10 @@
 """FP8 inference with Lightning's plug-in: measured in one process, quantized in another."""
 
-import importlib.util
 import json
 from pathlib import Path
 
 import pytest
-
-needs_compressor = pytest.mark.skipif(
-    importlib.util.find_spec("neural_compressor") is None,
-    reason="neural-compressor-pt is not installed; it needs Python 3.11",
-)
+from optional import needs_compressor
 
 MODEL = """
 import json, os, sys, warnings

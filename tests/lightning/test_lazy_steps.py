@@ -3,6 +3,7 @@
 import os
 
 import pytest
+from steps import same_weights
 
 LAZY = "HPU_MAGIC_TEST_LAZY" in os.environ
 
@@ -23,14 +24,8 @@ def marks(torch):
     return count
 
 
-def test_each_step_is_marked_in_lazy_mode(torch, trainer, net, loader, marks):
-    class Silent(net):
-        """A model without ``log``, which would read the loss and run the graph."""
-
-        def loss(self, batch, kind):
-            return torch.nn.functional.cross_entropy(self(batch[0]), batch[1])
-
-    model, batches = Silent(), loader()
+def test_each_step_is_marked_in_lazy_mode(trainer, silent, loader, marks):
+    model, batches = silent(), loader()
     run = trainer("hpu", max_epochs=1, logger=False)
     counted = [
         marks(lambda: run.fit(model, batches)),
@@ -62,7 +57,7 @@ def test_step_closures_run_at_the_marks(torch, trainer, net, loader):
 
 
 @pytest.mark.skipif(not LAZY, reason="the vendor captures graphs only in lazy mode")
-def test_captured_modules_equal_the_cpu(torch, trainer, net, loader, same_weights):
+def test_captured_modules_equal_the_cpu(torch, trainer, net, loader):
     import habana_frameworks.torch as ht
 
     trained, plain = net(), net()

@@ -36,28 +36,16 @@ def test_lazy_step_has_one_graph_for_backward_and_one_for_the_optimizer(forked_s
         """
         import hpu_magic.lightning
         import lightning.pytorch as pytorch
-        import torch
+        from lightning.pytorch.demos.boring_classes import BoringModel
         from habana_frameworks.torch.hpu.metrics import metric_localcontext
 
-        class Model(pytorch.LightningModule):
-            def __init__(self):
-                super().__init__()
-                self.layer = torch.nn.Linear(8, 1)
-
-            def training_step(self, batch, index):
-                return self.layer(batch).square().mean()
-
-            def configure_optimizers(self):
-                return torch.optim.SGD(self.parameters(), lr=0.05)
-
         def counts(steps):
-            data = torch.utils.data.DataLoader(torch.randn(64, 8), batch_size=4)
             with metric_localcontext("recipe_cache") as metric:
                 pytorch.Trainer(
                     accelerator="hpu", devices=1, max_steps=steps, logger=False,
                     enable_checkpointing=False, enable_model_summary=False,
-                    enable_progress_bar=False,
-                ).fit(Model(), data)
+                    enable_progress_bar=False, limit_val_batches=0,
+                ).fit(BoringModel())
             stats = dict(metric.stats())
             return stats["TotalHit"] + stats["TotalMiss"], stats["TotalMiss"]
 

@@ -12,34 +12,23 @@ import pytest
 TRAIN = """
 import sys
 
-import torch
 from lightning_habana.pytorch.accelerator import HPUAccelerator
 from lightning_habana.pytorch.plugins.precision import HPUPrecisionPlugin
 from lightning_habana.pytorch.strategies import SingleHPUStrategy
 from lightning_habana import HPU_AVAILABLE
 import lightning_habana.fabric as on_fabric
 import lightning as L
+from lightning.pytorch.demos.boring_classes import BoringModel
 
-class Net(L.LightningModule):
-    def __init__(self):
-        super().__init__()
-        self.layer = torch.nn.Linear(16, 16)
-
-    def training_step(self, batch, index):
-        return self.layer(batch).square().mean()
-
-    def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.1)
-
-net = Net()
+net = BoringModel()
 plugin = HPUPrecisionPlugin("fp8")
 plugin.convert_modules(net, replace_layers=True, recipe={"interval": 2})
 trainer = L.Trainer(
     accelerator=HPUAccelerator(), devices=1, strategy=SingleHPUStrategy(), plugins=[plugin],
     max_steps=int(sys.argv[1]), logger=False, enable_checkpointing=False,
-    enable_progress_bar=False, enable_model_summary=False,
+    enable_progress_bar=False, enable_model_summary=False, limit_val_batches=0,
 )
-trainer.fit(net, torch.utils.data.DataLoader(torch.randn(64, 16), batch_size=16))
+trainer.fit(net)
 fabric = L.Fabric(
     accelerator=on_fabric.HPUAccelerator(), strategy=on_fabric.SingleHPUStrategy(),
     plugins=on_fabric.HPUPrecision("bf16-mixed"),

@@ -4,12 +4,13 @@ import os
 from pathlib import Path
 
 import pytest
+from steps import logged, same_weights
 
 BOTH = ("cpu", "hpu")
 
 
 @pytest.fixture
-def fit_both(trainer, loader, same_weights, logged):
+def fit_both(trainer, loader):
     """A function that compares a fit on both devices; returns the models and trainers."""
 
     def fit(make_model, make_options=dict, validate=True):
@@ -27,9 +28,7 @@ def fit_both(trainer, loader, same_weights, logged):
     return fit
 
 
-def test_fit_with_callbacks_equals_the_cpu(
-    lightning, trainer, net, loader, same_weights, logged, tmp_path
-):
+def test_fit_with_callbacks_equals_the_cpu(lightning, trainer, net, loader, tmp_path):
     callbacks = lightning.callbacks
     models, shown = [], []
     for accelerator in BOTH:
@@ -114,14 +113,8 @@ def test_manual_optimization_equals_the_cpu(torch, net, fit_both):
 
 
 @pytest.mark.skipif("HPU_MAGIC_TEST_LAZY" in os.environ, reason="lazy mode has no compile backend")
-def test_compiled_modules_equal_the_cpu(torch, trainer, net, loader, same_weights):
-    class Silent(net):
-        """A model without ``log``, which Dynamo cannot compile."""
-
-        def loss(self, batch, kind):
-            return torch.nn.functional.cross_entropy(self(batch[0]), batch[1])
-
-    plain, layer, model = Silent(), Silent(), Silent()
+def test_compiled_modules_equal_the_cpu(torch, trainer, silent, loader):
+    plain, layer, model = silent(), silent(), silent()
     trainer("cpu", max_epochs=1).fit(plain, loader())
     layer.body.compile(backend="hpu_backend")
     trainer("hpu", max_epochs=1).fit(layer, loader(), loader(shuffle=False))
@@ -170,7 +163,7 @@ def test_half_precision_equals_the_cpu(torch, net, fit_both, precision):
         assert {dtype for *_, dtype in model.seen} == {torch.bfloat16}
 
 
-def test_float16_losses_are_scaled(torch, trainer, net, loader, same_weights, tmp_path):
+def test_float16_losses_are_scaled(torch, trainer, net, loader, tmp_path):
     class Watching(net):
         def on_after_backward(self):
             self.largest = float(self.head.bias.grad.abs().max())
