@@ -8,7 +8,7 @@ pytest.importorskip("trl", reason="`make huggingface` has an environment with tr
 
 import torch
 from features import SENTENCE_TRANSFORMERS, TRL, proves
-from tiny_models import bert, llama
+from tiny_models import LOGGED, bert, llama
 from tiny_tokenizer import tokenizer
 
 import hpu_magic
@@ -59,11 +59,8 @@ def trainer(kind, folder, *, cpu, lora=False):
             per_device_train_batch_size=4,
             num_train_epochs=1,
             learning_rate=1e-2,
-            logging_steps=1,
             eval_strategy="epoch",
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
+            **LOGGED,
         ),
         train_dataset=data,
         eval_dataset=data.select(range(8)),
@@ -151,10 +148,7 @@ def test_embedding_training_equals_the_cpu(tmp_path):
             per_device_train_batch_size=8,
             num_train_epochs=2,
             learning_rate=1e-2,
-            logging_steps=1,
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
+            **LOGGED,
         )
         loss = CosineSimilarityLoss(model)
         fits.append(SentenceTransformerTrainer(model, arguments, train_dataset=pairs, loss=loss))
