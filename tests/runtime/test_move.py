@@ -92,15 +92,15 @@ def test_objects_already_on_the_device_are_not_moved(run, ns, torch, own_card):
     first = run("%hpu_to model")
     assert first.result.sizes == {"model": 0}
     assert ns["model"].weight is same
-    title = f"Nothing was moved: model is on {own_card} already"
+    title = f"Nothing was moved: model is already on {own_card}"
     assert repr(first.result).splitlines()[0] == title
     assert f"Moved 8 B to {own_card} in " in run("%hpu_to model x").out
     again = repr(run("%hpu_to model x").result).splitlines()
-    assert again[0] == f"Nothing was moved: model and x are on {own_card} already"
+    assert again[0] == f"Nothing was moved: model and x are already on {own_card}"
     assert [line.split("  ")[1] for line in again[1:]] == ["free on the device"]
     back = run("%hpu_to x --device cpu")
     assert back.out.count("Moved 8 B to cpu") == 1
-    assert repr(run("%hpu_to x --device cpu").result) == "Nothing was moved: x is on cpu already"
+    assert repr(run("%hpu_to x --device cpu").result) == "Nothing was moved: x is already on cpu"
 
 
 def test_moved_model_trains_with_its_existing_optimizer(run, ns, torch):
@@ -281,5 +281,5 @@ def test_shared_memory_is_counted_once(run, ns, torch):
 def test_function_returns_the_moved_objects_and_rejects_others(torch, shell):
     model, x = hpu_magic.to(torch.nn.Linear(2, 2), torch.ones(1, 2))
     assert model(x).device.type == "hpu"
-    with pytest.raises(ValueError, match=r"^Argument 1 is an int: move a module"):
+    with pytest.raises(ValueError, match=r"^Argument 1 is an int, which cannot be moved: pass"):
         hpu_magic.to(3)
