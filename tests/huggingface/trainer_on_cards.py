@@ -4,40 +4,19 @@ import json
 import os
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from tiny_models import bert, llama, tokens
+from tiny_models import LOGGED, bert, llama, parity, sentences
 
 BATCH, ROWS = 8, 16  # of a step and of an evaluation, on all cards
 
 
-class Sentences(torch.utils.data.Dataset):
-    """Sentences whose tokens are labels; the number of labels differs between rows."""
-
-    def __init__(self, rows: int):
-        self.ids = tokens(rows)
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def __getitem__(self, i: int) -> dict[str, torch.Tensor]:
-        ids = self.ids[i]
-        mask = torch.ones_like(ids)
-        return {"input_ids": ids, "attention_mask": mask, "labels": self.labels(i)}
-
-    def labels(self, i: int) -> torch.Tensor:
-        """Return the labels of a row; the last tokens have none."""
-        return self.ids[i].where(torch.arange(len(self.ids[i])) < 2 + i % 7, -100)
-
-
-class Classes(Sentences):
-    """Sentences whose class is the parity of the sum of their tokens."""
-
-    def labels(self, i: int) -> torch.Tensor:
-        """Return the class of a row."""
-        return self.ids[i].sum() % 2
+def first_tokens(ids: torch.Tensor, row: int) -> torch.Tensor:
+    """Return the tokens as labels; the last tokens, whose number differs, have none."""
+    return ids.where(torch.arange(len(ids)) < 2 + row % 7, -100)
 
 
 CASES: dict[str, dict[str, Any]] = {
@@ -58,17 +37,14 @@ def fit(cards: int, classes: bool = False, **options) -> dict[str, Any]:
     from transformers import Trainer, TrainingArguments, set_seed
 
     set_seed(0)
-    rows = Classes if classes else Sentences
+    rows = partial(sentences, labels=parity if classes else first_tokens)
     with tempfile.TemporaryDirectory() as folder:
         usual = {
             "per_device_train_batch_size": BATCH // cards,
             "per_device_eval_batch_size": ROWS // cards,
             "max_steps": 6,
             "learning_rate": 1e-2,
-            "logging_steps": 1,
-            "save_strategy": "no",
-            "report_to": [],
-            "disable_tqdm": True,
+            **LOGGED,
         }
         trainer = Trainer(
             bert() if classes else llama(),
