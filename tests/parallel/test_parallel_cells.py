@@ -28,16 +28,17 @@ def loops():
     return len(threading.enumerate()), sum("eventpoll" in one for one in opened)
 """
 JOINED = ["ranks 0 and 1\n  [3.0, 3.0]"]
+RESTART = "Run %hpu_workers restart to restart all ranks (their variables are lost)."
+WORK = {
+    "a collective": "dist.all_reduce(x)",
+    "a backward pass": "model(torch.ones(1, 2, device='hpu')).sum().backward()",
+    "prints": "for n in range(200):\n    print('.', end='', flush=True)\n    time.sleep(0.03)",
+}
 
 # Reports that the cell of a rank runs.
 RUNS = """import os, pathlib, time
 pathlib.Path({!r}, f"{{os.environ['RANK']}} runs").touch()
 """
-
-
-def running_ranks(folder):
-    """Return the number of ranks that run `RUNS`."""
-    return len(list(folder.glob("* runs")))
 
 
 @pytest.fixture(scope="module")
@@ -48,6 +49,19 @@ def notebook():
     assert started.texts == ["Starting 2 workers, one per card.\n"]
     yield notebook
     notebook.close()
+
+
+@pytest.fixture
+def interrupted(notebook, tmp_path):
+    """Run a cell with `RUNS` and interrupt it while it runs on a number of ranks."""
+
+    def run(cell, *moments, ranks=2):
+        with notebook.interrupted(
+            *moments, when=lambda: len(list(tmp_path.glob("* runs"))) == ranks
+        ):
+            return notebook.run(cell.replace("RUNS\n", RUNS.format(str(tmp_path))))
+
+    return run
 
 
 def workers(notebook):
@@ -84,15 +98,14 @@ def test_notebook_does_not_use_the_cards_of_its_workers(notebook):
     assert named.texts == ["['rank 0 of first.ipynb', 'rank 1 of first.ipynb', 'first.ipynb']"]
 
 
-def test_cells_of_ranks_can_await(notebook, tmp_path):
+def test_cells_of_ranks_can_await(notebook, interrupted):
     awaited = notebook.run(
         "%%hpu_workers\nimport asyncio\nawait asyncio.sleep(0.01)\n"
         "task = asyncio.get_running_loop().create_task(asyncio.sleep(0.01, 'slept'))"
     )
     assert awaited.outputs == []
     assert notebook.run("%%hpu_workers\nawait task").texts == ["ranks 0 and 1\n  'slept'"]
-    with notebook.interrupted(0.2, when=lambda: running_ranks(tmp_path) == 2):
-        below = notebook.run(f"%%hpu_workers\n{RUNS.format(str(tmp_path))}await asyncio.sleep(100)")
+    below = interrupted("%%hpu_workers\nRUNS\nawait asyncio.sleep(100)", 0.2)
     assert below.error.startswith("Interrupted on ranks 0 and 1.")
 
 
@@ -271,11 +284,13 @@ def test_rank_table_of_a_training_marks_the_slowest_rank(notebook):
     assert rows == [("0", "0", ""), ("1", "1", "slowest")]
 
 
-def test_failed_rank_interrupts_the_others(notebook):
+@pytest.mark.parametrize("work", WORK)
+def test_failed_rank_interrupts_the_others(notebook, work):
     notebook.run(JOIN)
     below = notebook.run(
-        "%%hpu_workers --grace 0.5\nif rank == 1:\n    raise ValueError('no data')\n"
-        "dist.all_reduce(x)"
+        "%%hpu_workers --grace 0.5\nimport time\n"
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2).to('hpu'))\n"
+        f"if rank == 1:\n    raise ValueError('no data')\n{WORK[work]}"
     )
     assert below.error.count("Traceback") == 1
     assert below.error.endswith(
@@ -293,33 +308,9 @@ def test_rank_that_cannot_leave_its_group_is_reported(notebook):
     )
     below = notebook.run("%%hpu_workers --ranks 0\nraise ValueError('no data')")
     assert below.error.endswith(
-        "Rank 0 raised ValueError: no data. Rank 1 could not leave the process group. "
-        "Run %hpu_workers restart to restart all ranks (their variables are lost)."
+        f"Rank 0 raised ValueError: no data. Rank 1 could not leave the process group. {RESTART}"
     )
     notebook.run("%%hpu_workers --ranks 1\ndist.destroy_process_group = leave\nleave()")
-    assert notebook.run(JOIN).texts == JOINED
-
-
-def test_rank_that_prints_constantly_is_interrupted_too(notebook):
-    below = notebook.run(
-        "%%hpu_workers --grace 0.5\nimport time\nif rank == 1:\n    raise ValueError('no data')\n"
-        "for n in range(200):\n    print('.', end='', flush=True)\n    time.sleep(0.03)"
-    )
-    assert "Rank 1 raised ValueError: no data. Rank 0 was interrupted." in below.error
-
-
-def test_failed_rank_interrupts_a_backward_pass(notebook):
-    notebook.run(JOIN)
-    below = notebook.run(
-        "%%hpu_workers --grace 0.5\n"
-        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2).to('hpu'))\n"
-        "if rank == 1:\n    raise ValueError('no data')\n"
-        "model(torch.ones(1, 2, device='hpu')).sum().backward()"
-    )
-    assert below.error.endswith(
-        "Rank 1 raised ValueError: no data. Rank 0 was interrupted. The ranks have left their "
-        "process group: the next cell can create a new one."
-    )
     assert notebook.run(JOIN).texts == JOINED
 
 
@@ -351,35 +342,33 @@ def test_different_errors_are_listed_in_order_of_time(notebook, tmp_path):
     assert "Rank 0 raised KeyError: 'a'. Rank 1 raised OSError after that." in below.error
 
 
-def test_interrupt_ends_the_cells_of_ranks_and_keeps_variables(notebook, tmp_path):
+def test_interrupt_ends_the_cells_of_ranks_and_keeps_variables(notebook, interrupted):
     notebook.run("%%hpu_workers\nkept = rank * 10")
-    with notebook.interrupted(0.2, when=lambda: running_ranks(tmp_path) == 2):
-        below = notebook.run(f"%%hpu_workers\n{RUNS.format(str(tmp_path))}time.sleep(100)")
+    below = interrupted("%%hpu_workers\nRUNS\ntime.sleep(100)", 0.2)
     assert below.error.startswith("Interrupted on ranks 0 and 1.")
     assert notebook.run("%%hpu_workers\nkept").texts == ["rank 0\n  0\nrank 1\n  10"]
 
 
-def test_two_quick_interrupts_count_as_one(notebook, tmp_path):
+def test_two_quick_interrupts_count_as_one(interrupted):
     # Later interrupts may reach the kernel while it replies.
-    with notebook.interrupted(0.2, 0.21, when=lambda: running_ranks(tmp_path) == 2):
-        below = notebook.run(f"%%hpu_workers\n{RUNS.format(str(tmp_path))}time.sleep(100)")
+    below = interrupted("%%hpu_workers\nRUNS\ntime.sleep(100)", 0.2, 0.21)
     assert below.error.startswith("Interrupted on ranks 0 and 1.")
     assert "answer" not in below.error
 
 
 @pytest.mark.parametrize("moments", [(0.2, 1.0), (0.2,)], ids=["twice", "in vain"])
-def test_rank_that_ignores_the_interrupt_is_reported(notebook, moments, tmp_path):
+def test_rank_that_ignores_the_interrupt_is_reported(notebook, interrupted, moments, tmp_path):
     notebook.run("from hpu_magic.parallel import run\nrun._INTERRUPT_SECONDS = 1.0")
-    with notebook.interrupted(*moments, when=lambda: running_ranks(tmp_path) == 1):
-        below = notebook.run(
-            "%%hpu_workers --ranks 1\nimport signal\n"
-            f"before = signal.signal(signal.SIGINT, signal.SIG_IGN)\n{RUNS.format(str(tmp_path))}"
-            f"while not pathlib.Path({str(tmp_path / 'end')!r}).exists():\n    time.sleep(0.05)\n"
-            "signal.signal(signal.SIGINT, before)"
-        )
+    below = interrupted(
+        "%%hpu_workers --ranks 1\nimport signal\n"
+        "before = signal.signal(signal.SIGINT, signal.SIG_IGN)\nRUNS\n"
+        f"while not pathlib.Path({str(tmp_path / 'end')!r}).exists():\n    time.sleep(0.05)\n"
+        "signal.signal(signal.SIGINT, before)",
+        *moments,
+        ranks=1,
+    )
     assert below.error == (
-        "Interrupted on rank 1. Rank 1 does not respond to the interrupt. Run %hpu_workers restart "
-        "to restart all ranks (their variables are lost)."
+        f"Interrupted on rank 1. Rank 1 does not respond to the interrupt. {RESTART}"
     )
     refused = notebook.run("%%hpu_workers\npass")
     assert refused.texts == [
@@ -401,9 +390,7 @@ def test_killed_rank_is_reported_and_restart_replaces_it(notebook):
     )
     assert below.error.count("killed") == 1
     assert "Rank 1 was killed by SIGKILL. Rank 0 raised DistBackendError after that." in below.error
-    assert below.error.endswith(
-        "Run %hpu_workers restart to restart all ranks (their variables are lost)."
-    )
+    assert below.error.endswith(RESTART)
     assert "was killed by SIGKILL" in notebook.run("%hpu_workers").texts[0]
     assert "Rank 1 has ended" in notebook.run("%%hpu_workers\npass").texts[0]
     assert notebook.run("%hpu_workers restart").texts[1].startswith("2 workers\n")
