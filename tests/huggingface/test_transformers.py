@@ -8,7 +8,7 @@ pytest.importorskip("transformers")
 
 import torch
 from features import TRANSFORMERS, proves
-from tiny_models import MODELS, llama, tokens
+from tiny_models import MODELS, llama, losses_of, tokens
 
 ALL = "HPU_MAGIC_TEST_ALL_MODELS" in os.environ
 TYPES = [torch.float32, torch.bfloat16] if ALL else [torch.float32]
@@ -25,13 +25,7 @@ def trained(name, device, dtype):
         for key, value in batch().items()
     }
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    losses = []
-    for _ in range(3):
-        loss = model(**inputs).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
+    losses = losses_of(model, inputs, optimizer)
     with torch.inference_mode():
         return losses, model.eval()(**inputs).logits.float().cpu()
 
