@@ -42,6 +42,18 @@ def project(pytester, monkeypatch):
     return pytester
 
 
+@pytest.fixture
+def run(project):
+    """Run a session with `--hpu` on test files; return its outcomes and output."""
+
+    def run(*options, **files):
+        project.makepyfile(**files)
+        result = project.runpytest_subprocess("--hpu", "-rA", *options)
+        return outcomes(result), result.stdout.str()
+
+    return run
+
+
 def outcomes(result):
     """Return the outcome of each test, from the summary of `-rA`."""
     summary = result.stdout.str().partition("short test summary info")[2]
@@ -163,13 +175,10 @@ def line_of(source, text):
     return source.strip().splitlines().index(text) + 1
 
 
-def test_session_runs_both_modes_and_reports_costs(project):
-    project.makepyfile(test_it=SESSION)
-    result = project.runpytest_subprocess(
-        "--hpu", "-rA", "-o", "junit_family=xunit2", "--junitxml=it.xml"
-    )
-    output = result.stdout.str()
-    assert outcomes(result) == EXPECTED
+def test_session_runs_both_modes_and_reports_costs(project, run):
+    options = ("-o", "junit_family=xunit2", "--junitxml=it.xml")
+    results, output = run(*options, test_it=SESSION)
+    assert results == EXPECTED
     assert re.search(r"4 failed, 11 passed, 1 skipped, 2 warnings, 1 error in", output)
     assert "hpu: simulated GAUDI2, eager\n" in output
     # Reports of the other process are complete.
@@ -286,10 +295,8 @@ def test_leaves_little(hpu):
 """
 
 
-def test_tensors_of_failed_tests_are_freed(project):
-    project.makepyfile(test_it=FAILURES)
-    result = project.runpytest_subprocess("--hpu", "-rA")
-    output = result.stdout.str()
+def test_tensors_of_failed_tests_are_freed(run):
+    _, output = run(test_it=FAILURES)
     assert re.search(r"5 failed, 2 passed, 1 skipped, 1 xfailed, 1 warning, 3 errors in", output)
     (left,) = [line for line in output.splitlines() if "DeviceMemoryWarning" in line]
     assert "test_it.py::test_leaves_little left 1 tensor on the device, 400 B" in left
@@ -345,11 +352,9 @@ def test_a_card_that_somebody_holds(hpu, hpu_cards):
 """
 
 
-def test_hpu_cards_runs_functions_on_several_cards(project):
-    project.makepyfile(test_it=CARDS)
-    result = project.runpytest_subprocess("--hpu", "-rA")
-    output = result.stdout.str()
-    assert outcomes(result) == {
+def test_hpu_cards_runs_functions_on_several_cards(run):
+    results, output = run(test_it=CARDS)
+    assert results == {
         "test_result_of_each_rank": "PASSED",
         "test_no_number_of_cards": "FAILED",
         "test_a_card_that_somebody_holds": "FAILED",
@@ -491,10 +496,8 @@ def test_plugin_uses_an_installed_vendor_package(project):
 
 
 @ALL
-def test_xdist_workers_use_separate_cards_and_both_modes(project):
-    project.makepyfile(test_it=SESSION, test_cards=CARDS)
-    result = project.runpytest_subprocess("--hpu", "-rA", "-n", "2")
-    results = outcomes(result)
+def test_xdist_workers_use_separate_cards_and_both_modes(run):
+    results, _ = run("-n", "2", test_it=SESSION, test_cards=CARDS)
     expected = dict(EXPECTED)
     del expected["test_memory_of_a_failure_is_free"]  # another worker may run it
     assert {name: results[name] for name in expected} == expected
@@ -544,8 +547,8 @@ def test_interrupt_tears_down_fixtures_of_the_other_process(interrupted):
 
 
 @ALL
-def test_hanging_or_killed_process_fails_only_its_test(project):
-    project.makepyfile(
+def test_hanging_or_killed_process_fails_only_its_test(run):
+    results, output = run(
         test_it="""
         import os, signal, time, pytest, torch
 
@@ -588,9 +591,7 @@ def test_hanging_or_killed_process_fails_only_its_test(project):
             hpu_cards(1)(compares)
         """
     )
-    result = project.runpytest_subprocess("--hpu", "-rA")
-    output = result.stdout.str()
-    assert outcomes(result) == {
+    assert results == {
         "test_dies": "FAILED",
         "test_hangs": "FAILED",
         "test_lacking": "FAILED",
@@ -613,8 +614,9 @@ def test_hanging_or_killed_process_fails_only_its_test(project):
 
 
 @ALL
-def test_no_fallback_option_applies_to_all_tests_and_ranks(project):
-    project.makepyfile(
+def test_no_fallback_option_applies_to_all_tests_and_ranks(run):
+    results, output = run(
+        "--hpu-no-fallback",
         test_it="""
         import pytest, torch
 
@@ -636,11 +638,8 @@ def test_no_fallback_option_applies_to_all_tests_and_ranks(project):
 
         @pytest.mark.hpu_max_recompilations(-1)
         def test_wrong_number(hpu): ...
-        """
+        """,
     )
-    result = project.runpytest_subprocess("--hpu", "--hpu-no-fallback", "-rA")
-    output = result.stdout.str()
-    results = outcomes(result)
     assert results == {
         "test_here": "FAILED",
         "test_on_a_rank": "FAILED",
