@@ -42,7 +42,7 @@ COMMANDS = (
     ),
     (
         "%hpu_fp8_quantize model --inputs x",
-        "FP8 inference, step 2: quantize the model in a new process",
+        "FP8 inference, step 2: quantize the model after a restart",
     ),
     (
         "%%hpu_workers --cards 4",

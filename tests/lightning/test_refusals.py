@@ -13,7 +13,7 @@ TO_WORKERS = "an interactive session is a single process: begin the cell with %%
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ({"devices": 2}, f"devices=2 needs 2 processes, one per card, and {TO_WORKERS} 2, or"),
+        ({"devices": 2}, f"devices=2 needs 2 processes, one per card, but {TO_WORKERS} 2, or"),
         ({"devices": "2"}, f"devices=2 needs 2 processes, .* {TO_WORKERS} 2"),
         ({"devices": [1, 0]}, f"devices=2 needs 2 processes, .* {TO_WORKERS} 2"),
         ({"devices": -1}, f"devices=8 needs 8 processes, .* {TO_WORKERS} 8"),
@@ -109,7 +109,7 @@ def test_notebook_uses_one_card_and_reports_it(pytorch, caplog):
     ("options", "sentence"),
     [
         ({"parallel_devices": ["cpu", "hpu"]}, "parallel_devices contains 'cpu', but each process"),
-        ({"parallel_devices": ["hpu:0", "hpu:1"]}, "parallel_devices contains 'hpu:1', and each"),
+        ({"parallel_devices": ["hpu:0", "hpu:1"]}, "parallel_devices contains 'hpu:1', but each"),
         ({"process_group_backend": "nccl"}, "process_group_backend='nccl' does not support"),
         ({"process_group_backend": "cpu:gloo"}, "process_group_backend='cpu:gloo' does not"),
     ],

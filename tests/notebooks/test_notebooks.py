@@ -352,7 +352,7 @@ def test_collectives_return_the_described_tensors(cards):
         "ranks 0 to 3\n  tensor([10., 10., 10.], device='hpu:0')\n"
         "  tensor([ 0., 10., 20., 30.], device='hpu:0')"
     )
-    assert "Rank 2 is slowest" in cards.text("ddp")
+    assert "Rank 2 is the slowest" in cards.text("ddp")
     assert cards.text("held") == "['25%', '25%', '25%', '25%']"
 
 

@@ -25,7 +25,7 @@ def test_ring_buffer_keeps_the_newest_rows_in_order() -> None:
 
 
 def test_ring_buffer_rejects_a_row_with_another_number_of_values() -> None:
-    with pytest.raises(ValueError, match="has 2 values"):
+    with pytest.raises(ValueError, match="must have 2 values"):
         RingBuffer(("time", "value")).append(1.0)
 
 

@@ -88,5 +88,5 @@ with warnings.catch_warnings(record=True) as caught:
 print(*(warning.message for warning in caught))
 """
     )
-    assert "5 shapes (x (), (2,), (2, 2), (2, 2, 2), (2, 2, 2, 2))" in sentence
+    assert "5 different input shapes (x (), (2,), (2, 2), (2, 2, 2), (2, 2, 2, 2))" in sentence
     assert sentence.endswith(": pad the inputs to a few sizes.")

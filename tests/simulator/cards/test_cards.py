@@ -122,7 +122,7 @@ def test_invalid_variable_is_reported_with_name_and_value(variable, value):
     with pytest.raises(ValueError, match=variable) as refusal:
         Configuration.from_environment({variable: value})
     assert repr(value) in str(refusal.value)
-    assert "write" in str(refusal.value)
+    assert "; use " in str(refusal.value)
 
 
 def test_device_count_follows_the_environment(monkeypatch):

@@ -188,7 +188,7 @@ def test_shapes_broadcast_like_matmul(of_a, of_b):
             "Accumulation tensor must be provided at index 4 for Fp8GemmV2, when accumulate is "
             "true",
         ),
-        (fp8_tensor(4, 6, fp8=E5M2), fp8_tensor(6, 3), {}, "are Float8_e5m2 and Float8_e4m3fn."),
+        (fp8_tensor(4, 6, fp8=E5M2), fp8_tensor(6, 3), {}, "got Float8_e5m2 and Float8_e4m3fn."),
         (torch.ones(4, 6), fp8_tensor(6, 3), {}, "dtype, but got Float and Float8_e4m3fn."),
         (
             fp8_tensor(4, 6),

@@ -74,7 +74,7 @@ def test_permuted_input_is_normalized():
 @pytest.mark.parametrize(
     ("data", "gamma", "message"),
     [
-        (torch.ones(2, 3), torch.ones(2), "have shapes [2] and [2, 3]."),
+        (torch.ones(2, 3), torch.ones(2), "got shapes [2] and [2, 3]."),
         (torch.ones(2, 3).int(), torch.ones(3), "float, bfloat16 or half dtype, but got Int."),
     ],
     ids=["gamma", "int"],

@@ -167,7 +167,7 @@ def test_helper_v2_reads_rows_at_positions(dtype):
         (
             (2, 2, 2),
             r"\[2, 2, 2\] has angles for 2 positions in its first 3 rows, but p has 3 positions in "
-            r"a batch of 2; pass 3 or 6",
+            r"a batch of 2; pass angles for 3 or 6",
         ),
         ((3, 2, 3), r"\[3, 2, 3\] does not match p of shape \[3, 2, 1, 4\]; pass a cache"),
         ((3, 2), r"\[3, 2\] does not match p of shape \[3, 2, 1, 4\]; pass a cache"),

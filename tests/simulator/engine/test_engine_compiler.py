@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from started_process import is_running, wait_until
+from started_process import is_running, wait_for
 
 from hpu_magic.simulator import engine
 from hpu_magic.simulator.engine import cache, compile_units, compiler
@@ -78,11 +78,11 @@ def test_ended_build_ends_its_compilers(places, builds, number):
         stderr=subprocess.DEVNULL,
     )
     try:
-        wait_until(lambda: started.exists() and started.read_text().endswith("\n"))
+        wait_for(lambda: started.exists() and started.read_text().endswith("\n"))
         builder.send_signal(number)
         assert builder.wait(30) != 0
         compilers = [int(pid) for pid in started.read_text().split()]
-        wait_until(lambda: not any(map(is_running, compilers)))
+        wait_for(lambda: not any(map(is_running, compilers)))
     finally:
         builder.kill()
         builder.wait()

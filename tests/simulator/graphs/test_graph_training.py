@@ -251,7 +251,7 @@ def test_module_cacher_needs_named_arguments(lazy_process):
         print(error_of(torch.hpu.ModuleCacher(), Model()))
         """
     )
-    assert line.startswith("Model.forward has the argument *parts, which callers cannot")
+    assert line.startswith("Model.forward has the argument *parts, which cannot be passed by name")
 
 
 def test_step_closures_run_once_after_the_next_mark_step(lazy_process):
