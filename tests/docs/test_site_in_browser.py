@@ -152,25 +152,23 @@ def test_all_text_is_legible(visit, scheme):
     assert faint == {}
 
 
+def pictures(page):
+    """Return the files of the visible pictures of a fit."""
+    shown = page.locator(".fit img:visible")
+    return shown.evaluate_all("all => all.map(one => one.currentSrc.split('/').pop())")
+
+
 def test_animation_of_the_first_page_can_be_paused(visit):
     page = visit("index.html", color_scheme="light")
-    shown = page.locator(".fit img:visible")
-    assert shown.evaluate_all("all => all.map(one => one.currentSrc.split('/').pop())") == [
-        "fit-light.webp"
-    ]
+    assert pictures(page) == ["fit-light.webp"]
     page.get_by_label("Pause animation").check()
-    assert shown.evaluate_all("all => all.map(one => one.currentSrc.split('/').pop())") == [
-        "fit-light.png"
-    ]
-    assert shown.get_attribute("alt")
+    assert pictures(page) == ["fit-light.png"]
+    assert page.locator(".fit img:visible").get_attribute("alt")
 
 
 def test_reduced_motion_is_respected(visit):
     page = visit("index.html", color_scheme="dark", reduced_motion="reduce")
-    shown = page.locator(".fit img:visible")
-    assert shown.evaluate_all("all => all.map(one => one.currentSrc.split('/').pop())") == [
-        "fit-dark.png"
-    ]
+    assert pictures(page) == ["fit-dark.png"]
     assert not page.get_by_label("Pause animation").is_visible()
 
 
