@@ -204,3 +204,4 @@ def page(browser):
     page.on("pageerror", lambda error: page.problems.append(str(error)))
     yield page
     page.close()
+    assert page.problems == []

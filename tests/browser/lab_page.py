@@ -47,6 +47,12 @@ def run_all(page: Any) -> None:
     page.get_by_text("Run All Cells", exact=True).click()
 
 
+def run_notebook(page: Any, lab: Any, name: str, *cells: str, **options: Any) -> None:
+    """Open a new notebook and run its cells."""
+    open_notebook(page, lab, name, *cells, **options)
+    run_all(page)
+
+
 def restart(page: Any, lab: Any, notebook: str) -> None:
     """Confirm a restart, and wait until the notebook's kernel is another process."""
     before = lab.kernel_process(notebook)

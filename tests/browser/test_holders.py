@@ -14,10 +14,10 @@ from lab_page import (
     choose_theme,
     faint_texts,
     keep_screenshot,
-    open_notebook,
     press,
     restart,
     run_all,
+    run_notebook,
     wait_for_output,
     wait_for_text,
     wait_until,
@@ -58,8 +58,7 @@ def lab(tmp_path_factory):
 
 def test_second_notebook_names_the_holder_and_frees_the_card(page, lab, tmp_path):
     busy = f"{TAKE}\nimport time; time.sleep(8)"
-    open_notebook(page, lab, "first.ipynb", LOAD, busy, workspace="cards")
-    run_all(page)
+    run_notebook(page, lab, "first.ipynb", LOAD, busy, workspace="cards")
     wait_for_text(page, STATUS, "HPU 0 · eager · 3.00 / 96 GiB", 60)
     assert busy_prompt(page, 1), "the status bar must show memory while the cell runs"
     keep_screenshot(
@@ -67,8 +66,7 @@ def test_second_notebook_names_the_holder_and_frees_the_card(page, lab, tmp_path
     )
     wait_until(page, lambda: not busy_prompt(page, 1), 60, "the end of the cell")
 
-    open_notebook(page, lab, "second.ipynb", LOAD, TAKE, workspace="cards")
-    run_all(page)
+    run_notebook(page, lab, "second.ipynb", LOAD, TAKE, workspace="cards")
     wait_for_text(page, TOAST, "HPU 0 is busy: first.ipynb holds it.", 60)
     keep_screenshot(page, page.locator(TOAST), "busy-card.png", tmp_path)
 
@@ -86,7 +84,6 @@ def test_second_notebook_names_the_holder_and_frees_the_card(page, lab, tmp_path
     run_all(page)
     wait_for_output(page, 1, "took a card")
     wait_for_text(page, ".hpu-Card .hpu-Holder-name", "second.ipynb")
-    assert page.problems == []
 
 
 def test_user_chooses_a_holder_and_other_windows_are_updated(
@@ -94,12 +91,10 @@ def test_user_chooses_a_holder_and_other_windows_are_updated(
 ):
     with run_lab(tmp_path_factory.mktemp("two_cards"), NOTIFYING, HPU_MAGIC_CARDS="2") as lab:
         for name in ("first.ipynb", "second.ipynb"):
-            open_notebook(page, lab, name, LOAD, TAKE)
-            run_all(page)
+            run_notebook(page, lab, name, LOAD, TAKE)
             wait_for_output(page, 1, "took a card")
         age_session(page, lab.folder / "first.ipynb", 7300)
-        open_notebook(page, lab, "third.ipynb", LOAD, TAKE)
-        run_all(page)
+        run_notebook(page, lab, "third.ipynb", LOAD, TAKE)
         sentence = (
             "No card is free: first.ipynb and second.ipynb hold them, the first idle for 2 h."
         )
@@ -151,4 +146,3 @@ def test_user_chooses_a_holder_and_other_windows_are_updated(
         run_all(page)
         wait_for_text(other, STATUS, "HPU 1 · lazy", 60)
         other.close()
-    assert page.problems == []

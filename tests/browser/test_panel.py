@@ -12,6 +12,7 @@ from lab_page import (
     keep_screenshot,
     open_notebook,
     run_all,
+    run_notebook,
     screenshots,
     wait_until,
 )
@@ -205,8 +206,7 @@ def shows_text(output):
 
 
 def test_curve_grows_and_stop_works_while_the_cell_is_busy(page, lab, tmp_path):
-    open_notebook(page, lab, "fit.ipynb", SETUP, FIT, AFTER)
-    run_all(page)
+    run_notebook(page, lab, "fit.ipynb", SETUP, FIT, AFTER)
     stop = page.get_by_role("button", name="Stop")
     stop.wait_for(timeout=240_000)
     wait_until(page, lambda: page.evaluate(POINTS) > 10, 60, "a curve of ten points")
@@ -254,13 +254,11 @@ def test_curve_grows_and_stop_works_while_the_cell_is_busy(page, lab, tmp_path):
     wait_until(page, lambda: shows_text(output), 60, "the end of the fit after Stop")
     assert output.first.inner_text().strip() == "outcome: stopped"
     assert page.locator(".jp-RenderedText[data-mime-type*='stderr']").count() == 0
-    assert page.problems == []
 
 
 def test_saved_notebook_contains_the_picture_and_no_script(page, lab):
     short = FIT.replace("400", "3")
-    open_notebook(page, lab, "saved.ipynb", SETUP, short, AFTER)
-    run_all(page)
+    run_notebook(page, lab, "saved.ipynb", SETUP, short, AFTER)
     output = page.locator(".jp-Notebook .jp-CodeCell").nth(2).locator(".jp-OutputArea-output")
     wait_until(page, lambda: shows_text(output), 240, "the end of the fit")
     assert output.first.inner_text().strip() == "outcome: finished"
@@ -301,13 +299,11 @@ def test_memory_panel_is_live_and_ends_as_a_picture(page, lab):
     page.get_by_role("button", name="Stop").click()
     picture = cells.nth(1).locator(".jp-RenderedSVG")
     picture.wait_for(timeout=60_000)
-    assert page.problems == []
 
 
 def test_user_adds_charts_and_changes_axis_and_smoothing(page, lab, tmp_path):
     last = "print(manual.outcome, result.outcome)"
-    open_notebook(page, lab, "metrics.ipynb", SETUP + METRICS, MANUAL, VERBOSE, last)
-    run_all(page)
+    run_notebook(page, lab, "metrics.ipynb", SETUP + METRICS, MANUAL, VERBOSE, last)
     cells = page.locator(".jp-Notebook .jp-CodeCell")
     panel = cells.nth(2).locator(".hpu-magic-live")
     panel.wait_for(timeout=240_000)
@@ -387,7 +383,6 @@ def test_user_adds_charts_and_changes_axis_and_smoothing(page, lab, tmp_path):
     assert "d_loss%2C%20best" in manual
     assert "g_loss%2C%20best" in manual
     page.screenshot(path=screenshots(tmp_path) / "metrics-after.png")
-    assert page.problems == []
 
 
 # A loader of unknown length; the first validation is the best.
@@ -425,8 +420,7 @@ RING = """() => {
 
 
 def test_best_value_is_on_its_curve_for_epochs_of_unknown_length(page, lab):
-    open_notebook(page, lab, "stream.ipynb", STREAM)
-    run_all(page)
+    run_notebook(page, lab, "stream.ipynb", STREAM)
     stop = page.get_by_role("button", name="Stop")
     stop.wait_for()
     page.get_by_label("Axis").select_option("by epoch")
@@ -439,4 +433,3 @@ def test_best_value_is_on_its_curve_for_epochs_of_unknown_length(page, lab):
     assert [place for place in places if place[0] != place[1]] == []
     assert seen[:2] == pytest.approx([1, 1])
     stop.click()
-    assert page.problems == []

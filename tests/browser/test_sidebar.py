@@ -17,6 +17,7 @@ from lab_page import (
     press,
     restart,
     run_all,
+    run_notebook,
     screenshots,
     shown_notebook,
     wait_for_output,
@@ -57,8 +58,7 @@ def saved_mode(page, lab, name):
 
 def test_mode_switch_restarts_the_kernel_in_lazy_mode(page, lab, tmp_path):
     variable = "import os; print('variable', os.environ.get('PT_HPU_LAZY_MODE'))"
-    open_notebook(page, lab, "mode.ipynb", variable, LOAD, MODE)
-    run_all(page)
+    run_notebook(page, lab, "mode.ipynb", variable, LOAD, MODE)
     wait_for_output(page, 2, "loaded eager")
     assert "variable None" in output(page, 0)
     switch = page.locator(SWITCH)
@@ -87,12 +87,10 @@ def test_mode_switch_restarts_the_kernel_in_lazy_mode(page, lab, tmp_path):
     run_all(page)
     wait_for_output(page, 2, "loaded eager")
     assert saved_mode(page, lab, "mode.ipynb") == "eager"
-    assert page.problems == []
 
 
 def test_mode_typed_in_a_cell_is_stored_with_the_notebook(page, lab):
-    open_notebook(page, lab, "typed.ipynb", LOAD, "%hpu_mode lazy")
-    run_all(page)
+    run_notebook(page, lab, "typed.ipynb", LOAD, "%hpu_mode lazy")
     chosen = page.locator(SWITCH).locator("option:checked")
     wait_until(
         page,
@@ -104,8 +102,7 @@ def test_mode_typed_in_a_cell_is_stored_with_the_notebook(page, lab):
 
 
 def test_plain_notebook_shows_neither_switch_nor_status(page, lab):
-    open_notebook(page, lab, "plain.ipynb", "print('hello')")
-    run_all(page)
+    run_notebook(page, lab, "plain.ipynb", "print('hello')")
     wait_for_output(page, 0, "hello")
     page.wait_for_timeout(1_000)
     assert not page.locator(SWITCH).is_visible()
@@ -162,4 +159,3 @@ def test_sidebar_shows_several_cards_in_both_themes(page, tmp_path, tmp_path_fac
         page.wait_for_timeout(1_500)
         charts = ".hpu-CardCharts", ".hpu-CardCharts-charts"
         keep_upper_part(page, *charts, "card.png", tmp_path)
-    assert page.problems == []

@@ -41,7 +41,6 @@ def test_real_cards_show_their_available_values(page, tmp_path, hlml_cards):
         assert title == "Some data is not available"
         assert "HPU 4 and HPU 5 are in use" in detail
         assert sidebar.get_by_role("button", name="HPU 0: open charts").count() == 1
-    assert page.problems == []
 
 
 @pytest.fixture
@@ -110,4 +109,3 @@ def test_settings_take_effect_immediately(page, tmp_path):
         page.locator("[id='jp-SettingsEditor-hpu_magic:plugin_interval']").fill("3")
         page.wait_for_timeout(2_000)
     assert [json.loads(message) for message in sent] == [{"type": "interval", "seconds": 3}]
-    assert page.problems == []

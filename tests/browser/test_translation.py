@@ -139,7 +139,6 @@ def test_card_views_are_translated(foreign_page, foreign):
 
     page.get_by_role("menuitem", name="View", exact=True).click()
     wait_for_text(page, ".lm-Menu-itemLabel", "⟦Show HPU Cards⟧")
-    assert page.problems == []
 
 
 def test_notebook_controls_are_translated(foreign_page, foreign):
@@ -151,4 +150,3 @@ def test_notebook_controls_are_translated(foreign_page, foreign):
     wait_until(page, lambda: "⟦" in str(title.get_attribute("title")), 60, "the words")
     check(page, ".hpu-StatusItem", "⟦Click to show all cards⟧")
     check(page, ".hpu-ModeSwitch", "⟦Execution mode of the HPU⟧")
-    assert page.problems == []
