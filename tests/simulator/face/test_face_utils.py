@@ -527,7 +527,9 @@ def test_loaders_without_possible_constant_shapes_are_refused():
         make(iter([torch.ones(1)]))
     with pytest.raises(ValueError, match="Batch 0 has 1 samples, but other batches have 2"):
         make([torch.ones(1), torch.ones(2)])
-    with pytest.raises(ValueError, match="has 1 dimensions in one batch and 2 dimensions in another"):
+    with pytest.raises(
+        ValueError, match="has 1 dimensions in one batch and 2 dimensions in another"
+    ):
         make([torch.ones(1), torch.ones(1, 1)])
     with pytest.raises(ValueError, match="no batch that contains tensors"):
         make([])
