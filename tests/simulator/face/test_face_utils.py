@@ -8,7 +8,6 @@ import json
 import os
 import pstats
 import struct
-import subprocess
 import sys
 import threading
 import time
@@ -24,21 +23,13 @@ from habana_frameworks.torch.core.step_closure import _mark_step_if_lazy
 from habana_frameworks.torch.utils.version_checker import is_pytorch_at_least
 from torch import hpu
 
-
-def run_plain(code, **environment):
-    settings = {**os.environ, "HPU_MAGIC_SIMULATOR": "1", **environment}
-    done = subprocess.run(
-        [sys.executable, "-c", code], env=settings, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0, done.stderr
-    return done
-
-
 # Runs in a separate process with a first-generation card.
 PLAIN = """
 import json, os, sys, threading, warnings
+from concurrent.futures import ThreadPoolExecutor
 import torch
 from hpu_magic.simulator import cards
+sys.stderr = sys.stdout
 warnings.simplefilter("always")
 found = {}
 os.environ["PT_HPU_LAZY_ACC_PAR_MODE"] = "late"
@@ -60,7 +51,7 @@ def switched_on(dtype):
     finally:
         torch.hpu.set_autocast_hpu_enabled(False)
 
-print("before", file=sys.stderr)
+print("before")
 context, found["at the context"] = warned(lambda: torch.autocast("hpu", dtype=torch.float16))
 found["acquired by autocast"] = torch.hpu.is_initialized()
 
@@ -73,11 +64,8 @@ def acquire_together():
     return card
 
 cards.acquire = acquire_together
-threads = [threading.Thread(target=torch.ones, args=(1,), kwargs={"device": "hpu"}) for _ in "1234"]
-for each in threads:
-    each.start()
-for each in threads:
-    each.join()
+with ThreadPoolExecutor(4) as pool:
+    list(pool.map(lambda size: torch.ones(size, device="hpu"), range(4)))
 cards.acquire = acquire
 found["raced"] = not together.broken
 
@@ -97,7 +85,7 @@ for name in ("is_available", "device_count", "get_device_name"):
 
 from habana_frameworks.torch import _banner
 for rank, flag in (("1", ""), ("1", "1"), ("0", "")):
-    print("rank", rank, "flag", flag, file=sys.stderr)
+    print("rank", rank, "flag", flag)
     os.environ.update(RANK=rank, PT_HPU_PRINT_DEVICE_CONFIG=flag)
     _banner.show()
 
@@ -109,9 +97,10 @@ print(json.dumps(found))
 
 
 @pytest.fixture(scope="module")
-def plain():
-    done = run_plain(PLAIN, HPU_MAGIC_CARD="gaudi", PT_HPU_POOL_MEM_ACQUIRE_PERC="50", RANK="")
-    return json.loads(done.stdout), done.stderr
+def plain(script):
+    environment = {"HPU_MAGIC_CARD": "gaudi", "PT_HPU_POOL_MEM_ACQUIRE_PERC": "50", "RANK": ""}
+    printed = script(PLAIN, simulated=True, **environment)
+    return json.loads(printed.splitlines()[-1]), printed
 
 
 def test_first_use_of_the_card_prints_the_configuration_once(plain):
@@ -151,17 +140,18 @@ def test_other_ranks_print_only_on_request(plain):
 
 IN_IPYTHON = """
 import os, sys, torch
+sys.stderr = sys.stdout
 from IPython.core.interactiveshell import InteractiveShell
 InteractiveShell.instance().run_cell("import torch; torch.ones(1, device='hpu')")
-print("acquired", torch.hpu.is_initialized(), file=sys.stderr)
+print("acquired", torch.hpu.is_initialized())
 os.environ["PT_HPU_PRINT_DEVICE_CONFIG"] = "true"
 from habana_frameworks.torch import _banner
 _banner.show()
 """
 
 
-def test_ipython_prints_the_configuration_only_on_request():
-    default, requested = run_plain(IN_IPYTHON).stderr.split("acquired True")
+def test_ipython_prints_the_configuration_only_on_request(script):
+    default, requested = script(IN_IPYTHON, simulated=True).split("acquired True")
     assert "CONFIGURATION" not in default
     assert requested.count("CONFIGURATION ON RANK = 0") == 1
 

@@ -414,15 +414,11 @@ def test_replaced_types_are_still_types(migrated, needs):
 def test_migration_applies_to_threads_and_acquires_no_card(migrated):
     assert migrated(
         """
-        import threading
+        from concurrent.futures import ThreadPoolExecutor
+
         taken = [torch.hpu.is_initialized(), torch.cuda.is_available(), torch.hpu.is_initialized()]
-        found = []
-        threads = [
-            threading.Thread(target=lambda: found.append(str(torch.ones(1, device="cuda").device)))
-            for _ in range(2)
-        ]
-        [each.start() for each in threads]
-        [each.join() for each in threads]
+        with ThreadPoolExecutor(2) as pool:
+            found = list(pool.map(lambda size: str(torch.ones(size, device="cuda").device), (1, 2)))
         print(json.dumps([taken, found]))
         """
     ) == [[False, True, False], ["hpu:0", "hpu:0"]]

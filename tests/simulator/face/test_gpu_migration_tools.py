@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+from torch_functions import SEEN
+
 FUNCTIONS = """
 import json
 import torch
@@ -84,38 +86,25 @@ def test_compiled_and_scripted_functions_use_the_card(script, tmp_path):
 
 def test_subclasses_and_modes_receive_the_replacements(migrated):
     assert migrated(
-        """
-        from torch.overrides import TorchFunctionMode
-        seen = []
-
-        class Mine(torch.Tensor):
-            @classmethod
-            def __torch_function__(cls, function, types, args=(), kwargs=None):
-                seen.append(function)
-                return super().__torch_function__(function, types, args, kwargs or {})
-
-        class Mode(TorchFunctionMode):
-            def __torch_function__(self, function, types, args=(), kwargs=None):
-                seen.append(function)
-                return function(*args, **(kwargs or {}))
-
-        mine = torch.ones(2).as_subclass(Mine)
-        calls = [
-            (torch.Tensor.to, lambda: mine.to("cuda")),
-            (torch.Tensor.cuda, lambda: mine.cuda()),
-            (torch.zeros_like, lambda: torch.zeros_like(mine, device="cuda")),
-        ]
-        found = []
-        for function, call in calls:
-            seen.clear()
-            result = call()
-            found.append([function in seen, result.device.type, type(result).__name__])
-        with Mode():
-            seen.clear()
-            zeros = torch.zeros(2, device="cuda")
-        print(json.dumps([*found, [torch.zeros in seen, zeros.device.type]]))
-        """
-    ) == [*[[True, "hpu", "Mine"]] * 3, [True, "hpu"]]
+        SEEN
+        + """
+mine = torch.ones(2).as_subclass(Seen)
+calls = [
+    (torch.Tensor.to, lambda: mine.to("cuda")),
+    (torch.Tensor.cuda, lambda: mine.cuda()),
+    (torch.zeros_like, lambda: torch.zeros_like(mine, device="cuda")),
+]
+found = []
+for function, call in calls:
+    seen.clear()
+    result = call()
+    found.append([function in seen, result.device.type, type(result).__name__])
+with Mode():
+    seen.clear()
+    zeros = torch.zeros(2, device="cuda")
+print(json.dumps([*found, [torch.zeros in seen, zeros.device.type]]))
+"""
+    ) == [*[[True, "hpu", "Seen"]] * 3, [True, "hpu"]]
 
 
 def test_functions_and_types_can_be_pickled(migrated):

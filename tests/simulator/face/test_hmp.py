@@ -6,6 +6,7 @@ import pytest
 import torch
 from habana_frameworks.torch.hpex.hmp import _rules as rules
 from habana_frameworks.torch.hpex.hmp._convert import _requested as requested
+from torch_functions import SEEN
 
 
 @pytest.mark.parametrize(
@@ -231,27 +232,15 @@ def test_out_tensor_determines_the_dtype_of_an_operator(forked_script, mode):
     }
 
 
-LOOKED_UP = """
+LOOKED_UP = f"""
 import copy, pickle
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 from habana_frameworks.torch.hpex import hmp
 hmp.convert()
 a = torch.rand(4, 4, device="hpu")
-seen = []
-
-class Seen(torch.Tensor):
-    @classmethod
-    def __torch_function__(cls, function, types, args=(), kwargs=None):
-        seen.append(function)
-        return super().__torch_function__(function, types, args, kwargs or {})
-
-class Mode(TorchFunctionMode):
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        seen.append(function)
-        return function(*args, **(kwargs or {}))
+{SEEN}
 
 def of_sub():
     sub = a.as_subclass(Seen)

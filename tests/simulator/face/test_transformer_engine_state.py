@@ -2,8 +2,8 @@
 
 import gc
 import io
-import threading
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import habana_frameworks.torch.hpex.experimental.transformer_engine as te
 import pytest
@@ -48,11 +48,8 @@ def test_region_is_left_after_an_error():
         with te.fp8_autocast(enabled=False), pytest.raises(ZeroDivisionError):
             fail()
         assert State.get_fp8_recipe() is fine
-        other = []
-        thread = threading.Thread(target=lambda: other.append(State.is_fp8_enabled()))
-        thread.start()
-        thread.join()
-        assert other == [False]  # like autocast, regions belong to threads
+        with ThreadPoolExecutor(1) as pool:  # like autocast, regions belong to threads
+            assert pool.submit(State.is_fp8_enabled).result() is False
     assert not State.is_fp8_enabled()
     assert State.get_fp8_recipe() == te.fp8.get_default_fp8_recipe() == recipe.DelayedScaling()
     with te.fp8_autocast(), te.fp8_autocast():
