@@ -1,17 +1,15 @@
 """Backward passes run on the thread that calls backward()."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
 
 def on_a_new_thread(run):
-    result = []
-    thread = threading.Thread(target=lambda: result.append((threading.get_ident(), run())))
-    thread.start()
-    thread.join()
-    return result[0]
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: (threading.get_ident(), run())).result()
 
 
 def record_threads(tensor, seen):

@@ -171,26 +171,30 @@ def test_engine_that_others_can_write_is_ignored(places, builds, capfd, tamperin
     assert reason in message
 
 
-def test_user_cache_that_others_can_write_is_replaced_with_a_private_folder(places, builds, capfd):
-    (places / "user").mkdir()
-    (places / "user").chmod(0o777)
+@pytest.mark.parametrize(
+    ("spoil", "reason"),
+    [
+        (
+            lambda user: (user.mkdir(), user.chmod(0o777)),
+            "can be written by all users; the compiled engine is stored in",
+        ),
+        (lambda user: user.write_text("a file instead of a folder"), "cannot be written"),
+    ],
+    ids=["writable by all", "a file"],
+)
+def test_unsuitable_user_cache_is_replaced_with_a_private_folder(
+    places, builds, capfd, spoil, reason
+):
+    spoil(places / "user")
     loaded = engine.compiled()
     assert loaded.is_relative_to(places / "tmp")
     assert loaded.read_bytes() == b"engine"
     assert stat.S_IMODE(loaded.parents[1].stat().st_mode) == 0o700
     [message] = capfd.readouterr().err.splitlines()
-    assert "can be written by all users; the compiled engine is stored in" in message
+    assert message.startswith(f"hpu_magic: {places / 'user'}")
+    assert reason in message
     assert engine.compiled() == loaded
     assert len(builds) == 1
-
-
-def test_unwritable_user_cache_is_replaced_with_a_private_folder(places, builds, capfd):
-    (places / "user").write_text("a file instead of a folder")
-    loaded = engine.compiled()
-    assert loaded.is_relative_to(places / "tmp")
-    [message] = capfd.readouterr().err.splitlines()
-    assert message.startswith(f"hpu_magic: {places / 'user'}")
-    assert "cannot be written" in message
 
 
 def test_full_quota_causes_no_second_build(places, builds, capfd, monkeypatch):
