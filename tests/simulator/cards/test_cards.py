@@ -125,11 +125,6 @@ def test_invalid_variable_is_reported_with_name_and_value(variable, value):
     assert "; use " in str(refusal.value)
 
 
-def test_device_count_follows_the_environment(monkeypatch):
-    monkeypatch.setenv("HPU_MAGIC_CARDS", "3")
-    assert cards.device_count() == 3
-
-
 # Ownership
 
 

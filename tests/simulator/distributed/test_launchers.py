@@ -55,32 +55,6 @@ def test_torchrun_assigns_a_visible_card_to_each_rank(tmp_path):
     assert [(tmp_path / str(rank)).read_text() for rank in range(2)] == ["5", "3"]
 
 
-SPAWNED = """
-import os
-import torch
-import torch.distributed as dist
-import torch.multiprocessing as mp
-
-def work(rank, size):
-    os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "0"
-    store = dist.FileStore(os.environ["STORE"], size)
-    dist.init_process_group("hccl", rank=rank, world_size=size, store=store)
-    tensor = torch.full((2,), float(rank + 1), device="hpu")
-    dist.all_reduce(tensor)
-    dist.destroy_process_group()
-    assert tensor.tolist() == [3.0, 3.0]
-
-if __name__ == "__main__":
-    mp.spawn(work, args=(2,), nprocs=2)
-    print("both succeeded")
-"""
-
-
-def test_spawned_processes_form_a_group(tmp_path):
-    printed = run_file(tmp_path, SPAWNED, STORE=str(tmp_path / "store"))
-    assert printed.endswith("both succeeded\n")
-
-
 OWNED = "This process uses HPU {} as hpu:0; start another process to use another card."
 CHOICE = """
 import os, sys
