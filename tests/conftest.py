@@ -126,7 +126,7 @@ class Cell:
 def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A private folder for session files, instead of the user's folder."""
     from hpu_magic import private_folder
-    from hpu_magic.sessions.publishing import _here
+    from hpu_magic.sessions.this_process import _here
 
     # The shell of other tests may have published its session.
     monkeypatch.setattr(_here, "session", None)

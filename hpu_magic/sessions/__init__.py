@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from hpu_magic.sessions.activity import activity
 from hpu_magic.sessions.fit import Fit, Phase
-from hpu_magic.sessions.publishing import (
+from hpu_magic.sessions.reading import SessionState, session
+from hpu_magic.sessions.this_process import (
     Announcement,
     PublishedFit,
     name_this_process,
     own_fit,
     stop_fit,
 )
-from hpu_magic.sessions.reading import SessionState, session
 
 __all__ = [
     "Announcement",

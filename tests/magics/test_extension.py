@@ -35,7 +35,7 @@ AT_LOAD = {
         "units",
     ),
     *("sessions", "sessions.activity", "sessions.files", "sessions.fit"),
-    *("sessions.reading", "sessions.publishing"),
+    *("sessions.reading", "sessions.this_process"),
     *("lightning", "lightning.habana", "lightning.hook", "lightning.names"),
     *("monitor", "monitor.reading"),
     *("runtime", "runtime.device", "runtime.start"),

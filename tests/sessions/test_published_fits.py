@@ -175,7 +175,7 @@ def test_fork_during_an_update_of_another_thread_can_publish(published):
         for _ in range(20):
             if not (child := os.fork()):
                 PublishedFit().update(FIT)
-                sessions.publishing._here.end()  # like at its exit
+                sessions.this_process._here.end()  # like at its exit
                 os._exit(0)
             deadline = time.monotonic() + 100
             while not (done := os.waitpid(child, os.WNOHANG))[0]:
@@ -261,7 +261,7 @@ def test_fit_is_stoppable_only_if_its_session_handles_requests(published, monkey
     session = sessions.Announcement(NOTEBOOK, running=True, stoppable=True)
     assert seen().fit.stoppable is True
     # A worker handles requests, but pages send them to the kernel of its notebook.
-    monkeypatch.setattr(sessions.publishing._here, "name", "rank 1 of first.ipynb")
+    monkeypatch.setattr(sessions.this_process._here, "name", "rank 1 of first.ipynb")
     assert sessions.own_fit().stoppable is False
     session.withdraw()
 

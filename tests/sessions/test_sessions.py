@@ -210,7 +210,7 @@ def test_idle_time_is_described_as_text(idle, text):
 
 
 def test_process_can_have_a_name_instead_of_a_notebook(announce, monkeypatch):
-    monkeypatch.setattr(sessions.publishing._here, "name", None)
+    monkeypatch.setattr(sessions.this_process._here, "name", None)
     sessions.name_this_process("rank 2 of first.ipynb")
     announce("/notebooks/second.ipynb")
     assert sessions.session(os.getpid()).name == "rank 2 of first.ipynb"

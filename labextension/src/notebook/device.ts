@@ -5,7 +5,7 @@ import { KernelMessage, type Kernel } from '@jupyterlab/services';
 import type { IDisposable } from '@lumino/disposable';
 import { Signal, type ISignal } from '@lumino/signaling';
 
-import { Asking } from './asking';
+import { RequestPolicy } from './requestPolicy';
 import {
   asksForMode,
   modeToStore,
@@ -14,7 +14,7 @@ import {
   type KernelFacts,
   type Mode
 } from './facts';
-import { requestFacts, requestMode, restoreMode, type Silence } from './kernel';
+import { requestFacts, requestMode, restoreMode, type Silence } from './kernelRequests';
 
 const METADATA = 'hpu_magic';
 
@@ -56,7 +56,7 @@ export class NotebookDevice implements IDisposable {
 
   /** Whether the kernel is expected to reply to requests. */
   get worthAsking(): boolean {
-    return this._asking.worthwhile;
+    return this._requests.worthwhile;
   }
 
   get isDisposed(): boolean {
@@ -132,11 +132,11 @@ export class NotebookDevice implements IDisposable {
       return;
     }
     if (facts === 'unknown') {
-      this._asking.refused();
+      this._requests.refused();
     } else if (facts === 'stuck') {
-      this._asking.silent();
+      this._requests.silent();
     } else {
-      this._asking.answered();
+      this._requests.answered();
       this._follow(facts);
       this._facts = facts;
     }
@@ -187,7 +187,7 @@ export class NotebookDevice implements IDisposable {
     const cells = this._codeCells().filter(cell => cell.executionCount);
     this._ran ||= cells.length > 0;
     if (cells.some(cell => usesExtension(cell.source))) {
-      this._asking.used();
+      this._requests.used();
       void this.refresh();
     }
     this._changed.emit();
@@ -232,7 +232,7 @@ export class NotebookDevice implements IDisposable {
     this._start += 1;
     this._facts = null;
     this._holder = null;
-    this._asking.started();
+    this._requests.started();
     this._changed.emit();
     const mode = this.storedMode;
     if (kernel !== null && mode !== null) {
@@ -270,13 +270,13 @@ export class NotebookDevice implements IDisposable {
   private async _onUsed(): Promise<void> {
     // Ignore the reply to a request that was sent before the extension was loaded.
     await this._refreshing;
-    this._asking.used();
+    this._requests.used();
     await this.refresh();
   }
 
   /** Kept across a restart, because a cell may set the mode and immediately restart the kernel. */
   private _askedInCell = false;
-  private readonly _asking = new Asking();
+  private readonly _requests = new RequestPolicy();
   private readonly _changed = new Signal<this, void>(this);
   private _choosing = false;
   private _facts: KernelFacts | null = null;

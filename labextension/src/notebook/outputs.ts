@@ -6,7 +6,7 @@ import type { ReadonlyPartialJSONObject } from '@lumino/coreutils';
 import type { IDisposable } from '@lumino/disposable';
 import { Signal } from '@lumino/signaling';
 
-import { requestOutputs } from './kernel';
+import { requestOutputs } from './kernelRequests';
 
 const METADATA = 'hpu_magic';
 const WIDGET = 'application/vnd.jupyter.widget-view+json';

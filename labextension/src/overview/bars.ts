@@ -72,3 +72,11 @@ export function layOut(
 function sameHolder(bar: Bar, span: HolderSpan): boolean {
   return bar.spans.every(other => holderKey(other) === holderKey(span));
 }
+
+/** Number of colors. Additional holders reuse them but differ in number and name. */
+const COLORS = 8;
+
+/** Return the color of a holder's number, for the stylesheet. */
+export function colorOf(number: number): string {
+  return String((number - 1) % COLORS);
+}

@@ -10,7 +10,7 @@ import { clockTime, TimeAxis } from './axis';
 import { Pointer } from './pointer';
 import { PastRow } from './row';
 import type { Scene } from './row';
-import { Legend } from './strip';
+import { Legend } from './legend';
 
 /** Possible lengths of the time range that ends now, in seconds. */
 export const LENGTHS = [600, 3600, 21600, 86400] as const;

@@ -11,7 +11,7 @@ import type { Bar } from './bars';
 import { MemoryPlot } from './plot';
 import { merge, nearest } from './samples';
 import type { Samples } from './samples';
-import { HolderStrip } from './strip';
+import { HolderStrip } from './holderStrip';
 
 /** Drawing parameters, which are the same for all rows. */
 export interface Scene {

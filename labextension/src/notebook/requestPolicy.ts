@@ -8,7 +8,7 @@ const PATIENCE = 3;
  * requests do not start until a cell that uses the extension has run, and each such cell restarts
  * them.
  */
-export class Asking {
+export class RequestPolicy {
   private _hopeful = false;
   private _answered = false;
   private _silences = 0;
