@@ -61,7 +61,7 @@ def test_ddp_options_and_hooks_are_passed_on(pair):
 
 def test_unused_parameters_are_reported_with_a_fix(pair):
     for error in pair(fit("unused_parameters")):
-        assert "write strategy=HPUParallelStrategy(find_unused_parameters=True)" in error
+        assert "use strategy=HPUParallelStrategy(find_unused_parameters=True)" in error
 
 
 def test_manual_optimization_equals_the_cpu(pair):

@@ -67,7 +67,7 @@ def test_wrapped_function_rejects_unsuitable_inputs_before_and_after_its_capture
         """
     ) == [
         *(f"Input 0 is on cpu, {MOVE_IT} {rest}" for rest in ("0", "1 [8.0, 8.0]")),
-        "Input 0 is torch.int32, but the graph was captured with torch.float32",
+        "Input 0 has dtype torch.int32, but the graph was captured with torch.float32",
         f"Input 0 is on cpu, {MOVE_IT} 0",
     ]
 
