@@ -111,7 +111,7 @@ def built_as(version: str, built: Path, place: Path) -> Path:
 
 
 def check_use(built: Path, old: Path, torch: str, place: Path) -> None:
-    """Install, use, upgrade and uninstall in an environment that contains the extras' packages."""
+    """Check a package from installation to removal, with the packages of its extras installed."""
     sys.path.insert(0, str(PROJECT / "tools"))
     from requirements import described, of_extras
 

@@ -95,7 +95,7 @@ def of_engine(library: Path, key: Key, row: wheels.Made, into: Path) -> Path:
             tag,
             _TAGGED.format(name=name),
             name=name,
-            description=f"The simulated hpu device of hpu_magic, compiled for torch {row.torch}",
+            description=f"The compiled hpu device of hpu_magic's simulator for torch {row.torch}",
             requires_python=f"=={row.python}.*",
             dependencies=[f"hpu_magic=={__version__}"],
         )
@@ -110,7 +110,7 @@ def of_all(rows: Collection[wheels.Made], into: Path) -> Path:
             "py3-none-any",
             "bypass-selection = true\n",
             name=wheels.DISTRIBUTION,
-            description="The simulated hpu device of hpu_magic, compiled",
+            description="The compiled hpu device of hpu_magic's simulator",
             requires_python=">=3.10",
             dependencies=[f"hpu_magic=={__version__}", *requirements(rows)],
         )

@@ -81,7 +81,7 @@ class Machine:
         return self.environment.get(name, "").strip().lower() in {"1", "true", "yes", "on"}
 
     def in_container(self) -> bool:
-        """Return whether files created by Docker or Podman mark this machine as a container."""
+        """Return whether files created by Docker or Podman show that this is a container."""
         return any(self.path(mark).exists() for mark in ("/.dockerenv", "/run/.containerenv"))
 
 

@@ -21,7 +21,7 @@ MEMORY_METRICS = (
 
 
 class HPUAcceleratorBase:
-    """Intel Gaudi cards as Lightning's accelerator ``"hpu"``."""
+    """Lightning accelerator for Intel Gaudi cards, ``"hpu"``."""
 
     def setup_device(self, device: torch.device) -> None:
         """Select the card of this process, unless the environment has already assigned one.

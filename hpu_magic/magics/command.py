@@ -14,6 +14,7 @@ from IPython.core.magic import Magics, magics_class
 from IPython.utils.process import arg_split
 
 from hpu_magic.errors import HPUError, suggestion
+from hpu_magic.magics.command_line import without_comment
 from hpu_magic.magics.declared import split_list
 from hpu_magic.magics.settings import Configured, HPUMagics
 from hpu_magic.magics.wrong_lines import explained
@@ -42,7 +43,7 @@ class CommandMagics(Magics):
         parser = magic.parser  # type: ignore[attr-defined]
         marks = "%%" if cell else "%"
         try:
-            words = arg_split(line, posix=True)
+            words = arg_split(without_comment(line), posix=True)
         except ValueError:
             raise UsageError(
                 f"{marks}{parser.prog}: a quotation mark in {line!r} is not closed."

@@ -33,6 +33,20 @@ def command_at(shell: Any, line: str, cursor: int) -> tuple[Any, str, bool] | No
     return None if magic is None else (magic, rest, cell)
 
 
+def without_comment(line: str) -> str:
+    """Return the part of a line before a ``#`` that begins a word outside of quotation marks."""
+    quote, before = "", " "
+    for place, character in enumerate(line):
+        if quote:
+            quote = "" if character == quote else quote
+        elif character in "'\"":
+            quote = character
+        elif character == "#" and before.isspace():
+            return line[:place]
+        before = character
+    return line
+
+
 def split(text: str) -> tuple[list[str], str]:
     """Split arguments like a shell into complete words and the last word, which is incomplete.
 

@@ -67,7 +67,7 @@ COMMANDS = (
 
 
 def text() -> str:
-    """Return the list as text for the help."""
+    """Return the list formatted for the help text."""
     lines = [f"    {line}\n        {purpose}" for line, purpose in COMMANDS]
     return "\n".join(
         [

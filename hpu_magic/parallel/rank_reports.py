@@ -80,7 +80,8 @@ class RankReports:
 
     def _cell_ended(self, _: Any) -> None:
         self._running.clear()
-        if self._published:
+        # A short cell may acquire a card between two reports.
+        if self._published or device.taken():
             self._publish(self.state(over=True))
 
     def _run(self) -> None:

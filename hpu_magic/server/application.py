@@ -55,7 +55,7 @@ class HpuMagicServer(ExtensionApp):
         seconds: float = proposal["value"]
         if seconds != 0 and not SHORTEST <= seconds <= LONGEST:
             raise TraitError(
-                f"HpuMagicServer.history_interval is {seconds:g}; set it to {SHORTEST:g} to "
+                f"HpuMagicServer.history_interval is {seconds:g}; use {SHORTEST:g} to "
                 f"{LONGEST:g} seconds, or to 0 to take samples only while a client is connected."
             )
         return seconds

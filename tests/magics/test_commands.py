@@ -8,6 +8,7 @@ import os
 import random
 import re
 import traceback
+from pathlib import Path
 
 import pytest
 from IPython.core.error import UsageError
@@ -190,6 +191,21 @@ def test_usage_error_shows_the_corrected_line(run, shell, cell):
     text = run(cell).err
     line = LINES_TO_TYPE[cell]
     assert re.search(rf"(^|\W){re.escape(line)}(\.|\n| \(|$)", text), text
+
+
+def test_documented_lines_can_be_copied_with_their_comments(shell):
+    page = (Path(__file__).parents[2] / "docs/commands.md").read_text()
+    [block] = re.findall(r"<!-- listed -->\n```python\n(.*?)```", page, re.DOTALL)
+    lines = re.findall(r"^(%%?)(hpu\w*) ?(.*  # .*)$", block, re.MULTILINE)
+    assert {name for _, name, _ in lines} == set(commands(shell))
+    for mark, name, rest in lines:
+        find = shell.find_cell_magic if mark == "%%" else shell.find_line_magic
+        magic = find(name)
+        assert "#" not in str(magic.__self__.parse(magic, rest, cell=mark == "%%"))
+
+
+def test_quoted_number_sign_is_not_a_comment(run):
+    assert "Unknown variable 'a #b'" in run("%hpu_to 'a #b'  # moves nothing").err
 
 
 def test_unknown_option_lists_all_options(run):

@@ -284,6 +284,14 @@ def test_rank_table_of_a_training_marks_the_slowest_rank(notebook):
     assert rows == [("0", "0", ""), ("1", "1", "slowest")]
 
 
+def test_rank_table_shows_the_card_of_a_rank_that_ends_before_its_first_report(notebook):
+    notebook.run("%%hpu_workers\nimport time, torch\ntorch.ones(4, device='hpu')")
+    below = notebook.run(
+        "%%hpu_workers\nkept = torch.ones(4, device='hpu')\ntime.sleep(0 if rank else 6)"
+    )
+    assert re.findall(r"^  (\d) +HPU (\d) ", below.ranks, re.MULTILINE) == [("0", "0"), ("1", "1")]
+
+
 @pytest.mark.parametrize("work", WORK)
 def test_failed_rank_interrupts_the_others(notebook, work):
     notebook.run(JOIN)

@@ -80,7 +80,7 @@ def test_next_error_frees_the_tensors_of_the_traceback(ended):
     [
         (
             (FILLS, "x = torch.ones(12 << 20, device='hpu')"),
-            "The card was out of memory: 48.0 MiB were requested. Now that the cell has ended, "
+            "The card ran out of memory: 48.0 MiB were requested. Now that the cell has ended, "
             "64.0 MiB of 64.0 MiB are free. Use a smaller batch or a smaller dtype.",
         ),
         (

@@ -258,6 +258,6 @@ def test_invalid_interval_is_rejected(interval):
     with pytest.raises(TraitError) as refused:
         HpuMagicServer(history_interval=interval)
     assert str(refused.value) == (
-        f"HpuMagicServer.history_interval is {interval:g}; set it to 2 to 3600 seconds, or to 0 "
+        f"HpuMagicServer.history_interval is {interval:g}; use 2 to 3600 seconds, or to 0 "
         "to take samples only while a client is connected."
     )

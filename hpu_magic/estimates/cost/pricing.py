@@ -57,7 +57,7 @@ class Prices:
     seconds: float = 0.0
     """Duration of the step."""
     by_kind: dict[str, float] = field(default_factory=dict)
-    """`seconds` split by what limits them: ``"matrix"``, ``"vector"``, ``"memory"``, ``"links"``,
+    """`seconds`, broken down by bottleneck: ``"matrix"``, ``"vector"``, ``"memory"``, ``"links"``,
     ``"launches"``, and ``"waiting"``, which is time spent waiting for other cards of a pipeline."""
     band: tuple[float, float] = (0.5, 2.0)
     """Range that is expected to contain 90 % of measurements, in multiples of `seconds`."""

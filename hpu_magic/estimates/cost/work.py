@@ -164,7 +164,7 @@ def _at_most(operands: tuple[Operand, ...], size: int) -> tuple[Operand, ...]:
 
 def _instructions(name: str, operation: Operation) -> float:
     if "foreach" in name or "optimizer" in name or name.startswith("_fused_adam"):
-        # Multi-tensor optimizers such as Adam compute two moments, a root and a quotient per
+        # Multi-tensor optimizers such as Adam compute two moments, a square root and a division per
         # weight.
         return sum(map(_wide, operation.writes)) * (PLAIN + 0.5 * SPECIAL)
     elements = max(map(_wide, (*operation.reads, *operation.writes)), default=0.0)

@@ -158,7 +158,7 @@ def lightning_habana(machine: Machine) -> Iterator[Finding]:
 
 
 def optimum_habana(machine: Machine) -> Iterator[Finding]:
-    """Compare the transformers release with the one that optimum-habana requires."""
+    """Compare the installed version of transformers with the one that optimum-habana requires."""
     optimum, transformers = machine.version("optimum-habana"), machine.version("transformers")
     if not optimum or not transformers:
         return

@@ -52,7 +52,7 @@ def explain(
     left = f"{units.size(free)} of {units.size(memory.limit)} are free"
     sentences = [f"The card is out of memory: {request}, and {left} now that the cell has ended."]
     if 0 < requested <= free:
-        sentences = [f"The card was out of memory: {request}. Now that the cell has ended, {left}."]
+        sentences = [f"The card ran out of memory: {request}. Now that the cell has ended, {left}."]
     holders = held(namespace, hidden or {}).items()
     large = [item for item in holders if item[1] >= memory.limit * _SMALLEST_NAMED]
     largest = sorted(large, key=lambda item: -item[1])[:_NAMED]

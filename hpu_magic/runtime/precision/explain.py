@@ -234,7 +234,7 @@ class _Reader:
         self._labels = labels
 
     def read(self, calls: Iterable[Any], module: str) -> None:
-        """Add the operations of a module's calls to the explanation."""
+        """Add the operations that run when a module is called."""
         for call in calls:
             if call.name.startswith(_SCOPE):
                 self.read(call.children, self._labels[int(call.name.removeprefix(_SCOPE))])

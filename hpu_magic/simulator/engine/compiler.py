@@ -40,8 +40,9 @@ def build(alive: Callable[[], None] = lambda: None) -> Iterator[Path]:
         A compiler or ninja is missing, or the compilation failed.
     """
     check_tools()
-    offer = wheels.offer(key.here())
-    print(f"hpu_magic: compiling the simulated device. {offer}", file=sys.stderr)
+    # A clone may have changed since its wheels were built.
+    offer = "" if sources.is_clone() else f" {wheels.offer(key.here())}"
+    print(f"hpu_magic: compiling the simulated device.{offer}", file=sys.stderr)
     place = cache.temporary_directory()
     units = place / "units"
     units.mkdir(mode=0o700, exist_ok=True)

@@ -11,6 +11,11 @@ _SMALL = 23 << 10
 """Folder size in bytes below which PyTorch's headers take up most of the compilation time."""
 
 
+def is_clone() -> bool:
+    """Return whether this package is imported from a clone instead of an installed wheel."""
+    return (SOURCES.parents[2] / "pyproject.toml").exists()
+
+
 def units() -> dict[str, list[Path]]:
     """Return the sources of each translation unit. Each unit includes PyTorch's headers only once.
 

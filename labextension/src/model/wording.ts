@@ -1,4 +1,4 @@
-// The texts of the views, without markup.
+// The text of each view, without markup.
 
 import { fitBrief } from './fit';
 import { failureOf } from './connection';
