@@ -186,6 +186,15 @@ def test_empty_weight_is_supported_with_fp8_moments(fp8):
     assert state["exp_avg_scale"].cpu().tolist() == [1.0]
 
 
+def test_weight_without_dimensions_is_supported_with_fp8_moments():
+    scalar, vector = (torch.nn.Parameter(torch.ones(s, device="hpu")) for s in ((), (1,)))
+    for weight in (scalar, vector):
+        weight.grad = torch.full_like(weight, 0.5)
+        optimizers.FusedAdamW([weight], 0.1, moments_dtype=torch.float8_e5m2).step()
+    assert scalar.shape == ()
+    assert scalar.item() == vector.item() != 1
+
+
 def test_step_supports_states_with_and_without_scales():
     trained = Trained((4,), (4,))
     plain = optimizers.FusedAdamW(trained.weights, 0.1)

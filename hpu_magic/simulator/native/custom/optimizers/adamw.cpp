@@ -151,7 +151,8 @@ void adamw(
     return;
   }
   const auto scale_of = [](const OptionalList& scales, size_t i, const at::Tensor& moment) {
-    return scales && is_fp8(moment.scalar_type()) ? (*scales)[i] : at::Tensor();
+    // A scale of shape [1] would add a dimension to moments without dimensions.
+    return scales && is_fp8(moment.scalar_type()) ? (*scales)[i].view(at::IntArrayRef{}) : at::Tensor();
   };
   for (size_t i = 0; i < weights.size(); ++i) {
     step(
