@@ -88,7 +88,7 @@ def test_table_contains_memory_and_processes():
 
 
 def test_output_without_cards_is_rejected():
-    with pytest.raises(hlsmi.HlSmiUnavailableError, match="no card"):
+    with pytest.raises(hlsmi.HlSmiUnavailableError, match="does not contain a card"):
         hlsmi.parse_table("+---+\n| HL-SMI Version: 1 |\n+---+\n")
 
 
