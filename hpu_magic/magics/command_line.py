@@ -37,7 +37,9 @@ def without_comment(line: str) -> str:
     """Return the part of a line before a ``#`` that begins a word outside of quotation marks."""
     quote, before = "", " "
     for place, character in enumerate(line):
-        if quote:
+        if before == "\\" and quote != "'":
+            character = "escaped"
+        elif quote:
             quote = "" if character == quote else quote
         elif character in "'\"":
             quote = character

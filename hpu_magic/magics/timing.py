@@ -11,6 +11,7 @@ from IPython.core.magic import line_cell_magic, magics_class
 from hpu_magic.commands import measuring as commands
 from hpu_magic.magics import cell as cells
 from hpu_magic.magics.command import CommandMagics
+from hpu_magic.magics.command_line import without_comment
 from hpu_magic.magics.declared import options_of
 from hpu_magic.magics.place import running_cell
 from hpu_magic.magics.settings import HPUMagics
@@ -55,7 +56,7 @@ class TimingMagics(CommandMagics):
 
         arguments, statement = _split(line)
         options = self.parse(self.hpu_time, arguments)
-        if not statement.strip():
+        if not without_comment(statement).strip():
             raise UsageError(
                 "%hpu_time needs a statement: type %hpu_time model(batch), or use %%hpu_time as "
                 "the first line of a cell."
@@ -83,7 +84,7 @@ class TimingMagics(CommandMagics):
     def _stopwatch(self, line: str) -> Stopwatch:
         from hpu_magic.runtime.measure.timing import Stopwatch
 
-        arguments, statement = _split(line)
+        arguments, statement = _split(without_comment(line))
         options = self.parse(self.hpu_time, arguments, cell=True)
         if statement.strip():
             raise UsageError(

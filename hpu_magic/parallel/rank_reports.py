@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -82,7 +83,7 @@ class RankReports:
         self._running.clear()
         # A short cell may acquire a card between two reports.
         if self._published or device.taken():
-            self._publish(self.state(over=True))
+            self._publish(over=True)
 
     def _run(self) -> None:
         while True:
@@ -93,7 +94,8 @@ class RankReports:
             if same and not device.importing():
                 self._pace.watch(sys.modules.get("torch"))
                 self._published = True
-                self._publish(self.state())
+                self._publish()
 
-    def _publish(self, state: RankState) -> None:
-        self._shell.data_pub.publish_data({KEY: state})
+    def _publish(self, *, over: bool = False) -> None:
+        with contextlib.suppress(RuntimeError):  # if the card was lost, the cell reports it
+            self._shell.data_pub.publish_data({KEY: self.state(over=over)})

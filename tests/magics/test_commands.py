@@ -204,8 +204,14 @@ def test_documented_lines_can_be_copied_with_their_comments(shell):
         assert "#" not in str(magic.__self__.parse(magic, rest, cell=mark == "%%"))
 
 
-def test_quoted_number_sign_is_not_a_comment(run):
-    assert "Unknown variable 'a #b'" in run("%hpu_to 'a #b'  # moves nothing").err
+@pytest.mark.parametrize("word", ["'a #b'", '"a #b"', "a\\ #b"])
+def test_quoted_number_sign_is_not_a_comment(run, word):
+    assert "Unknown variable 'a #b'" in run(f"%hpu_to {word}  # moves nothing").err
+
+
+def test_comments_are_not_timed(run):
+    assert "needs a statement" in run("%hpu_time -n 1  # measure nothing").err
+    assert "ran" in run("%%hpu_time -n 1 -r 1  # measure the cell\nprint('ran')").out
 
 
 def test_unknown_option_lists_all_options(run):
