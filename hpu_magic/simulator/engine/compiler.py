@@ -40,9 +40,7 @@ def build(alive: Callable[[], None] = lambda: None) -> Iterator[Path]:
         A compiler or ninja is missing, or the compilation failed.
     """
     check_tools()
-    # A clone may have changed since its wheels were built.
-    offer = "" if sources.is_clone() else f" {wheels.offer(key.here())}"
-    print(f"hpu_magic: compiling the simulated device.{offer}", file=sys.stderr)
+    print(f"hpu_magic: compiling the simulated device.{_offer()}", file=sys.stderr)
     place = cache.temporary_directory()
     units = place / "units"
     units.mkdir(mode=0o700, exist_ok=True)
@@ -51,6 +49,11 @@ def build(alive: Callable[[], None] = lambda: None) -> Iterator[Path]:
         log = place / f"{cache.entry().parent.name}.log"  # other processes may also be building
         _compile(Path(scratch), units, log, alive)
         yield Path(scratch) / f"{sources.NAME}.so"
+
+
+def _offer() -> str:
+    """Return a sentence about prebuilt engines, or nothing in a clone, which may be newer."""
+    return "" if sources.is_clone() else f" {wheels.offer(key.here())}"
 
 
 def _remove_abandoned(place: Path) -> None:
@@ -99,19 +102,18 @@ def check_tools() -> None:
             f"{compiled}, but no C++ compiler was found: install one (Debian and Ubuntu: apt-get "
             "install g++; macOS: xcode-select --install), set CXX to its name, or use an engine "
             "compiled on a similar machine (run hpu-magic build --dir DIR there, and set "
-            f"HPU_MAGIC_SYSTEM_CACHE=DIR here). {wheels.offer(key.here())}"
+            f"HPU_MAGIC_SYSTEM_CACHE=DIR here).{_offer()}"
         )
     headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
     if not headers.exists():
         raise BuildError(
             f"{compiled}, but Python's headers are missing "
-            f"({headers}): install them (Debian and Ubuntu: apt-get install python3-dev). "
-            f"{wheels.offer(key.here())}"
+            f"({headers}): install them (Debian and Ubuntu: apt-get install python3-dev)."
+            f"{_offer()}"
         )
     if _ninja_directory() is None:
         raise BuildError(
-            f"{compiled}, but ninja was not found: install it with pip install ninja. "
-            f"{wheels.offer(key.here())}"
+            f"{compiled}, but ninja was not found: install it with pip install ninja.{_offer()}"
         )
 
 

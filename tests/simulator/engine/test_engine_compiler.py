@@ -12,7 +12,7 @@ import pytest
 from started_process import is_running, wait_for
 
 from hpu_magic.simulator import engine
-from hpu_magic.simulator.engine import cache, compile_units, compiler
+from hpu_magic.simulator.engine import cache, compile_units, compiler, sources
 
 
 @pytest.fixture
@@ -35,6 +35,19 @@ def test_missing_compiler_is_reported_with_a_fix(monkeypatch, tmp_path, places):
         engine.BuildError, match=r"no C\+\+ compiler was found: install one .*g\+\+"
     ):
         engine.compiled()
+
+
+@pytest.mark.usefixtures("places")
+@pytest.mark.parametrize("is_clone", [True, False])
+def test_prebuilt_engines_are_offered_only_to_installed_packages(monkeypatch, tmp_path, is_clone):
+    assert sources.is_clone()  # the tests run in one
+    if not is_clone:
+        monkeypatch.setattr(sources, "SOURCES", tmp_path / "site-packages/a/b/native")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with pytest.raises(engine.BuildError) as refusal:
+        engine.compiled()
+    assert ("prebuilt engine" in str(refusal.value)) is not is_clone
 
 
 @pytest.mark.usefixtures("failing_compiler", "places")
