@@ -105,14 +105,34 @@ def _own(pid: int) -> bool:
         return False
 
 
-def ancestors(pid: int) -> list[int]:
-    """Return the PIDs of a process's parent, its parent's parent, and so on."""
+def ancestors(pids: Iterable[int]) -> dict[int, list[int]]:
+    """Return for each process the PIDs of its parent, its parent's parent, and so on.
+
+    The list of a process that does not exist is empty.
+    """
+    parents: dict[int, int] = {}  # processes of one server have most of their ancestors in common
+
+    def of(pid: int) -> list[int]:
+        found: list[int] = []
+        while True:
+            if pid not in parents:
+                parents[pid] = _parent(pid)
+            pid = parents[pid]
+            if pid == 0 or pid in found:
+                return found
+            found.append(pid)
+
+    return {pid: of(pid) for pid in pids}
+
+
+def _parent(pid: int) -> int:
+    """Return the PID of a process's parent, or 0 if there is none."""
     import psutil
 
     try:
-        return [parent.pid for parent in psutil.Process(pid).parents()]
+        return psutil.Process(pid).ppid()
     except psutil.Error:
-        return []
+        return 0
 
 
 def _listing(directory: Path) -> list[str]:

@@ -32,9 +32,10 @@ def read(*, arguments: bool = False) -> dict[str, Any]:
     if arguments:
         snapshot = with_arguments(snapshot, of_others=True)
     record = snapshot.as_record()
-    for card in record["cards"]:
-        for holder in card["holders"]:
-            holder["ancestors"] = ancestors(holder["pid"])
+    holders = [holder for card in record["cards"] for holder in card["holders"]]
+    found = ancestors(holder["pid"] for holder in holders)
+    for holder in holders:
+        holder["ancestors"] = found[holder["pid"]]
     return record
 
 

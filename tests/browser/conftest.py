@@ -197,7 +197,18 @@ def lab(tmp_path_factory):
 
 
 @pytest.fixture
-def page(browser):
+def start_lab(tmp_path):
+    """Return a function that starts a server for one test."""
+    with contextlib.ExitStack() as servers:
+        yield lambda *settings, **environment: servers.enter_context(
+            run_lab(tmp_path, *settings, **environment)
+        )
+
+
+@pytest.fixture
+def page(browser, start_lab):
+    # The page requests start_lab, so it closes before a server of this test stops: requests of
+    # JupyterLab that fail because the server has stopped are not problems of the page.
     page = browser.new_page(viewport={"width": 1280, "height": 1000}, device_scale_factor=2)
     page.set_default_timeout(60_000)
     page.problems = []

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from conftest import QUIET_LAB, run_lab
+from conftest import QUIET_LAB
 
 pytestmark = pytest.mark.browser
 
@@ -25,22 +25,22 @@ def notice_of(sidebar):
     return tuple(notice.locator(f".hpu-Notice-{part}").inner_text() for part in ("title", "detail"))
 
 
-def test_real_cards_show_their_available_values(page, tmp_path, hlml_cards):
-    with run_lab(tmp_path, **hlml_cards) as lab:
-        sidebar = open_sidebar(page, lab)
-        rows = sidebar.locator(".hpu-Card")
-        rows.nth(2).wait_for()
-        # The module id of the lost card is unknown, so the card has a free number.
-        lost, *texts = [rows.nth(index).inner_text().split("\n") for index in range(3)]
-        figures = ["6.00 / 96 GiB", "37 %", "88 W"]
-        assert texts[0] == ["HPU 4", "Gaudi2", "in use", *figures]
-        assert texts[1] == ["HPU 5", "Gaudi3", "in use", figures[0]]
-        assert lost[0] == "HPU 0"
-        assert lost[1].startswith("The card is lost")
-        title, detail = notice_of(sidebar)
-        assert title == "Some data is not available"
-        assert "HPU 4 and HPU 5 are in use" in detail
-        assert sidebar.get_by_role("button", name="HPU 0: open charts").count() == 1
+def test_real_cards_show_their_available_values(page, start_lab, hlml_cards):
+    lab = start_lab(**hlml_cards)
+    sidebar = open_sidebar(page, lab)
+    rows = sidebar.locator(".hpu-Card")
+    rows.nth(2).wait_for()
+    # The module id of the lost card is unknown, so the card has a free number.
+    lost, *texts = [rows.nth(index).inner_text().split("\n") for index in range(3)]
+    figures = ["6.00 / 96 GiB", "37 %", "88 W"]
+    assert texts[0] == ["HPU 4", "Gaudi2", "in use", *figures]
+    assert texts[1] == ["HPU 5", "Gaudi3", "in use", figures[0]]
+    assert lost[0] == "HPU 0"
+    assert lost[1].startswith("The card is lost")
+    title, detail = notice_of(sidebar)
+    assert title == "Some data is not available"
+    assert "HPU 4 and HPU 5 are in use" in detail
+    assert sidebar.get_by_role("button", name="HPU 0: open charts").count() == 1
 
 
 @pytest.fixture
@@ -53,19 +53,19 @@ def vendor_package(tmp_path):
     return {"PYTHONPATH": str(tmp_path / "site")}
 
 
-def test_missing_driver_is_reported(page, tmp_path, vendor_package):
-    with run_lab(tmp_path, **vendor_package) as lab:
-        title, detail = notice_of(open_sidebar(page, lab))
+def test_missing_driver_is_reported(page, start_lab, vendor_package):
+    lab = start_lab(**vendor_package)
+    title, detail = notice_of(open_sidebar(page, lab))
     assert title == "No Gaudi cards to show"
     assert "comes with the Gaudi driver" in detail or "habana-pyhlml" in detail
 
 
-def test_disabled_server_extension_is_reported_with_a_fix(page, tmp_path):
+def test_disabled_server_extension_is_reported_with_a_fix(page, start_lab, tmp_path):
     (tmp_path / ".config").mkdir()
     off = {"ServerApp": {"jpserver_extensions": {"hpu_magic": False}}}
     (tmp_path / ".config" / "jupyter_server_config.json").write_text(json.dumps(off))
-    with run_lab(tmp_path) as lab:
-        title, detail = notice_of(open_sidebar(page, lab))
+    lab = start_lab()
+    title, detail = notice_of(open_sidebar(page, lab))
     assert title == "The server extension is not running"
     assert "jupyter server extension enable hpu_magic" in detail
 
@@ -81,16 +81,16 @@ c.ServerApp.authorizer_class = NoCards
 """
 
 
-def test_missing_permission_is_reported(page, tmp_path):
+def test_missing_permission_is_reported(page, start_lab, tmp_path):
     (tmp_path / ".config").mkdir()
     (tmp_path / ".config" / "jupyter_server_config.py").write_text(AUTHORIZER)
-    with run_lab(tmp_path) as lab:
-        title, detail = notice_of(open_sidebar(page, lab))
+    lab = start_lab()
+    title, detail = notice_of(open_sidebar(page, lab))
     assert title == "No permission"
     assert "request access" in detail
 
 
-def test_settings_take_effect_immediately(page, tmp_path):
+def test_settings_take_effect_immediately(page, start_lab):
     sent: list[str] = []
 
     def listen(socket):
@@ -98,14 +98,14 @@ def test_settings_take_effect_immediately(page, tmp_path):
             socket.on("framesent", lambda frame: sent.append(str(frame)))
 
     page.on("websocket", listen)
-    with run_lab(tmp_path, QUIET_LAB, HPU_MAGIC_CARDS="1") as lab:
-        open_sidebar(page, lab).locator(".hpu-Card").wait_for()
-        page.keyboard.press("Control+,")
-        page.locator(".jp-PluginList-entry", has_text="HPU cards").click()
-        form = page.locator(".jp-SettingsForm, .jp-SettingsPanel").first
-        form.get_by_text("Sampling interval (s)").wait_for()
-        for label in ("Card of the kernel", "Execution mode", "Memory in use"):
-            assert form.get_by_label(label).is_checked()
-        page.locator("[id='jp-SettingsEditor-hpu_magic:plugin_interval']").fill("3")
-        page.wait_for_timeout(2_000)
+    lab = start_lab(QUIET_LAB, HPU_MAGIC_CARDS="1")
+    open_sidebar(page, lab).locator(".hpu-Card").wait_for()
+    page.keyboard.press("Control+,")
+    page.locator(".jp-PluginList-entry", has_text="HPU cards").click()
+    form = page.locator(".jp-SettingsForm, .jp-SettingsPanel").first
+    form.get_by_text("Sampling interval (s)").wait_for()
+    for label in ("Card of the kernel", "Execution mode", "Memory in use"):
+        assert form.get_by_label(label).is_checked()
+    page.locator("[id='jp-SettingsEditor-hpu_magic:plugin_interval']").fill("3")
+    page.wait_for_timeout(2_000)
     assert [json.loads(message) for message in sent] == [{"type": "interval", "seconds": 3}]

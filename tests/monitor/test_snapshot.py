@@ -10,6 +10,7 @@ import sys
 from contextlib import ExitStack
 from pathlib import Path
 
+import psutil
 import pytest
 from started_process import started
 
@@ -199,9 +200,14 @@ def test_ancestors_are_sorted_from_the_nearest(start):
             grandchild.communicate(b"\\n")
     """)
     grandchild = int(child.printed)
-    assert processes.ancestors(grandchild)[:3] == [child.pid, os.getpid(), os.getppid()]
+    above = [parent.pid for parent in psutil.Process().parents()]
+    assert above[0] == os.getppid()
+    assert processes.ancestors([grandchild, child.pid]) == {
+        grandchild: [child.pid, os.getpid(), *above],
+        child.pid: [os.getpid(), *above],
+    }
     child.communicate("\n")
-    assert processes.ancestors(grandchild) == []
+    assert processes.ancestors([grandchild]) == {grandchild: []}
 
 
 CARD = monitor.CardReading(2, 2, "HL-225", "GAUDI2", False, 60 << 30, 96 << 30)
@@ -243,9 +249,9 @@ def test_ancestors_are_found_for_any_process_name(tmp_path):
     shutil.copy(shutil.which("sleep"), odd)
     with subprocess.Popen([odd, "60"]) as process:
         try:
-            ancestors = processes.ancestors(process.pid)
+            ancestors = processes.ancestors([process.pid])[process.pid]
         finally:
             process.kill()
     assert ancestors[0] == os.getpid()
     assert ancestors[1] == os.getppid()
-    assert processes.ancestors(process.pid) == []
+    assert processes.ancestors([process.pid]) == {process.pid: []}
