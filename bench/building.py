@@ -40,7 +40,7 @@ def command(source: Path) -> list[str]:
     from torch.utils import cpp_extension
 
     from hpu_magic.simulator.engine.compile_units import language_standard
-    from hpu_magic.simulator.engine.sources import FLAGS
+    from hpu_magic.simulator.engine.flags import FLAGS
 
     includes = [*cpp_extension.include_paths(), sysconfig.get_path("include")]
     return [
