@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 
-@dataclass(frozen=True)
-class Variable:
+class Variable(NamedTuple):
     """A parameter for which the magic reads the name of a variable and passes its value."""
 
     kind: str  # a function in `hpu_magic.magics.kinds` that selects variables for Tab completion
@@ -16,8 +14,7 @@ class Variable:
     or_text: bool = False  # whether to pass the word itself if there is no such variable
 
 
-@dataclass(frozen=True)
-class Words:
+class Words(NamedTuple):
     """A parameter for which the magic reads several words, separated by commas."""
 
     type: Callable[[str], Any] = str  # converts each word

@@ -16,10 +16,9 @@ import pkgutil
 import sys
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from hpu_magic.errors import HPUError
 
@@ -29,8 +28,7 @@ PACKAGE = "lightning_habana"
 VARIABLE = "HPU_MAGIC_LIGHTNING_HABANA"
 
 
-@dataclass(frozen=True)
-class HabanaName:
+class HabanaName(NamedTuple):
     """A name in ``lightning_habana``, and its counterpart in this package."""
 
     name: str

@@ -6,10 +6,11 @@ import argparse
 import inspect
 import types
 from collections.abc import Callable, Collection, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from IPython.core.magic_arguments import MagicArgumentParser, MagicHelpFormatter
+from traitlets import TraitType
 
 from hpu_magic.commands import declaration
 from hpu_magic.commands.parameters import Variable, Words
@@ -114,9 +115,14 @@ class Declaration(declaration.CommandDeclaration):
         return positional, named
 
 
+@cache
+def _traits() -> dict[str, TraitType[Any, Any]]:
+    return HPUMagics.class_traits(config=True)
+
+
 def _configured(command: str, name: str, default: Any) -> Any:
     """Return the trait that configures a parameter's default, or the default if there is none."""
-    traits = HPUMagics.class_traits(config=True)
+    traits = _traits()
     for trait in (f"{command}_{name}", name):
         if trait in traits and traits[trait].default_value == default:
             return Configured(trait)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 
 from hpu_magic.backend import is_simulated
 from hpu_magic.holders import Holder
+from hpu_magic.monitor import allotted, hlml, hlsmi
+from hpu_magic.monitor.processes import with_user
 from hpu_magic.monitor.reading import UNKNOWN, CardReading, Snapshot
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ def snapshot() -> Snapshot:
     real = _real()
     if real.cards or not is_simulated():
         return real
-    from hpu_magic.monitor import allotted
     from hpu_magic.simulator import cards
 
     try:
@@ -42,8 +43,6 @@ def snapshot() -> Snapshot:
 
 
 def _simulated(state: CardState) -> CardReading:
-    from hpu_magic.monitor.processes import with_user
-
     return CardReading(
         index=state.module_id,
         module_id=state.module_id,
@@ -71,9 +70,6 @@ def _numbered(cards: Sequence[CardReading]) -> tuple[CardReading, ...]:
 
 
 def _real() -> Snapshot:
-    # Imported here because `%load_ext` imports this package but rarely reads the cards.
-    from hpu_magic.monitor import allotted, hlml, hlsmi
-
     try:
         found, processes = hlml.read()
     except hlml.HlmlUnavailableError as unavailable:

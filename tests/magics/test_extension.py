@@ -37,7 +37,6 @@ AT_LOAD = {
     *("sessions", "sessions.activity", "sessions.files", "sessions.fit"),
     *("sessions.reading", "sessions.this_process"),
     *("lightning", "lightning.habana", "lightning.hook", "lightning.names"),
-    *("monitor", "monitor.reading"),
     *("runtime", "runtime.device", "runtime.start"),
     *("simulator", "simulator.activation", "simulator.cards", "simulator.finder"),
 }

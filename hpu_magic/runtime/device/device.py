@@ -8,12 +8,14 @@ import sys
 import time
 from functools import lru_cache
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hpu_magic import backend, holders, monitor
+from hpu_magic import backend, holders
 from hpu_magic.errors import HPUError, suggestion
-from hpu_magic.monitor import CardReading, Snapshot
 from hpu_magic.runtime.start import restart
+
+if TYPE_CHECKING:
+    from hpu_magic.monitor import CardReading, Snapshot
 
 _NO_CARD_TO_BE_HAD = re.compile(r"Device acquire failed\.(?!\s*No devices found)")
 _PATIENCE = 10.0  # seconds
@@ -116,10 +118,17 @@ def _with_holders(refusal: str) -> str:
     """Add the processes that hold the cards to the vendor's message unless it lists them."""
     if not _NO_CARD_TO_BE_HAD.search(refusal):
         return refusal
-    held = [(card.label, holder) for card in monitor.snapshot().cards for holder in card.holders]
+    held = [(card.label, holder) for card in _snapshot().cards for holder in card.holders]
     if not held or any(f"process {holder.pid} " in refusal for _, holder in held):
         return refusal
     return f"{refusal.rstrip()} {holders.refusal(held)}."
+
+
+def _snapshot() -> Snapshot:
+    # Imported here because `%load_ext` imports this module but does not read the cards.
+    from hpu_magic import monitor
+
+    return monitor.snapshot()
 
 
 def synchronize() -> None:
@@ -130,7 +139,7 @@ def synchronize() -> None:
 
 def own_card(snapshot: Snapshot | None = None) -> CardReading | None:
     """Return the current reading of this process's card, or None if it holds no card."""
-    for card in (snapshot or monitor.snapshot()).cards:
+    for card in (snapshot or _snapshot()).cards:
         if any(holder.pid == os.getpid() for holder in card.holders):
             return card
     return None
@@ -163,7 +172,7 @@ def own_number() -> int | None:
 @lru_cache(maxsize=1)
 def generation() -> str | None:
     """Return the generation of the machine's cards, such as ``GAUDI2``, or None if unknown."""
-    cards = monitor.snapshot().cards
+    cards = _snapshot().cards
     return next((card.generation for card in cards if card.generation), None)
 
 

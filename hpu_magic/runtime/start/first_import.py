@@ -12,17 +12,15 @@ import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.abc import MetaPathFinder
 from types import FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 _LOADERS = "torch|lightning|pytorch_lightning|habana_frameworks|transformers|accelerate"
 _IMPORT = re.compile(rf"^\s*(?:import|from)\s+(?:{_LOADERS})\b.*$", re.MULTILINE)
 
 
-@dataclass(frozen=True)
-class Origin:
+class Origin(NamedTuple):
     """The line that loaded torch."""
 
     place: str  # such as ``In [3], line 2`` or ``train.py, line 2``
