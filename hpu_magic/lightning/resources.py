@@ -59,7 +59,7 @@ def is_fp16_available() -> tuple[bool, str]:
 
 @functools.cache
 def release() -> str:
-    """Return the vendor's release, such as ``"1.23.0"``, or ``"0.0.0"`` if it is not installed."""
+    """Return the vendor's release, such as ``"1.24.1"``, or ``"0.0.0"`` if it is not installed."""
     try:
         installed = importlib.metadata.version("habana-torch-plugin")
     except importlib.metadata.PackageNotFoundError:

@@ -1,6 +1,6 @@
 """Versions reported by the simulated parts of the vendor's software."""
 
-RELEASE = "1.23.0"
+RELEASE = "1.24.1"
 """The release whose documented API the simulator follows."""
 
 DRIVER = f"{RELEASE}-simulator"

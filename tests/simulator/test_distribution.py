@@ -7,7 +7,7 @@ import pytest
 from packaging.version import Version
 
 TOOLS = Path(__file__).parents[2] / "tools"
-VERSION = "1.23.0+simulated"
+VERSION = "1.24.1+simulated"
 
 VERSIONS = """
 import importlib.metadata as metadata
@@ -49,8 +49,8 @@ def test_version_checks_find_the_simulated_release(forked_script):
 
 
 def test_simulated_version_compares_as_its_release():
-    assert Version(VERSION) >= Version("1.23.0")
-    assert (Version(VERSION).major, Version(VERSION).minor) == (1, 23)
+    assert Version(VERSION) >= Version("1.24.1")
+    assert (Version(VERSION).major, Version(VERSION).minor) == (1, 24)
     assert Version(VERSION).local == "simulated"
 
 

@@ -67,7 +67,7 @@ def test_table_has_the_vendors_format(query, held):
 
 def test_driver_version_is_at_the_position_that_libraries_read(query):
     """In the third line, between the colon and a hyphen, before the closing bar."""
-    assert query().split("\n")[2].replace(" ", "").split(":")[1] == "1.23.0-simulator|"
+    assert query().split("\n")[2].replace(" ", "").split(":")[1] == "1.24.1-simulator|"
 
 
 def test_fields_have_the_vendors_format(query, held):
@@ -132,7 +132,7 @@ def test_loop_runs_until_an_interrupt(query):
 
 
 def test_version_of_the_simulator(query):
-    assert query("-v") == "HL-SMI Version: hl-1.23.0-simulator\n"
+    assert query("-v") == "HL-SMI Version: hl-1.24.1-simulator\n"
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_simulated_processes_and_their_children_find_it(forked_script):
         print(before, os.environ["PATH"].split(os.pathsep).count(found))
         print(subprocess.run("hl-smi -v", shell=True, capture_output=True, text=True).stdout)
     """
-    assert forked_script(code).splitlines()[:2] == ["None 1", "HL-SMI Version: hl-1.23.0-simulator"]
+    assert forked_script(code).splitlines()[:2] == ["None 1", "HL-SMI Version: hl-1.24.1-simulator"]
 
 
 def test_linked_program_needs_no_path_variables(query, tmp_path):

@@ -240,7 +240,7 @@ def test_functions_of_torch_cuda_use_the_card(migrated, lazy):
             "count": [torch.cuda.device_count(), torch.cuda.current_device()],
             "name": torch.cuda.get_device_name(0),
             "capability": torch.cuda.get_device_capability() == (properties.major, properties.minor)
-            == (1, 23),
+            == (1, 24),
             "properties": [
                 properties.name, properties.total_memory, properties.multi_processor_count
             ],

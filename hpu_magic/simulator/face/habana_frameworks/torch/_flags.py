@@ -42,7 +42,7 @@ DEFAULTS = {
 _RESERVED = "PT_HCCL_MEMORY_ALLOWANCE_MB"
 
 IN_FORCE = {name: os.environ.get(name, default) for name, default in DEFAULTS.items()}
-"""Values of the flags by name, from the environment or from the defaults of release 1.23."""
+"""Values of the flags by name, from the environment or from the defaults of release 1.24.1."""
 
 
 def pool_percentage() -> int:
