@@ -69,7 +69,8 @@ def to(*objects: Movable, device: str = "hpu", dtype: Dtype | None = None) -> An
 def mode(mode: Literal["eager", "lazy"] | None = None, *, restart: bool = False) -> ModeReport:
     """Show the execution mode of this process, or select another one.
 
-    The mode is read once, when torch is imported. If you select a mode later, it is saved for this
+    Eager mode is the default; lazy mode is a legacy mode that you must select. The mode is read
+    once, when torch is imported. If you select a mode later, it is saved for this
     notebook and takes effect when the kernel restarts.
 
     Parameters

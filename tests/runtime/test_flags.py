@@ -20,6 +20,18 @@ def test_every_flag_is_complete_and_its_default_is_valid():
             flag.check(flag.default)
 
 
+def test_flags_of_the_simulated_release_are_documented():
+    of_release = (
+        *("RUNTIME_SCALE_PATCHING", "PT_HPU_H2D_TRIVIAL_SCALES_MODE", "PT_COMPILE_ONLY_MODE"),
+        *("FUSER_ENABLE_MULTI_THREADED_INVOCATIONS", "PT_HPU_METRICS_GC_DETAILS"),
+        "ENABLE_SKIP_REMOVAL_OF_GRAPH_INPUT_IDENTITY_NODES",
+        "PT_HPU_EAGER_ENABLE_GRADIENT_VIEW_LAYOUT_OPT",
+    )
+    assert {*of_release} <= {*documented()}
+    assert documented()["PT_HPU_LAZY_MODE"].default == "0"  # eager
+    assert documented()["PT_HPU_RECIPE_CACHE_CONFIG"].default == ",false,1024,false"
+
+
 def test_all_flags_are_listed_with_default_meaning_and_reader(run, torch):
     cell = run("%hpu_flags")
     assert "simulated" in cell.out

@@ -22,6 +22,7 @@ def test_mode_requested_after_the_import_needs_a_restart(run, shell, torch, forg
     assert cell.result.needs_restart
     assert "read only once, at import: end this session and start a new one." in cell.out
     assert "simulated" in cell.out
+    assert "Lazy mode is a legacy mode" in cell.out
 
 
 def test_report_names_the_line_that_imported_torch(notebook):
@@ -63,7 +64,9 @@ def test_without_a_server_the_mode_is_remembered_for_a_manual_restart(rejected, 
 
 
 def test_unnecessary_restart_is_skipped(run, torch, forgetful):
-    assert "No restart is needed" in run("%hpu_mode eager --restart").out
+    out = run("%hpu_mode eager --restart").out
+    assert "No restart is needed" in out
+    assert "legacy" not in out
 
 
 def test_unknown_mode_is_rejected(run):

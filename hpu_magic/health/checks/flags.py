@@ -88,11 +88,11 @@ def lazy_mode(machine: Machine) -> Iterator[Finding]:
         yield Finding(name, "red", text, fix, values)
     elif value == "1" and release and release > _LAZY_KNOWN:
         dotted = ".".join(map(str, release))
-        text = f"{name}=1, but lazy mode may have been removed in release {dotted}, as announced."
+        text = f"{name}=1 selects lazy mode, a legacy mode that release {dotted} may not include."
         yield Finding(name, "amber", text, f"Set {name}=0 and use torch.compile.", values)
     else:
-        mode = "lazy" if value == "1" else "eager"
-        yield Finding(name, "green", f"{name}={value} selects {mode} mode.", values=values)
+        mode = "lazy mode, a legacy mode" if value == "1" else "eager mode"
+        yield Finding(name, "green", f"{name}={value} selects {mode}.", values=values)
 
 
 def integers(machine: Machine) -> Iterator[Finding]:

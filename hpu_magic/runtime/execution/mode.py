@@ -23,6 +23,10 @@ _Result = TypeVar("_Result")
 
 VARIABLE = "PT_HPU_LAZY_MODE"
 VALUES = {"eager": "0", "lazy": "1"}
+_LEGACY = (
+    "Lazy mode is a legacy mode that the vendor no longer develops; since release 1.21, eager mode "
+    "is the default."
+)
 
 
 @dataclass(repr=False)
@@ -56,13 +60,16 @@ class ModeReport(Report):
 
     def notes(self) -> Sequence[str]:
         """Return notes on how the requested mode takes effect."""
+        remarks = list(self.remarks)
+        if "lazy" in (self.loaded, self.requested):
+            remarks.append(_LEGACY)
         if self.restarting:
             mode = f" in {self.requested} mode" if self.requested else ""
-            return [*self.remarks, f"Restarting the kernel{mode}; run your cells again."]
+            return [*remarks, f"Restarting the kernel{mode}; run your cells again."]
         if self.needs_restart:
             how = kernel.how(f"%hpu_mode {self.requested}")
-            return [*self.remarks, f"The mode is read only once, at import: {how}"]
-        return self.remarks
+            return [*remarks, f"The mode is read only once, at import: {how}"]
+        return remarks
 
 
 def loaded_mode() -> str | None:
