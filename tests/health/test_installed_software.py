@@ -1,14 +1,16 @@
 """Installed packages and their versions."""
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
+from made_machine import card
 
 import hpu_magic
 from hpu_magic.health.checks import installed, versions
 from hpu_magic.health.machine import numbers
-from hpu_magic.monitor import hlsmi
+from hpu_magic.monitor import Snapshot, hlsmi
 
 VERSIONS = Path(__file__).parents[2] / "docs" / "versions.md"
 
@@ -94,7 +96,10 @@ def test_torch_is_compared_with_the_tested_releases(made, torch, state):
         ("1.22.0.740", "2.7.1+hpu_1.22.0", "green"),
         ("1.22.0.740", "2.9.0", "red"),
         ("1.20.0.1", "2.5.1", "amber"),
-        ("1.24.0.1007", "2.11.0", "amber"),
+        ("1.24.0.1007", "2.10.0", "green"),
+        ("1.24.0.1007", "2.11.0", "red"),
+        ("1.24.1.482", "2.11.0", "green"),
+        ("1.24.2.481", "2.11.0", "amber"),
     ],
 )
 def test_torch_must_match_the_vendors_plugin(made, plugin, torch, state):
@@ -125,6 +130,24 @@ def test_firmware_and_driver_must_have_the_same_release(made, firmware, state):
     assert made.check(versions.firmware_and_driver) == []
     made.driver = hlsmi.Versions("1.22.0-ab12", firmware)
     assert made.check(versions.firmware_and_driver) == [state]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "state"), [("1.21.0.555", "green"), ("1.22.0.740", "amber"), (None, "amber")]
+)
+def test_first_generation_cards_need_an_old_release(made, plugin, state):
+    assert made.check(versions.first_generation) == []
+    made.with_gaudi(plugin)
+    assert made.check(versions.first_generation) == []
+    first = dataclasses.replace(card(0), name="HL-205", generation="GAUDI")
+    made.cards = Snapshot((first, card(1)), "hlml")
+    assert made.check(versions.first_generation) == [state]
+
+
+def test_simulated_first_generation_cards_are_amber(made):
+    first = dataclasses.replace(card(0, simulated=True), name="GAUDI", generation="GAUDI")
+    made.cards = Snapshot((first,), "simulator")
+    assert made.check(versions.first_generation) == ["amber"]
 
 
 @pytest.mark.parametrize(

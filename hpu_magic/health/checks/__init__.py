@@ -33,6 +33,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         versions.torch_for_plugin,
         versions.plugin_and_driver,
         versions.firmware_and_driver,
+        versions.first_generation,
         versions.lightning_habana,
         versions.optimum_habana,
         versions.gpu,

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from hpu_magic.health.finding import Finding
 from hpu_magic.health.machine import Machine, Version, numbers
 
-# Maps releases of the vendor's software to the PyTorch releases that their bridge requires.
+# Maps releases of the vendor's software to the PyTorch releases that their bridge requires. A row
+# with three numbers describes a release whose PyTorch differs from that of its predecessor.
 _TORCH_OF_RELEASE: dict[Version, Version] = {
     (1, 16): (2, 2),
     (1, 17): (2, 3),
@@ -17,8 +18,11 @@ _TORCH_OF_RELEASE: dict[Version, Version] = {
     (1, 21): (2, 6),
     (1, 22): (2, 7),
     (1, 23): (2, 9),
+    (1, 24, 0): (2, 10),
+    (1, 24, 1): (2, 11),
 }
 _UNSURE = (1, 20)
+_WITHOUT_FIRST_GENERATION = (1, 22)
 # Keep these in sync with the rows of docs/versions.md.
 _OLDEST_TORCH, _NEWEST_TORCH = (2, 6), (2, 15)
 _LIGHTNING_WITHOUT_HPU, _LIGHTNING_FAILS = (2, 5, 6), (2, 6)
@@ -50,7 +54,7 @@ def torch_for_plugin(machine: Machine) -> Iterator[Finding]:
     if not plugin or not version:
         return
     release = numbers(plugin)[:2]
-    wanted = _TORCH_OF_RELEASE.get(release)
+    wanted = _TORCH_OF_RELEASE.get(numbers(plugin)[:3]) or _TORCH_OF_RELEASE.get(release)
     values = {"plugin": plugin, "torch": version, "wanted": _dotted(wanted) if wanted else None}
     about = "torch and plug-in"
     if wanted is None:
@@ -134,6 +138,32 @@ def firmware_and_driver(machine: Machine) -> Iterator[Finding]:
     else:
         text = f"Firmware {', '.join(firmware)} and driver {driver} are from the same release."
         yield Finding(about, "green", text, values=values)
+
+
+def first_generation(machine: Machine) -> Iterator[Finding]:
+    """Check whether first-generation cards are used with a release that does not support them."""
+    cards = [card.module_id for card in machine.cards.cards if card.generation == "GAUDI"]
+    if not cards:
+        return
+    plugin = machine.version("habana-torch-plugin")
+    values = {"cards": ", ".join(map(str, cards)), "plugin": plugin}
+    about, oldest = "first generation", _dotted(_WITHOUT_FIRST_GENERATION)
+    if plugin and numbers(plugin)[:2] < _WITHOUT_FIRST_GENERATION:
+        text = f"habana-torch-plugin {plugin} supports first-generation Gaudi."
+        yield Finding(about, "green", text, values=values)
+        return
+    simulated = machine.cards.source == "simulator"
+    kind = "simulated" if simulated else "this machine's"
+    yield Finding(
+        about,
+        "amber",
+        f"The vendor's releases from {oldest} on do not support first-generation Gaudi, the "
+        f"generation of {kind} cards.",
+        "Set HPU_MAGIC_CARD=gaudi2 or gaudi3, unless your cards are first-generation Gaudi."
+        if simulated
+        else "Use release 1.21 or older on these cards.",
+        values,
+    )
 
 
 def lightning_habana(machine: Machine) -> Iterator[Finding]:
