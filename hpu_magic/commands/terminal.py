@@ -17,7 +17,7 @@ _TEXTS = {
     "inputs": "shapes and dtypes of the model's arguments, such as 8x512:int64 (float32 by "
     "default) or, by name, mask=8x512:bool",
     "train": "estimate a training step; --no-train estimates a forward pass",
-    "mode": "the execution mode (lazy by default; graphs for text generation)",
+    "mode": "the execution mode (eager by default; graphs for text generation)",
     "dtype": "the precision (by default, the dtype of the parameters; bf16 for text generation)",
     "batch": "batch size per card (for text generation: over all cards), or largest",
     "loss": "module:callable that computes the loss from the output",
@@ -76,7 +76,7 @@ def _estimate(options: dict[str, Any]) -> Any:
     options["inputs"] = parse_inputs(options["inputs"])
     if "loss" in options:
         options["loss"] = load_function(options["loss"])
-    return planning.estimate(**{"mode": "lazy", **options})
+    return planning.estimate(**{"mode": "eager", **options})
 
 
 def _check(options: dict[str, Any], *, generates: bool) -> None:

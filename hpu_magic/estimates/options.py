@@ -49,8 +49,8 @@ class Options:
 
 
 def mode_here(model: Any) -> str:
-    """Return the mode in which this process runs the model; lazy if PyTorch has no card."""
-    loaded = loaded_mode() or "lazy"
+    """Return the mode in which this process runs the model; eager if PyTorch has no card."""
+    loaded = loaded_mode() or "eager"
     compiled = isinstance(model, nn.Module) and (
         isinstance(model, torch._dynamo.OptimizedModule) or model._compiled_call_impl
     )

@@ -85,11 +85,11 @@ def test_figures_are_printed_as_json(folder, capsys):
 
     expected = hpu_magic.estimate(
         Named(), {"x": torch.ones(4, 8), "mask": torch.ones(4, 1, dtype=torch.bool)}, train=False,
-        mode="lazy",
+        mode="eager",
     )  # fmt: skip
     assert status == 0
     assert json.loads(out) == {
-        "estimate": "forward pass of Named on gaudi2 (lazy mode, fp32, batch 4)",
+        "estimate": "forward pass of Named on gaudi2 (eager mode, fp32, batch 4)",
         "model": "Named",
         "seconds": expected.seconds,
         "samples_per_second": expected.samples_per_second,
@@ -113,7 +113,7 @@ def test_configuration_specifies_the_model(folder, capsys):
     model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**LLAMA))
     _, out, _ = run(capsys, "llama", "--inputs", "2x16:int64", "--batch", "4")
     tokens = torch.ones(2, 16, dtype=torch.long)
-    assert out == f"{hpu_magic.estimate(model, tokens, batch=4, mode='lazy')}\n"
+    assert out == f"{hpu_magic.estimate(model, tokens, batch=4, mode='eager')}\n"
     _, out, _ = run(
         capsys,
         *("llama/config.json", "--prompt", "16", "--new-tokens", "4", "--batch", "2"),
