@@ -26,6 +26,8 @@ __all__ = [
     "HPUAccelerator",
     "HPUCheckpointIO",
     "HPUDDPStrategy",
+    "HPUDeepSpeedPrecisionPlugin",
+    "HPUDeepSpeedStrategy",
     "HPUFSDPPrecision",
     "HPUFSDPStrategy",
     "HPUModelParallelStrategy",

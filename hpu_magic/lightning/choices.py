@@ -23,7 +23,6 @@ WRAPPED: dict[str, set[str]] = {
     "_check_and_init_precision": set(),
     "_choose_auto_accelerator": set(),
 }
-_DEEPSPEED = "hpu_deepspeed"
 _HALF = ("bf16-true", "16-true")
 
 
@@ -74,12 +73,6 @@ class Choices:
     ) -> None:
         """Select the accelerator that our strategies require, and reject unsupported options."""
         strategy, accelerator = options["strategy"], options["accelerator"]
-        name = strategy.lower() if isinstance(strategy, str) else None
-        if name == _DEEPSPEED:
-            raise self._refused(
-                f"strategy={strategy!r} needs the vendor's fork of DeepSpeed, which Lightning does "
-                f"not support: write strategy={PARALLEL!r}, or 'hpu_fsdp' to shard the model."
-            )
         if isinstance(strategy, StrategyOnHPU):
             self._require_own(strategy)
         has_accelerator = getattr(strategy, "_accelerator", None) is not None

@@ -11,6 +11,11 @@ from typing import Any
 
 from hpu_magic.lightning.accelerator import HPUAcceleratorBase
 from hpu_magic.lightning.checkpoint import HPUCheckpointIOBase
+from hpu_magic.lightning.deepspeed import (
+    FabricDeepSpeedBase,
+    HPUDeepSpeedPrecisionBase,
+    TrainerDeepSpeedBase,
+)
 from hpu_magic.lightning.fit.monitor import LightningMonitorBase
 from hpu_magic.lightning.parallel import (
     FabricParallelHPUStrategyBase,
@@ -42,7 +47,12 @@ def make(lightning: ModuleType, namespace: str, *, fabric: bool) -> Plugins:
     accelerator = lightning.accelerators.Accelerator
     checkpoint_io = derive("HPUCheckpointIO", HPUCheckpointIOBase, plugins.TorchCheckpointIO)
     sharded = derive("HPUFSDPPrecision", HPUFSDPPrecisionBase, plugins.FSDPPrecision)
-    single, replicas, shards, split, precision = _FOR_FABRIC if fabric else _FOR_TRAINER
+    by_deepspeed = derive(
+        "HPUDeepSpeedPrecision" if fabric else "HPUDeepSpeedPrecisionPlugin",
+        HPUDeepSpeedPrecisionBase,
+        plugins.DeepSpeedPrecision,
+    )
+    single, replicas, shards, split, zero, precision = _FOR_FABRIC if fabric else _FOR_TRAINER
     several = functools.partial(
         derive,
         _checkpoint_io_class=checkpoint_io,
@@ -63,6 +73,12 @@ def make(lightning: ModuleType, namespace: str, *, fabric: bool) -> Plugins:
         derive("HPUDDPStrategy", HPUDDPStrategyBase, parallel),
         several("HPUFSDPStrategy", shards, stock_fsdp, _precision_class=sharded),
         several("HPUModelParallelStrategy", split, stock_split),
+        several(
+            "HPUDeepSpeedStrategy",
+            zero,
+            strategies.DeepSpeedStrategy,
+            _precision_class=by_deepspeed,
+        ),
         derive(
             "HPUPrecision" if fabric else "HPUPrecisionPlugin",
             precision,
@@ -70,6 +86,7 @@ def make(lightning: ModuleType, namespace: str, *, fabric: bool) -> Plugins:
             _mixed_precision_class=plugins.MixedPrecision,
         ),
         sharded,
+        by_deepspeed,
         checkpoint_io,
     ]
     if not fabric:
@@ -79,13 +96,14 @@ def make(lightning: ModuleType, namespace: str, *, fabric: bool) -> Plugins:
     return Plugins(namespace=namespace, **{each.__name__: each for each in classes})
 
 
-# Strategies for a single card, replicas, shards and models with ``configure_model``, and the
-# precision plug-in.
+# Strategies for a single card, replicas, shards, models with ``configure_model`` and DeepSpeed, and
+# the precision plug-in.
 _FOR_TRAINER = (
     TrainerSingleHPUStrategyBase,
     TrainerParallelHPUStrategyBase,
     TrainerFSDPBase,
     TrainerModelParallelBase,
+    TrainerDeepSpeedBase,
     HPUPrecisionPluginBase,
 )
 _FOR_FABRIC = (
@@ -93,6 +111,7 @@ _FOR_FABRIC = (
     FabricParallelHPUStrategyBase,
     FabricFSDPBase,
     FabricModelParallelBase,
+    FabricDeepSpeedBase,
     FabricPrecisionBase,
 )
 

@@ -10,6 +10,8 @@ __all__ = [  # noqa: F822 (see `__getattr__`)
     "HPUAccelerator",
     "HPUCheckpointIO",
     "HPUDDPStrategy",
+    "HPUDeepSpeedPrecision",
+    "HPUDeepSpeedStrategy",
     "HPUFSDPPrecision",
     "HPUFSDPStrategy",
     "HPUModelParallelStrategy",

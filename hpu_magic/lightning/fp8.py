@@ -22,6 +22,23 @@ def require_fp8() -> None:
         )
 
 
+def check_options(precision: str, options: bool) -> None:
+    """Check whether the precision supports FP8's options, if any is set, and the card supports it.
+
+    Raises
+    ------
+    HPUError
+        The precision does not support the options, or the card does not support FP8.
+    """
+    if precision == "fp8":
+        require_fp8()
+    elif options:
+        raise HPUError(
+            f"recipe and replace_layers are options of precision='fp8', not of {precision!r}: "
+            "remove them."
+        )
+
+
 def recipe_of(recipe: Any) -> Any:
     """Return `recipe` as a ``DelayedScaling``.
 

@@ -91,6 +91,7 @@ def _stock(lightning: ModuleType, fabric: str, registry: Any, classes: Plugins) 
             strategies.DDPStrategy: classes.HPUParallelStrategy,
             strategies.FSDPStrategy: classes.HPUFSDPStrategy,
             strategies.ModelParallelStrategy: classes.HPUModelParallelStrategy,
+            strategies.DeepSpeedStrategy: classes.HPUDeepSpeedStrategy,
         },
         environment=environments.TorchElasticEnvironment,
         sync_batchnorm=getattr(lightning.plugins, "TorchSyncBatchNorm", None),

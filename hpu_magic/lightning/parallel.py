@@ -81,6 +81,9 @@ class StrategyOverHCCL(StrategyOnHPU):
         # barrier.
         warnings.filterwarnings("ignore", r"barrier\(\): using the device under current context")
         self._connect(self.cluster_environment, self._process_group_backend, timeout=self._timeout)
+        self._set_up_device()
+
+    def _set_up_device(self) -> None:
         super().setup_environment()  # type: ignore[misc]
 
     def _reset_ranks(self) -> None:

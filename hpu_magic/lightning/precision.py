@@ -13,9 +13,9 @@ from typing import Any, Literal
 import torch
 
 from hpu_magic.errors import HPUError
-from hpu_magic.lightning import fp8, fp8_inference, hmp
+from hpu_magic.lightning import fp8, hmp
+from hpu_magic.lightning.fp8_conversion import FP8Conversion
 from hpu_magic.runtime.device import device as card
-from hpu_magic.runtime.precision.fp8.measure import Measurement, MeasureReport
 
 SUPPORTED_PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 """Values of ``precision`` in ``Trainer`` and ``Fabric``; the plug-in also supports "fp8"."""
@@ -48,7 +48,7 @@ class _ScaledLosses:
     load_state_dict = _with_scaled_losses("load_state_dict")
 
 
-class HPUPrecisionPluginBase(_ScaledLosses):
+class HPUPrecisionPluginBase(_ScaledLosses, FP8Conversion):
     """The precision of computations on the card.
 
     Parameters
@@ -93,109 +93,16 @@ class HPUPrecisionPluginBase(_ScaledLosses):
         precision = _checked(precision, by_hmp, options=recipe is not None or replace_layers)
         if by_hmp:
             hmp.convert(opt_level, verbose, bf16_file_path, fp32_file_path)
-        if precision == "fp8":
-            recipe = fp8.recipe_of(recipe)
         super().__init__()
         self.precision = precision
         self.device = device
-        self.recipe = recipe
-        self.replace_layers = replace_layers
-        self.measured: MeasureReport | None = None
         self._by_hmp = by_hmp
-        self._infers = False
-        self._measurement: Measurement | None = None
+        self._set_conversion(recipe, replace_layers)
         # Lightning's plug-in; with "16-mixed", it scales losses and gradients.
         self._mixed: Any = None
         if self._casts():
             sixteen_bits = "16-mixed" if precision == "16-mixed" else "bf16-mixed"
             self._mixed = self._mixed_precision_class(sixteen_bits, device)
-
-    def convert_modules(
-        self,
-        module: torch.nn.Module,
-        inference: bool = False,
-        replace_layers: bool | None = None,
-        recipe: Mapping[str, Any] | Any | None = None,
-        quant: bool = True,
-        fp8_data_path: str | os.PathLike[str] | None = None,
-        **settings: Any,
-    ) -> torch.nn.Module:
-        """Prepare a model for FP8 training or FP8 inference.
-
-        If a fit resumes from a checkpoint, convert the model before the fit. Inference needs two
-        processes. The first one measures the model while a Trainer runs it, and then writes the
-        measurements to files and to the attribute `measured`. The second one quantizes the model.
-
-        Parameters
-        ----------
-        module : torch.nn.Module
-            The model.
-        inference : bool
-            Whether to prepare for inference, which moves the model to the device in bf16 and sets
-            it to evaluation mode.
-        replace_layers, recipe : optional
-            For training: override the plug-in's options.
-        quant : bool
-            For inference: whether to quantize the model with the measurements of an earlier process
-            instead of measuring it.
-        fp8_data_path : path, optional
-            For inference: the folder that contains the measurements.
-        **settings
-            For inference: settings with their JSON names; they override the settings in the file
-            ``QUANT_CONFIG``.
-
-        Returns
-        -------
-        torch.nn.Module
-            `module`, which is changed in place, or its replacement if it is a linear layer.
-
-        Raises
-        ------
-        HPUError
-            The precision is not ``"fp8"`` or, for inference, the process, the model, the settings
-            or the measurements are not suitable.
-        """
-        if self.precision != "fp8":
-            raise HPUError(
-                "convert_modules requires precision='fp8', but this plug-in has "
-                f"{self.precision!r}."
-            )
-        if inference:
-            if fp8_data_path is not None:
-                settings["dump_stats_path"] = os.path.join(fp8_data_path, "hqt")
-            if quant:
-                fp8_inference.quantize(module, **settings)
-            elif self._measurement is not None:
-                raise HPUError(
-                    "This plug-in is already measuring a "
-                    f"{type(self._measurement.model).__name__}: create another plug-in for a "
-                    "different model."
-                )
-            else:
-                self._measurement = fp8_inference.begin_measuring(module, **settings)
-            self._infers = True
-            return module
-        if fp8_data_path is not None:
-            settings["fp8_data_path"] = fp8_data_path
-        if settings:
-            raise HPUError(
-                f"{', '.join(settings)} is a setting for inference: write inference=True, or "
-                "remove it."
-            )
-        if recipe is not None:
-            self.recipe = fp8.recipe_of(recipe)
-        if replace_layers is not None:
-            self.replace_layers = replace_layers
-        return fp8.with_replaced_layers(module) if self.replace_layers else module
-
-    def convert_module(self, module: torch.nn.Module) -> torch.nn.Module:
-        """Convert the model at the start of a fit, unless it has already been converted."""
-        return self.convert_modules(module) if self.replace_layers and not self._infers else module
-
-    def teardown(self) -> None:
-        """Write the measurements."""
-        if self._measurement is not None:
-            self.measured = self._measurement.finish()
 
     def autocast_context_manager(self) -> torch.autocast:
         """Return the autocast context for running a step of the model."""
@@ -246,13 +153,7 @@ def _checked(precision: str, by_hmp: bool, options: bool) -> str:
             "precision='16-mixed' needs a Gaudi2 or later card, but this machine has GAUDI: "
             "write precision='bf16-mixed'."
         )
-    if precision == "fp8":
-        fp8.require_fp8()
-    elif options:
-        raise HPUError(
-            f"recipe and replace_layers are options of precision='fp8', not of {precision!r}: "
-            "remove them."
-        )
+    fp8.check_options(precision, options)
     return precision
 
 
