@@ -22,6 +22,7 @@
 # make check-docs  check the site in Chromium: search, widths, contrast, both themes
 # make check-links  check the site's links to other sites
 # make huggingface  run all models, precisions and caches of the Hugging Face libraries, in both modes
+# make deepspeed  run a table of DeepSpeed's features on simulated cards and on its CPU accelerator
 # make estimates  compare the estimated memory of all test models with the simulator's, in both modes
 # make examples  run all tests of the pytest plug-in and of docs/examples
 # make sanitize  run the tests of the device with sanitizers, and update docs/checks.md
@@ -46,7 +47,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and benchmarks start hundreds of processes, which would all compile the Python sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab notebooks test golden examples wrong-arguments compiled-operators huggingface estimates collectives races fuzz demo bench versions sanitize dist check-dist \
+.PHONY: lab notebooks test golden examples wrong-arguments compiled-operators huggingface deepspeed estimates collectives races fuzz demo bench versions sanitize dist check-dist \
 	docs check-docs check-links lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -178,6 +179,10 @@ huggingface: $(DEVELOPING) engine
 	optimum=$$($(BIN)/python tools/environments.py optimum_habana $(if $(KEEP),--keep $(KEEP))) && \
 		OMP_NUM_THREADS=1 HPU_MAGIC_TEST_OPTIMUM_HABANA=$$optimum $(BIN)/pytest \
 			tests/huggingface/test_optimum_habana*.py
+
+deepspeed: $(DEVELOPING) engine
+	python=$$($(BIN)/python tools/environments.py deepspeed $(if $(KEEP),--keep $(KEEP))) && \
+		$$python tools/deepspeed_table
 
 estimates: $(DEVELOPING) engine
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_ESTIMATES=1 $(BIN)/pytest $(SPREAD) tests/estimates

@@ -1,0 +1,1 @@
+"""A table of DeepSpeed's features on simulated cards, compared with its CPU accelerator."""

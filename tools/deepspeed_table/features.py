@@ -1,0 +1,199 @@
+"""The features of the table, and the functions that run them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+FLOAT32, HALF = 1e-5, 1e-2
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Processes that run one function, started by a launcher."""
+
+    function: str  # module.function in this folder
+    settings: dict[str, Any] = field(default_factory=dict)
+    options: dict[str, Any] = field(default_factory=dict)
+    ranks: int = 2
+    launcher: str = "torchrun"  # or "deepspeed", "python"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One row: phases that run one after another in the same folder.
+
+    The numbers of all ranks and phases are compared with those of ``reference``, which is the row
+    itself by default: DeepSpeed's CPU accelerator then runs the same phases. With ``alone``, the
+    CPU accelerator has no such feature, and only the checks of the functions themselves count.
+    """
+
+    name: str
+    phases: tuple[Phase, ...]
+    tolerance: float = FLOAT32
+    reference: str = ""
+    alone: bool = False
+
+
+def zero(stage: int, **more: Any) -> dict[str, Any]:
+    """Return the section of a ZeRO stage, with buckets that are smaller than the model."""
+    sizes = {
+        "reduce_bucket_size": 2000,
+        "allgather_bucket_size": 2000,
+        "stage3_param_persistence_threshold": 0,
+        "stage3_prefetch_bucket_size": 1000,
+        "sub_group_size": 4000,
+    }
+    return {"zero_optimization": {"stage": stage, **(sizes if stage else {}), **more}}
+
+
+BF16 = {"bf16": {"enabled": True}}
+HOST, DISK = {"device": "cpu"}, {"device": "nvme", "buffer_size": 100_000}
+TRAIN = "training.train"
+
+
+def _one(name: str, function: str, settings: dict[str, Any], **more: Any) -> Feature:
+    of_phase = {key: more.pop(key) for key in ("options", "ranks", "launcher") if key in more}
+    return Feature(name, (Phase(function, settings, **of_phase),), **more)
+
+
+FEATURES = (
+    *(_one(f"ZeRO {stage}", TRAIN, zero(stage)) for stage in range(4)),
+    _one("ZeRO 2 and DDP", TRAIN, zero(2), reference="DDP"),
+    _one("DDP", "training.distributed_data_parallel", {}),
+    *(_one(f"ZeRO {stage}, bf16", TRAIN, zero(stage) | BF16, tolerance=HALF) for stage in range(4)),
+    *(
+        _one(
+            f"ZeRO {stage}, fp16 with loss scaling", "training.scaled", zero(stage), tolerance=HALF
+        )
+        for stage in (0, 2, 3)
+    ),
+    *(
+        _one(
+            f"ZeRO {stage}, optimizer offloaded to the host",
+            TRAIN,
+            zero(stage, offload_optimizer=HOST),
+        )
+        for stage in (1, 2, 3)
+    ),
+    _one(
+        "ZeRO 3, optimizer and parameters offloaded to the host",
+        TRAIN,
+        zero(3, offload_optimizer=HOST, offload_param=HOST),
+    ),
+    _one(
+        "ZeRO 3, optimizer offloaded to the disk",
+        TRAIN,
+        zero(3, offload_optimizer=DISK),
+        options={"offload": "offload_optimizer"},
+    ),
+    _one(
+        "ZeRO 3, optimizer and parameters offloaded to the disk",
+        TRAIN,
+        zero(3, offload_optimizer=DISK, offload_param=DISK),
+        options={"offload": "offload_optimizer,offload_param"},
+    ),
+    *(
+        _one(
+            f"ZeRO {stage}, gradient accumulation and clipping", "training.accumulate", zero(stage)
+        )
+        for stage in (0, 2, 3)
+    ),
+    _one("Activation checkpointing", "training.checkpointed", zero(2)),
+    _one(
+        "Activation checkpointing on the host",
+        "training.checkpointed",
+        zero(2),
+        options={"checkpoint_in_cpu": True},
+    ),
+    _one("Pipeline of two stages", "parallel.pipeline", {}),
+    _one("Pipeline of two stages, two replicas, ZeRO 1", "parallel.pipeline", zero(1), ranks=4),
+    _one("Ulysses sequence parallelism", "parallel.ulysses", {}),
+    _one("Automatic tensor parallelism", "parallel.tensor_parallel", zero(1)),
+    _one("MoE with expert parallelism, top 1", "parallel.experts", {}, options={"k": 1}),
+    _one("MoE with expert parallelism, top 2", "parallel.experts", {}, options={"k": 2}),
+    _one(
+        "MoE, two groups of two experts, ZeRO 2",
+        "parallel.experts",
+        zero(2) | BF16,
+        ranks=4,
+        tolerance=HALF,
+    ),
+    _one("ZeRO++, hierarchical partitioning", TRAIN, zero(3, zero_hpz_partition_size=2), ranks=4),
+    _one("ZeRO++, quantized weights", TRAIN, zero(3, zero_quantized_weights=True)),
+    _one("ZeRO++, quantized gradients", TRAIN, zero(3, zero_quantized_gradients=True)),
+    _one("Quantizer operator", "parallel.quantize_integers", {}, ranks=1),
+    _one("FP8 quantizer operator", "parallel.quantize", {}, ranks=1, alone=True),
+    *(
+        _one(
+            f"{optimizer}, one-bit communication",
+            "parallel.compressed",
+            {},
+            options={"optimizer": optimizer},
+        )
+        for optimizer in ("OneBitAdam", "OneBitLamb", "ZeroOneAdam")
+    ),
+    *(
+        Feature(
+            f"ZeRO {stage}, checkpoint saved and resumed",
+            tuple(Phase(f"saved.{name}", zero(stage)) for name in ("save", "resume")),
+        )
+        for stage in (0, 2, 3)
+    ),
+    Feature(
+        "Universal checkpoint, ZeRO 1 to ZeRO 1 on four cards",
+        (
+            Phase("saved.save", zero(1)),
+            Phase("saved.convert", ranks=1, launcher="python"),
+            Phase("saved.resume", zero(1) | {"checkpoint": {"load_universal": True}}, ranks=4),
+        ),
+    ),
+    Feature(
+        "Universal checkpoint, ZeRO 3 on two cards to one card",
+        (
+            Phase("saved.save", zero(3)),
+            Phase("saved.convert", ranks=1, launcher="python"),
+            Phase("saved.resume", zero(3) | {"checkpoint": {"load_universal": True}}, ranks=1),
+        ),
+    ),
+    *(
+        Feature(
+            f"ZeRO {stage}, zero_to_fp32",
+            (
+                Phase("saved.save", zero(stage)),
+                Phase("saved.consolidate", ranks=1, launcher="python"),
+            ),
+        )
+        for stage in (2, 3)
+    ),
+    _one("deepspeed launcher", TRAIN, zero(2), launcher="deepspeed", reference="ZeRO 2"),
+    _one("init_inference", "parallel.inference", {}, ranks=1),
+    _one("init_inference, two cards", "parallel.inference", {}),
+    _one(
+        "init_inference with kernels",
+        "parallel.inference",
+        {},
+        ranks=1,
+        options={"replace_with_kernel_inject": True},
+    ),
+    *(
+        _one(f"ZeRO {stage}, engine.compile()", "training.compiled", zero(stage))
+        for stage in (0, 2, 3)
+    ),
+    *(_one(f"accelerate, ZeRO {stage}", "libraries.accelerate", zero(stage)) for stage in (2, 3)),
+    *(
+        _one(f"transformers Trainer, ZeRO {stage}", "libraries.trainer", zero(stage))
+        for stage in (2, 3)
+    ),
+    *(
+        _one(
+            f"%%hpu_workers, ZeRO {stage}",
+            "libraries.cell",
+            zero(stage),
+            ranks=1,
+            launcher="python",
+            reference=f"ZeRO {stage}",
+        )
+        for stage in (2, 3)
+    ),
+)
