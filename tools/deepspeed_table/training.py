@@ -53,6 +53,7 @@ def config(**more: Any) -> dict[str, Any]:
             "type": "AdamW",
             "params": {"lr": 1e-3, "weight_decay": 0.01, "eps": EPSILON, "torch_adam": True},
         },
+        "gradient_clipping": 0.0,  # otherwise, DeepSpeed clips to 1
         "steps_per_print": 10**9,
         **more,
     }
