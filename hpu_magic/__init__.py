@@ -49,6 +49,7 @@ _FUNCTIONS = {
     "graphs": "hpu_magic.commands.graphs",
     "wrap": "hpu_magic.commands.graphs",
     "workers": "hpu_magic.commands.cards",
+    "serve": "hpu_magic.commands.serving",
     "estimate": "hpu_magic.commands.planning",
     "estimate_generation": "hpu_magic.commands.planning",
     "advise": "hpu_magic.commands.planning",

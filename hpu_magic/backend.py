@@ -6,12 +6,18 @@ from hpu_magic import __version__
 from hpu_magic.simulator import TooLateError as TooLateError
 from hpu_magic.simulator import activate as _activate_simulator
 from hpu_magic.simulator import announcement as _announce_simulator
+from hpu_magic.simulator.activation import SWITCH
 from hpu_magic.simulator.finder import vendor_package
 
 
 def is_simulated() -> bool:
     """Return whether the ``hpu`` device is simulated because the vendor's package is absent."""
     return vendor_package() is None
+
+
+def variables_for_children() -> dict[str, str]:
+    """Return the environment variables with which a child process has the same ``hpu`` device."""
+    return {SWITCH: "1"} if is_simulated() else {}
 
 
 def version() -> str:

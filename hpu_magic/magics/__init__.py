@@ -32,6 +32,7 @@ _FAMILIES = (
     ("graphs", "GraphMagics"),
     ("from_cuda", "FromCudaMagics"),
     ("workers", "WorkersMagics"),
+    ("serving", "ServingMagics"),
     ("planning", "PlanningMagics"),
 )
 _NEEDED = ("ipykernel", "ipywidgets", "anywidget", "bokeh")

@@ -32,8 +32,12 @@ class CommandMagics(Magics):
         super().__init__(shell)
         self.settings = settings
 
-    def parse(self, magic: Callable[..., Any], line: str, *, cell: bool = False) -> Any:
+    def parse(
+        self, magic: Callable[..., Any], line: str, *, cell: bool = False, rest: bool = False
+    ) -> Any:
         """Parse the options in a line according to the declaration of `magic`.
+
+        If `rest` is true, unknown options are allowed and returned as the attribute ``rest``.
 
         Raises
         ------
@@ -49,7 +53,11 @@ class CommandMagics(Magics):
                 f"{marks}{parser.prog}: a quotation mark in {line!r} is not closed."
             ) from None
         try:
-            options = parser.parse_args(words)
+            if rest:
+                options, unknown = parser.parse_known_args(words)
+                options.rest = unknown
+            else:
+                options = parser.parse_args(words)
         except UsageError as error:
             text = explained(parser, marks, words, str(error), self.namespace)
             raise UsageError(text) from None

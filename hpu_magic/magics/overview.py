@@ -49,6 +49,10 @@ COMMANDS = (
         "run this cell on four workers; --push x,y sends variables, -o z returns them",
     ),
     ("%hpu_workers off", "stop the workers; on or restart starts them, %hpu_workers lists them"),
+    (
+        "%hpu_serve MODEL --cards 2",
+        "serve a model with vLLM; the rest of the line is passed to vllm serve, off stops it",
+    ),
     ("%%hpu_from_cuda", "convert this cell of CUDA code and run it; --show only converts it"),
     (
         "%hpu_estimate model --inputs x",

@@ -1,8 +1,8 @@
-"""A program that ends the workers once the notebook's process has ended or has been killed.
+"""A program that ends processes once the process that started it has ended or has been killed.
 
-``python guard.py PARENT PID...`` reads from a pipe whose write end is held by the notebook's
-process. The operating system closes that end when the process ends. Forks of the process may keep
-it open, so the guard also checks whether its parent still exists.
+``python guard.py PARENT PID...`` reads from a pipe whose write end is held by its parent. The
+operating system closes that end when the process ends. Forks of the process may keep it open, so
+the guard also checks whether its parent still exists.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Guard:
         self._process.stdin.close()
 
 
-def _end(processes: Sequence[psutil.Process]) -> None:
+def end(processes: Sequence[psutil.Process]) -> None:
+    """Terminate processes and their children, and kill those that do not end in time."""
     every = list(processes)
     for process in processes:
         with suppress(psutil.NoSuchProcess):
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str]) -> None:
         ready, _, _ = select.select([sys.stdin], [], [], _CHECK_SECONDS)
         if ready and not os.read(sys.stdin.fileno(), 1):
             break
-    _end(processes)
+    end(processes)
 
 
 if __name__ == "__main__":

@@ -6,8 +6,7 @@ import os
 from collections.abc import Sequence
 
 from hpu_magic.runtime.device import device
-
-VISIBLE = "HABANA_VISIBLE_MODULES"
+from hpu_magic.runtime.device.free_cards import VISIBLE
 
 
 class Reservation:

@@ -12,11 +12,10 @@ from typing import Any
 
 from hpu_magic import monitor, sessions
 from hpu_magic.errors import HPUError
-from hpu_magic.monitor import CardReading, Snapshot
 from hpu_magic.parallel import transfer, worker
 from hpu_magic.parallel.cluster import Cluster
-from hpu_magic.parallel.reserve import VISIBLE, Reservation
-from hpu_magic.runtime.device import device
+from hpu_magic.parallel.reserve import Reservation
+from hpu_magic.runtime.device.free_cards import VISIBLE, free_cards, visible_cards
 from hpu_magic.runtime.execution import flags
 from hpu_magic.runtime.training.ranks import RankState
 
@@ -44,9 +43,11 @@ class Workers:
 
     def __init__(self, count: int | None, profile: str | None = None) -> None:
         machine = monitor.snapshot()
-        modules = _modules(count, machine) if profile is None else []
+        modules = free_cards(machine, count) if profile is None else []
         self.profile = profile
-        self._reservation = Reservation(modules, [card.module_id for card in _visible(machine)])
+        self._reservation = Reservation(
+            modules, [card.module_id for card in visible_cards(machine)]
+        )
         count = count or len(modules) or None
         try:
             print(_announcement(count, profile), flush=True)
@@ -248,41 +249,3 @@ def _settings() -> dict[str, str]:
     """Return the flags of this process that its ranks inherit."""
     own = set(flags.documented()) - {_CARD, VISIBLE}
     return {name: value for name, value in os.environ.items() if name in own}
-
-
-def _modules(count: int | None, machine: Snapshot) -> list[int]:
-    """Return the module IDs of the workers' cards; the list is empty if no cards are known."""
-    cards = _visible(machine)
-    if machine.cards and not cards:
-        raise HPUError(
-            f"{VISIBLE}={os.environ[VISIBLE]!r} excludes all {len(machine.cards)} cards: unset it, "
-            "or set it to their module ids, separated by commas."
-        )
-    free = [card.module_id for card in cards if not card.holders and not card.error]
-    if not cards and count is None:
-        raise HPUError(f"The number of cards is unknown: pass --cards N. {machine.reason}")
-    if count is not None and cards and count > len(cards):
-        raise HPUError(
-            f"{count} workers need {count} cards, but there are only {len(cards)}: pass --cards "
-            f"{len(cards)}."
-        )
-    if cards and len(free) < (count or 1):
-        wanted = f"{count} workers need {count} cards" if count else "A worker needs a card"
-        raise HPUError(f"{wanted}, but {_busy(cards, len(free))}")
-    return free[:count]
-
-
-def _visible(machine: Snapshot) -> list[CardReading]:
-    """Return the cards that this process may use."""
-    chosen = os.environ.get(VISIBLE)
-    numbers = None if chosen is None else chosen.replace(" ", "").split(",")
-    return [card for card in machine.cards if numbers is None or str(card.module_id) in numbers]
-
-
-def _busy(cards: Sequence[CardReading], free: int) -> str:
-    busy = [card for card in cards if card.holders or card.error]
-    who = "; ".join(f"{card.label} is held by {card.held_by()}" for card in busy)
-    own = device.own_card() is not None
-    fewer = f", or pass --cards {free}" if free else ""
-    fix = "release this notebook's card with %hpu_restart" if own else "wait for one"
-    return f"only {free} of {len(cards)} are free: {who}. You can {fix}{fewer}."

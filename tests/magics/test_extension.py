@@ -21,6 +21,7 @@ AT_LOAD = {
         "commands.planning",
         "commands.porting",
         "commands.precision",
+        "commands.serving",
     ),
     *("commands.training", "fits"),
     *(

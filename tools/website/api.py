@@ -35,6 +35,7 @@ FUNCTIONS: dict[str, dict[str, tuple[str, ...]]] = {
         "watch": ("fits.watch.Watch",),
         "memory_live": ("panels.panel.MemoryPanel",),
         "workers": ("parallel.workers_report.WorkersReport",),
+        "serve": ("serving.report.ServerReport",),
     },
     "Measure": {
         "memory": ("runtime.measure.memory.MemoryReport",),

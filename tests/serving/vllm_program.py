@@ -1,0 +1,83 @@
+"""A program with the options, the endpoints and the metrics of ``vllm serve``, for tests.
+
+It holds a card in a child process, like vLLM, and generates 10 tokens per request to /generate.
+"""
+
+import argparse
+import http.server
+import os
+import subprocess
+import sys
+
+HOLD = """
+import sys, torch
+import habana_frameworks.torch
+memory = torch.ones(1 << 20, device="hpu")
+print("holding", flush=True)
+sys.stdin.read()
+"""
+METRICS = """\
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{{engine="0"}} 1.0
+vllm:num_requests_running{{engine="1"}} 2.0
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{{engine="0"}} 4.0
+# TYPE vllm:request_success counter
+vllm:request_success_total{{finished_reason="stop"}} {requests}
+# TYPE vllm:generation_tokens counter
+vllm:generation_tokens_total {tokens}
+# TYPE vllm:time_to_first_token_seconds histogram
+vllm:time_to_first_token_seconds_bucket{{le="+Inf"}} {requests}
+vllm:time_to_first_token_seconds_sum {waited}
+vllm:time_to_first_token_seconds_count {requests}
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc 0.25
+# TYPE vllm:prefix_cache_queries counter
+vllm:prefix_cache_queries_total {queries}
+# TYPE vllm:prefix_cache_hits counter
+vllm:prefix_cache_hits_total {hits}
+"""
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("command", choices=["serve"])
+    parser.add_argument("model")
+    parser.add_argument("--host")
+    parser.add_argument("--port", type=int)
+    parser.add_argument("--tensor-parallel-size", type=int)
+    parser.add_argument("--fail", action="store_true")
+    parser.add_argument("--hang", action="store_true")
+    options = parser.parse_args()
+    print("INFO loading", os.environ["HABANA_VISIBLE_MODULES"], flush=True)
+    if options.fail:
+        print("(EngineCore) ValueError: the model has no config", flush=True)
+        print("RuntimeError: Engine core initialization failed.", file=sys.stderr, flush=True)
+        sys.exit(3)
+    engine = subprocess.Popen(
+        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert engine.stdout.readline() == b"holding\n"
+    if options.hang:
+        engine.wait()
+    requests = 0
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            nonlocal requests
+            requests += self.path == "/generate"
+            values = {"requests": requests, "tokens": 10 * requests, "waited": 0.5 * requests}
+            text = METRICS.format(**values, queries=8 * requests, hits=2 * requests)
+            found = self.path in ("/health", "/generate", "/metrics")
+            self.send_response(200 if found else 404)
+            self.end_headers()
+            self.wfile.write(text.encode() if self.path == "/metrics" else b"")
+
+        def log_message(self, *_):
+            pass
+
+    http.server.ThreadingHTTPServer((options.host, options.port), Handler).serve_forever()
+
+
+if __name__ == "__main__":
+    main()
