@@ -15,12 +15,12 @@ from habana_frameworks.torch import (  # noqa: E402
     core,
     hpu,
     hw_utilization_metric,
+    internal,
     profiler,
     utils,
 )
 from habana_frameworks.torch._optimizers import overwrite_torch_optimizers  # noqa: E402
 from habana_frameworks.torch.distributed import hccl  # noqa: E402
-from habana_frameworks.torch.utils import internal  # noqa: E402
 
 
 def _register_with_dynamo() -> None:

@@ -71,8 +71,13 @@ def reserved_for_collectives() -> int:
 
 def is_on(name: str, *, default: bool = False) -> bool:
     """Return whether a boolean flag is set in the environment."""
-    text = os.environ.get(name, "").strip().lower()
-    return text in ("1", "true", "yes", "on") if text else default
+    text = os.environ.get(name, "").strip()
+    return means_on(text) if text else default
+
+
+def means_on(text: str) -> bool:
+    """Return whether the text of a boolean flag means true."""
+    return text.strip().lower() in ("1", "true", "yes", "on")
 
 
 def logs_folder() -> Path:

@@ -1,0 +1,1 @@
+"""Internals of the vendor's bridge that libraries import."""
