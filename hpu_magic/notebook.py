@@ -20,6 +20,11 @@ class Variables(NamedTuple):
     hidden: Mapping[str, Any]
 
 
+def running_cell() -> int | None:
+    """Return the number of the cell that is running; None outside of IPython."""
+    return getattr(_shell(), "execution_count", None)
+
+
 def variables() -> Variables:
     """Return the variables of the notebook or of the running script."""
     shell = _shell()

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hpu_magic import units
+from hpu_magic import notebook, units
 from hpu_magic.runtime.present.drawing import spoken
 from hpu_magic.runtime.present.report import Report, Row
 from hpu_magic.runtime.training.not_finite import NotFinite
@@ -167,13 +167,13 @@ class FitResult(Report):
 
     def note_shown(self) -> None:
         """Record that the running cell has already shown the result."""
-        self._shown_by_cell = running_cell()
+        self._shown_by_cell = notebook.running_cell()
 
     def _ipython_display_(self) -> None:
         """Show the result, unless the panel in the same cell already shows it."""
         from IPython.display import display
 
-        if self._shown_by_cell is not None and self._shown_by_cell == running_cell():
+        if self._shown_by_cell is not None and self._shown_by_cell == notebook.running_cell():
             if not _has_kernel():
                 # In a terminal, the output prompt has already been printed, so print something.
                 print(f"FitResult, {self.outcome}: the values above are available as attributes.")
@@ -186,10 +186,3 @@ def _has_kernel() -> bool:
     from IPython.core.getipython import get_ipython
 
     return hasattr(get_ipython(), "kernel")
-
-
-def running_cell() -> int | None:
-    """Return the number of the cell that is running; None outside of IPython."""
-    from IPython.core.getipython import get_ipython
-
-    return getattr(get_ipython(), "execution_count", None)

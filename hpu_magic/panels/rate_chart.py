@@ -9,7 +9,7 @@ from hpu_magic import units
 from hpu_magic.panels import palette
 from hpu_magic.runtime.present import drawing
 
-_HEIGHT, _TOP, _FOOT, _RIGHT = 120, 22, 18, 12
+_WIDTH, _HEIGHT, _TOP, _FOOT, _RIGHT = 520, 120, 22, 18, 12
 _INTERVALS = 2  # of the vertical axis
 
 Point = tuple[float, float]
@@ -23,7 +23,7 @@ def draw(title: str, points: Sequence[Point], span: float) -> str:
     finite = [value for _, value in shown if math.isfinite(value)]
     ticks = drawing.round_numbers(0.0, max([*finite, 1.0]), _INTERVALS)
     bottom = _HEIGHT - _FOOT
-    room = palette.WIDTH - palette.LEFT - _RIGHT
+    room = _WIDTH - palette.LEFT - _RIGHT
 
     def at(time: float, value: float) -> str:
         x = palette.LEFT + room * (1 - (now - time) / span)
@@ -32,7 +32,7 @@ def draw(title: str, points: Sequence[Point], span: float) -> str:
     parts = [drawing.text(palette.LEFT, 13, title, size=12)]
     for tick in ticks:
         y = bottom - (bottom - _TOP) * tick / ticks[-1]
-        parts.append(drawing.rule(palette.LEFT, y, palette.WIDTH - _RIGHT, y, 0.35))
+        parts.append(drawing.rule(palette.LEFT, y, _WIDTH - _RIGHT, y, 0.35))
         parts.append(drawing.text(palette.LEFT - 8, y + 4, units.value(tick), "end"))
     path, pen = [], "M"
     for time, value in shown:
@@ -42,7 +42,7 @@ def draw(title: str, points: Sequence[Point], span: float) -> str:
     parts.append(
         f'<path d="{"".join(path)}" fill="none" stroke="{palette.SPEED}" stroke-width="1.6"/>'
     )
-    parts.append(drawing.text(palette.LEFT, _HEIGHT - 4, f"{units.rough(span)} ago"))
-    parts.append(drawing.text(palette.WIDTH - _RIGHT, _HEIGHT - 4, "now", "end"))
+    parts.append(drawing.text(palette.LEFT, _HEIGHT - 4, f"{span:.0f} s ago"))
+    parts.append(drawing.text(_WIDTH - _RIGHT, _HEIGHT - 4, "now", "end"))
     newest = units.value(finite[-1]) if finite else "unknown"
-    return drawing.image(palette.WIDTH, _HEIGHT, parts, title, f"newest value: {newest}")
+    return drawing.image(_WIDTH, _HEIGHT, parts, title, f"newest value: {newest}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 
-from hpu_magic import units
+from hpu_magic import notebook, units
 from hpu_magic.backend import is_simulated
 from hpu_magic.runtime.present.report import Report, Row
 from hpu_magic.serving.metrics import ServerSample, time_to_first_token, tokens_per_second
@@ -37,10 +37,13 @@ class ServerReport(Report):
         cards: Sequence[int] = (),
         sample: ServerSample | None = None,
         before: ServerSample | None = None,
+        *,
+        on_panel: bool = False,
     ) -> None:
         self.model = model
         self.url = url
         self.cards = list(cards)
+        self._shown_by_cell = notebook.running_cell() if on_panel else None
         self.running = self.waiting = self.finished = None
         self.tokens_per_second = self.time_to_first_token = None
         self.cache_usage = self.prefix_hit_rate = None
@@ -53,6 +56,14 @@ class ServerReport(Report):
             self.time_to_first_token = _known(time_to_first_token(before, sample))
             self.cache_usage = _known(sample.cache_usage)
             self.prefix_hit_rate = _known(sample.prefix_hit_rate)
+
+    def _ipython_display_(self) -> None:
+        """Show the report, unless the live panel in the same cell already shows it."""
+        from IPython.display import display
+
+        if self._shown_by_cell is not None and self._shown_by_cell == notebook.running_cell():
+            return
+        display({"text/plain": repr(self), "text/html": self._repr_html_()}, raw=True)
 
     def title(self) -> str:
         """Return the headline."""

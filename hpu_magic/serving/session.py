@@ -44,10 +44,10 @@ class ServingSession:
         """The server's process."""
         return self._server
 
-    def report(self) -> ServerReport:
-        """Return the current state."""
+    def report(self, *, on_panel: bool = False) -> ServerReport:
+        """Return the current state; `on_panel` means that the panel already shows it."""
         self._sample()
-        return self._report()
+        return self._report(on_panel=on_panel)
 
     def stop(self) -> None:
         """End the server, and keep the last state as the panel's picture."""
@@ -70,12 +70,14 @@ class ServingSession:
             text = self._server.get("/metrics")
             self._samples.append(parse(text, time.monotonic()))
 
-    def _report(self) -> ServerReport:
+    def _report(self, *, on_panel: bool = False) -> ServerReport:
         samples = list(self._samples)[-2:]
         newest = samples[-1] if samples else None
         before = samples[0] if len(samples) == 2 else None
         server = self._server
-        return ServerReport(server.model, server.url, server.cards, newest, before)
+        return ServerReport(
+            server.model, server.url, server.cards, newest, before, on_panel=on_panel
+        )
 
     def _show(self, ended: str = "") -> None:
         if self._output is None:
@@ -126,7 +128,7 @@ def start(
     _session = ServingSession(server, output)
     seconds = time.monotonic() - began
     print(f"{model} is ready at {server.url} after {seconds:.0f} s. To stop it: %hpu_serve off")
-    return _session.report()
+    return _session.report(on_panel=output is not None)
 
 
 def current() -> ServingSession | None:
