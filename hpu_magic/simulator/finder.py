@@ -1,4 +1,4 @@
-"""Import finders for the simulator's ``habana_frameworks`` and ``torch_hpu``."""
+"""Import finders for the simulator's copies of the vendor's packages."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class _Finder(MetaPathFinder):
         path: Sequence[str] | None = None,
         target: ModuleType | None = None,
     ) -> ModuleSpec | None:
-        if fullname in ("habana_frameworks", "torch_hpu"):
+        if fullname in ("habana_dataloader", "habana_frameworks", "torch_hpu"):
             return PathFinder.find_spec(fullname, [str(FACE)])
         if fullname == "torch.hpu":
             return ModuleSpec(fullname, _BridgeLoader())

@@ -14,7 +14,7 @@ from typing import Any
 
 _FOLDER = Path(__file__).parent
 _BRIDGE = "habana_frameworks.torch"
-_ROOTS = ("habana_frameworks.", "torch_hpu.")
+_ROOTS = ("habana_dataloader.", "habana_frameworks.", "torch_hpu.")
 _NAMESPACE = "hpu::"
 
 _REASONS = {

@@ -1,0 +1,1 @@
+"""Base classes of operators that users implement."""

@@ -1,0 +1,1 @@
+"""Base classes of operators that run a user's function."""

@@ -1,0 +1,1 @@
+"""Base classes and functions of readers."""

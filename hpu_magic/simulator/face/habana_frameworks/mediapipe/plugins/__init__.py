@@ -1,0 +1,1 @@
+"""Iterators that return PyTorch tensors."""
