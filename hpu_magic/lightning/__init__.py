@@ -26,6 +26,7 @@ __all__ = [
     "HPUAccelerator",
     "HPUCheckpointIO",
     "HPUDDPStrategy",
+    "HPUDataModule",
     "HPUDeepSpeedPrecisionPlugin",
     "HPUDeepSpeedStrategy",
     "HPUFSDPPrecision",

@@ -11,6 +11,7 @@ from typing import Any
 
 from hpu_magic.lightning.accelerator import HPUAcceleratorBase
 from hpu_magic.lightning.checkpoint import HPUCheckpointIOBase
+from hpu_magic.lightning.datamodule import HPUDataModuleBase
 from hpu_magic.lightning.deepspeed import (
     FabricDeepSpeedBase,
     HPUDeepSpeedPrecisionBase,
@@ -92,6 +93,7 @@ def make(lightning: ModuleType, namespace: str, *, fabric: bool) -> Plugins:
     if not fabric:
         profiler = lightning.profilers.PyTorchProfiler
         classes.append(derive("HPUProfiler", HPUProfilerBase, profiler))
+        classes.append(derive("HPUDataModule", HPUDataModuleBase, lightning.LightningDataModule))
         classes.append(derive("FitMonitor", LightningMonitorBase, lightning.Callback))
     return Plugins(namespace=namespace, **{each.__name__: each for each in classes})
 
