@@ -84,7 +84,7 @@ def judge(feature: Feature, here: Result, there: Result) -> tuple[bool, str]:
     if here.error and feature.alone:
         return False, here.error
     if here.error and there.error:
-        return True, f"not supported by DeepSpeed's CPU accelerator either: {here.error}"
+        return True, f"fails on both; on the cards: {here.error}"
     if here.error:
         return False, here.error
     if feature.alone:
