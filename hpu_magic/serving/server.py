@@ -26,7 +26,7 @@ _PROGRAM = "vllm.entrypoints.cli.main"
 _LINES = 2000  # lines of output to keep
 _POLL = 0.25  # seconds
 _ANSWER = 5.0  # seconds
-_ERROR = re.compile(r"\b[A-Za-z_.]*(?:Error|Exception|Interrupt)\b: .+|\berror: .+")
+_ERROR = re.compile(r"^(?!.*\bWARNING\b).*?(?<![\w.])((?:[\w.]*(?:Error|Exception)|error): .+)")
 _OURS = {
     "--host": "the server listens only on this machine",
     "--port": "write --port before the options of vLLM, as --port 8000",
@@ -153,7 +153,7 @@ class ModelServer:
         assert self._process.stdout is not None
         with self._process.stdout as output:
             for line in output:
-                if text := printable(line).strip():
+                if text := printable(line.strip()):
                     self.lines.append(text)
 
     def _last_line(self) -> str:
@@ -161,9 +161,9 @@ class ModelServer:
 
     def _how_ended(self) -> str:
         self._reader.join(_ANSWER)
-        found = filter(None, map(_ERROR.search, list(self.lines)))
+        errors = (match[1] for match in map(_ERROR.search, list(self.lines)) if match)
         # The first error is the cause; later ones report that a child process has failed.
-        reason = next((match[0] for match in found), self._last_line())
+        reason = next(errors, self._last_line())
         return (
             f"The server of {self.model!r} ended before it was ready, with exit code "
             f"{self._process.returncode}: {reason}"

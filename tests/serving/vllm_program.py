@@ -51,6 +51,8 @@ def main():
     options = parser.parse_args()
     print("INFO loading", os.environ["HABANA_VISIBLE_MODULES"], flush=True)
     if options.fail:
+        print("WARNING limits can cause errors like `OSError: too many files`", flush=True)
+        print("(EngineCore) ERROR 11-24 [core.py:1]     raise ValueError(text)", flush=True)
         print("(EngineCore) ValueError: the model has no config", flush=True)
         print("RuntimeError: Engine core initialization failed.", file=sys.stderr, flush=True)
         sys.exit(3)
