@@ -37,7 +37,7 @@ def test_each_page_is_built(site):
     [
         ("vendor_api", ["core.mark_step", "hpu::accumulate_grads_", "caching_allocator_alloc"]),
         ("lightning_habana", ["HPUDeepSpeedPrecisionPlugin", "resources.SYNAPSE_1_11"]),
-        ("huggingface", ["notebook_launcher", "test_a_fit_equals_the_cpus"]),
+        ("huggingface", ["notebook_launcher", "test_fit_equals_the_cpu"]),
         ("estimates", ["matrix_efficiency.gaudi2", "bloomz-176b", "8192 x 8192", "zero3"]),
     ],
 )
