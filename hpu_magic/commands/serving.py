@@ -55,7 +55,7 @@ def serve(
         return session.stop()
     if missing := [name for name in ("vllm", "vllm_gaudi") if find_spec(name) is None]:
         raise HPUError(
-            f"%hpu_serve needs vLLM with its Gaudi plugin, but {missing[0]} is not installed; the "
-            "page Serving in the documentation lists the commands that install both."
+            f"%hpu_serve needs vLLM with its Gaudi plugin, but {missing[0]} is not installed: "
+            "install vllm and vllm_gaudi in this environment."
         )
     return session.start(model, options, port, cards, timeout)
