@@ -59,8 +59,10 @@ class TransformersMonitorBase:
         def training_step(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             self._in_hand = False
             loss = original(*args, **kwargs)
-            # Most losses are never read, so they are not copied until `_keep` is called.
-            self._losses.append(loss.detach() if hasattr(loss, "detach") else loss)
+            # Most losses are never read, so they are not copied until `_keep` is called. The
+            # Trainer's own losses are detached already.
+            attached = getattr(loss, "requires_grad", False)
+            self._losses.append(loss.detach() if attached else loss)
             self._steps.batch_ended()
             self._in_hand = True
             return loss
