@@ -2,6 +2,7 @@
 
 import gc
 
+import pytest
 import torch
 from habana_frameworks.torch import core as htcore
 
@@ -67,3 +68,11 @@ def test_shrunk_storage_keeps_its_first_values():
     storage.resize_(8000)
     assert torch.hpu.memory_allocated() - before == 8000
     assert x.fill_(3).sum().item() == 6000
+
+
+@pytest.mark.parametrize("query", ["empty_cache", "memory_allocated", "get_memory_info"])
+def test_accelerator_refuses_memory_functions(query):
+    if not hasattr(torch.accelerator, query):
+        pytest.skip("this PyTorch release does not have the function")
+    with pytest.raises(RuntimeError, match="Allocator for hpu is not a DeviceAllocator"):
+        getattr(torch.accelerator, query)()
