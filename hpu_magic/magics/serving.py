@@ -40,7 +40,10 @@ class ServingMagics(CommandMagics):
             raise UsageError(f"The model must come first: type %hpu_serve MODEL {passed}")
         declaration = self.hpu_serve.declaration  # type: ignore[attr-defined,union-attr]
         arguments, named = self.call(declaration.arguments, options, self.find)
-        result = self.call(commands.serve, *arguments, *options.rest, **named)
+        try:
+            result = self.call(commands.serve, *arguments, *options.rest, **named)
+        except KeyboardInterrupt:
+            raise UsageError("%hpu_serve was interrupted; the server has been stopped.") from None
         return self.keep(options.output, result)
 
     def close(self) -> None:

@@ -11,7 +11,7 @@ import os
 import select
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 
 import psutil
@@ -39,18 +39,41 @@ class Guard:
 
 
 def end(processes: Sequence[psutil.Process]) -> None:
-    """Terminate processes and their children, and kill those that do not end in time."""
-    every = list(processes)
-    for process in processes:
-        with suppress(psutil.NoSuchProcess):
-            every += process.children(recursive=True)
+    """Terminate processes, their children and sessions, and kill those that do not end in time.
+
+    Processes that have already ended may be passed: children in the sessions that they started are
+    still found.
+    """
+    every = _found(processes)
     for process in every:
         with suppress(psutil.NoSuchProcess):
             process.terminate()
     _, alive = psutil.wait_procs(every, timeout=_SECONDS)
-    for process in alive:
+    for process in {*alive, *_found(processes)}:
         with suppress(psutil.NoSuchProcess):
             process.kill()
+
+
+def _found(processes: Sequence[psutil.Process]) -> set[psutil.Process]:
+    """Return the processes that exist, their children and the members of their sessions."""
+    every = set()
+    for process in processes:
+        exists = process.is_running()
+        if exists:
+            every.add(process)
+            with suppress(psutil.NoSuchProcess):
+                every.update(process.children(recursive=True))
+        # A session's ID is not assigned to a new process as long as the session has members.
+        if exists or not psutil.pid_exists(process.pid):
+            every.update(_session(process.pid))
+    return every
+
+
+def _session(leader: int) -> Iterator[psutil.Process]:
+    for pid in psutil.pids():
+        with suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):
+            if os.getsid(pid) == leader:
+                yield psutil.Process(pid)
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from hpu_magic import notebook, units
 from hpu_magic.backend import is_simulated
 from hpu_magic.runtime.present.report import Report, Row
+from hpu_magic.serving.log import Preparation
 from hpu_magic.serving.metrics import ServerSample, time_to_first_token, tokens_per_second
 
 
@@ -28,6 +29,8 @@ class ServerReport(Report):
         Mean in seconds.
     cache_usage, prefix_hit_rate : float or None
         Shares of the KV cache in use and of prompt tokens found in it, from 0 to 1.
+    preparation : Preparation or None
+        Warm-up and compilations, from the server's output.
     """
 
     def __init__(
@@ -37,12 +40,16 @@ class ServerReport(Report):
         cards: Sequence[int] = (),
         sample: ServerSample | None = None,
         before: ServerSample | None = None,
+        preparation: Preparation | None = None,
         *,
         on_panel: bool = False,
+        ended: str = "",
     ) -> None:
         self.model = model
         self.url = url
         self.cards = list(cards)
+        self.preparation = preparation
+        self._ended = ended
         self._shown_by_cell = notebook.running_cell() if on_panel else None
         self.running = self.waiting = self.finished = None
         self.tokens_per_second = self.time_to_first_token = None
@@ -97,16 +104,33 @@ class ServerReport(Report):
             ("KV cache", _text(self.cache_usage, _percent)),
             ("prefix hits", _text(self.prefix_hit_rate, _percent)),
         )
-        return [(label, value) for label, value in values if value]
+        known = [(label, value) for label, value in values if value]
+        return known + _prepared(self.preparation)
 
     def notes(self) -> Sequence[str]:
-        """Return how to stop the server, and a remark about times on the simulator."""
+        """Return how the server ended or can be stopped, and a remark about simulated times."""
+        if self._ended:
+            return (self._ended,)
         if self.model is None:
             return ("To start one, type %hpu_serve MODEL.",)
         stop = "To stop it, type %hpu_serve off."
         if not is_simulated():
             return (stop,)
         return (stop, "Times on the simulator say nothing about a card.")
+
+
+def _prepared(preparation: Preparation | None) -> list[Row]:
+    if preparation is None:
+        return []
+    rows = []
+    if preparation.warmup is not None or preparation.skipped:
+        took = preparation.warmup
+        rows.append(("warm-up", "skipped" if took is None else units.rough(took)))
+    if preparation.new_shapes:
+        rows.append(("new shapes", f"{preparation.new_shapes} since the warm-up"))
+    if preparation.compiled is not None:
+        rows.append(("compiled", f"{preparation.compiled} since the warm-up"))
+    return rows
 
 
 def _known(value: float) -> float | None:

@@ -4,35 +4,26 @@ from __future__ import annotations
 
 import http.client
 import os
-import re
-import socket
+import signal
 import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 import psutil
 
 from hpu_magic import backend, child_python
 from hpu_magic.errors import HPUError
+from hpu_magic.parallel.cluster import how_ended
 from hpu_magic.parallel.guard import Guard, end
-from hpu_magic.plain_text import printable
 from hpu_magic.runtime.device.free_cards import VISIBLE
+from hpu_magic.serving.checks import HOST
+from hpu_magic.serving.log import ServerLog
 
-HOST = "127.0.0.1"
 _PROGRAM = "vllm.entrypoints.cli.main"
-_LINES = 2000  # lines of output to keep
 _POLL = 0.25  # seconds
 _ANSWER = 5.0  # seconds
-_ERROR = re.compile(r"^(?!.*\bWARNING\b).*?(?<![\w.])((?:[\w.]*(?:Error|Exception)|error): .+)")
-_OURS = {
-    "--host": "the server listens only on this machine",
-    "--port": "write --port before the options of vLLM, as --port 8000",
-    "--tensor-parallel-size": "pass --cards N",
-    "-tp": "pass --cards N",
-}
+_KILLED = f": {-signal.SIGKILL}}}"  # vLLM reports exit codes as {'EngineCore_DP0': -9}
 
 
 class ModelServer:
@@ -53,12 +44,11 @@ class ModelServer:
     """
 
     def __init__(self, model: str, options: Sequence[str], port: int, cards: Sequence[int]) -> None:
-        check_options(options)
         self.model = model
         self.port = port
         self.cards = tuple(cards)
-        self.lines: deque[str] = deque(maxlen=_LINES)
-        """The last lines of the server's output."""
+        self.log = ServerLog()
+        self._ready = False
         variables = {**os.environ, **backend.variables_for_children()}
         variables[VISIBLE] = ",".join(map(str, cards))
         arguments = [model, "--host", HOST, "--port", port]
@@ -74,6 +64,7 @@ class ModelServer:
             # An interrupt in the terminal reaches only the notebook, which then stops the server.
             start_new_session=True,
         )
+        self._root = psutil.Process(self._process.pid)
         self._guard = Guard([self._process.pid])
         self._reader = threading.Thread(target=self._read, name="hpu_magic serve", daemon=True)
         self._reader.start()
@@ -107,14 +98,16 @@ class ModelServer:
         try:
             while not self._answers():
                 if not self.running:
-                    raise HPUError(self._how_ended())
+                    raise HPUError(self.how_ended())
                 if time.monotonic() > until:
+                    last = self.log.last_line or "none"
                     raise HPUError(
                         f"The server of {self.model!r} is not ready after {timeout:g} s: pass "
-                        f"--timeout with more seconds. Its last line was: {self._last_line()}"
+                        f"--timeout with more seconds. Its last line was: {last}"
                     )
-                progress(self._last_line())
+                progress(self.log.last_line)
                 time.sleep(_POLL)
+            self._ready = True
         except BaseException:
             self.stop()
             raise
@@ -135,12 +128,28 @@ class ModelServer:
         return text
 
     def stop(self) -> None:
-        """End the server and its children, which frees the cards."""
-        with suppress(psutil.NoSuchProcess):
-            end([psutil.Process(self.pid)])
-        self._process.wait()
-        self._guard.dismiss()
-        self._reader.join(_ANSWER)
+        """End the server and its children, which frees the cards; an interrupt does not stop this.
+
+        The children are found even if the server has been killed.
+        """
+        try:
+            end([self._root])
+            self._process.wait()
+            self._guard.dismiss()
+            self._reader.join(_ANSWER)
+        except KeyboardInterrupt:
+            self.stop()
+            raise
+
+    def how_ended(self) -> str:
+        """Return a sentence about a server that has ended, after stopping its children."""
+        code = self._process.wait()
+        self.stop()
+        when = "" if self._ready else " before it was ready"
+        cause = self.log.cause(ready=self._ready)
+        if code == -signal.SIGKILL or _KILLED in cause:
+            cause += " Linux kills processes if the host's memory is exhausted."
+        return f"The server of {self.model!r} {how_ended(code)}{when}: {cause}"
 
     def _answers(self) -> bool:
         try:
@@ -153,48 +162,4 @@ class ModelServer:
         assert self._process.stdout is not None
         with self._process.stdout as output:
             for line in output:
-                if text := printable(line.strip()):
-                    self.lines.append(text)
-
-    def _last_line(self) -> str:
-        return self.lines[-1] if self.lines else "none"
-
-    def _how_ended(self) -> str:
-        self._reader.join(_ANSWER)
-        errors = (match[1] for match in map(_ERROR.search, list(self.lines)) if match)
-        # The first error is the cause; later ones report that a child process has failed.
-        reason = next(errors, self._last_line())
-        return (
-            f"The server of {self.model!r} ended before it was ready, with exit code "
-            f"{self._process.returncode}: {reason}"
-        )
-
-
-def check_options(options: Sequence[str]) -> None:
-    """Raise HPUError if an option of vLLM conflicts with one of this command."""
-    for option in options:
-        name = option.partition("=")[0]
-        if name in _OURS:
-            raise HPUError(f"{name} cannot be passed to vLLM: {_OURS[name]}.")
-
-
-def free_port(port: int) -> int:
-    """Return `port` if it is free, or any free port if `port` is 0.
-
-    Raises
-    ------
-    HPUError
-        The port is in use or not between 0 and 65535.
-    """
-    if not 0 <= port <= 65_535:
-        raise HPUError(f"--port must be between 0 and 65535, got {port}.")
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            raise HPUError(
-                f"Port {port} cannot be used ({error.strerror}): pass another number, or --port 0 "
-                "for any free port."
-            ) from None
-        return int(probe.getsockname()[1])
+                self.log.add(line)

@@ -17,9 +17,15 @@ from hpu_magic.panels.front_end import in_notebook
 from hpu_magic.panels.outputs import Output
 from hpu_magic.panels.picture import inline
 from hpu_magic.runtime.device.free_cards import free_cards
+from hpu_magic.serving.checks import (
+    check_host_memory,
+    check_options,
+    check_versions,
+    free_port,
+)
 from hpu_magic.serving.metrics import ServerSample, parse, tokens_per_second
 from hpu_magic.serving.report import ServerReport
-from hpu_magic.serving.server import ModelServer, check_options, free_port
+from hpu_magic.serving.server import ModelServer
 
 _INTERVAL = 1.0  # seconds between two samples
 _SPAN = 120.0  # seconds that the chart shows
@@ -35,6 +41,7 @@ class ServingSession:
         self._output = output
         self._samples: deque[ServerSample] = deque(maxlen=2 + int(_SPAN / _INTERVAL))
         self._ended = threading.Event()
+        self._failure = ""
         self._sample()
         self._watch = threading.Thread(target=self._run, name="hpu_magic serving", daemon=True)
         self._watch.start()
@@ -51,16 +58,24 @@ class ServingSession:
 
     def stop(self) -> None:
         """End the server, and keep the last state as the panel's picture."""
+        failed = self.failure()
         self._ended.set()
         self._watch.join()
         self._server.stop()
-        self._show("The server was stopped.")
+        if not failed:
+            self._show("The server was stopped.")
+
+    def failure(self) -> str:
+        """Return how the server ended, or an empty string if it is running."""
+        if not self._failure and not self._server.running:
+            self._watch.join()
+        return self._failure
 
     def _run(self) -> None:
         while not self._ended.wait(_INTERVAL):
             if not self._server.running:
-                self._server.stop()
-                self._show("The server has ended. Its last line was: " + self._server.lines[-1])
+                self._failure = self._server.how_ended()
+                self._show(self._failure)
                 return
             self._sample()
             self._show()
@@ -70,25 +85,31 @@ class ServingSession:
             text = self._server.get("/metrics")
             self._samples.append(parse(text, time.monotonic()))
 
-    def _report(self, *, on_panel: bool = False) -> ServerReport:
+    def _report(self, *, on_panel: bool = False, ended: str = "") -> ServerReport:
         samples = list(self._samples)[-2:]
         newest = samples[-1] if samples else None
         before = samples[0] if len(samples) == 2 else None
         server = self._server
         return ServerReport(
-            server.model, server.url, server.cards, newest, before, on_panel=on_panel
+            server.model,
+            server.url,
+            server.cards,
+            newest,
+            before,
+            server.log.preparation,
+            on_panel=on_panel,
+            ended=ended,
         )
 
     def _show(self, ended: str = "") -> None:
         if self._output is None:
             return
-        report, samples = self._report(), list(self._samples)
+        report, samples = self._report(ended=ended), list(self._samples)
         pairs = itertools.pairwise(samples)
         points = [(after.time, tokens_per_second(before, after)) for before, after in pairs]
         chart = rate_chart.draw("Generated tokens per second", points, _SPAN)
-        html = report._repr_html_() + inline(chart) + (f"<div>{ended}</div>" if ended else "")
-        text = f"{report!r}\n{ended}".strip()
-        self._output.show({"text/plain": text, "text/html": html}, over=bool(ended))
+        html = report._repr_html_() + inline(chart)
+        self._output.show({"text/plain": repr(report), "text/html": html}, over=bool(ended))
 
 
 def start(
@@ -99,8 +120,9 @@ def start(
     Raises
     ------
     HPUError
-        A server is already running, an argument is invalid, too few cards are free, or the server
-        ended or was not ready in time. No process is left.
+        A server is already running, an argument is invalid, the releases of vLLM and its plugin
+        differ, the model is too large for the host, too few cards are free, or the server ended or
+        was not ready in time. No process is left.
     """
     global _session
     if (running := current()) is not None:
@@ -113,6 +135,9 @@ def start(
     if timeout <= 0:
         raise HPUError(f"--timeout must be positive, got {timeout:g}.")
     check_options(options)
+    check_versions()
+    check_host_memory(model)
+    stop()  # a server that has ended
     port = free_port(port)
     modules = free_cards(monitor.snapshot(), cards, "server")
     output = Output() if in_notebook() else None
@@ -124,7 +149,12 @@ def start(
             waited = f"Starting {model}, {time.monotonic() - began:.0f} s: {line[:_LINE]}"
             output.show({"text/plain": waited})
 
-    server.wait_until_ready(timeout, progress)
+    try:
+        server.wait_until_ready(timeout, progress)
+    except BaseException:
+        if output is not None:
+            output.show({"text/plain": f"{model} was not started."}, over=True)
+        raise
     _session = ServingSession(server, output)
     seconds = time.monotonic() - began
     print(f"{model} is ready at {server.url} after {seconds:.0f} s. To stop it: %hpu_serve off")
@@ -139,9 +169,10 @@ def current() -> ServingSession | None:
 
 
 def report() -> ServerReport:
-    """Return the state of the running server, or an empty report."""
-    session = current()
-    return ServerReport(None) if session is None else session.report()
+    """Return the state of the running server, or a report without one."""
+    if (session := current()) is not None:
+        return session.report()
+    return ServerReport(None, ended="" if _session is None else _session.failure())
 
 
 def stop() -> ServerReport:

@@ -1,78 +1,9 @@
 """``%hpu_serve``, with a program that has vLLM's options, endpoints and metrics."""
 
 import math
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import textwrap
-import time
-from pathlib import Path
-
-import psutil
-import pytest
 
 from hpu_magic.serving import metrics
-from hpu_magic.serving.server import free_port
-
-PROGRAM = Path(__file__).with_name("vllm_program.py")
-
-
-@pytest.fixture
-def environment(tmp_path):
-    """Variables of a process with two cards, in which the program is installed as vLLM."""
-    site = tmp_path / "site"
-    folder = site / "vllm" / "entrypoints" / "cli"
-    folder.mkdir(parents=True)
-    for package in (site / "vllm_gaudi", site / "vllm", folder.parent, folder):
-        package.mkdir(exist_ok=True)
-        (package / "__init__.py").touch()
-    shutil.copy(PROGRAM, folder / "main.py")
-    return {
-        **os.environ,
-        "PYTHONPATH": str(site),
-        "HPU_MAGIC_CARDS": "2",
-        "HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards"),
-    }
-
-
-@pytest.fixture
-def shell(environment):
-    """Run cells in an IPython process and return its output; the process may be killed."""
-    started = []
-
-    def run(*cells, end=True):
-        sources = [textwrap.dedent(cell) for cell in cells]
-        code = f"""
-        from IPython.core.interactiveshell import InteractiveShell
-        shell = InteractiveShell.instance()
-        shell.run_line_magic("colors", "nocolor")
-        for source in ["%load_ext hpu_magic", *{sources!r}]:
-            shell.run_cell(source, store_history=True)
-        print("done", flush=True)
-        {"" if end else "input()"}
-        """
-        process = subprocess.Popen(
-            [sys.executable, "-c", textwrap.dedent(code)],
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        started.append(process)
-        if end:
-            return process.communicate(timeout=120)[0]
-        lines = iter(process.stdout.readline, "done\n")
-        return process, "".join(lines)
-
-    yield run
-    for process in started:
-        process.kill()
-        process.communicate()
-
+from hpu_magic.serving.log import Preparation, ServerLog
 
 HOLDERS = "from hpu_magic import monitor; print([len(c.holders) for c in monitor.snapshot().cards])"
 GENERATE = """
@@ -104,6 +35,8 @@ def test_server_starts_reports_and_stops(shell):
     assert "0.25 tiny" in out
     assert "3 running, 4 waiting, 3 finished" in out
     assert "after 500 ms" in out
+    assert "warm-up      12 s" in out
+    assert "new shapes   3 since the warm-up" in out
     assert "[0, 0]" in out
     assert out.count("No server is running.") == 2
 
@@ -124,83 +57,6 @@ def test_server_uses_several_cards_and_further_options(shell):
     assert "The model must come first: type %hpu_serve MODEL --fail" in out
 
 
-def test_failed_start_names_the_first_error_and_leaves_nothing(shell):
-    out = shell("%hpu_serve tiny --port 0 --fail", HOLDERS, "%hpu_serve tiny --hang --timeout 4")
-    assert "'tiny' ended before it was ready, with exit code 3: ValueError: the model has" in out
-    assert "[0, 0]" in out
-    assert "The server of 'tiny' is not ready after 4 s: pass --timeout with more seconds" in out
-
-
-def test_missing_card_is_reported(shell):
-    out = shell(
-        "import torch; held = torch.ones(1, device='hpu')",
-        "%hpu_serve tiny --cards 2 --port 0",
-        "%hpu_serve tiny --cards 0",
-        "%hpu_serve tiny --timeout 0",
-    )
-    assert "2 servers need 2 cards, but only 1 of 2 are free: HPU 0 is held by" in out
-    assert "--cards must be at least 1, got 0." in out
-    assert "--timeout must be positive, got 0." in out
-
-
-def descendants(process):
-    return psutil.Process(process.pid).children(recursive=True)
-
-
-def assert_all_end(processes):
-    _, alive = psutil.wait_procs(processes, timeout=30)
-    assert alive == []
-
-
-def test_server_ends_with_a_killed_notebook(shell):
-    process, out = shell("%hpu_serve tiny --port 0", end=False)
-    assert "tiny is ready" in out
-    below = descendants(process)
-    assert any("vllm" in " ".join(each.cmdline()) for each in below)
-    process.kill()
-    assert_all_end(below)
-
-
-def test_interrupt_during_the_start_stops_the_server(environment):
-    code = """
-    import hpu_magic
-    from hpu_magic import backend
-    backend.activate()
-    print("begin", flush=True)
-    hpu_magic.serve("tiny", "--hang", port=0)
-    """
-    process = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(code)],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    process.stdout.readline()
-    until = time.monotonic() + 60
-    while len(descendants(process)) < 3 and time.monotonic() < until:  # server, guard and engine
-        time.sleep(0.1)
-    below = descendants(process)
-    process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
-    assert "KeyboardInterrupt" in err
-    assert_all_end(below)
-
-
-def test_port_in_use_is_reported():
-    from hpu_magic.errors import HPUError
-
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        with pytest.raises(HPUError, match=f"Port {port} cannot be used"):
-            free_port(port)
-    assert free_port(port) == port
-    with pytest.raises(HPUError, match="between 0 and 65535, got 70000"):
-        free_port(70_000)
-
-
 def test_values_that_the_server_does_not_report_are_unknown():
     sample = metrics.parse("# TYPE vllm:num_requests_running gauge\n", 1.0)
     assert math.isnan(sample.running)
@@ -217,12 +73,34 @@ def test_time_to_first_token_covers_the_newest_requests():
     assert metrics.time_to_first_token(None, first) == 1.0
 
 
-def test_missing_vllm_is_reported():
-    import hpu_magic
-    from hpu_magic.errors import HPUError
+def test_log_counts_compilations_shapes_and_warmups():
+    log = ServerLog()
+    assert log.preparation == Preparation()
+    assert log.cause(ready=False) == "It printed nothing."
+    compiled = (
+        "[HPUWorker.execute_model] graph compilation detected: [('TotalNumber', 3), ('x', 9)]"
+    )
+    for line in (
+        *("(Worker_TP0 pid=2) INFO Warmup finished in 7 secs, allocated 1 GiB of device memory",),
+        *("(Worker_TP1 pid=3) INFO Warmup finished in 9 secs, allocated 1 GiB of device memory",),
+        *[
+            f"(Worker_TP{rank}) WARNING Configuration: ('decode', 1, 1, 1) was not warmed-up!"
+            for rank in (0, 1)
+        ],
+        *[f"(Worker_TP{rank}) WARNING {compiled}" for rank in (0, 1)],
+        "",
+    ):
+        log.add(line)
+    assert log.preparation == Preparation(warmup=9, new_shapes=1, compiled=6)
+    log.add("(EngineCore) INFO Skipping warmup...")
+    assert log.preparation.skipped
+    assert log.last_line == log.cause(ready=True) == "(EngineCore) INFO Skipping warmup..."
 
-    if not shutil.which("vllm"):
-        with pytest.raises(HPUError, match="needs vLLM with its Gaudi plugin, but vllm is not"):
-            hpu_magic.serve("tiny")
-    assert repr(hpu_magic.serve()).startswith("No server is running.")
-    assert hpu_magic.serve("off").model is None
+
+def test_old_errors_are_not_the_cause_of_an_end():
+    log = ServerLog()
+    log.add("ERROR ValueError: a request has no prompt")
+    for number in range(200):
+        log.add(f"INFO line {number}")
+    assert log.cause(ready=False) == "ValueError: a request has no prompt"
+    assert log.cause(ready=True) == "INFO line 199"

@@ -1,6 +1,7 @@
 """A program with the options, the endpoints and the metrics of ``vllm serve``, for tests.
 
 It holds a card in a child process, like vLLM, and generates 10 tokens per request to /generate.
+The child of real vLLM may survive a server that is killed; with --survive, this one always does.
 """
 
 import argparse
@@ -15,6 +16,9 @@ import habana_frameworks.torch
 memory = torch.ones(1 << 20, device="hpu")
 print("holding", flush=True)
 sys.stdin.read()
+if "--survive" in sys.argv:
+    import time
+    time.sleep(600)
 """
 METRICS = """\
 # TYPE vllm:num_requests_running gauge
@@ -48,7 +52,11 @@ def main():
     parser.add_argument("--tensor-parallel-size", type=int)
     parser.add_argument("--fail", action="store_true")
     parser.add_argument("--hang", action="store_true")
+    parser.add_argument("--silent", action="store_true")
+    parser.add_argument("--survive", action="store_true")
     options = parser.parse_args()
+    if options.silent:
+        sys.exit(4)
     print("INFO loading", os.environ["HABANA_VISIBLE_MODULES"], flush=True)
     if options.fail:
         print("WARNING limits can cause errors like `OSError: too many files`", flush=True)
@@ -57,11 +65,12 @@ def main():
         print("RuntimeError: Engine core initialization failed.", file=sys.stderr, flush=True)
         sys.exit(3)
     engine = subprocess.Popen(
-        [sys.executable, "-c", HOLD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", HOLD, *sys.argv[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert engine.stdout.readline() == b"holding\n"
     if options.hang:
         engine.wait()
+    print("(EngineCore pid=1) INFO [runner.py:1] Warmup finished in 12 secs, allocated 4 KiB")
     requests = 0
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -70,6 +79,10 @@ def main():
             requests += self.path == "/generate"
             values = {"requests": requests, "tokens": 10 * requests, "waited": 0.5 * requests}
             text = METRICS.format(**values, queries=8 * requests, hits=2 * requests)
+            if self.path == "/generate":
+                shape = ("decode", requests, 1, 1)
+                print(f"(EngineCore pid=1) WARNING Configuration: {shape} was not warmed-up!")
+                print("(EngineCore pid=1) ERROR ValueError: a request has no prompt", flush=True)
             found = self.path in ("/health", "/generate", "/metrics")
             self.send_response(200 if found else 404)
             self.end_headers()

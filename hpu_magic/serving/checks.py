@@ -1,0 +1,120 @@
+"""Checks before a server starts."""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+import psutil
+from packaging.version import InvalidVersion, Version
+
+from hpu_magic import units
+from hpu_magic.backend import is_simulated
+from hpu_magic.errors import HPUError
+
+HOST = "127.0.0.1"
+_OURS = {
+    "--host": "the server listens only on this machine",
+    "--port": "write --port before the options of vLLM, as --port 8000",
+    "--tensor-parallel-size": "pass --cards N",
+    "-tp": "pass --cards N",
+}
+
+
+def check_options(options: Sequence[str]) -> None:
+    """Raise HPUError if an option of vLLM conflicts with one of this command."""
+    for option in options:
+        name = option.partition("=")[0]
+        if name in _OURS:
+            raise HPUError(f"{name} cannot be passed to vLLM: {_OURS[name]}.")
+
+
+def check_versions() -> None:
+    """Raise HPUError if the plugin was made for another release of vLLM.
+
+    A release of the plugin has the number of the vLLM release that it requires (README of
+    vllm-gaudi). Builds from a repository have no such number and are not checked.
+    """
+    plugin, vllm = _release("vllm_gaudi"), _release("vllm")
+    if plugin is not None and vllm is not None and plugin != vllm:
+        raise HPUError(
+            f"vllm_gaudi {plugin} requires vLLM {plugin}, but vLLM {vllm} is installed: install "
+            f"vllm=={plugin}, built with VLLM_TARGET_DEVICE=empty."
+        )
+
+
+def _release(name: str) -> str | None:
+    """Return the number of an installed release, or None if it is not a release."""
+    try:
+        version = Version(metadata.version(name))
+    except (metadata.PackageNotFoundError, InvalidVersion):
+        return None
+    return None if version.is_devrelease else version.base_version
+
+
+def check_host_memory(model: str) -> None:
+    """Raise HPUError if a local model's weights exceed the memory that simulated cards can use.
+
+    vLLM's Gaudi plugin converts float32 weights to bfloat16.
+    """
+    folder = _folder(model)
+    if folder is None or not is_simulated():
+        return
+    needed = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
+    needed = needed or sum(file.stat().st_size for file in folder.glob("*.bin"))
+    if _dtype(folder) == "float32":
+        needed //= 2
+    available = psutil.virtual_memory().available
+    if needed > available:
+        raise HPUError(
+            f"The weights of {model!r} require {units.size(needed)}, but this machine has only "
+            f"{units.size(available)} of free memory, which simulated cards use: serve a smaller "
+            "model, or close other programs."
+        )
+
+
+def _folder(model: str) -> Path | None:
+    """Return the folder of a model that is a folder or has been downloaded."""
+    from huggingface_hub import try_to_load_from_cache
+    from huggingface_hub.errors import HFValidationError
+
+    if Path(model).is_dir():
+        return Path(model)
+    try:
+        config = try_to_load_from_cache(model, "config.json")
+    except HFValidationError:
+        return None
+    return Path(config).parent if isinstance(config, str) else None
+
+
+def _dtype(folder: Path) -> str | None:
+    try:
+        config = json.loads((folder / "config.json").read_text())
+    except (OSError, ValueError):
+        return None
+    return config.get("dtype") or config.get("torch_dtype")
+
+
+def free_port(port: int) -> int:
+    """Return `port` if it is free, or any free port if `port` is 0.
+
+    Raises
+    ------
+    HPUError
+        The port is in use or not between 0 and 65535.
+    """
+    if not 0 <= port <= 65_535:
+        raise HPUError(f"--port must be between 0 and 65535, got {port}.")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise HPUError(
+                f"Port {port} cannot be used ({error.strerror}): pass another number, or --port 0 "
+                "for any free port."
+            ) from None
+        return int(probe.getsockname()[1])

@@ -1,0 +1,81 @@
+"""The output of a vLLM server, and what its lines say about warm-up, compilations and errors."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from dataclasses import dataclass
+
+from hpu_magic.plain_text import printable
+
+_KEPT = 2000  # lines
+_LAST = 200  # lines that may explain the end of a server that was ready
+_ERROR = re.compile(r"^(?!.*\bWARNING\b).*?(?<![\w.])((?:[\w.]*(?:Error|Exception)|error): .+)")
+# Messages of the plugin. It logs compilations only if PT_HPU_METRICS_GC_DETAILS is set.
+_WARMUP = re.compile(r"Warmup finished in (\d+) secs")
+_SKIPPED = re.compile(r"Skipping warmup\.\.\.")
+_NEW_SHAPE = re.compile(r"Configuration: (\(.+\)) was not warmed-up!")
+_COMPILED = re.compile(r"graph compilation detected: \[\(\W?\w+\W?, (\d+)\)")
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """Warm-up and compilations of a server, as far as its output contains them.
+
+    ``warmup`` is the time in seconds of the longest warm-up of a card; it is None before the end of
+    the warm-up and if ``skipped`` is true. ``new_shapes`` is the number of input shapes that
+    requests had and the warm-up had not. ``compiled`` is the number of graphs that the cards have
+    compiled for requests, or None if unknown.
+    """
+
+    warmup: int | None = None
+    skipped: bool = False
+    new_shapes: int = 0
+    compiled: int | None = None
+
+
+class ServerLog:
+    """The last lines of a server's output; one thread adds lines, and others read them."""
+
+    def __init__(self) -> None:
+        self._lines: deque[str] = deque(maxlen=_KEPT)
+        self._warmup: int | None = None
+        self._skipped = False
+        self._shapes: set[str] = set()  # every card reports the same shapes
+        self._compiled: int | None = None
+
+    @property
+    def last_line(self) -> str:
+        """The last line, or an empty string."""
+        return self._lines[-1] if self._lines else ""
+
+    @property
+    def preparation(self) -> Preparation:
+        """Warm-up and compilations until now."""
+        return Preparation(self._warmup, self._skipped, len(self._shapes), self._compiled)
+
+    def add(self, line: str) -> None:
+        """Add a line."""
+        text = printable(line.strip())
+        if not text:
+            return
+        self._lines.append(text)
+        if match := _WARMUP.search(text):
+            self._warmup = max(self._warmup or 0, int(match[1]))
+        elif _SKIPPED.search(text):
+            self._skipped = True
+        elif match := _NEW_SHAPE.search(text):
+            self._shapes.add(match[1])
+        elif match := _COMPILED.search(text):
+            self._compiled = (self._compiled or 0) + int(match[1])
+
+    def cause(self, *, ready: bool) -> str:
+        """Return the first error, which is the cause of later ones, or else the last line.
+
+        After a server was ready, its output may contain errors of single requests, so only its
+        last lines are searched.
+        """
+        lines = self._lines.copy()
+        recent = list(lines)[-_LAST:] if ready else lines
+        errors = (match[1] for match in map(_ERROR.search, recent) if match)
+        return next(errors, self.last_line) or "It printed nothing."
