@@ -181,8 +181,7 @@ huggingface: $(DEVELOPING) engine
 			tests/huggingface/test_optimum_habana*.py
 
 deepspeed: $(DEVELOPING) engine
-	python=$$($(BIN)/python tools/environments.py deepspeed $(if $(KEEP),--keep $(KEEP))) && \
-		$$python tools/deepspeed_table
+	$(BIN)/python tools/deepspeed_table
 
 estimates: $(DEVELOPING) engine
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_ESTIMATES=1 $(BIN)/pytest $(SPREAD) tests/estimates

@@ -68,7 +68,6 @@ ENVIRONMENTS = (
         own_releases=True,
         path=(STAND_INS,),
     ),
-    Environment("deepspeed", ("deepspeed",), own_releases=False),
     Environment("jupyterhub", ("jupyterhub",), own_releases=False),
     Environment("trl", ("datasets", "trl"), own_releases=False),
 )

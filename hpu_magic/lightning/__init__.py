@@ -57,9 +57,6 @@ habana.requested(os.environ.get(habana.VARIABLE, ""))
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
-        for entry in habana.counterparts():
-            if entry.name == name and entry.here is None:
-                raise ImportError(habana.absence(entry))
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from hpu_magic.lightning.namespaces import default_namespace, plugins
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 from hpu_magic.errors import HPUError
 
-__all__ = ["HabanaName", "absence", "as_lightning_habana", "counterparts", "requested"]
+__all__ = ["HabanaName", "as_lightning_habana", "counterparts", "requested"]
 
 PACKAGE = "lightning_habana"
 VARIABLE = "HPU_MAGIC_LIGHTNING_HABANA"
@@ -33,8 +33,8 @@ class HabanaName(NamedTuple):
 
     name: str
     modules: tuple[str, ...]  # full names of the modules that contain it
-    here: str | None  # full name of the counterpart, followed by "()" if it must be called
-    note: str  # how the counterpart differs, or why there is none
+    here: str  # full name of the counterpart, followed by "()" if it must be called
+    note: str  # how the counterpart differs
 
 
 @functools.cache
@@ -43,8 +43,7 @@ def counterparts() -> tuple[HabanaName, ...]:
     text = Path(__file__).with_name("lightning_habana.tsv").read_text(encoding="utf-8")
     rows = [line.split("\t") for line in text.splitlines() if not line.startswith("#")]
     return tuple(
-        HabanaName(name, _modules(modules), None if here == "-" else here, note)
-        for name, modules, here, note in rows
+        HabanaName(name, _modules(modules), here, note) for name, modules, here, note in rows
     )
 
 
@@ -66,11 +65,6 @@ def _tables() -> dict[str, dict[str, HabanaName]]:
     return tables
 
 
-def absence(entry: HabanaName) -> str:
-    """Return the error message for a name without a counterpart."""
-    return f"{PACKAGE}'s {entry.name} has no counterpart in hpu_magic.lightning: {entry.note}."
-
-
 class _Module(ModuleType):
     """A module whose attributes are looked up in the table of names."""
 
@@ -78,8 +72,6 @@ class _Module(ModuleType):
         entry = _tables()[self.__name__].get(name)
         if entry is None:
             raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}")
-        if entry.here is None:
-            raise ImportError(absence(entry))
         value = pkgutil.resolve_name(entry.here.removesuffix("()"))
         return value() if entry.here.endswith("()") else value
 
@@ -102,8 +94,7 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return _Module(spec.name)
 
     def exec_module(self, module: ModuleType) -> None:
-        present = [name for name, entry in _tables()[module.__name__].items() if entry.here]
-        vars(module)["__all__"] = present
+        vars(module)["__all__"] = list(_tables()[module.__name__])
 
 
 _FINDER = _Finder()

@@ -120,13 +120,22 @@ def test_unknown_release_and_changed_connector_are_refused(torch, release, messa
 def test_plug_ins_are_pickled_for_their_distribution(torch, monkeypatch):
     for name in NAMESPACES:
         pytest.importorskip(name)
+    import hpu_magic.lightning.fabric
     from hpu_magic.lightning.namespaces import plugins
 
     namespaces = [plugins(name) for name in NAMESPACES]
-    namespaces += [plugins(name) for name in ("lightning.fabric", "lightning_fabric")]
-    values = [value for each in namespaces for value in vars(each).values()]
-    classes = [value for value in values if isinstance(value, type)]
-    assert len(classes) == 50
+    fabrics = [plugins(name) for name in ("lightning.fabric", "lightning_fabric")]
+    classes = []
+    for module, group in (
+        (hpu_magic.lightning, namespaces),
+        (hpu_magic.lightning.fabric, fabrics),
+    ):
+        public = {name for name in module.__all__ if isinstance(getattr(module, name), type)}
+        for each in group:
+            found = {name: value for name, value in vars(each).items() if isinstance(value, type)}
+            assert public and public <= found.keys()
+            classes += found.values()
+    assert len({*classes}) == len(classes)
     for kind in classes:
         assert pickle.loads(pickle.dumps(kind)) is copy.deepcopy(kind) is kind
     strategy = namespaces[1].HPUParallelStrategy(find_unused_parameters=True)

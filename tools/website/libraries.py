@@ -22,7 +22,7 @@ def lightning_habana() -> str:
         (
             f"`{name.name}`",
             ", ".join(f"`{module}`" for module in name.modules),
-            f"`{name.here}`" if name.here else "",
+            f"`{name.here}`",
             name.note,
         )
         for name in counterparts()
