@@ -133,7 +133,8 @@ def test_plug_ins_are_pickled_for_their_distribution(torch, monkeypatch):
         public = {name for name in module.__all__ if isinstance(getattr(module, name), type)}
         for each in group:
             found = {name: value for name, value in vars(each).items() if isinstance(value, type)}
-            assert public and public <= found.keys()
+            assert public
+            assert public <= found.keys()
             classes += found.values()
     assert len({*classes}) == len(classes)
     for kind in classes:
