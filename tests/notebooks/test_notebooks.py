@@ -8,6 +8,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+import vllm_program
 from executed_notebook import NOTEBOOKS, execute, source
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
@@ -25,6 +26,7 @@ FIXTURES = {
     "fine_tune": "tuning",
     "generate": "generating",
     "before_the_card": "before",
+    "serve": "serving",
 }
 
 
@@ -52,6 +54,20 @@ cards = notebook("multi_card")
 tuning = notebook("fine_tune", "transformers", "peft")
 generating = notebook("generate", "transformers")
 before = notebook("before_the_card", "transformers")
+
+
+@pytest.fixture(scope="module")
+def serving(tmp_path_factory):
+    """The notebook with vLLM or, if it is not installed, with a program that has its interface."""
+    pytest.importorskip("transformers")
+    with pytest.MonkeyPatch.context() as patch:
+        if importlib.util.find_spec("vllm") is None:
+            site = tmp_path_factory.mktemp("vllm")
+            vllm_program.install(site)
+            patch.setenv("PYTHONPATH", str(site))
+        return execute("serve", tmp_path_factory.mktemp("serve"))
+
+
 NAMES = list(FIXTURES)
 ALL = sorted(path.stem for path in NOTEBOOKS.glob("*.ipynb"))
 
@@ -114,6 +130,7 @@ IMPORT_WARNINGS = r"torchao|register_constant|auto_accelerator"
 EXPECTED = {
     "fine_tune": re.compile(IMPORT_WARNINGS),
     "before_the_card": re.compile(IMPORT_WARNINGS),
+    "serve": re.compile(IMPORT_WARNINGS),
     # A warning that the notebook shows, and the line that causes it.
     "generate": re.compile(
         IMPORT_WARNINGS + r"|was called with 5 different input shapes|^  written = model"
@@ -450,3 +467,13 @@ def test_batched_generation_has_a_higher_rate(before):
     (single, memory), (batched, more) = [(int(a.replace(",", "")), float(b)) for a, b in rates]
     assert batched > 10 * single
     assert more > memory > 12.5
+
+
+def test_served_model_answers_until_it_is_stopped(serving):
+    assert "tiny_llama is ready at http://127.0.0.1:" in serving.text("serve")
+    assert "The server was stopped." in serving.text("serve")
+    assert "tokens: 16" in serving.text("ask")
+    assert serving.text("chat") == "role: assistant\n"
+    assert serving.text("many") == "16 answers, 1 text\n"
+    assert serving.text("state").startswith("finished: 18\n")
+    assert serving.text("stop").startswith("No server is running.")

@@ -1,27 +1,19 @@
 """IPython processes in which a program with vLLM's options is installed as vLLM."""
 
 import os
-import shutil
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
-
-PROGRAM = Path(__file__).with_name("vllm_program.py")
+import vllm_program
 
 
 @pytest.fixture
 def environment(tmp_path):
     """Variables of a process with two cards, in which the program is installed as vLLM."""
     site = tmp_path / "site"
-    folder = site / "vllm" / "entrypoints" / "cli"
-    folder.mkdir(parents=True)
-    for package in (site / "vllm_gaudi", site / "vllm", folder.parent, folder):
-        package.mkdir(exist_ok=True)
-        (package / "__init__.py").touch()
-    shutil.copy(PROGRAM, folder / "main.py")
+    vllm_program.install(site)
     return {
         **os.environ,
         "PYTHONPATH": str(site),

@@ -27,6 +27,7 @@ GALLERY: dict[str, dict[str, str]] = {
         "mixed_precision": "explain",
         "fp8": "quantize",
     },
+    "Serve": {"serve": "state"},
     "Before you have a card": {"porting_from_cuda": "port", "before_the_card": "full"},
 }
 

@@ -6,7 +6,9 @@ The child of real vLLM may survive a server that is killed; with --survive, this
 
 import argparse
 import http.server
+import json
 import os
+import shutil
 import subprocess
 import sys
 
@@ -43,6 +45,24 @@ vllm:prefix_cache_hits_total {hits}
 """
 
 
+def install(site):
+    """Install this program as vLLM with its plugin in the folder `site`."""
+    folder = site / "vllm" / "entrypoints" / "cli"
+    folder.mkdir(parents=True)
+    for package in (site / "vllm_gaudi", site / "vllm", folder.parent, folder):
+        package.mkdir(exist_ok=True)
+        (package / "__init__.py").touch()
+    shutil.copy(__file__, folder / "main.py")
+
+
+def answer(body):
+    """Return the completion of a request to the OpenAI-compatible API, which repeats the prompt."""
+    messages = body.get("messages")
+    text = messages[-1]["content"] if messages else body["prompt"]
+    choice = {"message": {"role": "assistant", "content": text}} if messages else {"text": text}
+    return {"choices": [choice], "usage": {"completion_tokens": body.get("max_tokens", 16)}}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("command", choices=["serve"])
@@ -54,7 +74,7 @@ def main():
     parser.add_argument("--hang", action="store_true")
     parser.add_argument("--silent", action="store_true")
     parser.add_argument("--survive", action="store_true")
-    options = parser.parse_args()
+    options, _ = parser.parse_known_args()
     if options.silent:
         sys.exit(4)
     print("INFO loading", os.environ["HABANA_VISIBLE_MODULES"], flush=True)
@@ -87,6 +107,14 @@ def main():
             self.send_response(200 if found else 404)
             self.end_headers()
             self.wfile.write(text.encode() if self.path == "/metrics" else b"")
+
+        def do_POST(self):
+            nonlocal requests
+            requests += 1
+            body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(answer(body)).encode())
 
         def log_message(self, *_):
             pass
