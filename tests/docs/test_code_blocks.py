@@ -32,6 +32,7 @@ NOT_RUN = [
         "docs/tour/from_optimum_habana.md",
         "optimum-habana needs a separate environment, in which make huggingface tests it",
     ),
+    *[("docs/tour/serving.md", "vLLM needs a separate environment")] * 4,
     (
         "docs/tour/train.md",
         "it runs in the notebook fine_tune.ipynb, with imports of several seconds",
