@@ -75,6 +75,33 @@ def old_front_ends(version_of: Callable[[str], str | None]) -> list[str]:
     return found
 
 
+def vllm_conflict(version_of: Callable[[str], str | None]) -> str | None:
+    """Return a sentence, including the fix, if vLLM's Gaudi plugin was made for another vLLM.
+
+    A release of the plugin has the number of the vLLM release that it requires (README of
+    vllm-gaudi). Builds from a repository have no such number and are not compared. `version_of`
+    returns the version of a distribution, or None if it is not installed.
+    """
+    plugin, vllm = (_release(version_of(name)) for name in ("vllm-gaudi", "vllm"))
+    if plugin is None or vllm is None or plugin == vllm:
+        return None
+    return (
+        f"vllm-gaudi {plugin} requires vLLM {plugin}, but vLLM {vllm} is installed: install "
+        f"vllm=={plugin}, built with VLLM_TARGET_DEVICE=empty."
+    )
+
+
+def _release(version: str | None) -> str | None:
+    """Return the number of a release without its local label, or None for another build."""
+    from packaging.version import InvalidVersion, Version
+
+    try:
+        parsed = Version(version or "")
+    except InvalidVersion:
+        return None
+    return None if parsed.is_devrelease else parsed.base_version
+
+
 def _unmet(library: str) -> Iterator[tuple[str, str]]:
     """Yield the unmet requirements of a library, with the installed versions."""
     from importlib import metadata  # these imports are slow

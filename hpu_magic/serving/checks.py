@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 
 import psutil
-from packaging.version import InvalidVersion, Version
 
-from hpu_magic import units
+from hpu_magic import requirements, units
 from hpu_magic.backend import is_simulated
 from hpu_magic.errors import HPUError
 
@@ -33,26 +31,9 @@ def check_options(options: Sequence[str]) -> None:
 
 
 def check_versions() -> None:
-    """Raise HPUError if the plugin was made for another release of vLLM.
-
-    A release of the plugin has the number of the vLLM release that it requires (README of
-    vllm-gaudi). Builds from a repository have no such number and are not checked.
-    """
-    plugin, vllm = _release("vllm_gaudi"), _release("vllm")
-    if plugin is not None and vllm is not None and plugin != vllm:
-        raise HPUError(
-            f"vllm_gaudi {plugin} requires vLLM {plugin}, but vLLM {vllm} is installed: install "
-            f"vllm=={plugin}, built with VLLM_TARGET_DEVICE=empty."
-        )
-
-
-def _release(name: str) -> str | None:
-    """Return the number of an installed release, or None if it is not a release."""
-    try:
-        version = Version(metadata.version(name))
-    except (metadata.PackageNotFoundError, InvalidVersion):
-        return None
-    return None if version.is_devrelease else version.base_version
+    """Raise HPUError if vLLM's Gaudi plugin was made for another release of vLLM."""
+    if conflict := requirements.vllm_conflict(requirements.installed_version):
+        raise HPUError(conflict)
 
 
 def check_host_memory(model: str) -> None:

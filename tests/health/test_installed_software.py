@@ -183,3 +183,13 @@ def test_gpu_that_pytorch_prefers_is_amber(made):
     assert made.check(versions.gpu) == ["amber"]
     made.environment["CUDA_VISIBLE_DEVICES"] = ""
     assert made.check(versions.gpu) == ["green"]
+
+
+@pytest.mark.parametrize(
+    ("plugin", "state"), [("0.26.0", "green"), ("0.24.0", "red"), ("0.27.0.dev2", "green")]
+)
+def test_vllm_is_compared_with_its_plugin(made, plugin, state):
+    made.install("vllm==0.26.0+empty")
+    assert made.check(versions.vllm_plugin) == []
+    made.install(f"vllm-gaudi=={plugin}")
+    assert made.check(versions.vllm_plugin) == [state]

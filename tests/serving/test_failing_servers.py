@@ -66,7 +66,7 @@ def test_wrong_pair_of_versions_names_the_right_one(shell, environment):
         folder.mkdir()
         (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
     out = shell("%hpu_serve tiny --port 0")
-    assert "vllm_gaudi 0.26.0 requires vLLM 0.26.0, but vLLM 0.25.0 is installed: install " in out
+    assert "vllm-gaudi 0.26.0 requires vLLM 0.26.0, but vLLM 0.25.0 is installed: install " in out
     (folder / "METADATA").write_text("Name: vllm_gaudi\nVersion: 0.26.1.dev3\n")
     assert "tiny is ready" in shell("%hpu_serve tiny --port 0")
 

@@ -36,6 +36,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         versions.first_generation,
         versions.lightning_habana,
         versions.optimum_habana,
+        versions.vllm_plugin,
         versions.gpu,
     ),
     "cards": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from hpu_magic import requirements
 from hpu_magic.health.finding import Finding
 from hpu_magic.health.machine import Machine, Version, numbers
 
@@ -213,6 +214,20 @@ def optimum_habana(machine: Machine) -> Iterator[Finding]:
             'Run `pip install "transformers>=4.55,<4.56"`, or uninstall optimum-habana.',
             values,
         )
+
+
+def vllm_plugin(machine: Machine) -> Iterator[Finding]:
+    """Check that vLLM's Gaudi plugin was made for the installed release of vLLM."""
+    plugin, vllm = machine.version("vllm-gaudi"), machine.version("vllm")
+    if not plugin or not vllm:
+        return
+    values = {"vllm-gaudi": plugin, "vllm": vllm}
+    if conflict := requirements.vllm_conflict(machine.version):
+        text, _, fix = conflict.partition(": ")
+        yield Finding("vLLM", "red", f"{text}.", fix[:1].upper() + fix[1:], values)
+    else:
+        text = f"vllm-gaudi {plugin} supports vLLM {vllm}."
+        yield Finding("vLLM", "green", text, values=values)
 
 
 def gpu(machine: Machine) -> Iterator[Finding]:
