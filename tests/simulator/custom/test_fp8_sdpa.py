@@ -9,6 +9,11 @@ import pytest
 import torch
 from attention_reference import attention
 from habana_frameworks.torch.hpex.kernels import fp8_fused_sdpa
+from habana_frameworks.torch.hpex.kernels.Fp8FusedSDPA import (
+    gqa_input_reshape_fwd,
+    gqa_output_reshape,
+    is_gqa,
+)
 from in_modes import run
 from operator_tensors import E4M3, RECOMPUTE, on_device, random_tensors
 
@@ -73,6 +78,42 @@ def test_operands_and_probabilities_are_quantized(recompute, d_s):
         torch.testing.assert_close(small.cpu().double(), expected * 4, rtol=0.125, atol=0.1)
 
 
+@pytest.mark.parametrize("window", [(-1, -1), (2, 0), (1, 1)], ids=str)
+@pytest.mark.parametrize("heads", [H, 2])
+def test_windows_hide_keys_and_sinks_take_a_share(heads, window):
+    q, k, v = samples((B, H, L, E), (B, heads, L, E), (B, heads, L, E), dtype=torch.float32)
+    sinks = torch.tensor([-3.0, 0.0, 2.0, 30.0])
+    arguments = *on_device((q, k, v)), None
+    assert is_gqa(q, k) == (heads == 2)
+    out = hpu_ops.fp8_sdpa_recomp_fwd(
+        *(gqa_input_reshape_fwd(*arguments) if heads == 2 else arguments),
+        *(0.0, E**-0.5, False, False, "None", *[None] * 6, False, False, None, "right"),
+        *(window, sinks.to("hpu")),
+    )[0]
+    out = gqa_output_reshape(out) if heads == 2 else out
+    expected, _ = attention(q, k, v, window=window, sink=sinks)
+    torch.testing.assert_close(out.cpu().double(), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_query_without_keys_in_its_window_is_zero():
+    q, k = (each.to("hpu") for each in samples((B, H, L, E), (B, H, 2, E)))
+    ends = False, False, None, "right", (0, 0), None
+    out = hpu_ops.fp8_sdpa_recomp_fwd(
+        q, k, k, None, 0.0, 1.0, False, False, "None", *[None] * 6, *ends
+    )[0].cpu()
+    assert out[:, :, 2:].count_nonzero() == 0
+    assert torch.equal(out[:, :, :2], k.cpu())
+
+
+def test_wrong_windows_and_sinks_are_rejected():
+    q = samples((B, H, L, E))[0].to("hpu")
+    call = (q, q, q, None, 0.0, 0.5, False, False, "None", *[None] * 6, False, False, None, "right")
+    with pytest.raises(RuntimeError, match="sinks must have a score for each of 4 query heads"):
+        run(hpu_ops.fp8_sdpa_recomp_fwd, *call, (-1, -1), torch.zeros(3, device="hpu"))
+    with pytest.raises(RuntimeError, match="window_size"):
+        run(hpu_ops.fp8_sdpa_recomp_fwd, *call, (1, 2, 3), None)
+
+
 def test_zero_means_no_scale():
     q, k, v = (each.to("hpu") for each in samples(*[(B, H, L, E)] * 3, dtype=E4M3))
     attend = (q, k, v, None, 0.0, 0.5, False, True, "fast")
@@ -116,7 +157,9 @@ def test_invalid_call_is_rejected_with_the_vendors_message():
 def everything(q, k, v, d_q, q_s, q_o):
     measured = fp8_fused_sdpa(q, k, v, d_scale_q=d_q, q_scale_s=q_s, is_amax_s=True, recompute=True)
     small = fp8_fused_sdpa(q, k, v, q_scale_s=q_s, q_scale_o=q_o, recompute=True)[0]
-    return measured[0], measured[1], small.float()
+    rest = *[None] * 6, False, False, None, "right", (2, 0), q_o.expand(H)
+    near = hpu_ops.fp8_sdpa_recomp_fwd(q, k, v, None, 0.0, 0.5, True, False, "None", *rest)[0]
+    return measured[0], measured[1], small.float(), near
 
 
 def operands(length, seed=0):

@@ -82,6 +82,31 @@ def test_scale_and_zero_point_broadcast_to_the_weights(operator, lowest, shape):
     torch.testing.assert_close(operator(*arguments, torch.float32).cpu(), (values - zero) * scale)
 
 
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64], ids=str)
+def test_rows_may_be_in_any_group(dtype):
+    values, zero = integers(6, 16), integers(3, 16, seed=1)
+    scale, groups = torch.rand(3, 16), torch.tensor([2, 0, 1, 1, 0, 2], dtype=dtype)
+    device = (each.to("hpu") for each in (packed(values), scale, packed(zero)))
+    actual = hpu_ops.convert_from_uint4(*device, torch.float32, groups.to("hpu"))
+    torch.testing.assert_close(actual.cpu(), (values - zero[groups]) * scale[groups])
+
+
+@pytest.mark.parametrize(
+    ("groups", "message"),
+    [
+        (torch.tensor([0, 3]), "g_idx must contain indices of the rows of scale"),
+        (torch.tensor([0, -1]), "g_idx must contain indices of the rows of scale"),
+        (torch.tensor([0, 1, 1]), "of a 2D input as an integer, but got Long of shape [3] for"),
+        (torch.tensor([0.0, 1.0]), "of a 2D input as an integer, but got Float of shape [2] for"),
+    ],
+    ids=["large", "negative", "long", "float"],
+)
+def test_wrong_groups_are_rejected(groups, message):
+    weights, scale = packed(integers(2, 8)).to("hpu"), torch.ones(3, 8, device="hpu")
+    with rejects(message):
+        run(hpu_ops.convert_from_uint4, weights, scale, None, torch.float32, groups.to("hpu"))
+
+
 @pytest.mark.parametrize(
     ("packed_weights", "scale", "out_dtype", "message"),
     [
@@ -102,8 +127,9 @@ def test_invalid_conversion_is_rejected(packed_weights, scale, out_dtype, messag
         run(hpu_ops.convert_from_int4, packed_weights.to("hpu"), scale.to("hpu"), None, out_dtype)
 
 
-def everything(weights, scale, zero):
+def everything(weights, scale, zero, groups):
     return (
+        hpu_ops.convert_from_uint4(weights, scale, zero, torch.float32, groups),
         hpu_ops.convert_from_int4(weights, scale, zero, torch.bfloat16),
         hpu_ops.convert_from_uint4(weights, scale, None, torch.float32),
     )
@@ -114,5 +140,6 @@ def operands(rows, seed=0):
         packed(integers(2 * rows, 16, seed=seed)),
         torch.rand(rows, 16),
         packed(integers(rows, 16, seed=seed + 1)),
+        integers(2 * rows, seed=seed) % rows,
     )
     return on_device(made)

@@ -4,6 +4,8 @@
 #include "custom/define.h"
 #include "custom/quantization/fp8.h"
 
+#include <limits>
+
 namespace hpu::custom {
 namespace {
 
@@ -26,6 +28,67 @@ struct Attended {
   at::Tensor amax_s;
   at::Tensor amax_o;
 };
+
+/// Restrictions of later releases: the number of visible keys before and after a query (-1 for all),
+/// and an additional score per query head whose value is zero.
+struct Extent {
+  int64_t before = -1;
+  int64_t after = -1;
+  OptionalTensor sinks{};
+};
+
+Extent extent_of(const Arguments& of) {
+  if (!of.has("window_size")) {
+    return {};
+  }
+  const std::vector<int64_t> window = of["window_size"].toIntVector();
+  TORCH_CHECK(
+      window.size() == 2, "Fp8Sdpa window_size must be the numbers of keys before and after a "
+      "query, but got ", window.size(), " numbers.");
+  return {window[0], window[1], of.optional("sinks")};
+}
+
+/// Hides the keys outside the window of each query, which may be all keys.
+at::Tensor within_window(const at::Tensor& scores, const Extent& extent) {
+  if (extent.before < 0 && extent.after < 0) {
+    return scores;
+  }
+  const auto options = scores.options().dtype(ScalarType::Long);
+  const at::Tensor distance = at::arange(scores.sym_size(-1), options) -
+      at::arange(scores.sym_size(-2), options).unsqueeze(1);
+  at::Tensor outside = at::zeros_like(distance, distance.options().dtype(ScalarType::Bool));
+  if (extent.before >= 0) {
+    outside = at::logical_or(outside, distance < -extent.before);
+  }
+  if (extent.after >= 0) {
+    outside = at::logical_or(outside, distance > extent.after);
+  }
+  return scores.masked_fill(outside, -std::numeric_limits<double>::infinity());
+}
+
+/// Returns the probabilities if the softmax also includes the sinks. They are zeros for a query
+/// without visible keys.
+at::Tensor with_sinks(
+    const at::Tensor& softmax, const at::Tensor& scores, const Extent& extent) {
+  const bool limited = extent.before >= 0 || extent.after >= 0;
+  const at::Tensor probabilities = limited
+      ? softmax.masked_fill(at::isneginf(scores).all(-1, /*keepdim=*/true), 0.0)
+      : softmax;
+  const OptionalTensor& sinks = extent.sinks;
+  if (!is_defined(sinks)) {
+    return probabilities;
+  }
+  const c10::SymIntArrayRef sizes = scores.sym_sizes();
+  const c10::SymIntArrayRef heads = sizes.slice(1, sizes.size() - 3);
+  TORCH_CHECK(
+      sinks->dim() == 1 && sinks->sym_numel() == c10::multiply_integers(heads),
+      "Fp8Sdpa sinks must have a score for each of ", c10::multiply_integers(heads),
+      " query heads, but their shape is ", sinks->sym_sizes(), ".");
+  std::vector<c10::SymInt> shape = heads.vec();
+  shape.insert(shape.end(), {1, 1});
+  const at::Tensor log_sum = at::logsumexp(scores, -1, /*keepdim=*/true);
+  return probabilities * at::sigmoid(log_sum - sinks->to(ScalarType::Float).reshape_symint(shape));
+}
 
 at::Tensor amax_if(const at::Tensor& values, bool requested) {
   const auto options = values.options().dtype(ScalarType::Float);
@@ -61,12 +124,14 @@ void check_fp8_operands(
 Attended attend(
     const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Masks& masks, double p,
     double scale, const Fp8Scales& scales, bool is_amax_s, bool is_amax_o,
-    const OptionalTensor& seed) {
+    const OptionalTensor& seed, const Extent& extent) {
   check_fp8_operands(q, k, v, p);
   const ScalarType dtype = q.scalar_type();
   Attended result;
-  result.scores = masked_scores(restored(q, scales.d_q), restored(k, scales.d_k), scale, masks);
-  const at::Tensor exact = probabilities_of(result.scores, masks);
+  result.scores = within_window(
+      masked_scores(restored(q, scales.d_q), restored(k, scales.d_k), scale, masks), extent);
+  const at::Tensor exact =
+      with_sinks(probabilities_of(result.scores, masks), result.scores, extent);
   result.amax_s = amax_if(exact, is_amax_s);
   result.probabilities =
       is_defined(scales.q_s) ? to_fp8(scaled(exact, scales.q_s), is_fp8(dtype) ? dtype : kE4M3)
@@ -115,7 +180,8 @@ void fp8_sdpa_forward(
       factor_of(of, "d_scale_s")};
   const Attended result = attend(
       q, of["k"].toTensor(), of["v"].toTensor(), masks_of(of), of["p"].toDouble(),
-      of["scale"].toDouble(), scales, of["is_amax_s"].toBool(), is_amax_o, of.optional("seed"));
+      of["scale"].toDouble(), scales, of["is_amax_s"].toBool(), is_amax_o, of.optional("seed"),
+      extent_of(of));
   const bool fp8 = is_fp8(q.scalar_type());
   const bool fast = of["softmax_mode"].toStringRef() == "fast";
   torch::jit::drop(*stack, op.schema().arguments().size());
@@ -196,10 +262,13 @@ const Operators fp8_sdpa([](Operators& define) {
   const std::string four = padding + "(Tensor, Tensor, Tensor, Tensor)";
   const std::string six = padding + "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)";
   const std::string amax = "bool is_amax_0, ";
+  const std::string extent =
+      "Tensor? valid_seq_len, str seq_padding_type, int[2] window_size=[-1, -1], "
+      "Tensor? sinks=None) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)";
   define.boxed<&fp8_sdpa_forward>("fp8_sdpa_fwd(" + operands + tensors + four);
-  define.boxed<&fp8_sdpa_forward>("fp8_sdpa_recomp_fwd(" + recomputed + tensors + amax + six);
+  define.boxed<&fp8_sdpa_forward>("fp8_sdpa_recomp_fwd(" + recomputed + tensors + amax + extent);
   define.boxed<&fp8_sdpa_forward>(
-      "fp8_sdpa_recomp_fwd.scalar(" + recomputed + numbers + amax + six);
+      "fp8_sdpa_recomp_fwd.scalar(" + recomputed + numbers + amax + extent);
   const auto define_in_eager_mode = [&](const std::string& suffix, const std::string& seed,
                                         const std::string& amax_o) {
     const std::string name = "fp8_sdpa_recomp_fwd" + suffix;

@@ -35,9 +35,27 @@ at::Tensor for_each_row(const char* name, const at::Tensor& tensor, const at::Te
   return of_groups ? tensor.repeat_interleave(values.size(-2) / tensor.size(-2), -2) : tensor;
 }
 
+/// Returns the row of `tensor` for each row of the weights, given the group of each row.
+at::Tensor of_group(const char* name, const at::Tensor& tensor, const at::Tensor& g_idx) {
+  TORCH_CHECK(
+      tensor.dim() == 2 && (g_idx.numel() == 0 || (g_idx.min().item<int64_t>() >= 0 &&
+                                                 g_idx.max().item<int64_t>() < tensor.size(0))),
+      "ConvertFromInt4 g_idx must contain indices of the rows of ", name, ", whose shape is ",
+      tensor.sizes(), ".");
+  return tensor.index_select(0, g_idx);
+}
+
 at::Tensor convert(
     const at::Tensor& input, const at::Tensor& scale, const OptionalTensor& zero_point,
-    ScalarType out_dtype, bool is_signed) {
+    ScalarType out_dtype, bool is_signed, const OptionalTensor& g_idx = std::nullopt) {
+  const bool grouped = is_defined(g_idx);
+  TORCH_CHECK(
+      !grouped || (g_idx->dim() == 1 && input.dim() == 2 &&
+                   g_idx->sym_size(0) == input.sym_size(0) &&
+                   at::isIntegralType(g_idx->scalar_type(), /*includeBool=*/false)),
+      "ConvertFromInt4 g_idx must contain the group of each row of a 2D input as an integer, but got ",
+      toString(g_idx->scalar_type()), " of shape ", g_idx->sym_sizes(), " for an input of shape ",
+      input.sym_sizes(), ".");
   TORCH_CHECK(
       input.scalar_type() == ScalarType::Int && input.dim() > 0,
       "ConvertFromInt4 input must be int32 with at least one dimension, but got ",
@@ -51,11 +69,15 @@ at::Tensor convert(
     return at::empty_symint(sizes, input.options().dtype(out_dtype));
   }
   at::Tensor values = unpacked(input, is_signed).to(ScalarType::Float);
-  const at::Tensor factor = for_each_row("scale", scale.to(ScalarType::Float), values);
+  const auto for_rows = [&](const char* name, const at::Tensor& tensor) {
+    return grouped && tensor.dim() > 0 ? of_group(name, tensor, g_idx->to(ScalarType::Long))
+                                       : for_each_row(name, tensor, values);
+  };
+  const at::Tensor factor = for_rows("scale", scale.to(ScalarType::Float));
   if (is_defined(zero_point)) {
     const bool packed = zero_point->scalar_type() == ScalarType::Int;
-    values = values - for_each_row(
-        "zero_point", packed ? unpacked(*zero_point, is_signed) : *zero_point, values);
+    values = values -
+        for_rows("zero_point", packed ? unpacked(*zero_point, is_signed) : *zero_point);
   }
   const at::Tensor result = values * factor;
   return is_fp8(out_dtype) ? to_fp8(result, out_dtype) : result.to(out_dtype);
@@ -67,17 +89,19 @@ at::Tensor convert_from_int4(
   return convert(input, scale, zero_point, out_dtype, true);
 }
 
+/// `g_idx` contains the group of each row, for weights that were quantized in order of activation.
 at::Tensor convert_from_uint4(
     const at::Tensor& input, const at::Tensor& scale, const OptionalTensor& zero_point,
-    ScalarType out_dtype) {
-  return convert(input, scale, zero_point, out_dtype, false);
+    ScalarType out_dtype, const OptionalTensor& g_idx) {
+  return convert(input, scale, zero_point, out_dtype, false, g_idx);
 }
 
 const Operators conversions([](Operators& define) {
-  const std::string schema =
-      "(Tensor input, Tensor scale, Tensor? zero_point, ScalarType out_dtype) -> Tensor";
-  define("convert_from_int4" + schema, &convert_from_int4);
-  define("convert_from_uint4" + schema, &convert_from_uint4);
+  const std::string arguments =
+      "(Tensor input, Tensor scale, Tensor? zero_point, ScalarType out_dtype";
+  define("convert_from_int4" + arguments + ") -> Tensor", &convert_from_int4);
+  define(
+      "convert_from_uint4" + arguments + ", Tensor? g_idx=None) -> Tensor", &convert_from_uint4);
 });
 
 }  // namespace
