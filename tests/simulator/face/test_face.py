@@ -431,8 +431,10 @@ from habana_frameworks.torch.utils import experimental
 kind = experimental._get_device_type()
 print(int(kind), experimental._is_fp16_supported(), kind.name)
 print(kind == getattr(experimental.synDeviceType, kind.name))
+import torch
+print(torch.hpu.is_initialized())  # other processes can still acquire the card
 """
-    assert lines(code, HPU_MAGIC_CARD=generation) == [expected, "True"]
+    assert lines(code, HPU_MAGIC_CARD=generation) == [expected, "True", "False"]
 
 
 FIRST_GENERATION = """

@@ -8,7 +8,7 @@ from enum import IntEnum
 from habana_frameworks.torch import hpu
 
 import torch
-from hpu_magic.simulator.cards.configuration import DeviceType
+from hpu_magic.simulator.cards.configuration import Configuration, DeviceType
 
 
 class synDeviceType(IntEnum):
@@ -20,8 +20,12 @@ class synDeviceType(IntEnum):
 
 
 def _get_device_type() -> synDeviceType:
-    """Acquire the card and return its generation."""
-    return synDeviceType(DeviceType[hpu.get_device_name()])
+    """Return the generation of the cards, without acquiring one.
+
+    vLLM's plugin calls this function in processes that do not use a card, such as its API server,
+    while another process uses the machine's only card.
+    """
+    return synDeviceType(DeviceType[Configuration.from_environment().generation])
 
 
 def _is_fp16_supported() -> bool:
