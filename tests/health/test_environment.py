@@ -53,8 +53,12 @@ def test_no_default_is_harmful():
 
 def test_flags_ignored_by_the_simulator_are_amber(made):
     made.environment |= {"PT_HPU_SYNC_LAUNCH": "1", "LOWER_LIST": "/x", "PT_HPU_AUTOLOAD": "0"}
+    assert made.check(flags.harmful) == ["amber"] * 2
+
+
+def test_flag_that_stops_results_is_red_on_the_simulator(made):
     made.environment["PT_COMPILE_ONLY_MODE"] = "1"
-    assert made.check(flags.harmful) == ["amber"] * 3
+    assert made.check(flags.harmful) == ["red"]
 
 
 def test_lowest_log_level_of_a_component_is_amber(made):

@@ -1,4 +1,5 @@
 // Python bindings of the engine.
+#include "calls/compile_only.h"
 #include "calls/dtypes.h"
 #include "calls/generator.h"
 #include "calls/geometry.h"
@@ -101,6 +102,13 @@ void bind_execution(py::module_& module) {
   const auto no_gil = py::call_guard<py::gil_scoped_release>();
   module.def("define_operators_of_mode", &hpu::custom::Operators::define_of_mode, py::arg("lazy"));
   module.def("set_lazy", &hpu::recorder::enable, py::arg("most_operations"));
+  module.def(
+      "set_compile_only",
+      [](bool on) {
+        hpu::recorder::flush(hpu::recorder::Cause::mark_step);  // runs in the mode of its recording
+        hpu::compile_only::flag = on;
+      },
+      py::arg("on"), no_gil);
   module.def(
       "mark_step",
       [] {

@@ -46,7 +46,7 @@ class TestLongRuns:
         before = torch.hpu.memory_allocated()
         doubled = table * 2
         dropped = (table * 3 + 1).sum(0)
-        later = torch.nn.functional.embedding(rows, doubled) + dropped
+        later = doubled[rows] + dropped
         with pytest.raises(IndexError):
             htcore.mark_step()
         assert torch.hpu.memory_allocated() - before == doubled.nbytes + dropped.nbytes

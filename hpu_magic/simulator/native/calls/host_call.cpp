@@ -2,12 +2,14 @@
 
 #include "calls/dtypes.h"
 #include "calls/generator.h"
+#include "calls/indices.h"
 #include "calls/tensors_of.h"
 #include "calls/thread_modes.h"
 #include "memory/card.h"
 #include "memory/card_types.h"
 #include "memory/memory.h"
 #include "memory/memory_reuse.h"
+#include "memory/zero_pages.h"
 #include "threads/locks.h"
 
 #include <ATen/MemoryOverlap.h>
@@ -79,6 +81,9 @@ HostCall::HostCall(const c10::OperatorHandle& op, Stack* stack)
 
 void HostCall::run() {
   arguments_to_host();
+  if (!shapes_only_) {
+    indices::bring_into_range(op_, *stack_, first_);
+  }
   run_kernel();
   if (outputs_) {
     move_apart();
@@ -159,6 +164,9 @@ at::Tensor HostCall::tensor_to_host(
   }
   operands_.push_back(
       {tensor, shapes_only_ ? shape_view(tensor) : host_view(tensor), i, item, written});
+  if (written && !shapes_only_ && is_fill(op_) && op_.operator_name().name != "aten::zero_") {
+    require_pages(operands_.back().view);
+  }
   return operands_.back().view;
 }
 

@@ -22,6 +22,8 @@ struct Node {
   c10::ScalarType default_dtype = c10::get_default_dtype_as_scalartype();
 
   void run() const;
+  /// Writes zeros to the outputs instead of running the operation.
+  void skip() const;
   /// Returns the device tensors among the arguments and outputs, each with a flag that is true if
   /// the operation writes to it.
   std::vector<std::pair<at::Tensor, bool>> tensors() const;

@@ -4,6 +4,7 @@
 #include "memory/card_types.h"
 #include "memory/memory.h"
 #include "memory/memory_reuse.h"
+#include "memory/zero_pages.h"
 
 #include <ATen/native/Resize.h>
 #include <c10/core/CPUAllocator.h>
@@ -17,6 +18,9 @@ namespace {
 
 /// Allocates host memory. Returns null if the host is out of memory.
 c10::DataPtr host_memory(size_t bytes) {
+  if (bytes >= kLazyPages) {
+    return lazy_pages(bytes);
+  }
   const CachedMemory kept;
   c10::DataPtr memory;
   const auto attempt = [bytes, &memory] {

@@ -1,8 +1,10 @@
 #include "operators/operators.h"
 
+#include "calls/compile_only.h"
 #include "calls/policy.h"
 #include "events/events.h"
 #include "lazy/recorder.h"
+#include "lazy/skipped_call.h"
 
 #include <torch/library.h>
 
@@ -17,6 +19,9 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::S
     policy::check_fallback(op);
     // A card first copies the inputs to the host.
     events::emit(events::Kind::host_synchronization, c10::toString(op.operator_name()));
+  }
+  if (compile_only::enabled() && skip_call(op, stack)) {
+    return;
   }
   HostCall(op, stack).run();
 }

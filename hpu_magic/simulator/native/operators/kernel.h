@@ -5,7 +5,9 @@
 // supports operators whose results either have new storages or are arguments that they write to.
 #pragma once
 
+#include "calls/compile_only.h"
 #include "calls/dtypes.h"
+#include "calls/indices.h"
 #include "calls/thread_modes.h"
 #include "lazy/recorder.h"
 #include "memory/card_types.h"
@@ -125,16 +127,21 @@ struct Kernel;
 template <class Op, class Result, class... Arguments>
 struct Kernel<Op, Result(Arguments...)> {
   static Result call(Arguments... arguments) {
-    if (!recorder::enabled() && !is_slow_product<Op>(arguments...) &&
+    if (!recorder::enabled() && !compile_only::enabled() && !is_slow_product<Op>(arguments...) &&
         !(is_narrow(arguments) || ...)) {
       try {
         return run(std::index_sequence_for<Arguments...>(), arguments...);
       } catch (const c10::Error& error) {
-        if (!lacks_dtype(error)) {
+        if (!lacks_dtype(error) && !indices::is_out_of_range(error)) {
           throw;
         }
       }
     }
+    return call_boxed(arguments...);
+  }
+
+  /// Runs the operator like the fallback.
+  static Result call_boxed(Arguments... arguments) {
     static const c10::OperatorHandle op =
         c10::Dispatcher::singleton().findSchemaOrThrow(Op::name, Op::overload_name);
     static const auto boxed = c10::BoxedKernel::makeFromFunction<&run_boxed>();

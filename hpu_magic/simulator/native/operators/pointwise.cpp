@@ -16,8 +16,8 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
       ops::addcmul_, ops::addcdiv_, ops::addcmul, ops::addcdiv, ops::clamp, ops::clamp_min,
       ops::clamp_, ops::sign, ops::where_self, ops::eq_Tensor, ops::eq_Scalar, ops::ne_Tensor,
       ops::ne_Scalar, ops::gt_Tensor, ops::gt_Scalar, ops::ge_Scalar, ops::lt_Tensor,
-      ops::lt_Scalar, ops::le_Scalar, ops::logical_not, ops::bitwise_not, ops::zero_,
-      ops::fill__Scalar, ops::masked_fill__Scalar>(library);
+      ops::lt_Scalar, ops::le_Scalar, ops::logical_not, ops::bitwise_not,
+      ops::masked_fill__Scalar>(library);
 }
 
 TORCH_LIBRARY_IMPL(aten, HPU, library) {

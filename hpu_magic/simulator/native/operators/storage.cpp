@@ -5,11 +5,13 @@
 #include "memory/card.h"
 #include "memory/card_types.h"
 #include "memory/memory.h"
+#include "memory/zero_pages.h"
 #include "operators/kernel.h"
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/native/TensorFactories.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -17,11 +19,14 @@
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/copy_ops.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/eq.h>
+#include <ATen/ops/fill_ops.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/resize_native.h>
 #include <ATen/ops/unfold_native.h>
 #include <ATen/ops/view_native.h>
+#include <ATen/ops/zero_ops.h>
 
 namespace hpu {
 namespace {
@@ -281,6 +286,33 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
 
 void record_stream(at::Tensor&, at::Stream) {}
 
+/// The fallback calls `write_zeros` on the CPU view, so that large tensors of zeros need no memory.
+at::Tensor& zero_(at::Tensor& self) {
+  constexpr size_t kLarge = 1 << 20;
+  return self.nbytes() < kLarge ? Kernel<at::_ops::zero_>::call(self)
+                                : Kernel<at::_ops::zero_>::call_boxed(self);
+}
+
+/// The fallback checks that the host has enough memory for a large tensor.
+at::Tensor& fill_(at::Tensor& self, const at::Scalar& value) {
+  return self.nbytes() < kLazyPages ? Kernel<at::_ops::fill__Scalar>::call(self, value)
+                                    : Kernel<at::_ops::fill__Scalar>::call_boxed(self, value);
+}
+
+/// Returns a row of zeros for each class outside 0 to num_classes - 1, where PyTorch's own kernel
+/// raises an error. Callers pad classes with -1.
+at::Tensor one_hot(const at::Tensor& self, int64_t num_classes) {
+  TORCH_CHECK(
+      self.scalar_type() == at::kLong, "one_hot needs classes of int64, but got ",
+      toString(self.scalar_type()), ".");
+  TORCH_CHECK(
+      num_classes > 0 || (num_classes == -1 && self.numel() > 0),
+      "one_hot has num_classes ", num_classes, " for ", self.numel(),
+      " classes; pass a positive number.");
+  const int64_t classes = num_classes > 0 ? num_classes : self.max().item<int64_t>() + 1;
+  return at::eq(self.unsqueeze(-1), at::arange(classes, self.options())).to(at::kLong);
+}
+
 /// Draws from the device's generator, whereas the CPU kernel would draw from the CPU's generator.
 std::tuple<at::Tensor, at::Tensor> native_dropout(
     const at::Tensor& input, double p, std::optional<bool> train) {
@@ -339,6 +371,9 @@ TORCH_LIBRARY_IMPL(aten, HPU, library) {
   library.impl("_copy_from_and_resize", &copy_from_and_resize);
   library.impl("_local_scalar_dense", &local_scalar_dense);
   library.impl("record_stream", &record_stream);
+  library.impl("zero_", &zero_);
+  library.impl("fill_.Scalar", &fill_);
+  library.impl("one_hot", &one_hot);
   library.impl("native_dropout", &native_dropout);
   library.impl("_fused_dropout", &fused_dropout);
   library.impl("_masked_scale", &masked_scale);

@@ -35,5 +35,7 @@ _fallback_log.install()
 activity_profiler.install()
 if _flags.is_on("PT_HPU_REPLACE_ADAM_ADAMW"):
     overwrite_torch_optimizers()
+if _flags.is_on("PT_COMPILE_ONLY_MODE"):
+    importlib.import_module("habana_frameworks.torch.internal.bridge_config")
 if _flags.is_on("PT_HPU_GPU_MIGRATION"):
     importlib.import_module("habana_frameworks.torch.gpu_migration")

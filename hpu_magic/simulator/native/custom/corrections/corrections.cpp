@@ -3,6 +3,7 @@
 #include "custom/corrections/gelu.h"
 #include "custom/define.h"
 #include "lazy/recorder.h"
+#include "memory/zero_pages.h"
 
 namespace hpu::custom {
 namespace {
@@ -226,6 +227,7 @@ const Operators gelus([](Operators& define) {
 
 const Operators corrections([](Operators& define) {
   define.in_place_of("take", &take);
+  define.in_place_of("zero_", &write_zeros);
   define.in_place_of("_add_relu.Tensor", &add_relu);
   define.in_place_of("_add_relu_.Tensor", &InPlace<&add_relu>::run);
   define.in_place_of("_add_relu.out", &Out<&add_relu>::run);

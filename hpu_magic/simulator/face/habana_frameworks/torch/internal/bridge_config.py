@@ -1,8 +1,4 @@
-"""Flags of the bridge that a running process can change.
-
-On a card, compile-only mode compiles graphs without running them, and the contents of results are
-undefined. The simulator compiles no graphs for a card, so it runs them in this mode too.
-"""
+"""Flags of the bridge that a running process can change."""
 
 from __future__ import annotations
 
@@ -11,13 +7,21 @@ from contextlib import contextmanager
 
 from habana_frameworks.torch import _flags
 
+from hpu_magic.simulator import engine
+
 _COMPILE_ONLY = "PT_COMPILE_ONLY_MODE"
-_in_force = {_COMPILE_ONLY: _flags.is_on(_COMPILE_ONLY)}
+_compile_only = False
 
 
 def get_pt_compile_only_mode() -> bool:
-    """Return whether compile-only mode is set, by the environment or by `env_setting`."""
-    return _in_force[_COMPILE_ONLY]
+    """Return whether graphs are compiled but not run, so that results contain zeros."""
+    return _compile_only
+
+
+def _set_compile_only(on: bool) -> None:
+    global _compile_only
+    engine.load().set_compile_only(on)
+    _compile_only = on
 
 
 @contextmanager
@@ -27,13 +31,17 @@ def env_setting(name: str, value: object) -> Iterator[None]:
     Raises
     ------
     KeyError
-        The flag does not exist or cannot be changed in a running process.
+        The bridge does not have a flag of this name that can be changed while it runs.
     """
-    if name not in _in_force:
+    if name != _COMPILE_ONLY:
         raise KeyError(f"{name} cannot be changed in a running process; use {_COMPILE_ONLY}.")
-    before = _in_force[name]
-    _in_force[name] = _flags.means_on(str(value))
+    before = get_pt_compile_only_mode()
+    _set_compile_only(_flags.means_on(str(value)))
     try:
         yield
     finally:
-        _in_force[name] = before
+        _set_compile_only(before)
+
+
+if _flags.is_on(_COMPILE_ONLY):
+    _set_compile_only(True)

@@ -1,0 +1,23 @@
+// Large blocks of host memory that use no memory until other values than zero are written.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace hpu {
+
+/// Allocates pages that the operating system provides on first use, even if the host has less
+/// memory than that. Returns null if the address space is exhausted.
+c10::DataPtr lazy_pages(size_t bytes);
+
+/// The size from which blocks are allocated by `lazy_pages`.
+constexpr size_t kLazyPages = size_t{256} << 20;
+
+/// Raises an error if the host lacks the memory to write other values to all of a CPU tensor, whose
+/// pages come from `lazy_pages`. Otherwise, the operating system would end the process.
+void require_pages(const at::Tensor& self);
+
+/// Writes zeros to a CPU tensor. Returns whole pages of large tensors to the operating system, which
+/// provides zeros when they are read.
+at::Tensor& write_zeros(at::Tensor& self);
+
+}  // namespace hpu
