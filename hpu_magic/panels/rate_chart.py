@@ -12,6 +12,8 @@ from hpu_magic.runtime.present import drawing
 _WIDTH, _HEIGHT, _TOP, _FOOT, _RIGHT = 520, 120, 22, 18, 12
 _INTERVALS = 2  # of the vertical axis
 
+_TEXT = "currentColor"  # of the page, light or dark
+
 Point = tuple[float, float]
 """A time in seconds and a value; NaN interrupts the line."""
 
@@ -29,11 +31,11 @@ def draw(title: str, points: Sequence[Point], span: float) -> str:
         x = palette.LEFT + room * (1 - (now - time) / span)
         return f"{x:.1f} {bottom - (bottom - _TOP) * value / ticks[-1]:.1f}"
 
-    parts = [drawing.text(palette.LEFT, 13, title, size=12)]
+    parts = [drawing.text(palette.LEFT, 13, title, size=12, colour=_TEXT)]
     for tick in ticks:
         y = bottom - (bottom - _TOP) * tick / ticks[-1]
         parts.append(drawing.rule(palette.LEFT, y, _WIDTH - _RIGHT, y, 0.35))
-        parts.append(drawing.text(palette.LEFT - 8, y + 4, units.value(tick), "end"))
+        parts.append(drawing.text(palette.LEFT - 8, y + 4, units.value(tick), "end", colour=_TEXT))
     path, pen = [], "M"
     for time, value in shown:
         if math.isfinite(value):
@@ -42,7 +44,7 @@ def draw(title: str, points: Sequence[Point], span: float) -> str:
     parts.append(
         f'<path d="{"".join(path)}" fill="none" stroke="{palette.SPEED}" stroke-width="1.6"/>'
     )
-    parts.append(drawing.text(palette.LEFT, _HEIGHT - 4, f"{span:.0f} s ago"))
-    parts.append(drawing.text(_WIDTH - _RIGHT, _HEIGHT - 4, "now", "end"))
+    parts.append(drawing.text(palette.LEFT, _HEIGHT - 4, f"{span:.0f} s ago", colour=_TEXT))
+    parts.append(drawing.text(_WIDTH - _RIGHT, _HEIGHT - 4, "now", "end", colour=_TEXT))
     newest = units.value(finite[-1]) if finite else "unknown"
     return drawing.image(_WIDTH, _HEIGHT, parts, title, f"newest value: {newest}")

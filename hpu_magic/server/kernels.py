@@ -10,6 +10,9 @@ from jupyter_core.utils import ensure_async
 
 from hpu_magic.server import control
 
+# Start of the names of vLLM's processes, which may be busy while the kernel is idle.
+_SERVER = "VLLM::"
+
 
 class Kernels:
     """The kernels and sessions of this server, as listed by the server's managers."""
@@ -50,7 +53,7 @@ class Kernels:
         for holder, kernel_id in found:
             if kernel_id in self:  # the kernel may have ended while the sessions were being listed
                 holder["kernel"] = self._describe(kernel_id, sessions.get(kernel_id))
-                if holder["idle"] is None:
+                if holder["idle"] is None and not holder["command"].startswith(_SERVER):
                     holder["idle"] = self._idle(kernel_id)
 
     async def shut_down(self, kernel_id: str) -> None:

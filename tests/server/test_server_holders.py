@@ -90,6 +90,28 @@ def test_child_of_a_kernel_belongs_to_the_kernel(server, notebook):
     assert free(server)
 
 
+def test_server_of_an_idle_kernel_is_not_idle(server, notebook):
+    work = notebook("serving.ipynb")
+    work.run(f"""
+        import os, subprocess, sys
+        child = subprocess.Popen(
+            ["VLLM::EngineCore", "-c", "{ACQUIRE}; print(flush=True); input()"],
+            executable=sys.executable,
+            # A process with this name does not find its virtual environment.
+            env={{**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        child.stdout.readline()
+    """)
+    _, holder = held(server)
+    assert holder["kernel"]["id"] == work.kernel
+    assert holder["command"].startswith("VLLM::EngineCore")
+    assert holder["idle"] is None
+    work.run("child.kill(); child.wait()")
+    assert free(server)
+
+
 def test_killed_kernel_holds_nothing(server, notebook):
     work = notebook("killed.ipynb")
     pid = int(work.run(f"{ACQUIRE}; import os; print(os.getpid())"))

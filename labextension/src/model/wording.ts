@@ -113,11 +113,17 @@ export function measurements(card: Card): { text: string; label: string }[] {
   return known;
 }
 
+/** The start of the names of processes in which vLLM uses a card. */
+const SERVER = 'VLLM::';
+
 /** Return the name of a holder: its notebook, kernel or process and, for a worker, its rank. */
 export function holderName(holder: Holder): string {
   if (holder.kernel) {
     const { notebook, name } = holder.kernel;
     const kernel = notebook?.name || trans.__('Kernel %1 without a notebook', name);
+    if (holder.command.startsWith(SERVER)) {
+      return trans.__('vLLM server of %1', kernel);
+    }
     const rank = /^rank (\d+) of /.exec(holder.command)?.[1];
     return rank === undefined ? kernel : trans.__('rank %1 of %2', rank, kernel);
   }
@@ -201,8 +207,10 @@ export function holderDetail(holder: Holder): string {
   const { kernel, idle, pid, user } = holder;
   // A kernel that is starting, restarting or dead is neither idle nor busy.
   const state = kernel === null || ['idle', 'busy'].includes(kernel.state) ? activity(idle) : '';
+  // A server may be busy while the kernel that started it is idle.
+  const serves = holder.command.startsWith(SERVER);
   const parts = [
-    state || stateText(kernel?.state ?? ''),
+    serves ? '' : state || stateText(kernel?.state ?? ''),
     trans.__('process %1', pid),
     kernel ? '' : (user ?? '')
   ];

@@ -96,6 +96,7 @@ describe('a holder', () => {
     const [worker, other] = [held, bare].map(one => ({ ...one, command: 'rank 2 of a.ipynb' }));
     expect(holderName(worker!)).toBe('rank 2 of a.ipynb');
     expect(holderName(other!)).toBe('rank 2 of Kernel python3 without a notebook');
+    expect(holderName({ ...held, command: 'VLLM::EngineCore' })).toBe('vLLM server of a.ipynb');
     expect(kernelPhrase(held)).toBe('the kernel of a.ipynb');
     expect(kernelPhrase(bare)).toBe('kernel python3');
     expect(shutdownWarning(card(3), bare)).toMatch(/^A python3 kernel holds HPU 3\./);
@@ -114,6 +115,8 @@ describe('a holder', () => {
     );
     expect(holderDetail(kernelHolder('a.ipynb', 'dead', 300))).toBe('dead · process 4711');
     expect(holderDetail({ ...process, user: null })).toBe('process 99');
+    const server = { ...kernelHolder('a.ipynb', 'idle', null), command: 'VLLM::EngineCore' };
+    expect(holderDetail(server)).toBe('process 4711');
   });
 
   it('is shut down after a warning with notebook, card and lost data', () => {
