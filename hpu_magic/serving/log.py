@@ -69,13 +69,11 @@ class ServerLog:
         elif match := _COMPILED.search(text):
             self._compiled = (self._compiled or 0) + int(match[1])
 
-    def cause(self, *, ready: bool) -> str:
-        """Return the first error, which is the cause of later ones, or else the last line.
+    def error(self, *, ready: bool) -> str:
+        """Return the first error, which is the cause of later ones, or an empty string.
 
         After a server was ready, its output may contain errors of single requests, so only its
         last lines are searched.
         """
-        lines = self._lines.copy()
-        recent = list(lines)[-_LAST:] if ready else lines
-        errors = (match[1] for match in map(_ERROR.search, recent) if match)
-        return next(errors, self.last_line) or "It printed nothing."
+        lines = list(self._lines.copy())[-_LAST if ready else 0 :]
+        return next((match[1] for match in map(_ERROR.search, lines) if match), "")

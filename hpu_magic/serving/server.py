@@ -146,10 +146,14 @@ class ModelServer:
         code = self._process.wait()
         self.stop()
         when = "" if self._ready else " before it was ready"
-        cause = self.log.cause(ready=self._ready)
-        if code == -signal.SIGKILL or _KILLED in cause:
-            cause += " Linux kills processes if the host's memory is exhausted."
-        return f"The server of {self.model!r} {how_ended(code)}{when}: {cause}"
+        text = f"The server of {self.model!r} {how_ended(code)}{when}"
+        error = self.log.error(ready=self._ready)
+        if code == -signal.SIGKILL or _KILLED in error:
+            text += " (Linux kills processes if the host's memory is exhausted)"
+        if error:
+            return f"{text}: {error}"
+        last = self.log.last_line
+        return f"{text}. " + (f"Its last line was: {last}" if last else "It printed nothing.")
 
     def _answers(self) -> bool:
         try:
