@@ -169,7 +169,7 @@ WATCHED = """
 import os, subprocess, sys, time
 from hpu_magic.lightning.processes import watch
 
-watch._LEAVES = 1.0
+watch._COLLECTIVE /= 30
 
 def wait_here():
     time.sleep(100)
@@ -270,7 +270,7 @@ def test_ranks_killed_together_leave_no_files(tmp_path):
 
 
 def test_ranks_can_continue_after_the_first_rank_succeeded(tmp_path):
-    work = "time.sleep(4); open(f'{os.getpid()}.done', 'w').close()"
+    work = "time.sleep(2); open(f'{os.getpid()}.done', 'w').close()"
     parent = "while not all(os.path.exists(f'{c.pid}.begun') for c in children): time.sleep(0.05)"
     process = watched(tmp_path, [work, work], parent)
     out, err = process.communicate(timeout=100)
