@@ -184,41 +184,46 @@ async def join_nothing(record):
     """Join for a server without kernels."""
 
 
-def unattended(interval, seconds, reader):
-    """Take samples without clients; return the lengths of the long and the fine history."""
+def unattended(interval, reader, count):
+    """Take samples without clients until there are `count`; count 0 waits for 0.3 s.
+
+    Returns the lengths of the long and the fine history, the pause between samples and the time.
+    """
 
     async def run():
         sampler = CardSampler(reader, join_nothing, LOG, LongHistory(interval or 1.0), interval)
+        began = time.monotonic()
         sampler.begin()
-        await asyncio.sleep(seconds)
-        stored = sampler.past.message(0.0, time.time())["time"]
-        fine = len(sampler._history)
+        while len(stored := sampler.past.message(0.0, time.time())["time"]) < count:
+            await asyncio.sleep(0.01)
+        seconds = time.monotonic() - began
+        await asyncio.sleep(0 if count else 0.3)
+        found = len(stored), len(sampler._history), sampler._interval(), seconds
         await sampler.stop()
         sampler.begin()
         assert not sampler.running
-        return len(stored), fine
+        return found
 
     return asyncio.run(run())
 
 
 def test_long_history_grows_without_clients():
-    reader = Reader()
-    stored, fine = unattended(0.1, 1.0, reader)
-    assert 7 <= stored <= 11
+    stored, fine, _, seconds = unattended(0.1, Reader(), 5)
+    assert 5 <= stored <= 1 + 1.1 * seconds / 0.1
     assert fine == 0
 
 
 def test_history_can_be_disabled():
     reader = Reader()
-    assert unattended(0.0, 0.3, reader) == (0, 0)
+    assert unattended(0.0, reader, 0)[:3] == (0, 0, None)
     assert reader.readings == 0
 
 
 def test_slow_driver_is_read_less_often_without_gaps():
-    reader = Reader(seconds=0.05)
-    unattended(0.1, 1.5, reader)
-    # Every 0.25 s instead of 0.1 s; 100 times the time of a reading would be 5 s.
-    assert 4 <= reader.readings <= 7
+    *_, pause, seconds = unattended(0.1, Reader(seconds=0.05), 3)
+    # Instead of 0.1 s; 100 times the time of a reading would be 5 s.
+    assert pause == pytest.approx(0.25)
+    assert seconds > 2 * 0.24
 
 
 @pytest.fixture(scope="module")
