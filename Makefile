@@ -47,7 +47,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and benchmarks start hundreds of processes, which would all compile the Python sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab notebooks test golden examples wrong-arguments compiled-operators huggingface deepspeed estimates collectives races fuzz demo bench versions sanitize dist check-dist \
+.PHONY: lab notebooks test test-browser test-modes golden examples wrong-arguments compiled-operators huggingface deepspeed estimates collectives races fuzz demo bench versions sanitize dist check-dist \
 	docs check-docs check-links lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -135,16 +135,22 @@ SSE41 := ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=default
 # Tasks that need a single core or the network run during the compilation of the engine. Each worker
 # uses one thread, because several thread pools on two cores would wait for each other. Tests of the
 # first suite sometimes wait for the processes that they start, so it has an additional worker.
-# Browser tests wait for servers and kernels half of the time, so they share cores without one.
+# Browser tests wait for servers and kernels half of the time, so other tests run at the same time;
+# the output of each group appears at its end.
 test: system
 	@$(MAKE) --no-print-directory -j2 engine lint-python front-end
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n $$(($(WORKERS) + 1)) -m "not browser"
+	@$(MAKE) --no-print-directory -j2 --output-sync=target test-browser test-modes
+
+test-browser:
+	$(BIN)/pytest $(SPREAD) -m browser tests/browser
+
+test-modes:
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_LAZY=1 $(BIN)/pytest $(SPREAD) $(LAZY)
 	OMP_NUM_THREADS=1 $(AVX2) \
 		$(BIN)/pytest $(SPREAD) $(PROCESSORS) -k "$(FEW_OPERATORS) and $(FEW_FORMATS)"
 	OMP_NUM_THREADS=1 $(SSE41) \
 		$(BIN)/pytest $(SPREAD) $(PROCESSORS) -k "$(FEW_OPERATORS) and not compiled_memory_formats"
-	$(BIN)/pytest $(SPREAD) -m browser tests/browser
 
 golden: engine
 	OMP_NUM_THREADS=1 $(BIN)/pytest $(SPREAD) --golden
