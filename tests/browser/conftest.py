@@ -35,6 +35,7 @@ QUIET_LAB = {
     },
     "@jupyterlab/docmanager-extension:plugin": {"autosave": False},
 }
+START = 240  # seconds that the start of a server may take on a busy machine
 NOTIFYING = {
     **QUIET_LAB,
     "@jupyterlab/apputils-extension:notification": {
@@ -125,7 +126,7 @@ def free_port():
 
 
 def wait_until_served(url, token, process):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + START
     while time.monotonic() < deadline:
         if process.poll() is not None:
             raise RuntimeError(f"JupyterLab ended with code {process.returncode}")
@@ -133,7 +134,7 @@ def wait_until_served(url, token, process):
             urllib.request.urlopen(f"{url}/api/status?token={token}", timeout=2).close()
             return
         time.sleep(0.2)
-    raise TimeoutError("JupyterLab did not answer within 60 s")
+    raise TimeoutError(f"JupyterLab did not answer within {START} s")
 
 
 def write_settings(folder, settings):
@@ -173,6 +174,13 @@ def run_lab(folder, settings=QUIET_LAB, application="jupyterlab", **environment)
         lab.stop()
 
 
+def pytest_collection_modifyitems(items):
+    """Let tests of pages take longer than others on a busy machine."""
+    for item in items:
+        if item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.timeout(900))
+
+
 @pytest.fixture(scope="session")
 def chromium():
     for name in CHROMIUM_NAMES:
@@ -206,11 +214,25 @@ def start_lab(tmp_path):
 
 
 @pytest.fixture
-def page(browser, start_lab):
+def new_page(browser):
+    """Return a function that opens a page in another browser window, without shared data."""
+    from lab_page import PATIENCE  # not in the import path of benchmarks
+
+    with contextlib.ExitStack() as windows:
+
+        def opened(width=1280, height=1000, **options):
+            window = browser.new_context(viewport={"width": width, "height": height}, **options)
+            window.set_default_timeout(1000 * PATIENCE)
+            return windows.enter_context(window).new_page()
+
+        yield opened
+
+
+@pytest.fixture
+def page(new_page, start_lab):
     # The page requests start_lab, so it closes before a server of this test stops: requests of
     # JupyterLab that fail because the server has stopped are not problems of the page.
-    page = browser.new_page(viewport={"width": 1280, "height": 1000}, device_scale_factor=2)
-    page.set_default_timeout(60_000)
+    page = new_page(device_scale_factor=2)
     page.problems = []
     page.on("pageerror", lambda error: page.problems.append(str(error)))
     yield page

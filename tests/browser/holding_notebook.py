@@ -6,6 +6,7 @@ from typing import Any
 
 from conftest import Lab
 from jupyter_client.blocking.client import BlockingKernelClient
+from lab_page import PATIENCE
 
 # Holds a card with five GiB in use, without torch.
 HOLD = """
@@ -28,8 +29,8 @@ class HoldingNotebook:
         self.client = BlockingKernelClient()
         self.client.load_connection_file(str(connection))
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
-        reply = self.client.execute_interactive(source, timeout=60)
+        self.client.wait_for_ready(timeout=PATIENCE)
+        reply = self.client.execute_interactive(source, timeout=PATIENCE)
         assert reply["content"]["status"] == "ok", reply
 
     def request(self, path: str, method: str = "GET", body: Any = None) -> Any:
@@ -39,7 +40,7 @@ class HoldingNotebook:
             headers={"Authorization": f"token {self.lab.token}"},
             method=method,
         )
-        with urllib.request.urlopen(request, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
             text = answer.read()
         return json.loads(text) if text else None
 

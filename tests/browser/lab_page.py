@@ -14,12 +14,13 @@ STATUS = ".hpu-StatusItem button"
 SWITCH = ".jp-NotebookPanel:not(.lm-mod-hidden) .hpu-ModeSwitch select"
 DIALOG = ".jp-Dialog"
 OPEN_SIDEBAR = ".jp-SideBar [data-id='hpu_magic-sidebar']"
+PATIENCE = 240  # seconds that an action may take on a busy machine
 
 
-def wait_until(page: Any, condition: Callable[[], bool], seconds: float, what: str) -> None:
-    deadline = time.monotonic() + seconds
+def wait_until(page: Any, condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
+        assert time.monotonic() < deadline, f"{what} did not happen within {PATIENCE} s"
         page.wait_for_timeout(100)
 
 
@@ -35,8 +36,8 @@ def open_notebook(
     )
     nbformat.write(notebook, lab.folder / name)
     page.goto(lab.address(name, workspace))
-    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
-    wait_until(page, lambda: "idle" in lab.kernel_states(name), 60, "the start of the kernel")
+    page.wait_for_selector(".jp-Notebook .jp-Cell")
+    wait_until(page, lambda: "idle" in lab.kernel_states(name), "the start of the kernel")
     # The page learns about the kernel later; if cells run earlier, it shows a dialog for a kernel.
     page.locator("#jp-main-statusbar").get_by_text("| Idle").wait_for()
     page.wait_for_timeout(300)
@@ -63,7 +64,6 @@ def restart(page: Any, lab: Any, notebook: str) -> None:
             lab.kernel_process(notebook) not in (None, before)
             and lab.kernel_states(notebook) == ["idle"]
         ),
-        60,
         "the restart",
     )
     page.wait_for_timeout(1_000)
@@ -87,13 +87,13 @@ def output(page: Any, cell: int) -> str:
     return str(area.inner_text())
 
 
-def wait_for_output(page: Any, cell: int, text: str, seconds: float = 60) -> None:
-    wait_until(page, lambda: text in output(page, cell), seconds, f"{text!r} below cell {cell}")
+def wait_for_output(page: Any, cell: int, text: str) -> None:
+    wait_until(page, lambda: text in output(page, cell), f"{text!r} below cell {cell}")
 
 
-def wait_for_text(page: Any, selector: str, text: str, seconds: float = 60) -> None:
+def wait_for_text(page: Any, selector: str, text: str) -> None:
     found = page.locator(selector).filter(has_text=text)
-    wait_until(page, lambda: found.count() > 0, seconds, f"{text!r} in {selector}")
+    wait_until(page, lambda: found.count() > 0, f"{text!r} in {selector}")
 
 
 def press(page: Any, button: str) -> None:
@@ -128,7 +128,7 @@ def offered_by_tab(page: Any, cell: int, typed: str) -> set[str]:
     own_words = set(re.findall(r"\w+|%+", editor.inner_text()))
     page.keyboard.type(typed)
     page.keyboard.press("Tab")
-    page.wait_for_selector(".jp-Completer-item", timeout=60_000)
+    page.wait_for_selector(".jp-Completer-item")
     return set(page.locator(".jp-Completer-match").all_inner_texts()) - own_words
 
 

@@ -40,8 +40,8 @@ def holder(lab):
 
 def open_sidebar(page, lab, workspace):
     page.goto(f"{lab.url}/lab/workspaces/{workspace}?token={lab.token}")
-    page.locator(SIDEBAR_TAB).click(timeout=60_000)
-    page.locator(".hpu-Card").first.wait_for(timeout=60_000)
+    page.locator(SIDEBAR_TAB).click()
+    page.locator(".hpu-Card").first.wait_for()
 
 
 def chart_label(page):
@@ -63,12 +63,12 @@ def test_card_tab_pauses_zooms_and_survives_a_reload(page, lab):
     open_sidebar(page, lab, "tab")
     page.locator(".hpu-Card-title").first.focus()
     page.keyboard.press("Enter")
-    page.locator(f"{CHART} canvas").first.wait_for(timeout=60_000)
+    page.locator(f"{CHART} canvas").first.wait_for()
     assert re.match(r"Memory: latest .* GiB, visible maximum .* GiB", chart_label(page))
     [title] = page.locator(".hpu-Chart-title").all_inner_texts()  # the only simulated value
     assert re.fullmatch(r"Memory: up to [\d.]+ GiB, [\d.]+ % of 96 GiB", title)
     first = chart_label(page)
-    wait_until(page, lambda: chart_label(page) != first, 60, "a new sample")
+    wait_until(page, lambda: chart_label(page) != first, "a new sample")
 
     page.get_by_role("button", name="Pause").click()
     page.wait_for_timeout(300)
@@ -76,24 +76,24 @@ def test_card_tab_pauses_zooms_and_survives_a_reload(page, lab):
     page.wait_for_timeout(2_500)
     assert chart_label(page) == stopped
     page.get_by_role("button", name="Pause").click()
-    wait_until(page, lambda: chart_label(page) != stopped, 60, "the end of the pause")
+    wait_until(page, lambda: chart_label(page) != stopped, "the end of the pause")
 
     reset = page.get_by_role("button", name="Reset zoom")
     assert reset.is_disabled()
     drag_across_chart(page)
-    wait_until(page, reset.is_enabled, 60, "the zoom")
+    wait_until(page, reset.is_enabled, "the zoom")
     reset.click()
-    wait_until(page, reset.is_disabled, 60, "the end of the zoom")
+    wait_until(page, reset.is_disabled, "the end of the zoom")
     page.locator(".hpu-CardCharts").focus()
     page.keyboard.press("+")
-    wait_until(page, reset.is_enabled, 60, "the zoom by keyboard")
+    wait_until(page, reset.is_enabled, "the zoom by keyboard")
     page.keyboard.press("Escape")
-    wait_until(page, reset.is_disabled, 60, "the end of the zoom by keyboard")
+    wait_until(page, reset.is_disabled, "the end of the zoom by keyboard")
 
     # JupyterLab saves its layout a moment after a change.
     page.wait_for_timeout(2_000)
     page.reload()
-    page.locator(f"{CHART} canvas").first.wait_for(timeout=60_000)
+    page.locator(f"{CHART} canvas").first.wait_for()
     assert " GiB, visible" in chart_label(page)
 
 
@@ -122,6 +122,6 @@ def test_stream_is_open_only_while_cards_are_visible(page, lab):
     page.wait_for_timeout(3_000)
     assert not streams[0].is_closed()  # the tab still shows a card
     page.locator(".lm-TabBar-tab", has_text="HPU 0").locator(".lm-TabBar-tabCloseIcon").click()
-    wait_until(page, streams[0].is_closed, 60, "the end of the stream")
+    wait_until(page, streams[0].is_closed, "the end of the stream")
     page.locator(SIDEBAR_TAB).click()
-    wait_until(page, lambda: len(streams) == 2, 60, "the next stream")
+    wait_until(page, lambda: len(streams) == 2, "the next stream")

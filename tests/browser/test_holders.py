@@ -45,7 +45,7 @@ def age_session(page, notebook, seconds):
                 return True
         return False
 
-    wait_until(page, aged, 60, f"the idleness of {notebook.name}")
+    wait_until(page, aged, f"the idleness of {notebook.name}")
 
 
 @pytest.fixture(scope="module")
@@ -57,17 +57,18 @@ def lab(tmp_path_factory):
 
 
 def test_second_notebook_names_the_holder_and_frees_the_card(page, lab, tmp_path):
-    busy = f"{TAKE}\nimport time; time.sleep(8)"
+    busy = f"{TAKE}\nimport os, time\nwhile not os.path.exists('end'):\n    time.sleep(0.1)"
     run_notebook(page, lab, "first.ipynb", LOAD, busy, workspace="cards")
-    wait_for_text(page, STATUS, "HPU 0 · eager · 3.00 / 96 GiB", 60)
+    wait_for_text(page, STATUS, "HPU 0 · eager · 3.00 / 96 GiB")
     assert busy_prompt(page, 1), "the status bar must show memory while the cell runs"
     keep_screenshot(
         page, page.locator("#jp-main-statusbar .jp-StatusBar-Left"), "status-bar.png", tmp_path
     )
-    wait_until(page, lambda: not busy_prompt(page, 1), 60, "the end of the cell")
+    (lab.folder / "end").touch()
+    wait_until(page, lambda: not busy_prompt(page, 1), "the end of the cell")
 
     run_notebook(page, lab, "second.ipynb", LOAD, TAKE, workspace="cards")
-    wait_for_text(page, TOAST, "HPU 0 is busy: first.ipynb holds it.", 60)
+    wait_for_text(page, TOAST, "HPU 0 is busy: first.ipynb holds it.")
     keep_screenshot(page, page.locator(TOAST), "busy-card.png", tmp_path)
 
     page.locator(STATUS).click()
@@ -86,7 +87,7 @@ def test_second_notebook_names_the_holder_and_frees_the_card(page, lab, tmp_path
     wait_for_text(page, ".hpu-Card .hpu-Holder-name", "second.ipynb")
 
 
-def test_user_chooses_a_holder_and_other_windows_are_updated(page, browser, start_lab, tmp_path):
+def test_user_chooses_a_holder_and_other_windows_are_updated(page, new_page, start_lab, tmp_path):
     lab = start_lab(NOTIFYING, HPU_MAGIC_CARDS="2")
     for name in ("first.ipynb", "second.ipynb"):
         run_notebook(page, lab, name, LOAD, TAKE)
@@ -94,7 +95,7 @@ def test_user_chooses_a_holder_and_other_windows_are_updated(page, browser, star
     age_session(page, lab.folder / "first.ipynb", 7300)
     run_notebook(page, lab, "third.ipynb", LOAD, TAKE)
     sentence = "No card is free: first.ipynb and second.ipynb hold them, the first idle for 2 h."
-    wait_for_text(page, TOAST, sentence, 60)
+    wait_for_text(page, TOAST, sentence)
 
     # A headline for the machine, and the suggested holder above the cards.
     page.locator(OPEN_SIDEBAR).click()
@@ -126,7 +127,7 @@ def test_user_chooses_a_holder_and_other_windows_are_updated(page, browser, star
     run_all(page)
     wait_for_output(page, 1, "took a card")
     front = page.locator(".hpu-Card.hpu-mod-front")
-    wait_until(page, lambda: front.count() == 1, 60, "the mark of the notebook in front")
+    wait_until(page, lambda: front.count() == 1, "the mark of the notebook in front")
     assert front.locator(".hpu-Card-number").inner_text() == "HPU 1"
     assert front.get_attribute("aria-current") == "true"
     name = front.locator(".hpu-Holder-name")
@@ -134,11 +135,11 @@ def test_user_chooses_a_holder_and_other_windows_are_updated(page, browser, star
     page.locator(OPEN_SIDEBAR).click()
 
     # The notebook is not saved, so the other window cannot read the mode from the file.
-    other = browser.new_page()
+    other = new_page()
     other.goto(lab.address("third.ipynb", "other"))
-    wait_for_text(other, STATUS, "HPU 1 · eager · 3.00 / 96 GiB", 60)
+    wait_for_text(other, STATUS, "HPU 1 · eager · 3.00 / 96 GiB")
     page.locator(SWITCH).select_option("lazy")
     restart(page, lab, "third.ipynb")
     run_all(page)
-    wait_for_text(other, STATUS, "HPU 1 · lazy", 60)
+    wait_for_text(other, STATUS, "HPU 1 · lazy")
     other.close()

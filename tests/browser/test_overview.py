@@ -37,9 +37,9 @@ def watched(tmp_path_factory):
 
 def open_overview(page, lab, workspace):
     page.goto(f"{lab.url}/lab/workspaces/{workspace}?token={lab.token}")
-    page.locator(".jp-SideBar [data-id='hpu_magic-sidebar']").click(timeout=60_000)
+    page.locator(".jp-SideBar [data-id='hpu_magic-sidebar']").click()
     page.get_by_role("button", name="Open the overview of all cards").click()
-    page.locator(BARS).first.wait_for(timeout=60_000)
+    page.locator(BARS).first.wait_for()
     page.get_by_role("button", name="10 min").click()
 
 
@@ -75,12 +75,12 @@ def test_overview_shows_holders_before_the_first_client(page, watched):
     assert row.locator(".hpu-Past-holder").inner_text() == "second.ipynb"
     point_at(page, page.locator(BARS).first)
     holder = row.locator(".hpu-Past-holder")
-    wait_until(page, lambda: holder.inner_text() == "first.ipynb", 60, "the former holder")
+    wait_until(page, lambda: holder.inner_text() == "first.ipynb", "the former holder")
     assert row.locator(".hpu-Past-value").inner_text() == "5.00 / 96 GiB"
     at = page.locator(".hpu-Past-at")
     assert re.fullmatch(clock, at.inner_text())
     page.mouse.move(5, 5)
-    wait_until(page, lambda: holder.inner_text() == "second.ipynb", 60, "the current holder")
+    wait_until(page, lambda: holder.inner_text() == "second.ipynb", "the current holder")
     assert at.is_hidden()
 
 
@@ -95,25 +95,25 @@ def test_overview_zooms_moves_and_survives_a_reload(page, watched):
     page.mouse.down()
     page.mouse.move(box["x"] + 0.99 * box["width"], box["y"] + 10, steps=4)
     page.mouse.up()
-    wait_until(page, reset.is_enabled, 60, "the zoom")
-    wait_until(page, lambda: times() != whole, 60, "other times on the axis")
+    wait_until(page, reset.is_enabled, "the zoom")
+    wait_until(page, lambda: times() != whole, "other times on the axis")
     zoomed = times()
     page.keyboard.down("Shift")
     page.mouse.wheel(0, -200)
     page.keyboard.up("Shift")
-    wait_until(page, lambda: times() != zoomed, 60, "the move")
+    wait_until(page, lambda: times() != zoomed, "the move")
     page.locator(".hpu-Past").focus()
     page.keyboard.press("Escape")
-    wait_until(page, reset.is_disabled, 60, "the end of the zoom")
+    wait_until(page, reset.is_disabled, "the end of the zoom")
     page.keyboard.press("+")
-    wait_until(page, reset.is_enabled, 60, "the zoom by keyboard")
+    wait_until(page, reset.is_enabled, "the zoom by keyboard")
 
     page.get_by_role("button", name="24 h").click()
-    wait_until(page, reset.is_disabled, 60, "the end of the zoom")
+    wait_until(page, reset.is_disabled, "the end of the zoom")
     # JupyterLab saves its layout a moment after a change.
     page.wait_for_timeout(2_000)
     page.reload()
-    page.locator(BARS).first.wait_for(timeout=60_000)
+    page.locator(BARS).first.wait_for()
     assert page.get_by_role("button", name="24 h").get_attribute("aria-pressed") == "true"
 
 
@@ -132,7 +132,7 @@ def test_overview_can_be_read_with_the_keyboard(page, watched):
     page.keyboard.press("ArrowDown")
     assert titles.nth(1).evaluate("node => node === document.activeElement")
     page.keyboard.press("Enter")
-    page.locator(".hpu-CardCharts-number", has_text="HPU 1").wait_for(timeout=60_000)
+    page.locator(".hpu-CardCharts-number", has_text="HPU 1").wait_for()
 
 
 def test_overview_is_legible_in_both_themes_and_in_a_narrow_window(page, watched, tmp_path):

@@ -1,6 +1,5 @@
 """The live panel in a real JupyterLab and a real Chromium."""
 
-import json
 import math
 import re
 
@@ -23,7 +22,7 @@ pytestmark = pytest.mark.browser
 
 SETUP = """
 %load_ext hpu_magic
-import logging, warnings
+import logging, time, warnings
 import lightning.pytorch as pl, torch
 from torch import nn
 from sklearn.datasets import load_digits
@@ -37,6 +36,7 @@ class DigitReader(pl.LightningModule):
         self.network = nn.Sequential(nn.Conv2d(1, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
             nn.Flatten(), nn.Linear(512, 10))
     def scored(self, batch):
+        time.sleep(0.01)  # leaves time for the page on a machine with two cores
         scores = self.network(batch[0])
         right = (scores.argmax(1) == batch[1]).float().mean()
         return nn.functional.cross_entropy(scores, batch[1]), right
@@ -208,21 +208,22 @@ def shows_text(output):
 def test_curve_grows_and_stop_works_while_the_cell_is_busy(page, lab, tmp_path):
     run_notebook(page, lab, "fit.ipynb", SETUP, FIT, AFTER)
     stop = page.get_by_role("button", name="Stop")
-    stop.wait_for(timeout=240_000)
-    wait_until(page, lambda: page.evaluate(POINTS) > 10, 60, "a curve of ten points")
+    stop.wait_for()
+    wait_until(page, lambda: page.evaluate(POINTS) > 10, "a curve of ten points")
 
     seen, busy = page.evaluate(POINTS), busy_prompt(page, 1)
-    wait_until(page, lambda: page.evaluate(POINTS) > seen + 5, 60, "a longer curve")
+    wait_until(page, lambda: page.evaluate(POINTS) > seen + 5, "a longer curve")
     assert busy
     assert busy_prompt(page, 1), "the curve must grow while the cell is busy"
 
     panel = page.locator(".jp-Notebook .jp-CodeCell").nth(1).locator(".hpu-magic-live")
+    values = r"\bloss [\d.]+, train_accuracy [\d.]+, val_loss [\d.]+, val_acc"
+    wait_until(page, lambda: bool(re.search(values, panel.inner_text())), "the validation")
     header = panel.inner_text()
     assert "Training DigitReader, epoch" in header
-    assert re.search(r"\bloss [\d.]+, train_accuracy [\d.]+, val_loss [\d.]+, val_acc", header)
     assert re.search(r"HPU \d \(simulated GAUDI2\)", header)
     looks = []
-    for _ in range(40):
+    for _ in range(15):
         page.wait_for_timeout(200)
         looks.append(page.evaluate(LEGENDS))
     both = [["training", True], ["validation", True]]
@@ -251,37 +252,14 @@ def test_curve_grows_and_stop_works_while_the_cell_is_busy(page, lab, tmp_path):
 
     stop.click()
     output = page.locator(".jp-Notebook .jp-CodeCell").nth(2).locator(".jp-OutputArea-output")
-    wait_until(page, lambda: shows_text(output), 60, "the end of the fit after Stop")
+    wait_until(page, lambda: shows_text(output), "the end of the fit after Stop")
     assert output.first.inner_text().strip() == "outcome: stopped"
     assert page.locator(".jp-RenderedText[data-mime-type*='stderr']").count() == 0
 
 
-def test_saved_notebook_contains_the_picture_and_no_script(page, lab):
-    short = FIT.replace("400", "3")
-    run_notebook(page, lab, "saved.ipynb", SETUP, short, AFTER)
-    output = page.locator(".jp-Notebook .jp-CodeCell").nth(2).locator(".jp-OutputArea-output")
-    wait_until(page, lambda: shows_text(output), 240, "the end of the fit")
-    assert output.first.inner_text().strip() == "outcome: finished"
-    page.keyboard.press("Control+s")
-    file = lab.folder / "saved.ipynb"
-
-    def outputs():
-        try:
-            return json.loads(file.read_text())["cells"][1]["outputs"]
-        except json.JSONDecodeError:  # while it is being written
-            return []
-
-    wait_until(page, lambda: bool(outputs()), 60, "the saving of the notebook")
-    assert [sorted(each["data"]) for each in outputs()] == [
-        ["text/html", "text/plain"],
-        ["image/svg+xml", "text/plain"],
-    ]
-    assert file.stat().st_size < 100_000
-
-
 def test_memory_panel_is_live_and_ends_as_a_picture(page, lab):
-    allocate = "import torch, time\nkept = []\nfor _ in range(60):\n"
-    allocate += "    kept.append(torch.zeros(1 << 18, device='hpu'))\n    time.sleep(0.1)"
+    allocate = "import torch, time\nfor step in range(600):\n"
+    allocate += "    kept = torch.zeros(step % 60 + 1, 1 << 18, device='hpu')\n    time.sleep(0.1)"
     open_notebook(
         page,
         lab,
@@ -292,13 +270,13 @@ def test_memory_panel_is_live_and_ends_as_a_picture(page, lab):
     )
     run_all(page)
     cells = page.locator(".jp-Notebook .jp-CodeCell")
-    wait_until(page, lambda: "MiB in use" in cells.nth(1).inner_text(), 120, "memory in use")
+    wait_until(page, lambda: "MiB in use" in cells.nth(1).inner_text(), "memory in use")
     before = cells.nth(1).inner_text()
-    wait_until(page, lambda: cells.nth(1).inner_text() != before, 60, "a change of memory")
+    wait_until(page, lambda: cells.nth(1).inner_text() != before, "a change of memory")
     assert busy_prompt(page, 2), "the panel must be updated while another cell is busy"
     page.get_by_role("button", name="Stop").click()
     picture = cells.nth(1).locator(".jp-RenderedSVG")
-    picture.wait_for(timeout=60_000)
+    picture.wait_for()
 
 
 def test_user_adds_charts_and_changes_axis_and_smoothing(page, lab, tmp_path):
@@ -306,9 +284,9 @@ def test_user_adds_charts_and_changes_axis_and_smoothing(page, lab, tmp_path):
     run_notebook(page, lab, "metrics.ipynb", SETUP + METRICS, MANUAL, VERBOSE, last)
     cells = page.locator(".jp-Notebook .jp-CodeCell")
     panel = cells.nth(2).locator(".hpu-magic-live")
-    panel.wait_for(timeout=240_000)
-    wait_until(page, lambda: "odd NaN since step" in panel.inner_text(), 60, "NaN in the header")
-    wait_until(page, lambda: page.evaluate(DRAWN), 60, "the charts")
+    panel.wait_for()
+    wait_until(page, lambda: "odd NaN since step" in panel.inner_text(), "NaN in the header")
+    wait_until(page, lambda: page.evaluate(DRAWN), "the charts")
     charts = page.evaluate(CHARTS)
     names = [re.split("[,:]", title)[0] for title in charts["titles"]]
     assert names == ["loss", "val_accuracy", "steps per second", "device memory"]
@@ -321,18 +299,18 @@ def test_user_adds_charts_and_changes_axis_and_smoothing(page, lab, tmp_path):
     assert "scale" not in names
     legend = [["training", True], ["training by epoch", True], ["validation", True]]
     legend += [["in use", True], ["peak", True]]
-    wait_until(page, lambda: page.evaluate(LEGENDS) == legend, 60, f"{legend}")
+    wait_until(page, lambda: page.evaluate(LEGENDS) == legend, f"{legend}")
 
     assert busy_prompt(page, 2), "the metric must be added while the cell is busy"
     page.get_by_label("Add metric").select_option("scale")
-    wait_until(page, lambda: "scale " in panel.inner_text(), 60, "the value of the added metric")
-    wait_until(page, lambda: len(page.evaluate(CHARTS)["titles"]) == 5, 60, "its chart")
+    wait_until(page, lambda: "scale " in panel.inner_text(), "the value of the added metric")
+    wait_until(page, lambda: len(page.evaluate(CHARTS)["titles"]) == 5, "its chart")
     assert page.evaluate(CHARTS)["titles"][2] == "scale"
     assert page.get_by_label("Add metric").input_value() == "3 of 4 drawn"
 
     assert charts["memory"] < 2**30
     page.get_by_label("Memory").select_option("whole card")
-    wait_until(page, lambda: page.evaluate(CHARTS)["memory"] > 96 * 2**30, 60, "the whole card")
+    wait_until(page, lambda: page.evaluate(CHARTS)["memory"] > 96 * 2**30, "the whole card")
 
     before = page.evaluate(CHARTS)
     assert before["smooth"] == before["values"]
@@ -370,7 +348,7 @@ def test_user_adds_charts_and_changes_axis_and_smoothing(page, lab, tmp_path):
     keep_screenshot(page, panel, "metrics-narrow.png", tmp_path)
     page.get_by_role("button", name="Stop").click()
     output = cells.nth(3).locator(".jp-OutputArea-output")
-    wait_until(page, lambda: shows_text(output), 60, "the end of the fit")
+    wait_until(page, lambda: shows_text(output), "the end of the fit")
     assert output.first.inner_text().strip() == "finished stopped"
 
     room = cells.nth(2).locator(".jp-OutputArea").bounding_box()
@@ -424,8 +402,8 @@ def test_best_value_is_on_its_curve_for_epochs_of_unknown_length(page, lab):
     stop = page.get_by_role("button", name="Stop")
     stop.wait_for()
     page.get_by_label("Axis").select_option("by epoch")
-    wait_until(page, lambda: page.evaluate(DRAWN), 60, "the charts")
-    wait_until(page, lambda: bool(page.evaluate(RING)), 60, "the first validation")
+    wait_until(page, lambda: page.evaluate(DRAWN), "the charts")
+    wait_until(page, lambda: bool(page.evaluate(RING)), "the first validation")
     places = []
     while (seen := page.evaluate(RING))[2] < 4:
         places.append(seen[:2])

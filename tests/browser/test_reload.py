@@ -43,24 +43,24 @@ def saved(lab, name):
 def save(page, lab, name, holds):
     shown_notebook(page).locator(".jp-InputPrompt").first.click()
     page.keyboard.press("Control+s")
-    wait_until(page, lambda: holds(saved(lab, name)), 60, "the saved file")
+    wait_until(page, lambda: holds(saved(lab, name)), "the saved file")
 
 
 def draws(page):
     """Wait for a growing curve."""
-    page.locator(STOP).wait_for(timeout=60_000)
-    wait_until(page, lambda: page.evaluate("!!window.Bokeh?.index?.roots"), 60, "BokehJS")
-    wait_until(page, lambda: page.evaluate(POINTS) > 5, 60, "a curve")
+    page.locator(STOP).wait_for()
+    wait_until(page, lambda: page.evaluate("!!window.Bokeh?.index?.roots"), "BokehJS")
+    wait_until(page, lambda: page.evaluate(POINTS) > 5, "a curve")
     seen = page.evaluate(POINTS)
-    wait_until(page, lambda: page.evaluate(POINTS) > seen + 3, 60, "a longer curve")
+    wait_until(page, lambda: page.evaluate(POINTS) > seen + 3, "a longer curve")
 
 
 def shows_result(page, title):
     """Wait until the table and the picture have replaced the widget."""
     found = page.get_by_text(title)
-    found.first.wait_for(timeout=60_000)
+    found.first.wait_for()
     live = shown_notebook(page).locator(".jp-OutputArea .jupyter-widgets")
-    wait_until(page, lambda: live.count() == 0, 60, "the final result")
+    wait_until(page, lambda: live.count() == 0, "the final result")
     shown_notebook(page).locator(".jp-RenderedSVG").wait_for()
     assert found.count() == 1
 
@@ -72,7 +72,7 @@ def is_result(outputs, title):
     )
 
 
-def test_fit_continues_after_a_reload_of_its_page(page, browser, lab, tmp_path):
+def test_fit_continues_after_a_reload_of_its_page(page, new_page, lab, tmp_path):
     name = "survives.ipynb"
     open_notebook(page, lab, name, FIT.replace("{epochs}", "400"))
     run_all(page)
@@ -93,15 +93,15 @@ def test_fit_continues_after_a_reload_of_its_page(page, browser, lab, tmp_path):
     assert "VBox(" not in exported
 
     page.reload()
-    page.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+    page.wait_for_selector(".jp-Notebook .jp-Cell")
     draws(page)
     page.wait_for_timeout(4_000)  # for a few requests to the kernel
     assert page.locator("#jp-main-statusbar").get_by_text("| Busy").count() == 1
     keep_screenshot(page, shown_notebook(page), "reloaded.png", tmp_path)
 
-    other = browser.new_context(viewport={"width": 1280, "height": 1000}).new_page()
+    other = new_page()
     other.goto(lab.address(name, "other"))
-    other.wait_for_selector(".jp-Notebook .jp-Cell", timeout=60_000)
+    other.wait_for_selector(".jp-Notebook .jp-Cell")
     draws(other)
     other.locator(STOP).click()
     for each in (other, page):
@@ -112,19 +112,20 @@ def test_fit_continues_after_a_reload_of_its_page(page, browser, lab, tmp_path):
     save(page, lab, name, lambda outputs: is_result(outputs, "Fit stopped on HPU "))
 
 
-def test_result_of_a_fit_without_a_page_is_shown_by_the_next_page(page, browser, lab):
+def test_result_of_a_fit_without_a_page_is_shown_by_the_next_page(page, new_page, lab):
     name = "unwatched.ipynb"
-    first = browser.new_page(viewport={"width": 1280, "height": 1000})
+    first = new_page()
     open_notebook(first, lab, name, FIT.replace("{epochs}", "12"))
     run_all(first)
     draws(first)
     save(first, lab, name, lambda outputs: len(outputs) == 2 and WIDGET in outputs[0]["data"])
     first.close()
-    wait_until(page, lambda: "idle" in lab.kernel_states(name), 60, "the end of the fit")
+    wait_until(page, lambda: "idle" in lab.kernel_states(name), "the end of the fit")
     page.goto(lab.address(name))
     shows_result(page, "Fit finished on HPU ")
     assert page.get_by_text("Error displaying widget").count() == 0
     save(page, lab, name, lambda outputs: is_result(outputs, "Fit finished on HPU "))
+    assert (lab.folder / name).stat().st_size < 100_000
 
 
 def test_text_and_picture_of_a_fit_remain_after_the_kernel_has_ended(page, lab):
@@ -137,8 +138,8 @@ def test_text_and_picture_of_a_fit_remain_after_the_kernel_has_ended(page, lab):
     [kernel] = [session["kernel"]["id"] for session in lab.sessions() if session["path"] == name]
     lab.end_kernel(kernel)
     page.goto(lab.address(name))
-    page.get_by_text("Model is being trained.").wait_for(timeout=60_000)
-    wait_until(page, lambda: shown_notebook(page).locator(".jp-RenderedSVG").count() == 1, 60, "it")
+    page.get_by_text("Model is being trained.").wait_for()
+    wait_until(page, lambda: shown_notebook(page).locator(".jp-RenderedSVG").count() == 1, "it")
     assert page.get_by_text("widget...").count() == 0
     assert page.get_by_text("Error displaying widget").count() == 0
     save(

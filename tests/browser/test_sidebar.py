@@ -50,7 +50,7 @@ def saved_mode(page, lab, name):
     before = (lab.folder / name).stat().st_mtime_ns
     page.keyboard.press("Control+s")
     wait_until(
-        page, lambda: (lab.folder / name).stat().st_mtime_ns != before, 60, f"the saving of {name}"
+        page, lambda: (lab.folder / name).stat().st_mtime_ns != before, f"the saving of {name}"
     )
     page.wait_for_timeout(500)
     return str(json.loads((lab.folder / name).read_text())["metadata"]["hpu_magic"]["mode"])
@@ -62,7 +62,7 @@ def test_mode_switch_restarts_the_kernel_in_lazy_mode(page, lab, tmp_path):
     wait_for_output(page, 2, "loaded eager")
     assert "variable None" in output(page, 0)
     switch = page.locator(SWITCH)
-    wait_until(page, lambda: switch.input_value() == "eager", 60, "the loaded mode in the switch")
+    wait_until(page, lambda: switch.input_value() == "eager", "the loaded mode in the switch")
 
     switch.select_option("lazy")
     press(page, "Later")
@@ -70,7 +70,6 @@ def test_mode_switch_restarts_the_kernel_in_lazy_mode(page, lab, tmp_path):
     wait_until(
         page,
         lambda: chosen.inner_text() == "eager → lazy after restart",
-        60,
         "the requested mode in the switch",
     )
     toolbar = shown_notebook(page).locator(".jp-NotebookPanel-toolbar")
@@ -80,7 +79,7 @@ def test_mode_switch_restarts_the_kernel_in_lazy_mode(page, lab, tmp_path):
     restart_and_run_all(page)
     wait_for_output(page, 2, "loaded lazy")
     assert "variable 1" in output(page, 0)
-    wait_until(page, lambda: chosen.inner_text() == "lazy", 60, "the loaded mode in the switch")
+    wait_until(page, lambda: chosen.inner_text() == "lazy", "the loaded mode in the switch")
 
     switch.select_option("eager")
     restart(page, lab, "mode.ipynb")
@@ -95,7 +94,6 @@ def test_mode_typed_in_a_cell_is_stored_with_the_notebook(page, lab):
     wait_until(
         page,
         lambda: chosen.count() > 0 and chosen.inner_text() == "eager → lazy after restart",
-        60,
         "the typed mode in the switch",
     )
     assert saved_mode(page, lab, "typed.ipynb") == "lazy"
@@ -114,10 +112,10 @@ def test_sidebar_recovers_after_the_server_was_killed(page, lab):
     page.locator(OPEN_SIDEBAR).click()
     wait_for_text(page, ".hpu-Cards-headline", "1 Gaudi2 card simulated")
     lab.kill()
-    wait_for_text(page, ".hpu-Notice-title", "Connection to the server lost", 60)
+    wait_for_text(page, ".hpu-Notice-title", "Connection to the server lost")
     lab.start()
     notice = page.locator(".hpu-Notice")
-    wait_until(page, lambda: not notice.is_visible(), 60, "the recovery of the sidebar")
+    wait_until(page, lambda: not notice.is_visible(), "the recovery of the sidebar")
     wait_for_text(page, ".hpu-Cards-headline", "1 Gaudi2 card simulated")
     # JupyterLab reports its own requests that failed while the server was down.
     page.problems = [problem for problem in page.problems if problem != "Failed to fetch"]
@@ -144,7 +142,7 @@ def test_sidebar_shows_several_cards_in_both_themes(page, start_lab, tmp_path):
             page.locator(OPEN_SIDEBAR).click()
         run_all(page)
         page.wait_for_timeout(1_500)  # the workspace is saved a moment after a change
-    wait_for_text(page, ".hpu-Holder-name", "evaluate.ipynb", 60)
+    wait_for_text(page, ".hpu-Holder-name", "evaluate.ipynb")
     # A screenshot needs some history.
     page.wait_for_timeout(45_000 if "HPU_MAGIC_SCREENSHOTS" in os.environ else 2_000)
     names = page.locator(".hpu-Holder-name").all_inner_texts()

@@ -11,7 +11,7 @@ pytestmark = pytest.mark.browser
 def open_sidebar(page, lab):
     """Open the sidebar, and return it after its first sample."""
     page.goto(f"{lab.url}/lab?token={lab.token}")
-    page.locator(".jp-SideBar [data-id='hpu_magic-sidebar']").click(timeout=60_000)
+    page.locator(".jp-SideBar [data-id='hpu_magic-sidebar']").click()
     sidebar = page.locator(".hpu-Cards")
     shown = sidebar.locator(".hpu-Card:visible, .hpu-Notice:visible")
     shown.filter(has_not_text="Looking for cards").first.wait_for()

@@ -116,8 +116,8 @@ def test_catalog_contains_plurals_and_joined_strings():
 def test_card_views_are_translated(foreign_page, foreign):
     page = foreign_page
     page.goto(f"{foreign.url}/lab/workspaces/words?token={foreign.token}")
-    page.locator(OPEN_SIDEBAR).click(timeout=60_000)
-    page.locator(".hpu-Fit").first.wait_for(timeout=60_000)
+    page.locator(OPEN_SIDEBAR).click()
+    page.locator(".hpu-Fit").first.wait_for()
     check(page, ".hpu-Cards", "⟦8 Gaudi2 cards⟧", "⟦1 in use⟧", "⟦epoch 1 of 10⟧", "⟦Validating⟧")
 
     page.get_by_role("button", name=re.compile("Shut down")).click()
@@ -126,15 +126,15 @@ def test_card_views_are_translated(foreign_page, foreign):
     page.keyboard.press("Escape")
 
     page.locator(".hpu-Card-title").first.click()
-    page.locator(".hpu-Chart-plot canvas").first.wait_for(timeout=60_000)
+    page.locator(".hpu-Chart-plot canvas").first.wait_for()
     check(page, ".hpu-CardCharts, .hpu-CardTab jp-button", "⟦Memory⟧", "⟦Pause⟧")
 
     page.get_by_role("button", name="⟦Open the overview of all cards⟧").click()
-    page.locator(".hpu-Past-bar").first.wait_for(timeout=60_000)
+    page.locator(".hpu-Past-bar").first.wait_for()
     check(page, ".hpu-Past, .hpu-PastTab jp-button", "⟦24 h⟧", "⟦Reset zoom⟧")
     # Only tabs of hpu_magic: JupyterLab translates its own tabs, such as the Launcher.
     page.keyboard.press("Control+Shift+L")
-    page.locator(".jp-Launcher:visible").wait_for(timeout=60_000)
+    page.locator(".jp-Launcher:visible").wait_for()
     check(page, "[data-id^='hpu_magic-'] .lm-TabBar-tabLabel", "⟦HPU overview⟧", "HPU 0")
 
     page.get_by_role("menuitem", name="View", exact=True).click()
@@ -145,8 +145,8 @@ def test_notebook_controls_are_translated(foreign_page, foreign):
     page = foreign_page
     open_notebook(page, foreign, "words.ipynb", LOAD)
     run_all(page)
-    page.locator(STATUS).wait_for(timeout=60_000)
+    page.locator(STATUS).wait_for()
     title = page.locator(STATUS)
-    wait_until(page, lambda: "⟦" in str(title.get_attribute("title")), 60, "the words")
+    wait_until(page, lambda: "⟦" in str(title.get_attribute("title")), "the words")
     check(page, ".hpu-StatusItem", "⟦Click to show all cards⟧")
     check(page, ".hpu-ModeSwitch", "⟦Execution mode of the HPU⟧")
