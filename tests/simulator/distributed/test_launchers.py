@@ -28,7 +28,7 @@ dist.destroy_process_group()
 """
 
 
-def run_file(folder, code, *arguments, launcher=(), **environment):
+def run_file(folder, code, launcher=(), **environment):
     path = folder / "program.py"
     path.write_text(code)
     settings = {
@@ -36,7 +36,7 @@ def run_file(folder, code, *arguments, launcher=(), **environment):
         "HPU_MAGIC_SIMULATOR": "1",
         **environment,
     }
-    command = [sys.executable, *launcher, str(path), *arguments]
+    command = [sys.executable, *launcher, str(path)]
     done = subprocess.run(command, env=settings, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -57,7 +57,7 @@ def test_torchrun_assigns_a_visible_card_to_each_rank(tmp_path):
 
 OWNED = "This process uses HPU {} as hpu:0; start another process to use another card."
 CHOICE = """
-import os, sys
+import os
 import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
@@ -99,23 +99,30 @@ def work(rank, size, way):
     dist.destroy_process_group()
 
 if __name__ == "__main__":
-    mp.spawn(work, args=(2, sys.argv[1]), nprocs=2)
+    way, start = os.environ["WAY"], os.environ["START"]
+    mp.start_processes(work, args=(2, way), nprocs=2, start_method=start)
 """
 
 
 @pytest.mark.parametrize(
-    ("way", "visible", "mode"), [("to", "5,3", "1"), ("set_device", "5,3", "0"), ("ddp", "", "0")]
+    ("way", "visible", "mode", "start"),
+    [("to", "5,3", "1", "fork"), ("set_device", "5,3", "0", "fork"), ("ddp", "", "0", "spawn")],
 )
-def test_first_device_index_selects_the_card_of_a_rank(tmp_path, way, visible, mode):
-    run_file(
-        tmp_path,
-        CHOICE,
-        way,
+def test_first_device_index_selects_the_card_of_a_rank(
+    forked_script, tmp_path, way, visible, mode, start
+):
+    environment = {
         **({"HABANA_VISIBLE_MODULES": visible} if visible else {}),
-        HPU_MAGIC_CARDS_DIR=str(tmp_path / "cards"),
-        PT_HPU_LAZY_MODE=mode,
-        STORE=str(tmp_path / "store"),
-    )
+        "HPU_MAGIC_CARDS_DIR": str(tmp_path / "cards"),
+        "PT_HPU_LAZY_MODE": mode,
+        "STORE": str(tmp_path / "store"),
+        "WAY": way,
+        "START": start,
+    }
+    if start == "fork":
+        forked_script(CHOICE, simulated=True, **environment)
+    else:
+        run_file(tmp_path, CHOICE, **environment)
     modules = list(map(int, visible.split(","))) if visible else list(range(8))
     for rank in range(2):
         module, total, other, far, context = (tmp_path / f"store-{rank}").read_text().splitlines()
