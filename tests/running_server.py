@@ -62,18 +62,22 @@ class Server:
             return json.loads(answer.read())
 
     def connect(self, kernel_id: str) -> BlockingKernelClient:
-        client = BlockingKernelClient()
-        client.load_connection_file(str(self.runtime / f"kernel-{kernel_id}.json"))
-        client.start_channels()
-        deadline = time.monotonic() + PATIENCE
-        while True:
-            try:
-                client.wait_for_ready(timeout=PATIENCE)
-                break
-            except RuntimeError:  # a restarting kernel has no heartbeat for a moment
-                if time.monotonic() > deadline:
-                    raise
-        return client
+        return connected(self.runtime, kernel_id)
+
+
+def connected(runtime: Path, kernel_id: str) -> BlockingKernelClient:
+    """Return a client of a kernel that is ready, by its file in the runtime folder."""
+    client = BlockingKernelClient()
+    client.load_connection_file(str(runtime / f"kernel-{kernel_id}.json"))
+    client.start_channels()
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            client.wait_for_ready(timeout=PATIENCE)
+            return client
+        except RuntimeError:  # a starting kernel may have no heartbeat for a moment
+            if time.monotonic() > deadline:
+                raise
 
 
 def run(client: BlockingKernelClient, source: str) -> str:

@@ -5,8 +5,8 @@ import urllib.request
 from typing import Any
 
 from conftest import Lab
-from jupyter_client.blocking.client import BlockingKernelClient
 from lab_page import PATIENCE
+from running_server import connected
 
 # Holds a card with five GiB in use, without torch.
 HOLD = """
@@ -25,11 +25,7 @@ class HoldingNotebook:
         self.lab = lab
         session = {"path": name, "name": name, "type": "notebook", "kernel": {"name": "python3"}}
         self.session = self.request("api/sessions", "POST", session)
-        connection = lab.folder / ".runtime" / f"kernel-{self.session['kernel']['id']}.json"
-        self.client = BlockingKernelClient()
-        self.client.load_connection_file(str(connection))
-        self.client.start_channels()
-        self.client.wait_for_ready(timeout=PATIENCE)
+        self.client = connected(lab.folder / ".runtime", self.session["kernel"]["id"])
         reply = self.client.execute_interactive(source, timeout=PATIENCE)
         assert reply["content"]["status"] == "ok", reply
 
