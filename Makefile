@@ -22,7 +22,8 @@
 # make check-docs  check the site in Chromium: search, widths, contrast, both themes
 # make check-links  check the site's links to other sites
 # make huggingface  run all models, precisions and caches of the Hugging Face libraries, in both modes
-# make deepspeed  run a table of DeepSpeed's features on simulated cards and on its CPU accelerator
+# make deepspeed  compare DeepSpeed's features on simulated cards with its CPU accelerator, and
+#            update the table in docs/deepspeed.md
 # make estimates  compare the estimated memory of all test models with the simulator's, in both modes
 # make examples  run all tests of the pytest plug-in and of docs/examples
 # make sanitize  run the tests of the device with sanitizers, and update docs/checks.md

@@ -73,16 +73,17 @@ class Failed(AssertionError):
 class Server:
     """Starts groups of ranks on private cards.
 
-    All ranks have imported the modules `imported`, without the device.
+    All ranks have imported the modules `imported`, by default without the device.
     """
 
-    def __init__(self, *imported: str) -> None:
+    def __init__(self, *imported: str, **environment: str) -> None:
         self._numbers = itertools.count()
         self._process = subprocess.Popen(
             [sys.executable, "-c", _SERVER, *imported],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
+            env={**os.environ, **environment},
         )
 
     def start(self, size: int, **environment: str) -> Ranks:
@@ -162,6 +163,23 @@ class Ranks:
             self.close()
             raise Failed(f"rank {rank} did not answer within {longest:g} s")
         return connection.recv()
+
+    def answers(self, longest: float = LONGEST) -> list[Any]:
+        """Return the results of all ranks, and raise the first error of any of them."""
+        waiting, found = dict(zip(self._connections, self.pids, strict=True)), {}
+        while waiting:
+            ready = wait([*waiting], longest)
+            if not ready:
+                raise Failed(f"TimeoutError: {len(waiting)} ranks did not answer in {longest:g} s")
+            for connection in ready:
+                pid = waiting.pop(connection)
+                try:
+                    found[pid], error = connection.recv()
+                except EOFError:
+                    raise Failed(f"ChildProcessError: process {pid} ended") from None
+                if error:
+                    raise Failed(error)
+        return [found[pid] for pid in self.pids]
 
     def close(self) -> None:
         """Kill all ranks."""

@@ -193,3 +193,26 @@ def test_vllm_is_compared_with_its_plugin(made, plugin, state):
     assert made.check(versions.vllm_plugin) == []
     made.install(f"vllm-gaudi=={plugin}")
     assert made.check(versions.vllm_plugin) == [state]
+
+
+@pytest.mark.parametrize(
+    ("release", "accelerator", "state"),
+    [
+        ("0.19.8", "hpu", "green"),
+        ("0.19.8", "cpu", "amber"),
+        ("0.14.4+hpu.synapse.v1.24.1", "hpu", "amber"),
+    ],
+)
+def test_deepspeed_is_compared_with_the_tested_release(made, release, accelerator, state):
+    assert made.check(versions.deepspeed) == []
+    made.install(f"deepspeed=={release}")
+    made.environment["DS_ACCELERATOR"] = accelerator
+    assert made.check(versions.deepspeed) == [state]
+
+
+def test_tested_deepspeed_is_the_documented_and_the_pinned_release():
+    tested = ".".join(map(str, versions._DEEPSPEED))
+    pinned = (VERSIONS.parents[1] / "constraints.txt").read_text().splitlines()
+    assert f"deepspeed=={tested}" in pinned
+    for page in ("versions.md", "deepspeed.md", "../README.md"):
+        assert f"DeepSpeed {tested}" in (VERSIONS.parent / page).read_text()

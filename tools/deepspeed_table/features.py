@@ -16,23 +16,26 @@ class Phase:
     settings: dict[str, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     ranks: int = 2
-    launcher: str = "torchrun"  # or "deepspeed", "python"
+    launcher: str = "ranks"  # or "deepspeed", "python"
 
 
 @dataclass(frozen=True)
 class Feature:
     """One row: phases that run one after another in the same folder.
 
-    The numbers of all ranks and phases are compared with those of ``reference``, which is the row
-    itself by default: DeepSpeed's CPU accelerator then runs the same phases. With ``alone``, the
-    CPU accelerator has no such feature, and only the checks of the functions themselves count.
+    The numbers of all ranks and phases are compared with those of ``reference``, by default the row
+    itself, on the accelerator ``compared``. With ``alone``, there is no reference, and only the
+    checks of the functions themselves count. ``cannot`` says why no accelerator can run a feature.
     """
 
     name: str
     phases: tuple[Phase, ...]
     tolerance: float = FLOAT32
     reference: str = ""
+    compared: str = "cpu"
     alone: bool = False
+    lazy: bool = False
+    cannot: str = ""
 
 
 def zero(stage: int, **more: Any) -> dict[str, Any]:
@@ -47,6 +50,8 @@ def zero(stage: int, **more: Any) -> dict[str, Any]:
     return {"zero_optimization": {"stage": stage, **(sizes if stage else {}), **more}}
 
 
+NO_DISK = "DeepSpeed has no asynchronous I/O operator for hpu, and the one for the CPU needs libaio"
+NO_INTEGERS = "DeepSpeed has no integer quantizer for hpu or the CPU"
 BF16 = {"bf16": {"enabled": True}}
 HOST, DISK = {"device": "cpu"}, {"device": "nvme", "buffer_size": 100_000}
 TRAIN = "training.train"
@@ -58,9 +63,17 @@ def _one(name: str, function: str, settings: dict[str, Any], **more: Any) -> Fea
 
 
 FEATURES = (
-    *(_one(f"ZeRO {stage}", TRAIN, zero(stage)) for stage in range(4)),
-    _one("ZeRO 2 and DDP", TRAIN, zero(2), reference="DDP"),
     _one("DDP", "training.distributed_data_parallel", {}),
+    *(_one(f"ZeRO {stage}", TRAIN, zero(stage)) for stage in range(4)),
+    *(
+        _one(f"ZeRO {stage} and DDP", TRAIN, zero(stage), reference="DDP", compared="hpu")
+        for stage in range(4)
+    ),
+    *(
+        _one(f"ZeRO {stage}, lazy mode", TRAIN, zero(stage), reference=f"ZeRO {stage}", lazy=True)
+        for stage in range(4)
+    ),
+    _one("ZeRO 1, DeepSpeed's AdamW", "training.fused", zero(1)),
     *(_one(f"ZeRO {stage}, bf16", TRAIN, zero(stage) | BF16, tolerance=HALF) for stage in range(4)),
     *(
         _one(
@@ -86,12 +99,14 @@ FEATURES = (
         TRAIN,
         zero(3, offload_optimizer=DISK),
         options={"offload": "offload_optimizer"},
+        cannot=NO_DISK,
     ),
     _one(
         "ZeRO 3, optimizer and parameters offloaded to the disk",
         TRAIN,
         zero(3, offload_optimizer=DISK, offload_param=DISK),
         options={"offload": "offload_optimizer,offload_param"},
+        cannot=NO_DISK,
     ),
     *(
         _one(
@@ -120,10 +135,24 @@ FEATURES = (
         tolerance=HALF,
     ),
     _one("ZeRO++, hierarchical partitioning", TRAIN, zero(3, zero_hpz_partition_size=2), ranks=4),
-    _one("ZeRO++, quantized weights", TRAIN, zero(3, zero_quantized_weights=True)),
-    _one("ZeRO++, quantized gradients", TRAIN, zero(3, zero_quantized_gradients=True)),
-    _one("Quantizer operator", "parallel.quantize_integers", {}, ranks=1),
+    _one(
+        "ZeRO++, quantized weights", TRAIN, zero(3, zero_quantized_weights=True), cannot=NO_INTEGERS
+    ),
+    _one(
+        "ZeRO++, quantized gradients",
+        TRAIN,
+        zero(3, zero_quantized_gradients=True),
+        cannot=NO_INTEGERS,
+    ),
+    _one("Quantizer operator", "parallel.quantize_integers", {}, ranks=1, cannot=NO_INTEGERS),
     _one("FP8 quantizer operator", "parallel.quantize", {}, ranks=1, alone=True),
+    _one(
+        "FP_Quantize",
+        "parallel.quantize_by_class",
+        {},
+        ranks=1,
+        cannot="the class does not pass a scale to DeepSpeed's operator for hpu",
+    ),
     *(
         _one(
             f"{optimizer}, one-bit communication",

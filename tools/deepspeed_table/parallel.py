@@ -128,14 +128,27 @@ def experts(folder: Path, settings: dict[str, Any], k: int = 1) -> list[float]:
 
 
 def quantize(folder: Path, settings: dict[str, Any]) -> list[float]:
-    """Quantize to fp8 and back; return the relative error and the values."""
+    """Quantize to fp8 and back with the accelerator's operator; return the error and the values."""
+    builder = get_accelerator().create_op_builder("FPQuantizerBuilder")
+    operator = builder.load()
+    torch.manual_seed(0)
+    x = torch.randn(16, 512).to(get_accelerator().device_name(), torch.bfloat16)
+    there = torch.empty(x.shape, dtype=builder.get_default_quant_dtype(), device=x.device)
+    scale = torch.empty(16, 1, device=x.device)
+    operator.quantize(there, x, scale, 512, False, 8, 3)
+    back = operator.dequantize(torch.empty_like(x), there, scale, 512, 3, 4)
+    return _close(back.float(), x.float(), 2**-4)
+
+
+def quantize_by_class(folder: Path, settings: dict[str, Any]) -> list[float]:
+    """Quantize to fp8 and back with ``FP_Quantize``."""
+    from deepspeed.linear import QuantizationConfig
     from deepspeed.ops.fp_quantizer import FP_Quantize
 
     torch.manual_seed(0)
     x = torch.randn(16, 512).to(get_accelerator().device_name(), torch.bfloat16)
-    quantizer = FP_Quantize(group_size=512)
-    there = quantizer.quantize(x, return_meta_tensor=False)
-    back = quantizer.dequantize(there, scale=quantizer.scale)
+    quantizer = FP_Quantize(QuantizationConfig(group_size=512))
+    back = quantizer.dequantize(quantizer.quantize(x))
     return _close(back.float(), x.float(), 2**-4)
 
 

@@ -12,20 +12,30 @@ from pathlib import Path
 sys.path[0] = str(Path(__file__).parents[1])
 
 
-def main(name: str, folder: str, settings: str, options: str) -> None:
-    """Run ``module.function``, and write its numbers to the folder."""
-    rank = int(os.environ.get("RANK", 0))
+def run_quietly(name: str, folder: str, settings: str, options: str) -> list[float]:
+    """Like `run`, but write all output to a file."""
+    os.chdir(folder)
+    with open(Path(folder, f"output_{os.environ['RANK']}.txt"), "a") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    return run(name, folder, settings, options)
+
+
+def run(name: str, folder: str, settings: str, options: str) -> list[float]:
+    """Return the numbers of ``module.function``, and leave the process group."""
     module, function = name.split(".")
     program = getattr(importlib.import_module(f"deepspeed_table.{module}"), function)
     numbers = program(Path(folder), json.loads(settings), **json.loads(options))
-    Path(folder, f"numbers_{rank}.json").write_text(json.dumps(numbers))
     import torch.distributed as dist
 
     if dist.is_initialized():
         dist.barrier()
         dist.destroy_process_group()
+    return numbers
 
 
 if __name__ == "__main__":
     # The launcher of DeepSpeed adds its own first argument.
-    main(*(each for each in sys.argv[1:] if not each.startswith("--local_rank")))
+    words = [each for each in sys.argv[1:] if not each.startswith("--local_rank")]
+    written = Path(words[1], f"numbers_{os.environ.get('RANK', 0)}.json")
+    written.write_text(json.dumps(run(*words)))

@@ -16,23 +16,31 @@ EPSILON = 1e-3
 BATCH, WIDTH, CLASSES = 8, 32, 10
 
 
-class Blocks(nn.Module):
-    """A classifier of residual blocks; ``checkpointed`` computes them again in backward.
+class Block(nn.Sequential):
+    """A residual block.
 
     Its GELU is the tanh approximation, because the device also computes the exact form with it.
     """
 
+    def __init__(self) -> None:
+        super().__init__(
+            nn.LayerNorm(WIDTH),
+            nn.Linear(WIDTH, 2 * WIDTH),
+            nn.GELU("tanh"),
+            nn.Linear(2 * WIDTH, WIDTH),
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Return values of the shape of ``x``, (batch, width)."""
+        return x + super().forward(x)
+
+
+class Blocks(nn.Module):
+    """A classifier of residual blocks; ``checkpointed`` computes them again in backward."""
+
     def __init__(self, checkpointed: bool = False, depth: int = 3) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(
-            nn.Sequential(
-                nn.LayerNorm(WIDTH),
-                nn.Linear(WIDTH, 2 * WIDTH),
-                nn.GELU("tanh"),
-                nn.Linear(2 * WIDTH, WIDTH),
-            )
-            for _ in range(depth)
-        )
+        self.blocks = nn.ModuleList(Block() for _ in range(depth))
         self.head = nn.Linear(WIDTH, CLASSES)
         self.checkpointed = checkpointed
 
@@ -40,9 +48,8 @@ class Blocks(nn.Module):
         """Return logits of shape (batch, classes)."""
         x = x.requires_grad_()  # otherwise, the first checkpointed block has no gradients
         for block in self.blocks:
-            x = x + (
-                deepspeed.checkpointing.checkpoint(block, x) if self.checkpointed else block(x)
-            )
+            # With checkpoint_in_cpu, DeepSpeed frees x, so the block contains all of its uses.
+            x = deepspeed.checkpointing.checkpoint(block, x) if self.checkpointed else block(x)
         return self.head(x)
 
 

@@ -37,6 +37,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
         versions.lightning_habana,
         versions.optimum_habana,
         versions.vllm_plugin,
+        versions.deepspeed,
         versions.gpu,
     ),
     "cards": (

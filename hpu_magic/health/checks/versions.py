@@ -28,6 +28,7 @@ _WITHOUT_FIRST_GENERATION = (1, 22)
 _OLDEST_TORCH, _NEWEST_TORCH = (2, 6), (2, 15)
 _LIGHTNING_WITHOUT_HPU, _LIGHTNING_FAILS = (2, 5, 6), (2, 6)
 _OPTIMUM, _TRANSFORMERS = (1, 21), (4, 55)
+_DEEPSPEED = (0, 19, 8)
 
 
 def torch_for_hpu_magic(machine: Machine) -> Iterator[Finding]:
@@ -228,6 +229,25 @@ def vllm_plugin(machine: Machine) -> Iterator[Finding]:
     else:
         text = f"vllm-gaudi {plugin} supports vLLM {vllm}."
         yield Finding("vLLM", "green", text, values=values)
+
+
+def deepspeed(machine: Machine) -> Iterator[Finding]:
+    """Compare DeepSpeed with the tested release, and check that it uses cards."""
+    version = machine.version("deepspeed")
+    if not version:
+        return
+    chosen = machine.environment.get("DS_ACCELERATOR", "hpu")
+    values = {"deepspeed": version, "tested": _dotted(_DEEPSPEED), "accelerator": chosen}
+    tested = f"hpu_magic is tested with {values['tested']}"
+    if chosen != "hpu":
+        text = f"DS_ACCELERATOR={chosen}: DeepSpeed does not use cards."
+        yield Finding("DeepSpeed", "amber", text, "Unset DS_ACCELERATOR.", values)
+    elif numbers(version)[:2] == _DEEPSPEED[:2]:
+        yield Finding("DeepSpeed", "green", f"deepspeed is {version}; {tested}.", values=values)
+    else:
+        text = f"deepspeed {version} is not the tested release and may fail: {tested}."
+        fix = f"If training fails, run `pip install deepspeed=={values['tested']}`."
+        yield Finding("DeepSpeed", "amber", text, fix, values)
 
 
 def gpu(machine: Machine) -> Iterator[Finding]:
