@@ -120,6 +120,7 @@ FEATURES = (
         "training.checkpointed",
         zero(2),
         options={"checkpoint_in_cpu": True},
+        reference="Activation checkpointing",  # the CPU accelerator empties the saved inputs
     ),
     _one("Pipeline of two stages", "parallel.pipeline", {}),
     _one("Pipeline of two stages, two replicas, ZeRO 1", "parallel.pipeline", zero(1), ranks=4),
@@ -159,6 +160,7 @@ FEATURES = (
             "parallel.compressed",
             {},
             options={"optimizer": optimizer},
+            cannot="DeepSpeed 0.19 does not have this optimizer",
         )
         for optimizer in ("OneBitAdam", "OneBitLamb", "ZeroOneAdam")
     ),
