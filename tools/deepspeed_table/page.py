@@ -41,4 +41,4 @@ def _compared_with(feature: Feature) -> str:
         return "-"
     if feature.compared == "hpu":
         return f"{feature.reference} on cards"
-    return (feature.reference and f"{feature.reference} on the CPU") or "the same on the CPU"
+    return f"{feature.reference} on the CPU" if feature.reference else "the CPU"

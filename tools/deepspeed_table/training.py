@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,8 @@ def engine_for(model: nn.Module, settings: dict[str, Any], parameters: Any = Non
     """Return DeepSpeed's engine for a model on the host."""
     chosen = list(model.parameters()) if parameters is None else parameters
     engine, *_ = deepspeed.initialize(model=model, model_parameters=chosen, config=settings)
+    if engine.device.type != os.environ.get("DS_ACCELERATOR", "hpu"):
+        raise AssertionError(f"DeepSpeed trains on {engine.device}.")
     return engine
 
 
