@@ -2,6 +2,7 @@
 
 import math
 
+from hpu_magic.panels import rate_chart
 from hpu_magic.serving import metrics
 from hpu_magic.serving.log import Preparation, ServerLog
 
@@ -105,3 +106,8 @@ def test_old_errors_are_not_the_cause_of_an_end():
         log.add(f"INFO line {number}")
     assert log.error(ready=False) == "ValueError: a request has no prompt"
     assert log.error(ready=True) == ""
+
+
+def test_chart_has_the_text_color_of_the_page():
+    chart = rate_chart.draw("Tokens", [(0.0, 1.0), (1.0, math.nan), (2.0, 3.0)], 60.0)
+    assert chart.count("<text") == chart.count('fill="currentColor"') > 0
