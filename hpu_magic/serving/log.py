@@ -1,4 +1,4 @@
-"""The output of a vLLM server, and what its lines say about warm-up, compilations and errors."""
+"""The output of a vLLM server, and what its lines say about warm-up, new shapes and errors."""
 
 from __future__ import annotations
 
@@ -11,27 +11,24 @@ from hpu_magic.plain_text import printable
 _KEPT = 2000  # lines
 _LAST = 200  # lines that may explain the end of a server that was ready
 _ERROR = re.compile(r"^(?!.*\bWARNING\b).*?(?<![\w.])((?:[\w.]*(?:Error|Exception)|error): .+)")
-# Messages of the plugin. It logs compilations only if PT_HPU_METRICS_GC_DETAILS is set.
+# Messages of the plugin, which does not count compilations.
 _WARMUP = re.compile(r"Warmup finished in (\d+) secs")
 _SKIPPED = re.compile(r"Skipping warmup\.\.\.")
 _NEW_SHAPE = re.compile(r"Configuration: (\(.+\)) was not warmed-up!")
-_COMPILED = re.compile(r"graph compilation detected: \[\(\W?\w+\W?, (\d+)\)")
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """Warm-up and compilations of a server, as far as its output contains them.
+    """The warm-up of a server, and the input shapes that it did not cover.
 
     ``warmup`` is the time in seconds of the longest warm-up of a card; it is None before the end of
     the warm-up and if ``skipped`` is true. ``new_shapes`` is the number of input shapes that
-    requests had and the warm-up had not. ``compiled`` is the number of graphs that the cards have
-    compiled for requests, or None if unknown.
+    requests had and the warm-up had not.
     """
 
     warmup: int | None = None
     skipped: bool = False
     new_shapes: int = 0
-    compiled: int | None = None
 
 
 class ServerLog:
@@ -42,7 +39,6 @@ class ServerLog:
         self._warmup: int | None = None
         self._skipped = False
         self._shapes: set[str] = set()  # every card reports the same shapes
-        self._compiled: int | None = None
 
     @property
     def last_line(self) -> str:
@@ -51,8 +47,8 @@ class ServerLog:
 
     @property
     def preparation(self) -> Preparation:
-        """Warm-up and compilations until now."""
-        return Preparation(self._warmup, self._skipped, len(self._shapes), self._compiled)
+        """Warm-up and new shapes until now."""
+        return Preparation(self._warmup, self._skipped, len(self._shapes))
 
     def add(self, line: str) -> None:
         """Add a line."""
@@ -66,8 +62,6 @@ class ServerLog:
             self._skipped = True
         elif match := _NEW_SHAPE.search(text):
             self._shapes.add(match[1])
-        elif match := _COMPILED.search(text):
-            self._compiled = (self._compiled or 0) + int(match[1])
 
     def error(self, *, ready: bool) -> str:
         """Return the first error, which is the cause of later ones, or an empty string.

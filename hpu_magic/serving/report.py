@@ -30,7 +30,7 @@ class ServerReport(Report):
     cache_usage, prefix_hit_rate : float or None
         Shares of the KV cache in use and of prompt tokens found in it, from 0 to 1.
     preparation : Preparation or None
-        Warm-up and compilations, from the server's output.
+        The warm-up and later input shapes, from the server's output.
     """
 
     def __init__(
@@ -128,8 +128,6 @@ def _prepared(preparation: Preparation | None) -> list[Row]:
         rows.append(("warm-up", "skipped" if took is None else units.rough(took)))
     if preparation.new_shapes:
         rows.append(("new shapes", f"{preparation.new_shapes} since the warm-up"))
-    if preparation.compiled is not None:
-        rows.append(("compiled", f"{preparation.compiled} since the warm-up"))
     return rows
 
 
