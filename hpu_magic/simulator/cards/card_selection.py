@@ -88,6 +88,9 @@ def _current_module() -> int | None:
 def candidates(configuration: Configuration) -> list[int]:
     """Return the module ids of the cards to try, in order.
 
+    A rank first tries the card whose index is its local rank, because libraries such as DeepSpeed
+    use the device before they select a card.
+
     Raises
     ------
     AcquireError
@@ -105,8 +108,9 @@ def candidates(configuration: Configuration) -> list[int]:
             f"integer from 0 to {configuration.count - 1}."
         )
     everything = range(configuration.count)
+    local = os.environ.get("LOCAL_RANK", "")
     if visible is None:
-        first = wanted or []
+        first = wanted or ([int(local)] if local.isascii() and local.isdigit() else [])
         order = first + [module for module in everything if module not in first]
     elif wanted is None:
         order = visible

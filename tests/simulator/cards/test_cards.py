@@ -330,6 +330,9 @@ def test_fork_before_first_use_can_acquire_a_card(run):
         ({"HLS_MODULE_ID": "5"}, "5"),
         ({"HABANA_VISIBLE_MODULES": "3, 2"}, "3"),
         ({"HABANA_VISIBLE_MODULES": "1,2,4", "HLS_MODULE_ID": "4"}, "4"),
+        ({"LOCAL_RANK": "3"}, "3"),
+        ({"LOCAL_RANK": "3", "HLS_MODULE_ID": "1"}, "1"),
+        ({"LOCAL_RANK": "3", "HABANA_VISIBLE_MODULES": "1,2"}, "1"),
         ({"HLS_MODULE_ID": "9"}, "0"),
     ],
 )
