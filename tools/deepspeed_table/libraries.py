@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from deepspeed_table.training import STEPS, Blocks, batches, config
+from deepspeed_table.training import EPSILON, STEPS, Blocks, batches, config
 
 PLACE = str(Path(__file__).parents[1])
 
@@ -67,7 +67,8 @@ def trainer(folder: Path, settings: dict[str, Any]) -> list[float]:
     written = folder / "ds_config.json"
     chosen = config(**settings)
     chosen["train_micro_batch_size_per_gpu"] = "auto"
-    chosen["optimizer"]["params"] = {"lr": "auto", "weight_decay": "auto"}
+    chosen["gradient_clipping"] = "auto"
+    chosen["optimizer"]["params"] |= {"lr": "auto", "weight_decay": "auto", "eps": "auto"}
     if int(os.environ["RANK"]) == 0:
         written.write_text(json.dumps(chosen))
     while not written.exists() or not written.read_text().endswith("}"):
@@ -90,6 +91,7 @@ def trainer(folder: Path, settings: dict[str, Any]) -> list[float]:
         "--save_strategy",
         "no",
     ]
+    line += ["--adam_epsilon", EPSILON, "--max_grad_norm", 0]
     line += ["--use_cpu", get_accelerator().device_name() == "cpu", "--disable_tqdm", True]
     [arguments] = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses([*map(str, line)])
     torch.manual_seed(0)
