@@ -122,7 +122,7 @@ export function holderName(holder: Holder): string {
     const { notebook, name } = holder.kernel;
     const kernel = notebook?.name || trans.__('Kernel %1 without a notebook', name);
     if (holder.command.startsWith(SERVER)) {
-      return trans.__('vLLM server of %1', kernel);
+      return trans.__('vLLM in %1', kernel);
     }
     const rank = /^rank (\d+) of /.exec(holder.command)?.[1];
     return rank === undefined ? kernel : trans.__('rank %1 of %2', rank, kernel);

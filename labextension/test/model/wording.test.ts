@@ -96,7 +96,7 @@ describe('a holder', () => {
     const [worker, other] = [held, bare].map(one => ({ ...one, command: 'rank 2 of a.ipynb' }));
     expect(holderName(worker!)).toBe('rank 2 of a.ipynb');
     expect(holderName(other!)).toBe('rank 2 of Kernel python3 without a notebook');
-    expect(holderName({ ...held, command: 'VLLM::EngineCore' })).toBe('vLLM server of a.ipynb');
+    expect(holderName({ ...held, command: 'VLLM::EngineCore' })).toBe('vLLM in a.ipynb');
     expect(kernelPhrase(held)).toBe('the kernel of a.ipynb');
     expect(kernelPhrase(bare)).toBe('kernel python3');
     expect(shutdownWarning(card(3), bare)).toMatch(/^A python3 kernel holds HPU 3\./);
