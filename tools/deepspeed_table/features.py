@@ -144,6 +144,8 @@ FEATURES = (
         "ZeRO++, quantized gradients",
         TRAIN,
         zero(3, zero_quantized_gradients=True),
+        reference="ZeRO 3",
+        tolerance=HALF,
     ),
     _one("Quantizer operator", "parallel.quantize_integers", {}, ranks=1, cannot=NO_INTEGERS),
     _one("FP8 quantizer operator", "parallel.quantize", {}, ranks=1, alone=True, cannot=NO_FP8),

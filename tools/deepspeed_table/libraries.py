@@ -21,11 +21,11 @@ def accelerate(folder: Path, settings: dict[str, Any]) -> list[float]:
     """Train with ``Accelerator(deepspeed_plugin=...)``."""
     from accelerate import Accelerator, DeepSpeedPlugin
 
-    torch.manual_seed(0)
     plugin = DeepSpeedPlugin(hf_ds_config=config(**settings))
     accelerator = Accelerator(deepspeed_plugin=plugin)
     from accelerate.utils import DummyOptim
 
+    torch.manual_seed(0)  # creating the accelerator draws numbers
     model = Blocks()
     model, optimizer = accelerator.prepare(model, DummyOptim(model.parameters(), lr=1e-3))
     found = []
