@@ -25,7 +25,7 @@ def accelerate(folder: Path, settings: dict[str, Any]) -> list[float]:
     accelerator = Accelerator(deepspeed_plugin=plugin)
     from accelerate.utils import DummyOptim
 
-    torch.manual_seed(0)  # creating the accelerator draws numbers
+    torch.manual_seed(0)
     model = Blocks()
     model, optimizer = accelerator.prepare(model, DummyOptim(model.parameters(), lr=1e-3))
     found = []
