@@ -11,7 +11,11 @@ from typing import Any
 from habana_frameworks.torch._flags import is_lazy
 from habana_frameworks.torch.dynamo.compile_backend import experimental
 from habana_frameworks.torch.dynamo.compile_backend.config import configuration_flags, patched
-from habana_frameworks.torch.dynamo.compile_backend.passes import DROPOUT, reinplace
+from habana_frameworks.torch.dynamo.compile_backend.passes import (
+    DROPOUT,
+    copy_in_place,
+    reinplace,
+)
 from habana_frameworks.torch.dynamo.compile_backend.program import program_of
 from habana_frameworks.torch.dynamo.compile_backend.training import Partition, differentiable
 from habana_frameworks.torch.utils.debug.dynamo_utils import note_graph, operators_to_note
@@ -143,6 +147,8 @@ class _Compiler:
         operators = operators_to_note(module.graph)
         if self._flags["reinplace_add"]:
             reinplace(module.graph)
+        if self._flags["use_inplace_index_copy"]:
+            copy_in_place(module.graph)
         self.graph, self.program = module.graph, program_of(module.graph)
         note_graph(operators, self.program is not None)
         elapsed = time.perf_counter_ns() - started

@@ -86,6 +86,26 @@ def reinplace(graph: torch.fx.Graph) -> None:
             node.target = _IN_PLACE[node.target]
 
 
+def copy_in_place(graph: torch.fx.Graph) -> None:
+    """Let `index_copy` write to a graph input that its result would overwrite.
+
+    AOTAutograd replaces `cache.index_copy_()` by `index_copy`, which copies the whole cache, and
+    copies the result back at the end. Nothing else may read the input.
+    """
+    for node in list(graph.nodes):
+        if node.target is not aten.index_copy.default or node.args[0].op != "placeholder":
+            continue
+        cache = node.args[0]
+        others = [user for user in cache.users if user is not node]
+        if [other.target for other in others] != [aten.copy_.default]:
+            continue
+        [back] = others
+        if back.args[:2] == (cache, node):
+            node.target = aten.index_copy_.default
+            back.replace_all_uses_with(node)
+            graph.erase_node(back)
+
+
 def _may_overwrite(node: torch.fx.Node) -> bool:
     first, *others = node.args
     if not isinstance(first, torch.fx.Node) or first.target not in _FRESH or first in others:
