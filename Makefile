@@ -24,6 +24,8 @@
 # make huggingface  run all models, precisions and caches of the Hugging Face libraries, in both modes
 # make deepspeed  compare DeepSpeed's features on simulated cards with its CPU accelerator, and
 #            update the table in docs/deepspeed.md
+# make serving  run a table of vLLM's features on simulated cards with the interpreter VLLM, which has
+#            the packages of docs/tour/serving.md, and compare the tokens with transformers'
 # make estimates  compare the estimated memory of all test models with the simulator's, in both modes
 # make examples  run all tests of the pytest plug-in and of docs/examples
 # make sanitize  run the tests of the device with sanitizers, and update docs/checks.md
@@ -48,7 +50,7 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # Tests and benchmarks start hundreds of processes, which would all compile the Python sources again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lab notebooks test test-browser test-modes golden examples wrong-arguments compiled-operators huggingface deepspeed estimates collectives races fuzz demo bench versions sanitize dist check-dist \
+.PHONY: lab notebooks test test-browser test-modes golden examples wrong-arguments compiled-operators huggingface deepspeed serving estimates collectives races fuzz demo bench versions sanitize dist check-dist \
 	docs check-docs check-links lint lint-python front-end engine labextension system clean
 .DEFAULT_GOAL := test
 
@@ -189,6 +191,11 @@ huggingface: $(DEVELOPING) engine
 
 deepspeed: $(DEVELOPING) engine
 	$(BIN)/python tools/deepspeed_table
+
+serving:
+	@test -n "$(VLLM)" || { echo "VLLM is not set; set it to the Python of an environment with vLLM (docs/tour/serving.md)."; exit 1; }
+	PYTHONPATH=$(CURDIR) $(VLLM) -m hpu_magic.command_line build >/dev/null
+	PYTHONPATH=$(CURDIR) $(VLLM) tools/serving_table
 
 estimates: $(DEVELOPING) engine
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_ALL_ESTIMATES=1 $(BIN)/pytest $(SPREAD) tests/estimates
