@@ -82,12 +82,20 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+# accelerate and Lightning import DeepSpeed, if it is installed.
+_OF_DEEPSPEED = ("PT_HPU_LAZY_ACC_PAR_MODE", "PT_HPU_ENABLE_REFINE_DYNAMIC_SHAPES")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup() -> None:
-    """Remove environment variables that earlier tests set by activating the simulator."""
+    """Undo settings that earlier tests made by activating the simulator or importing DeepSpeed."""
     if "HPU_MAGIC_TEST_LAZY" not in os.environ:
         os.environ.pop("PT_HPU_LAZY_MODE", None)
-    os.environ.pop("HPU_MAGIC_PYTHON", None)
+    for name in ("HPU_MAGIC_PYTHON", *_OF_DEEPSPEED):
+        os.environ.pop(name, None)
+    if (torch := sys.modules.get("torch")) is not None:
+        torch.use_deterministic_algorithms(False)
+        torch.utils.deterministic.fill_uninitialized_memory = True
 
 
 SPREAD = (
