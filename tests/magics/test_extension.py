@@ -152,6 +152,18 @@ def test_status_contains_card_memory_mode_and_versions(run, shell, torch):
     assert [each.pid for each in state.card.holders] == [os.getpid()]
 
 
+def test_status_of_one_card_lists_its_readings_and_holders(run, shell, torch):
+    shell.user_ns["x"] = torch.ones(1 << 20, device="hpu")
+    cards = {bool(card.holders): card.module_id for card in run("%hpu").result.machine.cards}
+    held = run(f"%hpu {cards[True]}")
+    assert f"HPU {cards[True]}: GAUDI2, simulated\n" in held.out
+    assert dict(held.result.rows()) == {
+        "memory": "4.00 MiB / 96 GiB",
+        "held by": f"this process ({os.getpid()})",
+    }
+    assert dict(run(f"%hpu {cards[False]}").result.rows())["held by"] == "no process"
+
+
 def test_status_names_the_holder_of_another_card(run, holder):
     cell = run("%hpu")
     assert f"held by process {holder.pid} ({os.path.basename(sys.executable)} -c" in cell.out

@@ -255,3 +255,10 @@ def test_ancestors_are_found_for_any_process_name(tmp_path):
     assert ancestors[0] == os.getpid()
     assert ancestors[1] == os.getppid()
     assert processes.ancestors([process.pid]) == {process.pid: []}
+
+
+def test_holder_of_an_unreadable_card_is_unknown():
+    card = monitor.CardReading(
+        0, 0, "HL-225", "GAUDI2", False, None, None, error="The card is lost."
+    )
+    assert card.held_by() == "an unknown holder (The card is lost.)"

@@ -66,6 +66,11 @@ def test_rejected_request_raises_hpu_error():
         hpu_magic.status(77)
 
 
+def test_report_of_stopped_workers_runs_no_code():
+    with pytest.raises(HPUError, match="start them again"):
+        hpu_magic.workers("off").run("1 + 1")
+
+
 def test_html_escapes_names_of_the_user():
     class Named(Report):
         def title(self):

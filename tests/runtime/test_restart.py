@@ -62,6 +62,16 @@ def test_restart_starts_the_notebook_in_the_requested_mode(notebook):
     assert "requested  lazy" in notebook("%hpu_mode")
 
 
+def test_restart_releases_the_card_and_reports_its_memory(notebook):
+    notebook("%load_ext hpu_magic")
+    notebook("import torch\nx = torch.ones(1 << 20, device='hpu')")
+    shown = notebook("%hpu_restart")
+    assert "Restarting the kernel and releasing HPU" in shown
+    assert "4.00 MiB" in shown
+    notebook.wait_for_restart()
+    assert "none in use yet" in notebook("%load_ext hpu_magic\n%hpu")
+
+
 MODEL = """
 import torch
 torch.manual_seed(0)
