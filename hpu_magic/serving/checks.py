@@ -25,9 +25,10 @@ _OURS = {
 def check_options(options: Sequence[str]) -> None:
     """Raise HPUError if an option of vLLM conflicts with one of this command."""
     for option in options:
-        name = option.partition("=")[0]
+        written = option.partition("=")[0]
+        name = written.replace("_", "-")  # vLLM accepts both
         if name in _OURS:
-            raise HPUError(f"{name} cannot be passed to vLLM: {_OURS[name]}.")
+            raise HPUError(f"{written} cannot be passed to vLLM: {_OURS[name]}.")
 
 
 def check_versions() -> None:

@@ -50,8 +50,11 @@ def test_server_uses_several_cards_and_further_options(shell):
         "print(report.cards)",
         "%hpu_serve other --port 0",
         "%hpu_serve --fail tiny",
+        "%hpu_serve off",
+        "%hpu_serve other --port 0 --tensor_parallel_size=2",
     )
     assert "--tensor-parallel-size cannot be passed to vLLM: pass --cards N." in out
+    assert "--tensor_parallel_size cannot be passed to vLLM: pass --cards N." in out
     assert "3 servers need 3 cards, but there are only 2: pass --cards 2." in out
     assert "[0, 1]" in out
     assert "tiny is already being served at http://127.0.0.1:" in out

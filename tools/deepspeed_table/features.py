@@ -24,7 +24,7 @@ class Feature:
     """One row: phases that run one after another in the same folder.
 
     The numbers of all ranks and phases are compared with those of ``reference``, by default the row
-    itself, on the accelerator ``compared``. With ``alone``, there is no reference, and only the
+    itself, on the accelerator ``compared``. With ``alone``, nothing is compared, and only the
     checks of the functions themselves count. ``cannot`` says why no accelerator can run a feature.
     """
 

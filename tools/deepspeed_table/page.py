@@ -22,7 +22,7 @@ def update(feature: Feature, sentence: str, page: Path = PAGE) -> None:
 
 
 def listed(page: Path = PAGE) -> list[str]:
-    """Return the names of the features in the table."""
+    """Return the feature names in the table."""
     return [*_rows(page.read_text().partition(HEADER)[2])[0]]
 
 

@@ -78,7 +78,7 @@ def run(feature: Feature, folder: Path) -> tuple[bool, str]:
 
 
 def _start(program: list[object], environment: dict[str, str]) -> str:
-    # A session of its own, so that no process outlives a feature that takes too long.
+    # In a new session, all processes of a feature that takes too long can be ended together.
     with subprocess.Popen(
         [sys.executable, *map(str, program)],
         env=environment,
