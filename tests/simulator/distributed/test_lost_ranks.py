@@ -4,6 +4,7 @@ import os
 import signal
 import time
 
+import pytest
 import torch
 import torch.distributed as dist
 from ranks import join
@@ -126,3 +127,43 @@ def test_leaving_rank_ends_the_backward_pass_of_the_others(launch):
     sentence = last_line(ranks.answer(0, 100)[1])
     assert f"failed on rank 0 (process {ranks.pids[0]}): a rank has left the group" in sentence
     assert ranks.answer(1, 100) == (None, "")
+
+
+def create_group(backend, signum=None):
+    if dist.get_rank() == 1:
+        if signum:
+            os.kill(os.getpid(), signum)
+        time.sleep(60)
+    dist.new_group(backend=backend)
+
+
+GROUPS = pytest.mark.parametrize("backend", ["hccl", "cpu:gloo,hpu:hccl"])
+
+
+@GROUPS
+def test_rank_that_ends_before_it_creates_a_group_is_reported(launch, backend):
+    ranks = launch(2)
+    ranks(join)
+    ranks.ask(create_group, backend, signal.SIGKILL)
+    sentence = last_line(ranks.answer(0, 20)[1])
+    assert f"could not be created on rank 0 (process {ranks.pids[0]})" in sentence
+    assert sentence.endswith(f"rank 1 (process {ranks.pids[1]}) has ended. Start all ranks again.")
+
+
+@GROUPS
+def test_missing_rank_of_a_new_group_is_reported_after_the_timeout(launch, backend):
+    ranks = launch(2)
+    ranks(join, TIMEOUT)
+    ranks.ask(create_group, backend)
+    sentence = last_line(ranks.answer(0, 20)[1])
+    assert sentence.endswith(f": rank 1 did not join it within {TIMEOUT} s.")
+
+
+@GROUPS
+def test_waiting_for_the_ranks_of_a_new_group_can_be_interrupted(launch, backend):
+    ranks = launch(2)
+    ranks(join)
+    ranks.ask(create_group, backend)
+    time.sleep(1.0)
+    os.kill(ranks.pids[0], signal.SIGINT)
+    assert last_line(ranks.answer(0, 20)[1]) == "KeyboardInterrupt"

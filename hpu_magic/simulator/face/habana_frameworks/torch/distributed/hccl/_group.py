@@ -8,7 +8,8 @@ import tempfile
 from collections.abc import Iterator
 from typing import Any
 
-from habana_frameworks.torch.distributed.hccl._members import Member, this_process
+from habana_frameworks.torch.distributed.hccl._meeting import Meeting
+from habana_frameworks.torch.distributed.hccl._members import Member
 from habana_frameworks.torch.distributed.hccl._reasons import Reasons, users_line
 
 import torch.distributed as dist
@@ -25,9 +26,9 @@ def create(options: Any) -> Any:
     `options` are PyTorch's backend options.
     """
     rank, size, timeout = options.group_rank, options.group_size, options.timeout
-    ranks = list(options.global_ranks_in_group) or list(range(size))
-    cards.be_rank(ranks[rank])
-    members = _exchange_members(options.store, rank, ranks)
+    meeting = Meeting(options.group_id, options.store, rank, size, options.global_ranks_in_group)
+    cards.be_rank(meeting.rank)
+    members = meeting.members()
     gloo = dist.ProcessGroupGloo._Options()
     gloo._devices = [_network(members)]
     gloo._timeout = timeout
@@ -35,17 +36,11 @@ def create(options: Any) -> Any:
     reasons = Reasons(options.group_id, options.store, rank, members)
     native = engine.load()
     file_size = native.bytes_for_announcements(size)
-    with _shared_file(options.store, rank, members, file_size) as announcements:
+    with _shared_file(meeting, options.store, rank, members, file_size) as announcements:
         transport = dist.ProcessGroupGloo(options.store, rank, size, gloo)
         return native.make_hccl(
             transport, rank, size, timeout, reasons.explain, users_line, announcements
         )
-
-
-def _exchange_members(store: Any, rank: int, ranks: list[int]) -> list[Member]:
-    """Publish this process as a member, and wait until all other ranks have done the same."""
-    store.set(f"member/{rank}", this_process(ranks[rank]).to_json())
-    return [Member.from_json(store.get(f"member/{other}")) for other in range(len(ranks))]
 
 
 def _network(members: list[Member]) -> Any:
@@ -58,7 +53,9 @@ def _network(members: list[Member]) -> Any:
 
 
 @contextlib.contextmanager
-def _shared_file(store: Any, rank: int, members: list[Member], size: int) -> Iterator[int]:
+def _shared_file(
+    meeting: Meeting, store: Any, rank: int, members: list[Member], size: int
+) -> Iterator[int]:
     """Yield the descriptor of the file in which ranks announce calls, or -1 if not available.
 
     The ranks must connect inside the ``with`` block. Once all ranks are connected, they have opened
@@ -73,7 +70,7 @@ def _shared_file(store: Any, rank: int, members: list[Member], size: int) -> Ite
             path = _create_file(size)
         store.set(_ANNOUNCEMENTS, path)
     else:
-        path = store.get(_ANNOUNCEMENTS).decode()
+        path = meeting.value(_ANNOUNCEMENTS, members[0].rank).decode()
     file = -1
     with contextlib.suppress(OSError):
         file = os.open(path, os.O_RDWR | os.O_CLOEXEC)

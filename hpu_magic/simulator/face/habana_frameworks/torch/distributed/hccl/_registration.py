@@ -42,6 +42,7 @@ def register() -> None:
     # In some releases, Dynamo may already have imported a test backend that claims the device.
     dist.Backend.default_device_backend_map["hpu"] = NAME
     _bind_groups_to_cards()
+    _meet_before_connections()
     _accept_devices_of_barriers()
     when_imported(_RANDOM, _draw_by_offsets)
     when_imported(_RANDOM, _draw_in_one_operator)
@@ -72,6 +73,36 @@ def _bind_groups_to_cards() -> None:
         if isinstance(group, dist.ProcessGroup):  # this process is in the group
             group.bound_device_id = device_id
         return group, store
+
+    distributed_c10d._new_process_group_helper = make
+
+
+def _meet_before_connections() -> None:
+    """Let ranks wait for each other before PyTorch connects them with a second backend.
+
+    A backend such as gloo does not notice that a rank has ended, and ignores Ctrl-C.
+    """
+    from torch.distributed import distributed_c10d
+
+    original = distributed_c10d._new_process_group_helper
+
+    @functools.wraps(original)
+    def make(
+        size: int,
+        rank: int,
+        ranks: list[int],
+        backend: str,
+        store: Any,
+        name: str,
+        *args: Any,
+        **options: Any,
+    ) -> Any:
+        several = "," in backend and f":{NAME}" in backend  # for example, "cpu:gloo,hpu:hccl"
+        if several and (not ranks or dist.get_rank() in ranks):
+            from habana_frameworks.torch.distributed.hccl._meeting import Meeting
+
+            Meeting(name, dist.PrefixStore(f"{name}/meeting", store), rank, size, ranks).members()
+        return original(size, rank, ranks, backend, store, name, *args, **options)
 
     distributed_c10d._new_process_group_helper = make
 
