@@ -210,9 +210,16 @@ def test_deepspeed_is_compared_with_the_tested_release(made, release, accelerato
     assert made.check(versions.deepspeed) == [state]
 
 
+@pytest.mark.parametrize(("release", "state"), [("1.24.1", "amber"), ("1.20.0", "red")])
+def test_vendors_deepspeed_is_compared_with_its_plugin(made, release, state):
+    made.with_gaudi("1.24.1.482")
+    made.install(f"deepspeed==0.14.4+hpu.synapse.v{release}")
+    assert made.check(versions.deepspeed) == [state]
+
+
 def test_tested_deepspeed_is_the_documented_and_the_pinned_release():
     tested = ".".join(map(str, versions._DEEPSPEED))
-    pinned = (VERSIONS.parents[1] / "constraints.txt").read_text().splitlines()
-    assert f"deepspeed=={tested}" in pinned
+    for file in ("constraints.txt", "tools/environments/deepspeed.txt"):
+        assert f"deepspeed=={tested}" in (VERSIONS.parents[1] / file).read_text().splitlines()
     for page in ("versions.md", "deepspeed.md", "../README.md"):
         assert f"DeepSpeed {tested}" in (VERSIONS.parent / page).read_text()

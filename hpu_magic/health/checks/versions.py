@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from hpu_magic import requirements
@@ -29,6 +30,7 @@ _OLDEST_TORCH, _NEWEST_TORCH = (2, 6), (2, 15)
 _LIGHTNING_WITHOUT_HPU, _LIGHTNING_FAILS = (2, 5, 6), (2, 6)
 _OPTIMUM, _TRANSFORMERS = (1, 21), (4, 55)
 _DEEPSPEED = (0, 19, 8)
+_FORK = re.compile(r"\+hpu\.synapse\.v([\d.]+)")  # the version of the vendor's DeepSpeed
 
 
 def torch_for_hpu_magic(machine: Machine) -> Iterator[Finding]:
@@ -232,10 +234,11 @@ def vllm_plugin(machine: Machine) -> Iterator[Finding]:
 
 
 def deepspeed(machine: Machine) -> Iterator[Finding]:
-    """Compare DeepSpeed with the tested release, and check that it uses cards."""
+    """Compare DeepSpeed with the tested and the vendor's release, and check that it uses cards."""
     version = machine.version("deepspeed")
     if not version:
         return
+    plugin, fork = _vendors(machine), _FORK.search(version)
     chosen = machine.environment.get("DS_ACCELERATOR", "hpu")
     values = {"deepspeed": version, "tested": _dotted(_DEEPSPEED), "accelerator": chosen}
     tested = f"hpu_magic is tested with {values['tested']}"
@@ -244,6 +247,16 @@ def deepspeed(machine: Machine) -> Iterator[Finding]:
         yield Finding("DeepSpeed", "amber", text, "Unset DS_ACCELERATOR.", values)
     elif numbers(version)[:2] == _DEEPSPEED[:2]:
         yield Finding("DeepSpeed", "green", f"deepspeed is {version}; {tested}.", values=values)
+    elif plugin and fork and numbers(plugin)[:2] != numbers(fork[1])[:2]:
+        text = (
+            f"deepspeed {version} is the vendor's fork for release {fork[1]}, but "
+            f"habana-torch-plugin is {plugin}: they are incompatible."
+        )
+        fix = (
+            f"Run `pip install deepspeed=={values['tested']}`, or install the fork for release "
+            f"{_dotted(numbers(plugin)[:3])}."
+        )
+        yield Finding("DeepSpeed", "red", text, fix, {**values, "plugin": plugin})
     else:
         text = f"deepspeed {version} is not the tested release and may fail: {tested}."
         fix = f"If training fails, run `pip install deepspeed=={values['tested']}`."
