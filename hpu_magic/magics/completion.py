@@ -18,7 +18,14 @@ from IPython.core.completer import CompletionContext, SimpleCompletion, context_
 from hpu_magic.commands.parameters import Variable, Words
 from hpu_magic.magics import kinds
 from hpu_magic.magics.command import CommandMagics
-from hpu_magic.magics.command_line import Call, command_at, option, split, understood
+from hpu_magic.magics.command_line import (
+    Call,
+    command_at,
+    option,
+    split,
+    understood,
+    without_comment,
+)
 
 _IDENTIFIER = "hpu_magic"
 _PROMISING = re.compile(r"Module|Tensor|Parameter|Optimizer|Loader")
@@ -77,6 +84,8 @@ def _complete(shell: Any, context: CompletionContext) -> tuple[str, list[str]] |
         call.positional = None
     if call.verbatim or _begins_code(call, word):
         return None
+    if without_comment(text) != text:
+        return "", []  # the cursor is in a comment
     later = understood(parser, split(line[context.cursor_position :])[0]).present
     word, fitting = _fitting(shell, owner, parser, call, later, word)
     # Words that contain quotation marks are not completed.

@@ -110,6 +110,9 @@ LISTS = [
     ("%hpu_ledger o|", ["off", "on"]),
     ("%hpu_ledger on --show graphs,pe|", ["peak"]),
     ("%hpu_restart |", ["--mode", "--output"]),
+    ("%hpu_restart # a comment |", []),
+    ("%hpu_restart # --|", []),
+    ("%hpu_to ne| # net", ["nested", "net"]),
     ("%hpu_memory |", ["--all", "--output"]),
     ("%%hpu_memory -|", ["--all", "--output", "-o"]),
     ("%hpu_memory -o |", []),
@@ -258,6 +261,14 @@ def test_folders_are_completed_for_a_folder_option(in_process, tmp_path):
     (tmp_path / "train.py").touch()
     found = names(in_process, f"%%hpu_profile --dir {tmp_path}/tr")
     assert found == {f"{tmp_path}/traces/", f"{tmp_path}/trunk/"}
+
+
+def test_json_files_are_completed_for_a_configuration(in_process, tmp_path):
+    for name in ("maxabs.json", "max.json", "maxabs.txt", "other.json"):
+        (tmp_path / name).touch()
+    found = names(in_process, f"%hpu_fp8_quantize --config {tmp_path}/max")
+    assert found == {f"{tmp_path}/max.json", f"{tmp_path}/maxabs.json"}
+    assert names(in_process, f"%hpu_fp8_quantize --config {tmp_path}/missing/") == set()
 
 
 def test_unload_ext_removes_the_completer(in_process):

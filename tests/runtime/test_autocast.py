@@ -49,6 +49,16 @@ def test_on_applies_to_later_cells_until_off(run, model, torch):
     assert run("model(x).dtype").result == torch.float32
 
 
+def test_unload_ext_turns_autocast_off(run, shell, model, torch):
+    run("%hpu_autocast on")
+    shell.run_line_magic("unload_ext", "hpu_magic")
+    try:
+        assert run("model(x).dtype").result == torch.float32
+    finally:
+        shell.run_line_magic("load_ext", "hpu_magic")
+    assert run("model(x).dtype").result == torch.float32
+
+
 def test_on_outside_a_magic_is_refused_with_the_line_to_type():
     with pytest.raises(hpu_magic.HPUError, match="run %hpu_autocast on, or use with hpu_magic"):
         hpu_magic.autocast("on")

@@ -137,6 +137,36 @@ run(1, 2, 2)
     assert lines == ["[1] True True", "[2, 2] True False", "[2] True True"]
 
 
+def test_module_cacher_runs_inputs_without_a_key_without_a_graph(lazy_process):
+    lines = lazy_process(
+        """
+import types, warnings
+
+class Scaled(torch.nn.Linear):
+    def forward(self, x, options):
+        return super().forward(x) * options["by"]
+
+model = torch.hpu.ModuleCacher()(Scaled(1, 1).to("hpu"))
+torch.nn.init.ones_(model.weight), torch.nn.init.zeros_(model.bias)
+x = torch.ones(1, 1, device="hpu")
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    for by in (2.0, 3.0):
+        model.zero_grad()
+        output = model(x, types.MappingProxyType({"by": by}))
+        output.backward()
+        print(output.item(), model.weight.grad.item())
+print([str(each.message) for each in caught])
+"""
+    )
+    assert lines == [
+        *("2.0 2.0", "3.0 3.0"),
+        '["Scaled does not use HPU Graphs for some inputs because a mappingproxy cannot be '
+        "compared by value (cannot pickle 'mappingproxy' object); pass tensors, plain values, or "
+        'containers of them."]',
+    ]
+
+
 def test_module_cacher_runs_each_batch_once(lazy_process):
     lines = lazy_process(
         """
