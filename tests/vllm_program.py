@@ -85,7 +85,12 @@ def main():
         print("RuntimeError: Engine core initialization failed.", file=sys.stderr, flush=True)
         sys.exit(3)
     engine = subprocess.Popen(
-        [sys.executable, "-c", HOLD, *sys.argv[1:]], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ["VLLM::EngineCore", "-c", HOLD, *sys.argv[1:]],
+        executable=sys.executable,
+        # A process with this name does not find its virtual environment.
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     assert engine.stdout.readline() == b"holding\n"
     if options.hang:
