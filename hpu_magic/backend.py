@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from hpu_magic import __version__
+from pathlib import Path
+
+from hpu_magic import __version__, private_folder
 from hpu_magic.simulator import TooLateError as TooLateError
 from hpu_magic.simulator import activate as _activate_simulator
 from hpu_magic.simulator import announcement as _announce_simulator
@@ -18,6 +20,21 @@ def is_simulated() -> bool:
 def variables_for_children() -> dict[str, str]:
     """Return the environment variables with which a child process has the same ``hpu`` device."""
     return {SWITCH: "1"} if is_simulated() else {}
+
+
+def cards_folder() -> Path | None:
+    """Return a private folder for state of this machine's cards, or None if there is none.
+
+    Simulated cards may have a folder for a test or a job.
+    """
+    if not is_simulated():
+        return private_folder.made()
+    from hpu_magic.simulator.cards import place
+
+    try:
+        return place.directory()
+    except (RuntimeError, OSError):
+        return None
 
 
 def version() -> str:

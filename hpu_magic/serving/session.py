@@ -10,21 +10,19 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 
-from hpu_magic import monitor
 from hpu_magic.errors import HPUError
 from hpu_magic.panels import rate_chart
 from hpu_magic.panels.front_end import in_notebook
 from hpu_magic.panels.outputs import Output
 from hpu_magic.panels.picture import inline
-from hpu_magic.runtime.device.free_cards import free_cards
 from hpu_magic.serving.checks import (
     check_host_memory,
     check_options,
     check_versions,
-    free_port,
 )
 from hpu_magic.serving.metrics import ServerSample, parse, tokens_per_second
 from hpu_magic.serving.report import ServerReport
+from hpu_magic.serving.reservations import Reservations
 from hpu_magic.serving.server import ModelServer
 
 _INTERVAL = 1.0  # seconds between two samples
@@ -138,10 +136,23 @@ def start(
     check_versions()
     check_host_memory(model)
     stop()  # a server that has ended
-    port = free_port(port)
-    modules = free_cards(monitor.snapshot(), cards, "server")
+    began = time.monotonic()
+    with Reservations() as reserved:
+        port = reserved.port(port)
+        modules = reserved.cards(cards) or range(cards)
+        server, output = _started(model, options, port, modules, timeout)
+    _session = ServingSession(server, output)
+    seconds = time.monotonic() - began
+    print(f"{model} is ready at {server.url} after {seconds:.0f} s. To stop it: %hpu_serve off")
+    return _session.report(on_panel=output is not None)
+
+
+def _started(
+    model: str, options: Sequence[str], port: int, cards: Sequence[int], timeout: float
+) -> tuple[ModelServer, Output | None]:
+    """Return a server that is ready, and the notebook's output that shows its start."""
     output = Output() if in_notebook() else None
-    server = ModelServer(model, options, port, modules or range(cards))
+    server = ModelServer(model, options, port, cards)
     began = time.monotonic()
 
     def progress(line: str) -> None:
@@ -155,10 +166,7 @@ def start(
         if output is not None:
             output.show({"text/plain": f"{model} was not started."}, over=True)
         raise
-    _session = ServingSession(server, output)
-    seconds = time.monotonic() - began
-    print(f"{model} is ready at {server.url} after {seconds:.0f} s. To stop it: %hpu_serve off")
-    return _session.report(on_panel=output is not None)
+    return server, output
 
 
 def current() -> ServingSession | None:
