@@ -32,7 +32,7 @@ _METAVARS = {
         "x,y": "inputs push",
         "0,2": "ranks",
         "DIR": "dir",
-        "FILE": "config",
+        "FILE": "config deepspeed",
         "HOW": "parallel",
         "FUNCTION": "loss",
         "graphs,peak": "show",

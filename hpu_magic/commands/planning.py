@@ -20,6 +20,7 @@ Dtype = Literal["fp32", "bf16", "fp8"]
 Checkpointing = Literal["none", "full", "selective"]
 Optimizer = Annotated[Any, Variable("optimizer", or_text=True)]
 Loss = Annotated[Callable[..., Any] | None, Variable("function")]
+DeepSpeed = Annotated[Any, Variable("mapping", or_path=True)]
 Observed = Annotated[Any, Variable("measurement")]
 Batch = int | Literal["largest"]
 
@@ -39,6 +40,7 @@ def estimate(
     accumulate: int = 1,
     batch: Batch | None = None,
     loss: Loss = None,
+    deepspeed: DeepSpeed = None,
 ) -> Estimate:
     """Estimate the time and memory of a step on Gaudi cards, without a card or any computation.
 
@@ -80,6 +82,10 @@ def estimate(
         one that fits.
     loss : callable, optional
         Computes the loss from the output; the default is the output's ``loss``, or its sum.
+    deepspeed : dict or path, optional
+        DeepSpeed's configuration: the path of its JSON file, or a dict. It determines how the cards
+        share the work, and replaces the precision, optimizer and number of batches per step that it
+        contains. The memory includes DeepSpeed's buffers, as in version 0.19.8.
 
     Returns
     -------
@@ -110,6 +116,7 @@ def estimate(
         accumulate=accumulate,
         batch=batch,
         loss=loss,
+        deepspeed=deepspeed,
     )
 
 

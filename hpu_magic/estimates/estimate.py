@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +32,7 @@ def estimate(
     accumulate: int = 1,
     batch: int | Literal["largest"] | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
+    deepspeed: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     **named_inputs: Any,
 ) -> Estimate:
     """Estimate a step; see `hpu_magic.estimate`.
@@ -43,12 +45,20 @@ def estimate(
         device.torch_with_hpu()
     from hpu_magic.estimates.calls import call_of, check_names, uncompiled
     from hpu_magic.estimates.cost.hardware import generation_named
+    from hpu_magic.estimates.deepspeed.configuration import check, read
     from hpu_magic.estimates.layout import parse
     from hpu_magic.estimates.options import checked, mode_here
     from hpu_magic.estimates.step_estimate import StepEstimator
 
     mode = mode or mode_here(model)
     model = uncompiled(model)
+    configuration = None
+    if deepspeed is not None:
+        configuration = read(deepspeed, model, accumulate=accumulate)
+        check(configuration, train=train, parallel=parallel, dtype=dtype)
+        parallel, accumulate = configuration.layout, configuration.accumulate
+        dtype = dtype or configuration.dtype
+        optimizer = configuration.optimizer or optimizer
     hardware, layout = generation_named(card), parse(cards, parallel)
     options = checked(
         model,
@@ -64,5 +74,5 @@ def estimate(
     arguments = [name for name in inspect.signature(estimate).parameters if name != "inputs"]
     check_names(model, named_inputs, arguments[:-1])
     call = call_of(model, inputs, named_inputs, train=train)
-    estimator = StepEstimator(model, call, options, hardware, layout)
+    estimator = StepEstimator(model, call, options, hardware, layout, configuration)
     return estimator.largest() if batch == "largest" else estimator.of_batch()

@@ -24,6 +24,22 @@ class Moment:
     """Size in bytes of the activations and temporary tensors that each module creates."""
 
 
+@dataclass(frozen=True)
+class Memory:
+    """A card's memory usage over one step."""
+
+    curve: Sequence[int]
+    """The number of bytes in use during each operation."""
+    moment: Moment
+    exchanged: int
+    """Size in bytes of the buffers for exchanging gradients and weights at this moment."""
+
+    @property
+    def peak(self) -> int:
+        """Peak memory usage in bytes."""
+        return self.moment.bytes + self.exchanged
+
+
 def curve(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None) -> list[int]:
     """Return the number of bytes in use while each operation runs.
 
@@ -33,7 +49,7 @@ def curve(program: Program, *, recorded: bool, sizes: Sequence[int] | None = Non
     by default, the sizes in the program are used.
     """
     changes = [0] * (len(program.operations) + 1)
-    for storage, size, end in _in_use(program, recorded, sizes):
+    for storage, size, end in in_use(program, recorded, sizes):
         begin = max(storage.born, 0)
         changes[begin] += size
         if end is not None and end < len(changes):
@@ -47,7 +63,7 @@ def peak(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None
     at = max(range(len(line)), key=line.__getitem__, default=NEVER)
     by_role: Counter[Role] = Counter()
     by_module: Counter[str] = Counter()
-    for storage, size, end in _in_use(program, recorded, sizes):
+    for storage, size, end in in_use(program, recorded, sizes):
         if storage.born <= at and (end is None or end > at):
             by_role[storage.role] += size
             if storage.role in (Role.ACTIVATIONS, Role.TEMPORARY):
@@ -55,7 +71,7 @@ def peak(program: Program, *, recorded: bool, sizes: Sequence[int] | None = None
     return Moment(at, line[at] if line else 0, dict(by_role), dict(by_module))
 
 
-def _in_use(
+def in_use(
     program: Program, recorded: bool, sizes: Sequence[int] | None
 ) -> Iterator[tuple[Storage, int, int | None]]:
     """Yield each storage, its size in bytes, and the operation before which it is freed."""

@@ -10,10 +10,12 @@ from hpu_magic.estimates.by_module import OPTIMIZER, shares
 from hpu_magic.estimates.calls import Call
 from hpu_magic.estimates.cost.hardware import Generation
 from hpu_magic.estimates.cost.pricing import price
+from hpu_magic.estimates.deepspeed.configuration import Configuration
+from hpu_magic.estimates.deepspeed.memory import of_step
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.largest_batch import largest_batch
 from hpu_magic.estimates.layout import Layout, check_without_training
-from hpu_magic.estimates.memory import Moment, curve, peak
+from hpu_magic.estimates.memory import Memory, curve, peak
 from hpu_magic.estimates.options import Options
 from hpu_magic.estimates.result import Estimate
 from hpu_magic.estimates.shared_memory import (
@@ -34,13 +36,20 @@ class StepEstimator:
     """
 
     def __init__(
-        self, model: nn.Module, call: Call, options: Options, card: Generation, layout: Layout
+        self,
+        model: nn.Module,
+        call: Call,
+        options: Options,
+        card: Generation,
+        layout: Layout,
+        deepspeed: Configuration | None = None,
     ) -> None:
         check_stages(model, layout)
         if not options.train:
             check_without_training(layout)
         self._model, self._call = model, call
         self._options, self._card, self._layout = options, card, layout
+        self._deepspeed = deepspeed
 
     def of_batch(self) -> Estimate:
         """Return the estimate for the batch size in the options."""
@@ -73,22 +82,38 @@ class StepEstimator:
         def memory_of(batch: int) -> int:
             if batch not in programs:
                 programs[batch] = self._traced(batch)
-            program = programs[batch]
-            return self._peak(program).bytes + collective_buffers(program, self._layout)
+            return self._memory(programs[batch]).peak
 
         return largest_batch(memory_of, self._card.memory, original.samples or 1), programs
 
     def _traced(self, batch: int | None) -> Program:
-        return trace_step(self._model, *self._call, self._options.with_batch(batch))
+        options = self._options.with_batch(batch)
+        if self._deepspeed is not None and self._deepspeed.stage > 1:
+            # The gradients of earlier batches are in buffers of DeepSpeed.
+            options = replace(options, accumulating=False)
+        return trace_step(self._model, *self._call, options)
 
     @property
     def _recorded(self) -> bool:
         return self._options.mode != "eager"
 
-    def _peak(self, program: Program) -> Moment:
-        program = with_optimizer_copies(program, self._layout)
-        sizes = sizes_on_one_card(program, self._layout)
-        return peak(program, recorded=self._recorded, sizes=sizes)
+    def _memory(self, program: Program) -> Memory:
+        if self._deepspeed is not None:
+            return of_step(
+                program,
+                self._deepspeed,
+                self._layout.cards,
+                model=self._model,
+                make=self._options.step.optimizer,
+                recorded=self._recorded,
+            )
+        resident = with_optimizer_copies(program, self._layout)
+        sizes = sizes_on_one_card(resident, self._layout)
+        return Memory(
+            curve(resident, recorded=self._recorded, sizes=sizes),
+            peak(resident, recorded=self._recorded, sizes=sizes),
+            collective_buffers(program, self._layout),
+        )
 
     def of(self, program: Program) -> Estimate:
         """Return the estimate of a traced step."""
@@ -106,9 +131,7 @@ class StepEstimator:
                 f"{type(self._model).__name__} does not run any operations on the card with these "
                 "inputs: pass inputs that it uses in its computations."
             )
-        resident = with_optimizer_copies(program, layout)
-        sizes = sizes_on_one_card(resident, layout)
-        moment = peak(resident, recorded=self._recorded, sizes=sizes)
+        memory = self._memory(program)
         times = [
             (
                 OPTIMIZER if operation.phase is Phase.OPTIMIZER else operation.module,
@@ -124,11 +147,11 @@ class StepEstimator:
             card=self._card,
             layout=layout,
             prices=prices,
-            memory_curve=curve(resident, recorded=self._recorded, sizes=sizes),
-            moment=moment,
-            exchanged=collective_buffers(program, layout),
+            memory_curve=memory.curve,
+            moment=memory.moment,
+            exchanged=memory.exchanged,
             modules=shares(
-                {**program.classes, OPTIMIZER: options.optimizer}, times, moment.by_module
+                {**program.classes, OPTIMIZER: options.optimizer}, times, memory.moment.by_module
             ),
             find_largest=self.largest_batch,
         )

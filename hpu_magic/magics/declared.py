@@ -141,8 +141,8 @@ def _read(reading: Variable | Words | None, value: Any, find: Callable[[str], An
             raise HPUError(f"{value!r} is not a list of numbers: write 0,2, for example.") from None
     if isinstance(value, list):
         return [find(word) for word in words]
-    if reading.or_text:
-        return _variable_or_text(value, find)
+    if reading.or_text or reading.or_path:
+        return _variable_or_text(value, find, periods=reading.or_path)
     if not reading.several or len(words) == 1:
         return find(value.strip(", "))
     return tuple(find(word) for word in words)
@@ -154,12 +154,12 @@ def split_list(value: str | list[str]) -> list[str]:
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
-def _variable_or_text(word: str, find: Callable[[str], Any]) -> Any:
+def _variable_or_text(word: str, find: Callable[[str], Any], *, periods: bool) -> Any:
     from IPython.core.error import UsageError
 
     try:
         return find(word)
     except UsageError:
-        if "." in word:
+        if "." in word and not periods:
             raise
         return word

@@ -52,6 +52,11 @@ def inputs(value: Any) -> bool:
     return tensor(value) or (isinstance(held, list | tuple) and any(map(tensor, held[:_LOOKED_AT])))
 
 
+def mapping(value: Any) -> bool:
+    """Return whether `value` is a dict."""
+    return isinstance(value, Mapping)
+
+
 def function(value: Any) -> bool:
     """Return whether `value` is callable."""
     return callable(value)

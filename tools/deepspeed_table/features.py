@@ -25,7 +25,8 @@ class Feature:
 
     The numbers of all ranks and phases are compared with those of ``reference``, by default the row
     itself, on the accelerator ``compared``. With ``alone``, nothing is compared, and only the
-    checks of the functions themselves count. ``cannot`` says why no accelerator can run a feature.
+    checks of the functions themselves count. ``against`` describes what is compared instead of
+    losses. ``cannot`` says why no accelerator can run a feature.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Feature:
     reference: str = ""
     compared: str = "cpu"
     alone: bool = False
+    against: str = ""
     lazy: bool = False
     cannot: str = ""
 
@@ -48,6 +50,13 @@ def zero(stage: int, **more: Any) -> dict[str, Any]:
         "sub_group_size": 4000,
     }
     return {"zero_optimization": {"stage": stage, **(sizes if stage else {}), **more}}
+
+
+def buckets(stage: int, **more: Any) -> dict[str, Any]:
+    """Return the section of a ZeRO stage, with buckets that hold a part of `memory.Wide`."""
+    names = "reduce_bucket_size", "stage3_prefetch_bucket_size", "stage3_max_reuse_distance"
+    sizes = dict.fromkeys(names, 400000)
+    return {"zero_optimization": {"stage": stage, "sub_group_size": 400_000, **sizes, **more}}
 
 
 NO_DISK = "DeepSpeed has no asynchronous I/O operator for hpu, and the one for the CPU needs libaio"
@@ -81,6 +90,17 @@ FEATURES = (
             f"ZeRO {stage}, fp16 with loss scaling", "training.scaled", zero(stage), tolerance=HALF
         )
         for stage in (0, 2, 3)
+    ),
+    *(
+        _one(
+            f"ZeRO {stage}, memory{dtype}",
+            "memory.peak",
+            buckets(stage) | more,
+            tolerance=0.03,
+            against="`%hpu_estimate`",
+        )
+        for dtype, more in {"": {}, ", bf16": BF16}.items()
+        for stage in range(4)
     ),
     *(
         _one(

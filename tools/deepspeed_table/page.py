@@ -39,6 +39,8 @@ def _rows(text: str) -> tuple[dict[str, str], str]:
 def _compared_with(feature: Feature) -> str:
     if feature.alone:
         return "-"
+    if feature.against:
+        return feature.against
     if feature.compared == "hpu":
         return f"{feature.reference} on cards"
     return f"{feature.reference} on the CPU" if feature.reference else "the CPU"

@@ -78,6 +78,11 @@ class _Like:
         return made
 
 
+def group_of(make: Make | None, parameter: nn.Parameter) -> int:
+    """Return the index of a parameter's group in the optimizer; 0 if it is not known."""
+    return (make.group_of(parameter) or 0) if isinstance(make, _Like) else 0
+
+
 def _by_name(name: str) -> Any:
     places = [torch.optim]
     if device_type() == "hpu":

@@ -33,6 +33,7 @@ class Role(StrEnum):
     TEMPORARY = "temporary"
     CACHE = "cache"  # the keys and values of previous tokens
     LOGITS = "logits"
+    EXCHANGED = "exchanged"  # buffers for exchanging gradients and weights
 
 
 @dataclass(slots=True)
@@ -105,12 +106,29 @@ def _operation(name: str, overload: str, *values: Any) -> Operation:
     return Operation(getattr(getattr(getattr(torch.ops, library), operator), overload), *values)
 
 
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of the model."""
+
+    name: str
+    elements: int
+    weight: int
+    """Index of the storage that contains the weight."""
+    gradient: int | None = None
+    """Index of the storage that contains the gradient, or None."""
+    group: int = 0
+    """Index of the optimizer's parameter group."""
+    trained: bool = True
+
+
 @dataclass(slots=True)
 class Program:
     """The operations and storages of one step."""
 
     operations: list[Operation] = field(default_factory=list)
     storages: list[Storage] = field(default_factory=list)
+    parameters: list[Parameter] = field(default_factory=list)
+    """The parameters of the model in a training step, in the model's order."""
     classes: dict[str, str] = field(default_factory=dict)
     """Maps the path of each module to its class name; the path of the model itself is empty."""
     samples: int = 0

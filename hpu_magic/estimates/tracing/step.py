@@ -16,7 +16,7 @@ from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.tracing import optimizers, twins
 from hpu_magic.estimates.tracing.fake_card import device_type, fake_card
 from hpu_magic.estimates.tracing.modules import RunningModules
-from hpu_magic.estimates.tracing.program import Program, Role
+from hpu_magic.estimates.tracing.program import Parameter, Program, Role
 from hpu_magic.estimates.tracing.recomputation import recomputing
 from hpu_magic.estimates.tracing.recorder import Recorder, card_bytes
 from hpu_magic.estimates.tracing.refusals import UntracedError, explained
@@ -197,10 +197,25 @@ class _Step:
                 if index is not None:
                     storage = self._program.storages[index]
                     storage.role, storage.module = Role.GRADIENTS, name.rpartition(".")[0]
+        self._program.parameters = list(map(self._described, self._parameters))
         for storage in self._program.storages:
             kept = storage.freed is None or storage.freed > saved
             if storage.role is Role.TEMPORARY and 0 <= storage.born < saved and kept:
                 storage.role = Role.ACTIVATIONS
+
+    def _described(self, name: str) -> Parameter:
+        weight, make = self._parameters[name], self._options.optimizer
+        index_of = self._recorder.index_of
+        at = index_of(weight)
+        assert at is not None  # all weights are held
+        return Parameter(
+            name,
+            weight.numel(),
+            at,
+            gradient=None if weight.grad is None else index_of(weight.grad),
+            group=optimizers.group_of(make, weight),
+            trained=weight.requires_grad,
+        )
 
 
 def _loss_of(output: Any, function: Loss | None) -> torch.Tensor:

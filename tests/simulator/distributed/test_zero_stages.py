@@ -1,9 +1,13 @@
 """DeepSpeed on two cards; ``make deepspeed`` runs the table of all its features."""
 
+import sys
 from pathlib import Path
 
 import pytest
 from ranks import Named
+
+sys.path.append(str(Path(__file__).parents[3] / "tools"))
+from deepspeed_table.features import buckets
 
 PROGRAM = str(Path(__file__).with_name("zero_of_ranks.py"))
 
@@ -17,3 +21,34 @@ def test_each_zero_stage_has_the_losses_of_ddp(launch):
         for stage, found in losses.items():
             assert found == pytest.approx(expected, rel=1e-5, abs=0), stage
     assert by_rank[0] != by_rank[1]  # each rank has its own batches
+
+
+HALF = {"bf16": {"enabled": True}}
+HOST = {"device": "cpu"}
+
+
+@pytest.fixture(scope="module")
+def two(server):
+    """Two ranks that are shared by tests."""
+    ranks = server.start(2)
+    yield ranks
+    ranks.close()
+
+
+@pytest.mark.parametrize(
+    ("stage", "options", "more"),
+    [
+        *((stage, {}, more) for stage in range(4) for more in ({}, HALF)),
+        *((stage, {"contiguous_gradients": False}, {}) for stage in (2, 3)),
+        *((stage, {}, {"gradient_accumulation_steps": 2}) for stage in (1, 2, 3)),
+        *((stage, {"offload_optimizer": HOST}, HALF) for stage in (1, 2)),
+        (3, {"offload_optimizer": HOST, "offload_param": HOST}, {}),
+        (2, {"overlap_comm": True}, {}),
+        (3, {"stage3_prefetch_bucket_size": 0}, {}),
+    ],
+)
+def test_estimated_memory_of_a_step_agrees_with_the_cards(two, stage, options, more):
+    settings = buckets(stage, **options) | more
+    by_rank = two(Named(PROGRAM, "peak_and_estimate"), settings)
+    measured = max(peak for peak, _ in by_rank)
+    assert by_rank[0][1] == pytest.approx(measured, rel=0.03)
