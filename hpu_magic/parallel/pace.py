@@ -3,6 +3,9 @@
 Ranks wait for each other in the backward pass, where gradients are reduced across ranks. The rest
 of a step (loading the batch, forward pass, optimizer) is the rank's own time; the rank with the
 longest own time makes the other ranks wait. All times are measured on the host.
+
+Optimizers that run one after another, without a backward pass in between, count as one step:
+DeepSpeed steps its optimizer once per group of parameters.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ class _Mark(NamedTuple):
     """The end of a step."""
 
     steps: int
+    backwards: int
     in_backward: float
     moment: float
 
@@ -26,6 +30,7 @@ class Pace:
 
     def __init__(self) -> None:
         self._watching = False
+        self._backwards = 0
         self._in_backward = 0.0
         self.reset()
 
@@ -46,7 +51,7 @@ class Pace:
 
     def reset(self) -> None:
         """Set all counts to zero."""
-        self._first = self._read = self._last = _Mark(0, 0.0, 0.0)
+        self._first = self._read = self._last = _Mark(0, 0, 0.0, 0.0)
 
     def lately(self) -> tuple[float | None, float | None]:
         """Return the steps per second and the rank's own time per step since the last call."""
@@ -58,8 +63,11 @@ class Pace:
         return _between(self._first, self._last)
 
     def _stepped(self, *_: Any) -> None:
-        self._last = _Mark(self._last.steps + 1, self._in_backward, time.perf_counter())
-        if self._last.steps == 1:
+        # A loop that computes its gradients without autograd has no backward passes at all.
+        continued = self._last.steps > 0 and 0 < self._backwards == self._last.backwards
+        steps = self._last.steps + (not continued)
+        self._last = _Mark(steps, self._backwards, self._in_backward, time.perf_counter())
+        if steps == 1:
             self._first = self._read = self._last
 
     def _timed(self, backward: Any) -> Any:
@@ -69,6 +77,7 @@ class Pace:
             try:
                 return backward(*arguments, **options)
             finally:
+                self._backwards += 1
                 self._in_backward += time.perf_counter() - began
 
         return timed
