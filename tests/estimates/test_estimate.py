@@ -144,6 +144,25 @@ def test_recomputing_layers_trades_memory_for_time():
     assert again.memory["weights"] == kept.memory["weights"]
 
 
+def test_layers_of_all_parts_are_recomputed():
+    class Parts(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.encoder, self.decoder = layers(count=6), layers(count=8)
+
+        def forward(self, x):
+            return self.decoder(self.encoder(x))
+
+    x = torch.empty(4096, 256, device="meta")
+    kept, again = (
+        estimate(Parts(), x, checkpointing=how, optimizer=None) for how in ("none", "full")
+    )
+    size = x.numel() * x.element_size()
+    # A layer keeps the input of its activation and its result; only the latter is kept now.
+    assert kept.memory["activations"] >= 26 * size
+    assert again.memory["activations"] <= 14 * size
+
+
 def test_each_time_is_shown_as_an_estimate_with_its_band():
     found = estimate(layers(), X)
     lines = str(found).splitlines()

@@ -148,13 +148,31 @@ def test_default_dtype_is_that_of_the_model():
     assert options(dtype="bf16-mixed").step.autocast is torch.bfloat16
 
 
-def test_layers_are_the_longest_list_of_one_class():
-    class Layer(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.inner = nn.Linear(2, 2)
+class Layer(nn.Module):
+    """A layer with a list that is not a list of layers."""
 
-    found = nn.ModuleList([Layer() for _ in range(3)])
-    model = nn.Sequential(nn.ModuleList([Layer(), Layer()]), found, nn.Linear(2, 2))
-    assert layers(model) == list(found)
+    def __init__(self):
+        super().__init__()
+        self.experts = nn.ModuleList([nn.Sequential(nn.Linear(2, 2)) for _ in range(4)])
+        self.norm, self.gate = nn.LayerNorm(2), nn.Linear(2, 4)
+
+
+class Stage(nn.Module):
+    def __init__(self, blocks):
+        super().__init__()
+        self.blocks = nn.ModuleList([Layer() for _ in range(blocks)])
+        self.smaller = nn.Linear(2, 2)
+
+
+def test_layers_are_in_the_lists_of_all_parts_of_a_model():
+    encoder, decoder = (nn.ModuleList([Layer() for _ in range(count)]) for count in (2, 3))
+    model = nn.Sequential(encoder, decoder, nn.Linear(2, 2))
+    assert layers(model) == [*encoder, *decoder]
     assert layers(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))) == []
+
+
+def test_layers_of_a_model_in_stages_are_the_blocks_of_the_stages():
+    stages = nn.ModuleList([Stage(count) for count in (2, 1, 6)])
+    expected = [block for stage in stages for block in stage.blocks]
+    assert layers(nn.Sequential(nn.Linear(2, 2), stages)) == expected
+    assert layers(nn.Sequential(*(stage.blocks for stage in stages))) == expected
