@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from hpu_magic.estimates.cost.attention import SKIPPED
 from hpu_magic.estimates.cost.constants import FITTED
 from hpu_magic.estimates.cost.hardware import GENERATIONS, LINK_EFFICIENCY, generation_named
 from hpu_magic.estimates.cost.pricing import SECONDS_PER_OPERATOR, compile_seconds, price
@@ -198,6 +199,45 @@ class Attention(nn.Module):
         return nn.functional.scaled_dot_product_attention(x, x, x)
 
 
+class Scaled(nn.Module):
+    """A product of 8-bit matrices with float32 scales and a bf16 bias."""
+
+    def forward(self, x):
+        left = x.to(torch.float8_e4m3fn)
+        one = torch.ones((), dtype=torch.float32, device=x.device)
+        return torch._scaled_mm(left, left.t(), one, one, x[0], out_dtype=torch.bfloat16)
+
+
+class Gemm(nn.Module):
+    """The vendor's 8-bit product with float32 scales."""
+
+    def forward(self, x):
+        left = x.to(torch.float8_e4m3fn)
+        one = torch.ones(1, dtype=torch.float32, device=x.device)
+        return torch.ops.hpu.fp8_gemm_v2(
+            left, False, left, True, None, torch.bfloat16, one, one, None, False
+        )
+
+
+@pytest.mark.parametrize("model", [Scaled(), Gemm()])
+def test_scales_and_biases_do_not_change_the_type_of_a_product(model):
+    program = traced(model, 4096, 4096)
+    (seconds,) = (cost.matrix for cost in price(program, "gaudi2").operations if cost.matrix)
+    rate = 865e12 * FITTED.matrix_efficiency["gaudi2"]
+    assert seconds == pytest.approx(2 * 4096**3 / rate)
+
+
+def test_type_of_a_product_is_that_of_its_matrices():
+    class Mixed(nn.Module):
+        def forward(self, x):
+            summand = x.float()
+            return torch.addmm(summand, x, x, out_dtype=torch.float32)
+
+    program = traced(Mixed(), 4096, 4096)
+    (seconds,) = (cost.matrix for cost in price(program, "gaudi2").operations if cost.matrix)
+    assert seconds == pytest.approx(2 * 4096**3 / PEAK)
+
+
 def test_indivisible_heads_are_refused():
     program = traced(nn.Sequential(Attention()), 2, 6, 128, 64)
     with pytest.raises(EstimateError, match=r"6 attention heads are not divisible by tp=4"):
@@ -209,6 +249,49 @@ def test_attention_includes_products_and_softmax():
     (cost,) = costs_of(price(program, "gaudi2"))
     assert cost.matrix == pytest.approx(2 * 2 * 2 * 8 * 1024 * 1024 * 128 / PEAK)
     assert cost.vector > 0
+
+
+class Causal(nn.Module):
+    def forward(self, x):
+        return nn.functional.scaled_dot_product_attention(x, x, x, is_causal=True)
+
+
+class Fused(nn.Module):
+    def __init__(self, causal):
+        super().__init__()
+        self.causal = causal
+
+    def forward(self, x):
+        from habana_frameworks.torch.hpex.kernels import FusedSDPA
+
+        return FusedSDPA.apply(x, x, x, None, 0.0, self.causal)
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_the_vendors_kernel_skips_scores_above_the_diagonal(shell, train):
+    whole, causal = (
+        [cost for cost in price(program, "gaudi2").operations if cost.matrix and cost.vector]
+        for program in (
+            traced(nn.Sequential(nn.Linear(128, 128), Fused(each)), 2, 8, 1024, 128, train=train)
+            for each in (False, True)
+        )
+    )
+    assert len(whole) == len(causal) == 1 + train
+    half = 1 - SKIPPED * (1 - 1025 / 2048)
+    for one, other in zip(causal, whole, strict=True):
+        assert one.vector / other.vector == pytest.approx(half)
+        # The matrix engines compute complete tiles.
+        assert half <= one.matrix / other.matrix < 1
+
+
+def test_a_causal_mask_is_added_to_all_scores():
+    plain, causal = (
+        costs_of(price(traced(model, 2, 8, 1024, 128), "gaudi2"))[-1]
+        for model in (Attention(), Causal())
+    )
+    assert causal.matrix == plain.matrix
+    assert causal.vector > plain.vector
+    assert causal.memory > plain.memory
 
 
 def test_pipelines_have_a_bubble():

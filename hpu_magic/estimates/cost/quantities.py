@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from hpu_magic.estimates.cost.attention import factors_of
 from hpu_magic.estimates.cost.fusion import traffic
 from hpu_magic.estimates.cost.hardware import Generation
+from hpu_magic.estimates.cost.products import Product, matrices_of, name_of
 from hpu_magic.estimates.cost.sharding import Sharding, Share
-from hpu_magic.estimates.cost.work import Kind, Product, Work, name_of, work_of
+from hpu_magic.estimates.cost.work import Kind, Work, work_of
 from hpu_magic.estimates.layout import Layout
 from hpu_magic.estimates.tracing.program import Operand, Operation, Phase, Program, Role
 
@@ -66,14 +68,21 @@ class Products:
 
 
 def quantities(
-    program: Program, card: Generation, *, fused: bool, fp8: bool, layout: Layout
+    program: Program,
+    card: Generation,
+    *,
+    fused: bool,
+    fp8: bool,
+    layout: Layout,
+    fused_attention: bool = False,
 ) -> tuple[Operations, Products]:
     """Return the work of a program on one card.
 
     If ``fused`` is true, the operations run in graphs. If ``fp8`` is true, linear layers use FP8.
+    If ``fused_attention`` is true, the vendor's operator replaces PyTorch's attention.
     Raises `EstimateError` if the layout is not suitable for the model.
     """
-    return _Reader(program, card, fp8, layout).read(fused)
+    return _Reader(program, card, fp8, layout).read(fused, fused_attention)
 
 
 class _Reader:
@@ -86,9 +95,11 @@ class _Reader:
         }
         self._products: list[tuple[float, ...]] = []
 
-    def read(self, fused: bool) -> tuple[Operations, Products]:
+    def read(self, fused: bool, fused_attention: bool) -> tuple[Operations, Products]:
         program = self._program
-        works = [work_of(operation) for operation in program.operations]
+        works = [
+            work_of(operation, fused_attention=fused_attention) for operation in program.operations
+        ]
         sharding = Sharding(program, self._layout.tensor)
         moved = traffic(program, [work.kind for work in works], fused=fused)
         rows = []
@@ -138,7 +149,7 @@ class _Reader:
                 else:
                     arrays += by_arrays
             if work.kind is Kind.MATRIX:
-                cast = self._cast(work) if dtype == "fp8" and self._fp8 else 0.0
+                cast = self._cast(operation, work) if dtype == "fp8" else 0.0
                 sizes[0] += 3 * cast  # each cast reads two bytes and writes one
                 instructions += cast
                 self._stream(number, work, _WIDTHS[dtype])
@@ -165,10 +176,13 @@ class _Reader:
             operand.storage in self._weights for operand in operation.reads
         )
 
-    def _cast(self, work: Work) -> float:
+    def _cast(self, operation: Operation, work: Work) -> float:
         """Return the number of elements that are cast to FP8 for the matmuls."""
+        left, right = matrices_of(operation)
+        casts_left = left.dtype not in _FP8
+        casts_right = right.dtype not in _FP8 and self._trains
         return sum(
-            product.batch * (product.m + product.n * self._trains) * product.k
+            product.batch * (product.m * casts_left + product.n * casts_right) * product.k
             for product in work.products
         )
 
@@ -179,17 +193,18 @@ class _Reader:
             self._products.append((number, product.m, product.n, left, right, result))
 
     def _type(self, operation: Operation, work: Work) -> str:
-        reads = operation.reads
-        grouped = name_of(operation.operator) == "_grouped_mm"
-        if work.kind is Kind.ATTENTION or len(reads[0].shape) > 3 or grouped:
-            weight = reads[1 % len(reads)]
+        """Return the dtype in which the matrix engines multiply, which biases do not affect."""
+        if work.kind is Kind.ATTENTION:
+            left, right, _ = factors_of(operation)
         else:
-            weight = reads[-1]
-        if self._fp8 and (len(weight.shape) == 2 or grouped):
+            left, right = matrices_of(operation)
+        grouped = name_of(operation.operator) == "_grouped_mm"
+        if self._fp8 and work.kind is Kind.MATRIX and (len(right.shape) == 2 or grouped):
             return "fp8"
-        if weight.dtype in _FP8:
+        dtypes = {left.dtype, right.dtype}
+        if dtypes.intersection(_FP8):
             return "fp8" if self._card.has_fp8 else "bf16"
-        return "fp32" if weight.dtype is torch.float32 else "bf16"
+        return "fp32" if torch.float32 in dtypes else "bf16"
 
 
 def array_seconds(product: Product, card: Generation, dtype: str) -> float:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hpu_magic.estimates.cost.work import Kind, Product, Work, name_of
+from hpu_magic.estimates.cost.products import Product, name_of
+from hpu_magic.estimates.cost.work import Kind, Work
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.tracing.program import Operand, Operation, Phase, Program, Role
 
