@@ -91,8 +91,9 @@ def estimate(
     -------
     Estimate
         ``seconds`` per step, ``samples_per_second`` and ``tokens_per_second`` over all cards,
-        ``peak`` in bytes per card, ``largest_batch``, and ``band``, the range of factors within
-        which a measurement is expected.
+        ``peak`` in bytes per card, ``largest_batch``, ``band``, the range of factors within which a
+        measurement is expected, and the parts of ``peak`` and ``seconds``: ``memory`` and
+        ``by_kind``.
 
     Raises
     ------
@@ -150,8 +151,8 @@ def estimate_generation(
     new_tokens : int
         Number of tokens to generate after each prompt.
     batch : int or "largest"
-        Number of sequences generated at the same time, over all cards; ``largest`` finds the
-        largest number that fits.
+        Number of sequences that each card, or group of cards that share the model, generates at
+        the same time; ``largest`` finds the largest number that fits.
     card : {"gaudi", "gaudi2", "gaudi3"}
         The generation of the card.
     cards : int
@@ -180,7 +181,8 @@ def estimate_generation(
     GenerationEstimate
         ``first_token_seconds``, ``token_seconds``, ``tokens_per_second`` (new tokens over all
         cards, including the time for the prompt), ``peak`` in bytes per card, ``largest_batch``,
-        and ``band``, the range of factors within which a measurement is expected.
+        ``band``, the range of factors within which a measurement is expected, and the parts of
+        ``peak`` and ``seconds``: ``memory`` and ``by_kind``.
 
     Raises
     ------

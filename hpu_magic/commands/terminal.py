@@ -19,7 +19,7 @@ _TEXTS = {
     "train": "estimate a training step; --no-train estimates a forward pass",
     "mode": "the execution mode (eager by default; graphs for text generation)",
     "dtype": "the precision (by default, the dtype of the parameters; bf16 for text generation)",
-    "batch": "batch size per card (for text generation: over all cards), or largest",
+    "batch": "batch size per card, or largest",
     "loss": "module:callable that computes the loss from the output",
 }
 

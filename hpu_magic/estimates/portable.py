@@ -27,8 +27,9 @@ class Portable:
     def to_dict(self) -> dict[str, Any]:
         """Return the values, in seconds and bytes, as plain data."""
         found: Any = self
-        names = ["seconds", "tokens_per_second", "batch", "peak", "fits", "band"]
-        of_kind = ("first_token_seconds", "token_seconds", "samples_per_second")
+        names = ["seconds", "samples_per_second", "tokens_per_second", "batch", "peak", "fits"]
+        names += ["band", "memory"]
+        of_kind = ("first_token_seconds", "token_seconds")
         names += [name for name in of_kind if hasattr(found, name)]
         card = found.settings.card if hasattr(found, "settings") else found.card
         return {
@@ -36,7 +37,7 @@ class Portable:
             "model": found.model,
             **{name: getattr(found, name) for name in names},
             "memory_of_a_card": card.memory,
-            "memory": found.memory if isinstance(found.memory, dict) else found.memory.parts(),
+            "time": found.by_kind,
         }
 
     def __copy__(self) -> Portable:

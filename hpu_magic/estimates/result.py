@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hpu_magic import units
 from hpu_magic.estimates import figures
 from hpu_magic.estimates.by_module import ModuleShare
+from hpu_magic.estimates.cost.bands import Band, band_of_inference, band_of_training
 from hpu_magic.estimates.cost.hardware import Generation
 from hpu_magic.estimates.cost.pricing import Prices, compile_seconds
 from hpu_magic.estimates.largest_batch import MOST
@@ -94,6 +95,11 @@ class Estimate(Portable, Report):
         return {name: count for name, count in held.items() if count}
 
     @property
+    def by_kind(self) -> dict[str, float]:
+        """`seconds`, split by the resource that limits them."""
+        return self.prices.by_kind
+
+    @property
     def fits(self) -> bool:
         """Whether the step fits in a card's memory."""
         return self.peak <= self.card.memory
@@ -106,7 +112,15 @@ class Estimate(Portable, Report):
     @property
     def band(self) -> tuple[float, float]:
         """Range in which a measurement is expected, in multiples of `seconds`."""
-        return self.prices.band
+        return self.limits.low, self.limits.high
+
+    @property
+    def limits(self) -> Band:
+        """The band, and the measurements on which it is based."""
+        options = self.options
+        if options.train:
+            return band_of_training(self.layout, options.mode, options.dtype)
+        return band_of_inference(self.batch, 1, self.layout, self.card, options.dtype)
 
     @property
     def memory_text(self) -> str:
@@ -141,11 +155,11 @@ class Estimate(Portable, Report):
         verdict = "fits" if self.fits else "does not fit"
         shown.append(("memory of a card", f"{self.memory_text}, {verdict}"))
         shown += [(f"  {name}", units.size(count)) for name, count in self.memory.items()]
-        return [*shown, *figures.times(self.prices.by_kind), *figures.slowest(self.modules)]
+        return [*shown, *figures.times(self.by_kind), *figures.slowest(self.modules)]
 
     def notes(self) -> Sequence[str]:
         """Return notes that explain the estimate."""
-        notes = [figures.note("published measurements of this kind of work")]
+        notes = [figures.note(f"published measurements of {self.limits.rows}")]
         if self.largest == MOST:
             notes.append(f"The search for the largest batch stops at {MOST}, which fits.")
         return notes

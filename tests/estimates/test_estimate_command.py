@@ -100,6 +100,7 @@ def test_figures_are_printed_as_json(folder, capsys):
         "band": list(expected.band),
         "memory_of_a_card": expected.card.memory,
         "memory": expected.memory,
+        "time": expected.by_kind,
     }
 
 
@@ -125,7 +126,7 @@ def test_configuration_specifies_the_model(folder, capsys):
     found = json.loads(out)
     assert found["estimate"] == expected.title().removeprefix("Estimate: ")
     assert found["token_seconds"] == expected.token_seconds
-    assert found["memory"] == expected.memory.parts()
+    assert (found["memory"], found["time"]) == (expected.memory, expected.by_kind)
 
 
 @pytest.mark.parametrize("option", ["--batch few", "--cards few", "--card gaudi4"])

@@ -54,6 +54,42 @@ def test_inputs_can_be_in_records(read, inputs):
     assert X.shape == (2, 8)
 
 
+class Seeing(nn.Module):
+    """A model of images or texts, which also has labels."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.head = nn.Embedding(16, 8), nn.Linear(8, 4)
+
+    def forward(self, x, labels=None, input_ids=None):
+        features = x.float() if x.dim() == 4 else self.words(x)
+        if input_ids is not None:
+            features = features + self.words(input_ids).sum()
+        return self.head(features)
+
+
+IMAGES = torch.empty(2, 3, 8, 8)
+LABELS = torch.empty(2, dtype=torch.long)
+IDS = torch.empty(2, 5, dtype=torch.long)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "tokens"),
+    [
+        ((IDS, LABELS), 10),
+        ((IMAGES, LABELS), 0),
+        ((IMAGES.to(torch.uint8), LABELS), 0),
+        ((IMAGES, torch.empty(2, 8, 8, dtype=torch.long)), 0),
+        ({"x": IMAGES, "labels": LABELS, "input_ids": IDS}, 10),
+    ],
+)
+def test_images_and_labels_are_not_tokens(inputs, tokens):
+    args = (inputs,) if isinstance(inputs, dict) else inputs
+    found = estimate(Seeing(), *args, mode="lazy")
+    assert (found.program.samples, found.program.tokens) == (2, tokens)
+    assert ("tokens/s" in str(found)) == bool(tokens)
+
+
 class Returning(nn.Linear):
     """A layer whose output is in a container."""
 

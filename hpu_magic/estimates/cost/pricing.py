@@ -8,14 +8,14 @@ import numpy as np
 import numpy.typing as npt
 
 from hpu_magic.estimates.cost import links
-from hpu_magic.estimates.cost.constants import BANDS, FITTED, Constants
+from hpu_magic.estimates.cost.constants import FITTED, Constants
 from hpu_magic.estimates.cost.hardware import Generation, generation_named
 from hpu_magic.estimates.cost.quantities import Column, Operations, Products, quantities
 from hpu_magic.estimates.cost.work import Kind, work_of
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.layout import Layout
 from hpu_magic.estimates.step_arguments import DTYPES, MODES
-from hpu_magic.estimates.tracing.program import Phase, Program, Role
+from hpu_magic.estimates.tracing.program import Program, Role
 
 SECONDS_PER_OPERATOR = 0.3e-3
 """Based on the log of a Gaudi2 server that compiled 72 graphs of a model with 8 billion parameters
@@ -59,8 +59,6 @@ class Prices:
     by_kind: dict[str, float] = field(default_factory=dict)
     """`seconds`, broken down by bottleneck: ``"matrix"``, ``"vector"``, ``"memory"``, ``"links"``,
     ``"launches"``, and ``"waiting"``, which is time spent waiting for other cards of a pipeline."""
-    band: tuple[float, float] = (0.5, 2.0)
-    """Range that is expected to contain 90 % of measurements, in multiples of `seconds`."""
     exchange: float = 0.0
     """The part of `seconds` that cards spend exchanging gradients and weights."""
 
@@ -124,18 +122,7 @@ def price(
     prices = add_up(workload, columns, constants)
     rows = zip(*(getattr(columns, name).tolist() for name in OperationCost.__slots__), strict=True)
     prices.operations = [OperationCost(*row) for row in rows]
-    trains = any(each.phase is Phase.BACKWARD for each in program.operations)
-    prices.band = _band(workload, trains, mode, dtype)
     return prices
-
-
-def _band(workload: Workload, trains: bool, mode: str, dtype: str) -> tuple[float, float]:
-    """Return the error band for a kind of work; it is wider if there are few or no measurements."""
-    known = dtype != "fp32" and (not trains or workload.layout.cards <= 64)
-    if trains and (mode == "compile" and workload.layout.zero == 3):
-        known = False
-    kind = ("training" if trains else "batches") if known else "unmeasured"
-    return 1 / BANDS[kind], BANDS[kind]
 
 
 def workload_of(
@@ -146,8 +133,12 @@ def workload_of(
     dtype: str,
     layout: Layout,
     accumulate: int = 1,
+    fused_attention: bool = False,
 ) -> Workload:
-    """Return the work of a step on a card; takes the same arguments as `price`."""
+    """Return the work of a step on a card; takes the same arguments as `price`.
+
+    If ``fused_attention`` is true, the vendor's operator replaces PyTorch's attention.
+    """
     card = generation_named(generation) if isinstance(generation, str) else generation
     if mode not in MODES:
         raise EstimateError(f"mode={mode!r} is unknown: use one of {', '.join(MODES)}.")
@@ -158,7 +149,12 @@ def workload_of(
             f"dtype='fp8' is not supported by {card.name}: use bf16, gaudi2 or gaudi3."
         )
     operations, products = quantities(
-        program, card, fused=mode != "eager", fp8=dtype == "fp8", layout=layout
+        program,
+        card,
+        fused=mode != "eager",
+        fp8=dtype == "fp8",
+        layout=layout,
+        fused_attention=fused_attention,
     )
     divided = layout.tensor * layout.pipeline
     return Workload(
@@ -207,9 +203,9 @@ def _streamed(workload: Workload, constants: Constants) -> Column:
     products = workload.products
     left = products.left * np.maximum(products.columns / constants.block, 1.0)
     right = products.right * np.maximum(products.rows / constants.block, 1.0)
-    total = np.zeros_like(workload.operations.moved)
-    np.add.at(total, products.owner, left + right + products.result)
-    return total
+    count = len(workload.operations.moved)
+    total = np.bincount(products.owner, left + right + products.result, minlength=count)
+    return total.astype(np.float64)
 
 
 def _reduced(workload: Workload, constants: Constants) -> Column:
@@ -239,7 +235,7 @@ def add_up(workload: Workload, columns: Columns, constants: Constants) -> Prices
     by_kind["launches"] = float((columns.launch * times).sum()) / layout.pipeline
     waiting = sum(by_kind.values()) * (layout.pipeline - 1) / workload.accumulate
     by_kind["waiting"] = waiting
-    exchange = _exchanged(workload, constants)
+    exchange = exchanged(workload, constants)
     by_kind["links"] += exchange
     by_kind = {name: seconds for name, seconds in by_kind.items() if seconds}
     return Prices(seconds=sum(by_kind.values()), by_kind=by_kind, exchange=exchange)
@@ -253,7 +249,7 @@ def _in_parallel(engines: Column, optimizer: npt.NDArray[np.bool_]) -> float:
     return sum(float(engines[:, wanted].sum(axis=1).max()) for wanted in (optimizer, ~optimizer))
 
 
-def _exchanged(workload: Workload, constants: Constants) -> float:
+def exchanged(workload: Workload, constants: Constants) -> float:
     """Return the time in seconds that exchanging gradients and weights adds to a step."""
     layout, card = workload.layout, workload.card
     if layout.data == 1 or not workload.gradients:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from hpu_magic.estimates.cost.bands import band_of_inference
 from hpu_magic.estimates.errors import EstimateError
 from hpu_magic.estimates.generation.memory import GenerationMemory, memory_of
 from hpu_magic.estimates.generation.passes import (
@@ -19,7 +20,7 @@ from hpu_magic.estimates.generation.passes import (
 from hpu_magic.estimates.generation.protocol import Protocol
 from hpu_magic.estimates.generation.result import GenerationEstimate, over_memory
 from hpu_magic.estimates.generation.settings import GenerationSettings
-from hpu_magic.estimates.generation.times import Times, band_of, times_of
+from hpu_magic.estimates.generation.times import Times, times_of
 from hpu_magic.estimates.largest_batch import largest_batch
 
 
@@ -130,7 +131,6 @@ def estimate_of(
     Raises `EstimateError` if the largest batch is requested but not even one sequence fits, or if
     operations depend on tensor values.
     """
-    groups = settings.layout.data
     with passes_of(model, protocol, settings.torch_dtype) as passes:
         estimator = Estimator(passes, settings)
         most: int | None = None
@@ -138,7 +138,7 @@ def estimate_of(
             most = estimator.largest_batch({})
             batch = max(most, 1)
         else:
-            batch = settings.batch // groups
+            batch = settings.batch
         traced = estimator.traced(batch)
         memory = estimator.memory(traced)
         if most == 0:
@@ -146,15 +146,17 @@ def estimate_of(
 
     def find_largest() -> int:
         with passes_of(model, protocol, settings.torch_dtype) as passes:
-            return Estimator(passes, settings).largest_batch({batch: memory.total}) * groups
+            return Estimator(passes, settings).largest_batch({batch: memory.total})
 
     return GenerationEstimate(
         model=type(model).__name__,
         settings=settings,
-        batch=batch * groups,
+        batch=batch,
         times=estimator.times(traced),
-        memory=memory,
+        sizes=memory,
         find_largest=find_largest,
-        limits=band_of(batch, settings.layout.cards, settings.card),
-        largest=None if most is None else most * groups,
+        limits=band_of_inference(
+            batch, settings.new_tokens, settings.layout, settings.card, settings.dtype
+        ),
+        largest=most,
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil
 
-from hpu_magic.estimates.cost.work import Kind, name_of, work_of
+from hpu_magic.estimates.cost.products import name_of
+from hpu_magic.estimates.cost.work import Kind, work_of
 from hpu_magic.estimates.generation.passes import Pass
 from hpu_magic.estimates.generation.settings import GenerationSettings
 from hpu_magic.estimates.memory import peak
@@ -28,11 +29,12 @@ class GenerationMemory:
     """The components of one card's peak memory usage, in bytes."""
 
     weights: int
-    """Parameters and buffers."""
+    buffers: int
     cache: int
     """Keys and values of all tokens."""
-    activations: int
-    """Temporary tensors and inputs of the pass with the higher memory peak."""
+    temporary: int
+    """Temporary tensors of the pass with the higher memory peak."""
+    inputs: int
     logits: int
     graphs: int
     """Memory that captured graphs keep between replays."""
@@ -40,17 +42,20 @@ class GenerationMemory:
     @property
     def total(self) -> int:
         """The sum of all components."""
-        return self.weights + self.cache + self.activations + self.logits + self.graphs
+        return sum(self.parts().values())
 
     def parts(self) -> dict[str, int]:
-        """Map the name of each component to its size in bytes."""
-        return {
+        """Map the name of each component to its size in bytes, without empty ones."""
+        sizes = {
             "weights": self.weights,
+            "buffers": self.buffers,
             "KV cache": self.cache,
-            "activations": self.activations,
+            "temporary results": self.temporary,
+            "inputs": self.inputs,
             "logits": self.logits,
             "graphs": self.graphs,
         }
+        return {name: size for name, size in sizes.items() if size}
 
 
 def memory_of(prompt: Pass, last: Pass, settings: GenerationSettings) -> GenerationMemory:
@@ -70,9 +75,11 @@ def memory_of(prompt: Pass, last: Pass, settings: GenerationSettings) -> Generat
                 sizes[index] = 0
         by_role = peak(traced.program, recorded=settings.mode != "eager", sizes=sizes).by_role
         found = GenerationMemory(
-            weights=by_role.get(Role.WEIGHTS, 0) + by_role.get(Role.BUFFERS, 0),
+            weights=by_role.get(Role.WEIGHTS, 0),
+            buffers=by_role.get(Role.BUFFERS, 0),
             cache=cache if static else by_role.get(Role.CACHE, 0),
-            activations=by_role.get(Role.TEMPORARY, 0) + by_role.get(Role.INPUTS, 0),
+            temporary=by_role.get(Role.TEMPORARY, 0),
+            inputs=by_role.get(Role.INPUTS, 0),
             logits=by_role.get(Role.LOGITS, 0),
             graphs=graphs,
         )

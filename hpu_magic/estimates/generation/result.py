@@ -9,9 +9,10 @@ from typing import Any
 from hpu_magic import units
 from hpu_magic.estimates import figures
 from hpu_magic.estimates.by_module import ModuleShare, shares
+from hpu_magic.estimates.cost.bands import Band
 from hpu_magic.estimates.generation.memory import GenerationMemory
 from hpu_magic.estimates.generation.settings import GenerationSettings
-from hpu_magic.estimates.generation.times import Band, Times
+from hpu_magic.estimates.generation.times import Times
 from hpu_magic.estimates.portable import Portable
 from hpu_magic.runtime.present.report import Report, Row
 
@@ -23,9 +24,9 @@ class GenerationEstimate(Portable, Report):
     model: str
     settings: GenerationSettings
     batch: int
-    """Total number of sequences that all cards generate simultaneously."""
+    """Number of sequences that a card, or a group of cards that share the model, generates."""
     times: Times
-    memory: GenerationMemory
+    sizes: GenerationMemory
     find_largest: Callable[[], int]
     limits: Band
     largest: int | None = None
@@ -63,18 +64,28 @@ class GenerationEstimate(Portable, Report):
         return self.times.compilation
 
     @property
+    def samples_per_second(self) -> float:
+        """Sequences per second on all cards."""
+        return self.batch * self.settings.layout.data / self.seconds
+
+    @property
     def tokens_per_second(self) -> float:
         """New tokens per second on all cards; the time for the prompt is included."""
-        return self.batch * self.settings.new_tokens / self.seconds
+        return self.samples_per_second * self.settings.new_tokens
 
     @property
     def peak(self) -> int:
         """Peak memory usage of one card, in bytes."""
-        return self.memory.total
+        return self.sizes.total
+
+    @property
+    def memory(self) -> dict[str, int]:
+        """The components of `peak`, in bytes."""
+        return self.sizes.parts()
 
     @property
     def largest_batch(self) -> int:
-        """Largest total number of sequences that fits on the cards; 0 if none fits."""
+        """Largest number of sequences that fits on a card, or group of cards; 0 if none fits."""
         return self.searched()
 
     @property
@@ -113,11 +124,7 @@ class GenerationEstimate(Portable, Report):
             ("throughput", figures.rate(self.tokens_per_second, "tokens", self.band)),
             *figures.compilation(self.compile_seconds),
             ("memory of a card", f"{self._usage()}, {'fits' if self.fits else 'does not fit'}"),
-            *(
-                (f"  {name}", units.size(size))
-                for name, size in self.memory.parts().items()
-                if size
-            ),
+            *((f"  {name}", units.size(size)) for name, size in self.memory.items()),
             ("largest batch", f"{self.largest_batch} (estimate)"),
             *figures.times(self.by_kind),
             *figures.slowest(self.modules),
@@ -131,7 +138,7 @@ class GenerationEstimate(Portable, Report):
         """Suggest changes if the generation does not fit in memory."""
         if self.fits:
             return ()
-        return (over_memory(self.memory, self.settings),)
+        return (over_memory(self.sizes, self.settings),)
 
     def _usage(self) -> str:
         return figures.memory(self.peak, self.settings.card.memory)

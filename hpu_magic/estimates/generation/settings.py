@@ -24,7 +24,7 @@ class GenerationSettings:
     """The validated arguments of a generation estimate."""
 
     batch: int | Literal["largest"]
-    """Total number of sequences on all cards."""
+    """Number of sequences per card, or per group of cards that share the model."""
     prompt: int
     """Number of tokens in each prompt."""
     new_tokens: int
@@ -97,7 +97,7 @@ def checked(protocol: Protocol, values: dict[str, Any]) -> GenerationSettings:
         values["new_tokens"],
         cache_dtype,
         card,
-        _layout(values["cards"], values["parallel"], values["batch"]),
+        _layout(values["cards"], values["parallel"]),
         mode,
         dtype,
         cache,
@@ -106,14 +106,9 @@ def checked(protocol: Protocol, values: dict[str, Any]) -> GenerationSettings:
     )
 
 
-def _layout(cards: int, parallel: str | None, batch: int | str) -> Layout:
+def _layout(cards: int, parallel: str | None) -> Layout:
     if parallel is None and isinstance(cards, int) and cards > 1:
         parallel = f"tp={cards}"
     layout = parse(cards, parallel)
     check_without_training(layout)
-    if isinstance(batch, int) and batch % layout.data:
-        raise EstimateError(
-            f"batch={batch} is not divisible by the {layout.data} groups of cards: use a "
-            f"multiple of {layout.data}."
-        )
     return layout

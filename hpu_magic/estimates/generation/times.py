@@ -6,35 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from hpu_magic.estimates.cost.constants import BANDS
-from hpu_magic.estimates.cost.hardware import Generation
 from hpu_magic.estimates.cost.pricing import Prices, compile_seconds, price
 from hpu_magic.estimates.generation.passes import Pass
 from hpu_magic.estimates.generation.settings import GenerationSettings
 from hpu_magic.estimates.tracing.program import Program
-
-
-@dataclass(frozen=True)
-class Band:
-    """The range in which a measurement is expected, in multiples of the estimated time."""
-
-    low: float
-    high: float
-    rows: str
-    """The kind of published measurements on which the band is based."""
-
-
-def band_of(batch: int, cards: int, card: Generation) -> Band:
-    """Return the error band of a generation with ``batch`` sequences per card."""
-    if cards > card.cards_per_machine:
-        factor, rows = BANDS["unmeasured"], "batches, widened for several machines"
-    elif batch > 1:
-        factor, rows = BANDS["batches"], "batches"
-    elif cards == 1:
-        factor, rows = BANDS["single sequences"], "single sequences on one card"
-    else:
-        factor, rows = BANDS["unmeasured"], "single sequences, widened for several cards"
-    return Band(1 / factor, factor, rows)
 
 
 @dataclass(frozen=True)

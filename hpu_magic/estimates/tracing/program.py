@@ -134,7 +134,7 @@ class Program:
     samples: int = 0
     """Size of the first dimension of the inputs."""
     tokens: int = 0
-    """Number of elements in the first integer input, such as token IDs; 0 if there is none."""
+    """Number of tokens in the inputs; 0 if the inputs are images or other signals."""
 
     def of_role(self, role: Role) -> int:
         """Return the total size in bytes of all storages with this role."""

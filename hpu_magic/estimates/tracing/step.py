@@ -22,6 +22,7 @@ from hpu_magic.estimates.tracing.recorder import Recorder, card_bytes
 from hpu_magic.estimates.tracing.refusals import UntracedError, explained
 from hpu_magic.runtime.device import nests
 
+_TOKENS = (torch.int32, torch.int64)
 Loss = Callable[[Any], torch.Tensor]
 
 
@@ -184,10 +185,9 @@ class _Step:
             hold(tensor, Role.INPUTS)
             if tensor.dim() and not program.samples:
                 program.samples = tensor.shape[0]
-            if tensor.dim() and not program.tokens and not tensor.is_floating_point():
-                program.tokens = tensor.numel()
         # Zero-dimensional inputs count as one sample.
         program.samples = program.samples or 1
+        program.tokens = _tokens_of(args, kwargs)
 
     def _set_roles(self, saved: int) -> None:
         """Set the roles of gradients and of activations that are saved for the backward pass."""
@@ -216,6 +216,21 @@ class _Step:
             group=optimizers.group_of(make, weight),
             trained=weight.requires_grad,
         )
+
+
+def _tokens_of(args: Any, kwargs: Mapping[str, Any]) -> int:
+    """Return the number of tokens in the inputs, which are integers of at least two dimensions.
+
+    The first tensor of a text model contains its tokens. If the first tensor is an image or another
+    signal, only arguments with names such as `input_ids` contain tokens, because other integers are
+    labels.
+    """
+    first = list(nests.tensors((args, kwargs)))[:1]
+    named = [value for name, value in kwargs.items() if name.endswith("ids")]
+    for tensor in (*first, *nests.tensors(named)):
+        if tensor.dtype in _TOKENS and tensor.dim() > 1:
+            return tensor.numel()
+    return 0
 
 
 def _loss_of(output: Any, function: Loss | None) -> torch.Tensor:
