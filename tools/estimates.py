@@ -12,7 +12,8 @@ import argparse
 import json
 from dataclasses import asdict
 
-from calibration.fit import Figures, error, fitted, held_out, spread, values
+from calibration.batch import Batch
+from calibration.fit import Figures, errors_of, fitted, held_out, spread, values
 from calibration.measurements import KINDS, Job, job_of, measurements
 from calibration.peaks import peaks
 
@@ -31,13 +32,14 @@ def jobs() -> list[Job]:
     return [job_of(measurement) for measurement in measurements()]
 
 
-def residuals(measured: list[Job], constants: Constants) -> str:
+def residuals(measured: Batch, constants: Constants) -> str:
     """Return the constants and their residuals as text."""
     lines = [f"{name} = {value:.4g}" for name, value in values(constants).items()]
+    all_errors = errors_of(measured, constants)
     for kind in KINDS:
         errors = [
-            error(job, constants)
-            for job in measured
+            error
+            for job, error in zip(measured.jobs, all_errors, strict=True)
             if job.measurement.kind == kind and job.measurement.scored
         ]
         median, most, bias = spread(errors)
@@ -45,10 +47,10 @@ def residuals(measured: list[Job], constants: Constants) -> str:
     return "\n".join(lines)
 
 
-def figures(measured: list[Job]) -> Figures:
+def figures(measured: Batch) -> Figures:
     """Return the estimates of all measurements with the current constants."""
     return Figures(
-        [job.estimate(FITTED) for job in measured],
+        [float(each) for each in measured.estimates(FITTED)],
         held_out(measured, FITTED),
         list(peaks()),
     )
@@ -58,7 +60,7 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("task", choices=("fit", "figures"))
     task = parser.parse_args().task
-    all_jobs = jobs()
+    all_jobs = Batch(jobs())
     if task == "fit":
         print(residuals(all_jobs, fitted(all_jobs, FITTED)))
     else:

@@ -10,6 +10,7 @@ import pytest
 PROJECT = Path(__file__).parents[2]
 sys.path.insert(0, str(PROJECT / "tools"))
 
+from calibration.batch import Batch  # noqa: E402  (needs the path above)
 from calibration.fit import (  # noqa: E402  (needs the path above)
     PRIORS,
     Figures,
@@ -85,7 +86,7 @@ def test_fit_recovers_the_constants_of_artificial_measurements(products):
     made = with_values(FITTED, values(FITTED).values())
     errors = [each.estimate(made) / each.estimate(FITTED) - 1 for each in products]
     assert errors == pytest.approx([0.0] * len(measured))
-    better = fitted(products, FITTED)
+    better = fitted(Batch(products), FITTED)
     assert (
         spread([each.estimate(better) / each.measurement.value - 1 for each in products])[0] < 0.1
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import exp, log, sqrt
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import least_squares
 
-from calibration.measurements import Job
+from calibration.batch import Batch
 from hpu_magic.estimates.cost.constants import Constants
 
 # Maps each fitted constant to its assumed value and to the standard deviation of its logarithm,
@@ -32,6 +32,7 @@ PRIORS: dict[str, tuple[float, float]] = {
     "exchange.ddp": (0.7, 0.5),
     "exchange.zero": (2.0, 0.5),
 }
+Priors = Mapping[str, tuple[float, float]]
 _SHARES = ("efficiency", "fusion")
 _NOISE = 0.12
 _FEW = 6
@@ -48,64 +49,79 @@ class Figures:
     """Estimates of the memory measurements."""
 
 
-def fitted(jobs: Iterable[Job], start: Constants) -> Constants:
-    """Return the constants that best fit the measurements."""
-    scored = [job for job in jobs if job.measurement.scored]
+def fitted(
+    batch: Batch,
+    start: Constants,
+    priors: Priors = PRIORS,
+    left_out: Collection[str] = (),
+) -> Constants:
+    """Return the constants that best fit the measurements of all families that are not left out."""
+    used = [
+        index
+        for index, job in enumerate(batch.jobs)
+        if job.measurement.scored and job.measurement.family not in left_out
+    ]
+    scored = [batch.jobs[index].measurement for index in used]
 
     # Errors of rows with the same family and kind are correlated, so a large group of such rows
     # counts no more than a small one.
-    alike = Counter((job.measurement.family, job.measurement.kind) for job in scored)
-    noise = [
-        _NOISE * sqrt(max(alike[job.measurement.family, job.measurement.kind] / _FEW, 1.0))
-        for job in scored
-    ]
+    alike = Counter((one.family, one.kind) for one in scored)
+    noise = np.array(
+        [_NOISE * sqrt(max(alike[one.family, one.kind] / _FEW, 1.0)) for one in scored]
+    )
+    published = np.array([one.value for one in scored])
+    assumed = np.log([value for value, _ in priors.values()])
+    widths = np.array([width for _, width in priors.values()])
 
     def residuals(logarithms: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        constants = with_values(start, np.exp(logarithms))
-        errors = [log(job.estimate(constants) / job.measurement.value) for job in scored]
-        priors = [
-            (here - log(value)) / width
-            for here, (value, width) in zip(logarithms, PRIORS.values(), strict=True)
-        ]
-        return np.array([e / n for e, n in zip(errors, noise, strict=True)] + priors)
+        constants = with_values(start, np.exp(logarithms), priors)
+        errors = np.log(batch.estimates(constants)[used] / published)
+        return np.concatenate([errors / noise, (logarithms - assumed) / widths])
 
-    highest = [0.0 if any(share in name for share in _SHARES) else 9.0 for name in PRIORS]
+    highest = [0.0 if any(share in name for share in _SHARES) else 9.0 for name in priors]
     found = least_squares(
         residuals,
-        [log(value) for value, _ in PRIORS.values()],
+        assumed,
         bounds=([-20.0] * len(highest), highest),
         loss="soft_l1",
         diff_step=1e-3,
         max_nfev=60,
     )
-    return with_values(start, np.exp(found.x))
+    return with_values(start, np.exp(found.x), priors)
 
 
-def held_out(jobs: Sequence[Job], start: Constants) -> list[float]:
+def held_out(batch: Batch, start: Constants, priors: Priors = PRIORS) -> list[float]:
     """Return the error of each measurement, with constants fitted to the other families."""
-    errors = [0.0] * len(jobs)
-    for family in sorted({job.measurement.family for job in jobs}):
-        constants = fitted([job for job in jobs if job.measurement.family != family], start)
-        for index, job in enumerate(jobs):
-            if job.measurement.family == family:
-                errors[index] = error(job, constants)
-    return errors
+    errors = np.zeros(len(batch.jobs))
+    for family, indices in families(batch).items():
+        errors[indices] = errors_of(batch, fitted(batch, start, priors, [family]))[indices]
+    return [float(each) for each in errors]
 
 
-def values(constants: Constants) -> dict[str, float]:
+def families(batch: Batch) -> dict[str, list[int]]:
+    """Return the indices of the measurements of each family."""
+    found: dict[str, list[int]] = {}
+    for index, job in enumerate(batch.jobs):
+        found.setdefault(job.measurement.family, []).append(index)
+    return dict(sorted(found.items()))
+
+
+def values(constants: Constants, priors: Priors = PRIORS) -> dict[str, float]:
     """Return the fitted constants by name."""
     found = {}
-    for name in PRIORS:
+    for name in priors:
         base, _, key = name.partition(".")
         value = getattr(constants, base)
         found[name] = value[key] if key else value
     return found
 
 
-def with_values(constants: Constants, values: Sequence[float]) -> Constants:
+def with_values(
+    constants: Constants, values: Iterable[float], priors: Priors = PRIORS
+) -> Constants:
     """Return the constants with new values for the fitted ones."""
     changed: dict[str, object] = {}
-    for name, value in zip(PRIORS, values, strict=True):
+    for name, value in zip(priors, values, strict=True):
         base, _, key = name.partition(".")
         if key:
             changed[base] = {**changed.get(base, getattr(constants, base)), key: float(value)}
@@ -114,9 +130,11 @@ def with_values(constants: Constants, values: Sequence[float]) -> Constants:
     return replace(constants, **changed)
 
 
-def error(job: Job, constants: Constants) -> float:
-    """Return the relative error of an estimate, which is positive if it is too high."""
-    return job.estimate(constants) / job.measurement.value - 1
+def errors_of(batch: Batch, constants: Constants) -> npt.NDArray[np.float64]:
+    """Return the relative error of each estimate, which is positive if it is too high."""
+    published = np.array([job.measurement.value for job in batch.jobs])
+    found: npt.NDArray[np.float64] = batch.estimates(constants) / published - 1
+    return found
 
 
 def spread(errors: Iterable[float]) -> tuple[float, float, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from functools import cache
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from calibration.layers import DEEPER, SHALLOW, alike_added, deep
 from hpu_magic.estimates.cost.constants import Constants
 from hpu_magic.estimates.cost.hardware import generation_named
 from hpu_magic.estimates.cost.pricing import Workload, add_up, seconds_of, workload_of
+from hpu_magic.estimates.cost.products import Product
 from hpu_magic.estimates.cost.quantities import Operations, Products, array_seconds
-from hpu_magic.estimates.cost.work import Product
 from hpu_magic.estimates.generation.passes import passes_of, preallocated, with_cache_in
 from hpu_magic.estimates.generation.protocol import protocol_of
 from hpu_magic.estimates.layout import parse
@@ -159,16 +159,13 @@ def _training(each: Measurement) -> Job:
             dtype=row["dtype"],
             layout=layout,
             accumulate=accumulate,
+            # The vendor's operator replaced PyTorch's.
+            fused_attention=row["attention"] == "fused",
         )
 
     samples = batch * layout.data * accumulate
     amount = samples * (int(row["tokens"]) if row["unit"] == "tokens/s" else 1)
     workload = _of_all_layers(row["model"], step)
-    if row["attention"] == "fused":
-        # The vendor's kernel replaced PyTorch's; it keeps the attention scores in on-chip memory.
-        operations = workload.operations
-        operations = replace(operations, scores=np.zeros_like(operations.scores))
-        workload = replace(workload, operations=operations)
     return Job(each, ((workload, 1.0),), amount)
 
 
