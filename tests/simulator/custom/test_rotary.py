@@ -61,6 +61,75 @@ def test_operator_rotates_pairs_and_its_backward_matches_autograd(mode, dtype):
     assert_near(backward, exact, dtype)
 
 
+@MODES
+@TYPES
+@pytest.mark.parametrize("of_angles", [torch.float32, torch.bfloat16], ids=str)
+def test_large_results_are_those_of_float32_rounded_once(mode, dtype, of_angles):
+    p, cos, sin = random_tensors((3, 5, 257, 128), (257, 128), (1, 5, 257, 128))
+    p, cos, sin = p.to(dtype), cos.to(of_angles), sin.to(of_angles)
+    angles = *on_device((sin, cos)), None, 0, mode.value
+    for layout in (p, p.transpose(0, 2).contiguous().transpose(0, 2), p[::2, 1:]):
+        cosines = cos.float()
+        sines = sin[:, : layout.shape[1]].float()
+        rest = angles[0][:, : layout.shape[1]], *angles[1:]
+        wide = layout.float()
+        expected = wide * cosines + rotated(wide, mode) * sines
+        actual = run(hpu_ops.rotary_pos_embedding, layout.to("hpu"), *rest)
+        assert torch.equal(actual.cpu(), expected.to(dtype))
+        expected = wide * cosines - rotated(wide * sines, mode)
+        actual = run(hpu_ops.rotary_pos_embedding_backward, layout.to("hpu"), *rest)
+        assert torch.equal(actual.cpu(), expected.to(dtype))
+
+
+LARGE = """
+import resource
+import torch
+from habana_frameworks.torch import core as htcore
+from habana_frameworks.torch.hpex.kernels import *
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10
+
+ops = torch.ops.hpu
+compiled = ops.rotary_pos_embedding
+if not htcore.is_lazy():
+    compiled = torch.compile(compiled, backend="hpu_backend", dynamic=True)
+positions = torch.arange(256, device="hpu").expand(8, 256)
+
+def rotate(p, table):
+    yield ops.rotary_pos_embedding(p, table, table, None, 0, 0)
+    yield ops.rotary_pos_embedding(p, p, p, None, 0, 1)
+    yield ops.rotary_pos_embedding_backward(p, table, table, None, 0, 1)
+    yield ops.rotary_pos_embedding(p.transpose(0, 1), table, table, None, 0, 0)
+    yield compiled(p, table, table, None, 0, 0)
+    yield RotaryPosEmbeddingHelperV1.apply(p, table, table, 0)
+    yield RotaryPosEmbeddingHelperV2.apply(p, table, table, positions)
+    yield RotaryPosEmbeddingHelperV3.apply(p.permute(2, 0, 1, 3), table.unflatten(1, (64, 2)))
+
+def run(heads):
+    p, table = (
+        torch.ones(shape, dtype=torch.bfloat16, device="hpu")
+        for shape in ((8, heads, 256, 128), (256, 128))
+    )
+    htcore.mark_step()
+    before = peak()
+    for number, result in enumerate(rotate(p, table)):
+        htcore.mark_step()
+        assert result.shape.numel() == p.numel(), number
+        del result
+    return (peak() - before) / p.nbytes
+
+run(2)  # includes the memory of compilations
+print(run(128))
+"""
+
+
+@pytest.mark.parametrize("lazy", ["0", "1"], ids=["eager", "lazy"])
+def test_large_inputs_need_little_memory_beside_their_results(forked_script, lazy):
+    printed = forked_script(LARGE, simulated=True, PT_HPU_LAZY_MODE=lazy)
+    assert float(printed.splitlines()[-1]) < 4  # V3 returns a copy of a rotated copy
+
+
 def test_result_has_the_input_type_for_angles_of_any_type():
     p, cos, sin = random_tensors((3, 4), (3, 4), (3, 4))
     actual = hpu_ops.rotary_pos_embedding(

@@ -1,6 +1,8 @@
 // Rotary position embedding: rotates pairs of channels by position-dependent angles, in float32.
 #include "custom/define.h"
 
+#include <ATen/ExpandUtils.h>
+
 namespace hpu::custom {
 namespace {
 
@@ -31,8 +33,8 @@ at::Tensor rows(const at::Tensor& table, const at::Tensor& position_ids) {
   return position_ids.dim() == 2 ? selected.unsqueeze(1) : selected;
 }
 
-/// Returns the sine or cosine for each channel of `input` as a float32 tensor that broadcasts to
-/// `input`.
+/// Returns the sine or cosine for each channel of `input`, with the dimensions of `input`, to whose
+/// shape it broadcasts.
 at::Tensor angles(
     const at::Tensor& table, const at::Tensor& input, const OptionalTensor& position_ids,
     int64_t offset) {
@@ -44,17 +46,53 @@ at::Tensor angles(
       ".");
   const at::Tensor selected =
       is_defined(position_ids) ? rows(table, *position_ids) : table;
-  return selected.narrow_symint(-1, offset, channels).to(ScalarType::Float);
+  const at::Tensor values = selected.narrow_symint(-1, offset, channels);
+  const auto shape = at::infer_size_symdimvector(input.sym_sizes(), values.sym_sizes());
+  TORCH_CHECK(
+      c10::SymIntArrayRef(shape) == input.sym_sizes(),
+      "RotaryPosEmbedding sin and cos must broadcast to the input's shape ", input.sym_sizes(),
+      ", but result in ", c10::SymIntArrayRef(shape), ".");
+  c10::SymDimVector aligned(static_cast<size_t>(input.dim() - values.dim()), 1);
+  aligned.insert(aligned.end(), values.sym_sizes().begin(), values.sym_sizes().end());
+  return values.view_symint(aligned);
 }
 
-/// A float32 input with its sin and cos tensors.
-struct Operands {
-  at::Tensor input;
-  at::Tensor sin;
-  at::Tensor cos;
-};
+/// Rotates an input of float32 elements. The gradient is rotated by the opposite angle.
+at::Tensor rotated(
+    const at::Tensor& input, const at::Tensor& sin, const at::Tensor& cos, int64_t mode,
+    bool backward) {
+  const at::Tensor product =
+      backward ? partners(input * sin, mode, true) : partners(input, mode, false).mul_(sin);
+  return (input * cos).add_(product);
+}
 
-Operands operands(
+/// Writes the rotated input to `out`, in blocks, so that float32 copies of only one block exist at a
+/// time.
+void rotate_into(
+    const at::Tensor& out, const at::Tensor& input, const at::Tensor& sin, const at::Tensor& cos,
+    int64_t mode, bool backward) {
+  constexpr int64_t kBlock = 1 << 18;
+  int64_t dim = 0;
+  while (dim < input.dim() - 1 && input.size(dim) == 1) {
+    ++dim;
+  }
+  const int64_t size = input.size(dim);
+  if (input.numel() <= kBlock || dim == input.dim() - 1) {
+    const auto wide = [](const at::Tensor& tensor) { return tensor.to(ScalarType::Float); };
+    out.copy_(rotated(wide(input), wide(sin), wide(cos), mode, backward));
+    return;
+  }
+  for (const int64_t start : {int64_t{0}, size / 2}) {
+    const int64_t length = start == 0 ? size / 2 : size - size / 2;
+    const auto half = [&](const at::Tensor& tensor) {
+      return tensor.size(dim) == 1 ? tensor : tensor.narrow(dim, start, length);
+    };
+    rotate_into(half(out), half(input), half(sin), half(cos), mode, backward);
+  }
+}
+
+template <bool backward>
+at::Tensor rotary_pos_embedding(
     const at::Tensor& input, const at::Tensor& sin, const at::Tensor& cos,
     const OptionalTensor& position_ids, int64_t offset, int64_t mode) {
   TORCH_CHECK(
@@ -64,44 +102,24 @@ Operands operands(
       at::isFloatingType(input.scalar_type()) && input.dim() > 0 && input.sym_size(-1) % 2 == 0,
       "RotaryPosEmbedding input must be floating-point with an even number of channels, but got ",
       toString(input.scalar_type()), " of shape ", input.sym_sizes(), ".");
-  return {
-      input.to(ScalarType::Float), angles(sin, input, position_ids, offset),
-      angles(cos, input, position_ids, offset)};
-}
-
-at::Tensor like(const at::Tensor& input, const at::Tensor& result) {
-  TORCH_CHECK(
-      result.sym_sizes() == input.sym_sizes(),
-      "RotaryPosEmbedding sin and cos must broadcast to the input's shape ", input.sym_sizes(),
-      ", but result in ", result.sym_sizes(), ".");
-  return result.to(input.scalar_type());
-}
-
-at::Tensor rotary_pos_embedding(
-    const at::Tensor& input, const at::Tensor& sin, const at::Tensor& cos,
-    const OptionalTensor& position_ids, int64_t offset, int64_t mode) {
-  const Operands of = operands(input, sin, cos, position_ids, offset, mode);
-  return like(
-      input, of.input * of.cos + partners(of.input, mode, false) * of.sin);
-}
-
-at::Tensor rotary_pos_embedding_backward(
-    const at::Tensor& grad_in, const at::Tensor& sin, const at::Tensor& cos,
-    const OptionalTensor& position_ids, int64_t offset, int64_t mode) {
-  const Operands of = operands(grad_in, sin, cos, position_ids, offset, mode);
-  return like(
-      grad_in, of.input * of.cos + partners(of.input * of.sin, mode, true));
+  const at::Tensor sines = angles(sin, input, position_ids, offset);
+  const at::Tensor cosines = angles(cos, input, position_ids, offset);
+  at::Tensor out = at::empty_like(input);
+  if (!input.is_meta()) {
+    rotate_into(out, input, sines, cosines, mode, backward);
+  }
+  return out;
 }
 
 const Operators rotary([](Operators& define) {
   define(
       "rotary_pos_embedding(Tensor input, Tensor sin, Tensor cos, Tensor? position_ids, "
       "int offset, int mode) -> Tensor",
-      &rotary_pos_embedding);
+      &rotary_pos_embedding<false>);
   define(
       "rotary_pos_embedding_backward(Tensor grad_in, Tensor sin, Tensor cos, Tensor? position_ids, "
       "int offset, int mode) -> Tensor",
-      &rotary_pos_embedding_backward);
+      &rotary_pos_embedding<true>);
 });
 
 }  // namespace
