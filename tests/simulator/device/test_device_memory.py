@@ -76,3 +76,13 @@ def test_accelerator_refuses_memory_functions(query):
         pytest.skip("this PyTorch release does not have the function")
     with pytest.raises(RuntimeError, match="Allocator for hpu is not a DeviceAllocator"):
         getattr(torch.accelerator, query)()
+
+
+def test_accelerator_empties_the_cache_of_pinned_memory():
+    memory = getattr(torch.accelerator, "memory", None)
+    if not hasattr(memory, "empty_host_cache"):
+        pytest.skip("this PyTorch release does not have the function")
+    pinned = torch.arange(3).pin_memory()
+    assert memory.empty_host_cache() is None
+    assert pinned.is_pinned()
+    assert pinned.tolist() == [0, 1, 2]

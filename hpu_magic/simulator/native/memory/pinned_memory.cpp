@@ -2,7 +2,9 @@
 
 #include "threads/locks.h"
 
+#include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <torch/version.h>
 
 #include <cstring>
 #include <map>
@@ -11,7 +13,40 @@
 namespace hpu {
 namespace {
 
-struct PinnedAllocator final : c10::Allocator {
+#if TORCH_VERSION_MAJOR > 2 || TORCH_VERSION_MINOR >= 8
+/// PyTorch's interface of allocators of pinned memory, which release 2.8 added.
+struct UncachedAllocator : at::HostAllocator {
+  bool record_event(void*, void*, c10::Stream) override {
+    return true;  // operations are complete when their calls return
+  }
+  void empty_cache() override {}  // freed memory is not kept
+  at::HostStats get_stats() override {
+    refuse_statistics();
+  }
+  void reset_accumulated_stats() override {
+    refuse_statistics();
+  }
+  void reset_peak_stats() override {
+    refuse_statistics();
+  }
+  [[noreturn]] static void refuse_statistics() {
+    C10_THROW_ERROR(
+        NotImplementedError,
+        "The simulated device does not count pinned memory; torch.hpu.memory_stats() returns the "
+        "memory of the card.");
+  }
+};
+
+void register_allocator(UncachedAllocator* allocator) {
+  at::setHostAllocator(kDevice, allocator);
+}
+#else
+using UncachedAllocator = c10::Allocator;
+
+void register_allocator(c10::Allocator*) {}
+#endif
+
+struct PinnedAllocator final : UncachedAllocator {
   struct Pin {
     c10::DataPtr host;
     PinnedAllocator* owner;
@@ -59,6 +94,8 @@ struct PinnedAllocator final : c10::Allocator {
 
 // Leaked on purpose, because static tensors may outlive the static objects in this file.
 PinnedAllocator& pinned = *new PinnedAllocator;
+
+[[maybe_unused]] const bool registered = (register_allocator(&pinned), true);
 
 }  // namespace
 
