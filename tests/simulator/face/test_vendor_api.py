@@ -111,6 +111,19 @@ def test_operators_of_lazy_mode_are_declared_like_the_vendors(lazy_process):
     assert lazy_process(WRONG_OPERATORS + "\nprint(wrong)") == ["[]"], FIX
 
 
+def test_missing_operators_are_explained():
+    here, missing = set(), set()
+    for each in operators():
+        if each.is_own:
+            name = each.name.removeprefix("hpu::").partition(".")[0]
+            (missing if each.state is State.ABSENT else here).add(name)
+    assert "softmax_fa2" in missing
+    for name in missing - here:
+        assert not hasattr(torch.ops.hpu, name)  # libraries use their own code in this case
+        with pytest.raises(AttributeError, match=rf"has no operator torch\.ops\.hpu\.{name}; the"):
+            getattr(torch.ops.hpu, name)
+
+
 def test_operators_declared_by_pytorch_have_device_kernels():
     import torch.ao.quantization.fx._decomposed
 

@@ -16,6 +16,7 @@ from habana_frameworks.torch import (
     _lazy_access,
     _limits,
     _operator_lists,
+    _operator_namespace,
 )
 from habana_frameworks.torch._flags import export_mode, is_lazy
 
@@ -72,6 +73,7 @@ def load() -> None:
     )
     native.set_operators(_device_operators(), os.environ.get("PT_HPU_PLACE_ON_CPU", ""))
     native.define_operators_of_mode(lazy=is_lazy())
+    _operator_namespace.install()
     if is_lazy():
         no_limit = _flags.DEFAULTS["PT_HPU_MAX_COMPOUND_OP_SIZE"]
         native.set_lazy(min(int(os.environ.get(name, no_limit)) for name in _GRAPH_LIMITS))

@@ -1,0 +1,25 @@
+"""Explain why ``torch.ops.hpu`` does not have an operator."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+
+class _Namespace(torch._ops._OpNamespace):
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError as missing:
+            if name.startswith("__"):  # Python and PyTorch look up such names
+                raise
+            raise AttributeError(
+                f"The simulated card has no operator torch.ops.hpu.{name}; the page \"The vendor's "
+                'names" of the documentation lists its operators, and why others are missing.'
+            ) from missing
+
+
+def install() -> None:
+    """Replace PyTorch's message, which does not mention the simulator."""
+    torch.ops.hpu.__class__ = _Namespace
