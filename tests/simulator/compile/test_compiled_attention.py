@@ -82,3 +82,38 @@ def test_multihead_attention_supports_changing_sequence_lengths(torch, compile_o
         [(2, 5, 16), (2, 7, 16), (3, 9, 16)],
         ["training"],
     )
+
+
+def _in_slices(torch, size):
+    """Attention that merges the results of slices of the keys, like vLLM's Gaudi plugin."""
+
+    def attend(q, k, v, mask):
+        merged = None
+        for start in range(0, k.shape[-2], size):
+            keys, values, hidden = (
+                each.narrow(dim, start, size).contiguous()
+                for each, dim in ((k, -2), (v, -2), (mask, -1))
+            )
+            options = hidden, 0.0, 0.5, False, True, "fast", None, "right"
+            out, largest, inverse, _ = torch.ops.hpu.sdpa_recomp_fwd(q, keys, values, *options)
+            if merged is None:
+                merged = out, largest, 1 / inverse
+                continue
+            maximum = torch.maximum(merged[1], largest)
+            old = merged[2] * torch.exp(merged[1] - maximum)
+            new = torch.exp(largest - maximum) / inverse
+            merged = (old * merged[0] + new * out) / (old + new), maximum, old + new
+        return merged[0]
+
+    return attend
+
+
+def test_attention_in_slices_is_compiled_to_one_graph(torch, compile_on_hpu, compilations):
+    compiled = compile_on_hpu(_in_slices(torch, 4), fullgraph=True, dynamic=False)
+    for number, length in enumerate((8, 12, 8), 1):
+        q, k, v = (torch.randn(2, 3, size, 8, device="hpu") for size in (4, length, length))
+        mask = torch.zeros(4, length, device="hpu")
+        mask[:, -1] = -torch.inf
+        expected = torch.nn.functional.scaled_dot_product_attention(q, k, v, mask, scale=0.5)
+        torch.testing.assert_close(compiled(q, k, v, mask), expected, rtol=1e-5, atol=1e-6)
+        assert compilations() == min(number, 2)  # one graph per shape
