@@ -148,7 +148,12 @@ test: system
 test-browser:
 	$(BIN)/pytest $(SPREAD) -m browser tests/browser
 
+WITH_TORCHVISION := tests/simulator/face/test_habana_dataloader.py tests/lightning/test_datamodule.py
+
 test-modes:
+	vision=$$($(BIN)/python tools/environments.py torchvision $(if $(KEEP),--keep $(KEEP))) && \
+		OMP_NUM_THREADS=1 PYTHONPATH=tests $$vision -m pytest -p torchvision_operators \
+			$(WITH_TORCHVISION)
 	OMP_NUM_THREADS=1 HPU_MAGIC_TEST_LAZY=1 $(BIN)/pytest $(SPREAD) $(LAZY)
 	OMP_NUM_THREADS=1 $(AVX2) \
 		$(BIN)/pytest $(SPREAD) $(PROCESSORS) -k "$(FEW_OPERATORS) and $(FEW_FORMATS)"

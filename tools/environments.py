@@ -69,6 +69,8 @@ ENVIRONMENTS = (
         path=(STAND_INS,),
     ),
     Environment("jupyterhub", ("jupyterhub",), own_releases=False),
+    # Libraries that find torchvision would import it in most of the project's tests.
+    Environment("torchvision", ("torchvision",), own_releases=False),
     Environment("trl", ("datasets", "trl"), own_releases=False),
 )
 

@@ -26,7 +26,7 @@ def module_class(pytorch):
 
 @pytest.fixture
 def torchvision():
-    return pytest.importorskip("torchvision", reason="torchvision is not installed")
+    return pytest.importorskip("torchvision", reason="make test runs it in another environment")
 
 
 def test_model_trains_and_validates_on_batches_of_the_pipeline(

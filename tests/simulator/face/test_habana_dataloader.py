@@ -13,7 +13,7 @@ MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
 @pytest.fixture
 def torchvision():
-    return pytest.importorskip("torchvision", reason="torchvision is not installed")
+    return pytest.importorskip("torchvision", reason="make test runs it in another environment")
 
 
 @pytest.fixture

@@ -1,0 +1,18 @@
+"""pytest plug-in that imports torchvision from PyPI with any build of the same release of torch.
+
+The wheel's operators need the build of torch on PyPI. Without them, the import fails when it adds
+their fake kernels, so this module declares them. Datasets and transforms of images use none of
+them.
+"""
+
+import torch
+
+try:
+    import torchvision
+except RuntimeError as error:
+    if "operator torchvision::nms does not exist" not in str(error):
+        raise
+    library = torch.library.Library("torchvision", "FRAGMENT")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    import torchvision  # noqa: F401
