@@ -129,11 +129,16 @@ def test_leaving_rank_ends_the_backward_pass_of_the_others(launch):
     assert ranks.answer(1, 100) == (None, "")
 
 
-def create_group(backend, signum=None):
+def create_group(backend, signal_to=()):
+    """Create a group on rank 0, and send a signal to a process while it waits for rank 1."""
+    store = dist.distributed_c10d._get_default_store()
     if dist.get_rank() == 1:
-        if signum:
-            os.kill(os.getpid(), signum)
+        store.get("started")
+        time.sleep(0.5)
+        if signal_to:
+            os.kill(*signal_to)
         time.sleep(60)
+    store.set("started", "")
     dist.new_group(backend=backend)
 
 
@@ -144,7 +149,7 @@ GROUPS = pytest.mark.parametrize("backend", ["hccl", "cpu:gloo,hpu:hccl"])
 def test_rank_that_ends_before_it_creates_a_group_is_reported(launch, backend):
     ranks = launch(2)
     ranks(join)
-    ranks.ask(create_group, backend, signal.SIGKILL)
+    ranks.ask(create_group, backend, (ranks.pids[1], signal.SIGKILL))
     sentence = last_line(ranks.answer(0, 20)[1])
     assert f"could not be created on rank 0 (process {ranks.pids[0]})" in sentence
     assert sentence.endswith(f"rank 1 (process {ranks.pids[1]}) has ended. Start all ranks again.")
@@ -163,7 +168,5 @@ def test_missing_rank_of_a_new_group_is_reported_after_the_timeout(launch, backe
 def test_waiting_for_the_ranks_of_a_new_group_can_be_interrupted(launch, backend):
     ranks = launch(2)
     ranks(join)
-    ranks.ask(create_group, backend)
-    time.sleep(1.0)
-    os.kill(ranks.pids[0], signal.SIGINT)
+    ranks.ask(create_group, backend, (ranks.pids[0], signal.SIGINT))
     assert last_line(ranks.answer(0, 20)[1]) == "KeyboardInterrupt"

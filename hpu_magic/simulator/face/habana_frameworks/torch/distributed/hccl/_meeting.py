@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +10,7 @@ from habana_frameworks.torch.distributed.hccl._members import Member, this_proce
 
 import torch.distributed as dist
 
-_INTERVAL = datetime.timedelta(seconds=0.5)
+_LONGEST_PAUSE = 0.1  # seconds between two requests to the store
 _EXIT_TIMEOUT = 3.0  # timeout in seconds for the system to remove a killed process
 
 _met: dict[int, Member] = {}
@@ -22,8 +21,8 @@ class Meeting:
     """The ranks of one process group while it is being created.
 
     `rank` is the rank of this process in the group, and `ranks` are the group's ranks among all
-    processes, or an empty list for the default group. A wait is divided into short ones, so that
-    Ctrl-C interrupts it.
+    processes, or an empty list for the default group. Ctrl-C interrupts a wait, which
+    consists of short requests to the store.
     """
 
     def __init__(self, group: str, store: Any, rank: int, size: int, ranks: Sequence[int]) -> None:
@@ -63,17 +62,19 @@ class Meeting:
         """
         limit = self._store.timeout.total_seconds()
         until = time.monotonic() + limit
+        pause = 0.001
         while True:
             try:
-                self._store.wait([key], _INTERVAL)
-                return bytes(self._store.get(key))
+                if self._store.check([key]):
+                    return bytes(self._store.get(key))
             except dist.DistNetworkError:
                 self._check(_EXIT_TIMEOUT)  # the rank that hosts the store may have ended
                 raise
-            except RuntimeError:  # the interval is over
-                self._check()
-                if time.monotonic() > until:
-                    raise self._error(f"rank {rank} did not join it within {limit:g} s") from None
+            self._check()
+            if time.monotonic() > until:
+                raise self._error(f"rank {rank} did not join it within {limit:g} s")
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _check(self, seconds: float = 0.0) -> None:
         """Raise an error if one of the known members ends within some seconds."""
