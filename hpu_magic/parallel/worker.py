@@ -157,7 +157,11 @@ def leave_group() -> bool:
     """Leave the process group, and return whether there was one."""
     joined = in_group()
     if joined:
-        sys.modules["torch.distributed"].destroy_process_group()
+        of_deepspeed = sys.modules.get("deepspeed.comm")
+        if of_deepspeed is not None and of_deepspeed.is_initialized():
+            of_deepspeed.destroy_process_group()  # also forgets DeepSpeed's own groups
+        else:
+            sys.modules["torch.distributed"].destroy_process_group()
     return joined
 
 
